@@ -1,0 +1,23 @@
+# One-liners over `python -m …`; README shows the same commands for Windows.
+PYTHON ?= python3
+# A Linux laptop without an NVIDIA card: make TORCH_INDEX=https://download.pytorch.org/whl/cpu run
+TORCH_INDEX ?=
+BIN := .venv/bin
+
+.PHONY: run test lab notebooks lint
+run: .venv/installed
+	$(BIN)/python -m tlkit run
+test: .venv/installed
+	$(BIN)/python -m pytest --nbval tests notebooks
+lab: .venv/installed
+	$(BIN)/python -m jupyterlab notebooks/01_setup_and_devices.ipynb
+notebooks: .venv/installed
+	$(BIN)/python -m tlkit run --in-place
+lint: .venv/installed
+	$(BIN)/python -m ruff check . && $(BIN)/python -m ruff format --check .
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test]"
+	$(BIN)/python -c "open('.venv/installed', 'w')"

@@ -1,0 +1,117 @@
+"""Strategies select what they say, on every architecture, and the published counts come out exactly."""
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from tlkit.models import meta_model
+from tlkit.strategies import STRATEGIES, apply_strategy, describe, find_blocks, is_tied
+
+SMALL = {
+    "qwen2": dict(hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2),
+    "llama": dict(hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2),
+    "gpt2": dict(n_embd=32, n_head=4),
+    "opt": dict(hidden_size=32, ffn_dim=48, num_attention_heads=4, word_embed_proj_dim=32, max_position_embeddings=64),
+    "gpt_neox": dict(hidden_size=32, intermediate_size=48, num_attention_heads=4),
+    "phi": dict(hidden_size=32, intermediate_size=48, num_attention_heads=4),
+}
+
+
+def small_model(kind: str):
+    depth = {"n_layer": 4} if kind == "gpt2" else {"num_hidden_layers": 4}
+    config = AutoConfig.for_model(
+        kind, vocab_size=97, pad_token_id=0, bos_token_id=0, eos_token_id=0, **depth, **SMALL[kind]
+    )
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "values", "tensors"),
+    [
+        ("full", 494_032_768, 290),
+        ("freeze_lower", 315_084_160, 146),
+        ("freeze_embeddings", 357_898_112, 289),
+        ("last_layers", 29_865_088, 69),
+    ],
+)
+def test_published_counts_on_qwen2(strategy, values, tensors):
+    report = apply_strategy(meta_model("qwen2-0.5b"), strategy)
+    assert (report.trainable_values, report.trainable_tensors) == (values, tensors)
+    assert (report.total_values, report.total_tensors) == (494_032_768, 290)
+
+
+def test_last_layers_without_norms_is_two_blocks():
+    report = apply_strategy(meta_model("qwen2-0.5b"), "last_layers", train_norms=False)
+    assert report.trainable_values == 29_824_768
+    assert set(report.components) == {"block 22", "block 23"}
+
+
+def test_training_the_tied_head_trains_the_embedding():
+    report = apply_strategy(meta_model("qwen2-0.5b"), "last_layers", train_head=True)
+    assert report.trainable_values == 29_865_088 + 151_936 * 896
+    assert "tied" in report.tied
+
+
+@pytest.mark.parametrize("kind", SMALL)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_one_step_moves_what_is_trainable_and_nothing_else(kind, strategy):
+    model = small_model(kind)
+    if strategy == "bitfit" and kind == "llama":
+        with pytest.raises(ValueError, match="no bias vectors"):
+            apply_strategy(model, strategy)
+        return
+    report = apply_strategy(model, strategy)
+    before = {name: p.detach().clone() for name, p in report.model.named_parameters()}
+    ids = torch.randint(1, 97, (4, 16), generator=torch.Generator().manual_seed(1))
+    optimizer = torch.optim.AdamW([p for p in report.model.parameters() if p.requires_grad], lr=0.01)
+    for _ in range(2):  # LoRA's A matrices receive a gradient from the second step on
+        report.model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    for name, parameter in report.model.named_parameters():
+        if not parameter.requires_grad:
+            assert torch.equal(parameter, before[name]), name
+    moved = sum(not torch.equal(p, before[name]) for name, p in report.model.named_parameters())
+    assert moved >= 0.8 * report.trainable_tensors  # unused key biases and the like may keep a zero gradient
+    assert sum(report.components.values()) == report.trainable_values
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_freeze_lower_freezes_exactly_the_first_half(kind):
+    model = small_model(kind)
+    apply_strategy(model, "freeze_lower")
+    states = [{p.requires_grad for p in block.parameters()} for block in find_blocks(model)]
+    assert states == [{False}, {False}, {True}, {True}]
+
+
+def test_block_ten_is_not_block_one():
+    """The reports matched `layers.1` inside `layers.10`; here twelve of 24 blocks are frozen, not all."""
+    model = meta_model("qwen2-0.5b")
+    apply_strategy(model, "freeze_lower")
+    frozen = [n for n, block in enumerate(find_blocks(model)) if not next(block.parameters()).requires_grad]
+    assert frozen == list(range(12))
+
+
+def test_freeze_embeddings_freezes_the_tied_head_and_learned_positions():
+    model = small_model("gpt2")
+    report = apply_strategy(model, "freeze_embeddings")
+    assert is_tied(model) and "embedding" not in report.components
+    assert not model.transformer.wpe.weight.requires_grad
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="unknown: expected one of full"):
+        apply_strategy(small_model("qwen2"), "adapter")
+    with pytest.raises(ValueError, match="1 to 4"):
+        apply_strategy(small_model("qwen2"), "last_layers", blocks=5)
+    with pytest.raises(ValueError, match="every weight"):
+        apply_strategy(meta_model("tiny"), "last_layers", blocks=8, train_head=True)
+    with pytest.raises(ValueError, match="rank"):
+        apply_strategy(small_model("qwen2"), "lora", r=0)
+
+
+def test_describe_counts_the_model_as_it_is():
+    model = small_model("qwen2")
+    model.requires_grad_(False)
+    assert describe(model).trainable_values == 0

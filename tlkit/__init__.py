@@ -1,0 +1,1 @@
+"""tlkit: the small package that every lesson of the workbook imports."""

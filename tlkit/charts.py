@@ -1,0 +1,105 @@
+"""From a comparison's tables to matplotlib figures; nothing else in the package draws.
+
+Colours are Okabe and Ito's, told apart by the colour-blind; markers differ too, for greyscale.
+"""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
+MARKERS = "osD^vPX*"
+SIZE = (8, 4.5)
+
+
+def perplexity_chart(table: pd.DataFrame) -> Figure:
+    """Perplexity on the test text by strategy, with the 95% interval over documents."""
+    table = table.sort_values("perplexity", ascending=False)
+    figure, axes = _figure()
+    errors = [table.perplexity - table.perplexity_low, table.perplexity_high - table.perplexity]
+    axes.barh(table.strategy, table.perplexity, xerr=errors, color=COLOURS[5], edgecolor="black", capsize=3)
+    axes.set_xscale("log")
+    axes.set_xlabel("perplexity on held-out text (log scale, lower is better; bars: 95% interval)")
+    return figure
+
+
+def learning_curves(curves: pd.DataFrame) -> Figure:
+    """Training loss by optimizer step, averaged over seeds."""
+    figure, axes = _figure()
+    for number, (strategy, part) in enumerate(curves.groupby("strategy", sort=False)):
+        mean = part.groupby("step").loss.mean().rolling(5, min_periods=1).mean()
+        axes.plot(mean.index, mean, color=_colour(number), marker=_marker(number), markevery=0.1, label=strategy)
+    axes.set_xlabel("optimizer step")
+    axes.set_ylabel("training loss (nats per token)")
+    axes.legend(fontsize="small")
+    return figure
+
+
+def parameters_chart(table: pd.DataFrame) -> Figure:
+    """Trainable values (log scale) against perplexity."""
+    return _scatter(
+        table[table.trainable_values > 0],
+        "trainable_values",
+        "perplexity",
+        "trainable values (log scale)",
+        "perplexity on held-out text",
+        log_x=True,
+    )
+
+
+def cost_chart(table: pd.DataFrame) -> Figure:
+    """Seconds of training and peak memory of tensors, side by side."""
+    table = table[table.seconds > 0]
+    figure, (left, right) = plt.subplots(1, 2, figsize=SIZE, sharey=True, layout="constrained")
+    left.barh(table.strategy, table.seconds, color=COLOURS[5], edgecolor="black")
+    left.set_xlabel("seconds of training")
+    right.barh(table.strategy, table.peak_memory_mb, color=COLOURS[4], edgecolor="black", hatch="//")
+    right.set_xlabel("peak memory of tensors (MB)")
+    plt.close(figure)
+    return figure
+
+
+def forgetting_chart(table: pd.DataFrame) -> Figure:
+    """What was gained on the new text against what was lost on general text."""
+    table = table[table.strategy != "random initialisation"]
+    return _scatter(
+        table, "perplexity", "general", "perplexity on Rust (lower: adapted more)", "perplexity on general text"
+    )
+
+
+CHARTS = {
+    "perplexity": lambda comparison: perplexity_chart(comparison.table),
+    "learning_curves": lambda comparison: learning_curves(comparison.curves),
+    "parameters": lambda comparison: parameters_chart(comparison.table),
+    "cost": lambda comparison: cost_chart(comparison.table),
+    "forgetting": lambda comparison: forgetting_chart(comparison.table),
+}
+
+
+def _figure():
+    figure, axes = plt.subplots(figsize=SIZE, layout="constrained")
+    plt.close(figure)  # a notebook shows what a cell returns, once
+    axes.grid(alpha=0.3)
+    return figure, axes
+
+
+def _scatter(table: pd.DataFrame, x: str, y: str, x_label: str, y_label: str, log_x: bool = False) -> Figure:
+    figure, axes = _figure()
+    for number, row in enumerate(table.itertuples()):
+        axes.scatter(
+            getattr(row, x), getattr(row, y), s=70, color=_colour(number), marker=_marker(number), label=row.strategy
+        )
+    if log_x:
+        axes.set_xscale("log")
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.legend(fontsize="small")
+    return figure
+
+
+def _colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
+
+
+def _marker(number: int) -> str:
+    return MARKERS[number % len(MARKERS)]

@@ -1,0 +1,206 @@
+"""`python -m tlkit …`: the package's functions from a shell. Exit 0: done; 1: failed; 2: bad input."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return options.command(options)
+    except (ValueError, FileNotFoundError) as error:
+        print(f"tlkit {options.name}: {error}", file=sys.stderr)
+        return 2
+
+
+def doctor(options) -> int:
+    """What is here and what works."""
+    import importlib.metadata as metadata
+
+    from tlkit.corpus import load_corpus
+    from tlkit.devices import probe
+    from tlkit.models import load_model
+
+    checks = {
+        "python": lambda: sys.version.split()[0],
+        **{p: lambda p=p: metadata.version(p) for p in ("torch", "transformers", "peft", "jupyterlab", "nbval")},
+        "device": lambda: "{0.kind}: {0.name}, {0.cores} cores".format(probe()),
+        "memory": lambda: "{:.1f} of {:.1f} GB free".format(*(m / 1e9 for m in _memory(probe()))),
+        "bundled model": lambda: str(load_model("tiny")),
+        "rust corpus": lambda: "{} training passages".format(len(load_corpus("rust").train)),
+    }
+    rows = []
+    for name, check in checks.items():
+        try:
+            rows.append({"check": name, "ok": True, "found": check()})
+        except (RuntimeError, ValueError, OSError, metadata.PackageNotFoundError) as error:
+            rows.append({"check": name, "ok": False, "found": str(error)})
+    _show(options, rows, "\n".join(f"[{'OK' if r['ok'] else 'FAIL'}] {r['check']}: {r['found']}" for r in rows))
+    return 0 if all(row["ok"] for row in rows) else 1
+
+
+def params(options) -> int:
+    """Trainable counts of every strategy, without weights."""
+    from tlkit.models import meta_model
+    from tlkit.strategies import STRATEGIES, apply_strategy
+
+    meta_model(options.model)  # an unknown preset is bad input; a strategy that does not fit is a row
+    rows, lines = [], []
+    for strategy in STRATEGIES:
+        try:
+            report = apply_strategy(meta_model(options.model), strategy)
+        except ValueError as error:
+            rows.append({"strategy": strategy, "cannot": str(error)})
+            lines.append(str(error))
+            continue
+        keys = ("strategy", "trainable_values", "total_values", "trainable_tensors", "total_tensors", "percent")
+        rows.append({key: getattr(report, key) for key in keys})
+        lines.append(str(report))
+    _show(options, rows, "\n".join(lines))
+    return 0
+
+
+def evaluate(options) -> int:
+    """Perplexity of a model on the test split of a corpus."""
+    from tlkit.corpus import load_corpus
+    from tlkit.evaluation import perplexity
+    from tlkit.models import load_model
+
+    corpus = load_corpus(options.corpus)
+    loaded = load_model(options.model)
+    context = min(256, loaded.model.config.max_position_embeddings)
+    result = perplexity(loaded.model, loaded.tokenizer, corpus.test, context=context)
+    _show(options, vars(result), f"{loaded}\n{corpus.name}: {result}")
+    return 0
+
+
+def train(options) -> int:
+    """Adapt a model by one strategy and save it."""
+    from tlkit.comparison import LEARNING_RATES
+    from tlkit.corpus import load_corpus, pack
+    from tlkit.evaluation import perplexity
+    from tlkit.models import load_model
+    from tlkit.settings import setup
+    from tlkit.strategies import apply_strategy
+    from tlkit.training import TrainingConfig
+    from tlkit.training import train as train_model
+
+    profile = setup()
+    corpus = load_corpus(options.corpus).limited(profile.train_passages, profile.test_passages)
+    loaded = load_model(options.model)
+    report = apply_strategy(loaded.model, options.strategy)
+    rate = options.learning_rate if options.learning_rate is not None else LEARNING_RATES[options.strategy]
+    config = TrainingConfig(rate, epochs=options.epochs, batch_size=options.batch_size)
+    blocks = pack(corpus.train, loaded.tokenizer, options.sequence_length)
+    before = perplexity(loaded.model, loaded.tokenizer, corpus.test)
+    result = train_model(report.model, blocks, config, progress=not options.json)
+    after = perplexity(report.model, loaded.tokenizer, corpus.test)
+    report.model.save_pretrained(options.output)
+    loaded.tokenizer.save_pretrained(options.output)
+    figures = {"before": vars(before), "after": vars(after), "seconds": result.seconds, "output": str(options.output)}
+    _show(options, figures, f"{report}\nbefore: {before}\nafter:  {after}\nsaved in {options.output}")
+    return 0
+
+
+def compare(options) -> int:
+    """Every strategy, several seeds, one table; exit 1 when a strategy failed."""
+    from tlkit.comparison import compare as compare_strategies
+    from tlkit.export import as_markdown, export
+    from tlkit.settings import setup
+
+    strategies = options.strategies.split(",") if options.strategies else None
+    comparison = compare_strategies(
+        options.model, strategies, profile=setup(), seeds=options.seeds, progress=not options.json
+    )
+    export(comparison, options.output)
+    text = as_markdown(comparison.table) + f"\nFiles are in {options.output}"
+    _show(options, json.loads(comparison.table.to_json(orient="records")), text)
+    for name, reason in comparison.failures.items():
+        print(f"FAILED {name}: {reason.splitlines()[-1]}", file=sys.stderr)
+    return 1 if comparison.failures else 0
+
+
+def run(options) -> int:
+    """Execute every notebook; write the executed copies, the comparison and its charts below results/."""
+    import os
+
+    import jupytext
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    folder = ROOT / "notebooks"
+    results = folder.parent / "results"
+    results.mkdir(exist_ok=True)
+    os.environ["TLKIT_RESULTS"] = str(results)
+    failed = []
+    for source in sorted(folder.glob("[0-9][0-9]_*.py")):
+        print(f"executing {source.stem}", flush=True)
+        notebook = jupytext.read(source)
+        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        for number, cell in enumerate(notebook.cells):
+            cell.id = f"{source.stem[:2]}-{number:03d}"
+        client = NotebookClient(
+            notebook, timeout=600, kernel_name="python3", record_timing=False, resources={"metadata": {"path": folder}}
+        )
+        try:
+            client.execute()
+        except CellExecutionError as error:
+            failed.append(source.stem)
+            print(f"FAILED {source.stem}: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
+        for cell in notebook.cells:
+            cell.metadata.pop("execution", None)
+        notebook.metadata.pop("widgets", None)
+        target = folder if options.in_place else results
+        nbformat.write(notebook, target / f"{source.stem}.ipynb")
+    table = results / "comparison.md"
+    if table.is_file():
+        print(table.read_text(encoding="utf-8"))
+    print(f"Results are in {results}")
+    return 1 if failed else 0
+
+
+def _memory(device) -> tuple[int, int]:
+    return device.free_memory, device.total_memory
+
+
+def _show(options, data, text: str) -> None:
+    print(json.dumps(data, indent=2, default=str) if options.json else text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tlkit", description="Transfer learning, from a shell.")
+    commands = parser.add_subparsers(required=True, dest="name")
+
+    def add(function):
+        command = commands.add_parser(function.__name__, help=function.__doc__.splitlines()[0])
+        command.add_argument("--json", action="store_true", help="print JSON, for machines")
+        command.set_defaults(command=function)
+        return command
+
+    add(doctor)
+    add(params).add_argument("--model", default="tiny", help="a preset")
+    command = add(evaluate)
+    command.add_argument("--model", help="preset, hub id or folder")
+    command.add_argument("--corpus", help="rust, facts, general or a path")
+    command = add(train)
+    command.add_argument("--model", help="preset, hub id or folder")
+    command.add_argument("--strategy", required=True)
+    command.add_argument("--corpus", help="rust, facts or a path")
+    command.add_argument("--output", type=Path, required=True)
+    command.add_argument("--learning-rate", type=float)
+    command.add_argument("--epochs", type=float, default=1)
+    command.add_argument("--batch-size", type=int, default=4)
+    command.add_argument("--sequence-length", type=int, default=128)
+    command = add(compare)
+    command.add_argument("--model", help="preset, hub id or folder")
+    command.add_argument("--strategies", help="comma-separated; default: all")
+    command.add_argument("--seeds", type=int)
+    command.add_argument("--output", type=Path, default=Path("results"))
+    add(run).add_argument("--in-place", action="store_true", help="write the executed notebooks beside their sources")
+    return parser

@@ -1,0 +1,118 @@
+"""What this machine can compute on: kind, name, memory, native bf16, cores, and the container's memory limit."""
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+
+KINDS = ("cuda", "mps", "xpu", "cpu")
+
+
+@dataclass(frozen=True)
+class Device:
+    """One place to train. Memory is in bytes; `notes` says what was found broken on the way here."""
+
+    kind: str
+    name: str
+    total_memory: int
+    free_memory: int
+    native_bf16: bool
+    cores: int
+    memory_limit: int | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def torch(self) -> torch.device:
+        return torch.device(self.kind)
+
+
+def probe(kind: str | None = None) -> Device:
+    """Describe the device to train on: `kind`, else `TLKIT_DEVICE`, else the best one that works.
+
+    A device that is present but fails a small multiplication is named in `notes`, and the next kind is tried.
+    Raises ValueError for an unknown kind and RuntimeError when the kind that was asked for does not work.
+    """
+    asked = kind or os.environ.get("TLKIT_DEVICE")
+    if asked and asked not in KINDS:
+        raise ValueError(f"device {asked!r} is unknown: expected one of {', '.join(KINDS)}")
+    notes: list[str] = []
+    for candidate in [asked] if asked else KINDS:
+        problem = _try_out(candidate)
+        if problem is None:
+            return _describe(candidate, tuple(notes))
+        if problem != "not present":
+            notes.append(f"{candidate}: {problem}")
+        elif asked:
+            notes.append(f"{candidate}: not present on this machine")
+    raise RuntimeError(f"{'; '.join(notes)}. Leave TLKIT_DEVICE unset, or set it to cpu")
+
+
+def container_memory_limit(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """The cgroup (v2, else v1) memory limit in bytes, or None where there is none."""
+    for file in (root / "memory.max", root / "memory" / "memory.limit_in_bytes"):
+        if file.is_file():
+            text = file.read_text().strip()
+            # An unlimited v1 group shows a number near 2**63 instead of a word.
+            if text.isdigit() and int(text) < 1 << 60:
+                return int(text)
+    return None
+
+
+def _is_present(kind: str) -> bool:
+    if kind == "cpu":
+        return True
+    if kind == "mps":
+        return torch.backends.mps.is_available()
+    return getattr(torch, kind).is_available()
+
+
+def _try_out(kind: str) -> str | None:
+    """None when a small product works there; otherwise why not."""
+    try:
+        if not _is_present(kind):
+            return "not present"
+        torch.ones(2, 2, device=kind).mm(torch.ones(2, 2, device=kind)).sum().item()
+    except RuntimeError as error:  # what torch raises for every driver fault
+        return f"present but broken ({str(error).splitlines()[0]})"
+    return None
+
+
+def _describe(kind: str, notes: tuple[str, ...]) -> Device:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = container_memory_limit()
+    ram = psutil.virtual_memory()
+    if kind == "cuda":
+        free, total = torch.cuda.mem_get_info()
+        name, bf16 = torch.cuda.get_device_name(), torch.cuda.is_bf16_supported(including_emulation=False)
+    elif kind == "xpu":
+        total = torch.xpu.get_device_properties().total_memory
+        free, name, bf16 = total - torch.xpu.memory_reserved(), torch.xpu.get_device_name(), True
+    elif kind == "mps":
+        total = torch.mps.recommended_max_memory()
+        free, name, bf16 = total - torch.mps.driver_allocated_memory(), f"Apple {platform.machine()}", True
+    else:
+        total = min(ram.total, limit) if limit else ram.total
+        free = min(ram.available, total)
+        name, bf16 = _cpu_name(), _cpu_has_bf16()
+    return Device(kind, name, int(total), int(free), bool(bf16), cores, limit, notes)
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _cpu_has_bf16() -> bool:
+    """From the processor's own flags, where the system shows them; torch's probes elsewhere."""
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        flags = set(info.read_text().replace("\t", " ").split())
+        return bool(flags & {"avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"})
+    return False

@@ -1,0 +1,98 @@
+"""A comparison as files: CSV, JSON, Markdown, self-contained HTML, and its charts as PNG and SVG."""
+
+import base64
+import html
+import io
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from tlkit.charts import CHARTS
+from tlkit.comparison import Comparison
+
+SHOWN = {
+    "strategy": "strategy",
+    "trainable_values": "trainable values",
+    "trainable_percent": "%",
+    "perplexity": "perplexity",
+    "perplexity_low": "low",
+    "perplexity_high": "high",
+    "perplexity_seed_spread": "spread over seeds",
+    "bits_per_byte": "bits per byte",
+    "general": "general text",
+    "improvement_percent": "improvement %",
+    "seconds": "seconds",
+    "peak_memory_mb": "peak MB",
+    "rank": "rank",
+}
+
+
+def export(comparison: Comparison, folder: str | Path) -> list[Path]:
+    """Write every table and chart below `folder`, each with its provenance; returns the paths written.
+
+    Raises OSError where the folder cannot be written.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    provenance = "\n".join(f"- {key}: {value}" for key, value in comparison.provenance.items())
+    failures = "".join(f"\nFAILED {name}: {text.splitlines()[-1]}\n" for name, text in comparison.failures.items())
+    comment = "".join(f"# {line}\n" for line in provenance.splitlines())
+    texts = {
+        "comparison.csv": comment + comparison.table.to_csv(index=False),
+        "runs.csv": comment + comparison.runs.to_csv(index=False),
+        "comparison.json": json.dumps(
+            {
+                "provenance": comparison.provenance,
+                "table": json.loads(comparison.table.to_json(orient="records")),
+                "runs": json.loads(comparison.runs.to_json(orient="records")),
+                "failures": comparison.failures,
+            },
+            indent=2,
+        ),
+        "comparison.md": f"# Comparison\n\n{as_markdown(comparison.table)}\n{failures}\n{provenance}\n",
+    }
+    figures = {name: draw(comparison) for name, draw in CHARTS.items() if len(comparison.curves)}
+    for name, figure in figures.items():
+        for kind in ("png", "svg"):
+            metadata = {"Title" if kind == "svg" else "Description": provenance}
+            figure.savefig(folder / f"{name}.{kind}", dpi=120, metadata=metadata)
+    texts["comparison.html"] = _page(comparison, figures, provenance, failures)
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return sorted([folder / name for name in texts] + [folder / f"{n}.{k}" for n in figures for k in ("png", "svg")])
+
+
+def as_markdown(table: pd.DataFrame) -> str:
+    """The columns people read, rounded, as a Markdown table."""
+    shown = readable(table)
+    lines = [list(shown.columns), ["---"] * len(shown.columns), *shown.astype(str).values.tolist()]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def readable(table: pd.DataFrame) -> pd.DataFrame:
+    """The columns people read, as text with sensible digits."""
+    shown = table[list(SHOWN)].rename(columns=SHOWN)
+    for column in shown.columns:
+        if column == "trainable values":
+            shown[column] = shown[column].map("{:,}".format)
+        elif column != "strategy":
+            digits = 0 if column == "rank" else 2
+            shown[column] = [f"{v:,.{digits}f}" if pd.notna(v) else "" for v in shown[column]]
+    return shown
+
+
+def _page(comparison: Comparison, figures: dict, provenance: str, failures: str) -> str:
+    images = []
+    for name, figure in figures.items():
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=100)
+        data = base64.b64encode(buffer.getvalue()).decode()
+        images.append(f'<img alt="{html.escape(name.replace("_", " "))} chart" src="data:image/png;base64,{data}">')
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Comparison of strategies</title>'
+        "<style>body{font-family:sans-serif;max-width:70em;margin:2em auto}td,th{padding:.2em .6em;text-align:right}"
+        "img{max-width:100%}</style><h1>Comparison of strategies</h1>"
+        f"{readable(comparison.table).to_html(index=False, border=0)}<pre>{html.escape(failures)}</pre>"
+        f"{''.join(images)}<h2>Provenance</h2><pre>{html.escape(provenance)}</pre></html>"
+    )

@@ -1,0 +1,136 @@
+"""Load a causal language model by preset, hub id or folder, and refuse one that did not really load."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+BUNDLED = Path(__file__).resolve().parent.parent / "data" / "tiny-qwen2"
+WAY_ON = "The bundled model needs no network: load_model('tiny')."
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A known model: where it is, and the architecture, so that counting needs no weights."""
+
+    source: str
+    architecture: dict
+
+
+def _architecture(
+    kind: str, vocabulary: int, width: int, mlp: int, depth: int, heads: int, kv: int, tied: bool
+) -> dict:
+    return {
+        "model_type": kind,
+        "vocab_size": vocabulary,
+        "hidden_size": width,
+        "intermediate_size": mlp,
+        "num_hidden_layers": depth,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv,
+        "tie_word_embeddings": tied,
+    }
+
+
+PRESETS = {
+    "tiny": Preset(str(BUNDLED), _architecture("qwen2", 4096, 192, 512, 8, 4, 2, True)),
+    "smollm2-135m": Preset("HuggingFaceTB/SmolLM2-135M", _architecture("llama", 49152, 576, 1536, 30, 9, 3, True)),
+    "qwen2-0.5b": Preset("Qwen/Qwen2-0.5B", _architecture("qwen2", 151936, 896, 4864, 24, 14, 2, True)),
+    "tinyllama-1.1b": Preset(
+        "TinyLlama/TinyLlama-1.1B-Chat-v1.0", _architecture("llama", 32000, 2048, 5632, 22, 32, 4, False)
+    ),
+    "llama2-7b": Preset("meta-llama/Llama-2-7b-hf", _architecture("llama", 32000, 4096, 11008, 32, 32, 32, False)),
+}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model with its tokenizer, and how many of its tensors came out of the file."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    name: str
+    tensors_loaded: int
+    tensors_total: int
+
+    def __str__(self) -> str:
+        values = sum(p.numel() for p in self.model.parameters())
+        return f"{self.name}: {values:,} values in {self.tensors_total} tensors, {self.tensors_loaded} from the file"
+
+
+def load_model(
+    name: str | None = None,
+    *,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    random_init: bool = False,
+    seed: int = 0,
+) -> LoadedModel:
+    """Load a preset (`tiny` by default), a hub id or a folder; `TLKIT_MODEL` changes the default.
+
+    `random_init=True` keeps architecture and tokenizer but draws fresh weights: the control that says what
+    pretraining is worth. Raises ValueError when the name leads nowhere or the file is not a model, and
+    RuntimeError when any weight would have stayed random.
+    """
+    name = str(name or os.environ.get("TLKIT_MODEL") or "tiny")
+    source = PRESETS[name].source if name in PRESETS else name
+    # A folder is read from disk; only a hub id may reach for the network.
+    options = {"trust_remote_code": False, "local_files_only": Path(source).is_dir()}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+        if random_init:
+            torch.manual_seed(seed)
+            config = AutoConfig.from_pretrained(source, **options)
+            model, loading = AutoModelForCausalLM.from_config(config, dtype=dtype), None
+        else:
+            model, loading = AutoModelForCausalLM.from_pretrained(
+                source, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
+            )
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"model {name!r} could not be loaded: {_first_line(error)} {WAY_ON}") from error
+    except Exception as error:
+        if type(error).__name__ != "SafetensorError":  # not importable under one name in every version
+            raise
+        raise ValueError(f"model {name!r}: the weight file is damaged ({_first_line(error)}). {WAY_ON}") from error
+
+    total = len(list(model.parameters()))
+    if loading is not None:
+        refuse_partial_load(name, loading)
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        raise ValueError(
+            f"model {name!r}: the tokenizer has {len(tokenizer)} tokens, the model only "
+            f"{model.get_input_embeddings().num_embeddings}. They do not belong together."
+        )
+    return LoadedModel(model.to(device), tokenizer, name, 0 if random_init else total, total)
+
+
+def refuse_partial_load(name: str, loading: dict) -> None:
+    """Raise RuntimeError when the file left any weight at its random start (the reports' worst mistake)."""
+    missing, mismatched = sorted(loading["missing_keys"]), sorted(map(str, loading["mismatched_keys"]))
+    if missing or mismatched:
+        shown = ", ".join((missing + mismatched)[:3])
+        raise RuntimeError(
+            f"model {name!r}: {len(missing) + len(mismatched)} weights are not in the file and would stay random "
+            f"({shown}, …). Expected every weight to come from the file. {WAY_ON}"
+        )
+
+
+def meta_model(name: str) -> PreTrainedModel:
+    """The architecture of a preset without weights (torch's meta device), for counting; no network.
+
+    Raises ValueError for a name that is no preset.
+    """
+    if name not in PRESETS:
+        raise ValueError(f"preset {name!r} is unknown: expected one of {', '.join(PRESETS)}")
+    architecture = dict(PRESETS[name].architecture)
+    config = AutoConfig.for_model(architecture.pop("model_type"), **architecture)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+        model.tie_weights()
+    return model
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".") + "."

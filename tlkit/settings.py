@@ -1,0 +1,49 @@
+"""Profile, seed, threads, quiet libraries: everything a lesson decides before it starts."""
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How much work a notebook run may do.
+
+    `train_passages` and `test_passages` bound the documents used (None: all); `epochs` and `seeds` are
+    what lessons and comparisons use by default.
+    """
+
+    name: str
+    train_passages: int | None
+    test_passages: int | None
+    epochs: float
+    seeds: int
+
+
+PROFILES = {
+    "ci": Profile("ci", train_passages=160, test_passages=40, epochs=1, seeds=3),
+    "laptop": Profile("laptop", train_passages=None, test_passages=None, epochs=2, seeds=3),
+    "gpu": Profile("gpu", train_passages=None, test_passages=None, epochs=3, seeds=5),
+}
+
+
+def setup(profile: str | None = None, *, seed: int = 0, threads: int | None = None) -> Profile:
+    """Make a run repeatable and quiet, and return its profile.
+
+    `profile` defaults to the environment's `TLKIT_PROFILE`, then to `ci`. Raises ValueError for an unknown one.
+    """
+    name = profile or os.environ.get("TLKIT_PROFILE") or "ci"
+    if name not in PROFILES:
+        raise ValueError(f"profile {name!r} is unknown: expected one of {', '.join(PROFILES)} (see TLKIT_PROFILE)")
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads={threads}: expected at least 1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+    import torch
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    torch.manual_seed(seed)
+    if threads:
+        torch.set_num_threads(threads)
+    return PROFILES[name]

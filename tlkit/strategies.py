@@ -1,0 +1,214 @@
+"""What is trainable: one registry of strategies, one report of what each really selected."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+Selector = Callable[..., nn.Module]
+
+
+@dataclass(frozen=True)
+class StrategyReport:
+    """What a strategy left trainable, in *values* (numbers) and in *tensors*; the reports confused the two."""
+
+    strategy: str
+    model: nn.Module
+    trainable_values: int
+    total_values: int
+    trainable_tensors: int
+    total_tensors: int
+    components: dict[str, int]
+    tied: str
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.trainable_values / self.total_values
+
+    def __str__(self) -> str:
+        return (
+            f"{self.strategy}: {self.trainable_values:,} of {self.total_values:,} values trainable "
+            f"({self.percent:.2f}%), in {self.trainable_tensors} of {self.total_tensors} tensors. {self.tied}"
+        )
+
+
+def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport:
+    """Make `model` trainable the way `strategy` says; `report.model` is what to train from here on.
+
+    Options belong to the strategy (`blocks=` for last_layers, `r=` for lora, …). Raises ValueError for an
+    unknown strategy, and when nothing, or by accident everything, was selected.
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy {strategy!r} is unknown: expected one of {', '.join(STRATEGIES)}")
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    adapted = STRATEGIES[strategy](model, **options)
+    report = describe(adapted, strategy)
+    if report.trainable_values == 0:
+        raise ValueError(f"{strategy} selected no weights of {type(model).__name__}{_why_nothing(strategy)}")
+    if strategy != "full" and report.trainable_values == report.total_values:
+        raise ValueError(f"{strategy} selected every weight of {type(model).__name__}: that is `full`")
+    return report
+
+
+def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
+    """Count what is trainable now, per component; shared (tied) tensors are counted once."""
+    parameters = list(model.named_parameters())  # named_parameters() already leaves out the second name of a tied one
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    owners = _component_of(base)
+    components: dict[str, int] = {}
+    for _, parameter in parameters:
+        if parameter.requires_grad:
+            part = owners.get(id(parameter), "adapters")
+            components[part] = components.get(part, 0) + parameter.numel()
+    trainable = [p for _, p in parameters if p.requires_grad]
+    return StrategyReport(
+        strategy,
+        model,
+        sum(p.numel() for p in trainable),
+        sum(p.numel() for _, p in parameters),
+        len(trainable),
+        len(parameters),
+        components,
+        _tying_in_words(base),
+    )
+
+
+def find_blocks(model: nn.Module) -> nn.ModuleList:
+    """The transformer blocks: the ModuleList of the decoder that is as long as the configuration says.
+
+    Raises ValueError, naming the architecture, where there is none.
+    """
+    depth = getattr(model.config, "num_hidden_layers", None)
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
+    for module in decoder.modules() if decoder is not None else ():
+        if isinstance(module, nn.ModuleList) and len(module) == depth:
+            return module
+    raise ValueError(f"{type(model).__name__} is not supported: no list of {depth} decoder blocks was found in it")
+
+
+def _train(*modules: nn.Module) -> None:
+    for module in modules:
+        module.requires_grad_(True)
+
+
+def _full(model: nn.Module) -> nn.Module:
+    _train(model)
+    return model
+
+
+def _freeze_lower(model: nn.Module, freeze_embeddings: bool = False) -> nn.Module:
+    """The lower half of the blocks stays as pretrained."""
+    blocks = find_blocks(model)
+    _train(model)
+    for block in blocks[: len(blocks) // 2]:
+        block.requires_grad_(False)
+    if freeze_embeddings:
+        _embedding_parameters(model, trainable=False)
+    return model
+
+
+def _freeze_embeddings(model: nn.Module) -> nn.Module:
+    """Where the head is tied to the embedding, it is frozen with it."""
+    _train(model)
+    _embedding_parameters(model, trainable=False)
+    return model
+
+
+def _last_layers(model: nn.Module, blocks: int = 2, train_norms: bool = True, train_head: bool = False) -> nn.Module:
+    """The last blocks, by default with every norm of the model, as the published experiment had it."""
+    layers = find_blocks(model)
+    if not 1 <= blocks <= len(layers):
+        raise ValueError(f"last_layers(blocks={blocks}): expected 1 to {len(layers)} for this model")
+    _train(*layers[-blocks:])
+    if train_norms:
+        _train(*(m for m in model.modules() if _is_norm(m)))
+    if train_head:
+        _train(model.get_output_embeddings())
+    return model
+
+
+def _bitfit(model: nn.Module) -> nn.Module:
+    """Bias vectors only. Source: Ben Zaken et al. 2022, BitFit."""
+    for module in model.modules():
+        bias = getattr(module, "bias", None)
+        if isinstance(bias, nn.Parameter):
+            bias.requires_grad_(True)
+    return model
+
+
+def _lora(
+    model: nn.Module, r: int = 8, alpha: int = 16, dropout: float = 0.0, targets: str | list[str] = "all-linear"
+) -> nn.Module:
+    """Low-rank adapters beside the linear layers (peft). Source: Hu et al. 2021, LoRA."""
+    from peft import LoraConfig, get_peft_model
+
+    if r < 1:
+        raise ValueError(f"lora(r={r}): expected a rank of at least 1")
+    settings = LoraConfig(r=r, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets, task_type="CAUSAL_LM")
+    return get_peft_model(model, settings)
+
+
+STRATEGIES: dict[str, Selector] = {
+    "full": _full,
+    "freeze_lower": _freeze_lower,
+    "freeze_embeddings": _freeze_embeddings,
+    "last_layers": _last_layers,
+    "lora": _lora,
+    "bitfit": _bitfit,
+}
+
+
+def _embedding_parameters(model: nn.Module, trainable: bool) -> None:
+    """Token embeddings, and position embeddings where the model learns them."""
+    blocks = find_blocks(model)
+    inside = {id(module) for module in blocks.modules()}
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and id(module) not in inside:
+            module.requires_grad_(trainable)
+
+
+def _is_norm(module: nn.Module) -> bool:
+    """By class, never by the name that the module has in its parent."""
+    return isinstance(module, nn.LayerNorm | nn.RMSNorm) or type(module).__name__.endswith(("RMSNorm", "LayerNorm"))
+
+
+def _component_of(model: nn.Module) -> dict[int, str]:
+    owners: dict[int, str] = {}
+    for number, block in enumerate(find_blocks(model)):
+        for name, parameter in block.named_parameters():
+            if "lora_" not in name:
+                owners[id(parameter)] = f"block {number}"
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            owners |= {id(p): "embedding" for p in module.parameters()}
+    head = model.get_output_embeddings()
+    if head is not None:
+        for parameter in head.parameters():
+            owners.setdefault(id(parameter), "head")
+    for name, parameter in model.named_parameters():
+        if "lora_" not in name:
+            owners.setdefault(id(parameter), "final norm and others")
+    return owners
+
+
+def is_tied(model: nn.Module) -> bool:
+    """True where the head is the token embedding, used a second time."""
+    head = model.get_output_embeddings()
+    return head is not None and head.weight is model.get_input_embeddings().weight
+
+
+def _tying_in_words(model: nn.Module) -> str:
+    if is_tied(model):
+        return "The head is tied to the token embedding: one tensor, frozen or trained together."
+    return "The head has weights of its own."
+
+
+def _why_nothing(strategy: str) -> str:
+    return ": this architecture has no bias vectors" if strategy == "bitfit" else ""
+
+
+def trainable_parameters(model: nn.Module) -> list[torch.nn.Parameter]:
+    """What an optimizer should be given: nothing that is frozen."""
+    return [p for p in model.parameters() if p.requires_grad]
