@@ -1,0 +1,120 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 2 · Data and a baseline to trust
+#
+# Adaptation is a comparison: after against before. So the *before* has to be right.
+# What text do we hold back, what exactly is measured on it, and how sure is the figure?
+#
+# **You will** read the corpus, score it three ways, and put an interval around the score. About 4 minutes.
+
+# %%
+from tlkit.corpus import load_corpus, pack
+from tlkit.evaluation import generate, perplexity
+from tlkit.models import load_model
+from tlkit.settings import setup
+
+profile = setup()
+rust = load_corpus("rust")
+general = load_corpus("general")
+tiny = load_model("tiny")
+
+# %% [markdown]
+# ## Three splits
+#
+# Training text changes the weights. Validation text chooses settings. Test text is read once, at the end.
+# A passage that stands in two of them makes the score a memory test.
+
+# %% tags=["nbval-ignore-output"]
+print(len(rust.train), len(rust.validation), len(rust.test), "passages")
+print(rust.test[0])
+
+# %%
+print("no passage is in two splits:", not set(rust.train) & (set(rust.validation) | set(rust.test)))
+assert not set(rust.train) & (set(rust.validation) | set(rust.test))
+
+# %% [markdown]
+# ## From text to blocks
+#
+# `pack` writes the documents one after another, an end-of-text token before each, and cuts the stream into
+# equal blocks. Nothing is padded, so no work is wasted. The tail that does not fill a block is left out.
+
+# %%
+blocks = pack(rust.test, tiny.tokenizer, 128)
+print("every block has 128 tokens:", blocks.shape[1] == 128)
+print("the stream opens with end-of-text:", int(blocks[0, 0]) == tiny.tokenizer.eos_token_id)
+assert blocks.shape[1] == 128 and int(blocks[0, 0]) == tiny.tokenizer.eos_token_id
+
+# %% [markdown]
+# ## The baseline
+#
+# Perplexity is the exponential of the mean loss per token, in nats. Every token counts the same, whichever
+# document it is in. The interval comes from drawing *documents* again and again: tokens of one text hang
+# together, so drawing tokens would make us too sure.
+#
+# **Predict first.** The model was pretrained on documentation that is not about Rust. Will it find Rust text
+# harder than Python's language reference?
+
+# %%
+test_text = rust.limited(test=profile.test_passages).test
+general_text = general.limited(test=profile.test_passages).test
+on_rust = perplexity(tiny.model, tiny.tokenizer, test_text)
+on_general = perplexity(tiny.model, tiny.tokenizer, general_text)
+
+# %% tags=["nbval-ignore-output"]
+print("Rust:   ", on_rust)
+print("general:", on_general)
+
+# %%
+print("Rust is harder than general text:", on_rust.perplexity > on_general.perplexity)
+print("the intervals do not overlap:", on_rust.low > on_general.high)
+assert on_rust.low > on_general.high
+
+# %% [markdown]
+# ## How small a test can lie
+#
+# The published Python run evaluated 32 tokens. Here is what a test of one passage says, for each of
+# the first ten passages: ten tests of the same model.
+
+# %%
+single = [perplexity(tiny.model, tiny.tokenizer, [text], context=128) for text in test_text[:10]]
+
+# %% tags=["nbval-ignore-output"]
+print("  ".join(f"{result.perplexity:.0f}" for result in single))
+
+# %%
+values = [result.perplexity for result in single]
+print("the largest is more than 1.5 times the smallest:", max(values) > 1.5 * min(values))
+print("tests that warn of too few tokens:", sum(bool(result.warnings) for result in single), "of 10")
+assert max(values) > 1.5 * min(values)
+
+# %% [markdown]
+# The model is the same each time; only the passage changed. A difference between two strategies that is smaller
+# than this spread means nothing on a test of that size.
+#
+# ## What it writes
+#
+# The three prompts are those of the published reports.
+
+# %% tags=["nbval-ignore-output"]
+for line in generate(tiny.model, tiny.tokenizer):
+    print("-", line)
+
+# %% [markdown]
+# It has the tone of documentation and knows nothing of Rust. Fluency is not knowledge, in small models or large.
+#
+# **Take away.** Hold text back, weight by tokens, and give a score its interval.
+#
+# Previous: [1 · Setup and devices](01_setup_and_devices.ipynb) ·
+# Next: [3 · Full fine-tuning](03_full_fine_tuning.ipynb)

@@ -1,0 +1,102 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 4 · Freeze the lower layers
+#
+# Lower blocks are said to hold general features of language, upper ones the specific. If so, half the blocks can
+# stay as they are. What does freezing them save?
+#
+# **You will** freeze four of eight blocks, and find out why that saves less computing than it seems. About 4 minutes.
+
+# %%
+from tlkit.corpus import load_corpus, pack
+from tlkit.evaluation import generate, perplexity
+from tlkit.models import load_model, meta_model
+from tlkit.settings import setup
+from tlkit.strategies import apply_strategy, find_blocks
+from tlkit.training import TrainingConfig, train
+
+profile = setup()
+rust = load_corpus().limited(profile.train_passages, profile.test_passages)
+tiny = load_model("tiny")
+before = perplexity(tiny.model, tiny.tokenizer, rust.test)
+
+# %% [markdown]
+# ## Which blocks?
+#
+# One published program looked for the text `layers.1` in parameter names, to freeze block 1. It also found
+# `layers.10` to `layers.19`. Asked to freeze 12 of 24 blocks, it froze all 24. Here blocks are counted in the
+# model's own list.
+
+# %%
+report = apply_strategy(tiny.model, "freeze_lower")
+print(report)
+frozen = [n for n, block in enumerate(find_blocks(tiny.model)) if not next(block.parameters()).requires_grad]
+print("frozen blocks:", frozen)
+assert frozen == [0, 1, 2, 3]
+
+# %% [markdown]
+# **Predict first.** The published run reports 315,084,160 trainable values for Qwen2-0.5B, 12 of 24 blocks
+# frozen. That is 63.78% although half the blocks are frozen. What else is still trained?
+
+# %%
+qwen = apply_strategy(meta_model("qwen2-0.5b"), "freeze_lower")
+print(f"{qwen.trainable_values:,} values, {qwen.percent:.2f}%")
+print(f"of them in the embedding: {qwen.components['embedding']:,}")
+assert qwen.trainable_values == 315_084_160
+assert qwen.components["embedding"] == 151_936 * 896
+
+# %% [markdown]
+# The embedding: 151,936 tokens of 896 numbers each, and it serves as the head too. It sits *below* the frozen
+# blocks, so the backward pass must run through all of them to reach it. Frozen weights save their
+# own gradients and optimizer state; the way through them is still walked.
+#
+# ## Train
+
+# %%
+blocks = pack(rust.train, tiny.tokenizer, 128)
+result = train(report.model, blocks, TrainingConfig(learning_rate=2e-3, epochs=profile.epochs, batch_size=4))
+after = perplexity(report.model, tiny.tokenizer, rust.test)
+
+# %% tags=["nbval-ignore-output"]
+print("before:", before)
+print("after: ", after)
+print(f"{result.tokens_per_second:,.0f} tokens/s, peak {result.peak_memory / 1e6:.0f} MB")
+
+# %%
+print("Rust perplexity fell:", after.perplexity < before.perplexity)
+print("the first block's weights did not move:", not next(find_blocks(tiny.model)[0].parameters()).requires_grad)
+assert after.perplexity < before.perplexity
+
+# %% [markdown]
+# ## And the embedding frozen too?
+#
+# With the embedding frozen as well, nothing below block 4 is trained, and the backward pass can stop there.
+
+# %%
+both = apply_strategy(load_model("tiny").model, "freeze_lower", freeze_embeddings=True)
+short = train(both.model, blocks, TrainingConfig(learning_rate=2e-3, epochs=0.25, batch_size=4))
+print("trainable values:", f"{both.trainable_values:,}")
+print("needs less memory than with the embedding trained:", short.peak_memory < result.peak_memory)
+assert both.trainable_values < report.trainable_values and short.peak_memory < result.peak_memory
+
+# %% tags=["nbval-ignore-output"]
+for line in generate(report.model, tiny.tokenizer):
+    print("-", line)
+
+# %% [markdown]
+# **Take away.** What matters for cost is not how many weights are frozen but how deep the lowest trainable one lies.
+#
+# Previous: [3 · Full fine-tuning](03_full_fine_tuning.ipynb) ·
+# Next: [5 · Freeze embeddings](05_freeze_embeddings.ipynb)
