@@ -86,7 +86,7 @@ def first_loss_warning(first_training_loss: float, nats_per_token: float) -> str
     if abs(first_training_loss - nats_per_token) <= 1.0:
         return None
     return (
-        f"the first training loss is {first_training_loss:.2f} nats per token but evaluation gave {nats_per_token:.2f}: "
+        f"the first training loss is {first_training_loss:.2f} nats a token but evaluation says {nats_per_token:.2f}: "
         "one of the two measures something else (labels shifted twice?)"
     )
 

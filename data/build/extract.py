@@ -28,7 +28,33 @@ SOURCES = {
 HELD_OUT = 1500
 SEED = 20
 
-BLOCK_TAGS = set(["p", "li", "dd", "dt", "div", "td", "th", "tr", "ul", "ol", "dl", "table", "blockquote", "section", "pre", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "body"])
+BLOCK_TAGS = set(
+    [
+        "p",
+        "li",
+        "dd",
+        "dt",
+        "div",
+        "td",
+        "th",
+        "tr",
+        "ul",
+        "ol",
+        "dl",
+        "table",
+        "blockquote",
+        "section",
+        "pre",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "hr",
+        "body",
+    ]
+)
 SKIPPED_TAGS = {"pre", "script", "style", "head", "title", "dt", "h1", "h2", "h3", "h4", "h5", "h6", "nav"}
 CODE_TAGS = {"code", "tt", "samp", "kbd"}
 TYPOGRAPHY = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "–": "-", "—": "-", "…": "...", "¶": None})

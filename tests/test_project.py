@@ -1,0 +1,85 @@
+"""The files that install the project agree with one another, and the command line behaves."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tlkit.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_environment_installs_the_package_with_the_extras_the_makefile_installs():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    by_pip = next(part["pip"] for part in environment["dependencies"] if isinstance(part, dict))
+    assert by_pip == ["-e .[test]"]
+    assert '-e ".[test]"' in (ROOT / "Makefile").read_text()
+
+
+def test_every_dependency_is_pinned():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().split()}
+    wanted = project["dependencies"] + project["optional-dependencies"]["test"]
+    assert {line.split(">=")[0] for line in wanted} <= names
+
+
+def test_params_prints_the_published_counts(capsys):
+    assert main(["params", "--model", "qwen2-0.5b", "--json"]) == 0
+    counts = {row["strategy"]: row.get("trainable_values") for row in json.loads(capsys.readouterr().out)}
+    assert counts["full"] == 494_032_768 and counts["last_layers"] == 29_865_088
+
+
+def test_doctor_finds_everything(capsys):
+    assert main(["doctor"]) == 0
+    assert "[FAIL]" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["params", "--model", "gpt-5"], "'gpt-5' is unknown"),
+        (["evaluate", "--corpus", "nowhere.txt"], "nowhere.txt"),
+        (["train", "--strategy", "adapter", "--output", "never"], "'adapter' is unknown"),
+        (["compare", "--strategies", "full,adapter", "--output", "never"], "adapter"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments, said, capsys):
+    assert main(arguments) == 2
+    captured = capsys.readouterr().err.strip()
+    assert said in captured and "\n" not in captured
+    assert not Path("never").exists()
+
+
+def test_compare_keeps_the_others_when_one_strategy_fails(monkeypatch, tmp_path):
+    import tlkit.comparison as comparison
+    from tlkit.export import export
+    from tlkit.settings import Profile
+
+    def broken(model, name, **options):
+        if name == "bitfit":
+            raise RuntimeError("planted fault")
+        return apply(model, name, **options)
+
+    apply = comparison.apply_strategy
+    monkeypatch.setattr(comparison, "apply_strategy", broken)
+    profile = Profile("test", train_passages=12, test_passages=3, epochs=1, seeds=1)
+    result = comparison.compare(strategies=["bitfit", "last_layers"], profile=profile)
+    assert list(result.failures) == ["bitfit, seed 0"] and "planted fault" in result.failures["bitfit, seed 0"]
+    assert list(result.table.strategy) == ["zero-shot", "last_layers", "random initialisation"]
+    names = {path.name for path in export(result, tmp_path)}
+    assert {"comparison.csv", "comparison.json", "comparison.md", "comparison.html", "perplexity.svg"} <= names
+    assert len([n for n in names if n.endswith(".png")]) == 5
+    for name in ("comparison.csv", "comparison.json", "comparison.md", "comparison.html"):
+        assert result.provenance["model_sha256"] in (tmp_path / name).read_text()
+    assert "planted fault" in (tmp_path / "comparison.md").read_text()
+
+
+def test_importing_the_package_makes_no_connection_and_loads_nothing_heavy():
+    code = "import sys, tlkit; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ).returncode == 0
