@@ -146,7 +146,12 @@ def run(options) -> int:
         for number, cell in enumerate(notebook.cells):
             cell.id = f"{source.stem[:2]}-{number:03d}"
         client = NotebookClient(
-            notebook, timeout=600, kernel_name="python3", record_timing=False, resources={"metadata": {"path": folder}}
+            notebook,
+            timeout=600,
+            kernel_name="python3",
+            record_timing=False,
+            extra_arguments=["--log-level=ERROR"],
+            resources={"metadata": {"path": folder}},
         )
         try:
             client.execute()

@@ -1,0 +1,209 @@
+"""Perplexity and training against independent computations."""
+
+import copy
+import math
+
+import pytest
+import torch
+from transformers import Trainer, TrainingArguments
+
+from tlkit.corpus import load_corpus, pack, token_stream
+from tlkit.evaluation import first_loss_warning, generate, perplexity
+from tlkit.models import load_model
+from tlkit.strategies import apply_strategy
+from tlkit.training import TrainingConfig, batch_at, steps_per_epoch, train
+
+TEXTS = load_corpus("rust").test[:4]
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    return pack(load_corpus("rust").train[:12], load_model("tiny").tokenizer, 64)
+
+
+def test_perplexity_equals_a_float64_computation(tiny):
+    """1e-5 relative: fp32 logits of this size carry about 1e-6 of rounding into the mean."""
+    model = copy.deepcopy(tiny.model).double()
+    stream, _ = token_stream(TEXTS, tiny.tokenizer)
+    total = 0.0
+    for begin in range(0, len(stream) - 1, 64):
+        window = stream[begin : begin + 65]
+        with torch.no_grad():
+            scores = model(input_ids=window[None, :-1]).logits[0].log_softmax(-1)
+        total -= sum(scores[i, token].item() for i, token in enumerate(window[1:].tolist()))
+    result = perplexity(tiny.model, tiny.tokenizer, TEXTS, context=64)
+    assert result.tokens == len(stream) - 1
+    assert result.nats_per_token == pytest.approx(total / (len(stream) - 1), rel=1e-5)
+    size = sum(len(text.encode()) for text in TEXTS)
+    assert result.bits_per_byte == pytest.approx(total / math.log(2) / size, rel=1e-5)
+    assert result.low < result.perplexity < result.high
+
+
+def test_sliding_window_equals_masking_labels(tiny):
+    """The transformers documentation's method: each window's already scored tokens get the label -100."""
+    stream, _ = token_stream(TEXTS, tiny.tokenizer)
+    context, stride, total, done = 64, 24, 0.0, 1
+    for begin in range(0, len(stream), stride):
+        # One token longer than what the model needs to read: the last one is a target only.
+        window = stream[begin : begin + context + 1]
+        labels = window.clone()
+        labels[: done - begin] = -100
+        with torch.no_grad():
+            loss = tiny.model(input_ids=window[None], labels=labels[None]).loss.item()
+        total += loss * int((labels[1:] != -100).sum())
+        done = begin + len(window)
+        if done == len(stream):
+            break
+    result = perplexity(tiny.model, tiny.tokenizer, TEXTS, context=context, stride=stride)
+    assert result.tokens == len(stream) - 1
+    assert result.nats_per_token == pytest.approx(total / (len(stream) - 1), rel=1e-5)
+
+
+@pytest.mark.parametrize(("context", "stride"), [(16, 16), (64, 5), (256, 100), (33, 32)])
+def test_every_token_is_scored_once(tiny, context, stride):
+    stream, _ = token_stream(TEXTS, tiny.tokenizer)
+    assert perplexity(tiny.model, tiny.tokenizer, TEXTS, context=context, stride=stride).tokens == len(stream) - 1
+
+
+def test_sanity_warnings(tiny):
+    assert not perplexity(tiny.model, tiny.tokenizer, TEXTS).warnings
+    assert "only" in perplexity(tiny.model, tiny.tokenizer, ["A short one."]).warnings[0]
+    broken = load_model("tiny", random_init=True)
+    with torch.no_grad():
+        broken.model.get_input_embeddings().weight.mul_(30)
+    assert "vocabulary size" in perplexity(broken.model, broken.tokenizer, TEXTS).warnings[0]
+    assert first_loss_warning(4.6, 4.7) is None and "labels" in first_loss_warning(4.6, 12.4)
+
+
+@pytest.mark.parametrize("bad", [{"context": 1}, {"context": 257}, {"stride": 300}, {"stride": -1}])
+def test_impossible_windows_are_refused(tiny, bad):
+    with pytest.raises(ValueError, match="expected"):
+        perplexity(tiny.model, tiny.tokenizer, TEXTS, **bad)
+    with pytest.raises(ValueError, match="empty"):
+        perplexity(tiny.model, tiny.tokenizer, [])
+
+
+def test_generation_batched_equals_one_at_a_time(tiny):
+    prompts = ["The function returns", "A", "In this case the value of the parameter"]
+    together = generate(tiny.model, tiny.tokenizer, prompts, new_tokens=8)
+    assert together == [generate(tiny.model, tiny.tokenizer, [prompt], new_tokens=8)[0] for prompt in prompts]
+    with pytest.raises(ValueError, match="empty prompt"):
+        generate(tiny.model, tiny.tokenizer, [""])
+    with pytest.raises(ValueError, match="temperature"):
+        generate(tiny.model, tiny.tokenizer, temperature=-1)
+
+
+def test_training_is_repeatable_bit_for_bit(blocks):
+    weights, losses = [], []
+    for _ in range(2):
+        model = apply_strategy(load_model("tiny").model, "full").model
+        losses.append(train(model, blocks, TrainingConfig(epochs=0.5, batch_size=4)).history.loss.tolist())
+        weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert losses[0] == losses[1] and torch.equal(*weights)
+
+
+def test_micro_batches_change_memory_and_not_the_result(blocks):
+    """1e-5: the sums of a batch are added in another order."""
+    runs = []
+    for micro in (None, 1):
+        model = apply_strategy(load_model("tiny").model, "full").model
+        runs.append(train(model, blocks, TrainingConfig(epochs=2, batch_size=16, micro_batch_size=micro)))
+    assert runs[0].history.loss.tolist() == pytest.approx(runs[1].history.loss.tolist(), rel=1e-5)
+    assert runs[1].peak_memory < runs[0].peak_memory
+
+
+class _InGivenOrder(Trainer):
+    def _get_train_sampler(self, *arguments):
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+
+
+@pytest.mark.parametrize("strategy", ["full", "lora"])
+def test_losses_equal_the_transformers_trainer(strategy, blocks, tmp_path):
+    config = TrainingConfig(1e-3, batch_size=4, warmup_fraction=0, schedule="constant")
+    steps = len(blocks) // config.batch_size
+    blocks = blocks[: steps * config.batch_size]
+
+    torch.manual_seed(0)
+    ours = apply_strategy(load_model("tiny").model, strategy).model
+    ours_losses = train(ours, blocks, config).history.loss.tolist()
+
+    torch.manual_seed(0)
+    theirs = apply_strategy(load_model("tiny").model, strategy).model
+    rows = torch.cat([batch_at(step, blocks, config) for step in range(steps)])
+    optimizer = torch.optim.AdamW([p for p in theirs.parameters() if p.requires_grad], lr=1e-3, weight_decay=0.01)
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path),
+        per_device_train_batch_size=4,
+        num_train_epochs=1,
+        logging_steps=1,
+        lr_scheduler_type="constant",
+        max_grad_norm=1.0,
+        use_cpu=True,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    dataset = [{"input_ids": row, "labels": row} for row in rows]
+    trainer = _InGivenOrder(theirs, arguments, train_dataset=dataset, optimizers=(optimizer, None))
+    trainer.train()
+    theirs_losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    assert len(theirs_losses) == len(ours_losses) == steps
+    assert ours_losses == pytest.approx(theirs_losses, abs=1e-5)
+
+
+def test_early_stopping_restores_the_best_weights(blocks):
+    from tlkit.training import mean_loss
+
+    model = apply_strategy(load_model("tiny").model, "full").model
+    config = TrainingConfig(0.03, epochs=6, batch_size=4, evaluate_every=2, patience=0, schedule="constant")
+    result = train(model, blocks[:8], config, validation=blocks[8:])
+    assert result.stopped_early
+    assert mean_loss(model, blocks[8:]) == pytest.approx(result.validation.validation_loss.min(), rel=1e-6)
+
+
+def test_every_block_is_used_once_an_epoch(blocks):
+    config = TrainingConfig(batch_size=5)
+    epoch = torch.cat([batch_at(step, blocks, config) for step in range(steps_per_epoch(len(blocks), config))])
+    assert sorted(map(tuple, epoch.tolist())) == sorted(map(tuple, blocks.tolist()))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"learning_rate": math.nan},
+        {"learning_rate": 0},
+        {"epochs": 0},
+        {"epochs": math.nan},
+        {"batch_size": 0},
+        {"micro_batch_size": 9},
+        {"schedule": "step"},
+        {"precision": "fp8"},
+        {"patience": 1},
+    ],
+)
+def test_bad_settings_are_refused_before_any_work(bad, blocks):
+    model = apply_strategy(load_model("tiny").model, "bitfit").model
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        train(model, blocks, TrainingConfig(**bad))
+
+
+def test_bad_blocks_are_refused(tiny, blocks):
+    model = apply_strategy(load_model("tiny").model, "bitfit").model
+    for bad, said in (
+        (blocks.new_zeros(2, 300), "at most 256"),
+        (blocks + 5000, "vocabulary"),
+        (blocks[:0], "shape"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            train(model, bad)
+    model.requires_grad_(False)
+    with pytest.raises(ValueError, match="nothing in this model is trainable"):
+        train(model, blocks)
+
+
+def test_a_diverging_run_says_so(blocks):
+    model = apply_strategy(load_model("tiny").model, "full").model
+    with torch.no_grad():
+        next(model.parameters()).fill_(math.nan)
+    with pytest.raises(FloatingPointError, match="learning rate"):
+        train(model, blocks)
