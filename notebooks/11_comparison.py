@@ -49,7 +49,7 @@ readable(comparison.table)
 perplexity_chart(comparison.table)
 
 # %% [markdown]
-# The bars show how sure we are of one model's score (drawing other documents). The table's
+# The lines show how sure we are of one model's score (drawing other documents). The table's
 # *spread over seeds* shows how much the same strategy varies. A rank means something only where
 # the gap to the next is larger than both.
 

@@ -17,9 +17,12 @@ def perplexity_chart(table: pd.DataFrame) -> Figure:
     table = table.sort_values("perplexity", ascending=False)
     figure, axes = _figure()
     errors = [table.perplexity - table.perplexity_low, table.perplexity_high - table.perplexity]
-    axes.barh(table.strategy, table.perplexity, xerr=errors, color=COLOURS[5], edgecolor="black", capsize=3)
+    # Points, not bars: on a log scale a bar has no zero to start from.
+    axes.errorbar(table.perplexity, table.strategy, xerr=errors, fmt="o", color=COLOURS[0], ecolor="black", capsize=4)
     axes.set_xscale("log")
-    axes.set_xlabel("perplexity on held-out text (log scale, lower is better; bars: 95% interval)")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.xaxis.set_minor_formatter("{x:,.0f}")
+    axes.set_xlabel("perplexity on held-out text (log scale, lower is better; lines: 95% interval)")
     return figure
 
 
