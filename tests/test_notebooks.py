@@ -55,3 +55,11 @@ def test_links_between_lessons_lead_somewhere(source):
 
     for target in re.findall(r"\]\((\w+\.ipynb)\)", source.read_text(encoding="utf-8")):
         assert (FOLDER / target).is_file(), target
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_outputs_carry_no_warnings_and_no_paths_of_one_machine(source):
+    notebook = nbformat.read(source.with_suffix(".ipynb"), 4)
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert not any(output.get("name") == "stderr" for output in outputs)
+    assert str(FOLDER.parent) not in source.with_suffix(".ipynb").read_text(encoding="utf-8")

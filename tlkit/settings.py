@@ -1,6 +1,7 @@
 """Profile, seed, threads, quiet libraries: everything a lesson decides before it starts."""
 
 import os
+import warnings
 from dataclasses import dataclass
 
 
@@ -41,6 +42,8 @@ def setup(profile: str | None = None, *, seed: int = 0, threads: int | None = No
     import torch
     from transformers.utils import logging
 
+    # peft still asks for a name that transformers 5 has replaced; nothing a reader could do about it.
+    warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     torch.manual_seed(seed)
