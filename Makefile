@@ -10,7 +10,7 @@ run: .venv/installed
 test: .venv/installed
 	$(BIN)/python -m pytest --nbval tests notebooks
 lab: .venv/installed
-	$(BIN)/python -m jupyterlab notebooks/01_setup_and_devices.ipynb
+	$(BIN)/python -m jupyterlab notebooks/00_index.ipynb
 notebooks: .venv/installed
 	$(BIN)/python -m tlkit run --in-place
 lint: .venv/installed

@@ -14,6 +14,8 @@
 # %% [markdown]
 # # 1 · What can this machine do?
 #
+# *What can this machine do, and did the weights load?*
+#
 # Before any training, ask the machine three questions. Where can it compute? How much memory is there?
 # Does the model that is about to be adapted really contain pretrained weights?
 # The third question sounds odd. One of the published reports behind this workbook trained a model whose
@@ -23,10 +25,11 @@
 # About 3 minutes.
 
 # %%
-from tlkit.devices import probe
-from tlkit.evaluation import perplexity
-from tlkit.models import load_model
+from tlkit.charts import perplexity_chart
 from tlkit.corpus import load_corpus
+from tlkit.devices import probe
+from tlkit.evaluation import generate, perplexity, score_table
+from tlkit.models import load_model
 from tlkit.settings import setup
 
 profile = setup()
@@ -72,8 +75,11 @@ pretrained = perplexity(tiny.model, tiny.tokenizer, text)
 untrained = perplexity(random_weights.model, random_weights.tokenizer, text)
 
 # %% tags=["nbval-ignore-output"]
-print("pretrained:", pretrained)
-print("random:    ", untrained)
+scores = score_table({"random weights": untrained, "pretrained": pretrained})
+scores.round(2)
+
+# %%
+perplexity_chart(scores)
 
 # %%
 vocabulary = tiny.model.config.vocab_size
@@ -82,6 +88,17 @@ print("random weights score within 10% of the vocabulary size:", abs(untrained.p
 print("pretrained weights score below a quarter of it:", pretrained.perplexity < vocabulary / 4)
 assert abs(untrained.perplexity / vocabulary - 1) < 0.10
 assert pretrained.perplexity < vocabulary / 4
+
+# %% [markdown]
+# The same can be read without a number. Both models continue the same prompt:
+
+# %%
+written = generate(random_weights.model, tiny.tokenizer, ["The result is"])[0]
+readable = generate(tiny.model, tiny.tokenizer, ["The result is"])[0]
+
+# %% tags=["nbval-ignore-output"]
+print("random:    ", written)
+print("pretrained:", readable)
 
 # %% [markdown]
 # So one number tells whether weights loaded. A baseline near or above the vocabulary size is not a hard

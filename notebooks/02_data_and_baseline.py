@@ -14,14 +14,17 @@
 # %% [markdown]
 # # 2 · Data and a baseline to trust
 #
+# *What is measured before training, and how sure is it?*
+#
 # Adaptation is a comparison: after against before. So the *before* has to be right.
 # What text do we hold back, what exactly is measured on it, and how sure is the figure?
 #
 # **You will** read the corpus, score it three ways, and put an interval around the score. About 4 minutes.
 
 # %%
+from tlkit.charts import perplexity_chart
 from tlkit.corpus import load_corpus, pack
-from tlkit.evaluation import generate, perplexity
+from tlkit.evaluation import generate, perplexity, score_table
 from tlkit.models import load_model
 from tlkit.settings import setup
 
@@ -73,8 +76,11 @@ on_rust = perplexity(tiny.model, tiny.tokenizer, test_text)
 on_general = perplexity(tiny.model, tiny.tokenizer, general_text)
 
 # %% tags=["nbval-ignore-output"]
-print("Rust:   ", on_rust)
-print("general:", on_general)
+scores = score_table({"Rust": on_rust, "Python reference": on_general})
+scores.round(2)
+
+# %%
+perplexity_chart(scores)
 
 # %%
 print("Rust is harder than general text:", on_rust.perplexity > on_general.perplexity)
@@ -90,8 +96,8 @@ assert on_rust.low > on_general.high
 # %%
 single = [perplexity(tiny.model, tiny.tokenizer, [text], context=128) for text in test_text[:10]]
 
-# %% tags=["nbval-ignore-output"]
-print("  ".join(f"{result.perplexity:.0f}" for result in single))
+# %%
+perplexity_chart(score_table({f"passage {n}": result for n, result in enumerate(single, 1)}))
 
 # %%
 values = [result.perplexity for result in single]
@@ -100,7 +106,8 @@ print("tests that warn of too few tokens:", sum(bool(result.warnings) for result
 assert max(values) > 1.5 * min(values)
 
 # %% [markdown]
-# The model is the same each time; only the passage changed. A difference between two strategies that is smaller
+# There is no line around these points: one document cannot be drawn differently. The model is the same each time; only
+# the passage changed. A difference between two strategies that is smaller
 # than this spread means nothing on a test of that size.
 #
 # ## What it writes

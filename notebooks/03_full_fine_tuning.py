@@ -14,15 +14,17 @@
 # %% [markdown]
 # # 3 · Full fine-tuning
 #
+# *What does training everything gain, and what does it cost?*
+#
 # The plainest strategy: let every weight move. What does it gain, and what does it cost?
 #
 # **You will** adapt every weight of the bundled model to Rust, watch the loss, and measure what was gained on
 # Rust and lost elsewhere. About 4 minutes.
 
 # %%
-from tlkit.charts import learning_curves
+from tlkit.charts import components_chart, learning_curves, perplexity_chart
 from tlkit.corpus import load_corpus, pack
-from tlkit.evaluation import first_loss_warning, generate, perplexity
+from tlkit.evaluation import first_loss_warning, generate, perplexity, score_table
 from tlkit.models import load_model
 from tlkit.settings import setup
 from tlkit.strategies import apply_strategy
@@ -34,6 +36,7 @@ general = load_corpus("general").limited(test=profile.test_passages)
 tiny = load_model("tiny")
 before = perplexity(tiny.model, tiny.tokenizer, rust.test)
 general_before = perplexity(tiny.model, tiny.tokenizer, general.test)
+written_before = generate(tiny.model, tiny.tokenizer)
 
 # %% [markdown]
 # ## What is trainable
@@ -45,6 +48,9 @@ general_before = perplexity(tiny.model, tiny.tokenizer, general.test)
 report = apply_strategy(tiny.model, "full")
 print(report)
 assert report.trainable_values == report.total_values == 4_036_800
+
+# %%
+components_chart(report)
 
 # %% [markdown]
 # ## Train
@@ -58,7 +64,7 @@ assert report.trainable_values == report.total_values == 4_036_800
 # %%
 blocks = pack(rust.train, tiny.tokenizer, 128)
 settings = TrainingConfig(learning_rate=2e-3, epochs=profile.epochs, batch_size=4)
-result = train(report.model, blocks, settings)
+result = train(report.model, blocks, settings, progress=True)
 
 # %% tags=["nbval-ignore-output"]
 print(f"{len(result.history)} steps, {result.tokens_per_second:,.0f} tokens/s, peak {result.peak_memory / 1e6:.0f} MB")
@@ -91,10 +97,18 @@ after = perplexity(report.model, tiny.tokenizer, rust.test)
 general_after = perplexity(report.model, tiny.tokenizer, general.test)
 
 # %% tags=["nbval-ignore-output"]
-print("Rust before:   ", before)
-print("Rust after:    ", after)
-print("general before:", general_before)
-print("general after: ", general_after)
+scores = score_table(
+    {
+        "Rust, before": before,
+        "Rust, after": after,
+        "Python reference, before": general_before,
+        "Python reference, after": general_after,
+    }
+)
+scores.round(2)
+
+# %%
+perplexity_chart(scores)
 
 # %%
 print("Rust perplexity fell by at least 25%:", after.perplexity < 0.75 * before.perplexity)
@@ -103,8 +117,9 @@ assert after.perplexity < 0.75 * before.perplexity
 assert general_after.perplexity > general_before.perplexity
 
 # %% tags=["nbval-ignore-output"]
-for line in generate(report.model, tiny.tokenizer):
-    print("-", line)
+for old, new in zip(written_before, generate(report.model, tiny.tokenizer), strict=True):
+    print("before:", old)
+    print("after: ", new, "\n")
 
 # %% [markdown]
 # The text now uses Rust's words. It is still a model of four million weights after minutes of training: read it

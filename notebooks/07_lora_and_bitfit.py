@@ -14,14 +14,17 @@
 # %% [markdown]
 # # 7 · LoRA and BitFit
 #
+# *Why are few trainable values not little work?*
+#
 # So far we chose *which* weights to train. LoRA adds new ones: beside each frozen matrix W it puts a product
 # B·A of two thin matrices, and trains only those. BitFit goes further down: it trains the bias vectors, nothing else.
 #
 # **You will** count what each trains, and see that counting is not the same as cost. About 4 minutes.
 
 # %%
+from tlkit.charts import components_chart, perplexity_chart
 from tlkit.corpus import load_corpus, pack
-from tlkit.evaluation import perplexity
+from tlkit.evaluation import generate, perplexity, score_table
 from tlkit.models import load_model
 from tlkit.settings import setup
 from tlkit.strategies import apply_strategy
@@ -29,8 +32,10 @@ from tlkit.training import TrainingConfig, train
 
 profile = setup()
 rust = load_corpus().limited(profile.train_passages, profile.test_passages)
-blocks = pack(rust.train, load_model("tiny").tokenizer, 128)
-before = perplexity(load_model("tiny").model, load_model("tiny").tokenizer, rust.test)
+base = load_model("tiny")
+blocks = pack(rust.train, base.tokenizer, 128)
+before = perplexity(base.model, base.tokenizer, rust.test)
+written_before = generate(base.model, base.tokenizer)
 
 # %% [markdown]
 # ## A thin product
@@ -39,11 +44,14 @@ before = perplexity(load_model("tiny").model, load_model("tiny").tokenizer, rust
 
 # %%
 print(f"{512 * 192:,} against {8 * 192 + 512 * 8:,}")
-assert 8 * 192 + 512 * 8 == 5_632
+assert 512 * 192 == 98_304 and 8 * 192 + 512 * 8 == 5_632
 lora = apply_strategy(load_model("tiny").model, "lora", r=8)
 print(f"lora:   {lora.trainable_values:,} values, {lora.percent:.2f}%")
 bitfit = apply_strategy(load_model("tiny").model, "bitfit")
 print(f"bitfit: {bitfit.trainable_values:,} values, {bitfit.percent:.2f}%")
+
+# %%
+components_chart(lora, bitfit)
 
 # %% [markdown]
 # ## An adapter starts as nothing
@@ -52,8 +60,9 @@ print(f"bitfit: {bitfit.trainable_values:,} values, {bitfit.percent:.2f}%")
 # in the first step only B receives a gradient. A's is multiplied by B, which is zero.
 
 # %%
-adapted = perplexity(lora.model, load_model("tiny").tokenizer, rust.test)
-print("before training, LoRA changes nothing:", abs(adapted.nats_per_token - before.nats_per_token) < 1e-6)
+adapted = perplexity(lora.model, base.tokenizer, rust.test)
+unchanged = abs(adapted.nats_per_token - before.nats_per_token) < 1e-6
+print("before training, LoRA changes nothing:", unchanged)
 batch = blocks[:2]
 lora.model(input_ids=batch, labels=batch).loss.backward()
 largest = {
@@ -62,29 +71,37 @@ largest = {
 }
 lora.model.zero_grad(set_to_none=True)
 print("gradient of A is zero:", largest["A"] == 0, "| gradient of B is not:", largest["B"] > 0)
-assert largest["A"] == 0 and largest["B"] > 0
+assert unchanged and largest["A"] == 0 and largest["B"] > 0
 
 # %% [markdown]
 # **Predict first.** BitFit trains far fewer values than LoRA. Will it also be far faster?
 
 # %%
-runs = {}
+runs, scores = {}, {"before": before}
 for report, rate in ((lora, 5e-3), (bitfit, 1e-2)):
-    tokenizer = load_model("tiny").tokenizer
-    result = train(report.model, blocks, TrainingConfig(learning_rate=rate, epochs=profile.epochs, batch_size=4))
-    runs[report.strategy] = (result, perplexity(report.model, tokenizer, rust.test))
+    settings = TrainingConfig(learning_rate=rate, epochs=profile.epochs, batch_size=4)
+    runs[report.strategy] = train(report.model, blocks, settings, progress=True)
+    scores[report.strategy] = perplexity(report.model, base.tokenizer, rust.test)
 
 # %% tags=["nbval-ignore-output"]
-print("before:", before)
-for name, (result, after) in runs.items():
-    print(f"{name}:", after, f"| {result.tokens_per_second:,.0f} tokens/s")
+for name, result in runs.items():
+    print(f"{name}: {result.tokens_per_second:,.0f} tokens/s")
+score_table(scores).round(2)
 
 # %%
-for name, (_, after) in runs.items():
-    print(f"{name} improves on the baseline:", after.perplexity < before.perplexity)
-    assert after.perplexity < before.perplexity
-print("LoRA adapts further than BitFit:", runs["lora"][1].perplexity < runs["bitfit"][1].perplexity)
-assert runs["lora"][1].perplexity < runs["bitfit"][1].perplexity
+perplexity_chart(score_table(scores))
+
+# %%
+for name in runs:
+    print(f"{name} improves on the baseline:", scores[name].perplexity < before.perplexity)
+    assert scores[name].perplexity < before.perplexity
+print("LoRA adapts further than BitFit:", scores["lora"].perplexity < scores["bitfit"].perplexity)
+assert scores["lora"].perplexity < scores["bitfit"].perplexity
+
+# %% tags=["nbval-ignore-output"]
+for old, new in zip(written_before, generate(lora.model, base.tokenizer), strict=True):
+    print("before:", old)
+    print("after: ", new, "\n")
 
 # %% [markdown]
 # Both walk the whole network forward and back, so neither is much faster than training everything. What they

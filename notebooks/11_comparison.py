@@ -14,6 +14,8 @@
 # %% [markdown]
 # # 11 · The comparison
 #
+# *Which differences between strategies are real?*
+#
 # Six strategies, one baseline, one control, three seeds. Which adapts best, what does each forget, and which
 # differences are real?
 #

@@ -6,18 +6,21 @@ import jupytext
 import nbformat
 import pytest
 
+from tlkit.notebooks import INDEX, execute_all, index_source, lesson_table, lessons, sources
+
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 SOURCES = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
 IGNORED = "nbval-ignore-output"
 # Cells whose times, memory or raw losses differ between machines; raising a number needs a reason.
 MOST_IGNORED = {
-    "01_setup_and_devices": 2,
-    "02_data_and_baseline": 4,
-    "03_full_fine_tuning": 3,
-    "04_freeze_lower_layers": 2,
-    "05_freeze_embeddings": 1,
-    "06_last_layers": 1,
-    "07_lora_and_bitfit": 1,
+    "00_index": 1,
+    "01_setup_and_devices": 3,
+    "02_data_and_baseline": 3,
+    "03_full_fine_tuning": 4,
+    "04_freeze_lower_layers": 3,
+    "05_freeze_embeddings": 2,
+    "06_last_layers": 2,
+    "07_lora_and_bitfit": 2,
     "11_comparison": 2,
 }
 
@@ -63,3 +66,32 @@ def test_outputs_carry_no_warnings_and_no_paths_of_one_machine(source):
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not any(output.get("name") == "stderr" for output in outputs)
     assert str(FOLDER.parent) not in source.with_suffix(".ipynb").read_text(encoding="utf-8")
+
+
+def test_index_and_readme_show_the_lessons_as_they_are():
+    """Rebuild the index with `python -m tlkit run --in-place`; the README's table is `lesson_table`'s."""
+    found = lessons()
+    assert (FOLDER / f"{INDEX}.py").read_text(encoding="utf-8") == index_source(found)
+    assert lesson_table(found, "notebooks/{}.ipynb") in (FOLDER.parent / "README.md").read_text(encoding="utf-8")
+
+
+def test_each_lesson_leads_to_the_next_and_back():
+    found = lessons()
+    for one, following in zip(found, found[1:], strict=False):
+        last_lines = (FOLDER / f"{one.stem}.py").read_text(encoding="utf-8").splitlines()[-4:]
+        assert f"({following.stem}.ipynb)" in "".join(last_lines), one.stem
+        assert f"({one.stem}.ipynb)" in (FOLDER / f"{following.stem}.py").read_text(encoding="utf-8"), following.stem
+
+
+def test_a_lesson_without_its_question_is_named(tmp_path):
+    (tmp_path / "03_nameless.py").write_text("# %% [markdown]\n# # 3 - No question\n")
+    with pytest.raises(ValueError, match=r"03_nameless\.py: expected title, \*question"):
+        lessons(tmp_path)
+
+
+def test_a_lesson_that_fails_is_written_and_named(tmp_path, capsys):
+    (tmp_path / "01_wrong.py").write_text("# %%\nprint('reached')\n\n# %%\nassert 1 == 2, 'planted'\n")
+    failed = execute_all(sources(tmp_path), tmp_path, tmp_path / "results")
+    assert capsys.readouterr().out == "executing 01_wrong\n"
+    assert failed == {"01_wrong": "AssertionError: planted"}
+    assert "reached" in (tmp_path / "01_wrong.ipynb").read_text()

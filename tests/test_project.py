@@ -80,6 +80,40 @@ def test_compare_keeps_the_others_when_one_strategy_fails(monkeypatch, tmp_path)
     assert "planted fault" in (tmp_path / "comparison.md").read_text()
 
 
+def test_the_commands_in_a_comparison_reproduce_its_rows(tmp_path, capsys):
+    """The same command twice gives the same table, time and memory aside; and it is the command the table names."""
+    from tlkit.settings import PROFILES, Profile
+
+    PROFILES["test"] = Profile("test", train_passages=12, test_passages=3, epochs=1, seeds=1)
+    try:
+        wanted = ["compare", "--profile", "test", "--strategies", "bitfit", "--json"]
+        assert main([*wanted, "--model", "tiny", "--seeds", "1", "--output", str(tmp_path / "first")]) == 0
+        first = json.loads(capsys.readouterr().out)
+        named = next(row["command"] for row in first if row["strategy"] == "bitfit").split()[3:]
+        assert main([*named, "--json", "--output", str(tmp_path / "second")]) == 0
+        second = json.loads(capsys.readouterr().out)
+    finally:
+        del PROFILES["test"]
+    for one, two in zip(first, second, strict=True):
+        for key in ("strategy", "perplexity", "perplexity_before_low", "general", "rank", "trainable_values"):
+            assert one[key] == two[key]
+
+
+def test_train_saves_a_model_that_loads_again(tmp_path, capsys):
+    from tlkit.models import load_model
+    from tlkit.settings import PROFILES, Profile
+
+    PROFILES["test"] = Profile("test", train_passages=12, test_passages=3, epochs=1, seeds=1)
+    try:
+        command = ["train", "--profile", "test", "--strategy", "last_layers", "--output", str(tmp_path / "adapted")]
+        assert main([*command, "--json"]) == 0
+    finally:
+        del PROFILES["test"]
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["after"]["perplexity"] < figures["before"]["perplexity"]
+    assert load_model(tmp_path / "adapted").tensors_loaded == 98
+
+
 def test_importing_the_package_makes_no_connection_and_loads_nothing_heavy():
     code = "import sys, tlkit; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ).returncode == 0

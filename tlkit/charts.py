@@ -7,6 +7,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from tlkit.strategies import StrategyReport
+
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
 MARKERS = "osD^vPX*"
 SIZE = (8, 4.5)
@@ -68,6 +70,22 @@ def forgetting_chart(table: pd.DataFrame) -> Figure:
     return _scatter(
         table, "perplexity", "general", "perplexity on Rust (lower: adapted more)", "perplexity on general text"
     )
+
+
+def components_chart(*reports: StrategyReport) -> Figure:
+    """Where a model's values are, and which of them each strategy trains; one panel a report, bottom block lowest."""
+    figure, panels = plt.subplots(1, len(reports), figsize=SIZE, sharey=True, squeeze=False, layout="constrained")
+    for axes, report in zip(panels[0], reports, strict=True):
+        names = list(report.components)
+        trained = [report.components[name].trainable_values / 1e6 for name in names]
+        frozen = [c.total_values / 1e6 - t for c, t in zip(report.components.values(), trained, strict=True)]
+        axes.barh(names, trained, color=COLOURS[0], edgecolor="black", label="trained")
+        axes.barh(names, frozen, left=trained, color="white", edgecolor="black", hatch="///", label="frozen")
+        axes.set_title(report.strategy)
+        axes.set_xlabel("million values")
+        axes.legend(fontsize="small")
+    plt.close(figure)
+    return figure
 
 
 CHARTS = {

@@ -90,7 +90,7 @@ def train(options) -> int:
     from tlkit.training import TrainingConfig
     from tlkit.training import train as train_model
 
-    profile = setup()
+    profile = setup(options.profile)
     corpus = load_corpus(options.corpus).limited(profile.train_passages, profile.test_passages)
     loaded = load_model(options.model)
     report = apply_strategy(loaded.model, options.strategy)
@@ -115,7 +115,7 @@ def compare(options) -> int:
 
     strategies = options.strategies.split(",") if options.strategies else None
     comparison = compare_strategies(
-        options.model, strategies, profile=setup(), seeds=options.seeds, progress=not options.json
+        options.model, strategies, profile=setup(options.profile), seeds=options.seeds, progress=not options.json
     )
     export(comparison, options.output)
     text = as_markdown(comparison.table) + f"\nFiles are in {options.output}"
@@ -127,42 +127,14 @@ def compare(options) -> int:
 
 def run(options) -> int:
     """Execute every notebook; write the executed copies, the comparison and its charts below results/."""
-    import os
+    from tlkit.notebooks import FOLDER, INDEX, execute_all, index_source, lessons, sources
 
-    import jupytext
-    import nbformat
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError
-
-    folder = ROOT / "notebooks"
-    results = folder.parent / "results"
-    results.mkdir(exist_ok=True)
-    os.environ["TLKIT_RESULTS"] = str(results)
-    failed = []
-    for source in sorted(folder.glob("[0-9][0-9]_*.py")):
-        print(f"executing {source.stem}", flush=True)
-        notebook = jupytext.read(source)
-        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        for number, cell in enumerate(notebook.cells):
-            cell.id = f"{source.stem[:2]}-{number:03d}"
-        client = NotebookClient(
-            notebook,
-            timeout=600,
-            kernel_name="python3",
-            record_timing=False,
-            extra_arguments=["--log-level=ERROR"],
-            resources={"metadata": {"path": folder}},
-        )
-        try:
-            client.execute()
-        except CellExecutionError as error:
-            failed.append(source.stem)
-            print(f"FAILED {source.stem}: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
-        for cell in notebook.cells:
-            cell.metadata.pop("execution", None)
-        notebook.metadata.pop("widgets", None)
-        target = folder if options.in_place else results
-        nbformat.write(notebook, target / f"{source.stem}.ipynb")
+    results = ROOT / "results"
+    if options.in_place:
+        (FOLDER / f"{INDEX}.py").write_text(index_source(lessons()), encoding="utf-8")
+    failed = execute_all(sources(), FOLDER if options.in_place else results, results)
+    for name, reason in failed.items():
+        print(f"FAILED {name}: {reason}", file=sys.stderr)
     table = results / "comparison.md"
     if table.is_file():
         print(table.read_text(encoding="utf-8"))
@@ -198,6 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--strategy", required=True)
     command.add_argument("--corpus", help="rust, facts or a path")
     command.add_argument("--output", type=Path, required=True)
+    command.add_argument("--profile", help="ci, laptop or gpu: how much data")
     command.add_argument("--learning-rate", type=float)
     command.add_argument("--epochs", type=float, default=1)
     command.add_argument("--batch-size", type=int, default=4)
@@ -206,6 +179,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--model", help="preset, hub id or folder")
     command.add_argument("--strategies", help="comma-separated; default: all")
     command.add_argument("--seeds", type=int)
+    command.add_argument("--profile", help="ci, laptop or gpu: how much data, how many epochs and seeds")
     command.add_argument("--output", type=Path, default=Path("results"))
     add(run).add_argument("--in-place", action="store_true", help="write the executed notebooks beside their sources")
     return parser

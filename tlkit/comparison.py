@@ -101,7 +101,8 @@ def compare(
             curves.append(result.history.assign(strategy=name, seed=seed))
     runs = pd.DataFrame(rows)
     curve_table = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
-    table = _summary(runs, device.kind, f"python -m tlkit compare --model {base.name} --seeds {seeds}")
+    command = f"python -m tlkit compare --profile {profile.name} --model {base.name} --seeds {seeds}"
+    table = _summary(runs, device.kind, command)
     return Comparison(table, runs, curve_table, failures, _provenance(base.name, corpus, device, profile, seeds))
 
 
@@ -112,6 +113,8 @@ def _row(name, seed, values, total, scores, after, forgotten, result) -> dict[st
         "trainable_values": values,
         "trainable_percent": 100 * values / total,
         "perplexity_before": scores["before"].perplexity,
+        "perplexity_before_low": scores["before"].low,
+        "perplexity_before_high": scores["before"].high,
         "perplexity": after.perplexity,
         "perplexity_low": after.low,
         "perplexity_high": after.high,
@@ -120,6 +123,7 @@ def _row(name, seed, values, total, scores, after, forgotten, result) -> dict[st
         "general": forgotten.perplexity,
         "seconds": result.seconds if result else 0.0,
         "tokens_per_second": result.tokens_per_second if result else math.nan,
+        "samples_per_second": result.samples_per_second if result else math.nan,
         "peak_memory_mb": result.peak_memory / 1e6 if result else math.nan,
     }
 

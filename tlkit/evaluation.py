@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+import pandas as pd
 import torch
 from torch.nn import functional
 
@@ -75,6 +76,22 @@ def perplexity(
         len(texts),
         _doubts(value, int(counts.sum()), model.config.vocab_size),
     )
+
+
+def score_table(scores: dict[str, PerplexityResult]) -> pd.DataFrame:
+    """Named results as a table, a row each; its columns are those that `charts.perplexity_chart` draws."""
+    rows = [
+        {
+            "strategy": name,
+            "perplexity": score.perplexity,
+            "perplexity_low": score.low,
+            "perplexity_high": score.high,
+            "bits_per_byte": score.bits_per_byte,
+            "tokens": score.tokens,
+        }
+        for name, score in scores.items()
+    ]
+    return pd.DataFrame(rows)
 
 
 def first_loss_warning(first_training_loss: float, nats_per_token: float) -> str | None:

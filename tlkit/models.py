@@ -76,17 +76,17 @@ def load_model(
     """
     name = str(name or os.environ.get("TLKIT_MODEL") or "tiny")
     source = PRESETS[name].source if name in PRESETS else name
-    # A folder is read from disk; only a hub id may reach for the network.
-    options = {"trust_remote_code": False, "local_files_only": Path(source).is_dir()}
+    folder = source if Path(source).is_dir() else download(source)
+    options = {"trust_remote_code": False, "local_files_only": True}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
         if random_init:
             torch.manual_seed(seed)
-            config = AutoConfig.from_pretrained(source, **options)
+            config = AutoConfig.from_pretrained(folder, **options)
             model, loading = AutoModelForCausalLM.from_config(config, dtype=dtype), None
         else:
             model, loading = AutoModelForCausalLM.from_pretrained(
-                source, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
+                folder, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
             )
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"model {name!r} could not be loaded: {_first_line(error)} {WAY_ON}") from error
@@ -104,6 +104,46 @@ def load_model(
             f"{model.get_input_embeddings().num_embeddings}. They do not belong together."
         )
     return LoadedModel(model.to(device), tokenizer, name, 0 if random_init else total, total)
+
+
+def download(hub_id: str) -> str:
+    """Fetch a model of the hub into the local cache, with progress bars, and return its folder there.
+
+    Where the hub cannot be reached, what was downloaded before is used. Raises ValueError, one line with the
+    cause and the way on: unknown or private model, gated model, refusal, failing hub, no connection.
+    """
+    from huggingface_hub import errors, snapshot_download
+
+    try:
+        # Weights without pickle, and the small files beside them; nothing in subfolders (other formats live there).
+        return snapshot_download(
+            hub_id,
+            allow_patterns=["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"],
+            ignore_patterns=["*/*", "consolidated*"],
+        )
+    except errors.HFValidationError as error:
+        reason, caught = f"it is neither a preset nor a folder here, and no hub id: {_first_line(error)}", error
+    except errors.GatedRepoError as error:
+        reason, caught = "it is gated: accept its terms on its page, then log in with `hf auth login`.", error
+    except errors.RepositoryNotFoundError as error:
+        reason, caught = "it is neither a preset nor a folder here, and the hub knows no such public model.", error
+    except Exception as error:
+        # A connection that breaks off raises what the client's transport raises: no class of the hub's library.
+        transport = type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "requests")
+        if not transport and not isinstance(error, errors.HfHubHTTPError | OSError):
+            raise
+        reason, caught = f"{_refusal(error)}, and no earlier download is complete.", error
+    raise ValueError(f"model {hub_id!r} could not be loaded: {reason} {WAY_ON}") from caught
+
+
+def _refusal(error: BaseException) -> str:
+    """What the hub answered, or that it did not: the answer is in the chain of causes, not in the last error."""
+    link: BaseException | None = error
+    while link is not None:
+        if getattr(link, "response", None) is not None:
+            return f"the hub answered with status {link.response.status_code}"
+        link = link.__cause__ or link.__context__
+    return "the hub could not be reached or stopped answering"
 
 
 def refuse_partial_load(name: str, loading: dict) -> None:

@@ -40,12 +40,14 @@ def setup(profile: str | None = None, *, seed: int = 0, threads: int | None = No
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     import torch
+    from huggingface_hub.utils import enable_progress_bars
     from transformers.utils import logging
 
     # peft still asks for a name that transformers 5 has replaced; nothing a reader could do about it.
     warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
     logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # of weights being loaded, a second on disk; downloads keep theirs
+    enable_progress_bars()
     torch.manual_seed(seed)
     if threads:
         torch.set_num_threads(threads)

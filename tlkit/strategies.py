@@ -2,11 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 Selector = Callable[..., nn.Module]
+
+
+class Component(NamedTuple):
+    """A part of a model, in values and in tensors."""
+
+    trainable_values: int = 0
+    total_values: int = 0
+    trainable_tensors: int = 0
+    total_tensors: int = 0
 
 
 @dataclass(frozen=True)
@@ -19,7 +29,7 @@ class StrategyReport:
     total_values: int
     trainable_tensors: int
     total_tensors: int
-    components: dict[str, int]
+    components: dict[str, Component]  # embedding, block 0, block 1, …, head, adapters
     tied: str
 
     @property
@@ -57,22 +67,13 @@ def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
     parameters = list(model.named_parameters())  # named_parameters() already leaves out the second name of a tied one
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     owners = _component_of(base)
-    components: dict[str, int] = {}
+    components: dict[str, Component] = {}
     for _, parameter in parameters:
-        if parameter.requires_grad:
-            part = owners.get(id(parameter), "adapters")
-            components[part] = components.get(part, 0) + parameter.numel()
-    trainable = [p for _, p in parameters if p.requires_grad]
-    return StrategyReport(
-        strategy,
-        model,
-        sum(p.numel() for p in trainable),
-        sum(p.numel() for _, p in parameters),
-        len(trainable),
-        len(parameters),
-        components,
-        _tying_in_words(base),
-    )
+        part, size, trains = owners.get(id(parameter), "adapters"), parameter.numel(), parameter.requires_grad
+        so_far = components.get(part, Component())
+        components[part] = Component(*map(sum, zip(so_far, (size * trains, size, int(trains), 1), strict=True)))
+    totals = Component(*map(sum, zip(*components.values(), strict=True)))
+    return StrategyReport(strategy, model, *totals, components, _tying_in_words(base))
 
 
 def find_blocks(model: nn.Module) -> nn.ModuleList:

@@ -2,8 +2,8 @@
 
     python data/build/assemble_rust.py drafts/*.jsonl data/rust
 
-A draft line has `topic` and `text`. Of each topic's passages three go to validation and test, two of them
-to either in turn, which gives about 80/10/10.
+A draft line has `topic` and `text`. Of each topic a fifth (at least two passages) goes to validation and test; an odd
+one to either in turn. That gives about 80/10/10, with every topic in every split.
 """
 
 import json
@@ -24,10 +24,11 @@ def main() -> None:
     for number, (topic, texts) in enumerate(sorted(by_topic.items())):
         rows = [{"id": f"{topic}-{i:02d}", "topic": topic, "text": text} for i, text in enumerate(texts, 1)]
         random.Random(topic).shuffle(rows)
-        for_validation = 1 + number % 2
+        held_out = max(2, round(len(rows) / 5))
+        for_validation = (held_out + number % 2) // 2
         splits["validation"] += rows[:for_validation]
-        splits["test"] += rows[for_validation:3]
-        splits["train"] += rows[3:]
+        splits["test"] += rows[for_validation:held_out]
+        splits["train"] += rows[held_out:]
     for split, rows in splits.items():
         random.Random(split).shuffle(rows)
         text = "".join(json.dumps(row) + "\n" for row in rows)

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 SEED = 20
 BLOCK = 256
-BATCH = 4
+BATCH = 8
 WARM_UP_STEPS = 100
 PEAK_LR = 3e-3
 WEIGHT_DECAY = 0.1

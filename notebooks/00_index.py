@@ -1,0 +1,54 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Transfer learning, hands on
+#
+# A small language model, really pretrained, is adapted to text about Rust: in several ways, on the machine you have.
+# Each lesson asks one question, lets you predict the answer, and then measures it.
+#
+# | lesson | question | minutes |
+# | --- | --- | --- |
+# | [1 · What can this machine do?](01_setup_and_devices.ipynb) | What can this machine do, and did the weights load? | 3 |
+# | [2 · Data and a baseline to trust](02_data_and_baseline.ipynb) | What is measured before training, and how sure is it? | 4 |
+# | [3 · Full fine-tuning](03_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 4 |
+# | [4 · Freeze the lower layers](04_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 4 |
+# | [5 · Freeze the embeddings](05_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 3 |
+# | [6 · Train the last layers only](06_last_layers.ipynb) | What was in the published 29,865,088? | 3 |
+# | [7 · LoRA and BitFit](07_lora_and_bitfit.ipynb) | Why are few trainable values not little work? | 4 |
+# | [11 · The comparison](11_comparison.ipynb) | Which differences between strategies are real? | 5 |
+#
+# About 30 minutes in all, reading included. This page is made from the lessons; they build on one another,
+# so take them in order the first time.
+#
+# ## How to work
+#
+# - **Run the cells from the top**, with Shift+Enter. Where a cell says *Predict first*, write your guess down before you
+#   run the next one. A wrong guess that you wrote down is worth more than a right answer that you read.
+# - **Change something and run again.** Nothing here can be broken: *Kernel → Restart Kernel and Run All Cells* brings the
+#   recorded state back, and the files on disk are only read.
+# - **Every claim is asserted.** Where the text says that one number is above another, a cell fails if it is not.
+# - Lessons are sized for two CPU cores. Set the environment variable `TLKIT_PROFILE` to `laptop` or `gpu` before you
+#   start JupyterLab for more data and more epochs.
+#
+# ## Is everything here?
+
+# %% tags=["nbval-ignore-output"]
+from tlkit.cli import main
+
+exit_code = main(["doctor"])
+
+# %%
+print("all checks passed:", exit_code == 0)
+assert exit_code == 0
+
+# %% [markdown]
+# A line with [FAIL] says what is missing. The README has a table of what can go wrong and what to do.
+#
+# Next: [1 · What can this machine do?](01_setup_and_devices.ipynb)
+#

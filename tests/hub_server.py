@@ -1,0 +1,102 @@
+"""A model hub on this machine: speaks as much of the hub's protocol as a download needs, and fails on request.
+
+The organisation in a model's name chooses the behaviour: `works/tiny` serves the folder, `cut/tiny` breaks the first
+download of the weights in the middle, `broken/tiny` every one, `stalled/tiny` stops sending, `gated/tiny` and
+`missing/tiny` say so, `status-403/tiny` answers 403 to everything.
+"""
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+COMMIT = "c" * 40
+WEIGHTS = "model.safetensors"
+REFUSALS = {"gated": (403, "GatedRepo"), "missing": (404, "RepoNotFound")}
+
+
+@dataclass
+class HubLog:
+    """Where the hub listens, and what it was asked: method and path, in order."""
+
+    address: str = ""
+    requests: list[tuple[str, str]] = field(default_factory=list)
+
+    def downloads(self, name: str) -> int:
+        return sum(method == "GET" and path.startswith(name) for method, path in self.requests)
+
+
+class Hub(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    folder: Path
+    log: HubLog
+
+    def do_HEAD(self) -> None:
+        self.answer()
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    def log_message(self, *_) -> None:
+        """Quiet: HubLog is the log."""
+
+    def answer(self) -> None:
+        path = self.path.split("?")[0].strip("/")
+        self.log.requests.append((self.command, path))
+        parts = path.removeprefix("api/models/").split("/")
+        behaviour, name = parts[0], parts[-1]
+        if behaviour.startswith("status-"):
+            return self.reply(int(behaviour.removeprefix("status-")))
+        if behaviour in REFUSALS:
+            status, code = REFUSALS[behaviour]
+            return self.reply(status, headers={"X-Error-Code": code})
+        files = {file.name: file for file in self.folder.iterdir()}
+        if path.startswith("api/models/"):
+            answer = {"id": "/".join(parts[:2]), "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}
+            if "tree" in parts:
+                answer = [{"type": "file", "path": n, "size": f.stat().st_size, "oid": n} for n, f in files.items()]
+            return self.reply(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
+        if "resolve" not in parts or name not in files:
+            return self.reply(404, headers={"X-Error-Code": "EntryNotFound"})
+        body = files[name].read_bytes()
+        headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()}"', "X-Repo-Commit": COMMIT}
+        sent = len(body)
+        if name == WEIGHTS and (behaviour == "broken" or behaviour == "cut" and self.log.downloads(path) == 1):
+            sent //= 2
+        self.reply(200, body, headers, sent, pause=1.5 if name == WEIGHTS and behaviour == "stalled" else 0)
+
+    def reply(self, status: int, body: bytes = b"", headers=None, sent: int | None = None, pause: float = 0) -> None:
+        self.send_response(status)
+        for key, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command == "GET":
+            time.sleep(pause)
+            self.wfile.write(body[:sent])
+        self.close_connection = sent is not None and sent < len(body)
+
+
+class QuietServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address) -> None:
+        """A client that gave up waiting is what some tests are about."""
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[HubLog]:
+    """Run a hub that serves the files of `folder` on the loopback address, for as long as the block lasts."""
+    log = HubLog()
+    server = QuietServer(("127.0.0.1", 0), type("Handler", (Hub,), {"folder": folder, "log": log}))
+    log.address = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield log
+    finally:
+        server.shutdown()
+        server.server_close()
