@@ -93,6 +93,26 @@ def test_generation_batched_equals_one_at_a_time(tiny):
         generate(tiny.model, tiny.tokenizer, temperature=-1)
 
 
+def test_generation_stops_at_the_end_of_text(tiny):
+    """Declare the third token it would write to be the end of text: it must then write two and that one."""
+    model = copy.deepcopy(tiny.model)
+    prompt = "The function returns"
+    opening = len(tiny.tokenizer(prompt)["input_ids"])
+    freely = tiny.tokenizer(generate(model, tiny.tokenizer, [prompt], new_tokens=12)[0])["input_ids"]
+    end = freely[opening + 2]
+    assert end not in freely[opening : opening + 2]
+    model.generation_config.eos_token_id = end
+    stopped = generate(model, tiny.tokenizer, [prompt], new_tokens=12)[0]
+    assert stopped == tiny.tokenizer.decode(freely[: opening + 3])
+
+
+def test_sampling_depends_on_the_seed_alone_and_differs_from_greedy(tiny):
+    first, again, other = (generate(tiny.model, tiny.tokenizer, temperature=1.0, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+    greedy = generate(tiny.model, tiny.tokenizer)
+    assert greedy != first and generate(tiny.model, tiny.tokenizer, temperature=1e-4) == greedy
+
+
 def test_training_is_repeatable_bit_for_bit(blocks):
     weights, losses = [], []
     for _ in range(2):
@@ -176,6 +196,10 @@ def test_every_block_is_used_once_an_epoch(blocks):
         {"epochs": math.nan},
         {"batch_size": 0},
         {"micro_batch_size": 9},
+        {"evaluate_every": 0},
+        {"max_gradient_norm": 0},
+        {"warmup_fraction": 1.5},
+        {"weight_decay": -1},
         {"schedule": "step"},
         {"precision": "fp8"},
         {"patience": 1},

@@ -217,6 +217,13 @@ def check_settings(
             config.micro_batch_size is not None and not 1 <= config.micro_batch_size <= config.batch_size,
             f"micro_batch_size={config.micro_batch_size}: expected 1 to batch_size={config.batch_size}",
         ),
+        (not 0 <= config.warmup_fraction <= 1, f"warmup_fraction={config.warmup_fraction}: expected 0 to 1"),
+        (not config.weight_decay >= 0, f"weight_decay={config.weight_decay}: expected 0 or more"),
+        (not config.max_gradient_norm > 0, f"max_gradient_norm={config.max_gradient_norm}: expected more than 0"),
+        (
+            config.evaluate_every is not None and config.evaluate_every < 1,
+            f"evaluate_every={config.evaluate_every}: expected at least 1 step",
+        ),
         (config.schedule not in ("cosine", "linear", "constant"), f"schedule={config.schedule!r} is unknown"),
         (config.precision not in ("fp32", "bf16"), f"precision={config.precision!r}: expected fp32 or bf16"),
         (config.patience is not None and validation is None, "early stopping (patience) needs validation blocks"),
