@@ -51,4 +51,3 @@ assert exit_code == 0
 # A line with [FAIL] says what is missing. The README has a table of what can go wrong and what to do.
 #
 # Next: [1 · What can this machine do?](01_setup_and_devices.ipynb)
-#
