@@ -104,8 +104,10 @@ def execute_all(scripts: list[Path], folder: Path, results: Path) -> dict[str, s
         print(f"executing {source.stem}", flush=True)
         try:
             execute(source, folder / f"{source.stem}.ipynb", results)
-        except (CellExecutionError, DeadKernelError) as error:
-            failed[source.stem] = str(error).strip().splitlines()[-1]
+        except CellExecutionError as error:
+            failed[source.stem] = f"{error.ename}: {error.evalue}"
+        except DeadKernelError as error:
+            failed[source.stem] = str(error)
     return failed
 
 
