@@ -10,6 +10,7 @@ from transformers import Trainer, TrainingArguments
 from tlkit.corpus import load_corpus, pack, token_stream
 from tlkit.evaluation import first_loss_warning, generate, perplexity
 from tlkit.models import load_model
+from tlkit.steps import Plan, mean_loss
 from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, batch_at, steps_per_epoch, train
 
@@ -127,7 +128,7 @@ def test_micro_batches_change_memory_and_not_the_result(blocks):
     runs = []
     for micro in (None, 1):
         model = apply_strategy(load_model("tiny").model, "full").model
-        runs.append(train(model, blocks, TrainingConfig(epochs=2, batch_size=16, micro_batch_size=micro)))
+        runs.append(train(model, blocks, TrainingConfig(epochs=2, batch_size=16), plan=Plan(micro_batch_size=micro)))
     assert runs[0].history.loss.tolist() == pytest.approx(runs[1].history.loss.tolist(), rel=1e-5)
     assert runs[1].peak_memory < runs[0].peak_memory
 
@@ -172,8 +173,6 @@ def test_losses_equal_the_transformers_trainer(strategy, blocks, tmp_path):
 
 
 def test_early_stopping_restores_the_best_weights(blocks):
-    from tlkit.training import mean_loss
-
     model = apply_strategy(load_model("tiny").model, "full").model
     config = TrainingConfig(0.03, epochs=6, batch_size=4, evaluate_every=2, patience=0, schedule="constant")
     result = train(model, blocks[:8], config, validation=blocks[8:])
@@ -195,13 +194,12 @@ def test_every_block_is_used_once_an_epoch(blocks):
         {"epochs": 0},
         {"epochs": math.nan},
         {"batch_size": 0},
-        {"micro_batch_size": 9},
         {"evaluate_every": 0},
         {"max_gradient_norm": 0},
         {"warmup_fraction": 1.5},
         {"weight_decay": -1},
         {"schedule": "step"},
-        {"precision": "fp8"},
+        {"optimizer": "adam"},
         {"patience": 1},
     ],
 )
@@ -209,6 +207,13 @@ def test_bad_settings_are_refused_before_any_work(bad, blocks):
     model = apply_strategy(load_model("tiny").model, "bitfit").model
     with pytest.raises(ValueError, match=next(iter(bad))):
         train(model, blocks, TrainingConfig(**bad))
+
+
+@pytest.mark.parametrize("bad", [{"micro_batch_size": 9}, {"micro_batch_size": 0}, {"precision": "fp8"}])
+def test_bad_plans_are_refused_before_any_work(bad, blocks):
+    model = apply_strategy(load_model("tiny").model, "bitfit").model
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        train(model, blocks, plan=Plan(**bad))
 
 
 def test_bad_blocks_are_refused(tiny, blocks):

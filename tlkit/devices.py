@@ -2,6 +2,7 @@
 
 import os
 import platform
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,10 @@ class Device:
     @property
     def torch(self) -> torch.device:
         return torch.device(self.kind)
+
+    def host(self) -> AbstractContextManager:
+        """Where new tensors lie in the host's memory. A real device's tensors say themselves where they are."""
+        return nullcontext()
 
 
 def probe(kind: str | None = None) -> Device:
@@ -59,6 +64,16 @@ def container_memory_limit(root: Path = Path("/sys/fs/cgroup")) -> int | None:
             if text.isdigit() and int(text) < 1 << 60:
                 return int(text)
     return None
+
+
+def container_memory_used(root: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes the cgroup (v2, else v1) uses that it could not give back at once (file cache is not counted)."""
+    for file, cache in (("memory.current", "inactive_file"), ("memory/memory.usage_in_bytes", "total_inactive_file")):
+        if (root / file).is_file():
+            statistics = ((root / file).parent / "memory.stat").read_text().split()
+            given_back = dict(zip(statistics[::2], statistics[1::2], strict=True)).get(cache, 0)
+            return max(0, int((root / file).read_text()) - int(given_back))
+    return 0
 
 
 def _is_present(kind: str) -> bool:
@@ -95,7 +110,7 @@ def _describe(kind: str, notes: tuple[str, ...]) -> Device:
         free, name, bf16 = total - torch.mps.driver_allocated_memory(), f"Apple {platform.machine()}", True
     else:
         total = min(ram.total, limit) if limit else ram.total
-        free = min(ram.available, total)
+        free = min(ram.available, total - container_memory_used() if limit else total)
         name, bf16 = _cpu_name(), _cpu_has_bf16()
     return Device(kind, name, int(total), int(free), bool(bf16), cores, limit, notes)
 

@@ -117,11 +117,12 @@ def generate(
     new_tokens: int = 30,
     temperature: float = 0.0,
     seed: int = 0,
+    batch_size: int | None = None,
 ) -> list[str]:
     """Continue each prompt; greedy at temperature 0, otherwise sampled. Stops at the end-of-text token.
 
-    Returns prompt and continuation, in the order given. Raises ValueError for an empty prompt or a negative
-    temperature.
+    Returns prompt and continuation, in the order given; `batch_size` prompts at once (None: all), from which the
+    drawing of samples depends. Raises ValueError for an empty prompt or a negative temperature.
     """
     if temperature < 0:
         raise ValueError(f"temperature={temperature}: expected 0 (greedy) or more")
@@ -129,14 +130,23 @@ def generate(
         raise ValueError("an empty prompt: expected at least one character in each")
     was_training = model.training
     model.eval()
-    device = next(model.parameters()).device
     torch.manual_seed(seed)
+    prompts, size = list(prompts), batch_size or len(prompts)
     sampling = {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
-    batch = tokenizer(list(prompts), return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False)
-    batch.pop("token_type_ids", None)
-    ids = model.generate(**batch.to(device), max_new_tokens=new_tokens, pad_token_id=tokenizer.eos_token_id, **sampling)
+    texts: list[str] = []
+    for begin in range(0, len(prompts), size):
+        batch = tokenizer(
+            prompts[begin : begin + size],
+            return_tensors="pt",
+            padding=True,
+            padding_side="left",
+            add_special_tokens=False,
+            return_token_type_ids=False,
+        ).to(next(model.parameters()).device)
+        ids = model.generate(**batch, max_new_tokens=new_tokens, pad_token_id=tokenizer.eos_token_id, **sampling)
+        texts += tokenizer.batch_decode(ids, skip_special_tokens=True)
     model.train(was_training)
-    return tokenizer.batch_decode(ids, skip_special_tokens=True)
+    return texts
 
 
 def _windows(stream: torch.Tensor, context: int, stride: int, batch_size: int):

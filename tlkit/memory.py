@@ -1,58 +1,158 @@
-"""Measure memory during a step: every live tensor is counted, so the figure is the same on every machine."""
+"""Count live tensors while code runs: to measure a step, or to play a card with a memory budget."""
 
+import re
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
 
 
-@dataclass
-class MemoryTrack:
-    """Bytes of live tensors: now and at most since tracking began."""
+class MemoryTrack(TorchDispatchMode):
+    """Bytes of live tensors, now (`current`) and at most (`peak`), each also by category.
 
-    current: int = 0
-    peak: int = 0
+    It counts what torch holds, not what the process does: the interpreter and kernels' scratch space come on
+    top. So the figure is the same on every machine, and the same for real tensors and for fake ones.
+    """
 
-
-class _CountStorages(TorchDispatchMode):
-    def __init__(self, track: MemoryTrack) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.track = track
-        self.known: dict[int, int] = {}
+        self.current = self.peak = 0
+        self.category = "temporary"  # what new tensors count as
+        self.by_category: dict[str, int] = {}
+        self.at_peak: dict[str, int] = {}
+        self.active = False
+        self._known: dict[int, tuple[int, str, weakref.ref]] = {}
+        self._on_host = 0
 
-    def count(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        if key in self.known:
-            return
-        self.known[key] = storage.nbytes()
-        self.track.current += storage.nbytes()
-        self.track.peak = max(self.track.peak, self.track.current)
-        weakref.finalize(storage, self.forget, key)
+    def __enter__(self):
+        self.active = True
+        return super().__enter__()
 
-    def forget(self, key: int) -> None:
-        self.track.current -= self.known.pop(key)
+    def __exit__(self, *exception):
+        self.active = False
+        return super().__exit__(*exception)
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        tree_map_only(torch.Tensor, self.count, result)
+    def hold(self, tensors: Iterable[torch.Tensor], category: str = "weights") -> None:
+        """Count tensors that are there already, or count them under another category from now on."""
+        for tensor in tensors if not self._on_host else ():
+            storage = tensor.untyped_storage()
+            if storage._cdata in self._known:
+                self._forget(storage._cdata)
+            self._count(storage, category)
+
+    @contextmanager
+    def host(self) -> Iterator[None]:
+        """Inside, new tensors lie in the host's memory: not counted, not bounded."""
+        self._on_host += 1
+        try:
+            yield
+        finally:
+            self._on_host -= 1
+
+    def classify(self, tensor: torch.Tensor) -> str:
+        """The category a new tensor is counted under."""
+        return self.category
+
+    def admit(self, size: int) -> None:
+        """Called before `size` bytes are counted; a device with a budget raises here."""
+
+    def _count(self, storage: torch.UntypedStorage, category: str) -> None:
+        size, key = storage.nbytes(), storage._cdata
+        self.admit(size)
+        # The reference is kept, or its callback would be dropped; it fires when torch frees the storage.
+        self._known[key] = size, category, weakref.ref(storage, lambda _: self._forget(key))
+        self.current += size
+        self.by_category[category] = self.by_category.get(category, 0) + size
+        if self.current > self.peak:
+            self.peak, self.at_peak = self.current, dict(self.by_category)
+
+    def _forget(self, key: int) -> None:
+        size, category, _ = self._known.pop(key)
+        self.current -= size
+        self.by_category[category] -= size
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if not self._on_host:
+            for tensor in result if isinstance(result, tuple | list) else (result,):
+                if isinstance(tensor, torch.Tensor):
+                    storage = tensor.untyped_storage()
+                    if storage._cdata not in self._known:
+                        self._count(storage, self.classify(tensor))
         return result
 
 
 @contextmanager
 def track_memory(model: torch.nn.Module) -> Iterator[MemoryTrack]:
-    """Count the model's tensors and every tensor made inside the block; `peak` is in bytes.
-
-    It counts what torch holds, not what the process does: the Python interpreter and kernels' scratch space
-    come on top.
-    """
-    track = MemoryTrack()
-    mode = _CountStorages(track)
-    for tensor in [*model.parameters(), *model.buffers()]:
-        mode.count(tensor.detach())
-    with mode:
+    """Count the model's tensors and every tensor made inside the block; `peak` is in bytes."""
+    with MemoryTrack() as track:
+        track.hold([*model.parameters(), *model.buffers()])
         yield track
+
+
+class VirtualDevice(MemoryTrack):
+    """A card that is not there: tensors stay on the CPU, but the one that would pass the budget is refused.
+
+    Use it as a context; `hold` the model's tensors, or let `train_with_fallback` do both.
+    """
+
+    def __init__(self, name: str, budget: int) -> None:
+        super().__init__()
+        self.name, self.budget = name, budget
+
+    kind = "cpu"
+    torch = torch.device("cpu")
+
+    @property
+    def free_memory(self) -> int:
+        return self.budget - self.current
+
+    def admit(self, size: int) -> None:
+        """Raise torch.OutOfMemoryError, in CUDA's own words, where `size` bytes more would pass the budget."""
+        if size > self.free_memory:
+            # Who has read this sentence here will know it there.
+            raise torch.OutOfMemoryError(
+                f"CUDA out of memory. Tried to allocate {in_units(size)}. GPU 0 ({self.name}) has a total capacity of "
+                f"{in_units(self.budget)} of which {in_units(self.free_memory)} is free. Of the allocated memory "
+                f"{in_units(self.current)} is allocated by PyTorch."
+            )
+
+
+# Gigabytes of common cards; on a card's box, as here, a gigabyte is 2**30 bytes.
+CARDS = {
+    "RTX 4060 8GB": 8,
+    "RTX 4060 Ti 8GB": 8,
+    "RTX 3060 12GB": 12,
+    "RTX 4060 Ti 16GB": 16,
+    "RTX 4090 24GB": 24,
+    "A100 40GB": 40,
+    "A100 80GB": 80,
+}
+
+
+def virtual_device(name: str | None = None, *, memory: str | None = None) -> VirtualDevice:
+    """A card by its name (see `CARDS`) or by its memory ("48MB"), played on the CPU.
+
+    Raises ValueError for an unknown name, an unreadable size, or neither.
+    """
+    if memory is not None:
+        return VirtualDevice(name or f"virtual card of {memory}", parse_size(memory))
+    if name not in CARDS:
+        raise ValueError(f"card {name!r} is unknown: give memory=, or expected one of {', '.join(CARDS)}")
+    return VirtualDevice(f"{name}, virtual", CARDS[name] * 2**30)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as "48MB", "8 GB" or "7.5GiB"; units count in 1024s. Raises ValueError."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT])i?B\s*", str(text), re.IGNORECASE)
+    size = int(float(match[1]) * 1024 ** ("KMGT".index(match[2].upper()) + 1)) if match else 0
+    if size <= 0:
+        raise ValueError(f"memory {text!r}: expected a size such as 48MB or 8GB")
+    return size
+
+
+def in_units(count: float) -> str:
+    """Bytes in MiB or GiB, as torch's messages write them."""
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.2f} MiB"

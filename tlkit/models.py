@@ -5,9 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 BUNDLED = Path(__file__).resolve().parent.parent / "data" / "tiny-qwen2"
+# Weights without pickle, and the small files beside them.
+WEIGHTS_AND_TOKENIZER = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 WAY_ON = "The bundled model needs no network: load_model('tiny')."
 
 
@@ -106,7 +115,7 @@ def load_model(
     return LoadedModel(model.to(device), tokenizer, name, 0 if random_init else total, total)
 
 
-def download(hub_id: str) -> str:
+def download(hub_id: str, files: tuple[str, ...] = WEIGHTS_AND_TOKENIZER) -> str:
     """Fetch a model of the hub into the local cache, with progress bars, and return its folder there.
 
     Where the hub cannot be reached, what was downloaded before is used. Raises ValueError, one line with the
@@ -115,12 +124,8 @@ def download(hub_id: str) -> str:
     from huggingface_hub import errors, snapshot_download
 
     try:
-        # Weights without pickle, and the small files beside them; nothing in subfolders (other formats live there).
-        return snapshot_download(
-            hub_id,
-            allow_patterns=["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"],
-            ignore_patterns=["*/*", "consolidated*"],
-        )
+        # Nothing in subfolders: other formats live there.
+        return snapshot_download(hub_id, allow_patterns=list(files), ignore_patterns=["*/*", "consolidated*"])
     except errors.HFValidationError as error:
         reason, caught = f"it is neither a preset nor a folder here, and no hub id: {_first_line(error)}", error
     except errors.GatedRepoError as error:
@@ -157,17 +162,23 @@ def refuse_partial_load(name: str, loading: dict) -> None:
         )
 
 
-def meta_model(name: str) -> PreTrainedModel:
-    """The architecture of a preset without weights (torch's meta device), for counting; no network.
+def architecture(name: str) -> PretrainedConfig:
+    """The configuration of a preset (no network), a folder, or a hub id. Raises ValueError as `load_model` does."""
+    if name in PRESETS:
+        known = dict(PRESETS[name].architecture)
+        return AutoConfig.for_model(known.pop("model_type"), **known)
+    folder = name if Path(name).is_dir() else download(name, ("config.json",))
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"model {name!r} could not be read: {_first_line(error)} {WAY_ON}") from error
 
-    Raises ValueError for a name that is no preset.
-    """
-    if name not in PRESETS:
-        raise ValueError(f"preset {name!r} is unknown: expected one of {', '.join(PRESETS)}")
-    architecture = dict(PRESETS[name].architecture)
-    config = AutoConfig.for_model(architecture.pop("model_type"), **architecture)
+
+def meta_model(source: str | PretrainedConfig) -> PreTrainedModel:
+    """An architecture without weights (torch's meta device), for counting; no network for a preset."""
+    config = architecture(source) if isinstance(source, str) else source
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         model.tie_weights()
     return model
 

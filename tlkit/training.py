@@ -1,46 +1,33 @@
 """The training loop, to be read: batches in a fixed order, one step, one record, nothing hidden."""
 
 import math
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import pandas as pd
 import torch
 
-from tlkit.memory import track_memory
+from tlkit.memory import MemoryTrack
+from tlkit.steps import OPTIMIZERS, Host, Plan, StepRecord, TrainingState, mean_loss, take_step
 from tlkit.strategies import trainable_parameters
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How to train. Lengths are in blocks, rates per optimizer step."""
+    """What to train towards. Lengths are in blocks, rates per optimizer step."""
 
     learning_rate: float = 1e-3
     epochs: float = 1
     batch_size: int = 8  # the effective batch: blocks in one optimizer step
-    micro_batch_size: int | None = None  # blocks in one forward pass; None: the whole batch
+    optimizer: str = "adamw"  # or "sgd", without momentum
     warmup_fraction: float = 0.1
     schedule: str = "cosine"  # or "linear", "constant"
     weight_decay: float = 0.01
     max_gradient_norm: float = 1.0
-    precision: str = "fp32"  # or "bf16": autocast, weights stay in fp32
     evaluate_every: int | None = None  # steps between validation losses; None: once at the end
     patience: int | None = None  # evaluations without improvement before stopping; the best weights come back
     seed: int = 0
-
-
-@dataclass(frozen=True)
-class StepRecord:
-    """One optimizer step: loss in nats per token, gradient norm before clipping, tokens scored, seconds."""
-
-    step: int
-    epoch: float
-    loss: float
-    learning_rate: float
-    gradient_norm: float
-    tokens: int
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -49,12 +36,17 @@ class TrainingResult:
 
     history: pd.DataFrame
     validation: pd.DataFrame
-    seconds: float
-    tokens: int
-    samples: int
     peak_memory: int
     stopped_early: bool
     config: TrainingConfig = field(repr=False)
+
+    @property
+    def seconds(self) -> float:
+        return float(self.history.seconds.sum())
+
+    @property
+    def tokens(self) -> int:
+        return int(self.history.tokens.sum())
 
     @property
     def tokens_per_second(self) -> float:
@@ -62,7 +54,7 @@ class TrainingResult:
 
     @property
     def samples_per_second(self) -> float:
-        return self.samples / self.seconds
+        return int(self.history.samples.sum()) / self.seconds
 
 
 def train(
@@ -70,6 +62,7 @@ def train(
     blocks: torch.Tensor,
     config: TrainingConfig | None = None,
     *,
+    plan: Plan | None = None,
     validation: torch.Tensor | None = None,
     progress: bool = False,
 ) -> TrainingResult:
@@ -78,89 +71,72 @@ def train(
     `validation` (same shape) is scored every `evaluate_every` steps and at the end. Raises ValueError for
     settings or data that cannot train, before any work.
     """
-    config = config or TrainingConfig()
-    check_settings(model, blocks, config, validation)
+    config, plan = config or TrainingConfig(), plan or Plan()
+    check_settings(model, blocks, config, plan, validation)
+    state = new_state(model, config)
+    state.arrange(plan)
+    score = None if validation is None else lambda: mean_loss(model, validation, plan)
+    return follow(training_steps(state, blocks, config), state, len(blocks), config, score, progress)
+
+
+def new_state(model: torch.nn.Module, config: TrainingConfig, host: Host = nullcontext) -> TrainingState:
+    """The state before the first step."""
+    return TrainingState(
+        model, optimizer=config.optimizer, weight_decay=config.weight_decay, seed=config.seed, host=host
+    )
+
+
+def training_steps(state: TrainingState, blocks: torch.Tensor, config: TrainingConfig) -> Iterator[StepRecord]:
+    """Yield one StepRecord after each optimizer step; to stop, stop asking."""
     total = total_steps(len(blocks), config)
+    while state.step < total:
+        batch = batch_at(state.step, blocks, config)
+        rate = config.learning_rate * learning_rate_factor(state.step, total, config)
+        yield take_step(state, batch, rate, max_gradient_norm=config.max_gradient_norm)
+
+
+def follow(
+    steps: Iterator[StepRecord],
+    state: TrainingState,
+    blocks: int,
+    config: TrainingConfig,
+    score: Callable[[], float] | None,
+    progress: bool,
+) -> TrainingResult:
+    """Take the steps one by one: keep their records, score now and then, stop early where that was asked for."""
+    total = total_steps(blocks, config)
     every = config.evaluate_every or total
-    records, scores, best, best_weights, waited, peak = [], [], math.inf, None, 0, 0
-    steps = training_steps(model, blocks, config)
+    records, scores, best, best_weights, waited = [], [], math.inf, None, 0
+    track = MemoryTrack()
+    track.hold([*state.model.parameters(), *state.model.buffers()])
     bar = _progress_bar(total, progress)
     for number in range(1, total + 1):
-        if number <= 2:  # the optimizer's state appears in step 1, so that step 2 is the first whole one
-            with track_memory(model) as track:
-                record = next(steps)
-            peak = max(peak, track.peak)
-        else:
+        with track if number <= 2 else nullcontext():  # the optimizer's state is there from step 2 on
             record = next(steps)
         records.append(record)
         bar.update()
         bar.set_postfix(loss=f"{record.loss:.3f}")
-        if validation is None or (number % every and number != total):
+        if score is None or (number % every and number != total):
             continue
-        loss = mean_loss(model, validation, config.batch_size)
+        loss = score()
         scores.append({"step": number, "validation_loss": loss, "validation_perplexity": math.exp(min(loss, 700))})
         waited = 0 if loss < best else waited + 1
         if loss < best:
             best = loss
             if config.patience is not None:
-                best_weights = [p.detach().clone() for p in trainable_parameters(model)]
+                with state.host():
+                    best_weights = [p.detach().to("cpu", copy=True) for p in state.parameters]
         if config.patience is not None and waited > config.patience:
             break
     bar.close()
     if best_weights is not None:
         with torch.no_grad():
-            for parameter, weights in zip(trainable_parameters(model), best_weights, strict=True):
+            for parameter, weights in zip(state.parameters, best_weights, strict=True):
                 parameter.copy_(weights)
     history = pd.DataFrame([vars(record) for record in records])
-    tokens, seconds = int(history.tokens.sum()), float(history.seconds.sum())
+    history.insert(1, "epoch", history.step / steps_per_epoch(blocks, config))
     columns = ["step", "validation_loss", "validation_perplexity"]
-    done = len(records)
-    return TrainingResult(
-        history,
-        pd.DataFrame(scores, columns=columns),
-        seconds,
-        tokens,
-        sum(len(batch_at(step, blocks, config)) for step in range(done)),
-        peak,
-        done < total,
-        config,
-    )
-
-
-def training_steps(model: torch.nn.Module, blocks: torch.Tensor, config: TrainingConfig) -> Iterator[StepRecord]:
-    """Yield one StepRecord after each optimizer step; to stop, stop asking."""
-    torch.manual_seed(config.seed)
-    parameters = trainable_parameters(model)
-    device = parameters[0].device
-    optimizer = torch.optim.AdamW(
-        parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=device.type in ("cpu", "cuda")
-    )
-    total = total_steps(len(blocks), config)
-    model.train()
-    for step in range(total):
-        started = time.perf_counter()
-        rate = config.learning_rate * learning_rate_factor(step, total, config)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-
-        batch = batch_at(step, blocks, config).to(device)
-        # Divide by the tokens of the whole batch, not by the number of micro-batches: each token counts the same.
-        tokens = batch[:, 1:].numel()
-        loss = 0.0
-        for micro_batch in batch.split(config.micro_batch_size or len(batch)):
-            with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
-                # The model shifts the labels itself: they are given as they are.
-                part = model(input_ids=micro_batch, labels=micro_batch, num_items_in_batch=tokens, use_cache=False).loss
-            part.backward()
-            loss += part.item()
-        if not math.isfinite(loss):
-            raise FloatingPointError(f"the loss became {loss} at step {step + 1}: try a learning rate below {rate:g}")
-        norm = torch.nn.utils.clip_grad_norm_(parameters, config.max_gradient_norm).item()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-        epoch = (step + 1) / steps_per_epoch(len(blocks), config)
-        yield StepRecord(step + 1, epoch, loss, rate, norm, tokens, time.perf_counter() - started)
+    return TrainingResult(history, pd.DataFrame(scores, columns=columns), track.peak, len(records) < total, config)
 
 
 def steps_per_epoch(blocks: int, config: TrainingConfig) -> int:
@@ -189,22 +165,12 @@ def learning_rate_factor(step: int, total: int, config: TrainingConfig) -> float
     return {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done, "constant": 1.0}[config.schedule]
 
 
-@torch.no_grad()
-def mean_loss(model: torch.nn.Module, blocks: torch.Tensor, batch_size: int = 8) -> float:
-    """Token-weighted loss in nats over blocks of equal length."""
-    was_training = model.training
-    model.eval()
-    device = next(model.parameters()).device
-    total = 0.0
-    for batch in blocks.split(batch_size):
-        batch = batch.to(device)
-        total += model(input_ids=batch, labels=batch, use_cache=False).loss.item() * len(batch)
-    model.train(was_training)
-    return total / len(blocks)
-
-
 def check_settings(
-    model: torch.nn.Module, blocks: torch.Tensor, config: TrainingConfig, validation: torch.Tensor | None = None
+    model: torch.nn.Module,
+    blocks: torch.Tensor,
+    config: TrainingConfig,
+    plan: Plan,
+    validation: torch.Tensor | None = None,
 ) -> None:
     """Raise ValueError, one line, for settings or data that cannot train."""
     limit = getattr(model.config, "max_position_embeddings", None)
@@ -214,8 +180,8 @@ def check_settings(
         (not config.epochs > 0, f"epochs={config.epochs}: expected more than 0"),
         (config.batch_size < 1, f"batch_size={config.batch_size}: expected at least 1"),
         (
-            config.micro_batch_size is not None and not 1 <= config.micro_batch_size <= config.batch_size,
-            f"micro_batch_size={config.micro_batch_size}: expected 1 to batch_size={config.batch_size}",
+            plan.micro_batch_size is not None and not 1 <= plan.micro_batch_size <= config.batch_size,
+            f"micro_batch_size={plan.micro_batch_size}: expected 1 to batch_size={config.batch_size}",
         ),
         (not 0 <= config.warmup_fraction <= 1, f"warmup_fraction={config.warmup_fraction}: expected 0 to 1"),
         (not config.weight_decay >= 0, f"weight_decay={config.weight_decay}: expected 0 or more"),
@@ -224,8 +190,9 @@ def check_settings(
             config.evaluate_every is not None and config.evaluate_every < 1,
             f"evaluate_every={config.evaluate_every}: expected at least 1 step",
         ),
+        (config.optimizer not in OPTIMIZERS, f"optimizer={config.optimizer!r}: expected {' or '.join(OPTIMIZERS)}"),
         (config.schedule not in ("cosine", "linear", "constant"), f"schedule={config.schedule!r} is unknown"),
-        (config.precision not in ("fp32", "bf16"), f"precision={config.precision!r}: expected fp32 or bf16"),
+        (plan.precision not in ("fp32", "bf16"), f"precision={plan.precision!r}: expected fp32 or bf16"),
         (config.patience is not None and validation is None, "early stopping (patience) needs validation blocks"),
         (not trainable_parameters(model), "nothing in this model is trainable: apply a strategy first"),
     ]

@@ -1,0 +1,164 @@
+"""What a training step will need, before it is taken: the real step, traced on tensors without contents."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
+from transformers import PretrainedConfig
+
+from tlkit.memory import MemoryTrack, in_units
+from tlkit.models import meta_model
+from tlkit.steps import Plan, TrainingState, accumulate_gradients
+from tlkit.strategies import apply_strategy
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "logits and loss", "temporary")
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes at the moment of the step that needs most, by category; `phase` says which moment that is.
+
+    `phases` has the peak of each part of the step. Not included: what a device adds on top (`OVERHEAD`).
+    """
+
+    categories: dict[str, int]
+    phases: dict[str, int]
+
+    @property
+    def peak(self) -> int:
+        return sum(self.categories.values())
+
+    @property
+    def phase(self) -> str:
+        return max(self.phases, key=self.phases.get)
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {in_units(size)}" for name, size in self.categories.items())
+        return f"{in_units(self.peak)} in the {self.phase}: {parts}"
+
+
+class _StepTrace(MemoryTrack):
+    """Tells the categories apart, and keeps the peak of each phase."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+        self.phase = ""
+        self.peaks: dict[str, tuple[int, dict[str, int]]] = {}
+
+    def classify(self, tensor: torch.Tensor) -> str:
+        if tensor.ndim > 1 and tensor.shape[-1] == self.vocabulary:
+            return "logits and loss"
+        return "activations" if self.phase == "forward pass" and not _in_backward() else "temporary"
+
+    def _count(self, storage, category: str) -> None:
+        super()._count(storage, category)
+        phase = "backward pass" if self.phase == "forward pass" and _in_backward() else self.phase
+        if self.current > self.peaks.get(phase, (0, {}))[0]:
+            self.peaks[phase] = self.current, dict(self.by_category)
+
+
+def estimate_memory(
+    model: str | PretrainedConfig | nn.Module,
+    strategy: str | None = None,
+    *,
+    dtype: str = "fp32",
+    batch_size: int = 1,
+    sequence_length: int = 512,
+    plan: Plan | None = None,
+    optimizer: str = "adamw",
+    **options,
+) -> MemoryEstimate:
+    """Bytes that one training step will need at its peak; nothing of that size is made.
+
+    A preset, folder, hub id or configuration is built without weights and adapted by `strategy` (and its
+    `options`); a model that is here already is copied as it is, without contents. `dtype` is that of the weights;
+    `plan` says how the step is carried out. Raises ValueError for an unknown model, strategy, dtype or size,
+    before any work.
+    """
+    plan = plan or Plan()
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype={dtype!r}: expected one of {', '.join(DTYPES)}")
+    if batch_size < 1 or sequence_length < 2:
+        raise ValueError(f"{batch_size} blocks of {sequence_length} tokens: expected at least 1 of at least 2")
+    if not isinstance(model, nn.Module):
+        model = apply_strategy(meta_model(model).to(DTYPES[dtype]), strategy or "full", **options).model
+    # The second micro-batch finds the gradients of the first; a third would find nothing new.
+    rows = min(batch_size, 2 * (plan.micro_batch_size or batch_size))
+    trace = trace_step(model, (rows, sequence_length), plan, optimizer)
+    phases = {phase: sum(categories.values()) for phase, categories in trace.items()}
+    if not phases:
+        return MemoryEstimate(dict.fromkeys(CATEGORIES, 0), {"nothing on the device": 0})
+    highest = trace[max(phases, key=phases.get)]
+    return MemoryEstimate({name: highest.get(name, 0) for name in CATEGORIES}, phases)
+
+
+Trace = dict[str, dict[str, int]]  # phase -> category -> bytes at the peak of that phase
+
+
+def trace_step(model: nn.Module, shape: tuple[int, int], plan: Plan, optimizer: str = "adamw") -> Trace:
+    """Carry out a step on a copy of `model` whose tensors have shapes and no contents, and count them.
+
+    It is not the very first step of a training: the optimizer's state is there already.
+    """
+    with _as_if_real():
+        twin = _twin(model)
+        with _StepTrace(model.config.vocab_size) as trace:
+            trace.hold([*twin.parameters(), *twin.buffers()])
+            state = TrainingState(twin, optimizer=optimizer, host=trace.host)
+            for parameter in state.parameters:
+                parameter.grad = torch.zeros_like(parameter)
+            state.update_weights(0.0)
+            state.drop_gradients()
+            trace.hold(
+                [v for s in state.optimizer.state.values() for v in s.values() if v is not None], "optimizer state"
+            )
+            state.arrange(plan)
+
+            for parameter in state.parameters:
+                parameter.register_post_accumulate_grad_hook(lambda p: trace.hold([p.grad], "gradients"))
+            blocks = torch.zeros(shape, dtype=torch.long, device=state.home)
+            trace.peaks = {}
+            with trace.host() if plan.train_on_host else nullcontext():
+                trace.phase = "forward pass"
+                accumulate_gradients(twin, blocks, plan, trace.host)
+                trace.phase = "optimizer step"
+                nn.utils.clip_grad_norm_(state.parameters, 1.0)
+                state.update_weights(1e-3)
+                state.drop_gradients()
+            return {phase: categories for phase, (_, categories) in trace.peaks.items()}
+
+
+def _twin(model: nn.Module) -> nn.Module:
+    """A deep copy in which every tensor is a fake one, tied where the original is tied."""
+    copies = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        device = "cpu" if tensor.is_meta else tensor.device
+        fake = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+        is_weight = isinstance(tensor, nn.Parameter)
+        copies[id(tensor)] = nn.Parameter(fake, requires_grad=tensor.requires_grad) if is_weight else fake
+    return copy.deepcopy(model, copies)
+
+
+def _in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1
+
+
+@contextmanager
+def _as_if_real() -> Iterator[None]:
+    """Let the model do with tensors that have no contents exactly what it does with real ones."""
+    with ExitStack() as stack:
+        # A virtual device must not count them.
+        stack.enter_context(_disable_current_modes())
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        # transformers looks at contents to see whether a row holds several sequences (ours never does); where it
+        # cannot look, it makes an attention mask that a real step does without.
+        stack.enter_context(patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None))
+        yield

@@ -1,0 +1,249 @@
+"""One optimizer step: what it changes (the state) and how it is carried out (the plan), kept apart."""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tlkit.strategies import trainable_parameters
+
+Host = Callable[[], AbstractContextManager]
+CPU = torch.device("cpu")
+# Fused: one call changes all weights, after everything that can fail.
+OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, fused=True)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a step is carried out, never what it computes; `precision` alone rounds differently."""
+
+    micro_batch_size: int | None = None  # blocks in one forward pass; None: the whole batch
+    precision: str = "fp32"  # or "bf16": autocast, weights stay in fp32
+    chunked_loss: bool = False  # head and loss in pieces, so that the logits are never all there
+    activation_checkpointing: bool = False  # forget activations, compute them again in the backward pass
+    offload_activations: bool = False  # keep them in the host's memory until the backward pass
+    offload_optimizer: bool = False  # moments and update are the host's
+    train_on_host: bool = False  # weights too: only evaluation is left to the device
+    evaluate_on_host: bool = False
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One optimizer step: loss in nats per token, gradient norm before clipping, tokens scored, seconds."""
+
+    step: int
+    loss: float
+    learning_rate: float
+    gradient_norm: float
+    samples: int
+    tokens: int
+    seconds: float
+
+
+class TrainingState:
+    """All that training changes: the trainable weights, the optimizer, and the number of steps done.
+
+    Random numbers are no part of it: each step draws its own, from `seed` and its number. `host` makes a
+    context in which new tensors lie in the host's memory; only virtual devices need one.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        optimizer: str = "adamw",
+        weight_decay: float = 0.01,
+        seed: int = 0,
+        host: Host = nullcontext,
+    ):
+        self.model, self.seed, self.host, self.step = model, seed, host, 0
+        self.parameters = trainable_parameters(model)
+        self.home = self.parameters[0].device
+        self.updated = self.parameters  # what the optimizer changes: these, or copies of them on the host
+        self._new_optimizer = partial(OPTIMIZERS[optimizer], lr=0.0, weight_decay=weight_decay)
+        self.optimizer = self._new_optimizer(self.updated)
+        self.plan = Plan()
+
+    def arrange(self, plan: Plan) -> None:
+        """Bring weights and optimizer to where `plan` wants them; from the device to the host, never back."""
+        self.plan = plan
+        if plan.train_on_host:
+            move_weights(self.model, CPU, self.host)
+            self._give_optimizer_to_host(self.parameters)
+        elif plan.offload_optimizer and self.updated is self.parameters:
+            with self.host():
+                copies = [p.detach().to(CPU, copy=True).requires_grad_() for p in self.parameters]
+            self._give_optimizer_to_host(copies)
+
+    def update_weights(self, learning_rate: float) -> None:
+        """One step of the optimizer, by the gradients that lie in the weights."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        if self.updated is self.parameters:
+            self.optimizer.step()
+            return
+        with self.host():
+            for copy, parameter in zip(self.updated, self.parameters, strict=True):
+                copy.grad = None if parameter.grad is None else parameter.grad.to(CPU, copy=True)
+            self.optimizer.step()
+        self._copy_back()
+
+    def undo(self, done: int) -> None:
+        """After a step that broke off before the weights changed: make the state whole, with `done` steps taken."""
+        self.drop_gradients()
+        if done == 0:
+            self.optimizer.state.clear()  # the first step makes the moments, and may have made half of them
+        for moments in self.optimizer.state.values():
+            if "step" in moments:  # plain SGD keeps nothing
+                moments["step"].fill_(done)
+
+    def drop_gradients(self) -> None:
+        for tensor in (*self.parameters, *self.updated):
+            tensor.grad = None
+
+    def _give_optimizer_to_host(self, updated: list[torch.Tensor]) -> None:
+        settings = self.optimizer.state_dict()
+        with self.host():
+            for moments in settings["state"].values():
+                moments |= {k: v.to(CPU, copy=True) for k, v in moments.items() if isinstance(v, torch.Tensor)}
+            self.updated = updated
+            self.optimizer = self._new_optimizer(updated)
+            self.optimizer.load_state_dict(settings)
+
+    @torch.no_grad()
+    def _copy_back(self) -> None:
+        for copy, parameter in zip(self.updated, self.parameters, strict=True):
+            parameter.copy_(copy)
+
+
+def move_weights(model: nn.Module, device: torch.device, host: Host = nullcontext) -> None:
+    """Move a model, its tied weights still tied. With a virtual device, `CPU` is the host."""
+    with host() if device == CPU else nullcontext():
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = tensor.data.to(device, copy=True)
+
+
+def take_step(
+    state: TrainingState, batch: torch.Tensor, learning_rate: float, *, max_gradient_norm: float = 1.0
+) -> StepRecord:
+    """Carry out one optimizer step on `batch`, shape (blocks, tokens), as `state.plan` says.
+
+    Where it breaks off, be it out of memory or interrupted, the state is as it was before, or as it is after.
+
+    Raises FloatingPointError where the loss is no number, and whatever torch raises.
+    """
+    plan = state.plan
+    started, done = time.perf_counter(), state.step
+    torch.manual_seed(state.seed * 1_000_003 + done)
+    try:
+        with state.host() if plan.train_on_host else nullcontext():
+            losses = accumulate_gradients(state.model, batch, plan, state.host)
+            loss = sum(part.item() for part in losses)
+            if not math.isfinite(loss):
+                raise FloatingPointError(
+                    f"the loss became {loss} at step {done + 1}: try a learning rate below {learning_rate:g}"
+                )
+            norm = nn.utils.clip_grad_norm_(state.parameters, max_gradient_norm).item()
+            with interrupts_wait():
+                state.update_weights(learning_rate)
+                state.drop_gradients()
+                state.step = done + 1
+    except BaseException:
+        if state.step == done:
+            state.undo(done)
+        raise
+    tokens = batch[:, 1:].numel()
+    return StepRecord(done + 1, loss, learning_rate, norm, len(batch), tokens, time.perf_counter() - started)
+
+
+@contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """Inside, Ctrl+C (or a notebook's Stop) waits until the end, so that what is inside is done whole."""
+    if threading.current_thread() is not threading.main_thread():  # where no signal arrives
+        yield
+        return
+    waiting = []
+    handler = signal.signal(signal.SIGINT, lambda *received: waiting.append(received))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if waiting and callable(handler):
+        handler(*waiting[0])
+
+
+def accumulate_gradients(model: nn.Module, batch: torch.Tensor, plan: Plan, host: Host = nullcontext) -> list:
+    """Add up the gradients of all micro-batches; returns their losses, which sum to the loss of the batch."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if base.is_activation_checkpointing != plan.activation_checkpointing:
+        switch = base.activation_checkpointing_enable if plan.activation_checkpointing else None
+        (switch or base.activation_checkpointing_disable)()
+    model.train()
+    device = next(model.parameters()).device
+    tokens = batch[:, 1:].numel()
+    losses = []
+    for part in batch.split(plan.micro_batch_size or len(batch)):
+        with saved_on_host(model, host) if plan.offload_activations else nullcontext():
+            # Divide by the tokens of the whole batch, not by the number of micro-batches: each token counts the same.
+            loss = summed_loss(model, part.to(device), plan) / tokens
+            loss.backward()
+        losses.append(loss.detach())
+    return losses
+
+
+def summed_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan) -> torch.Tensor:
+    """Loss in nats, summed over all tokens but the first of each block."""
+    with torch.autocast(blocks.device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
+        if not plan.chunked_loss:
+            # The model shifts the labels itself: they are given as they are.
+            return model(input_ids=blocks, labels=blocks, num_items_in_batch=1, use_cache=False).loss
+        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        head = base.get_output_embeddings()
+        hidden = base.get_decoder()(input_ids=blocks, use_cache=False).last_hidden_state
+    return functional.linear_cross_entropy(
+        hidden[:, :-1].flatten(0, 1).to(head.weight.dtype),
+        head.weight,
+        blocks[:, 1:].flatten(),
+        linear_bias=head.bias,
+        reduction="sum",
+        options=nn.LinearCrossEntropyOptions(),
+    )
+
+
+def saved_on_host(model: nn.Module, host: Host) -> AbstractContextManager:
+    """What the forward pass saves for the backward pass goes to the host's memory, weights excepted."""
+    weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+
+    def pack(tensor: torch.Tensor):
+        if tensor.untyped_storage()._cdata in weights:
+            return tensor, None
+        with host():
+            return tensor.to(CPU, copy=True), tensor.device
+
+    def unpack(packed):
+        tensor, device = packed
+        return tensor if device is None else tensor.to(device, copy=True)
+
+    return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
+
+
+@torch.no_grad()
+def mean_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan | None = None) -> float:
+    """Token-weighted loss in nats over blocks of equal length, shape (blocks, tokens)."""
+    plan = plan or Plan()
+    was_training = model.training
+    model.eval()
+    device = next(model.parameters()).device
+    try:
+        parts = [summed_loss(model, part.to(device), plan).item() for part in blocks.split(plan.micro_batch_size or 8)]
+    finally:
+        model.train(was_training)
+    return sum(parts) / blocks[:, 1:].numel()
