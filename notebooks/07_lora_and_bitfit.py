@@ -110,4 +110,4 @@ for old, new in zip(written_before, generate(lora.model, base.tokenizer), strict
 #
 # **Take away.** Few trainable values: little optimizer state. Not: little computing.
 #
-# Previous: [6 · Last layers](06_last_layers.ipynb) · Next: [11 · Comparison](11_comparison.ipynb)
+# Previous: [6 · Last layers](06_last_layers.ipynb) · Next: [9 · Anatomy of a training step](09_memory_anatomy.ipynb)

@@ -101,4 +101,4 @@ if os.environ.get("TLKIT_RESULTS"):
 #
 # **Take away.** A table without a baseline, a control and a spread is an anecdote.
 #
-# Previous: [7 · LoRA and BitFit](07_lora_and_bitfit.ipynb)
+# Previous: [10 · Out of memory](10_oom_fallback.ipynb)

@@ -7,6 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -43,7 +44,7 @@ def test_doctor_finds_everything(capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["params", "--model", "gpt-5"], "'gpt-5' is unknown"),
+        (["params", "--model", "no such model"], "neither a preset nor a folder here"),
         (["evaluate", "--corpus", "nowhere.txt"], "nowhere.txt"),
         (["train", "--strategy", "adapter", "--output", "never"], "'adapter' is unknown"),
         (["compare", "--strategies", "full,adapter", "--output", "never"], "adapter"),
@@ -97,6 +98,41 @@ def test_the_commands_in_a_comparison_reproduce_its_rows(tmp_path, capsys):
     for one, two in zip(first, second, strict=True):
         for key in ("strategy", "perplexity", "perplexity_before_low", "general", "rank", "trainable_values"):
             assert one[key] == two[key]
+
+
+def test_compare_on_a_card_too_small(tmp_path, capsys):
+    """Without fallback each strategy fails and says so; with it, all end, the lightest first."""
+    from tlkit.settings import PROFILES, Profile
+
+    PROFILES["test"] = Profile("test", train_passages=12, test_passages=3, epochs=0.2, seeds=1)
+    wanted = ["compare", "--profile", "test", "--strategies", "full,bitfit", "--device-memory", "60MB", "--json"]
+    try:
+        assert main([*wanted, "--output", str(tmp_path / "without")]) == 1
+        said = capsys.readouterr()
+        assert [row["strategy"] for row in json.loads(said.out)] == ["zero-shot"]
+        assert "FAILED bitfit, seed 0" in said.err and "CUDA out of memory" in said.err
+        assert main([*wanted, "--fallback", "--output", str(tmp_path / "with")]) == 0
+        table = json.loads(capsys.readouterr().out)
+        assert main(["compare", "--device-memory", "much", "--output", str(tmp_path / "no")]) == 2
+        assert "expected a size such as" in capsys.readouterr().err and not (tmp_path / "no").exists()
+    finally:
+        del PROFILES["test"]
+    assert [row["strategy"] for row in table] == ["zero-shot", "bitfit", "full", "random initialisation"]
+    assert all(row["peak_memory_mb"] <= 60 * 2**20 / 1e6 for row in table[1:])
+    completion = pd.read_csv(tmp_path / "with" / "completion.csv", comment="#")
+    assert completion.completed.all() and completion.on_device.all() and not completion.as_planned.any()
+    assert (tmp_path / "with" / "attempts.csv").is_file()
+    assert "in all 100% of the runs" in (tmp_path / "with" / "comparison.md").read_text()
+
+
+def test_estimate_says_whether_it_fits(capsys):
+    command = ["estimate", "--model", "tiny", "--batch-size", "4", "--sequence-length", "128"]
+    assert main([*command, "--device-memory", "200MB"]) == 0
+    assert "fits into 200.00 MiB" in capsys.readouterr().out
+    assert main([*command, "--device-memory", "100MB", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["fits"] is False
+    assert main([*command, "--device-memory", "big"]) == 2
+    assert main([*command, "--dtype", "int4"]) == 2
 
 
 def test_train_saves_a_model_that_loads_again(tmp_path, capsys):

@@ -7,10 +7,12 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from tlkit.estimate import CATEGORIES, MemoryEstimate
 from tlkit.strategies import StrategyReport
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
 MARKERS = "osD^vPX*"
+HATCHES = ["", "///", "...", "xxx", "\\\\\\", "--"]
 SIZE = (8, 4.5)
 
 
@@ -85,6 +87,40 @@ def components_chart(*reports: StrategyReport) -> Figure:
         axes.set_xlabel("million values")
         axes.legend(fontsize="small")
     plt.close(figure)
+    return figure
+
+
+def memory_chart(estimates: dict[str, MemoryEstimate], budgets: dict[str, int] | None = None) -> Figure:
+    """Estimated bytes by category, a bar each; `budgets` (bytes) are drawn as lines with their names."""
+    figure, axes = _figure()
+    unit, divisor = ("GiB", 2**30) if max(e.peak for e in estimates.values()) >= 2**30 else ("MiB", 2**20)
+    left = [0.0] * len(estimates)
+    for number, category in enumerate(CATEGORIES):
+        sizes = [estimate.categories[category] / divisor for estimate in estimates.values()]
+        style = {"color": COLOURS[number], "edgecolor": "black", "hatch": HATCHES[number]}
+        axes.barh(list(estimates), sizes, left=left, label=category, **style)
+        left = [a + b for a, b in zip(left, sizes, strict=True)]
+    for name, budget in (budgets or {}).items():
+        axes.axvline(budget / divisor, color="black", linestyle="--")
+        axes.annotate(name, (budget / divisor, len(estimates) - 0.5), rotation=90, ha="right", va="top")
+    axes.invert_yaxis()
+    axes.set_xlabel(f"bytes at the peak of a step ({unit})")
+    figure.legend(loc="outside upper center", ncols=3, fontsize="small")
+    return figure
+
+
+def fit_chart(table: pd.DataFrame) -> Figure:
+    """What each strategy needs, against the memory of common cards (log scale); from `recommendation.fit_table`."""
+    figure, axes = _figure()
+    table = table.dropna(subset="gib")
+    axes.plot(table.gib, table.strategy, "o", color=COLOURS[0], markersize=9)
+    for column in table.columns[table.columns.str.endswith(" GB")]:
+        size = float(column.split()[0])
+        axes.axvline(size, color="grey", linestyle="--")
+        axes.annotate(column, (size, len(table) - 0.9), rotation=90, ha="right", va="top", fontsize="small")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("peak of a step (GiB, log scale); dashed: cards")
     return figure
 
 

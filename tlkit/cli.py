@@ -65,6 +65,36 @@ def params(options) -> int:
     return 0
 
 
+def estimate(options) -> int:
+    """What a training step will need, before it is taken; exit 1 where it does not fit the memory given."""
+    from tlkit.estimate import estimate_memory
+    from tlkit.memory import in_units, parse_size
+    from tlkit.steps import Plan
+
+    budget = parse_size(options.device_memory) if options.device_memory else None
+    plan = Plan(
+        options.micro_batch_size,
+        chunked_loss=options.chunked_loss,
+        activation_checkpointing=options.activation_checkpointing,
+    )
+    found = estimate_memory(
+        options.model,
+        options.strategy,
+        dtype=options.dtype,
+        batch_size=options.batch_size,
+        sequence_length=options.sequence_length,
+        plan=plan,
+        optimizer=options.optimizer,
+    )
+    fits = budget is None or found.peak <= budget
+    lines = [str(found), "What a device adds on top (driver, libraries, rounding) is not in it."]
+    if budget is not None:
+        lines.append(f"{'fits' if fits else 'does not fit'} into {in_units(budget)}")
+    figures = {"peak": found.peak, "phase": found.phase, **found.categories, "fits": fits}
+    _show(options, figures, "\n".join(lines))
+    return 0 if fits else 1
+
+
 def evaluate(options) -> int:
     """Perplexity of a model on the test split of a corpus."""
     from tlkit.corpus import load_corpus
@@ -115,7 +145,13 @@ def compare(options) -> int:
 
     strategies = options.strategies.split(",") if options.strategies else None
     comparison = compare_strategies(
-        options.model, strategies, profile=setup(options.profile), seeds=options.seeds, progress=not options.json
+        options.model,
+        strategies,
+        profile=setup(options.profile),
+        seeds=options.seeds,
+        device_memory=options.device_memory,
+        fallback=options.fallback,
+        progress=not options.json,
     )
     export(comparison, options.output)
     text = as_markdown(comparison.table) + f"\nFiles are in {options.output}"
@@ -162,6 +198,17 @@ def _parser() -> argparse.ArgumentParser:
 
     add(doctor)
     add(params).add_argument("--model", default="tiny", help="a preset")
+    command = add(estimate)
+    command.add_argument("--model", default="tiny", help="preset, hub id or folder; no weights are read")
+    command.add_argument("--strategy", default="full")
+    command.add_argument("--dtype", default="fp32", help="of the weights: fp32, bf16 or fp16")
+    command.add_argument("--batch-size", type=int, default=1)
+    command.add_argument("--micro-batch-size", type=int)
+    command.add_argument("--sequence-length", type=int, default=512)
+    command.add_argument("--optimizer", default="adamw", help="adamw or sgd")
+    command.add_argument("--activation-checkpointing", action="store_true")
+    command.add_argument("--chunked-loss", action="store_true")
+    command.add_argument("--device-memory", help="such as 8GB: say whether it fits")
     command = add(evaluate)
     command.add_argument("--model", help="preset, hub id or folder")
     command.add_argument("--corpus", help="rust, facts, general or a path")
@@ -180,6 +227,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--strategies", help="comma-separated; default: all")
     command.add_argument("--seeds", type=int)
     command.add_argument("--profile", help="ci, laptop or gpu: how much data, how many epochs and seeds")
+    command.add_argument("--device-memory", help="such as 48MB: play a card of that size on the CPU")
+    fallback = {"action": argparse.BooleanOptionalAction, "default": False}
+    command.add_argument("--fallback", help="go on with less when memory runs out", **fallback)
     command.add_argument("--output", type=Path, default=Path("results"))
     add(run).add_argument("--in-place", action="store_true", help="write the executed notebooks beside their sources")
     return parser

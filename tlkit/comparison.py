@@ -3,16 +3,20 @@
 import math
 import traceback
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 
 from tlkit.corpus import Corpus, load_corpus, pack
 from tlkit.devices import probe
-from tlkit.evaluation import perplexity
-from tlkit.models import load_model
+from tlkit.evaluation import PerplexityResult, perplexity
+from tlkit.fallback import HOST, FallbackLog, evaluate_with_fallback, train_with_fallback
+from tlkit.memory import VirtualDevice, parse_size, virtual_device
+from tlkit.models import load_model, meta_model
 from tlkit.settings import Profile
+from tlkit.steps import move_weights
 from tlkit.strategies import STRATEGIES, apply_strategy
-from tlkit.training import TrainingConfig, train
+from tlkit.training import TrainingConfig, TrainingResult, train
 
 ZERO_SHOT = "zero-shot"
 CONTROL = "random initialisation"
@@ -33,12 +37,14 @@ LEARNING_RATES = {
 class Comparison:
     """`runs` has a row for each strategy and seed, `table` a row for each strategy, `curves` each training step.
 
-    `failures` maps what could not run to its traceback: nothing is silently missing.
+    `attempts` has a row for each try of a run with fallback, and is empty without. `failures` maps what could not
+    run to its traceback: nothing is silently missing.
     """
 
     table: pd.DataFrame
     runs: pd.DataFrame
     curves: pd.DataFrame
+    attempts: pd.DataFrame
     failures: dict[str, str]
     provenance: dict[str, object]
 
@@ -52,13 +58,18 @@ def compare(
     corpus: Corpus | None = None,
     block_size: int = 128,
     batch_size: int = 4,
+    device_memory: str | None = None,
+    fallback: bool = False,
     progress: bool = False,
 ) -> Comparison:
     """Adapt `model` by each strategy, once for every seed, and measure what each gained and forgot.
 
     Every run starts from a freshly loaded model; seeds change the order of the batches and the adapters'
     initial values. Full fine-tuning of random weights is the control, no training at all the baseline.
-    Raises ValueError for an unknown strategy or fewer than one seed, before any work.
+    `device_memory` ("48MB") plays a card of that size on the CPU. With `fallback` the strategies run from the
+    lightest to the heaviest, each from a fresh model on the first choice of device, and what runs out of memory goes
+    on with less; without, it is a failure. Raises ValueError for an unknown strategy or fewer than one seed, before
+    any work.
     """
     strategies = list(STRATEGIES) if strategies is None else strategies
     unknown = [s for s in strategies if s not in STRATEGIES]
@@ -69,58 +80,120 @@ def compare(
         raise ValueError(f"seeds={seeds}: expected at least 1")
     corpus = (corpus or load_corpus()).limited(profile.train_passages, profile.test_passages)
     general = load_corpus("general").limited(test=profile.test_passages)
-    device = probe()
+    device = probe("cpu" if device_memory else None)
+    if device_memory:
+        parse_size(device_memory)
 
-    base = load_model(model, device=device.kind)
+    # On the host: what is compared later has the device for itself.
+    base = load_model(model)
     context = min(256, base.model.config.max_position_embeddings)
     blocks = pack(corpus.train, base.tokenizer, block_size)
-    scores = {
-        "before": perplexity(base.model, base.tokenizer, corpus.test, context=context),
-        "general_before": perplexity(base.model, base.tokenizer, general.test, context=context),
-    }
+    texts = {"": corpus.test, "general_": general.test}
+    before = {key: perplexity(base.model, base.tokenizer, part, context=context) for key, part in texts.items()}
     total = sum(p.numel() for p in base.model.parameters())
-    rows, curves, failures = [], [], {}
-    rows.append(_row(ZERO_SHOT, None, 0, total, scores, scores["before"], scores["general_before"], None))
-    for name in [*strategies, CONTROL]:
-        for seed in range(seeds):
-            if progress:
-                print(f"{name}, seed {seed}", flush=True)
-            try:
-                fresh = load_model(model, device=device.kind, random_init=name == CONTROL, seed=seed)
-                report = apply_strategy(fresh.model, "full" if name == CONTROL else name)
-                config = TrainingConfig(LEARNING_RATES[name], epochs=profile.epochs, batch_size=batch_size, seed=seed)
-                result = train(report.model, blocks, config)
-                after = perplexity(report.model, fresh.tokenizer, corpus.test, context=context)
-                forgotten = perplexity(report.model, fresh.tokenizer, general.test, context=context)
-            except (RuntimeError, ValueError, ArithmeticError, MemoryError):
-                # One strategy that cannot run must not lose the others; its traceback is part of the result.
-                failures[f"{name}, seed {seed}"] = traceback.format_exc()
-                continue
-            values, of = report.trainable_values, report.total_values
-            rows.append(_row(name, seed, values, of, scores, after, forgotten, result))
-            curves.append(result.history.assign(strategy=name, seed=seed))
+    if fallback:
+        strategies = sorted(strategies, key=lambda name: _weight(name, base.model))
+    rows, curves, attempts, failures = [_row(ZERO_SHOT, None, 0, total, before, before, None)], [], [], {}
+    for name, seed in [(name, seed) for name in [*strategies, CONTROL] for seed in range(seeds)]:
+        if progress:
+            print(f"{name}, seed {seed}", flush=True)
+        place = virtual_device(memory=device_memory) if device_memory else device
+        log = FallbackLog()
+        config = TrainingConfig(LEARNING_RATES[name], epochs=profile.epochs, batch_size=batch_size, seed=seed)
+        try:
+            fresh = load_model(model, random_init=name == CONTROL, seed=seed)
+            report = apply_strategy(fresh.model, "full" if name == CONTROL else name)
+            if fallback:
+                result, _ = train_with_fallback(report.model, blocks, config, device=place, log=log)
+            else:
+                result = _train_there(report.model, blocks, config, place)
+            after = {}
+            for key, part in texts.items():
+                measure = partial(perplexity, report.model, base.tokenizer, part, context=context)
+                after[key] = _evaluate(measure, report.model, place, log, fallback)
+        except (RuntimeError, ValueError, ArithmeticError, MemoryError):
+            # One strategy that cannot run must not lose the others; its traceback is part of the result.
+            failures[f"{name}, seed {seed}"] = traceback.format_exc()
+            continue
+        finally:
+            attempts.append(log.table.assign(strategy=name, seed=seed))
+        values, of = report.trainable_values, report.total_values
+        rows.append(_row(name, seed, values, of, before, after, result))
+        curves.append(result.history.assign(strategy=name, seed=seed))
     runs = pd.DataFrame(rows)
     curve_table = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
     command = f"python -m tlkit compare --profile {profile.name} --model {base.name} --seeds {seeds}"
-    table = _summary(runs, device.kind, command)
-    return Comparison(table, runs, curve_table, failures, _provenance(base.name, corpus, device, profile, seeds))
+    if device_memory:
+        command += f" --device-memory {device_memory}"
+    command += " --fallback" if fallback else ""
+    table = _summary(runs, f"virtual card of {device_memory}" if device_memory else device.kind, command)
+    provenance = _provenance(base.name, corpus, device, profile, seeds)
+    return Comparison(table, runs, curve_table, pd.concat(attempts, ignore_index=True), failures, provenance)
 
 
-def _row(name, seed, values, total, scores, after, forgotten, result) -> dict[str, object]:
+def completion_table(comparison: Comparison) -> pd.DataFrame:
+    """A row each run with fallback: what it tried where, whether it ran as planned, on the device, at all.
+
+    The means of the three columns are the success rate as planned, on the device after falling back, and overall.
+    """
+    rows = []
+    for (strategy, seed), part in comparison.attempts.groupby(["strategy", "seed"], sort=False):
+        training = part[part.action == "training"]
+        tried = part[part.action.isin(["estimate", "loading", "training"])]
+        done = f"{strategy}, seed {seed}" not in comparison.failures
+        last = training.iloc[-1] if len(training) else None
+        on_device = done and last is not None and last.device != HOST
+        rows.append(
+            {
+                "strategy": strategy,
+                "seed": seed,
+                "history": " > ".join(f"{row.rung} ({row.failed_in or 'done'})" for row in tried.itertuples()),
+                "as_planned": on_device and last.rung == "as planned",
+                "on_device": on_device,
+                "completed": done,
+            }
+        )
+    return pd.DataFrame(rows, columns=["strategy", "seed", "history", "as_planned", "on_device", "completed"])
+
+
+def _train_there(model, blocks, config, place) -> TrainingResult:
+    if not isinstance(place, VirtualDevice):
+        move_weights(model, place.torch)
+        return train(model, blocks, config)
+    with place:
+        place.hold([*model.parameters(), *model.buffers()])
+        return train(model, blocks, config)
+
+
+def _evaluate(measure, model, place, log, fallback: bool) -> PerplexityResult:
+    if not fallback:
+        return measure(batch_size=8)
+    return evaluate_with_fallback(lambda size: measure(batch_size=size), model, device=place, log=log)
+
+
+def _weight(strategy: str, model) -> int:
+    """Values it trains; what cannot be applied comes last and says why when it runs."""
+    try:
+        return apply_strategy(meta_model(model.config), strategy).trainable_values
+    except ValueError:
+        return sum(p.numel() for p in model.parameters())
+
+
+def _row(name, seed, values, total, before, after, result) -> dict[str, object]:
     return {
         "strategy": name,
         "seed": seed,
         "trainable_values": values,
         "trainable_percent": 100 * values / total,
-        "perplexity_before": scores["before"].perplexity,
-        "perplexity_before_low": scores["before"].low,
-        "perplexity_before_high": scores["before"].high,
-        "perplexity": after.perplexity,
-        "perplexity_low": after.low,
-        "perplexity_high": after.high,
-        "bits_per_byte": after.bits_per_byte,
-        "general_before": scores["general_before"].perplexity,
-        "general": forgotten.perplexity,
+        "perplexity_before": before[""].perplexity,
+        "perplexity_before_low": before[""].low,
+        "perplexity_before_high": before[""].high,
+        "perplexity": after[""].perplexity,
+        "perplexity_low": after[""].low,
+        "perplexity_high": after[""].high,
+        "bits_per_byte": after[""].bits_per_byte,
+        "general_before": before["general_"].perplexity,
+        "general": after["general_"].perplexity,
         "seconds": result.seconds if result else 0.0,
         "tokens_per_second": result.tokens_per_second if result else math.nan,
         "samples_per_second": result.samples_per_second if result else math.nan,
@@ -131,7 +204,7 @@ def _row(name, seed, values, total, scores, after, forgotten, result) -> dict[st
 def _summary(runs: pd.DataFrame, device: str, command: str) -> pd.DataFrame:
     """One row a strategy: means over seeds, the spread of perplexity over seeds, improvement, rank."""
     grouped = runs.groupby("strategy", sort=False)
-    table = grouped.mean(numeric_only=True).drop(columns="seed")
+    table = grouped.mean(numeric_only=True).drop(columns="seed", errors="ignore")  # all None where every run failed
     table["perplexity_seed_spread"] = grouped["perplexity"].max() - grouped["perplexity"].min()
     table["improvement_percent"] = 100 * (1 - table["perplexity"] / table["perplexity_before"])
     ranked = table.index.difference([ZERO_SHOT, CONTROL], sort=False)

@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from transformers import PretrainedConfig
 
 from tlkit.memory import MemoryTrack, in_units
-from tlkit.models import meta_model
-from tlkit.steps import Plan, TrainingState, accumulate_gradients
+from tlkit.models import architecture, meta_model
+from tlkit.steps import OPTIMIZERS, Plan, TrainingState, accumulate_gradients
 from tlkit.strategies import apply_strategy
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -86,6 +86,8 @@ def estimate_memory(
     plan = plan or Plan()
     if dtype not in DTYPES:
         raise ValueError(f"dtype={dtype!r}: expected one of {', '.join(DTYPES)}")
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(f"optimizer {optimizer!r} is unknown: expected one of {', '.join(OPTIMIZERS)}")
     if batch_size < 1 or sequence_length < 2:
         raise ValueError(f"{batch_size} blocks of {sequence_length} tokens: expected at least 1 of at least 2")
     if not isinstance(model, nn.Module):
@@ -101,6 +103,36 @@ def estimate_memory(
 
 
 Trace = dict[str, dict[str, int]]  # phase -> category -> bytes at the peak of that phase
+
+
+def closed_form(model: str, *, batch_size: int = 1, sequence_length: int = 512) -> dict[str, int]:
+    """The same bytes by hand, for full fine-tuning of a Qwen2 or Llama preset in fp32 with AdamW.
+
+    A step has two high moments: when the loss has been computed (all activations are kept, and the logits are there
+    three times: themselves, as log-probabilities, as gradients) and when the backward pass ends (all gradients are
+    there, and for a tied embedding those of its two uses and their sum). The larger one is the peak.
+    """
+    config = architecture(model)
+    values = sum(p.numel() for p in meta_model(config).parameters())
+    tokens, width = batch_size * sequence_length, config.hidden_size
+    heads = config.num_attention_heads
+    keys = getattr(config, "head_dim", None) or width // heads
+    # What a block keeps of every token: residuals, norms and projections; keys and values; the gated MLP; two norms'
+    # scales and the softmax sums of the heads.
+    kept = 8 * width + 2 * keys * config.num_key_value_heads + 4 * config.intermediate_size + heads + 2
+    table = config.vocab_size * width
+    parts = {
+        "weights": 4 * values,
+        "optimizer state": 8 * values,
+        "gradients": 4 * values,
+        "activations": 4 * tokens * config.num_hidden_layers * kept,
+        "logits and loss": 4 * tokens * config.vocab_size * 3,
+        "second and third embedding gradient": 4 * table * (2 if config.tie_word_embeddings else 0),
+    }
+    lasting = parts["weights"] + parts["optimizer state"]
+    at_the_loss = lasting + parts["activations"] + parts["logits and loss"]
+    at_the_end = lasting + parts["gradients"] + parts["second and third embedding gradient"]
+    return parts | {"at the loss": at_the_loss, "at the end": at_the_end, "peak": max(at_the_loss, at_the_end)}
 
 
 def trace_step(model: nn.Module, shape: tuple[int, int], plan: Plan, optimizer: str = "adamw") -> Trace:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from tlkit.charts import CHARTS
-from tlkit.comparison import Comparison
+from tlkit.comparison import Comparison, completion_table
 
 SHOWN = {
     "strategy": "strategy",
@@ -52,6 +52,15 @@ def export(comparison: Comparison, folder: str | Path) -> list[Path]:
         ),
         "comparison.md": f"# Comparison\n\n{as_markdown(comparison.table)}\n{failures}\n{provenance}\n",
     }
+    if len(comparison.attempts):
+        texts["attempts.csv"] = comment + comparison.attempts.to_csv(index=False)
+        completion = completion_table(comparison)
+        texts["completion.csv"] = comment + completion.to_csv(index=False)
+        rates = completion[["as_planned", "on_device", "completed"]].mean()
+        texts["comparison.md"] += (
+            f"- as planned {rates.as_planned:.0%}, on the device after falling back {rates.on_device:.0%}, "
+            f"in all {rates.completed:.0%} of the runs (completion.csv)\n"
+        )
     figures = {name: draw(comparison) for name, draw in CHARTS.items() if len(comparison.curves)}
     for name, figure in figures.items():
         for kind in ("png", "svg"):

@@ -38,6 +38,7 @@ LADDER: dict[str, Callable[[Plan, int], Plan | None]] = {
     "everything on the host": lambda plan, batch: replace(plan, train_on_host=True, evaluate_on_host=True),
 }
 OFFLOADS = ("activations on the host", "optimizer on the host")
+HOST = "the host"
 ON_HOST = ("training on the host", "everything on the host")
 
 
@@ -88,20 +89,22 @@ def train_with_fallback(
     plan: Plan | None = None,
     order: tuple[str, ...] | None = None,
     validation: torch.Tensor | None = None,
+    log: FallbackLog | None = None,
     progress: bool = False,
 ) -> tuple[TrainingResult, FallbackLog]:
     """`train`, on a device that may be too small: what does not fit is carried out with less memory.
 
     An estimate picks the first rung of `LADDER` that should fit, and skips those that save nothing. With `order`,
     names of rungs, nothing is estimated: each is tried in turn, after a real failure. The tokens of an optimizer
-    step never change. Raises MemoryError, with numbers, where no rung fits, and ValueError as `train` does.
+    step never change. What is tried is added to `log`, also where it fails. Raises MemoryError, with numbers, where
+    no rung fits, and ValueError as `train` does.
     """
     config, plan, device = config or TrainingConfig(), plan or Plan(), device or probe()
     check_settings(model, blocks, config, plan, validation)
     for name in order or ():
         if name not in LADDER:
             raise ValueError(f"rung {name!r} is unknown: expected some of {', '.join(LADDER)}")
-    log = FallbackLog()
+    log = log if log is not None else FallbackLog()
     with device if isinstance(device, VirtualDevice) else nullcontext():
         rungs = descend(model, blocks[: config.batch_size], plan, device, order)
         first = start(model, rungs, blocks[: config.batch_size], device, log)
@@ -110,6 +113,8 @@ def train_with_fallback(
         score = None if validation is None else lambda: score_with_fallback(state, validation, device, log)
         with closing(steps):
             result = follow(steps, state, len(blocks), config, score, progress)
+        if isinstance(device, VirtualDevice):
+            result = replace(result, peak_memory=int(_last(log, "training").peak))
         if state.plan.train_on_host and not state.plan.evaluate_on_host:
             attempt(lambda: move_weights(model, device.torch))
     return result, log
@@ -302,8 +307,12 @@ def place(model: torch.nn.Module, device: Device | VirtualDevice) -> None:
         move_weights(model, device.torch)
 
 
+def _last(log: FallbackLog, action: str) -> Attempt:
+    return [attempt for attempt in log.attempts if attempt.action == action][-1]
+
+
 def _tried(action: str, device: Device | VirtualDevice, rung: Rung, failure: Failure | None) -> Attempt:
-    where = "the host" if rung.plan.train_on_host or rung.name == "on the host" else device.name
+    where = HOST if rung.plan.train_on_host or rung.name == "on the host" else device.name
     nan = float("nan")
     said = failure or Failure("", nan, nan, "")
     numerics = rung.plan.precision != "fp32"

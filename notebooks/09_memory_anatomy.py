@@ -1,0 +1,176 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 9 · Anatomy of a training step
+#
+# *Where does every byte go?*
+#
+# The published experiment ran out of memory on a card of 8 GB. Its reports explain that with a table: weights
+# 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5 to 1", in all "8 to 10 GB". Is that what happens?
+#
+# **You will** see a step's memory before taking it, find which moment needs most, and check the estimate against
+# a step that is really taken. About 5 minutes.
+
+# %%
+import pandas as pd
+import torch
+
+from tlkit.charts import memory_chart
+from tlkit.estimate import closed_form, estimate_memory
+from tlkit.memory import in_units
+from tlkit.models import load_model
+from tlkit.settings import setup
+from tlkit.steps import Plan
+from tlkit.strategies import apply_strategy
+from tlkit.training import TrainingConfig, train
+
+profile = setup()
+
+# %% [markdown]
+# ## The table, computed again
+#
+# Every weight in fp32 takes 4 bytes. A trained one needs 4 more for its gradient, and AdamW keeps two running
+# averages of it: 8 more. That part needs a multiplication and no experiment.
+
+# %%
+values = 494_032_768
+for what, each in (("weights", 4), ("gradients", 4), ("AdamW", 8), ("together", 16)):
+    print(f"{what:10} {values * each / 1e9:5.2f} GB")
+assert round(values * 16 / 1e9, 1) == 7.9
+
+# %% [markdown]
+# So 7.9 GB are certain. The rest depends on the text: how many tokens at once.
+#
+# `estimate_memory` finds it by *tracing*: it takes the real step, forward, backward and update, on tensors that have a
+# shape and no contents, and counts what is alive at each moment. Nothing of that size is made: the
+# model below is not even downloaded.
+#
+# **Predict first.** One row of 512 tokens. Which moment needs most: when the loss is computed, or later?
+
+# %%
+full = estimate_memory("qwen2-0.5b", "full", batch_size=1, sequence_length=512)
+print("the peak is in the", full.phase)
+print(f"{in_units(full.peak)} = {full.peak / 1e9:.1f} GB")
+assert full.phase == "backward pass" and 8.9 < full.peak / 1e9 < 9.1
+
+# %%
+by_hand = closed_form("qwen2-0.5b", batch_size=1, sequence_length=512)
+pd.Series({name: size / 1e9 for name, size in by_hand.items()}, name="GB").round(2).to_frame()
+
+# %% [markdown]
+# The sum by hand says where it comes from. At the *end* of the backward pass all gradients are there, and the
+# embedding's three times: this model uses one table for reading and for predicting, each use gives
+# a gradient as large as the table, and torch adds the two into a third.
+#
+# So the reports' total is right and its last line is not: with one short row, activations play no
+# part in the peak.
+
+# %%
+agree = abs(by_hand["peak"] / full.peak - 1) < 0.04
+print("by hand and by tracing agree within 4%:", agree)
+print("the end needs more than the loss:", by_hand["at the end"] > by_hand["at the loss"])
+print("fits a card of 8 GB:", full.peak <= 8 * 2**30)
+assert agree and by_hand["at the end"] > by_hand["at the loss"] and full.peak > 8 * 2**30
+
+# %% [markdown]
+# ## The vocabulary is the elephant
+#
+# A model of 0.5 billion weights with 151,936 words is unusual: every token of the batch gets 151,936 numbers, three
+# times over. Now take a batch of eight rows.
+#
+# **Predict first.** Which part is the largest then?
+
+# %%
+plans = {
+    "1 row": estimate_memory("qwen2-0.5b", "full", batch_size=1),
+    "8 rows": estimate_memory("qwen2-0.5b", "full", batch_size=8),
+    "8 rows, loss in pieces": estimate_memory("qwen2-0.5b", "full", batch_size=8, plan=Plan(chunked_loss=True)),
+    "8 rows, one at a time": estimate_memory("qwen2-0.5b", "full", batch_size=8, plan=Plan(micro_batch_size=1)),
+}
+memory_chart(plans, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
+
+# %%
+eight = plans["8 rows"]
+for name in ("activations", "logits and loss"):
+    print(f"{name} exceed the weights:", eight.categories[name] > eight.categories["weights"])
+    assert eight.categories[name] > eight.categories["weights"]
+saved = eight.peak - plans["8 rows, loss in pieces"].peak
+print("computing the loss in pieces saves more than 3 GiB:", saved > 3 * 2**30)
+print("micro-batches of one row need hardly more than one row:", plans["8 rows, one at a time"].peak < 1.3 * full.peak)
+assert saved > 3 * 2**30 and plans["8 rows, one at a time"].peak < 1.3 * full.peak
+
+# %% [markdown]
+# ## When forgetting activations helps
+#
+# *Activation checkpointing* keeps only the input of each block and computes the rest again in the backward pass. The
+# guide promises 30 to 50%. For which sequence length?
+
+# %%
+rows = []
+for tokens in (64, 512, 2048):
+    plain = estimate_memory("qwen2-0.5b", "full", batch_size=1, sequence_length=tokens).peak
+    again = estimate_memory(
+        "qwen2-0.5b", "full", batch_size=1, sequence_length=tokens, plan=Plan(activation_checkpointing=True)
+    ).peak
+    rows.append({"tokens": tokens, "saved_percent": round(100 * (1 - again / plain))})
+savings = pd.DataFrame(rows).set_index("tokens")
+savings
+
+# %%
+print("on 64 tokens it saves nothing:", savings.saved_percent[64] == 0)
+print("on 2,048 tokens it saves at least 20%:", savings.saved_percent[2048] >= 20)
+assert savings.saved_percent[64] == 0 and savings.saved_percent[2048] >= 20
+
+# %% [markdown]
+# A promise of a saving without a sequence length means nothing: on short rows, other bytes set the peak.
+#
+# ## Is the estimate true?
+#
+# Take the step, on the bundled model, and count every live tensor while it runs.
+
+# %%
+blocks = torch.randint(4096, (8, 128), generator=torch.Generator().manual_seed(0))
+for strategy in ("full", "last_layers", "lora"):
+    report = apply_strategy(load_model("tiny").model, strategy)
+    estimate = estimate_memory(report.model, batch_size=4, sequence_length=128).peak
+    measured = train(report.model, blocks, TrainingConfig(batch_size=4)).peak_memory
+    print(f"{strategy:12} estimate and measurement within 2%:", abs(estimate / measured - 1) < 0.02)
+    assert abs(estimate / measured - 1) < 0.02
+
+# %% [markdown]
+# What it does not count: the interpreter and the libraries, the driver's own memory on a card, scratch
+# space inside a kernel, and memory that an allocator keeps after a tensor is gone. Leave room: 15% on a card.
+#
+# ## Exercise
+#
+# 1. How many bytes a weight does plain SGD save against AdamW? Estimate `qwen2-0.5b` with `optimizer="sgd"`: does
+#    it fit 8 GB now?
+# 2. `freeze_embeddings` trains 72% of the values. Predict which bytes vanish besides the optimizer's, then look.
+# 3. The reports say that training "3 parameters" needed "12 bytes of gradients". The three tensors were an
+#    embedding, a norm and a head. How many bytes did their gradients really take?
+
+# %%
+sgd = estimate_memory("qwen2-0.5b", "full", optimizer="sgd")
+print("SGD saves 8 bytes a weight:", round((full.peak - sgd.peak) / values) == 8)
+print("3 tensors,", f"{272_270_208 * 4 / 1e9:.2f} GB of gradients")
+assert round(100 * 357_898_112 / values) == 72
+assert round((full.peak - sgd.peak) / values) == 8 and round(272_270_208 * 4 / 1e9, 2) == 1.09
+
+# %% [markdown]
+# **What carries over**: all of it; the same tracing works for any size. What changes is which part is largest: in a
+# model of billions of weights with a small vocabulary, weights and optimizer dwarf the rest.
+#
+# **Take away.** Ask which *moment* needs most, and what is alive in it.
+#
+# Previous: [7 · LoRA and BitFit](07_lora_and_bitfit.ipynb) · Next: [10 · Out of memory](10_oom_fallback.ipynb)
