@@ -26,13 +26,14 @@
 import pandas as pd
 import torch
 
-from tlkit.charts import fit_chart, learning_curves
+from tlkit.charts import fit_chart, ladder_chart, learning_curves
 from tlkit.corpus import load_corpus, pack
-from tlkit.fallback import LADDER, train_with_fallback
-from tlkit.memory import in_units, virtual_device
-from tlkit.models import load_model
+from tlkit.fallback import LADDER, TIERS, descend, train_with_fallback
+from tlkit.memory import virtual_device
+from tlkit.models import load_model, meta_model
 from tlkit.recommendation import fit_table, recommend
 from tlkit.settings import setup
+from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, train
 
@@ -76,13 +77,14 @@ print(message)
 # A *plan* is how a step is carried out. Each rung changes the plan and leaves alone what the step computes: the same
 # tokens, the same loss, the same update. One rung rounds differently, and says so.
 
+# The published guide draws three tiers. Here are the rungs of each; *host* means the computer's own memory.
+
 # %%
-print("\n".join(LADDER))
+for tier, names in TIERS.items():
+    print(f"{tier}: {', '.join(names)}")
+assert set(LADDER) == {name for names in TIERS.values() for name in names} - {"as planned"}
 
 # %% [markdown]
-# The published guide draws three tiers. Here they are rungs: *less memory* (the first four), *some of it on the
-# host* (the next three), *all of it on the host* (the last).
-#
 # **Predict first.** On a card of 48 MB, which rung will be the first to hold? Each is tried, after a real failure.
 
 # %%
@@ -166,11 +168,22 @@ assert not on_8["full"] and on_8["last_layers"] and on_8["lora"]
 # So that full fine-tuning failed on the published card was to be expected. That two blocks and the norms failed was
 # not: in torch they fit with room to spare.
 
+# %% [markdown]
+# And full fine-tuning, with four rows of 512 tokens a step: here is its ladder, estimated rung by rung. Rungs that
+# save nothing are left out.
+
 # %%
-for name in ("RTX 4060 Ti 16GB", "RTX 4060 Ti 8GB"):
-    advice = recommend(virtual_device(name))
-    print(f"{name}: {advice.strategy} in {advice.dtype}, {in_units(advice.estimate.peak)}")
-    assert advice.estimate.peak <= advice.available
+paper = apply_strategy(meta_model("qwen2-0.5b"), "full").model
+steps = list(descend(paper, torch.zeros(4, 512), Plan(), virtual_device("RTX 4060 Ti 8GB")))
+ladder_chart(steps, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
+
+# %%
+for size in (16, 8):
+    first = next(rung for rung in steps if rung.estimate <= 0.85 * size * 2**30)
+    print(f"{size} GB: {first.name}")
+best = recommend(virtual_device("RTX 4060 Ti 8GB"))
+print("or, on 8 GB without leaving the card:", best.strategy, "in", best.dtype)
+assert best.estimate.peak <= best.available
 
 # %% [markdown]
 # ## Exercise

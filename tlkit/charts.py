@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from tlkit.estimate import CATEGORIES, MemoryEstimate
+from tlkit.fallback import TIERS, Rung
 from tlkit.strategies import StrategyReport
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
@@ -101,12 +102,39 @@ def memory_chart(estimates: dict[str, MemoryEstimate], budgets: dict[str, int] |
         axes.barh(list(estimates), sizes, left=left, label=category, **style)
         left = [a + b for a, b in zip(left, sizes, strict=True)]
     for name, budget in (budgets or {}).items():
-        axes.axvline(budget / divisor, color="black", linestyle="--")
-        axes.annotate(name, (budget / divisor, len(estimates) - 0.5), rotation=90, ha="right", va="top")
+        _mark(axes, budget / divisor, name)
     axes.invert_yaxis()
     axes.set_xlabel(f"bytes at the peak of a step ({unit})")
     figure.legend(loc="outside upper center", ncols=3, fontsize="small")
     return figure
+
+
+def ladder_chart(rungs: list[Rung], budgets: dict[str, int]) -> Figure:
+    """What each rung of the ladder should need on the device, coloured by tier; `budgets` (bytes) are lines."""
+    figure, axes = _figure()
+    for number, (tier, names) in enumerate(TIERS.items()):
+        places = [place for place, rung in enumerate(rungs) if rung.name in names]
+        sizes = [rungs[place].estimate / 2**30 for place in places]
+        style = {"color": COLOURS[number], "edgecolor": "black", "hatch": HATCHES[number]}
+        axes.barh(places, sizes, label=tier, **style)
+    for name, budget in budgets.items():
+        _mark(axes, budget / 2**30, name)
+    axes.set_yticks(range(len(rungs)), [_rung_label(rung) for rung in rungs])
+    axes.invert_yaxis()
+    axes.set_xlabel("peak of a training step on the device (GiB)")
+    axes.legend(fontsize="small", loc="lower left")
+    return figure
+
+
+def _mark(axes, x: float, name: str) -> None:
+    """A dashed line with its name at its lower end."""
+    axes.axvline(x, color="black", linestyle="--")
+    transform = axes.get_xaxis_transform()
+    axes.text(x, 0.02, name, transform=transform, rotation=90, ha="right", va="bottom", fontsize="small")
+
+
+def _rung_label(rung: Rung) -> str:
+    return f"micro-batches of {rung.plan.micro_batch_size}" if rung.name == "smaller micro-batch" else rung.name
 
 
 def fit_chart(table: pd.DataFrame) -> Figure:
@@ -115,9 +143,7 @@ def fit_chart(table: pd.DataFrame) -> Figure:
     table = table.dropna(subset="gib")
     axes.plot(table.gib, table.strategy, "o", color=COLOURS[0], markersize=9)
     for column in table.columns[table.columns.str.endswith(" GB")]:
-        size = float(column.split()[0])
-        axes.axvline(size, color="grey", linestyle="--")
-        axes.annotate(column, (size, len(table) - 0.9), rotation=90, ha="right", va="top", fontsize="small")
+        _mark(axes, float(column.split()[0]), column)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("peak of a step (GiB, log scale); dashed: cards")

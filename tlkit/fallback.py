@@ -38,6 +38,12 @@ LADDER: dict[str, Callable[[Plan, int], Plan | None]] = {
     "everything on the host": lambda plan, batch: replace(plan, train_on_host=True, evaluate_on_host=True),
 }
 OFFLOADS = ("activations on the host", "optimizer on the host")
+# The three tiers of the published guide.
+TIERS = {
+    "less memory": ("as planned", "chunked loss", "smaller micro-batch", "activation checkpointing", "bf16 autocast"),
+    "some of it on the host": (*OFFLOADS, "training on the host"),
+    "all of it on the host": ("everything on the host",),
+}
 HOST = "the host"
 ON_HOST = ("training on the host", "everything on the host")
 
@@ -138,6 +144,8 @@ def descend(
     def needs(candidate: Plan) -> int | None:
         if order is not None:
             return None
+        if candidate.train_on_host:
+            return 0
         return estimate_memory(model, batch_size=len(batch), sequence_length=batch.shape[1], plan=candidate).peak
 
     rung = Rung("as planned", plan, needs(plan))

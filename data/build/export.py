@@ -10,8 +10,12 @@ import shutil
 from pathlib import Path
 
 import torch
+import transformers
 from pretrain import configuration
 from transformers import AutoTokenizer, Qwen2ForCausalLM
+
+from tlkit.evaluation import perplexity
+from tlkit.models import load_model
 
 
 def main() -> None:
@@ -27,15 +31,25 @@ def main() -> None:
     model.half().save_pretrained(arguments.output)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(arguments.work / "model" / name, arguments.output / name)
+    # As published: half precision, computed in fp32; windows of 256 tokens that move by 128.
+    loaded = load_model(arguments.output)
+    paragraphs = [json.loads(line)["text"] for line in (arguments.work / "heldout.jsonl").read_text().splitlines()]
+    held_out = {
+        f"stride_{stride}": perplexity(loaded.model, loaded.tokenizer, paragraphs, context=256, stride=stride)
+        for stride in (256, 128)
+    }
     record = {
+        "held_out": {"paragraphs": len(paragraphs)} | {name: vars(score) for name, score in held_out.items()},
         "steps": saved["step"],
         "minutes": round(saved["seconds"] / 60, 1),
         "torch": torch.__version__,
+        "transformers": transformers.__version__,
         "curve": saved["curve"],
         "extraction": json.loads((arguments.work / "extract.json").read_text()),
         "sha256": hashlib.sha256((arguments.output / "model.safetensors").read_bytes()).hexdigest(),
     }
     (arguments.output / "training_record.json").write_text(json.dumps(record, indent=2) + "\n")
+    print(held_out["stride_256"], held_out["stride_128"], sep="\n")
     print(f"{arguments.output}: {sum(f.stat().st_size for f in arguments.output.iterdir()) / 1e6:.1f} MB")
 
 
