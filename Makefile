@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 BIN := .venv/bin
 
-.PHONY: run test lab notebooks lint
+.PHONY: run test lab notebooks lint bench
 run: .venv/installed
 	$(BIN)/python -m tlkit run
 test: .venv/installed
@@ -13,6 +13,8 @@ lab: .venv/installed
 	$(BIN)/python -m jupyterlab notebooks/00_index.ipynb
 notebooks: .venv/installed
 	$(BIN)/python -m tlkit run --in-place
+bench: .venv/installed
+	$(BIN)/python tests/benchmarks/virtual_device.py && $(BIN)/python tests/benchmarks/memory_accuracy.py
 lint: .venv/installed
 	$(BIN)/python -m ruff check . && $(BIN)/python -m ruff format --check .
 

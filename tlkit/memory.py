@@ -1,5 +1,6 @@
 """Count live tensors while code runs: to measure a step, or to play a card with a memory budget."""
 
+import functools
 import re
 import weakref
 from collections.abc import Iterable, Iterator
@@ -73,15 +74,26 @@ class MemoryTrack(TorchDispatchMode):
         self.current -= size
         self.by_category[category] -= size
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: nothing is compiled in here, and the guard against it would cost more than the counting."""
+        return False
+
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        if not self._on_host:
+        if not self._on_host and _allocates(function):
             for tensor in result if isinstance(result, tuple | list) else (result,):
                 if isinstance(tensor, torch.Tensor):
                     storage = tensor.untyped_storage()
                     if storage._cdata not in self._known:
                         self._count(storage, self.classify(tensor))
         return result
+
+
+@functools.cache
+def _allocates(function) -> bool:
+    """False where all results are views of an argument, or the argument itself: about half of a step's calls."""
+    return any(result.alias_info is None for result in function._schema.returns)
 
 
 @contextmanager
