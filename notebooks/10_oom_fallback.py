@@ -28,6 +28,7 @@ import torch
 
 from tlkit.charts import fit_chart, ladder_chart, learning_curves
 from tlkit.corpus import load_corpus, pack
+from tlkit.devices import probe
 from tlkit.fallback import LADDER, TIERS, descend, train_with_fallback
 from tlkit.memory import virtual_device
 from tlkit.models import load_model, meta_model
@@ -181,9 +182,24 @@ ladder_chart(steps, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
 for size in (16, 8):
     first = next(rung for rung in steps if rung.estimate <= 0.85 * size * 2**30)
     print(f"{size} GB: {first.name}")
-best = recommend(virtual_device("RTX 4060 Ti 8GB"))
-print("or, on 8 GB without leaving the card:", best.strategy, "in", best.dtype)
-assert best.estimate.peak <= best.available
+
+# %% [markdown]
+# ## What to choose
+#
+# The published guide recommends by the size of the card alone. `recommend` asks the estimate: the most thorough
+# strategy that fits, in the largest micro-batch that fits. A processor has memory and little speed: there, strategies
+# whose backward pass ends early come first.
+
+# %%
+devices = [virtual_device("RTX 4060 Ti 16GB"), virtual_device("RTX 4060 Ti 8GB"), virtual_device(memory="4GB")]
+for device in devices:
+    best = recommend(device)
+    print(f"{device.name}: {best}")
+    assert best.estimate.peak <= best.available
+
+# %% tags=["nbval-ignore-output"]
+here = probe("cpu")
+print(f"{here.name}: {recommend(here)}")
 
 # %% [markdown]
 # ## Exercise

@@ -18,7 +18,7 @@ from tlkit.fallback import LADDER, FallbackLog, evaluate_with_fallback, train_wi
 from tlkit.memory import VirtualDevice, virtual_device
 from tlkit.models import load_model
 from tlkit.out_of_memory import attempt, is_out_of_memory
-from tlkit.steps import Plan
+from tlkit.steps import Plan, mean_loss
 from tlkit.strategies import STRATEGIES, apply_strategy
 from tlkit.training import TrainingConfig, new_state, train, training_steps
 
@@ -312,6 +312,31 @@ def test_evaluation_and_generation_survive_too():
         )  # fmt: skip
         assert again == continued
     assert torch.equal(weights_of(tiny.model), before)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("failing", [(1, 2), (3,), (4, 5)])
+def test_memory_that_runs_out_in_a_validation_changes_nothing(strategy, failing, monkeypatch):
+    """At the first, a middle and the last of four validations, some of them twice in a row."""
+    config = dataclasses.replace(CONFIG, evaluate_every=1)
+    reference = small_model(strategy)
+    expected = train(reference, BLOCKS, config, validation=BLOCKS[:8])
+    real, calls = mean_loss, []
+
+    def sometimes(*arguments):
+        calls.append(1)
+        if len(calls) in failing:
+            raise torch.OutOfMemoryError("CUDA out of memory. (planted)")
+        return real(*arguments)
+
+    monkeypatch.setattr("tlkit.fallback.mean_loss", sometimes)
+    model = small_model(strategy)
+    result, log = train_with_fallback(model, BLOCKS, config, device=Failing(), order=(), validation=BLOCKS[:8])
+    assert_same(model, weights_of(reference))
+    assert result.validation.validation_loss.tolist() == pytest.approx(
+        expected.validation.validation_loss.tolist(), rel=1e-6
+    )
+    assert sum(a.failed_in != "" for a in log.attempts if a.action == "validation") == len(failing)
 
 
 def test_validation_falls_back_and_the_peak_stays_below_the_budget():

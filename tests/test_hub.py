@@ -107,3 +107,17 @@ def test_the_bundled_model_asks_nobody(tmp_path, expected):
         outcome, _ = visit(log.address, tmp_path, ["tiny", str(BUNDLED)])
     assert outcome["tiny"]["weights"] == outcome[str(BUNDLED)]["weights"] == expected
     assert log.requests == []
+
+
+def test_an_estimate_of_a_hub_model_reads_its_configuration_and_no_weights(tmp_path):
+    from tlkit.estimate import estimate_memory
+
+    code = "from tlkit.estimate import estimate_memory as e; print(e('works/tiny', 'lora', sequence_length=64).peak)"
+    with serve(BUNDLED) as log:
+        settings = {"HF_ENDPOINT": log.address, "HF_HOME": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | settings, capture_output=True, text=True, check=True
+        )
+    assert int(done.stdout) == estimate_memory("tiny", "lora", sequence_length=64).peak
+    files = {path.rsplit("/", 1)[-1] for method, path in log.requests if "/resolve/" in path}
+    assert files == {"config.json"}

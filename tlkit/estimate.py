@@ -1,6 +1,7 @@
 """What a training step will need, before it is taken: the real step, traced on tensors without contents."""
 
 import copy
+import functools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from transformers import PretrainedConfig
 
 from tlkit.memory import MemoryTrack, in_units
-from tlkit.models import architecture, meta_model
+from tlkit.models import PRESETS, architecture, meta_model
 from tlkit.steps import OPTIMIZERS, Plan, TrainingState, accumulate_gradients
 from tlkit.strategies import apply_strategy
 
@@ -90,6 +91,8 @@ def estimate_memory(
         raise ValueError(f"optimizer {optimizer!r} is unknown: expected one of {', '.join(OPTIMIZERS)}")
     if batch_size < 1 or sequence_length < 2:
         raise ValueError(f"{batch_size} blocks of {sequence_length} tokens: expected at least 1 of at least 2")
+    if isinstance(model, str) and model in PRESETS and not options:
+        return _of_preset(model, strategy, dtype, batch_size, sequence_length, plan, optimizer)
     if not isinstance(model, nn.Module):
         model = apply_strategy(meta_model(model).to(DTYPES[dtype]), strategy or "full", **options).model
     # The second micro-batch finds the gradients of the first; a third would find nothing new.
@@ -100,6 +103,14 @@ def estimate_memory(
         return MemoryEstimate(dict.fromkeys(CATEGORIES, 0), {"nothing on the device": 0})
     highest = trace[max(phases, key=phases.get)]
     return MemoryEstimate({name: highest.get(name, 0) for name in CATEGORIES}, phases)
+
+
+@functools.lru_cache
+def _of_preset(model: str, strategy, dtype, batch_size, sequence_length, plan, optimizer) -> MemoryEstimate:
+    """A preset does not change, and tables ask for the same estimate more than once."""
+    shape = {"batch_size": batch_size, "sequence_length": sequence_length}
+    config = architecture(model)
+    return estimate_memory(config, strategy, dtype=dtype, **shape, plan=plan, optimizer=optimizer)
 
 
 Trace = dict[str, dict[str, int]]  # phase -> category -> bytes at the peak of that phase
