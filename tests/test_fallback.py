@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from tlkit.devices import probe
 from tlkit.estimate import estimate_memory
@@ -207,6 +207,24 @@ def test_a_plan_changes_how_and_not_what(plan, strategy):
     train(model, BLOCKS, CONFIG, plan=plan)
     assert_same(model, weights_of(reference))
     assert not torch.equal(weights_of(model), weights_of(start))
+
+
+def test_logits_changed_behind_the_head_are_not_cut():
+    """Gemma 2 caps its logits: computing its loss from the head's output would be another loss."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "head_dim": 8}
+    config = AutoConfig.for_model(
+        "gemma2", **sizes, num_attention_heads=2, num_key_value_heads=1, final_logit_softcapping=0.5
+    )
+    model = apply_strategy(AutoModelForCausalLM.from_config(config), "full").model
+    with torch.no_grad():
+        model.get_input_embeddings().weight.normal_()  # logits large enough to reach the cap
+    with pytest.raises(ValueError, match="chunked_loss: Gemma2ForCausalLM changes its logits"):
+        train(model, BLOCKS, CONFIG, plan=Plan(chunked_loss=True))
+    _, log = train_with_fallback(
+        model, BLOCKS, CONFIG, device=Failing(200), order=("chunked loss", "smaller micro-batch")
+    )
+    assert log.table.rung.tolist() == ["as planned", "smaller micro-batch"]
 
 
 def test_bf16_is_announced_and_changes_numbers():

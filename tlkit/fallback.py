@@ -13,7 +13,7 @@ from tlkit.devices import Device, probe
 from tlkit.estimate import estimate_memory
 from tlkit.memory import VirtualDevice, in_units
 from tlkit.out_of_memory import Failure, attempt
-from tlkit.steps import CPU, Plan, StepRecord, TrainingState, mean_loss, move_weights
+from tlkit.steps import CPU, Plan, StepRecord, TrainingState, chunked_loss_agrees, mean_loss, move_weights
 from tlkit.training import TrainingConfig, TrainingResult, check_settings, follow, new_state, training_steps
 
 T = TypeVar("T")
@@ -140,6 +140,10 @@ def descend(
         names = [*on_device, *on_device, *(ON_HOST if has_host(device) else ())]
     else:
         names = list(order)
+
+    with device.host():
+        if "chunked loss" in names and not chunked_loss_agrees(model, batch):
+            names = [name for name in names if name != "chunked loss"]
 
     def needs(candidate: Plan) -> int | None:
         if order is not None:

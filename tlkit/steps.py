@@ -218,6 +218,22 @@ def summed_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan) -> torch.Ten
     )
 
 
+@torch.no_grad()
+def chunked_loss_agrees(model: nn.Module, blocks: torch.Tensor) -> bool:
+    """True where the loss in pieces is this model's loss: some scale or cap their logits behind the head."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if not isinstance(base.get_output_embeddings(), nn.Linear):
+        return False
+    if next(model.parameters()).is_meta:  # an architecture on paper: nothing to compute with
+        return True
+    was_training = model.training
+    model.eval()
+    few = blocks[:1, :8].to(next(model.parameters()).device)
+    whole, pieces = (summed_loss(model, few, Plan(chunked_loss=chunked)).item() for chunked in (False, True))
+    model.train(was_training)
+    return math.isclose(whole, pieces, rel_tol=1e-4)
+
+
 def saved_on_host(model: nn.Module, host: Host) -> AbstractContextManager:
     """What the forward pass saves for the backward pass goes to the host's memory, weights excepted."""
     weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}

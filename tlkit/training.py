@@ -9,7 +9,16 @@ import pandas as pd
 import torch
 
 from tlkit.memory import MemoryTrack
-from tlkit.steps import OPTIMIZERS, Host, Plan, StepRecord, TrainingState, mean_loss, take_step
+from tlkit.steps import (
+    OPTIMIZERS,
+    Host,
+    Plan,
+    StepRecord,
+    TrainingState,
+    chunked_loss_agrees,
+    mean_loss,
+    take_step,
+)
 from tlkit.strategies import trainable_parameters
 
 
@@ -209,6 +218,11 @@ def check_settings(
                 f"token {int(part.max())} in {name}, but the model's vocabulary has {model.config.vocab_size}: "
                 "was another tokenizer used?"
             )
+
+    if plan.chunked_loss and not chunked_loss_agrees(model, blocks):
+        raise ValueError(
+            f"chunked_loss: {type(model).__name__} changes its logits behind the head, so it cannot be cut"
+        )
 
 
 def _progress_bar(total: int, shown: bool):
