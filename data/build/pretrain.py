@@ -99,7 +99,7 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(work / "model")
     train = blocks_of(token_stream(work / "train.jsonl", tokenizer))
     heldout = blocks_of(token_stream(work / "heldout.jsonl", tokenizer))
-    heldout_bytes = sum(len(tokenizer.decode(row).encode()) for row in heldout)
+    heldout_bytes = sum(len(tokenizer.decode(row, skip_special_tokens=True).encode()) for row in heldout)
     bits_per_byte = heldout.numel() / heldout_bytes / math.log(2)  # of one nat a token
 
     model = Qwen2ForCausalLM(configuration(tokenizer.eos_token_id))
