@@ -20,7 +20,7 @@
 # | [4 · Freeze the lower layers](04_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 4 |
 # | [5 · Freeze the embeddings](05_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 3 |
 # | [6 · Train the last layers only](06_last_layers.ipynb) | What was in the published 29,865,088? | 3 |
-# | [7 · LoRA and BitFit](07_lora_and_bitfit.ipynb) | Why are few trainable values not little work? | 4 |
+# | [7 · LoRA and BitFit](07_lora_and_bitfit.ipynb) | Why do few trainable values not mean little work? | 4 |
 # | [9 · Anatomy of a training step](09_memory_anatomy.ipynb) | Where does every byte go? | 5 |
 # | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it ran out of memory, without losing a step? | 6 |
 # | [11 · The comparison](11_comparison.ipynb) | Which differences between strategies are real? | 5 |
@@ -30,13 +30,15 @@
 #
 # ## How to work
 #
+# - **First *Edit → Clear Outputs of All Cells***: the lessons come with recorded answers, and they would spoil the guess.
 # - **Run the cells from the top**, with Shift+Enter. Where a cell says *Predict first*, write your guess down before you
 #   run the next one. A wrong guess that you wrote down is worth more than a right answer that you read.
-# - **Change something and run again.** Nothing here can be broken: *Kernel → Restart Kernel and Run All Cells* brings the
-#   recorded state back, and the files on disk are only read.
-# - **Every claim is asserted.** Where the text says that one number is above another, a cell fails if it is not.
-# - Lessons are sized for two CPU cores. Set the environment variable `TLKIT_PROFILE` to `laptop` or `gpu` before you
-#   start JupyterLab for more data and more epochs.
+# - **Change something**, then *Kernel → Restart Kernel and Run All Cells*: training changes a model in place, so a cell
+#   run twice trains twice. Nothing can be broken; the files on disk are only read.
+# - **Numbers and orderings are asserted.** Where the text says that one number is above another, a cell fails if it is
+#   not.
+# - Lessons are sized for two CPU cores. For more data and more epochs set `TLKIT_PROFILE` before you start JupyterLab:
+#   `TLKIT_PROFILE=laptop make lab`, or on Windows `set TLKIT_PROFILE=laptop` and then the command of the README.
 #
 # ## Is everything here?
 

@@ -33,7 +33,7 @@ from tlkit.training import TrainingConfig, train
 profile = setup()
 rust = load_corpus().limited(profile.train_passages, profile.test_passages)
 tiny = load_model("tiny")
-before = perplexity(tiny.model, tiny.tokenizer, rust.test)
+before = perplexity(tiny.model, tiny.tokenizer, rust.validation)
 written_before = generate(tiny.model, tiny.tokenizer)
 first_block = next(find_blocks(tiny.model)[0].parameters()).detach().clone()
 
@@ -41,8 +41,15 @@ first_block = next(find_blocks(tiny.model)[0].parameters()).detach().clone()
 # ## Which blocks?
 #
 # One published program looked for the text `layers.1` in parameter names, to freeze block 1. It also found
-# `layers.10` to `layers.19`. Asked to freeze 12 of 24 blocks, it froze all 24. Here blocks are counted in the
-# model's own list.
+# `layers.10` to `layers.19`, and `layers.2` found 20 to 23. Asked to freeze 12 of 24 blocks, it froze all 24.
+
+# %%
+found = [n for n in range(24) if any(f"layers.{k}" in f"model.layers.{n}.mlp" for k in range(12))]
+print("blocks found by the text of their names:", len(found))
+assert found == list(range(24))
+
+# %% [markdown]
+# Here blocks are counted in the model's own list.
 
 # %%
 report = apply_strategy(tiny.model, "freeze_lower")
@@ -66,17 +73,41 @@ assert qwen.components["embedding"].trainable_values == 151_936 * 896
 components_chart(qwen)
 
 # %% [markdown]
-# The embedding: 151,936 tokens of 896 numbers each, and it serves as the head too. It sits *below* the frozen
+# The embedding: 151,936 tokens of 896 numbers each. It serves a second time as the *head*, which scores the next
+# token (the two are *tied*, lesson 5). It sits *below* the frozen
 # blocks, so the backward pass must run through all of them to reach it. Frozen weights save their
-# own gradients and optimizer state; the way through them is still walked.
+# own gradients and the optimizer's memory; the way through them is still walked.
+#
+# **Predict first.** Half the blocks need no gradients of their own. What share of the multiplications is left?
+
+# %%
+from torch.utils.flop_counter import FlopCounterMode
+
+blocks = pack(rust.train, tiny.tokenizer, 128)
+
+
+def multiplications(strategy, **options):
+    model = apply_strategy(load_model("tiny").model, strategy, **options).model
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=blocks[:2], labels=blocks[:2]).loss.backward()
+    return counter.get_total_flops()
+
+
+everything = multiplications("full")
+half = multiplications("freeze_lower") / everything
+deeper = multiplications("freeze_lower", freeze_embeddings=True) / everything
+print(f"lower half frozen: {half:.0%}; embedding frozen as well: {deeper:.0%}")
+assert half > 0.8 and deeper < 0.75
+
+# %% [markdown]
+# With the embedding frozen as well, nothing below block 4 is trained, and the backward pass can stop there.
 #
 # ## Train
 
 # %%
-blocks = pack(rust.train, tiny.tokenizer, 128)
 settings = TrainingConfig(learning_rate=2e-3, epochs=profile.epochs, batch_size=4)
 result = train(report.model, blocks, settings, progress=True)
-after = perplexity(report.model, tiny.tokenizer, rust.test)
+after = perplexity(report.model, tiny.tokenizer, rust.validation)
 
 # %% tags=["nbval-ignore-output"]
 print(f"{result.tokens_per_second:,.0f} tokens/s, peak {result.peak_memory / 1e6:.0f} MB")
@@ -95,7 +126,7 @@ assert after.perplexity < before.perplexity and unmoved
 # %% [markdown]
 # ## And the embedding frozen too?
 #
-# With the embedding frozen as well, nothing below block 4 is trained, and the backward pass can stop there.
+# Less computing, and fewer activations to keep for a backward pass that stops in the middle.
 
 # %%
 both = apply_strategy(load_model("tiny").model, "freeze_lower", freeze_embeddings=True)
@@ -113,7 +144,8 @@ for old, new in zip(written_before, generate(report.model, tiny.tokenizer), stri
 # The argument is about the path of the gradient, so it holds for models of any size. How much perplexity the frozen
 # half costs does not carry over: that depends on the model and on how new the text is to it.
 #
-# **Take away.** What matters for cost is not how many weights are frozen but how deep the lowest trainable one lies.
+# **Take away.** How many weights are trained decides the optimizer's memory. How deep the lowest one lies decides how
+# far the backward pass runs.
 #
 # Previous: [3 · Full fine-tuning](03_full_fine_tuning.ipynb) ·
 # Next: [5 · Freeze embeddings](05_freeze_embeddings.ipynb)

@@ -33,7 +33,7 @@ from tlkit.training import TrainingConfig, train
 profile = setup()
 rust = load_corpus().limited(profile.train_passages, profile.test_passages)
 tiny = load_model("tiny")
-before = perplexity(tiny.model, tiny.tokenizer, rust.test)
+before = perplexity(tiny.model, tiny.tokenizer, rust.validation)
 written_before = generate(tiny.model, tiny.tokenizer)
 
 # %% [markdown]
@@ -71,7 +71,7 @@ assert is_tied(tiny.model)
 blocks = pack(rust.train, tiny.tokenizer, 128)
 settings = TrainingConfig(learning_rate=2e-3, epochs=profile.epochs, batch_size=4)
 result = train(tiny_report.model, blocks, settings, progress=True)
-after = perplexity(tiny_report.model, tiny.tokenizer, rust.test)
+after = perplexity(tiny_report.model, tiny.tokenizer, rust.validation)
 
 # %% tags=["nbval-ignore-output"]
 scores = score_table({"before": before, "embeddings frozen": after})
@@ -86,14 +86,17 @@ print("Rust perplexity fell all the same:", after.perplexity < before.perplexity
 assert head.equal(table_before) and after.perplexity < before.perplexity
 
 # %% [markdown]
-# In a model with a head of its own, as TinyLlama's, the two can be frozen apart.
+# In a model with a head of its own, such as TinyLlama, the two can be frozen apart.
 
 # %%
 untied = apply_strategy(meta_model("tinyllama-1.1b"), "freeze_embeddings")
 print(untied.tied)
-head, embedding = untied.components["head"], untied.components["embedding"]
-print(f"values trained in the head: {head.trainable_values:,}, in the embedding: {embedding.trainable_values:,}")
-assert head.trainable_values == head.total_values > 0 and embedding.trainable_values == 0
+own_head, table_of_words = untied.components["head"], untied.components["embedding"]
+print(f"trained in the head: {own_head.trainable_values:,}, in the embedding: {table_of_words.trainable_values:,}")
+assert own_head.trainable_values == own_head.total_values > 0 and table_of_words.trainable_values == 0
+large = apply_strategy(meta_model("llama2-7b"), "freeze_embeddings")
+print(f"frozen in a model of seven billion: {100 - large.percent:.0f}%")
+assert round(100 - large.percent) == 2
 
 # %% [markdown]
 # ## What it writes
@@ -104,8 +107,8 @@ for old, new in zip(written_before, generate(tiny_report.model, tiny.tokenizer),
     print("after: ", new, "\n")
 
 # %% [markdown]
-# How much the table weighs does not carry over: in a model of seven billion values it is a few percent, and freezing it
-# saves little. That a tied head goes with it does.
+# How much the table weighs does not carry over: in a model of seven billion values it can be two percent, and freezing
+# it saves little. That a tied head goes with it does.
 #
 # **Take away.** Ask whether the head is tied before you say what was frozen.
 #

@@ -34,7 +34,7 @@ from tlkit.training import TrainingConfig, train
 profile = setup()
 rust = load_corpus().limited(profile.train_passages, profile.test_passages)
 base = load_model("tiny")
-before = perplexity(base.model, base.tokenizer, rust.test)
+before = perplexity(base.model, base.tokenizer, rust.validation)
 written_before = generate(base.model, base.tokenizer)
 
 # %% [markdown]
@@ -50,14 +50,16 @@ assert published.trainable_values == 29_865_088
 assert published.trainable_values - two_blocks.trainable_values == 45 * 896
 
 # %%
-components_chart(two_blocks, published)
+components_chart(published)
 
 # %% [markdown]
-# The difference is 45 norm vectors of 896 values: two in each of the 22 frozen blocks, and the final one.
+# The difference is 45 norm vectors of 896 values, too few to be seen in the chart. A *norm* rescales each number of a
+# token by a learned factor. There are two in each of the 22 frozen blocks, and the final one.
 # The program had trained everything with "norm" in its name. The head was never trained; it is tied
 # to the embedding, and the embedding was frozen.
 #
-# Those norms have a price. The lowest of them is in block 0, so the backward pass again runs to the bottom.
+# Those norms have a price. (Fewer weights take larger steps, so the learning rate below is higher.) The lowest of them
+# is in block 0, so the backward pass again runs to the bottom.
 
 # %%
 blocks = pack(rust.train, base.tokenizer, 128)
@@ -68,7 +70,7 @@ for train_norms in (True, False):
     report = apply_strategy(tiny.model, "last_layers", train_norms=train_norms)
     name = "two blocks, all norms" if train_norms else "two blocks"
     results[name] = train(report.model, blocks, settings, progress=True)
-    scores[name] = perplexity(report.model, tiny.tokenizer, rust.test)
+    scores[name] = perplexity(report.model, tiny.tokenizer, rust.validation)
     written[name] = generate(report.model, tiny.tokenizer)
 
 # %% tags=["nbval-ignore-output"]

@@ -23,15 +23,18 @@
 # end are the same. About 6 minutes.
 
 # %%
+from dataclasses import replace
+
 import pandas as pd
 import torch
 
 from tlkit.charts import fit_chart, ladder_chart, learning_curves
 from tlkit.corpus import load_corpus, pack
 from tlkit.devices import probe
-from tlkit.fallback import LADDER, TIERS, descend, train_with_fallback
+from tlkit.estimate import estimate_memory
+from tlkit.fallback import LADDER, TIERS, Rung, train_with_fallback
 from tlkit.memory import virtual_device
-from tlkit.models import load_model, meta_model
+from tlkit.models import load_model
 from tlkit.recommendation import fit_table, recommend
 from tlkit.settings import setup
 from tlkit.steps import Plan
@@ -70,8 +73,8 @@ assert message.startswith("CUDA out of memory. Tried to allo") and card.peak <= 
 print(message)
 
 # %% [markdown]
-# Three numbers are in it: what was asked for, what the card has, what was free. Note how little was asked for. The
-# tensor that fails is seldom the one to blame; it is only the last to come.
+# Four numbers are in it: what was asked for, what the card has, what was free, what is held. Note how little was asked
+# for. The tensor that fails is seldom the one to blame; it is only the last to come.
 #
 # ## The ladder
 #
@@ -105,6 +108,9 @@ log.table[["rung", "bytes_asked", "bytes_available", "peak", "seconds"]].round(1
 #
 # A failed step is undone: its gradients are dropped, the optimizer's half-made memory too, and the same batch is
 # taken again. So the curve must be that of a machine with enough memory.
+#
+# The weights agree up to rounding: smaller pieces add the same numbers in another order, and fp32 rounds each sum at
+# the seventh digit. AdamW divides each gradient by its own size, so where a gradient is nearly zero, rounding shows.
 
 # %%
 undisturbed = fresh()
@@ -113,21 +119,48 @@ pairs = list(zip(walked.parameters(), undisturbed.parameters(), strict=True))
 apart = sum(float((a - b).detach().norm() ** 2) for a, b in pairs) ** 0.5
 size = sum(float(b.detach().norm() ** 2) for _, b in pairs) ** 0.5
 print("every step once:", result.history.step.tolist() == reference.history.step.tolist())
-print("the weights agree to one in a million:", apart / size <= 1e-6)
-assert result.history.step.tolist() == reference.history.step.tolist() and apart / size <= 1e-6
+print("the weights agree to one in a hundred thousand:", apart / size <= 1e-5)
+assert result.history.step.tolist() == reference.history.step.tolist() and apart / size <= 1e-5
 
 # %%
 curves = {"after falling back": result.history, "with enough memory": reference.history}
 learning_curves(pd.concat([part.assign(strategy=name) for name, part in curves.items()]))
 
 # %% [markdown]
-# Two curves, one line. The tokens of a step never change either: a smaller micro-batch is made up for by more of
-# them.
+# Two curves, one line. The tokens of a step never change either: a smaller micro-batch means more of them in a step.
+#
+# ## In the middle of a run
+#
+# So far nothing existed yet that could be lost. Now another program takes its share of the card in step 2: of
+# 256 MB, 48 are left.
+
+# %%
+card, passes, interrupted = virtual_device(memory="256MB"), [], fresh()
+
+
+def neighbour(module, inputs):
+    passes.append(module.training)
+    if sum(passes) == 2:
+        card.budget = 48 * 2**20
+
+
+interrupted.register_forward_pre_hook(neighbour)
+rungs = ("smaller micro-batch", "optimizer on the host")
+result, log = train_with_fallback(interrupted, blocks, settings, device=card, order=rungs)
+print(log.table[["rung", "first_step", "steps_done", "failed_in"]].to_string(index=False))
+pairs = list(zip(interrupted.parameters(), undisturbed.parameters(), strict=True))
+apart = sum(float((a - b).detach().norm() ** 2) for a, b in pairs) ** 0.5
+print("every step once:", result.history.step.tolist() == [1, 2, 3])
+print("the same weights:", apart / size <= 1e-5)
+assert log.table.first_step.max() == 2 and result.history.step.tolist() == [1, 2, 3] and apart / size <= 1e-5
+
+# %% [markdown]
+# Step 1 was done on the old plan and is not done again; step 2 begins anew on each rung until one holds.
 #
 # ## Better: know before
 #
-# Failing costs a step each time. Lesson 9's estimate costs a second. Without `order`, it picks the first rung that
-# should fit, and leaves out rungs that save nothing.
+# Each failure costs the time of a step. Lesson 9's estimate costs about a second. Without `order`, it picks the first
+# rung that should fit, and leaves out rungs that save nothing.
 
 # %%
 foreseen, log = train_with_fallback(fresh(), blocks, settings, device=virtual_device(memory="48MB"))
@@ -137,11 +170,11 @@ print("nothing failed:", len(tried) == 1 and tried.failed_in.iloc[0] == "")
 assert len(tried) == 1 and tried.failed_in.iloc[0] == ""
 
 # %% [markdown]
-# A smaller card, a lighter strategy: what is trained decides more than any trick.
+# The same card, lighter strategies: which rung do they need?
 
 # %%
 rows = []
-for strategy in ("last_layers", "lora", "bitfit"):
+for strategy in ("last_layers", "bitfit"):
     _, log = train_with_fallback(fresh(strategy), blocks, settings, device=virtual_device(memory="48MB"))
     rows.append({"strategy": strategy, "holds with": log.table.rung.iloc[-1]})
 pd.DataFrame(rows)
@@ -166,40 +199,53 @@ print("last_layers and lora do:", on_8["last_layers"] and on_8["lora"])
 assert not on_8["full"] and on_8["last_layers"] and on_8["lora"]
 
 # %% [markdown]
-# So that full fine-tuning failed on the published card was to be expected. That two blocks and the norms failed was
-# not: in torch they fit with room to spare.
-
-# %% [markdown]
-# And full fine-tuning, with four rows of 512 tokens a step: here is its ladder, estimated rung by rung. Rungs that
-# save nothing are left out.
+# So full fine-tuning was bound to fail on the published card. What failed there as "adapter layers" was two blocks, a
+# norm and a head of its own: 165,960,320 values, in torch no more than half the card. And the Python run reports no
+# failure at all on such a card; its driver probably paged to the computer's memory.
 
 # %%
-paper = apply_strategy(meta_model("qwen2-0.5b"), "full").model
-steps = list(descend(paper, torch.zeros(4, 512), Plan(), virtual_device("RTX 4060 Ti 8GB")))
+rust_run = 630_167_424 * 4 + 165_960_320 * 12
+print(f"weights, gradients and AdamW's averages of that run: {rust_run / 1e9:.1f} GB")
+assert round(rust_run / 1e9, 1) == 4.5
+
+# %% [markdown]
+# And full fine-tuning, with four rows of 512 tokens a step: here are rungs of its ladder, estimated one after the
+# other.
+
+# %%
+plan, steps = Plan(), []
+for name in ("as planned", "chunked loss", "smaller micro-batch", "optimizer on the host"):
+    plan = {
+        "chunked loss": replace(plan, chunked_loss=True),
+        "smaller micro-batch": replace(plan, micro_batch_size=1),
+        "optimizer on the host": replace(plan, offload_optimizer=True),
+    }.get(name, plan)
+    steps.append(Rung(name, plan, estimate_memory("qwen2-0.5b", "full", batch_size=4, plan=plan).peak))
 ladder_chart(steps, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
 
 # %%
 for size in (16, 8):
     first = next(rung for rung in steps if rung.estimate <= 0.85 * size * 2**30)
     print(f"{size} GB: {first.name}")
+assert steps[0].estimate > 13.6 * 2**30 and first.name == "optimizer on the host"
 
 # %% [markdown]
 # ## What to choose
 #
 # The published guide recommends by the size of the card alone. `recommend` asks the estimate: the most thorough
-# strategy that fits, in the largest micro-batch that fits. A processor has memory and little speed: there, strategies
-# whose backward pass ends early come first.
+# strategy that fits, in the largest micro-batch that fits. Most thorough is not best: lesson 11 compares. A processor
+# has memory and little speed: there, strategies with fewer gradients to compute come first.
 
 # %%
 devices = [virtual_device("RTX 4060 Ti 16GB"), virtual_device("RTX 4060 Ti 8GB"), virtual_device(memory="4GB")]
 for device in devices:
-    best = recommend(device)
+    best = recommend(device, batch_size=2)
     print(f"{device.name}: {best}")
     assert best.estimate.peak <= best.available
 
 # %% tags=["nbval-ignore-output"]
 here = probe("cpu")
-print(f"{here.name}: {recommend(here)}")
+print(f"{here.name}: {recommend(here, batch_size=2)}")
 
 # %% [markdown]
 # ## Exercise
@@ -209,10 +255,9 @@ print(f"{here.name}: {recommend(here)}")
 # 3. Why can "bf16 autocast" not be among rungs that must end at the same weights?
 
 # %%
-_, log = train_with_fallback(
-    fresh(), blocks, settings, device=virtual_device(memory="48MB"), order=("optimizer on the host", *order)
-)
-print("failures:", int((log.table.failed_in != "").sum()))
+first = ("optimizer on the host", "smaller micro-batch")
+_, log = train_with_fallback(fresh(), blocks, settings, device=virtual_device(memory="48MB"), order=first)
+print("failures:", int((log.table.failed_in != "").sum()), "and the last rung:", log.table.rung.iloc[-1])
 
 # %% [markdown]
 # **What carries over**: the order of thought. Which rung holds differs: a large model's weights alone may pass a

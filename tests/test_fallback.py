@@ -82,7 +82,8 @@ def test_an_allocation_that_fails_anywhere_loses_no_step(strategy):
     losses = train(reference, BLOCKS, CONFIG).history.loss
     expected, total, places = weights_of(reference), allocations(strategy), set()
     loading = len(list(reference.parameters())) + len(list(reference.buffers()))
-    for number in [*range(loading + 1, total, max(1, total // 9)), total - 3]:
+    points = 8 if strategy in ("full", "lora") else 4
+    for number in [*range(loading + 1, total, max(1, total // points)), total - 3]:
         card, model = Failing(number, number + 1), small_model(strategy)
         result, log = train_with_fallback(model, BLOCKS, CONFIG, device=card, order=SAME_NUMBERS)
         assert_same(model, expected)
@@ -364,13 +365,13 @@ def test_validation_falls_back_and_the_peak_stays_below_the_budget():
     config = TrainingConfig(batch_size=4, evaluate_every=1)
     expected = train(reference, blocks, config, validation=blocks[:8])
     needed = estimate_memory(model, batch_size=4, sequence_length=64).peak / 2**20
-    for memory, rung in ((1.01 * needed, "as planned"), (0.6 * needed, None), (19, "training on the host")):
+    for memory, rung in ((1.01 * needed, "as planned"), (19, "training on the host")):
         model = apply_strategy(load_model("tiny").model, "last_layers").model
         card = virtual_device(memory=f"{memory:.2f}MB")
         result, log = train_with_fallback(model, blocks, config, device=card, validation=blocks[:8])
         table = log.table[log.table.action == "training"]
         assert card.peak <= card.budget
-        assert rung in (None, table.rung.iloc[-1])
+        assert rung == table.rung.iloc[-1]
         assert_same(model, weights_of(reference))
         assert result.validation.validation_loss.tolist() == pytest.approx(
             expected.validation.validation_loss.tolist(), rel=1e-5
@@ -390,10 +391,11 @@ def test_estimates_choose_the_rung_so_that_nothing_fails():
 def test_what_the_host_cannot_hold_is_refused_with_numbers(monkeypatch):
     here = probe("cpu")
     monkeypatch.setattr("tlkit.fallback.probe", lambda kind=None: dataclasses.replace(here, free_memory=100))
+    frugal = Plan(1, "bf16", chunked_loss=True, activation_checkpointing=True)
     with pytest.raises(MemoryError, match=r"needs at least [\d.]+ MiB on .* which has [\d.]+ MiB"):
-        train_with_fallback(small_model(), BLOCKS, CONFIG)
+        train_with_fallback(small_model(), BLOCKS, CONFIG, plan=frugal)
     with pytest.raises(MemoryError, match=r"on the host needs [\d.]+ MiB and [\d.]+ MiB"):
-        train_with_fallback(small_model(), BLOCKS, CONFIG, device=virtual_device(memory="10KB"))
+        train_with_fallback(small_model(), BLOCKS, CONFIG, plan=frugal, device=virtual_device(memory="10KB"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS bounds the address space on Linux only")

@@ -21,7 +21,9 @@ def perplexity_chart(table: pd.DataFrame) -> Figure:
     """Perplexity on the test text by strategy, with the 95% interval over documents."""
     table = table.sort_values("perplexity", ascending=False)
     figure, axes = _figure()
+    # The interval of one document is a point, up to rounding.
     errors = [table.perplexity - table.perplexity_low, table.perplexity_high - table.perplexity]
+    errors = [error.clip(lower=0) for error in errors]
     # Points, not bars: on a log scale a bar has no zero to start from.
     axes.errorbar(table.perplexity, table.strategy, xerr=errors, fmt="o", color=COLOURS[0], ecolor="black", capsize=4)
     axes.set_xscale("log")

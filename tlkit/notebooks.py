@@ -135,13 +135,15 @@ so take them in order the first time.
 
 ## How to work
 
+- **First *Edit → Clear Outputs of All Cells***: the lessons come with recorded answers, and they would spoil the guess.
 - **Run the cells from the top**, with Shift+Enter. Where a cell says *Predict first*, write your guess down before you
   run the next one. A wrong guess that you wrote down is worth more than a right answer that you read.
-- **Change something and run again.** Nothing here can be broken: *Kernel → Restart Kernel and Run All Cells* brings the
-  recorded state back, and the files on disk are only read.
-- **Every claim is asserted.** Where the text says that one number is above another, a cell fails if it is not.
-- Lessons are sized for two CPU cores. Set the environment variable `TLKIT_PROFILE` to `laptop` or `gpu` before you
-  start JupyterLab for more data and more epochs.
+- **Change something**, then *Kernel → Restart Kernel and Run All Cells*: training changes a model in place, so a cell
+  run twice trains twice. Nothing can be broken; the files on disk are only read.
+- **Numbers and orderings are asserted.** Where the text says that one number is above another, a cell fails if it is
+  not.
+- Lessons are sized for two CPU cores. For more data and more epochs set `TLKIT_PROFILE` before you start JupyterLab:
+  `TLKIT_PROFILE=laptop make lab`, or on Windows `set TLKIT_PROFILE=laptop` and then the command of the README.
 
 ## Is everything here?"""
 INDEX_BOTTOM = """\
