@@ -1,8 +1,14 @@
 """Fixtures for every test; no test may reach beyond this machine."""
 
+import os
 import socket
 
 import pytest
+
+# Side by side (pytest -n), each process and its notebooks get their share of the cores: torch's threads spin while
+# they wait, and take the cores from one another. Set before torch is imported.
+if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, os.cpu_count() // int(workers))))
 
 
 @pytest.fixture(autouse=True)

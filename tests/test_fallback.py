@@ -167,7 +167,15 @@ def test_an_interrupt_anywhere_leaves_whole_steps():
         assert torch.equal(weights_of(model), weights_of(reference))
 
 
-def test_an_interrupt_while_weights_change_waits_until_they_have_changed(monkeypatch):
+@pytest.fixture
+def ctrl_c():
+    """A background job starts with Ctrl+C ignored; here it arrives."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+def test_an_interrupt_while_weights_change_waits_until_they_have_changed(monkeypatch, ctrl_c):
     """The weights of step 2 are new when the signal comes, but the step is not counted yet: it must be."""
     reference = small_model()
     train(reference, BLOCKS, CONFIG)

@@ -81,42 +81,36 @@ def test_compare_keeps_the_others_when_one_strategy_fails(monkeypatch, tmp_path)
     assert "planted fault" in (tmp_path / "comparison.md").read_text()
 
 
-def test_the_commands_in_a_comparison_reproduce_its_rows(tmp_path, capsys):
+def test_the_commands_in_a_comparison_reproduce_its_rows(tmp_path, capsys, monkeypatch):
     """The same command twice gives the same table, time and memory aside; and it is the command the table names."""
     from tlkit.settings import PROFILES, Profile
 
-    PROFILES["test"] = Profile("test", train_passages=12, test_passages=3, epochs=1, seeds=1)
-    try:
-        wanted = ["compare", "--profile", "test", "--strategies", "bitfit", "--json"]
-        assert main([*wanted, "--model", "tiny", "--seeds", "1", "--output", str(tmp_path / "first")]) == 0
-        first = json.loads(capsys.readouterr().out)
-        named = next(row["command"] for row in first if row["strategy"] == "bitfit").split()[3:]
-        assert main([*named, "--json", "--output", str(tmp_path / "second")]) == 0
-        second = json.loads(capsys.readouterr().out)
-    finally:
-        del PROFILES["test"]
+    monkeypatch.setitem(PROFILES, "test", Profile("test", train_passages=12, test_passages=3, epochs=1, seeds=1))
+    wanted = ["compare", "--profile", "test", "--strategies", "bitfit", "--json"]
+    assert main([*wanted, "--model", "tiny", "--seeds", "1", "--output", str(tmp_path / "first")]) == 0
+    first = json.loads(capsys.readouterr().out)
+    named = next(row["command"] for row in first if row["strategy"] == "bitfit").split()[3:]
+    assert main([*named, "--json", "--output", str(tmp_path / "second")]) == 0
+    second = json.loads(capsys.readouterr().out)
     for one, two in zip(first, second, strict=True):
         for key in ("strategy", "perplexity", "perplexity_before_low", "general", "rank", "trainable_values"):
             assert one[key] == two[key]
 
 
-def test_compare_on_a_card_too_small(tmp_path, capsys):
+def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch):
     """Without fallback each strategy fails and says so; with it, all end, the lightest first."""
     from tlkit.settings import PROFILES, Profile
 
-    PROFILES["test"] = Profile("test", train_passages=12, test_passages=3, epochs=0.2, seeds=1)
+    monkeypatch.setitem(PROFILES, "test", Profile("test", train_passages=12, test_passages=3, epochs=0.2, seeds=1))
     wanted = ["compare", "--profile", "test", "--strategies", "last_layers,bitfit", "--device-memory", "75MB", "--json"]
-    try:
-        assert main([*wanted, "--output", str(tmp_path / "without")]) == 1
-        said = capsys.readouterr()
-        assert [row["strategy"] for row in json.loads(said.out)] == ["zero-shot"]
-        assert "FAILED bitfit, seed 0" in said.err and "CUDA out of memory" in said.err
-        assert main([*wanted, "--fallback", "--output", str(tmp_path / "with")]) == 0
-        table = json.loads(capsys.readouterr().out)
-        assert main(["compare", "--device-memory", "much", "--output", str(tmp_path / "no")]) == 2
-        assert "expected a size such as" in capsys.readouterr().err and not (tmp_path / "no").exists()
-    finally:
-        del PROFILES["test"]
+    assert main([*wanted, "--output", str(tmp_path / "without")]) == 1
+    said = capsys.readouterr()
+    assert [row["strategy"] for row in json.loads(said.out)] == ["zero-shot"]
+    assert "FAILED bitfit, seed 0" in said.err and "CUDA out of memory" in said.err
+    assert main([*wanted, "--fallback", "--output", str(tmp_path / "with")]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert main(["compare", "--device-memory", "much", "--output", str(tmp_path / "no")]) == 2
+    assert "expected a size such as" in capsys.readouterr().err and not (tmp_path / "no").exists()
     assert [row["strategy"] for row in table] == ["zero-shot", "bitfit", "last_layers", "random initialisation"]
     assert all(row["peak_memory_mb"] <= 75 * 2**20 / 1e6 for row in table[1:])
     completion = pd.read_csv(tmp_path / "with" / "completion.csv", comment="#")
@@ -135,16 +129,13 @@ def test_estimate_says_whether_it_fits(capsys):
     assert main([*command, "--dtype", "int4"]) == 2
 
 
-def test_train_saves_a_model_that_loads_again(tmp_path, capsys):
+def test_train_saves_a_model_that_loads_again(tmp_path, capsys, monkeypatch):
     from tlkit.models import load_model
     from tlkit.settings import PROFILES, Profile
 
-    PROFILES["test"] = Profile("test", train_passages=12, test_passages=3, epochs=1, seeds=1)
-    try:
-        command = ["train", "--profile", "test", "--strategy", "last_layers", "--output", str(tmp_path / "adapted")]
-        assert main([*command, "--json"]) == 0
-    finally:
-        del PROFILES["test"]
+    monkeypatch.setitem(PROFILES, "test", Profile("test", train_passages=12, test_passages=3, epochs=1, seeds=1))
+    command = ["train", "--profile", "test", "--strategy", "last_layers", "--output", str(tmp_path / "adapted")]
+    assert main([*command, "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["after"]["perplexity"] < figures["before"]["perplexity"]
     assert load_model(tmp_path / "adapted").tensors_loaded == 98

@@ -10,13 +10,12 @@ import pandas as pd
 from tlkit.corpus import Corpus, load_corpus, pack
 from tlkit.devices import probe
 from tlkit.evaluation import PerplexityResult, perplexity
-from tlkit.fallback import HOST, FallbackLog, evaluate_with_fallback, train_with_fallback
-from tlkit.memory import VirtualDevice, parse_size, virtual_device
+from tlkit.fallback import HOST, FallbackLog, entered, evaluate_with_fallback, place, train_with_fallback
+from tlkit.memory import parse_size, virtual_device
 from tlkit.models import load_model, meta_model
 from tlkit.settings import Profile
-from tlkit.steps import move_weights
 from tlkit.strategies import STRATEGIES, apply_strategy
-from tlkit.training import TrainingConfig, TrainingResult, train
+from tlkit.training import TrainingConfig, train
 
 ZERO_SHOT = "zero-shot"
 CONTROL = "random initialisation"
@@ -97,20 +96,23 @@ def compare(
     for name, seed in [(name, seed) for name in [*strategies, CONTROL] for seed in range(seeds)]:
         if progress:
             print(f"{name}, seed {seed}", flush=True)
-        place = virtual_device(memory=device_memory) if device_memory else device
+        card = virtual_device(memory=device_memory) if device_memory else device
         log = FallbackLog()
         config = TrainingConfig(LEARNING_RATES[name], epochs=profile.epochs, batch_size=batch_size, seed=seed)
         try:
             fresh = load_model(model, random_init=name == CONTROL, seed=seed)
             report = apply_strategy(fresh.model, "full" if name == CONTROL else name)
+            measure = partial(perplexity, report.model, base.tokenizer, context=context)
             if fallback:
-                result, _ = train_with_fallback(report.model, blocks, config, device=place, log=log)
+                result, _ = train_with_fallback(report.model, blocks, config, device=card, log=log)
+                after = {
+                    key: _score_with_fallback(measure, part, report.model, card, log) for key, part in texts.items()
+                }
             else:
-                result = _train_there(report.model, blocks, config, place)
-            after = {}
-            for key, part in texts.items():
-                measure = partial(perplexity, report.model, base.tokenizer, part, context=context)
-                after[key] = _evaluate(measure, report.model, place, log, fallback)
+                with entered(card):
+                    place(report.model, card)
+                    result = train(report.model, blocks, config)
+                after = {key: measure(part) for key, part in texts.items()}
         except (RuntimeError, ValueError, ArithmeticError, MemoryError):
             # One strategy that cannot run must not lose the others; its traceback is part of the result.
             failures[f"{name}, seed {seed}"] = traceback.format_exc()
@@ -156,19 +158,8 @@ def completion_table(comparison: Comparison) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["strategy", "seed", "history", "as_planned", "on_device", "completed"])
 
 
-def _train_there(model, blocks, config, place) -> TrainingResult:
-    if not isinstance(place, VirtualDevice):
-        move_weights(model, place.torch)
-        return train(model, blocks, config)
-    with place:
-        place.hold([*model.parameters(), *model.buffers()])
-        return train(model, blocks, config)
-
-
-def _evaluate(measure, model, place, log, fallback: bool) -> PerplexityResult:
-    if not fallback:
-        return measure(batch_size=8)
-    return evaluate_with_fallback(lambda size: measure(batch_size=size), model, device=place, log=log)
+def _score_with_fallback(measure, texts, model, device, log) -> PerplexityResult:
+    return evaluate_with_fallback(lambda size: measure(texts, batch_size=size), model, device=device, log=log)
 
 
 def _weight(strategy: str, model) -> int:

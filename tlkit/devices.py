@@ -29,6 +29,11 @@ class Device:
     def torch(self) -> torch.device:
         return torch.device(self.kind)
 
+    @property
+    def has_host(self) -> bool:
+        """True where there is another memory to go to; a CPU is its own host."""
+        return self.kind != "cpu"
+
     def host(self) -> AbstractContextManager:
         """Where new tensors lie in the host's memory. A real device's tensors say themselves where they are."""
         return nullcontext()

@@ -1,8 +1,9 @@
 """Survive running out of memory: the same step again, carried out with less, and no step lost or repeated."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -64,15 +65,15 @@ class Attempt:
     action: str
     device: str
     rung: str
-    first_step: int
-    steps_done: int
-    failed_in: str  # empty where nothing failed
-    bytes_asked: float
-    bytes_available: float
-    peak: float
-    seconds: float
-    changes_numerics: bool
-    error: str
+    first_step: int = 0
+    steps_done: int = 0
+    failed_in: str = ""  # empty where nothing failed
+    bytes_asked: float = math.nan
+    bytes_available: float = math.nan
+    peak: float = math.nan
+    seconds: float = math.nan
+    changes_numerics: bool = False
+    error: str = ""
 
 
 @dataclass
@@ -111,7 +112,7 @@ def train_with_fallback(
         if name not in LADDER:
             raise ValueError(f"rung {name!r} is unknown: expected some of {', '.join(LADDER)}")
     log = log if log is not None else FallbackLog()
-    with device if isinstance(device, VirtualDevice) else nullcontext():
+    with entered(device):
         rungs = descend(model, blocks[: config.batch_size], plan, device, order)
         first = start(model, rungs, blocks[: config.batch_size], device, log)
         state = new_state(model, config, device.host)
@@ -135,9 +136,9 @@ def descend(
 ) -> Iterator[Rung]:
     """The rungs from `plan` downwards, one at a time; without `order`, only those that should need less."""
     if order is None:
-        on_device = [name for name in LADDER if name not in ON_HOST and (has_host(device) or name not in OFFLOADS)]
+        on_device = [name for name in LADDER if name not in ON_HOST and (device.has_host or name not in OFFLOADS)]
         # Twice: what saves nothing at first may do so once something else no longer sets the peak.
-        names = [*on_device, *on_device, *(ON_HOST if has_host(device) else ())]
+        names = [*on_device, *on_device, *(ON_HOST if device.has_host else ())]
     else:
         names = list(order)
 
@@ -257,7 +258,7 @@ def evaluate_with_fallback(
     Afterwards the model is where it was. Raises MemoryError where the host was the device.
     """
     device, log = device or probe(), log if log is not None else FallbackLog()
-    with device if isinstance(device, VirtualDevice) and not device.active else nullcontext():
+    with entered(device):
         on_device = True
         try:
             if weights_on_host:
@@ -269,7 +270,7 @@ def evaluate_with_fallback(
                     log.attempts.append(_tried(name, device, Rung(f"batches of {size}", Plan()), failure))
                 if failure is None:
                     return result
-            if not has_host(device):
+            if not device.has_host:
                 raise MemoryError(f"{name} does not fit even one block at a time: {failure.message}")
             on_device = False
             move_weights(model, CPU, device.host)
@@ -306,9 +307,9 @@ def refuse_what_the_host_cannot_hold(model: torch.nn.Module, batch: torch.Tensor
         )
 
 
-def has_host(device: Device | VirtualDevice) -> bool:
-    """True where there is another memory to go to; a CPU is its own host."""
-    return isinstance(device, VirtualDevice) or device.kind != "cpu"
+def entered(device: Device | VirtualDevice) -> AbstractContextManager:
+    """A context in which a virtual device counts, and only once; a real device needs none."""
+    return device if isinstance(device, VirtualDevice) and not device.active else nullcontext()
 
 
 def place(model: torch.nn.Module, device: Device | VirtualDevice) -> None:
@@ -325,13 +326,11 @@ def _last(log: FallbackLog, action: str) -> Attempt:
 
 def _tried(action: str, device: Device | VirtualDevice, rung: Rung, failure: Failure | None) -> Attempt:
     where = HOST if rung.plan.train_on_host or rung.name == "on the host" else device.name
-    nan = float("nan")
-    said = failure or Failure("", nan, nan, "")
-    numerics = rung.plan.precision != "fp32"
-    return Attempt(
-        action, where, rung.name, 0, 0, said.failed_in, said.bytes_asked, said.bytes_available, nan, nan, numerics,
-        said.message,
-    )  # fmt: skip
+    row = Attempt(action, where, rung.name, changes_numerics=rung.plan.precision != "fp32")
+    if failure is None:
+        return row
+    sizes = {"bytes_asked": failure.bytes_asked, "bytes_available": failure.bytes_available}
+    return replace(row, failed_in=failure.failed_in, error=failure.message, **sizes)
 
 
 def _foreseen(rung: Rung, device: Device | VirtualDevice, available: int) -> Attempt:
@@ -355,4 +354,4 @@ def _reset_peak(device: Device | VirtualDevice) -> None:
 def _peak(device: Device | VirtualDevice) -> float:
     if isinstance(device, VirtualDevice):
         return device.peak
-    return torch.cuda.max_memory_allocated() if device.kind == "cuda" else float("nan")
+    return torch.cuda.max_memory_allocated() if device.kind == "cuda" else math.nan

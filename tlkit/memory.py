@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class MemoryTrack(TorchDispatchMode):
-    """Bytes of live tensors, now (`current`) and at most (`peak`), each also by category.
+    """Bytes of live tensors: now (`current`, also `by_category`) and at most (`peak`).
 
     It counts what torch holds, not what the process does: the interpreter and kernels' scratch space come on
     top. So the figure is the same on every machine, and the same for real tensors and for fake ones.
@@ -20,9 +20,7 @@ class MemoryTrack(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.current = self.peak = 0
-        self.category = "temporary"  # what new tensors count as
         self.by_category: dict[str, int] = {}
-        self.at_peak: dict[str, int] = {}
         self.active = False
         self._known: dict[int, tuple[int, str, weakref.ref]] = {}
         self._on_host = 0
@@ -54,7 +52,7 @@ class MemoryTrack(TorchDispatchMode):
 
     def classify(self, tensor: torch.Tensor) -> str:
         """The category a new tensor is counted under."""
-        return self.category
+        return "temporary"
 
     def admit(self, size: int) -> None:
         """Called before `size` bytes are counted; a device with a budget raises here."""
@@ -66,8 +64,7 @@ class MemoryTrack(TorchDispatchMode):
         self._known[key] = size, category, weakref.ref(storage, lambda _: self._forget(key))
         self.current += size
         self.by_category[category] = self.by_category.get(category, 0) + size
-        if self.current > self.peak:
-            self.peak, self.at_peak = self.current, dict(self.by_category)
+        self.peak = max(self.peak, self.current)
 
     def _forget(self, key: int) -> None:
         size, category, _ = self._known.pop(key)
@@ -116,6 +113,7 @@ class VirtualDevice(MemoryTrack):
 
     kind = "cpu"
     torch = torch.device("cpu")
+    has_host = True
 
     @property
     def free_memory(self) -> int:

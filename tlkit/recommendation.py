@@ -53,10 +53,12 @@ def recommend(
     The effective batch is `batch_size`; its micro-batches are as large as fits. Raises MemoryError, with numbers,
     where nothing fits.
     """
-    card = isinstance(device, VirtualDevice) or device.kind != "cpu"
-    memory = device.budget if isinstance(device, VirtualDevice) else device.total_memory if card else device.free_memory
+    if isinstance(device, VirtualDevice):
+        memory = device.budget
+    else:
+        memory = device.total_memory if device.has_host else device.free_memory
     available = int(memory * CARD_SHARE)
-    for strategy, dtype, plan in CHOICES if card else CHOICES_CPU:
+    for strategy, dtype, plan in CHOICES if device.has_host else CHOICES_CPU:
         best = None
         for size in [1 << power for power in range(batch_size.bit_length())]:
             question = {"dtype": dtype, "batch_size": size, "sequence_length": sequence_length, "plan": plan}

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tlkit.strategies import trainable_parameters
+from tlkit.strategies import base_model, trainable_parameters
 
 Host = Callable[[], AbstractContextManager]
 CPU = torch.device("cpu")
@@ -182,20 +182,21 @@ def interrupts_wait() -> Iterator[None]:
 
 def accumulate_gradients(model: nn.Module, batch: torch.Tensor, plan: Plan, host: Host = nullcontext) -> list:
     """Add up the gradients of all micro-batches; returns their losses, which sum to the loss of the batch."""
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    if base.is_activation_checkpointing != plan.activation_checkpointing:
-        switch = base.activation_checkpointing_enable if plan.activation_checkpointing else None
-        (switch or base.activation_checkpointing_disable)()
+    base = base_model(model)
+    if plan.activation_checkpointing and not base.is_activation_checkpointing:
+        base.activation_checkpointing_enable()
+    elif base.is_activation_checkpointing and not plan.activation_checkpointing:
+        base.activation_checkpointing_disable()
     model.train()
     device = next(model.parameters()).device
     tokens = batch[:, 1:].numel()
     losses = []
-    for part in batch.split(plan.micro_batch_size or len(batch)):
-        with saved_on_host(model, host) if plan.offload_activations else nullcontext():
+    with saved_on_host(model, host) if plan.offload_activations else nullcontext():
+        for part in batch.split(plan.micro_batch_size or len(batch)):
             # Divide by the tokens of the whole batch, not by the number of micro-batches: each token counts the same.
             loss = summed_loss(model, part.to(device), plan) / tokens
             loss.backward()
-        losses.append(loss.detach())
+            losses.append(loss.detach())
     return losses
 
 
@@ -205,7 +206,7 @@ def summed_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan) -> torch.Ten
         if not plan.chunked_loss:
             # The model shifts the labels itself: they are given as they are.
             return model(input_ids=blocks, labels=blocks, num_items_in_batch=1, use_cache=False).loss
-        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        base = base_model(model)
         head = base.get_output_embeddings()
         hidden = base.get_decoder()(input_ids=blocks, use_cache=False).last_hidden_state
     return functional.linear_cross_entropy(
@@ -221,8 +222,7 @@ def summed_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan) -> torch.Ten
 @torch.no_grad()
 def chunked_loss_agrees(model: nn.Module, blocks: torch.Tensor) -> bool:
     """True where the loss in pieces is this model's loss: some scale or cap their logits behind the head."""
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    if not isinstance(base.get_output_embeddings(), nn.Linear):
+    if not isinstance(base_model(model).get_output_embeddings(), nn.Linear):
         return False
     if next(model.parameters()).is_meta:  # an architecture on paper: nothing to compute with
         return True

@@ -65,7 +65,7 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
 def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
     """Count what is trainable now, per component; shared (tied) tensors are counted once."""
     parameters = list(model.named_parameters())  # named_parameters() already leaves out the second name of a tied one
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    base = base_model(model)
     owners = _component_of(base)
     components: dict[str, Component] = {}
     for _, parameter in parameters:
@@ -74,6 +74,11 @@ def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
         components[part] = Component(*map(sum, zip(so_far, (size * trains, size, int(trains), 1), strict=True)))
     totals = Component(*map(sum, zip(*components.values(), strict=True)))
     return StrategyReport(strategy, model, *totals, components, _tying_in_words(base))
+
+
+def base_model(model: nn.Module) -> nn.Module:
+    """The transformers model, also where peft has wrapped it."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def find_blocks(model: nn.Module) -> nn.ModuleList:
