@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from tlkit.estimate import CATEGORIES, MemoryEstimate
 from tlkit.fallback import TIERS, Rung
+from tlkit.gradient_flow import GradientFlow
 from tlkit.strategies import StrategyReport
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
@@ -90,6 +91,23 @@ def components_chart(*reports: StrategyReport) -> Figure:
         axes.set_xlabel("million values")
         axes.legend(fontsize="small")
     plt.close(figure)
+    return figure
+
+
+def gradient_flow_chart(flow: GradientFlow) -> Figure:
+    """The gradient's norm at each place of the model, in the first two steps; a gap is where none arrived."""
+    norms = flow.table.set_index("place")[["norm_1", "norm_2"]].pow(2).groupby(level=0, sort=False).sum().pow(0.5)
+    figure, axes = _figure()
+    for number, column in enumerate(norms):
+        places = [place + 0.4 * number - 0.2 for place in range(len(norms))]
+        step = f"step {number + 1}"
+        axes.bar(
+            places, norms[column], 0.4, color=COLOURS[number], hatch=HATCHES[number], edgecolor="white", label=step
+        )
+    axes.set_yscale("log")
+    axes.set_xticks(range(len(norms)), norms.index, rotation=30, ha="right")
+    axes.set_ylabel("norm of the gradient (log scale)")
+    axes.legend(fontsize="small")
     return figure
 
 

@@ -16,6 +16,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, FileNotFoundError) as error:
         print(f"tlkit {options.name}: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # a checkpoint or a result that cannot be written
+        print(f"tlkit {options.name}: {error}", file=sys.stderr)
+        return 1
 
 
 def doctor(options) -> int:
@@ -128,7 +131,15 @@ def train(options) -> int:
     config = TrainingConfig(rate, epochs=options.epochs, batch_size=options.batch_size)
     blocks = pack(corpus.train, loaded.tokenizer, options.sequence_length)
     before = perplexity(loaded.model, loaded.tokenizer, corpus.test)
-    result = train_model(report.model, blocks, config, progress=not options.json)
+    result = train_model(
+        report.model,
+        blocks,
+        config,
+        checkpoint_dir=options.output / "checkpoints",
+        every=options.checkpoint_every,
+        resume=options.resume,
+        progress=not options.json,
+    )
     after = perplexity(report.model, loaded.tokenizer, corpus.test)
     report.model.save_pretrained(options.output)
     loaded.tokenizer.save_pretrained(options.output)
@@ -222,6 +233,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--epochs", type=float, default=1)
     command.add_argument("--batch-size", type=int, default=4)
     command.add_argument("--sequence-length", type=int, default=128)
+    command.add_argument("--checkpoint-every", type=int, default=100, help="steps between two checkpoints")
+    command.add_argument("--resume", action="store_true", help="go on with the run whose checkpoints are in OUTPUT")
     command = add(compare)
     command.add_argument("--model", help="preset, hub id or folder")
     command.add_argument("--strategies", help="comma-separated; default: all")

@@ -1,7 +1,7 @@
 """What is trainable: one registry of strategies, one report of what each really selected."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -31,6 +31,7 @@ class StrategyReport:
     total_tensors: int
     components: dict[str, Component]  # embedding, block 0, block 1, …, head, adapters
     tied: str
+    trainable: frozenset[str] = field(repr=False)  # names of the tensors
 
     @property
     def percent(self) -> float:
@@ -73,7 +74,8 @@ def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
         so_far = components.get(part, Component())
         components[part] = Component(*map(sum, zip(so_far, (size * trains, size, int(trains), 1), strict=True)))
     totals = Component(*map(sum, zip(*components.values(), strict=True)))
-    return StrategyReport(strategy, model, *totals, components, _tying_in_words(base))
+    trainable = frozenset(name for name, parameter in parameters if parameter.requires_grad)
+    return StrategyReport(strategy, model, *totals, components, _tying_in_words(base), trainable)
 
 
 def base_model(model: nn.Module) -> nn.Module:

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import pandas as pd
 import torch
 
+from tlkit.checkpoints import Checkpoints, Journal, identity_of
 from tlkit.memory import MemoryTrack
 from tlkit.steps import (
     OPTIMIZERS,
@@ -73,19 +75,35 @@ def train(
     *,
     plan: Plan | None = None,
     validation: torch.Tensor | None = None,
+    checkpoint_dir: str | Path | None = None,
+    every: int = 100,
+    resume: bool = False,
     progress: bool = False,
 ) -> TrainingResult:
     """Train what is trainable in `model` on `blocks`, shape (blocks, tokens); `model` is changed in place.
 
-    `validation` (same shape) is scored every `evaluate_every` steps and at the end. Raises ValueError for
-    settings or data that cannot train, before any work.
+    `validation` (same shape) is scored every `evaluate_every` steps and at the end. With `checkpoint_dir`, all that
+    training changes is saved there after `every` steps and at the end; `resume` goes on from the newest checkpoint,
+    with a model as it was before its first step. Raises ValueError for settings or data that cannot train, or that
+    are not those of the checkpoint, before any work, and CheckpointError where a checkpoint cannot be written.
     """
     config, plan = config or TrainingConfig(), plan or Plan()
     check_settings(model, blocks, config, plan, validation)
-    state = new_state(model, config)
+    if checkpoint_dir is None and resume:
+        raise ValueError("resume=True: expected checkpoint_dir, the folder of the run to go on with")
+    if every < 1:
+        raise ValueError(f"every={every}: expected at least 1 step between checkpoints")
+    state, journal, checkpoints = new_state(model, config), Journal(), None
+    if checkpoint_dir is not None:
+        settings = asdict(config) | {"precision": plan.precision}
+        identity = identity_of(model, [blocks] if validation is None else [blocks, validation], settings)
+        checkpoints = Checkpoints(Path(checkpoint_dir), every, identity)
+        checkpoints.prepare(resume)
+        checkpoints.restore(state, journal)
     state.arrange(plan)
     score = None if validation is None else lambda: mean_loss(model, validation, plan)
-    return follow(training_steps(state, blocks, config), state, len(blocks), config, score, progress)
+    steps = training_steps(state, blocks, config)
+    return follow(steps, state, len(blocks), config, score, progress, journal=journal, checkpoints=checkpoints)
 
 
 def new_state(model: torch.nn.Module, config: TrainingConfig, host: Host = nullcontext) -> TrainingState:
@@ -111,41 +129,51 @@ def follow(
     config: TrainingConfig,
     score: Callable[[], float] | None,
     progress: bool,
+    *,
+    journal: Journal | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> TrainingResult:
-    """Take the steps one by one: keep their records, score now and then, stop early where that was asked for."""
-    total = total_steps(blocks, config)
+    """Take the steps one by one: keep their records, score and save now and then, stop early where asked to."""
+    total, journal = total_steps(blocks, config), journal or Journal()
     every = config.evaluate_every or total
-    records, scores, best, best_weights, waited = [], [], math.inf, None, 0
     track = MemoryTrack()
     track.hold([*state.model.parameters(), *state.model.buffers()])
     bar = _progress_bar(total, progress)
-    for number in range(1, total + 1):
-        with track if number <= 2 else nullcontext():  # the optimizer's state is there from step 2 on
+    bar.update(state.step)
+    first = state.step + 1
+    for number in range(first, total + 1):
+        if config.patience is not None and journal.evaluations_without_gain > config.patience:
+            break
+        with track if number <= first + 1 else nullcontext():  # the optimizer's state is there from step 2 on
             record = next(steps)
-        records.append(record)
+        journal.records.append(record)
         bar.update()
         bar.set_postfix(loss=f"{record.loss:.3f}")
-        if score is None or (number % every and number != total):
-            continue
-        loss = score()
-        scores.append({"step": number, "validation_loss": loss, "validation_perplexity": math.exp(min(loss, 700))})
-        waited = 0 if loss < best else waited + 1
-        if loss < best:
-            best = loss
-            if config.patience is not None:
-                with state.host():
-                    best_weights = [p.detach().to("cpu", copy=True) for p in state.parameters]
-        if config.patience is not None and waited > config.patience:
-            break
+        if score is not None and (number % every == 0 or number == total):
+            _note_score(score(), number, state, journal, keep_best=config.patience is not None)
+        if checkpoints is not None and (number % checkpoints.every == 0 or number == total):
+            checkpoints.save(state, journal)
     bar.close()
-    if best_weights is not None:
+    if journal.best_weights is not None:
         with torch.no_grad():
-            for parameter, weights in zip(state.parameters, best_weights, strict=True):
+            for parameter, weights in zip(state.parameters, journal.best_weights, strict=True):
                 parameter.copy_(weights)
-    history = pd.DataFrame([vars(record) for record in records])
+    history = pd.DataFrame([vars(record) for record in journal.records])
     history.insert(1, "epoch", history.step / steps_per_epoch(blocks, config))
-    columns = ["step", "validation_loss", "validation_perplexity"]
-    return TrainingResult(history, pd.DataFrame(scores, columns=columns), track.peak, len(records) < total, config)
+    validation = pd.DataFrame(journal.scores, columns=["step", "validation_loss", "validation_perplexity"])
+    return TrainingResult(history, validation, track.peak, len(journal.records) < total, config)
+
+
+def _note_score(loss: float, step: int, state: TrainingState, journal: Journal, keep_best: bool) -> None:
+    perplexity = math.exp(min(loss, 700))
+    journal.scores.append({"step": step, "validation_loss": loss, "validation_perplexity": perplexity})
+    if loss >= journal.best_loss:
+        journal.evaluations_without_gain += 1
+        return
+    journal.best_loss, journal.evaluations_without_gain = loss, 0
+    if keep_best:
+        with state.host():
+            journal.best_weights = [p.detach().to("cpu", copy=True) for p in state.parameters]
 
 
 def steps_per_epoch(blocks: int, config: TrainingConfig) -> int:

@@ -1,0 +1,94 @@
+"""Runs that are killed, each in a process of its own: `python tests/killed_runs.py FOLDER KILLS`.
+
+One process imports torch and forks a child for each run, so that thirty runs do not take thirty imports. Half of the
+children kill themselves inside a write, before or after a given call; the others are killed at a random moment.
+Prints a line of JSON a run: when it was killed, how far it was, and the hash of the weights that it ended with.
+"""
+
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import peft  # noqa: F401 - before the forks, so that each need not
+import torch
+from transformers import Qwen2Config
+from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
+
+from tlkit.checkpoints import newest_step
+from tlkit.settings import setup
+from tlkit.strategies import apply_strategy
+from tlkit.training import TrainingConfig, train
+
+STEPS = 12
+
+
+def run(folder: Path, resume: bool) -> str:
+    """Train, and return the hash of the weights."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    config = Qwen2Config(**sizes, num_attention_heads=4, num_key_value_heads=2, attention_dropout=0.1)
+    model = apply_strategy(Qwen2ForCausalLM(config), "lora", dropout=0.1).model
+    blocks = torch.randint(256, (4 * STEPS, 32), generator=torch.Generator().manual_seed(1))
+    settings = TrainingConfig(batch_size=4, evaluate_every=3, patience=9)
+    train(model, blocks, settings, validation=blocks[:4], checkpoint_dir=folder, every=1, resume=resume)
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().numpy())
+    return digest.hexdigest()
+
+
+def in_child(folder: Path, resume: bool, dies_at: int | None = None) -> int:
+    """Start a run; returns the child's number. `dies_at`: the call of a write at which it kills itself."""
+    child = os.fork()
+    if child:
+        return child
+    calls = 0
+
+    def deadly(function):
+        def wrapped(*arguments, **options):
+            nonlocal calls
+            calls += 1
+            if calls == dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **options)
+
+        return wrapped
+
+    if dies_at is not None:
+        os.replace, os.fsync, os.unlink = deadly(os.replace), deadly(os.fsync), deadly(os.unlink)
+    code = 1
+    try:
+        (folder.parent / f"{folder.name}.hash").write_text(run(folder, resume))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def main(folder: Path, kills: int) -> None:
+    setup(threads=1)  # a forked child must not wait for threads that only its parent has
+    began = time.perf_counter()
+    os.waitpid(in_child(folder / "whole", resume=False), 0)
+    seconds = time.perf_counter() - began
+    print(json.dumps({"hash": (folder / "whole.hash").read_text(), "seconds": seconds}), flush=True)
+    moments = random.Random(0)
+    for number in range(kills):
+        place = folder / str(number)
+        inside = number % 2 == 0
+        child = in_child(place, resume=False, dies_at=moments.randint(1, 60) if inside else None)
+        if not inside:
+            time.sleep(moments.uniform(0.05, 0.95) * seconds)
+            os.kill(child, signal.SIGKILL)
+        killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        reached = newest_step(place)
+        ended = os.waitpid(in_child(place, resume=True), 0)[1]
+        found = (folder / f"{number}.hash").read_text() if ended == 0 else f"ended with {ended}"
+        print(json.dumps({"killed": killed, "inside a write": inside, "reached": reached, "hash": found}), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,121 @@
+"""Does what should train receive a gradient and move, and does all else stay as it is?"""
+
+import copy
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+
+from tlkit.steps import TrainingState, take_step
+from tlkit.strategies import StrategyReport, base_model, find_blocks
+
+
+@dataclass(frozen=True)
+class GradientFlow:
+    """What two steps did to every tensor: a row of `table` for each, a sentence in `problems` for each fault."""
+
+    strategy: str
+    table: pd.DataFrame
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if self.problems:
+            return f"{self.strategy}: " + "; ".join(self.problems)
+        declared = int(self.table.declared.sum())
+        frozen = len(self.table) - declared
+        return f"{self.strategy}: all {declared} trainable tensors moved, all {frozen} frozen ones stayed as they were"
+
+
+def check_gradient_flow(
+    report: StrategyReport, blocks: torch.Tensor, *, state: TrainingState | None = None, learning_rate: float = 1e-3
+) -> GradientFlow:
+    """Take two real steps on `blocks`, shape (blocks, tokens), and compare what moved with what was declared.
+
+    Declared is what `apply_strategy` made trainable, whatever was done to the model since. `state` brings an optimizer
+    that is there already; the default is a new one without weight decay, which would move a weight that has no
+    gradient. Afterwards weights and optimizer are as they were.
+    """
+    model, state = report.model, state or TrainingState(report.model, weight_decay=0.0)
+    done, optimizer = state.step, copy.deepcopy(state.optimizer.state_dict())
+    before = _weights(model)
+    table = pd.DataFrame({"place": _places(model), "declared": {name: name in report.trainable for name in before}})
+    table["trains"] = {name: tensor.requires_grad for name, tensor in model.named_parameters()}
+    problems: tuple[str, ...] | None = None
+    try:
+        for step in (1, 2):
+            start = _weights(model)
+            with _gradient_norms(model) as norms:
+                take_step(state, blocks, learning_rate)
+            table[f"norm_{step}"] = pd.Series(norms, dtype=float)
+            table[f"moved_{step}"] = {
+                name: not torch.equal(start[name], tensor) for name, tensor in model.named_parameters()
+            }
+    except RuntimeError as error:
+        if "does not require grad" not in str(error):
+            raise
+        reason = "the loss depends on nothing that is trainable"
+        problems = (f"{reason}: all {len(report.trainable)} declared tensors are outside what is computed",)
+        table[["norm_1", "norm_2", "moved_1", "moved_2"]] = [math.nan, math.nan, False, False]
+    finally:
+        with torch.no_grad():
+            for name, tensor in model.named_parameters():
+                tensor.copy_(before[name])
+        state.optimizer.load_state_dict(optimizer)
+        state.step = done
+    found = problems or tuple(_problems(table))
+    return GradientFlow(report.strategy, table.rename_axis("tensor").reset_index(), found)
+
+
+def _problems(table: pd.DataFrame) -> Iterator[str]:
+    norms, moved = table[["norm_1", "norm_2"]], table[["moved_1", "moved_2"]]
+    reached = (norms > 0).any(axis=1)
+    thawed = table.declared & table.trains
+    faults = {
+        "declared trainable, but frozen since": table.declared & ~table.trains,
+        "trainable, but no part of what is computed: no gradient arrives": thawed & norms.isna().all(axis=1),
+        "trainable, but its gradient is zero": thawed & norms.notna().any(axis=1) & ~reached,
+        "has a gradient and does not move: the optimizer holds another tensor": (
+            thawed & ((norms > 0).to_numpy() & ~moved.to_numpy()).any(axis=1)
+        ),
+        "declared frozen, but receives a gradient": ~table.declared & reached,
+        "declared frozen, but moves": ~table.declared & moved.any(axis=1),
+    }
+    for fault, where in faults.items():
+        names = list(table.index[where])
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            yield f"{names[0]}{more}: {fault}"
+
+
+@contextmanager
+def _gradient_norms(model: torch.nn.Module) -> Iterator[dict[str, float]]:
+    """The norm of each gradient, before clipping, once all micro-batches have been added up."""
+    norms = {}
+
+    def noting(name: str):
+        return lambda tensor: norms.update({name: tensor.grad.norm().item()})
+
+    hooks = [
+        tensor.register_post_accumulate_grad_hook(noting(name))
+        for name, tensor in model.named_parameters()
+        if tensor.requires_grad
+    ]
+    try:
+        yield norms
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+
+
+def _places(model: torch.nn.Module) -> dict[str, str]:
+    """Where each tensor is in the model; an adapter is where the block is that it was put into."""
+    places = {id(p): f"block {i}" for i, block in enumerate(find_blocks(base_model(model))) for p in block.parameters()}
+    embedding = {id(p): "embedding" for p in base_model(model).get_input_embeddings().parameters()}
+    return {name: (embedding | places).get(id(p), "head and norm") for name, p in model.named_parameters()}
