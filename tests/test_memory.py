@@ -10,6 +10,7 @@ from tlkit.devices import probe
 from tlkit.estimate import closed_form, estimate_memory
 from tlkit.memory import parse_size, virtual_device
 from tlkit.models import load_model
+from tlkit.quantization import tensors_of
 from tlkit.recommendation import recommend
 from tlkit.steps import Plan, TrainingState, take_step
 from tlkit.strategies import STRATEGIES, apply_strategy
@@ -30,7 +31,7 @@ def measured(model, shape, plan=PLANS[0], optimizer="adamw"):
     blocks = torch.randint(model.config.vocab_size, shape)
     card = virtual_device(memory="100GB")
     with card:
-        card.hold([*model.parameters(), *model.buffers()])
+        card.hold(tensors_of(model))
         state = TrainingState(model, optimizer=optimizer, host=card.host)
         state.arrange(plan)
         take_step(state, blocks, 1e-3)

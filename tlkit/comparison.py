@@ -27,6 +27,7 @@ LEARNING_RATES = {
     "freeze_embeddings": 2e-3,
     "last_layers": 3e-3,
     "lora": 5e-3,
+    "qlora": 5e-3,
     "bitfit": 1e-2,
     CONTROL: 2e-3,
 }

@@ -15,6 +15,7 @@ from transformers import PretrainedConfig
 
 from tlkit.memory import MemoryTrack, in_units
 from tlkit.models import PRESETS, architecture, meta_model
+from tlkit.quantization import tensors_of
 from tlkit.steps import OPTIMIZERS, Plan, TrainingState, accumulate_gradients
 from tlkit.strategies import apply_strategy
 
@@ -159,7 +160,7 @@ def trace_step(model: nn.Module, shape: tuple[int, int], plan: Plan, optimizer: 
     with _as_if_real():
         twin = _twin(model)
         with _StepTrace(model.config.vocab_size) as trace:
-            trace.hold([*twin.parameters(), *twin.buffers()])
+            trace.hold(tensors_of(twin))
             state = TrainingState(twin, optimizer=optimizer, host=trace.host)
             for parameter in state.parameters:
                 parameter.grad = torch.zeros_like(parameter)
@@ -187,11 +188,14 @@ def trace_step(model: nn.Module, shape: tuple[int, int], plan: Plan, optimizer: 
 def _twin(model: nn.Module) -> nn.Module:
     """A deep copy in which every tensor is a fake one, tied where the original is tied."""
     copies = {}
-    for tensor in (*model.parameters(), *model.buffers()):
+    for tensor in tensors_of(model):
         device = "cpu" if tensor.is_meta else tensor.device
         fake = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
         is_weight = isinstance(tensor, nn.Parameter)
         copies[id(tensor)] = nn.Parameter(fake, requires_grad=tensor.requires_grad) if is_weight else fake
+    for tensor in model.parameters():
+        if hasattr(tensor, "quant_state"):  # how to read it is written on the packed weight itself
+            copies[id(tensor)].quant_state = copy.deepcopy(tensor.quant_state, copies)
     return copy.deepcopy(model, copies)
 
 

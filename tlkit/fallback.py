@@ -14,6 +14,7 @@ from tlkit.devices import Device, probe
 from tlkit.estimate import estimate_memory
 from tlkit.memory import VirtualDevice, in_units
 from tlkit.out_of_memory import Failure, attempt
+from tlkit.quantization import tensors_of
 from tlkit.steps import CPU, Plan, StepRecord, TrainingState, chunked_loss_agrees, mean_loss, move_weights
 from tlkit.training import TrainingConfig, TrainingResult, check_settings, follow, new_state, training_steps
 
@@ -315,7 +316,7 @@ def entered(device: Device | VirtualDevice) -> AbstractContextManager:
 def place(model: torch.nn.Module, device: Device | VirtualDevice) -> None:
     """Bring the model to the device."""
     if isinstance(device, VirtualDevice):
-        device.hold([*model.parameters(), *model.buffers()])
+        device.hold(tensors_of(model))
     elif next(model.parameters()).device.type != device.kind:
         move_weights(model, device.torch)
 

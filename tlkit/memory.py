@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tlkit.quantization import tensors_of
+
 
 class MemoryTrack(TorchDispatchMode):
     """Bytes of live tensors: now (`current`, also `by_category`) and at most (`peak`).
@@ -97,7 +99,7 @@ def _allocates(function) -> bool:
 def track_memory(model: torch.nn.Module) -> Iterator[MemoryTrack]:
     """Count the model's tensors and every tensor made inside the block; `peak` is in bytes."""
     with MemoryTrack() as track:
-        track.hold([*model.parameters(), *model.buffers()])
+        track.hold(tensors_of(model))
         yield track
 
 

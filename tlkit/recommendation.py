@@ -21,6 +21,7 @@ CHOICES = (
     ("last_layers", "fp32", Plan()),
     ("lora", "fp32", Plan(activation_checkpointing=True)),
     ("lora", "bf16", Plan(activation_checkpointing=True)),
+    ("qlora", "bf16", Plan(activation_checkpointing=True)),
 )
 # A processor is short of speed, not of memory: the strategies whose backward pass ends early come first.
 CHOICES_CPU = (("last_layers", "fp32", Plan()), *CHOICES[3:])

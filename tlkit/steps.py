@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tlkit.quantization import tensors_of
 from tlkit.strategies import base_model, trainable_parameters
 
 Host = Callable[[], AbstractContextManager]
@@ -127,7 +128,7 @@ class TrainingState:
 def move_weights(model: nn.Module, device: torch.device, host: Host = nullcontext) -> None:
     """Move a model, its tied weights still tied. With a virtual device, `CPU` is the host."""
     with host() if device == CPU else nullcontext():
-        for tensor in (*model.parameters(), *model.buffers()):
+        for tensor in tensors_of(model):
             tensor.data = tensor.data.to(device, copy=True)
 
 

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from tlkit.quantization import logical_size, quantize_linear_layers
+
 Selector = Callable[..., nn.Module]
 
 
@@ -70,7 +72,7 @@ def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
     owners = _component_of(base)
     components: dict[str, Component] = {}
     for _, parameter in parameters:
-        part, size, trains = owners.get(id(parameter), "adapters"), parameter.numel(), parameter.requires_grad
+        part, size, trains = owners.get(id(parameter), "adapters"), logical_size(parameter), parameter.requires_grad
         so_far = components.get(part, Component())
         components[part] = Component(*map(sum, zip(so_far, (size * trains, size, int(trains), 1), strict=True)))
     totals = Component(*map(sum, zip(*components.values(), strict=True)))
@@ -158,12 +160,20 @@ def _lora(
     return get_peft_model(model, settings)
 
 
+def _qlora(model: nn.Module, **options) -> nn.Module:
+    """LoRA beside blocks whose linear layers are kept in 4 bits; options as for lora. Source: Dettmers et al. 2023."""
+    quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
+    model.is_loaded_in_4bit = True  # peft asks, and then makes the adapters that go with 4-bit layers
+    return _lora(model, **options)
+
+
 STRATEGIES: dict[str, Selector] = {
     "full": _full,
     "freeze_lower": _freeze_lower,
     "freeze_embeddings": _freeze_embeddings,
     "last_layers": _last_layers,
     "lora": _lora,
+    "qlora": _qlora,
     "bitfit": _bitfit,
 }
 

@@ -11,6 +11,7 @@ import torch
 
 from tlkit.checkpoints import Checkpoints, Journal, identity_of
 from tlkit.memory import MemoryTrack
+from tlkit.quantization import tensors_of
 from tlkit.steps import (
     OPTIMIZERS,
     Host,
@@ -137,7 +138,7 @@ def follow(
     total, journal = total_steps(blocks, config), journal or Journal()
     every = config.evaluate_every or total
     track = MemoryTrack()
-    track.hold([*state.model.parameters(), *state.model.buffers()])
+    track.hold(tensors_of(state.model))
     bar = _progress_bar(total, progress)
     bar.update(state.step)
     first = state.step + 1

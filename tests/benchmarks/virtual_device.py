@@ -10,6 +10,7 @@ import torch
 
 from tlkit.memory import virtual_device
 from tlkit.models import load_model
+from tlkit.quantization import tensors_of
 from tlkit.settings import setup
 from tlkit.steps import TrainingState, take_step
 from tlkit.strategies import apply_strategy
@@ -20,7 +21,7 @@ state = TrainingState(model)
 blocks = torch.randint(4096, (4, 128))
 card = virtual_device(memory="1GB")
 with card:
-    card.hold([*model.parameters(), *model.buffers()])
+    card.hold(tensors_of(model))
 seconds = {"counted": [], "plain": []}
 for turn in range(44):
     began = time.perf_counter()

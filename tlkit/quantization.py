@@ -1,0 +1,77 @@
+"""Weights in 4 bits (NF4 with double quantisation), through bitsandbytes, which is optional."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+BLOCK = 64  # weights that share a scale; the scales are quantised again, in blocks of 256
+
+
+def quantize_linear_layers(blocks: nn.ModuleList, compute_dtype: torch.dtype) -> None:
+    """Put 4-bit layers in the place of all linear ones; embeddings, norms, biases and the head stay as they are.
+
+    Raises ValueError where bitsandbytes is missing, or where there is no linear layer. Source: Dettmers et al. 2023,
+    QLoRA.
+    """
+    bitsandbytes = _bitsandbytes()
+    found = [(name, module) for name, module in blocks.named_modules() if isinstance(module, nn.Linear)]
+    if not found:
+        raise ValueError("qlora: this architecture has no linear layers in its blocks to quantise")
+    for name, old in found:
+        new = bitsandbytes.nn.Linear4bit(
+            old.in_features, old.out_features, bias=False, compute_dtype=compute_dtype, quant_type="nf4", device="meta"
+        )
+        packed, state = bitsandbytes.functional.quantize_4bit(
+            old.weight.data, blocksize=BLOCK, compress_statistics=True, quant_type="nf4"
+        )
+        new.weight = bitsandbytes.nn.Params4bit(
+            packed, quant_state=state, blocksize=BLOCK, quant_type="nf4", bnb_quantized=True, module=new
+        )
+        new.bias, new.quant_state = old.bias, state
+        # On processors with AVX512-BF16 an evaluation would repack the weights for inference, for good: the next
+        # training would send no gradient through them.
+        new.support_avx512bf16_for_cpu = False
+        blocks.set_submodule(name, new)
+
+
+def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
+    """All that a model holds: parameters, buffers, and the scales without which 4-bit weights cannot be read."""
+    yield from model.parameters()
+    yield from model.buffers()
+    for parameter in model.parameters():
+        yield from _scales(getattr(parameter, "quant_state", None))
+
+
+def logical_size(parameter: nn.Parameter) -> int:
+    """How many weights a tensor stands for: packed in 4 bits, it has half as many elements."""
+    state = getattr(parameter, "quant_state", None)
+    return parameter.numel() if state is None else math.prod(state.shape)
+
+
+def dequantized(parameter: nn.Parameter) -> torch.Tensor:
+    """The weights that are really computed with, in their logical shape."""
+    state = getattr(parameter, "quant_state", None)
+    return parameter.detach() if state is None else _bitsandbytes().functional.dequantize_4bit(parameter.data, state)
+
+
+def _scales(state) -> Iterator[torch.Tensor]:
+    if state is not None:
+        yield from (tensor for tensor in (state.absmax, state.code, state.offset) if tensor is not None)
+        yield from _scales(state.state2)
+
+
+def _bitsandbytes():
+    try:
+        import bitsandbytes
+    except ImportError as error:
+        raise ValueError(
+            f"qlora needs the package bitsandbytes, which cannot be imported here ({error}): "
+            "`python -m pip install bitsandbytes`, or choose lora"
+        ) from error
+    with _disable_current_modes():
+        # It keeps the first table of scales that it makes: never one that a trace made without contents.
+        bitsandbytes.functional.quantize_4bit(torch.zeros(BLOCK), blocksize=BLOCK, compress_statistics=True)
+    return bitsandbytes
