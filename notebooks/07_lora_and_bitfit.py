@@ -23,9 +23,10 @@
 # **You will** count what each trains, and see that counting is not the same as cost. About 4 minutes.
 
 # %%
-from tlkit.charts import components_chart, perplexity_chart
+from tlkit.charts import components_chart, gradient_flow_chart, perplexity_chart
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import generate, perplexity, score_table
+from tlkit.gradient_flow import check_gradient_flow
 from tlkit.models import load_model
 from tlkit.settings import setup
 from tlkit.strategies import apply_strategy
@@ -69,15 +70,28 @@ components_chart(lora, bitfit)
 adapted = perplexity(lora.model, base.tokenizer, rust.validation)
 unchanged = abs(adapted.nats_per_token - before.nats_per_token) < 1e-6
 print("before training, LoRA changes nothing:", unchanged)
+assert unchanged
+
+# %% [markdown]
+# `check_gradient_flow` takes two real steps, notes the norm of every gradient, and puts the weights back. It also
+# compares: exactly what is declared trainable must move, and nothing else may.
+
+# %%
 batch = blocks[:2]
-lora.model(input_ids=batch, labels=batch).loss.backward()
-largest = {
-    part: max(p.grad.abs().max().item() for name, p in lora.model.named_parameters() if f"lora_{part}" in name)
-    for part in "AB"
-}
-lora.model.zero_grad(set_to_none=True)
-print("gradient of A is zero:", largest["A"] == 0, "| gradient of B is not:", largest["B"] > 0)
-assert unchanged and largest["A"] == 0 and largest["B"] > 0
+flow = check_gradient_flow(lora, batch)
+print(flow)
+adapters = flow.table[flow.table.declared].set_index("tensor")
+a, b = (adapters[adapters.index.str.contains(f"lora_{part}")] for part in "AB")
+print("step 1: A receives nothing:", bool((a.norm_1 == 0).all()), "| B does:", bool((b.norm_1 > 0).all()))
+print("step 2: now A does too:", bool((a.norm_2 > 0).all()))
+assert not flow.problems and (a.norm_1 == 0).all() and (b.norm_1 > 0).all() and (a.norm_2 > 0).all()
+
+# %%
+gradient_flow_chart(flow)
+
+# %% [markdown]
+# There is no bar at the embedding: LoRA puts nothing there. One published trainer had adapters that never received a
+# gradient at all, and found out late. Two steps would have told.
 
 # %% [markdown]
 # **Predict first.** BitFit trains 0.08% of the values. How much of full fine-tuning's arithmetic does it still need?
@@ -138,4 +152,4 @@ for old, new in zip(written_before, generate(lora.model, base.tokenizer), strict
 #
 # **Take away.** Few trainable values: little optimizer state. Not: little computing.
 #
-# Previous: [6 · Last layers](06_last_layers.ipynb) · Next: [9 · Anatomy of a training step](09_memory_anatomy.ipynb)
+# Previous: [6 · Last layers](06_last_layers.ipynb) · Next: [8 · QLoRA](08_qlora.ipynb)

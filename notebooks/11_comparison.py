@@ -16,7 +16,7 @@
 #
 # *Which differences between strategies are real?*
 #
-# Six strategies, one baseline, one control, three seeds. Which adapts best, what does each forget, and which
+# Seven strategies, one baseline, one control, three seeds. Which adapts best, what does each forget, and which
 # differences are real?
 #
 # **You will** read one table and five charts, and decide what they allow you to say. About 5 minutes.

@@ -21,6 +21,7 @@ MOST_IGNORED = {
     "05_freeze_embeddings": 2,
     "06_last_layers": 2,
     "07_lora_and_bitfit": 2,
+    "08_qlora": 1,
     "09_memory_anatomy": 0,
     "10_oom_fallback": 3,
     "11_comparison": 3,

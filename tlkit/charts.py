@@ -5,6 +5,7 @@ Colours are Okabe and Ito's, told apart by the colour-blind; markers differ too,
 
 import matplotlib.pyplot as plt
 import pandas as pd
+import torch
 from matplotlib.figure import Figure
 
 from tlkit.estimate import CATEGORIES, MemoryEstimate
@@ -107,6 +108,18 @@ def gradient_flow_chart(flow: GradientFlow) -> Figure:
     axes.set_yscale("log")
     axes.set_xticks(range(len(norms)), norms.index, rotation=30, ha="right")
     axes.set_ylabel("norm of the gradient (log scale)")
+    axes.legend(fontsize="small")
+    return figure
+
+
+def quantization_chart(weights: torch.Tensor, quantized: torch.Tensor) -> Figure:
+    """What becomes of weights that share one scale: each goes to the nearest of sixteen values."""
+    figure, axes = _figure()
+    low, high = float(weights.min()), float(weights.max())
+    axes.plot([low, high], [low, high], color="grey", linestyle="--", label="no error")
+    axes.scatter(weights.flatten(), quantized.flatten(), s=30, color=COLOURS[1], label="in 4 bits", zorder=2)
+    axes.set_xlabel("weight as trained")
+    axes.set_ylabel("weight that is computed with")
     axes.legend(fontsize="small")
     return figure
 

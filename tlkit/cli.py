@@ -90,10 +90,10 @@ def estimate(options) -> int:
         optimizer=options.optimizer,
     )
     fits = budget is None or found.peak <= budget
-    lines = [str(found), "What a device adds on top (driver, libraries, rounding) is not in it."]
+    lines = [str(found), "A card's driver, libraries and rounding take more: leave 15% of a card."]
     if budget is not None:
         lines.append(f"{'fits' if fits else 'does not fit'} into {in_units(budget)}")
-    figures = {"peak": found.peak, "phase": found.phase, **found.categories, "fits": fits}
+    figures = {"peak": found.peak, "phase": found.phase, **found.categories, "on top": found.on_top, "fits": fits}
     _show(options, figures, "\n".join(lines))
     return 0 if fits else 1
 
@@ -172,6 +172,59 @@ def compare(options) -> int:
     return 1 if comparison.failures else 0
 
 
+def validate(options) -> int:
+    """Train a tier and judge its criteria; exit 1 where one does not hold, or where the tier cannot run here."""
+    from tlkit.settings import setup
+    from tlkit.tier_files import TIERS, load_tier
+
+    setup()
+    tiers = [load_tier(name, model=options.model) for name in (TIERS if options.tier == "all" else [options.tier])]
+    rows, ended = [], 0
+    for tier in tiers:
+        verdicts, text = _judge(tier, options)
+        rows.append({"tier": tier.name, "model": tier.model, "criteria": verdicts, "said": text})
+        if not options.json:
+            print(text, flush=True)
+        if not verdicts or not all(verdict["holds"] for verdict in verdicts):
+            ended = 1
+            if not options.continue_on_error:
+                break
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    return ended
+
+
+def _judge(tier, options) -> tuple[list[dict], str]:
+    """The verdicts on a tier, none where it cannot run here, and all that is to be said of it."""
+    from tlkit.devices import probe
+    from tlkit.memory import in_units
+    from tlkit.tiers import CannotRunHere, estimate_tier, refuse_what_does_not_fit, run_tier
+
+    def show(record) -> None:
+        if options.verbose and not options.json and (record.step % 10 == 0 or record.step == 1):
+            print(f"  step {record.step}: loss {record.loss:.3f}, {record.tokens / record.seconds:,.0f} tokens/s")
+
+    device, estimate = probe(), estimate_tier(tier)
+    lines = [
+        f"{tier.name}: {tier.model}, {tier.strategy}, {tier.steps} steps on {device.name}",
+        f"estimate: {estimate}",
+    ]
+    verdicts = []
+    try:
+        if options.check_memory:
+            refuse_what_does_not_fit(tier, estimate, device)
+            fits = estimate.peak <= tier.required_memory
+            verdicts = [{"criterion": "memory", "holds": fits, "found": str(estimate)}]
+            lines.append(f"{in_units(tier.required_memory)} allowed, {in_units(device.free_memory)} free here")
+        else:
+            found = run_tier(tier, device=device, on_step=show)
+            lines += [str(verdict) for verdict in found]
+            verdicts = [vars(verdict) for verdict in found]
+    except CannotRunHere as error:
+        lines.append(f"[CANNOT RUN HERE] {error}")
+    return verdicts, "\n".join(lines)
+
+
 def run(options) -> int:
     """Execute every notebook; write the executed copies, the comparison and its charts below results/."""
     from tlkit.notebooks import FOLDER, INDEX, execute_all, index_source, lessons, sources
@@ -244,5 +297,11 @@ def _parser() -> argparse.ArgumentParser:
     fallback = {"action": argparse.BooleanOptionalAction, "default": False}
     command.add_argument("--fallback", help="go on with less when memory runs out", **fallback)
     command.add_argument("--output", type=Path, default=Path("results"))
+    command = add(validate)
+    command.add_argument("tier", help="quick, convergence, memory, extended, full, or all")
+    command.add_argument("--model", help="in the place of the tier's model: tiny runs its logic anywhere")
+    command.add_argument("--check-memory", action="store_true", help="estimate and compare, without training")
+    command.add_argument("--verbose", action="store_true", help="show the loss on the way")
+    command.add_argument("--continue-on-error", action="store_true", help="with all: go on after a tier that fails")
     add(run).add_argument("--in-place", action="store_true", help="write the executed notebooks beside their sources")
     return parser

@@ -20,6 +20,10 @@ from tlkit.steps import OPTIMIZERS, Plan, TrainingState, accumulate_gradients
 from tlkit.strategies import apply_strategy
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# What a process grows by beyond its tensors: kernels' scratch space and libraries loaded on the way. Measured on
+# processors, 14 to 22 MiB in each of 56 configurations (tests/benchmarks/memory_accuracy.csv). A card's driver takes
+# more, see `CARD_SHARE`.
+ON_TOP = 20 * 2**20
 CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "logits and loss", "temporary")
 
 
@@ -27,15 +31,21 @@ CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "logits 
 class MemoryEstimate:
     """Bytes at the moment of the step that needs most, by category; `phase` says which moment that is.
 
-    `phases` has the peak of each part of the step. Not included: what a device adds on top.
+    `phases` has the peak of each part of the step; `on_top` is what a process needs besides its tensors.
     """
 
     categories: dict[str, int]
     phases: dict[str, int]
+    on_top: int = ON_TOP
 
     @property
     def peak(self) -> int:
         return sum(self.categories.values())
+
+    @property
+    def resident(self) -> int:
+        """What a process grows by: to compare with the free memory of a processor."""
+        return self.peak + self.on_top
 
     @property
     def phase(self) -> str:
@@ -43,7 +53,7 @@ class MemoryEstimate:
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {in_units(size)}" for name, size in self.categories.items())
-        return f"{in_units(self.peak)} in the {self.phase}: {parts}"
+        return f"{in_units(self.peak)} in the {self.phase}: {parts}; and {in_units(self.on_top)} on top"
 
 
 class _StepTrace(MemoryTrack):

@@ -299,7 +299,7 @@ def refuse_what_the_host_cannot_hold(model: torch.nn.Module, batch: torch.Tensor
     if not plan.train_on_host:
         return
     there = replace(plan, train_on_host=False, evaluate_on_host=False)
-    needed = estimate_memory(model, batch_size=len(batch), sequence_length=batch.shape[1], plan=there).peak
+    needed = estimate_memory(model, batch_size=len(batch), sequence_length=batch.shape[1], plan=there).resident
     free = memory_for(model, probe("cpu"))
     if needed > free:
         raise MemoryError(

@@ -1,6 +1,5 @@
 """Count live tensors while code runs: to measure a step, or to play a card with a memory budget."""
 
-import functools
 import re
 import weakref
 from collections.abc import Iterable, Iterator
@@ -79,8 +78,14 @@ class MemoryTrack(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        if not self._on_host and _allocates(function):
+        result = function(*args, **kwargs) if kwargs else function(*args)
+        # Half of a step's thousands of calls return a view or their argument, and are known by their identity:
+        # operators live as long as the process, and hashing one takes longer than all that follows.
+        allocates = _ALLOCATES.get(id(function))
+        if allocates is None:
+            returns = function._schema.returns
+            allocates = _ALLOCATES[id(function)] = any(value.alias_info is None for value in returns)
+        if allocates and not self._on_host:
             for tensor in result if isinstance(result, tuple | list) else (result,):
                 if isinstance(tensor, torch.Tensor):
                     storage = tensor.untyped_storage()
@@ -89,10 +94,7 @@ class MemoryTrack(TorchDispatchMode):
         return result
 
 
-@functools.cache
-def _allocates(function) -> bool:
-    """False where all results are views of an argument, or the argument itself: about half of a step's calls."""
-    return any(result.alias_info is None for result in function._schema.returns)
+_ALLOCATES: dict[int, bool] = {}
 
 
 @contextmanager

@@ -141,6 +141,25 @@ def download(hub_id: str, files: tuple[str, ...] = WEIGHTS_AND_TOKENIZER) -> str
     raise ValueError(f"model {hub_id!r} could not be loaded: {reason} {WAY_ON}") from caught
 
 
+def download_needed(name: str) -> str:
+    """Empty where the model is on this machine; otherwise how to get it, and how big it is. Asks no network."""
+    from huggingface_hub import errors, snapshot_download
+
+    source = PRESETS[name].source if name in PRESETS else name
+    if Path(source).is_dir():
+        return ""
+    try:
+        snapshot_download(source, allow_patterns=["config.json", "*.safetensors"], local_files_only=True)
+    except errors.LocalEntryNotFoundError:
+        size = ""
+        if name in PRESETS:  # files of the hub hold two bytes a value
+            size = f" (about {2 * sum(p.numel() for p in meta_model(name).parameters()) / 1e9:.1f} GB)"
+        return f"{source} is not on this machine: fetch it with `hf download {source}`{size}"
+    except errors.HFValidationError as error:
+        return f"{name!r} is neither a preset nor a folder here, and no hub id: {_first_line(error)}"
+    return ""
+
+
 def _refusal(error: BaseException) -> str:
     """What the hub answered, or that it did not: the answer is in the chain of causes, not in the last error."""
     link: BaseException | None = error

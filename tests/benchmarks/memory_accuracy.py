@@ -19,7 +19,7 @@ SHAPES = {
     "small vocabulary": (4096, 512, 1536, 8, 8, 2, 8, 256),
     "large vocabulary": (151_936, 256, 768, 4, 4, 2, 2, 256),
 }
-STRATEGIES = ("full", "freeze_lower", "freeze_embeddings", "last_layers", "lora", "bitfit")
+STRATEGIES = ("full", "freeze_lower", "freeze_embeddings", "last_layers", "lora", "qlora", "bitfit")
 
 
 def one(strategy: str, dtype: str, checkpointing: bool, shape: str) -> dict:
@@ -86,6 +86,7 @@ def main() -> None:
         print(*setting, f"{row['estimate_mib']:.0f} {row['measured_mib']:.0f} MiB", flush=True)
     table = pd.DataFrame(rows)
     table["estimate_over_measured"] = table.estimate_mib / table.measured_mib
+    table["with_20_mib_on_top"] = (table.estimate_mib + 20) / table.measured_mib  # tlkit.estimate.ON_TOP
     table.round(3).to_csv(Path(__file__).with_suffix(".csv"), index=False)
     print(table.estimate_over_measured.describe())
 
