@@ -21,11 +21,12 @@
 # | [5 · Freeze the embeddings](05_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 3 |
 # | [6 · Train the last layers only](06_last_layers.ipynb) | What was in the published 29,865,088? | 3 |
 # | [7 · LoRA and BitFit](07_lora_and_bitfit.ipynb) | Why do few trainable values not mean little work? | 4 |
+# | [8 · QLoRA](08_qlora.ipynb) | What do weights of 4 bits cost, what do they save, and when do they not pay? | 5 |
 # | [9 · Anatomy of a training step](09_memory_anatomy.ipynb) | Where does every byte go? | 5 |
 # | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it ran out of memory, without losing a step? | 6 |
 # | [11 · The comparison](11_comparison.ipynb) | Which differences between strategies are real? | 5 |
 #
-# About 41 minutes in all, reading included. This page is made from the lessons; they build on one another,
+# About 46 minutes in all, reading included. This page is made from the lessons; they build on one another,
 # so take them in order the first time.
 #
 # ## How to work

@@ -63,9 +63,12 @@ class _StepTrace(MemoryTrack):
         super().__init__()
         self.vocabulary = vocabulary
         self.phase = ""
+        self.by_category: dict[str, int] = {}
+        self._category_of: dict[int, str] = {}
         self.peaks: dict[str, tuple[int, dict[str, int]]] = {}
 
     def classify(self, tensor: torch.Tensor) -> str:
+        """The category of a new tensor, by its shape and by when it is made."""
         if tensor.ndim > 1 and tensor.shape[-1] == self.vocabulary:
             return "logits and loss"
         return "activations" if self.phase == "forward pass" and not _in_backward() else "temporary"
@@ -75,8 +78,29 @@ class _StepTrace(MemoryTrack):
             return args[0].fake_device
         return super().__torch_dispatch__(function, types, args, kwargs)
 
-    def _count(self, storage, category: str) -> None:
-        super()._count(storage, category)
+    def hold(self, tensors, category: str = "weights") -> None:
+        """Count tensors under a category, from now on also those that are counted under another."""
+        tensors = list(tensors)
+        super().hold(tensors)
+        for tensor in tensors if not self._on_host else ():
+            key = tensor.untyped_storage()._cdata
+            self._classify(key, category)
+
+    def _classify(self, key: int, category: str | None) -> None:
+        size, before = self._known[key][0], self._category_of.pop(key, None)
+        for name, change in ((before, -size), (category, size)):
+            if name is not None:
+                self.by_category[name] = self.by_category.get(name, 0) + change
+        if category is not None:
+            self._category_of[key] = category
+
+    def _forget(self, key: int, reference=None) -> None:
+        self._classify(key, None)
+        super()._forget(key)
+
+    def _count(self, storage, key: int, tensor: torch.Tensor) -> None:
+        super()._count(storage, key, tensor)
+        self._classify(key, self.classify(tensor))
         phase = "backward pass" if self.phase == "forward pass" and _in_backward() else self.phase
         if self.current > self.peaks.get(phase, (0, {}))[0]:
             self.peaks[phase] = self.current, dict(self.by_category)

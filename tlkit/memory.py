@@ -4,6 +4,7 @@ import re
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -12,7 +13,7 @@ from tlkit.quantization import tensors_of
 
 
 class MemoryTrack(TorchDispatchMode):
-    """Bytes of live tensors: now (`current`, also `by_category`) and at most (`peak`).
+    """Bytes of live tensors: now (`current`) and at most (`peak`).
 
     It counts what torch holds, not what the process does: the interpreter and kernels' scratch space come on
     top. So the figure is the same on every machine, and the same for real tensors and for fake ones.
@@ -21,9 +22,8 @@ class MemoryTrack(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.current = self.peak = 0
-        self.by_category: dict[str, int] = {}
         self.active = False
-        self._known: dict[int, tuple[int, str, weakref.ref]] = {}
+        self._known: dict[int, tuple[int, weakref.ref]] = {}
         self._on_host = 0
 
     def __enter__(self):
@@ -34,13 +34,12 @@ class MemoryTrack(TorchDispatchMode):
         self.active = False
         return super().__exit__(*exception)
 
-    def hold(self, tensors: Iterable[torch.Tensor], category: str = "weights") -> None:
-        """Count tensors that are there already, or count them under another category from now on."""
+    def hold(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Count tensors that are there already."""
         for tensor in tensors if not self._on_host else ():
             storage = tensor.untyped_storage()
-            if storage._cdata in self._known:
-                self._forget(storage._cdata)
-            self._count(storage, category)
+            if storage._cdata not in self._known:
+                self._count(storage, storage._cdata, tensor)
 
     @contextmanager
     def host(self) -> Iterator[None]:
@@ -51,26 +50,21 @@ class MemoryTrack(TorchDispatchMode):
         finally:
             self._on_host -= 1
 
-    def classify(self, tensor: torch.Tensor) -> str:
-        """The category a new tensor is counted under."""
-        return "temporary"
-
     def admit(self, size: int) -> None:
         """Called before `size` bytes are counted; a device with a budget raises here."""
 
-    def _count(self, storage: torch.UntypedStorage, category: str) -> None:
-        size, key = storage.nbytes(), storage._cdata
+    def _count(self, storage: torch.UntypedStorage, key: int, tensor: torch.Tensor) -> None:
+        """A thousand times a step: each line here is paid for."""
+        size = storage.nbytes()
         self.admit(size)
         # The reference is kept, or its callback would be dropped; it fires when torch frees the storage.
-        self._known[key] = size, category, weakref.ref(storage, lambda _: self._forget(key))
+        self._known[key] = size, weakref.ref(storage, partial(self._forget, key))
         self.current += size
-        self.by_category[category] = self.by_category.get(category, 0) + size
-        self.peak = max(self.peak, self.current)
+        if self.current > self.peak:
+            self.peak = self.current
 
-    def _forget(self, key: int) -> None:
-        size, category, _ = self._known.pop(key)
-        self.current -= size
-        self.by_category[category] -= size
+    def _forget(self, key: int, reference: weakref.ref | None = None) -> None:
+        self.current -= self._known.pop(key)[0]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -86,15 +80,17 @@ class MemoryTrack(TorchDispatchMode):
             returns = function._schema.returns
             allocates = _ALLOCATES[id(function)] = any(value.alias_info is None for value in returns)
         if allocates and not self._on_host:
-            for tensor in result if isinstance(result, tuple | list) else (result,):
+            for tensor in result if isinstance(result, SEVERAL) else (result,):
                 if isinstance(tensor, torch.Tensor):
                     storage = tensor.untyped_storage()
-                    if storage._cdata not in self._known:
-                        self._count(storage, self.classify(tensor))
+                    key = storage._cdata
+                    if key not in self._known:
+                        self._count(storage, key, tensor)
         return result
 
 
 _ALLOCATES: dict[int, bool] = {}
+SEVERAL = (tuple, list)
 
 
 @contextmanager
@@ -125,7 +121,7 @@ class VirtualDevice(MemoryTrack):
 
     def admit(self, size: int) -> None:
         """Raise torch.OutOfMemoryError, in CUDA's own words, where `size` bytes more would pass the budget."""
-        if size > self.free_memory:
+        if self.current + size > self.budget:
             # Who has read this sentence here will know it there.
             raise torch.OutOfMemoryError(
                 f"CUDA out of memory. Tried to allocate {in_units(size)}. GPU 0 ({self.name}) has a total capacity of "
