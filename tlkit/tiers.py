@@ -37,6 +37,7 @@ class Run:
     estimate: MemoryEstimate
     gradient_problems: tuple[str, ...]
     reload_problem: str
+    failure: str = ""  # why it broke off, where it did
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,9 @@ def run_tier(tier: Tier, *, device: Device | None = None, on_step: Callable = la
     if needed := download_needed(tier.model):
         raise CannotRunHere(f"{tier.name}: {needed}, or try the tier's logic with --model tiny")
     run = _train(tier, estimate, device, on_step)
+    if run.failure:
+        broken = Verdict("completes", False, f"{len(run.records)} of {tier.steps} steps: {run.failure}")
+        return [broken, *(Verdict(n, False, "not judged") for n in tier.criteria if n != "completes")]
     return [JUDGES[name](wanted, tier, run) for name, wanted in tier.criteria.items() if wanted is not False]
 
 
@@ -92,19 +96,22 @@ def _train(tier: Tier, estimate: MemoryEstimate, device: Device, on_step: Callab
 
     state, journal = new_state(report.model, config), Journal()
     state.arrange(tier.plan)
-    track, held = MemoryTrack(), []
+    track, held, failure = MemoryTrack(), [], ""
     track.hold(tensors_of(report.model))
     on_card = device.kind == "cuda"
     if on_card:
         torch.cuda.reset_peak_memory_stats()
-    with nullcontext() if on_card else track:
-        for record in training_steps(state, blocks, config):
-            journal.records.append(record)
-            held.append(torch.cuda.memory_allocated() if on_card else track.current)
-            on_step(record)
+    try:
+        with nullcontext() if on_card else track:
+            for record in training_steps(state, blocks, config):
+                journal.records.append(record)
+                held.append(torch.cuda.memory_allocated() if on_card else track.current)
+                on_step(record)
+    except (RuntimeError, MemoryError, ArithmeticError) as error:  # the verdict says what happened
+        failure = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     peak = torch.cuda.max_memory_allocated() if on_card else track.peak
-    reload_problem = _reload(tier, state, journal, identity, blocks, config, device)
-    return Run(journal.records, held, peak, estimate, problems, reload_problem)
+    reload_problem = "" if failure else _reload(tier, state, journal, identity, blocks, config, device)
+    return Run(journal.records, held, peak, estimate, problems, reload_problem, failure)
 
 
 def _prepare(tier: Tier, device: Device) -> tuple[object, StrategyReport]:
