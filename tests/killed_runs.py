@@ -14,7 +14,6 @@ import sys
 import time
 from pathlib import Path
 
-import peft  # noqa: F401 - before the forks, so that each need not
 import torch
 from transformers import Qwen2Config
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
@@ -32,7 +31,7 @@ def run(folder: Path, resume: bool) -> str:
     torch.manual_seed(0)
     sizes = {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
     config = Qwen2Config(**sizes, num_attention_heads=4, num_key_value_heads=2, attention_dropout=0.1)
-    model = apply_strategy(Qwen2ForCausalLM(config), "lora", dropout=0.1).model
+    model = apply_strategy(Qwen2ForCausalLM(config), "freeze_lower").model
     blocks = torch.randint(256, (4 * STEPS, 32), generator=torch.Generator().manual_seed(1))
     settings = TrainingConfig(batch_size=4, evaluate_every=3, patience=9)
     train(model, blocks, settings, validation=blocks[:4], checkpoint_dir=folder, every=1, resume=resume)

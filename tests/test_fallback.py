@@ -368,16 +368,15 @@ def test_memory_that_runs_out_in_a_validation_changes_nothing(strategy, failing,
 
 
 def test_validation_falls_back_and_the_peak_stays_below_the_budget():
-    model = apply_strategy(load_model("tiny").model, "last_layers").model
-    reference = apply_strategy(load_model("tiny").model, "last_layers").model
-    blocks = torch.randint(4096, (12, 64), generator=torch.Generator().manual_seed(0))
+    reference = small_model("last_layers")
     config = TrainingConfig(batch_size=4, evaluate_every=1)
-    expected = train(reference, blocks, config, validation=blocks[:8])
-    needed = estimate_memory(model, batch_size=4, sequence_length=64).peak / 2**20
-    for memory, rung in ((1.01 * needed, "as planned"), (19, "training on the host")):
-        model = apply_strategy(load_model("tiny").model, "last_layers").model
-        card = virtual_device(memory=f"{memory:.2f}MB")
-        result, log = train_with_fallback(model, blocks, config, device=card, validation=blocks[:8])
+    expected = train(reference, BLOCKS, config, validation=BLOCKS[:8])
+    needed = estimate_memory(reference, batch_size=4, sequence_length=BLOCKS.shape[1]).peak / 2**20
+    weights = sum(p.nbytes for p in reference.parameters()) / 2**20
+    for memory, rung in ((1.01 * needed, "as planned"), (1.05 * weights, "training on the host")):
+        model = small_model("last_layers")
+        card = virtual_device(memory=f"{memory:.4f}MB")
+        result, log = train_with_fallback(model, BLOCKS, config, device=card, validation=BLOCKS[:8])
         table = log.table[log.table.action == "training"]
         assert card.peak <= card.budget
         assert rung == table.rung.iloc[-1]
