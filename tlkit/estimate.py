@@ -21,7 +21,7 @@ from tlkit.strategies import apply_strategy
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # What a process grows by beyond its tensors: kernels' scratch space and libraries loaded on the way. Measured on
-# processors, 14 to 22 MiB in each of 56 configurations (tests/benchmarks/memory_accuracy.csv). A card's driver takes
+# processors, 13 to 22 MiB in each of 56 configurations (tests/benchmarks/memory_accuracy.csv). A card's driver takes
 # more, see `CARD_SHARE`.
 ON_TOP = 20 * 2**20
 CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "logits and loss", "temporary")
