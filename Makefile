@@ -8,7 +8,7 @@ BIN := .venv/bin
 run: .venv/installed
 	$(BIN)/python -m tlkit run
 test: .venv/installed
-	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --nbval notebooks tests
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --nbval notebooks tests
 lab: .venv/installed
 	$(BIN)/python -m jupyterlab notebooks/00_index.ipynb
 notebooks: .venv/installed

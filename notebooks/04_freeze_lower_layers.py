@@ -25,6 +25,7 @@
 from tlkit.charts import components_chart, perplexity_chart
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import generate, perplexity, score_table
+from tlkit.flops import count_flops
 from tlkit.models import load_model, meta_model
 from tlkit.settings import setup
 from tlkit.strategies import apply_strategy, find_blocks
@@ -81,16 +82,11 @@ components_chart(qwen)
 # **Predict first.** Half the blocks need no gradients of their own. What share of the multiplications is left?
 
 # %%
-from torch.utils.flop_counter import FlopCounterMode
-
 blocks = pack(rust.train, tiny.tokenizer, 128)
 
 
 def multiplications(strategy, **options):
-    model = apply_strategy(load_model("tiny").model, strategy, **options).model
-    with FlopCounterMode(display=False) as counter:
-        model(input_ids=blocks[:2], labels=blocks[:2]).loss.backward()
-    return counter.get_total_flops()
+    return count_flops(apply_strategy(load_model("tiny").model, strategy, **options).model, blocks[:2]).total
 
 
 everything = multiplications("full")

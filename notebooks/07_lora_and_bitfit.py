@@ -27,6 +27,7 @@ from tlkit.charts import components_chart, gradient_flow_chart, perplexity_chart
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import generate, perplexity, score_table
 from tlkit.gradient_flow import check_gradient_flow
+from tlkit.flops import count_flops
 from tlkit.models import load_model
 from tlkit.settings import setup
 from tlkit.strategies import apply_strategy
@@ -96,15 +97,10 @@ gradient_flow_chart(flow)
 # %% [markdown]
 # **Predict first.** BitFit trains 0.08% of the values. How much of full fine-tuning's arithmetic does it still need?
 
+
 # %%
-from torch.utils.flop_counter import FlopCounterMode
-
-
 def multiplications(strategy):
-    model = apply_strategy(load_model("tiny").model, strategy).model
-    with FlopCounterMode(display=False) as counter:
-        model(input_ids=batch, labels=batch).loss.backward()
-    return counter.get_total_flops()
+    return count_flops(apply_strategy(load_model("tiny").model, strategy).model, batch).total
 
 
 everything = multiplications("full")

@@ -14,7 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen2For
 from tlkit.devices import probe
 from tlkit.estimate import estimate_memory
 from tlkit.evaluation import generate, perplexity
-from tlkit.fallback import LADDER, FallbackLog, evaluate_with_fallback, train_with_fallback
+from tlkit.fallback import FallbackLog, evaluate_with_fallback, train_with_fallback
+from tlkit.ladder import LADDER
 from tlkit.memory import VirtualDevice, virtual_device
 from tlkit.models import load_model
 from tlkit.out_of_memory import attempt, is_out_of_memory

@@ -9,8 +9,8 @@ import torch
 from matplotlib.figure import Figure
 
 from tlkit.estimate import CATEGORIES, MemoryEstimate
-from tlkit.fallback import TIERS, Rung
 from tlkit.gradient_flow import GradientFlow
+from tlkit.ladder import TIERS, Rung
 from tlkit.strategies import StrategyReport
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from tlkit.steps import StepRecord, TrainingState
+from tlkit.strategies import is_adapter
 
 KEPT = 2  # the newest, and the one before it in case the newest is damaged
 NAME = "step-{:08d}"
@@ -86,8 +87,8 @@ class Checkpoints:
             ) from error
         _remove_all_but(_committed(self.folder)[-KEPT:], self.folder)
 
-    def restore(self, state: TrainingState, journal: Journal) -> int:
-        """Bring state and journal to the newest checkpoint that is whole; returns its step, 0 where there is none.
+    def restore(self, state: TrainingState, journal: Journal) -> None:
+        """Bring state and journal to the newest checkpoint that is whole; they stay as they are where there is none.
 
         One that is damaged is passed over with a warning. Raises CheckpointError where all are, and ValueError,
         naming the difference, where the checkpoint belongs to another model, other data or other settings.
@@ -104,10 +105,9 @@ class Checkpoints:
             if differences:
                 raise ValueError(f"{path.stem} in {self.folder} cannot be gone on with: {'; '.join(differences)}")
             _put_back(content, tensors, state, journal)
-            return state.step
+            return
         if notes:
             raise CheckpointError(f"no checkpoint in {self.folder} is whole: {len(notes)} were found, all damaged")
-        return 0
 
 
 def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: dict) -> dict:
@@ -118,7 +118,7 @@ def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: 
     """
     adapter = getattr(model, "peft_config", {}).get("default")
     return {
-        "base model": _hash(p for name, p in model.named_parameters() if "lora_" not in name),
+        "base model": _hash(p for name, p in model.named_parameters() if not is_adapter(name)),
         "trainable tensors": {name: list(p.shape) for name, p in model.named_parameters() if p.requires_grad},
         "adapter": {key: getattr(adapter, key) for key in ("r", "lora_alpha", "lora_dropout")} if adapter else {},
         "data": _hash(data),

@@ -13,12 +13,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return options.command(options)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         print(f"tlkit {options.name}: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:  # a checkpoint or a result that cannot be written
-        print(f"tlkit {options.name}: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, ValueError | FileNotFoundError) else 1  # 1: something could not be written
 
 
 def doctor(options) -> int:
@@ -217,7 +214,7 @@ def _judge(tier, options) -> tuple[list[dict], str]:
             verdicts = [{"criterion": "memory", "holds": fits, "found": str(estimate)}]
             lines.append(f"{in_units(tier.required_memory)} allowed, {in_units(device.free_memory)} free here")
         else:
-            found = run_tier(tier, device=device, on_step=show)
+            found = run_tier(tier, device=device, estimate=estimate, on_step=show)
             lines += [str(verdict) for verdict in found]
             verdicts = [vars(verdict) for verdict in found]
     except CannotRunHere as error:

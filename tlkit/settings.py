@@ -21,7 +21,7 @@ class Profile:
 
 
 PROFILES = {
-    "ci": Profile("ci", train_passages=100, test_passages=40, epochs=1, seeds=3),
+    "ci": Profile("ci", train_passages=60, test_passages=40, epochs=1, seeds=3),
     "laptop": Profile("laptop", train_passages=None, test_passages=None, epochs=2, seeds=3),
     "gpu": Profile("gpu", train_passages=None, test_passages=None, epochs=3, seeds=5),
 }

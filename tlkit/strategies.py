@@ -75,6 +75,8 @@ def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
         part, size, trains = owners.get(id(parameter), "adapters"), logical_size(parameter), parameter.requires_grad
         so_far = components.get(part, Component())
         components[part] = Component(*map(sum, zip(so_far, (size * trains, size, int(trains), 1), strict=True)))
+    if "adapters" in components:  # beside all blocks, and named after them
+        components["adapters"] = components.pop("adapters")
     totals = Component(*map(sum, zip(*components.values(), strict=True)))
     trainable = frozenset(name for name, parameter in parameters if parameter.requires_grad)
     return StrategyReport(strategy, model, *totals, components, _tying_in_words(base), trainable)
@@ -83,6 +85,11 @@ def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
 def base_model(model: nn.Module) -> nn.Module:
     """The transformers model, also where peft has wrapped it."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def is_adapter(name: str) -> bool:
+    """True for the name of a weight that peft has added to the model."""
+    return "lora_" in name
 
 
 def find_blocks(model: nn.Module) -> nn.ModuleList:
@@ -196,7 +203,7 @@ def _component_of(model: nn.Module) -> dict[int, str]:
     owners: dict[int, str] = {}
     for number, block in enumerate(find_blocks(model)):
         for name, parameter in block.named_parameters():
-            if "lora_" not in name:
+            if not is_adapter(name):
                 owners[id(parameter)] = f"block {number}"
     for module in model.modules():
         if isinstance(module, nn.Embedding):
@@ -206,7 +213,7 @@ def _component_of(model: nn.Module) -> dict[int, str]:
         for parameter in head.parameters():
             owners.setdefault(id(parameter), "head")
     for name, parameter in model.named_parameters():
-        if "lora_" not in name:
+        if not is_adapter(name):
             owners.setdefault(id(parameter), "final norm and others")
     return owners
 

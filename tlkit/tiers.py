@@ -15,9 +15,8 @@ from tlkit.corpus import load_corpus, pack
 from tlkit.devices import Device, probe
 from tlkit.estimate import DTYPES, MemoryEstimate, estimate_memory
 from tlkit.gradient_flow import check_gradient_flow
-from tlkit.memory import MemoryTrack, in_units
+from tlkit.memory import in_units, track_memory
 from tlkit.models import download_needed, load_model
-from tlkit.quantization import tensors_of
 from tlkit.steps import StepRecord, mean_loss, move_weights
 from tlkit.strategies import StrategyReport, apply_strategy
 from tlkit.tier_files import Tier
@@ -56,10 +55,15 @@ class CannotRunHere(RuntimeError):
     """The machine or its files do not suffice; the message says what is needed and what was found."""
 
 
-def run_tier(tier: Tier, *, device: Device | None = None, on_step: Callable = lambda record: None) -> list[Verdict]:
+def run_tier(
+    tier: Tier,
+    *,
+    device: Device | None = None,
+    estimate: MemoryEstimate | None = None,
+    on_step: Callable = lambda record: None,
+) -> list[Verdict]:
     """Train as the tier says and judge every criterion. Raises CannotRunHere before any work."""
-    device = device or probe()
-    estimate = estimate_tier(tier)
+    device, estimate = device or probe(), estimate or estimate_tier(tier)
     refuse_what_does_not_fit(tier, estimate, device)
     if needed := download_needed(tier.model):
         raise CannotRunHere(f"{tier.name}: {needed}, or try the tier's logic with --model tiny")
@@ -96,13 +100,11 @@ def _train(tier: Tier, estimate: MemoryEstimate, device: Device, on_step: Callab
 
     state, journal = new_state(report.model, config), Journal()
     state.arrange(tier.plan)
-    track, held, failure = MemoryTrack(), [], ""
-    track.hold(tensors_of(report.model))
-    on_card = device.kind == "cuda"
+    held, failure, on_card = [], "", device.kind == "cuda"
     if on_card:
         torch.cuda.reset_peak_memory_stats()
     try:
-        with nullcontext() if on_card else track:
+        with nullcontext() if on_card else track_memory(report.model) as track:
             for record in training_steps(state, blocks, config):
                 journal.records.append(record)
                 held.append(torch.cuda.memory_allocated() if on_card else track.current)
