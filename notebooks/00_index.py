@@ -16,7 +16,7 @@
 # | --- | --- | --- |
 # | [1 · What can this machine do?](01_setup_and_devices.ipynb) | What can this machine do, and did the weights load? | 3 |
 # | [2 · Data and a baseline to trust](02_data_and_baseline.ipynb) | What is measured before training, and how sure is it? | 4 |
-# | [3 · Full fine-tuning](03_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 4 |
+# | [3 · Full fine-tuning](03_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 6 |
 # | [4 · Freeze the lower layers](04_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 4 |
 # | [5 · Freeze the embeddings](05_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 3 |
 # | [6 · Train the last layers only](06_last_layers.ipynb) | What was in the published 29,865,088? | 3 |
@@ -24,9 +24,10 @@
 # | [8 · QLoRA](08_qlora.ipynb) | What do weights of 4 bits cost, what do they save, and when do they not pay? | 5 |
 # | [9 · Anatomy of a training step](09_memory_anatomy.ipynb) | Where does every byte go? | 5 |
 # | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it ran out of memory, without losing a step? | 6 |
-# | [11 · The comparison](11_comparison.ipynb) | Which differences between strategies are real? | 5 |
+# | [11 · The comparison](11_comparison.ipynb) | Which differences between strategies are real? | 8 |
+# | [12 · The autopsy](12_autopsy.ipynb) | How can five reports, full of numbers, be wrong? | 6 |
 #
-# About 46 minutes in all, reading included. This page is made from the lessons; they build on one another,
+# About 57 minutes in all, reading included. This page is made from the lessons; they build on one another,
 # so take them in order the first time.
 #
 # ## How to work

@@ -63,7 +63,7 @@ components_chart(published)
 
 # %%
 blocks = pack(rust.train, base.tokenizer, 128)
-settings = TrainingConfig(learning_rate=3e-3, epochs=profile.epochs, batch_size=4)
+settings = TrainingConfig(learning_rate=5e-3, epochs=profile.epochs, batch_size=4)
 results, scores, written = {}, {"before": before}, {}
 for train_norms in (True, False):
     tiny = load_model("tiny")

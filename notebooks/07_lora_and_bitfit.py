@@ -116,7 +116,7 @@ assert round(bitfit.percent, 2) == 0.08
 
 # %%
 runs, scores = {}, {"before": before}
-for report, rate in ((lora, 5e-3), (bitfit, 1e-2)):
+for report, rate in ((lora, 1e-2), (bitfit, 5e-2)):
     settings = TrainingConfig(learning_rate=rate, epochs=profile.epochs, batch_size=4)
     runs[report.strategy] = train(report.model, blocks, settings, progress=True)
     scores[report.strategy] = perplexity(report.model, base.tokenizer, rust.validation)

@@ -154,7 +154,7 @@ gradient_flow_chart(flow)
 # **Predict first.** Which of the two ends lower, and which is faster: `lora` or `qlora`?
 
 # %%
-settings = TrainingConfig(learning_rate=5e-3, epochs=profile.epochs, batch_size=4)
+settings = TrainingConfig(learning_rate=1e-2, epochs=profile.epochs, batch_size=4)
 runs, scores = {}, {"before": before}
 for strategy in ("lora", "qlora"):
     torch.manual_seed(0)  # the same start for both adapters

@@ -62,13 +62,13 @@ def test_compare_keeps_the_others_when_one_strategy_fails(monkeypatch, tmp_path)
     from tlkit.export import export
     from tlkit.settings import Profile
 
-    def broken(model, name, **options):
+    def broken(name, **options):
         if name == "bitfit":
             raise RuntimeError("planted fault")
-        return apply(model, name, **options)
+        return adapted(name, **options)
 
-    apply = comparison.apply_strategy
-    monkeypatch.setattr(comparison, "apply_strategy", broken)
+    adapted = comparison.adapted
+    monkeypatch.setattr(comparison, "adapted", broken)
     profile = Profile("test", train_passages=12, test_passages=3, epochs=1, seeds=1)
     result = comparison.compare(strategies=["bitfit", "last_layers"], profile=profile)
     assert list(result.failures) == ["bitfit, seed 0"] and "planted fault" in result.failures["bitfit, seed 0"]

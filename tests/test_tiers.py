@@ -10,6 +10,7 @@ from tlkit.cli import main
 from tlkit.devices import probe
 from tlkit.estimate import MemoryEstimate
 from tlkit.steps import StepRecord
+from tlkit.sweeps import default_rates
 from tlkit.tier_files import CRITERIA, FOLDER, TIERS, load_tier
 from tlkit.tiers import JUDGES, CannotRunHere, Run, estimate_tier, run_tier
 
@@ -31,6 +32,16 @@ def test_each_tier_asks_for_what_its_model_needs(name):
     """With the 15% that a card does not give."""
     tier = load_tier(name)
     assert estimate_tier(tier).peak < 0.85 * tier.required_memory
+
+
+def test_another_model_takes_blocks_that_it_can_read_and_its_own_rate():
+    for name in TIERS:
+        planned, replaced = load_tier(name), load_tier(name, model="tiny")
+        assert replaced.sequence_length == min(256, planned.sequence_length)
+        assert (replaced.steps, replaced.batch_size) == (planned.steps, planned.batch_size)
+    assert replaced.learning_rate == default_rates()["qlora"]
+    other = load_tier("full", model="qwen2-0.5b")
+    assert (other.sequence_length, other.learning_rate) == (512, load_tier("full").learning_rate)
 
 
 def test_every_file_is_valid_and_every_criterion_has_its_judge():

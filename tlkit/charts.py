@@ -9,9 +9,11 @@ import torch
 from matplotlib.figure import Figure
 
 from tlkit.estimate import CATEGORIES, MemoryEstimate
+from tlkit.flops import StepFlops
 from tlkit.gradient_flow import GradientFlow
 from tlkit.ladder import TIERS, Rung
 from tlkit.strategies import StrategyReport
+from tlkit.training import TrainingResult
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
 MARKERS = "osD^vPX*"
@@ -79,6 +81,70 @@ def forgetting_chart(table: pd.DataFrame) -> Figure:
     )
 
 
+def differences_chart(table: pd.DataFrame, against: str = "full") -> Figure:
+    """Each strategy's perplexity minus that of `against`, seed by seed; an interval across zero separates nothing."""
+    table = table.dropna(subset="difference").sort_values("difference", ascending=False)
+    figure, axes = _figure()
+    errors = [table.difference - table.difference_low, table.difference_high - table.difference]
+    axes.errorbar(table.difference, table.strategy, xerr=errors, fmt="o", color=COLOURS[0], ecolor="black", capsize=4)
+    _mark(axes, 0, against)
+    axes.set_xlabel(f"perplexity more than {against} (lines: 95% interval of the mean difference over seeds)")
+    return figure
+
+
+def sweep_chart(record: pd.DataFrame, x: str, x_label: str, y: str = "validation_perplexity") -> Figure:
+    """A line a strategy over the setting `x` (log scale), through the means of its seeds, each seed a dot."""
+    figure, axes = _figure()
+    record = record[record[y] < float("inf")]
+    for number, (strategy, part) in enumerate(record.groupby("strategy", sort=False)):
+        mean = part.groupby(x)[y].mean()
+        axes.plot(mean.index, mean, color=_colour(number), marker=_marker(number), label=strategy)
+        axes.plot(part[x], part[y], ".", color=_colour(number), alpha=0.6)
+    axes.set_xscale("log")
+    axes.set_xticks(sorted(record[x].unique()), minor=False)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.yaxis.set_minor_formatter("{x:,.0f}")
+    axes.set_xlabel(x_label)
+    axes.set_ylabel("validation perplexity (log scale)")
+    axes.legend(fontsize="small")
+    return figure
+
+
+def tradeoff_chart(paths: dict[str, pd.DataFrame]) -> Figure:
+    """Gain against loss along several paths; each table has perplexities `rust` and `general`, and a `label` a point.
+
+    The best corner is at the bottom left.
+    """
+    figure, axes = _figure()
+    for number, (name, path) in enumerate(paths.items()):
+        axes.plot(path.rust, path.general, color=_colour(number), marker=_marker(number), label=name)
+        for point in path.itertuples():
+            offset = {"xytext": (5, 5 - 14 * (number % 2)), "textcoords": "offset points", "fontsize": "small"}
+            axes.annotate(point.label, (point.rust, point.general), color=_colour(number), **offset)
+    axes.set_xlabel("perplexity on Rust (lower: adapted more)")
+    axes.set_ylabel("perplexity on general text")
+    axes.legend(fontsize="small")
+    return figure
+
+
+def overfitting_chart(runs: dict[str, TrainingResult]) -> Figure:
+    """Training loss (dashed) and validation loss (solid) of each run, by epoch."""
+    figure, axes = _figure()
+    for number, (name, run) in enumerate(runs.items()):
+        history = run.history
+        epochs = history.set_index("step").epoch
+        axes.plot(history.epoch, history.loss, "--", color=_colour(number), alpha=0.5)
+        at = run.validation.step.map(epochs)
+        axes.plot(at, run.validation.validation_loss, color=_colour(number), marker=_marker(number), label=name)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("nats per token; solid: validation, dashed: training")
+    axes.legend(fontsize="small")
+    return figure
+
+
 def components_chart(*reports: StrategyReport) -> Figure:
     """Where a model's values are, and which of them each strategy trains; one panel a report, bottom block lowest."""
     figure, panels = plt.subplots(1, len(reports), figsize=SIZE, sharey=True, squeeze=False, layout="constrained")
@@ -124,6 +190,19 @@ def quantization_chart(weights: torch.Tensor, quantized: torch.Tensor) -> Figure
     return figure
 
 
+def flops_chart(steps: dict[str, StepFlops]) -> Figure:
+    """Arithmetic of a training step by strategy: forward and backward pass, in billions of operations."""
+    figure, axes = _figure()
+    names, forward = list(steps), [step.forward / 1e9 for step in steps.values()]
+    backward = [step.backward / 1e9 for step in steps.values()]
+    axes.barh(names, forward, color=COLOURS[5], edgecolor="black", label="forward pass")
+    axes.barh(names, backward, left=forward, color=COLOURS[4], edgecolor="black", hatch="//", label="backward pass")
+    axes.set_xlabel("billion floating-point operations")
+    axes.invert_yaxis()
+    axes.legend(fontsize="small")
+    return figure
+
+
 def memory_chart(estimates: dict[str, MemoryEstimate], budgets: dict[str, int] | None = None) -> Figure:
     """Estimated bytes by category, a bar each; `budgets` (bytes) are drawn as lines with their names."""
     figure, axes = _figure()
@@ -155,7 +234,7 @@ def ladder_chart(rungs: list[Rung], budgets: dict[str, int]) -> Figure:
     axes.set_yticks(range(len(rungs)), [_rung_label(rung) for rung in rungs])
     axes.invert_yaxis()
     axes.set_xlabel("peak of a training step on the device (GiB)")
-    axes.legend(fontsize="small", loc="lower left")
+    figure.legend(loc="outside upper center", ncols=3, fontsize="small")
     return figure
 
 
@@ -183,8 +262,17 @@ def fit_chart(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def _differences_of(comparison) -> Figure | None:
+    """None where nothing is there to be compared: one strategy, or the reference failed."""
+    if comparison.table.difference.isna().all():
+        return None
+    return differences_chart(comparison.table, comparison.provenance["against"])
+
+
+# Each draws a comparison, or returns None where it has nothing to draw.
 CHARTS = {
     "perplexity": lambda comparison: perplexity_chart(comparison.table),
+    "differences": _differences_of,
     "learning_curves": lambda comparison: learning_curves(comparison.curves),
     "parameters": lambda comparison: parameters_chart(comparison.table),
     "cost": lambda comparison: cost_chart(comparison.table),

@@ -111,12 +111,12 @@ def evaluate(options) -> int:
 
 def train(options) -> int:
     """Adapt a model by one strategy and save it."""
-    from tlkit.comparison import LEARNING_RATES
     from tlkit.corpus import load_corpus, pack
     from tlkit.evaluation import perplexity
     from tlkit.models import load_model
     from tlkit.settings import setup
     from tlkit.strategies import apply_strategy
+    from tlkit.sweeps import default_rates
     from tlkit.training import TrainingConfig
     from tlkit.training import train as train_model
 
@@ -124,7 +124,7 @@ def train(options) -> int:
     corpus = load_corpus(options.corpus).limited(profile.train_passages, profile.test_passages)
     loaded = load_model(options.model)
     report = apply_strategy(loaded.model, options.strategy)
-    rate = options.learning_rate if options.learning_rate is not None else LEARNING_RATES[options.strategy]
+    rate = options.learning_rate if options.learning_rate is not None else default_rates()[options.strategy]
     config = TrainingConfig(rate, epochs=options.epochs, batch_size=options.batch_size)
     blocks = pack(corpus.train, loaded.tokenizer, options.sequence_length)
     before = perplexity(loaded.model, loaded.tokenizer, corpus.test)
@@ -147,9 +147,12 @@ def train(options) -> int:
 
 def compare(options) -> int:
     """Every strategy, several seeds, one table; exit 1 when a strategy failed."""
+    import pandas as pd
+
     from tlkit.comparison import compare as compare_strategies
     from tlkit.export import as_markdown, export
     from tlkit.settings import setup
+    from tlkit.sweeps import best_rates
 
     strategies = options.strategies.split(",") if options.strategies else None
     comparison = compare_strategies(
@@ -159,6 +162,8 @@ def compare(options) -> int:
         seeds=options.seeds,
         device_memory=options.device_memory,
         fallback=options.fallback,
+        against=options.against,
+        learning_rates=best_rates(pd.read_csv(options.learning_rates)) if options.learning_rates else None,
         progress=not options.json,
     )
     export(comparison, options.output)
@@ -167,6 +172,18 @@ def compare(options) -> int:
     for name, reason in comparison.failures.items():
         print(f"FAILED {name}: {reason.splitlines()[-1]}", file=sys.stderr)
     return 1 if comparison.failures else 0
+
+
+def sweep(options) -> int:
+    """Many runs that differ in one setting, judged on validation data; what is in OUTPUT already is not run again."""
+    from tlkit.settings import setup
+    from tlkit.sweeps import run_sweep
+
+    output = options.output or Path("results") / f"sweep_{options.sweep}.csv"
+    profile = setup(options.profile)
+    record = run_sweep(options.sweep, output, profile=profile, model=options.model, progress=not options.json)
+    _show(options, json.loads(record.to_json(orient="records")), f"{len(record)} runs are in {output}")
+    return 0
 
 
 def validate(options) -> int:
@@ -203,7 +220,8 @@ def _judge(tier, options) -> tuple[list[dict], str]:
 
     device, estimate = probe(), estimate_tier(tier)
     lines = [
-        f"{tier.name}: {tier.model}, {tier.strategy}, {tier.steps} steps on {device.name}",
+        f"{tier.name}: {tier.model}, {tier.strategy}, {tier.steps} steps of {tier.batch_size} x {tier.sequence_length} "
+        f"tokens on {device.name}",
         f"estimate: {estimate}",
     ]
     verdicts = []
@@ -293,7 +311,16 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--device-memory", help="such as 48MB: play a card of that size on the CPU")
     fallback = {"action": argparse.BooleanOptionalAction, "default": False}
     command.add_argument("--fallback", help="go on with less when memory runs out", **fallback)
+    command.add_argument("--against", help="strategy that the others are compared with, seed by seed; default: full")
+    command.add_argument(
+        "--learning-rates", type=Path, help="record of `sweep rates`; default: that of the bundled model"
+    )
     command.add_argument("--output", type=Path, default=Path("results"))
+    command = add(sweep)
+    command.add_argument("sweep", help="rates, epochs, passages or general")
+    command.add_argument("--model", help="preset, hub id or folder")
+    command.add_argument("--profile", help="ci, laptop or gpu: how much data")
+    command.add_argument("--output", type=Path, help="CSV file; a record that is there is gone on with")
     command = add(validate)
     command.add_argument("tier", help="quick, convergence, memory, extended, full, or all")
     command.add_argument("--model", help="in the place of the tier's model: tiny runs its logic anywhere")

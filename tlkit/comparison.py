@@ -6,31 +6,21 @@ from dataclasses import dataclass
 from functools import partial
 
 import pandas as pd
+import torch
 
 from tlkit.corpus import Corpus, load_corpus, pack
-from tlkit.devices import probe
+from tlkit.devices import Device, probe
 from tlkit.evaluation import PerplexityResult, perplexity
+from tlkit.evidence import paired_differences, places, seed_intervals
 from tlkit.fallback import HOST, FallbackLog, entered, evaluate_with_fallback, place, train_with_fallback
-from tlkit.memory import parse_size, virtual_device
+from tlkit.memory import VirtualDevice, parse_size, virtual_device
 from tlkit.models import load_model, meta_model
 from tlkit.settings import Profile
-from tlkit.strategies import STRATEGIES, apply_strategy
-from tlkit.training import TrainingConfig, train
+from tlkit.strategies import STRATEGIES, StrategyReport, apply_strategy
+from tlkit.sweeps import CONTROL, adapted, default_rates
+from tlkit.training import TrainingConfig, TrainingResult, train
 
 ZERO_SHOT = "zero-shot"
-CONTROL = "random initialisation"
-
-# Few weights need large steps: each strategy starts from a rate that suits it.
-LEARNING_RATES = {
-    "full": 2e-3,
-    "freeze_lower": 2e-3,
-    "freeze_embeddings": 2e-3,
-    "last_layers": 3e-3,
-    "lora": 5e-3,
-    "qlora": 5e-3,
-    "bitfit": 1e-2,
-    CONTROL: 2e-3,
-}
 
 
 @dataclass(frozen=True)
@@ -60,12 +50,16 @@ def compare(
     batch_size: int = 4,
     device_memory: str | None = None,
     fallback: bool = False,
+    against: str | None = None,
+    learning_rates: dict[str, float] | None = None,
     progress: bool = False,
 ) -> Comparison:
     """Adapt `model` by each strategy, once for every seed, and measure what each gained and forgot.
 
     Every run starts from a freshly loaded model; seeds change the order of the batches and the adapters'
     initial values. Full fine-tuning of random weights is the control, no training at all the baseline.
+    `learning_rates` are by strategy; what is missing there is as recorded for the bundled model (`sweeps`). All
+    others are compared seed by seed with the strategy `against`, by default full fine-tuning where it runs.
     `device_memory` ("48MB") plays a card of that size on the CPU. With `fallback` the strategies run from the
     lightest to the heaviest, each from a fresh model on the first choice of device, and what runs out of memory goes
     on with less; without, it is a failure. Raises ValueError for an unknown strategy or fewer than one seed, before
@@ -75,6 +69,10 @@ def compare(
     unknown = [s for s in strategies if s not in STRATEGIES]
     if unknown or not strategies:
         raise ValueError(f"strategies {unknown or strategies}: expected some of {', '.join(STRATEGIES)}")
+    rates = default_rates() | (learning_rates or {})
+    against = against or ("full" if "full" in strategies else strategies[0])
+    if against not in strategies:
+        raise ValueError(f"against={against!r}: expected one of those compared, {', '.join(strategies)}")
     seeds = profile.seeds if seeds is None else seeds
     if seeds < 1:
         raise ValueError(f"seeds={seeds}: expected at least 1")
@@ -87,41 +85,28 @@ def compare(
     # On the host: what is compared later has the device for itself.
     base = load_model(model)
     context = min(256, base.model.config.max_position_embeddings)
-    blocks = pack(corpus.train, base.tokenizer, block_size)
     texts = {"": corpus.test, "general_": general.test}
     before = {key: perplexity(base.model, base.tokenizer, part, context=context) for key, part in texts.items()}
     total = sum(p.numel() for p in base.model.parameters())
     if fallback:
         strategies = sorted(strategies, key=lambda name: _weight(name, base.model))
+    data = _Data(pack(corpus.train, base.tokenizer, block_size), texts, base.tokenizer, context)
     rows, curves, attempts, failures = [_row(ZERO_SHOT, None, 0, total, before, before, None)], [], [], {}
     for name, seed in [(name, seed) for name in [*strategies, CONTROL] for seed in range(seeds)]:
         if progress:
             print(f"{name}, seed {seed}", flush=True)
         card = virtual_device(memory=device_memory) if device_memory else device
+        config = TrainingConfig(rates[name], epochs=profile.epochs, batch_size=batch_size, seed=seed)
         log = FallbackLog()
-        config = TrainingConfig(LEARNING_RATES[name], epochs=profile.epochs, batch_size=batch_size, seed=seed)
         try:
-            fresh = load_model(model, random_init=name == CONTROL, seed=seed)
-            report = apply_strategy(fresh.model, "full" if name == CONTROL else name)
-            measure = partial(perplexity, report.model, base.tokenizer, context=context)
-            if fallback:
-                result, _ = train_with_fallback(report.model, blocks, config, device=card, log=log)
-                after = {
-                    key: _score_with_fallback(measure, part, report.model, card, log) for key, part in texts.items()
-                }
-            else:
-                with entered(card):
-                    place(report.model, card)
-                    result = train(report.model, blocks, config)
-                after = {key: measure(part) for key, part in texts.items()}
+            report, result, after = _run(name, model, data, config, card, log if fallback else None)
         except (RuntimeError, ValueError, ArithmeticError, MemoryError):
             # One strategy that cannot run must not lose the others; its traceback is part of the result.
             failures[f"{name}, seed {seed}"] = traceback.format_exc()
             continue
         finally:
             attempts.append(log.table.assign(strategy=name, seed=seed))
-        values, of = report.trainable_values, report.total_values
-        rows.append(_row(name, seed, values, of, before, after, result))
+        rows.append(_row(name, seed, report.trainable_values, report.total_values, before, after, result))
         curves.append(result.history.assign(strategy=name, seed=seed))
     runs = pd.DataFrame(rows)
     curve_table = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
@@ -129,9 +114,45 @@ def compare(
     if device_memory:
         command += f" --device-memory {device_memory}"
     command += " --fallback" if fallback else ""
-    table = _summary(runs, f"virtual card of {device_memory}" if device_memory else device.kind, command)
-    provenance = _provenance(base.name, corpus, device, profile, seeds)
+    table = _summary(runs, against, f"virtual card of {device_memory}" if device_memory else device.kind, command)
+    provenance = _provenance(base.name, corpus, device, profile, seeds) | {"learning_rates": rates, "against": against}
     return Comparison(table, runs, curve_table, pd.concat(attempts, ignore_index=True), failures, provenance)
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What every run trains on and is measured on."""
+
+    blocks: torch.Tensor
+    texts: dict[str, tuple[str, ...]]
+    tokenizer: object
+    context: int
+
+
+def _run(
+    name: str,
+    model: str | None,
+    data: _Data,
+    config: TrainingConfig,
+    device: Device | VirtualDevice,
+    log: FallbackLog | None,
+) -> tuple[StrategyReport, TrainingResult, dict[str, PerplexityResult]]:
+    """One strategy, one seed, from a freshly loaded model; with a log, it goes on where memory runs out."""
+    report, _ = adapted(name, model=model, seed=config.seed)
+    measure = partial(perplexity, report.model, data.tokenizer, context=data.context)
+    if log is None:
+        with entered(device):
+            place(report.model, device)
+            result = train(report.model, data.blocks, config)
+        return report, result, {key: measure(part) for key, part in data.texts.items()}
+    result, _ = train_with_fallback(report.model, data.blocks, config, device=device, log=log)
+    after = {
+        key: evaluate_with_fallback(
+            lambda size, part=part: measure(part, batch_size=size), report.model, device=device, log=log
+        )
+        for key, part in data.texts.items()
+    }
+    return report, result, after
 
 
 def completion_table(comparison: Comparison) -> pd.DataFrame:
@@ -157,10 +178,6 @@ def completion_table(comparison: Comparison) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows, columns=["strategy", "seed", "history", "as_planned", "on_device", "completed"])
-
-
-def _score_with_fallback(measure, texts, model, device, log) -> PerplexityResult:
-    return evaluate_with_fallback(lambda size: measure(texts, batch_size=size), model, device=device, log=log)
 
 
 def _weight(strategy: str, model) -> int:
@@ -193,14 +210,21 @@ def _row(name, seed, values, total, before, after, result) -> dict[str, object]:
     }
 
 
-def _summary(runs: pd.DataFrame, device: str, command: str) -> pd.DataFrame:
-    """One row a strategy: means over seeds, the spread of perplexity over seeds, improvement, rank."""
+def _summary(runs: pd.DataFrame, against: str, device: str, command: str) -> pd.DataFrame:
+    """One row a strategy: means, intervals over seeds, differences from `against`, improvement, rank."""
     grouped = runs.groupby("strategy", sort=False)
     table = grouped.mean(numeric_only=True).drop(columns="seed", errors="ignore")  # all None where every run failed
-    table["perplexity_seed_spread"] = grouped["perplexity"].max() - grouped["perplexity"].min()
     table["improvement_percent"] = 100 * (1 - table["perplexity"] / table["perplexity_before"])
-    ranked = table.index.difference([ZERO_SHOT, CONTROL], sort=False)
-    table["rank"] = table.loc[ranked, "perplexity"].rank().astype("Int64")
+    trained = runs[~runs.strategy.isin([ZERO_SHOT, CONTROL])]
+    intervals = seed_intervals(runs[runs.strategy != ZERO_SHOT])
+    table["perplexity_seeds_low"], table["perplexity_seeds_high"] = intervals.low, intervals.high
+    if against in set(trained.strategy):
+        differences = paired_differences(trained, against)
+        table["difference"], table["difference_low"] = differences["mean"], differences.low
+        table["difference_high"] = differences.high
+    else:  # its runs failed
+        table[["difference", "difference_low", "difference_high"]] = math.nan
+    table["rank"] = places(trained)
     table["seeds"] = grouped["seed"].count()
     table["device"] = device
     one = command.replace("compare", "compare --strategies {}")

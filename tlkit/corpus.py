@@ -50,7 +50,8 @@ def load_corpus(name: str | None = None) -> Corpus:
         rust = load_corpus("rust")
         return Corpus("facts", tuple(_read_jsonl(DATA / "rust" / "facts.jsonl")), rust.validation, rust.test)
     if name == "general":
-        return Corpus("general", (), (), tuple(_python_reference()))
+        texts = _python_reference()
+        return Corpus("general", tuple(texts[285:]), tuple(texts[225:285]), tuple(texts[:225]))
     return _split(name, _read_path(Path(name)))
 
 

@@ -191,8 +191,8 @@ def trace_step(model: nn.Module, shape: tuple[int, int], plan: Plan, optimizer: 
 
     It is not the very first step of a training: the optimizer's state is there already.
     """
-    with _as_if_real():
-        twin = _twin(model)
+    with as_if_real():
+        twin = twin_of(model)
         with _StepTrace(model.config.vocab_size) as trace:
             trace.hold(tensors_of(twin))
             state = TrainingState(twin, optimizer=optimizer, host=trace.host)
@@ -219,7 +219,7 @@ def trace_step(model: nn.Module, shape: tuple[int, int], plan: Plan, optimizer: 
             return {phase: categories for phase, (_, categories) in trace.peaks.items()}
 
 
-def _twin(model: nn.Module) -> nn.Module:
+def twin_of(model: nn.Module) -> nn.Module:
     """A deep copy in which every tensor is a fake one, tied where the original is tied."""
     copies = {}
     for tensor in tensors_of(model):
@@ -238,7 +238,7 @@ def _in_backward() -> bool:
 
 
 @contextmanager
-def _as_if_real() -> Iterator[None]:
+def as_if_real() -> Iterator[None]:
     """Let the model do with tensors that have no contents exactly what it does with real ones."""
     with ExitStack() as stack:
         # A virtual device must not count them.

@@ -11,22 +11,6 @@ import pandas as pd
 from tlkit.charts import CHARTS
 from tlkit.comparison import Comparison, completion_table
 
-SHOWN = {
-    "strategy": "strategy",
-    "trainable_values": "trainable values",
-    "trainable_percent": "%",
-    "perplexity": "perplexity",
-    "perplexity_low": "low",
-    "perplexity_high": "high",
-    "perplexity_seed_spread": "spread over seeds",
-    "bits_per_byte": "bits per byte",
-    "general": "general text",
-    "improvement_percent": "improvement %",
-    "seconds": "seconds",
-    "peak_memory_mb": "peak MB",
-    "rank": "rank",
-}
-
 
 def export(comparison: Comparison, folder: str | Path) -> list[Path]:
     """Write every table and chart below `folder`, each with its provenance; returns the paths written.
@@ -61,7 +45,8 @@ def export(comparison: Comparison, folder: str | Path) -> list[Path]:
             f"- as planned {rates.as_planned:.0%}, on the device after falling back {rates.on_device:.0%}, "
             f"in all {rates.completed:.0%} of the runs (completion.csv)\n"
         )
-    figures = {name: draw(comparison) for name, draw in CHARTS.items() if len(comparison.curves)}
+    figures = {name: draw(comparison) for name, draw in CHARTS.items()} if len(comparison.curves) else {}
+    figures = {name: figure for name, figure in figures.items() if figure is not None}
     for name, figure in figures.items():
         for kind in ("png", "svg"):
             metadata = {"Title" if kind == "svg" else "Description": provenance}
@@ -80,15 +65,35 @@ def as_markdown(table: pd.DataFrame) -> str:
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """The columns people read, as text with sensible digits."""
-    shown = table[list(SHOWN)].rename(columns=SHOWN)
-    for column in shown.columns:
-        if column == "trainable values":
-            shown[column] = shown[column].map("{:,}".format)
-        elif column != "strategy":
-            digits = 0 if column == "rank" else 2
-            shown[column] = [f"{v:,.{digits}f}" if pd.notna(v) else "" for v in shown[column]]
-    return shown
+    """The columns people read, as text with sensible digits; empty where there is no figure."""
+
+    def numbers(column: str, digits: int = 2) -> list[str]:
+        return [f"{value:,.{digits}f}" if pd.notna(value) else "" for value in table[column]]
+
+    def intervals(name: str) -> list[str]:
+        return [
+            f"{low} to {high}" if low else ""
+            for low, high in zip(numbers(f"{name}_low"), numbers(f"{name}_high"), strict=True)
+        ]
+
+    return pd.DataFrame(
+        {
+            "strategy": table.strategy,
+            "trainable values": numbers("trainable_values", 0),
+            "%": numbers("trainable_percent"),
+            "perplexity": numbers("perplexity"),
+            "over documents": intervals("perplexity"),
+            "over seeds": intervals("perplexity_seeds"),
+            "difference": numbers("difference"),
+            "of the difference": intervals("difference"),
+            "rank": table["rank"].fillna(""),
+            "bits per byte": numbers("bits_per_byte"),
+            "general text": numbers("general"),
+            "improvement %": numbers("improvement_percent"),
+            "seconds": numbers("seconds"),
+            "peak MB": numbers("peak_memory_mb", 0),
+        }
+    )
 
 
 def _page(comparison: Comparison, figures: dict, provenance: str, failures: str) -> str:

@@ -29,7 +29,7 @@ class Preset:
 
 
 def _architecture(
-    kind: str, vocabulary: int, width: int, mlp: int, depth: int, heads: int, kv: int, tied: bool
+    kind: str, vocabulary: int, width: int, mlp: int, depth: int, heads: int, kv: int, tied: bool, context: int
 ) -> dict:
     return {
         "model_type": kind,
@@ -40,17 +40,22 @@ def _architecture(
         "num_attention_heads": heads,
         "num_key_value_heads": kv,
         "tie_word_embeddings": tied,
+        "max_position_embeddings": context,
     }
 
 
 PRESETS = {
-    "tiny": Preset(str(BUNDLED), _architecture("qwen2", 4096, 192, 512, 8, 4, 2, True)),
-    "smollm2-135m": Preset("HuggingFaceTB/SmolLM2-135M", _architecture("llama", 49152, 576, 1536, 30, 9, 3, True)),
-    "qwen2-0.5b": Preset("Qwen/Qwen2-0.5B", _architecture("qwen2", 151936, 896, 4864, 24, 14, 2, True)),
-    "tinyllama-1.1b": Preset(
-        "TinyLlama/TinyLlama-1.1B-Chat-v1.0", _architecture("llama", 32000, 2048, 5632, 22, 32, 4, False)
+    "tiny": Preset(str(BUNDLED), _architecture("qwen2", 4096, 192, 512, 8, 4, 2, True, 256)),
+    "smollm2-135m": Preset(
+        "HuggingFaceTB/SmolLM2-135M", _architecture("llama", 49152, 576, 1536, 30, 9, 3, True, 8192)
     ),
-    "llama2-7b": Preset("meta-llama/Llama-2-7b-hf", _architecture("llama", 32000, 4096, 11008, 32, 32, 32, False)),
+    "qwen2-0.5b": Preset("Qwen/Qwen2-0.5B", _architecture("qwen2", 151936, 896, 4864, 24, 14, 2, True, 131072)),
+    "tinyllama-1.1b": Preset(
+        "TinyLlama/TinyLlama-1.1B-Chat-v1.0", _architecture("llama", 32000, 2048, 5632, 22, 32, 4, False, 2048)
+    ),
+    "llama2-7b": Preset(
+        "meta-llama/Llama-2-7b-hf", _architecture("llama", 32000, 4096, 11008, 32, 32, 32, False, 4096)
+    ),
 }
 
 
@@ -69,6 +74,11 @@ class LoadedModel:
         return f"{self.name}: {values:,} values in {self.tensors_total} tensors, {self.tensors_loaded} from the file"
 
 
+def chosen_model(name: str | None) -> str:
+    """The name as given, else `TLKIT_MODEL`, else the bundled model."""
+    return str(name or os.environ.get("TLKIT_MODEL") or "tiny")
+
+
 def load_model(
     name: str | None = None,
     *,
@@ -83,7 +93,7 @@ def load_model(
     pretraining is worth. Raises ValueError when the name leads nowhere or the file is not a model, and
     RuntimeError when any weight would have stayed random.
     """
-    name = str(name or os.environ.get("TLKIT_MODEL") or "tiny")
+    name = chosen_model(name)
     source = PRESETS[name].source if name in PRESETS else name
     folder = source if Path(source).is_dir() else download(source)
     options = {"trust_remote_code": False, "local_files_only": True}

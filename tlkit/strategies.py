@@ -36,6 +36,25 @@ class StrategyReport:
     trainable: frozenset[str] = field(repr=False)  # names of the tensors
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """What looks unlike a choice: layers matched by a piece of their name leave such traces."""
+        blocks = {name: part for name, part in self.components.items() if name.startswith("block ")}
+        whole = [name for name, part in blocks.items() if part.trainable_values == part.total_values]
+        partly = {n: p for n, p in blocks.items() if 0 < p.trainable_values < p.total_values}
+        trainable = any(part.trainable_values for part in blocks.values()) or "adapters" in self.components
+        found = []
+        if not trainable and self.trainable_values:
+            places = [name for name, part in self.components.items() if part.trainable_values]
+            found.append(f"no block is trainable, only {' and '.join(places)}: was every block matched by accident?")
+        if whole and partly:
+            values = sum(part.trainable_values for part in partly.values())
+            found.append(
+                f"{len(whole)} blocks are trainable whole, {len(partly)} others in part ({values:,} values): "
+                "were names matched that several layers share?"
+            )
+        return tuple(found)
+
+    @property
     def percent(self) -> float:
         return 100 * self.trainable_values / self.total_values
 

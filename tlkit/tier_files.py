@@ -8,9 +8,10 @@ import yaml
 
 from tlkit.estimate import DTYPES
 from tlkit.memory import parse_size
-from tlkit.models import PRESETS
+from tlkit.models import PRESETS, architecture
 from tlkit.steps import Plan
 from tlkit.strategies import STRATEGIES
+from tlkit.sweeps import default_rates
 
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "tiers"
 TIERS = ("quick", "convergence", "memory", "extended", "full")
@@ -52,7 +53,7 @@ class Tier:
 
 
 def load_tier(name: str, *, model: str | None = None, folder: Path = FOLDER) -> Tier:
-    """Read and check a tier's file; `model` takes the place of its model.
+    """Read and check a tier's file; `model` takes the place of its model, in blocks that it can read.
 
     Raises ValueError that names file, field and what is allowed: for unknown fields, missing ones, wrong values.
     """
@@ -84,7 +85,14 @@ def load_tier(name: str, *, model: str | None = None, folder: Path = FOLDER) -> 
     except ValueError as error:
         raise ValueError(f"{path.name}: required_memory: {error}") from None
     tier = Tier(name, **content)
-    return replace(tier, model=model) if model else tier
+    return _with_model(tier, model) if model else tier
+
+
+def _with_model(tier: Tier, model: str) -> Tier:
+    """The tier on another model: in blocks that it can read, and with its own learning rate where that is recorded."""
+    limit = getattr(architecture(model), "max_position_embeddings", tier.sequence_length)
+    rate = default_rates()[tier.strategy] if model == "tiny" else tier.learning_rate
+    return replace(tier, model=model, sequence_length=min(tier.sequence_length, limit), learning_rate=rate)
 
 
 def _positive(kind: type) -> tuple[Callable, str]:

@@ -1,0 +1,68 @@
+"""A chart draws the numbers that it was given: read back from its axes."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tlkit.charts import CHARTS, differences_chart, flops_chart, overfitting_chart, sweep_chart, tradeoff_chart
+from tlkit.flops import StepFlops
+
+TABLE = pd.DataFrame(
+    {
+        "strategy": ["zero-shot", "full", "lora", "bitfit"],
+        "difference": [math.nan, math.nan, 4.0, 30.0],
+        "difference_low": [math.nan, math.nan, -1.0, 25.0],
+        "difference_high": [math.nan, math.nan, 9.0, 35.0],
+    }
+)
+
+
+def test_differences_have_their_intervals_and_the_reference_its_line():
+    axes = differences_chart(TABLE, "full").axes[0]
+    points, _, (bars,) = axes.containers[0]
+    assert dict(zip([t.get_text() for t in axes.get_yticklabels()], points.get_xdata(), strict=True)) == {
+        "bitfit": 30.0,
+        "lora": 4.0,
+    }
+    assert [(start[0], end[0]) for start, end in bars.get_segments()] == [(25.0, 35.0), (-1.0, 9.0)]
+    assert any(line.get_xdata()[0] == 0 for line in axes.lines)
+    alone = SimpleNamespace(table=TABLE[:2], provenance={"against": "full"})
+    assert CHARTS["differences"](alone) is None
+
+
+def test_a_sweep_is_drawn_through_the_means_of_its_seeds_and_without_what_diverged():
+    rows = [("a", 0.1, 10.0), ("a", 0.1, 20.0), ("a", 1.0, 40.0), ("a", 10.0, math.inf), ("b", 0.1, 5.0)]
+    axes = sweep_chart(pd.DataFrame(rows, columns=["strategy", "rate", "validation_perplexity"]), "rate", "rate").axes[
+        0
+    ]
+    means = {
+        line.get_label(): line.get_xydata().tolist() for line in axes.lines if not line.get_label().startswith("_")
+    }
+    assert means == {"a": [[0.1, 15.0], [1.0, 40.0]], "b": [[0.1, 5.0]]}
+    assert sorted(y for line in axes.lines if line.get_marker() == "." for y in line.get_ydata()) == [5, 10, 20, 40]
+
+
+def test_a_path_has_a_label_at_every_point():
+    path = pd.DataFrame({"label": ["0", "0.5", "1"], "rust": [3.0, 2.0, 1.0], "general": [1.0, 1.5, 4.0]})
+    axes = tradeoff_chart({"way back": path}).axes[0]
+    assert axes.lines[0].get_xydata().tolist() == [[3, 1], [2, 1.5], [1, 4]]
+    assert [text.get_text() for text in axes.texts] == ["0", "0.5", "1"]
+
+
+def test_training_and_validation_are_on_one_axis_of_epochs():
+    history = pd.DataFrame({"step": [1, 2, 3, 4], "epoch": [0.5, 1.0, 1.5, 2.0], "loss": [4.0, 3.0, 2.0, 1.0]})
+    validation = pd.DataFrame({"step": [2, 4], "validation_loss": [3.5, 5.0]})
+    training, held_out = (
+        overfitting_chart({"run": SimpleNamespace(history=history, validation=validation)}).axes[0].lines
+    )
+    assert training.get_xydata().tolist() == history[["epoch", "loss"]].values.tolist()
+    assert np.array_equal(held_out.get_xydata(), [[1.0, 3.5], [2.0, 5.0]])
+
+
+def test_arithmetic_is_stacked():
+    axes = flops_chart({"full": StepFlops(2_000_000_000, 4_000_000_000)}).axes[0]
+    forward, backward = axes.patches
+    assert (forward.get_width(), backward.get_x(), backward.get_width()) == pytest.approx((2, 2, 4))
