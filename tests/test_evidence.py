@@ -46,13 +46,13 @@ def test_pairing_finds_what_the_spread_over_seeds_hides():
 
 
 def test_equal_strategies_are_separated_as_rarely_as_promised():
-    """2,000 comparisons of two that are the same, 5 seeds each: 5% are separated by chance, here within 1.5 points."""
+    """800 comparisons of two that are the same, 5 seeds each: 5% are separated by chance, here within 2.5 points."""
     random = np.random.default_rng(0)
     found = [
         bool(paired_differences(runs_of({"a": list(x), "b": list(y)}), "a").separated.iloc[0])
-        for x, y in random.normal(50, 1, (2000, 2, 5))
+        for x, y in random.normal(50, 1, (800, 2, 5))
     ]
-    assert abs(np.mean(found) - 0.05) < 0.015
+    assert abs(np.mean(found) - 0.05) < 0.025  # three standard errors
 
 
 def test_a_place_is_named_only_where_it_is_earned():

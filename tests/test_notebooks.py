@@ -16,7 +16,7 @@ MOST_IGNORED = {
     "00_index": 1,
     "01_setup_and_devices": 3,
     "02_data_and_baseline": 3,
-    "03_full_fine_tuning": 4,
+    "03_full_fine_tuning": 6,  # among them what it recites, and where each remedy ends
     "04_freeze_lower_layers": 3,
     "05_freeze_embeddings": 2,
     "06_last_layers": 2,
@@ -25,6 +25,7 @@ MOST_IGNORED = {
     "09_memory_anatomy": 0,
     "10_oom_fallback": 3,
     "11_comparison": 3,
+    "12_autopsy": 3,
 }
 
 
