@@ -192,8 +192,12 @@ def attempt(name, strategy="full", dropout=0.0, **changes):
 
 attempt("early stopping", patience=1)
 attempt("5 epochs", epochs=5)
+
+# %%
 attempt("weight decay 0.1", weight_decay=0.1)
 attempt("dropout 0.1", dropout=0.1)
+
+# %%
 attempt("last_layers", strategy="last_layers")
 attempt("last_layers, its own rate", strategy="last_layers", learning_rate=5e-3)
 
