@@ -4,13 +4,19 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 BIN := .venv/bin
 
-.PHONY: run test lab notebooks lint bench
+.PHONY: run test lab demo slides book notebooks lint bench
 run: .venv/installed
-	$(BIN)/python -m tlkit run
+	$(BIN)/python -m tlkit run --jobs 2
 test: .venv/installed
 	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --nbval notebooks tests
 lab: .venv/installed
 	$(BIN)/python -m jupyterlab notebooks/00_index.ipynb
+demo: .venv/installed
+	$(BIN)/python -m tlkit demo
+slides: .venv/installed
+	$(BIN)/python -m tlkit handouts
+book: .venv/installed
+	$(BIN)/python -m sphinx -q -W --keep-going -b html book results/book
 notebooks: .venv/installed
 	$(BIN)/python -m tlkit run --in-place
 bench: .venv/installed

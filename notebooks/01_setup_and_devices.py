@@ -11,7 +11,7 @@
 #     name: python3
 # ---
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # # 1 · What can this machine do?
 #
 # *What can this machine do, and did the weights load?*
@@ -24,7 +24,7 @@
 # **You will** probe the device, load the bundled model, and see what a loading check is for.
 # About 3 minutes.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 from safetensors import safe_open
 
 from tlkit.charts import perplexity_chart
@@ -36,7 +36,7 @@ from tlkit.settings import setup
 
 profile = setup()
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## The device
 #
 # `probe` looks for an NVIDIA, Apple or Intel GPU and tries a small multiplication on it before it believes in it.
@@ -54,7 +54,7 @@ for note in device.notes:
 assert 0 < device.free_memory <= device.total_memory
 print("free memory is within total memory: True")
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## The model
 #
 # The bundled model is small, but it is a real one: the Qwen2 architecture, pretrained on technical documentation
@@ -64,7 +64,7 @@ print("free memory is within total memory: True")
 tiny = load_model("tiny")
 print(tiny)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # It says that all its tensors came from the file. Do not believe it: open the file and compare.
 
 # %%
@@ -73,7 +73,7 @@ with safe_open(BUNDLED / "model.safetensors", "pt") as file:
 print(f"{sum(same)} of {len(same)} tensors are what the file says")
 assert all(same)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # *Perplexity* says how many tokens a model is torn between, on average; lesson 2 defines it.
 #
 # **Predict first.** A model that guesses uniformly among V tokens has perplexity exactly V: it is as unsure as a
@@ -101,7 +101,7 @@ print("pretrained weights score below a quarter of it:", pretrained.perplexity <
 assert abs(untrained.perplexity / vocabulary - 1) < 0.10
 assert pretrained.perplexity < vocabulary / 4
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # The same can be read without a number. Both models continue the same prompt:
 
 # %%
@@ -112,11 +112,77 @@ readable = generate(tiny.model, tiny.tokenizer, ["The result is"])[0]
 print("random:    ", written)
 print("pretrained:", readable)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # A baseline near or above the vocabulary size is not a hard text. Either the model knows nothing, or the evaluation
 # scores the wrong thing; lesson 3 meets the second case. The published Rust runs reported 250,072 and 387,789 for a
 # vocabulary of 151,936, and went on training.
 #
 # **Take away.** Check the device by using it. Check the weights against the file, and by one perplexity.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
 #
-# Next: [2 · Data and baseline](02_data_and_baseline.ipynb)
+# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
+# not right yet, why. Stuck? `hint("ex01_1", 1)` is a first push, `hint("ex01_1", 2)` says more. Each exercise works by
+# itself, also after *Restart Kernel*.
+
+# %%
+from tlkit.exercises import check, hint
+from tlkit.widgets import quiz
+
+# %% [markdown]
+# **Quiz.** `torch.cuda.is_available()` returns True. What do you know?
+#
+# - **a** Training will run on the GPU.
+# - **b** The GPU has room for the model.
+# - **c** PyTorch was built for CUDA and its driver reports a GPU. Nothing has been computed on it.
+# - **d** Models that are loaded from now on lie on the GPU.
+
+# %%
+quiz("quiz01")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 1.1** (first steps). A model of perplexity P gives the right token a probability of 1/P, on (geometric)
+# average. A published Rust run began at a perplexity of 387,789, with a vocabulary of 151,936 tokens. By what factor is
+# its average probability *smaller* than that of uniform guessing? Give it with at least two decimals.
+
+# %%
+answer = None
+# your code here
+check("ex01_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 1.2** (apply it). The lesson counted how many tensors are what the file says. If one is not, you want its
+# name. Write a function that returns a list with the name of each parameter that is missing from the file, or has other
+# values there. `model` is any PyTorch model and `path` a safetensors file. As in the lesson, the file may keep its
+# values in 16 bits.
+
+# %%
+from safetensors import safe_open
+
+
+def not_from_file(model, path):
+    """The names of the parameters that did not come from the file."""
+    # your code here
+
+
+check("ex01_2", not_from_file)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 1.3** (think further). Why did the published Rust program train random weights? It loaded its file into a
+# list of variables *before* the model had put any variable there. All variables in the list were filled (there were
+# none), and the call reported success. Write a loader that cannot do that. `variables` and `saved` are dictionaries
+# from names to tensors. If each variable has a saved tensor of the same name and shape, and each saved tensor a
+# variable, fill the variables *in place* and return how many there are. Otherwise raise a `ValueError`.
+
+
+# %%
+def load(variables, saved):
+    """Fill all variables from the file, or refuse."""
+    # your code here
+
+
+check("ex01_3", load)
+
+# %% [markdown]
+# Next: [2 · Data and a baseline to trust](02_data_and_baseline.ipynb)

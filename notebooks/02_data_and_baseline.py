@@ -11,7 +11,7 @@
 #     name: python3
 # ---
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # # 2 · Data and a baseline to trust
 #
 # *What is measured before training, and how sure is it?*
@@ -21,7 +21,7 @@
 #
 # **You will** read the corpus, give a score its interval, and see a small test mislead. About 4 minutes.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 import itertools
 
 from tlkit.charts import perplexity_chart
@@ -35,7 +35,7 @@ rust = load_corpus("rust")
 general = load_corpus("general")
 tiny = load_model("tiny")
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Three splits
 #
 # Training text changes the weights. Validation text chooses settings. Test text is scored once, in
@@ -50,7 +50,7 @@ apart = all(set(a).isdisjoint(b) for a, b in itertools.combinations((rust.train,
 print("no passage is in two splits:", apart)
 assert apart
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## From text to blocks
 #
 # `pack` writes the documents one after another, an end-of-text token before each, and cuts the stream into
@@ -62,7 +62,7 @@ print("every block has 128 tokens:", blocks.shape[1] == 128)
 print("the stream opens with end-of-text:", int(blocks[0, 0]) == tiny.tokenizer.eos_token_id)
 assert blocks.shape[1] == 128 and int(blocks[0, 0]) == tiny.tokenizer.eos_token_id
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## The baseline
 #
 # Perplexity is the exponential of the mean loss per token; a *nat* is the unit of a loss with natural logarithms.
@@ -92,7 +92,7 @@ print("the intervals do not overlap:", on_rust.low > on_general.high)
 print("per byte as well:", on_rust.bits_per_byte > on_general.bits_per_byte)
 assert on_rust.low > on_general.high and on_rust.bits_per_byte > on_general.bits_per_byte
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## How a small test can mislead
 #
 # The published Python run evaluated 32 tokens. Here is what a test of one passage says, for each of
@@ -110,7 +110,7 @@ print("the largest is more than 1.5 times the smallest:", max(values) > 1.5 * mi
 print("tests that warn of too few tokens:", sum(bool(result.warnings) for result in single), "of 10")
 assert max(values) > 1.5 * min(values)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # There is no line around these points: one document cannot be drawn differently. The model is the same each time; only
 # the passage changed. One passage says little about a model. Two strategies are scored on the same passages, so part
 # of this spread cancels between them; how much, only their differences tell.
@@ -123,10 +123,76 @@ assert max(values) > 1.5 * min(values)
 for line in generate(tiny.model, tiny.tokenizer):
     print("-", line)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # It has the tone of documentation and knows nothing of Rust. Fluency is not knowledge, in small models or large.
 #
 # **Take away.** Hold text back, weight by tokens, and give a score its interval.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
 #
-# Previous: [1 · Setup and devices](01_setup_and_devices.ipynb) ·
+# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
+# not right yet, why. Stuck? `hint("ex02_1", 1)` is a first push, `hint("ex02_1", 2)` says more. Each exercise works by
+# itself, also after *Restart Kernel*.
+
+# %%
+from tlkit.exercises import check, hint
+from tlkit.widgets import quiz
+
+# %% [markdown]
+# **Quiz.** A test passage also stands in the training text, with one comma less. The lesson's check prints `no passage
+# is in two splits: True`. What follows?
+#
+# - **a** The check compares whole passages, sign by sign. This score is in part a memory test all the same.
+# - **b** With one comma less it is another text for the model, so nothing has leaked.
+# - **c** The interval of the test score gets wider, and so it warns.
+# - **d** Only the training loss is too good; the test score is not touched.
+
+# %%
+quiz("quiz02")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 2.1** (first steps). A text of 4,000 bytes has 1,000 tokens. A model's mean loss on it is 3.2 nats per
+# token. How many bits per byte is that? Give at least two decimals.
+
+# %%
+answer = None
+# your code here
+check("ex02_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 2.2** (apply it). Write the perplexity of a set of documents. Of each you know its loss in nats, summed
+# over its tokens, and how many tokens there are: `documents` is a list of pairs such as `[(900.0, 300), (40.0, 10)]`.
+
+# %%
+import math
+
+
+def perplexity_of(documents):
+    """Token-weighted perplexity of (nats, tokens) pairs."""
+    # your code here
+
+
+check("ex02_2", perplexity_of)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 2.3** (think further). Give a perplexity its 95% interval, as the lesson describes it: draw *documents*
+# again and again. Here `documents` is a list of documents, and each is a list with the loss of every token in nats.
+# Take 1,000 draws, each with as many documents as there are, and return the two perplexities, low and high, between
+# which 95% of the draws lie. As ever, each token counts the same.
+
+# %%
+import math
+import random
+
+
+def interval(documents, draws=1000):
+    """The low and the high end of perplexity, had other documents of this kind been scored."""
+    # your code here
+
+
+check("ex02_3", interval)
+
+# %% [markdown]
+# Previous: [1 · What can this machine do?](01_setup_and_devices.ipynb) ·
 # Next: [3 · Full fine-tuning](03_full_fine_tuning.ipynb)

@@ -11,7 +11,7 @@
 #     name: python3
 # ---
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # # 3 · Full fine-tuning
 #
 # *What does training everything gain, and what does it cost?*
@@ -21,7 +21,7 @@
 # **You will** adapt every weight of the bundled model to Rust, watch the loss, and measure what was gained on
 # Rust and lost elsewhere. About 6 minutes.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 import math
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ before = perplexity(tiny.model, tiny.tokenizer, rust.validation)
 general_before = perplexity(tiny.model, tiny.tokenizer, general.test)
 written_before = generate(tiny.model, tiny.tokenizer)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## What is trainable
 #
 # The report counts *values* and *tensors*. One published report counted tensors and called them parameters:
@@ -57,7 +57,7 @@ assert 2 * 151_936 * 896 + 896 == 272_270_208
 # %%
 components_chart(report)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train
 #
 # The loop is in `tlkit/training.py`, and it is meant to be read. In each step: take a batch, compute the loss,
@@ -87,7 +87,7 @@ print("loss fell:", result.history.loss.tail(5).mean() < result.history.loss.hea
 assert first_loss_warning(first, before.nats_per_token) is None
 assert result.history.loss.tail(5).mean() < result.history.loss.head(5).mean()
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # The first loss belongs beside the baseline's nats per token: same weights, same kind of text. In the published
 # Python run the first loss was 4.6 while the baseline said ln(254,801) = 12.4. That gap was the symptom of
 # labels shifted twice: the labels are the same tokens one place on, and the model shifts them itself. The program had
@@ -98,7 +98,7 @@ print("ln(254,801) rounds to 12.4:", round(math.log(254_801), 1) == 12.4)
 print("the check would have spoken:", first_loss_warning(4.6, math.log(254_801)) is not None)
 assert round(math.log(254_801), 1) == 12.4 and first_loss_warning(4.6, math.log(254_801))
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Gained and lost
 
 # %%
@@ -130,11 +130,22 @@ for old, new in zip(written_before, generate(report.model, tiny.tokenizer), stri
     print("before:", old)
     print("after: ", new, "\n")
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # The text now uses Rust's words. It is still a model of four million weights after minutes of training: read it
 # for vocabulary and tone, not for truth. A larger pretrained model gains less from the same text, because
 # it has read more like it; that adapting costs something elsewhere is expected to carry over.
 #
+# ## Try other settings
+#
+# Choose, start, and stop when you have seen enough: what was reached is kept in `lab.state`.
+
+# %%
+from tlkit.widgets import TrainingLab
+
+lab = TrainingLab()
+lab
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Too little text, too often
 #
 # The published experiment trained on 25 sentences, twenty times. Do the same, with validation text beside it.
@@ -144,11 +155,11 @@ for old, new in zip(written_before, generate(report.model, tiny.tokenizer), stri
 # %%
 facts = load_corpus("facts")
 few = pack(facts.train, tiny.tokenizer, 128)
-check = pack(rust.validation, tiny.tokenizer, 128)[:8]
+unseen = pack(rust.validation, tiny.tokenizer, 128)[:8]
 print(len(facts.train), "sentences,", few.numel(), "tokens")
 overfitted = apply_strategy(load_model("tiny").model, "full")
-settings = TrainingConfig(learning_rate=1e-3, epochs=20, batch_size=4, evaluate_every=2)
-runs = {"20 epochs": train(overfitted.model, few, settings, validation=check)}
+settings = TrainingConfig(learning_rate=1e-3, epochs=20, batch_size=4, evaluate_every=4)
+runs = {"20 epochs": train(overfitted.model, few, settings, validation=unseen)}
 overfitting_chart(runs)
 
 # %%
@@ -159,7 +170,7 @@ print("validation perplexity turned up before half time:", bool(curve.idxmin() <
 print("and ends at least twice as high:", bool(curve.iloc[-1] > 2 * curve.min()))
 assert last_loss < 0.2 and curve.idxmin() < len(curve) / 2 and curve.iloc[-1] > 2 * curve.min()
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # Near zero on the sentences, and away from everything else. What does such a model write? Give it the first five words
 # of each sentence.
 
@@ -176,7 +187,7 @@ print(recited, "of", len(facts.train))
 for start, text in list(zip(beginnings, written, strict=True))[:3]:
     print(f"{start} | {text.removeprefix(start)}\n")
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Five remedies, one at a time
 #
 # The reports recommend several at once. Then nobody knows which one helped.
@@ -187,7 +198,7 @@ def attempt(name, strategy="full", dropout=0.0, **changes):
     model = apply_strategy(load_model("tiny").model, strategy).model
     for block in find_blocks(model):
         block.self_attn.attention_dropout = dropout
-    runs[name] = train(model, few, replace(settings, **changes), validation=check)
+    runs[name] = train(model, few, replace(settings, **changes), validation=unseen)
 
 
 attempt("early stopping", patience=1)
@@ -208,7 +219,7 @@ overfitting_chart(runs)
 ends = {name: float(run.validation.validation_perplexity.iloc[-1]) for name, run in runs.items()}
 # Early stopping brings the best weights back.
 ends["early stopping"] = float(runs["early stopping"].validation.validation_perplexity.min())
-untouched = math.exp(mean_loss(load_model("tiny").model, check))
+untouched = math.exp(mean_loss(load_model("tiny").model, unseen))
 
 # %% tags=["nbval-ignore-output"]
 print(f"untouched {untouched:.0f}", {name: round(value) for name, value in ends.items()})
@@ -230,7 +241,7 @@ print("25 sentences gain less than a quarter, at best:", 0.75 * untouched < ends
 assert ends["early stopping"] == min(ends.values()) and plain > untouched
 assert 0.75 * untouched < ends["early stopping"] < untouched
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # Stopping in time helps most. Weight decay shrinks a weight by a ten-thousandth a step: forty steps are too few for it
 # to matter. Dropout of a tenth of the attention matters little.
 #
@@ -241,6 +252,62 @@ assert 0.75 * untouched < ends["early stopping"] < untouched
 #
 # **Take away.** Full fine-tuning adapts well, and it forgets; on too little text it recites. Whether less
 # training does as well is the question of the next lessons. Compare the first loss with the baseline, always.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
 #
-# Previous: [2 · Data and baseline](02_data_and_baseline.ipynb) ·
-# Next: [4 · Freeze lower layers](04_freeze_lower_layers.ipynb)
+# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
+# not right yet, why. Stuck? `hint("ex03_1", 1)` is a first push, `hint("ex03_1", 2)` says more. Each exercise works by
+# itself, also after *Restart Kernel*.
+
+# %%
+from tlkit.exercises import check, hint
+from tlkit.widgets import quiz
+
+# %% [markdown]
+# **Quiz.** After 20 epochs on 25 sentences the training loss is 0.02. What do you know about other text?
+#
+# - **a** The model now predicts all text better.
+# - **b** Nothing, until other text is scored.
+# - **c** The model is ruined for other text.
+
+# %%
+quiz("quiz03")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 3.1** (first steps). A training run reports a first loss of 3.1 nats per token. What is its perplexity?
+
+# %%
+answer = None
+# your code here
+check("ex03_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 3.2** (apply it). Write what this lesson measured as two figures in percent: by how much perplexity on Rust
+# fell (the gain), and by how much it rose on general text (the cost).
+
+
+# %%
+def gain_and_cost(before, after, general_before, general_after):
+    """Both in percent of what was there before."""
+    # your code here
+
+
+check("ex03_2", gain_and_cost)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 3.3** (think further). Early stopping ends training after more than `patience` evaluations in a row without
+# a new best loss, and brings the best weights back. From which evaluation are they? Count from 0.
+
+
+# %%
+def best_evaluation(validation_losses, patience):
+    """The place of the weights that early stopping brings back."""
+    # your code here
+
+
+check("ex03_3", best_evaluation)
+
+# %% [markdown]
+# Previous: [2 · Data and a baseline to trust](02_data_and_baseline.ipynb) ·
+# Next: [4 · Freeze the lower layers](04_freeze_lower_layers.ipynb)

@@ -11,7 +11,7 @@
 #     name: python3
 # ---
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # # 4 · Freeze the lower layers
 #
 # *Why does freezing half the blocks save so little?*
@@ -21,7 +21,7 @@
 #
 # **You will** freeze four of eight blocks, and find out why that saves less computing than it seems. About 4 minutes.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 from tlkit.charts import components_chart, perplexity_chart
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import generate, perplexity, score_table
@@ -38,7 +38,7 @@ before = perplexity(tiny.model, tiny.tokenizer, rust.validation)
 written_before = generate(tiny.model, tiny.tokenizer)
 first_block = next(find_blocks(tiny.model)[0].parameters()).detach().clone()
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which blocks?
 #
 # One published program looked for the text `layers.1` in parameter names, to freeze block 1. It also found
@@ -49,7 +49,7 @@ found = [n for n in range(24) if any(f"layers.{k}" in f"model.layers.{n}.mlp" fo
 print("blocks found by the text of their names:", len(found))
 assert found == list(range(24))
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # Here blocks are counted in the model's own list.
 
 # %%
@@ -59,7 +59,7 @@ frozen = [n for n, block in enumerate(find_blocks(tiny.model)) if not next(block
 print("frozen blocks:", frozen)
 assert frozen == [0, 1, 2, 3]
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** The published run reports 315,084,160 trainable values for Qwen2-0.5B, 12 of 24 blocks
 # frozen. That is 63.78% although half the blocks are frozen. What else is still trained?
 
@@ -73,7 +73,7 @@ assert qwen.components["embedding"].trainable_values == 151_936 * 896
 # %%
 components_chart(qwen)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # The embedding: 151,936 tokens of 896 numbers each. It serves a second time as the *head*, which scores the next
 # token (the two are *tied*, lesson 5). It sits *below* the frozen
 # blocks, so the backward pass must run through all of them to reach it. Frozen weights save their
@@ -95,8 +95,10 @@ deeper = multiplications("freeze_lower", freeze_embeddings=True) / everything
 print(f"lower half frozen: {half:.0%}; embedding frozen as well: {deeper:.0%}")
 assert half > 0.8 and deeper < 0.75
 
-# %% [markdown]
-# With the embedding frozen as well, nothing below block 4 is trained, and the backward pass can stop there.
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# A block's work is in three parts: forward, the way back, its own gradients. Half of the blocks lose the third part, so
+# five sixths are left, and a little more because the head is trained. With the embedding frozen as well, nothing below
+# block 4 is trained, and the backward pass can stop there.
 #
 # ## Train
 
@@ -119,7 +121,7 @@ unmoved = first_block.equal(next(find_blocks(tiny.model)[0].parameters()))
 print("the first block's weights did not move:", unmoved)
 assert after.perplexity < before.perplexity and unmoved
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## And the embedding frozen too?
 #
 # Less computing, and fewer activations to keep for a backward pass that stops in the middle.
@@ -136,12 +138,88 @@ for old, new in zip(written_before, generate(report.model, tiny.tokenizer), stri
     print("before:", old)
     print("after: ", new, "\n")
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # The argument is about the path of the gradient, so it holds for models of any size. How much perplexity the frozen
 # half costs does not carry over: that depends on the model and on how new the text is to it.
 #
+# Other strategies and models: choose, and hover or press Tab for the counts.
+
+# %%
+from tlkit.widgets import strategy_map
+
+strategy_map()
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # **Take away.** How many weights are trained decides the optimizer's memory. How deep the lowest one lies decides how
 # far the backward pass runs.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
 #
+# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
+# not right yet, why. Stuck? `hint("ex04_1", 1)` is a first push, `hint("ex04_1", 2)` says more. Each exercise works by
+# itself, also after *Restart Kernel*.
+
+# %%
+from tlkit.exercises import check, hint
+from tlkit.widgets import quiz
+
+# %% [markdown]
+# **Quiz.** Of a model with 24 blocks you train block 0 and nothing else. How does a step compare with one in which only
+# block 23 is trained?
+#
+# - **a** It is the same: one block is trained in both.
+# - **b** It is cheaper: the forward pass can stop behind block 0.
+# - **c** It needs more memory for the optimizer, and the same time.
+# - **d** It needs as much memory for the optimizer, but a longer backward pass and more kept activations.
+
+# %%
+quiz("quiz04")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 4.1** (first steps). In fp32 a weight takes 4 bytes. A *trained* one takes 12 more: 4 for its gradient and
+# 8 for AdamW's two running averages. Freezing the lower half of Qwen2-0.5B leaves 315,084,160 of its 494,032,768 values
+# trained. Of all bytes that full fine-tuning needs for weights, gradients and averages, how many percent are left?
+
+# %%
+answer = None
+# your code here
+check("ex04_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 4.2** (apply it). Now the computing, counted by hand in units. Every block costs one unit in the forward
+# pass. It costs one more if the gradient has to run through it: that is so when the block itself, or *anything below
+# it*, is trained. And it costs one more for the gradients of its own weights, if it is trained. Full fine-tuning costs
+# three units a block. Which share of that, between 0 and 1, is left? `trained` is a list with True or False for each
+# block, the lowest first; `embedding` says whether the embedding, below all blocks, is trained. Leave the work of
+# embedding and head out; the lesson counts the head, so its figures differ a little.
+
+
+# %%
+def share_of_work(trained, embedding):
+    """Units of a step, as a share of those of full fine-tuning."""
+    # your code here
+
+
+check("ex04_2", share_of_work)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 4.3** (think further). Write a check that says how far the backward pass of a model runs: return
+# `"embedding"` if the token embedding is trained, otherwise the number of the lowest block in which any weight is
+# trained. It has to work for models with other names of their parts than ours. Do not compute a gradient: look at what
+# is trainable.
+
+# %%
+from tlkit.strategies import find_blocks
+
+
+def gradient_ends(model):
+    """The lowest part of the model that the gradient has to reach."""
+    # your code here
+
+
+check("ex04_3", gradient_ends)
+
+# %% [markdown]
 # Previous: [3 · Full fine-tuning](03_full_fine_tuning.ipynb) ·
-# Next: [5 · Freeze embeddings](05_freeze_embeddings.ipynb)
+# Next: [5 · Freeze the embeddings](05_freeze_embeddings.ipynb)

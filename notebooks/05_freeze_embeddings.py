@@ -11,7 +11,7 @@
 #     name: python3
 # ---
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # # 5 · Freeze the embeddings
 #
 # *What else is frozen when the head is tied?*
@@ -21,7 +21,7 @@
 #
 # **You will** see what freezing the table takes with it when the head is tied. About 3 minutes.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 from tlkit.charts import components_chart, perplexity_chart
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import generate, perplexity, score_table
@@ -36,7 +36,7 @@ tiny = load_model("tiny")
 before = perplexity(tiny.model, tiny.tokenizer, rust.validation)
 written_before = generate(tiny.model, tiny.tokenizer)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## How much is the table?
 #
 # **Predict first.** Vocabulary 151,936, width 896: what share of Qwen2-0.5B's 494,032,768 values is that?
@@ -54,7 +54,7 @@ print(f"in the bundled model: {share:.1f}%")
 # %%
 components_chart(report)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Tied means both
 #
 # A model with tied embeddings uses the same table twice: to read tokens and, transposed, to score the next one.
@@ -85,7 +85,10 @@ print("the head did not move:", head.equal(table_before))
 print("Rust perplexity fell all the same:", after.perplexity < before.perplexity)
 assert head.equal(table_before) and after.perplexity < before.perplexity
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# How can it fall, when the words' scores come from a head that did not move? The blocks below did. They learn to hand
+# the head other states, for which it gives other scores.
+#
 # In a model with a head of its own, such as TinyLlama, the two can be frozen apart.
 
 # %%
@@ -98,7 +101,7 @@ large = apply_strategy(meta_model("llama2-7b"), "freeze_embeddings")
 print(f"frozen in a model of seven billion: {100 - large.percent:.0f}%")
 assert round(100 - large.percent) == 2
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## What it writes
 
 # %% tags=["nbval-ignore-output"]
@@ -106,10 +109,76 @@ for old, new in zip(written_before, generate(tiny_report.model, tiny.tokenizer),
     print("before:", old)
     print("after: ", new, "\n")
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # How much the table weighs does not carry over: in a model of seven billion values it can be two percent, and freezing
 # it saves little. That a tied head goes with it does.
 #
 # **Take away.** Ask whether the head is tied before you say what was frozen.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
 #
-# Previous: [4 · Freeze lower layers](04_freeze_lower_layers.ipynb) · Next: [6 · Last layers](06_last_layers.ipynb)
+# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
+# not right yet, why. Stuck? `hint("ex05_1", 1)` is a first push, `hint("ex05_1", 2)` says more. Each exercise works by
+# itself, also after *Restart Kernel*.
+
+# %%
+from tlkit.exercises import check, hint
+from tlkit.widgets import quiz
+
+# %% [markdown]
+# **Quiz.** The head of the bundled model was frozen with its embedding. Still perplexity on Rust fell. How can a head
+# that did not move score the next token differently?
+#
+# - **a** It did move a little: weight decay shrinks frozen weights, too.
+# - **b** Its bias was trained.
+# - **c** The blocks hand it other numbers, and it scores those by the same table.
+# - **d** Only the rows of tokens that are not in the training text stayed frozen.
+
+# %%
+quiz("quiz05")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 5.1** (first steps). SmolLM2-135M has 134,515,008 values. Its vocabulary has 49,152 tokens, its width is
+# 576, and its head is tied. What percentage of its values does `freeze_embeddings` freeze? And what percentage would it
+# be if the same model had a head of its own, not tied? Give both numbers, in percent.
+
+# %%
+answer = None  # (percent with the tied head, percent with a head of its own)
+# your code here
+check("ex05_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 5.2** (apply it). Write a function that takes a model, as some strategy left it, and returns True if its
+# head trains, else False. It must be right for tied and for untied models.
+
+
+# %%
+def head_trains(model):
+    """True where the next training step would change the head."""
+    # your code here
+
+
+check("ex05_2", head_trains)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 5.3** (think further). You want the embedding of a *tied* model frozen and its head trained. That takes two
+# tables. Write a function that takes a tied model, gives its head a table of its own, and returns the model. Before
+# training, the model must say exactly what it said before. Training the head must not move the embedding. And
+# `model.tie_weights()`, which transformers calls when it loads a model or changes its vocabulary, must leave the head
+# its own table.
+
+# %%
+from torch import nn
+
+
+def own_head(model):
+    """The same model, its head no longer tied to the embedding."""
+    # your code here
+
+
+check("ex05_3", own_head)
+
+# %% [markdown]
+# Previous: [4 · Freeze the lower layers](04_freeze_lower_layers.ipynb) ·
+# Next: [6 · Train the last layers only](06_last_layers.ipynb)

@@ -11,7 +11,7 @@
 #     name: python3
 # ---
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # # 6 · Train the last layers only
 #
 # *What was in the published 29,865,088?*
@@ -22,7 +22,7 @@
 #
 # **You will** take that number apart to the last value. About 3 minutes.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 from tlkit.charts import components_chart, perplexity_chart
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import generate, perplexity, score_table
@@ -37,7 +37,7 @@ base = load_model("tiny")
 before = perplexity(base.model, base.tokenizer, rust.validation)
 written_before = generate(base.model, base.tokenizer)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** The head of Qwen2-0.5B has 136,134,656 values. Can 29,865,088 contain it?
 
 # %%
@@ -52,14 +52,14 @@ assert published.trainable_values - two_blocks.trainable_values == 45 * 896
 # %%
 components_chart(published)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # The difference is 45 norm vectors of 896 values, too few to be seen in the chart. A *norm* rescales each number of a
 # token by a learned factor. There are two in each of the 22 frozen blocks, and the final one.
 # The program had trained everything with "norm" in its name. The head was never trained; it is tied
 # to the embedding, and the embedding was frozen.
 #
-# Those norms have a price. (Fewer weights take larger steps, so the learning rate below is higher.) The lowest of them
-# is in block 0, so the backward pass again runs to the bottom.
+# Those norms have a price. The lowest of them is in block 0, so the backward pass again runs to the bottom. Train with
+# them and without, and compare. (The learning rate is higher than in lesson 5: fewer weights take larger steps.)
 
 # %%
 blocks = pack(rust.train, base.tokenizer, 128)
@@ -88,7 +88,7 @@ with_norms, without = results["two blocks, all norms"], results["two blocks"]
 print("without the norms less memory:", without.peak_memory < with_norms.peak_memory)
 assert max(adapted) < before.perplexity and without.peak_memory < with_norms.peak_memory
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## What it writes
 
 # %% tags=["nbval-ignore-output"]
@@ -96,12 +96,78 @@ for old, new in zip(written_before, written["two blocks"], strict=True):
     print("before:", old)
     print("after: ", new, "\n")
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # On a large model the pattern should hold: the last blocks learn a new vocabulary and tone cheaply, and a few
 # vectors at the bottom can cost more than they bring. How far two blocks go depends on how far the new text is
 # from what the model has read.
 #
 # **Take away.** Count values per component, then believe the name of a strategy.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
 #
-# Previous: [5 · Freeze embeddings](05_freeze_embeddings.ipynb) ·
+# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
+# not right yet, why. Stuck? `hint("ex06_1", 1)` is a first push, `hint("ex06_1", 2)` says more. Each exercise works by
+# itself, also after *Restart Kernel*.
+
+# %%
+from tlkit.exercises import check, hint
+from tlkit.widgets import quiz
+
+# %% [markdown]
+# **Quiz.** In the bundled model, the norms outside the last two blocks have 2,496 values together. Training them raised
+# the peak of memory by tens of megabytes. What for?
+#
+# - **a** For the norms themselves, which are computed in higher precision once they train.
+# - **b** For AdamW, which keeps two more numbers for each trained value.
+# - **c** For the gradient of the embedding, which is trained with them.
+# - **d** For what the backward pass needs of every block that it goes through.
+
+# %%
+quiz("quiz06")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 6.1** (first steps). TinyLlama-1.1B has 22 blocks and a width of 2,048. As in Qwen2, each block has two
+# norms, and one more norm follows the last block. The published recipe trains the last two blocks and every norm. How
+# many values does it train *outside* the last two blocks?
+
+# %%
+answer = None
+# your code here
+check("ex06_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 6.2** (apply it). "The last two blocks": is that all? Write a function that takes the report of
+# `apply_strategy` and says how many values are trained *outside* the last `blocks` blocks. For the published run it
+# gives 40,320. `report.components` is a dictionary with an entry for each part of the model, such as "embedding" or
+# "block 0"; each entry knows its `trainable_values` and its `total_values`.
+
+
+# %%
+def values_elsewhere(report, blocks):
+    """How many values are trained outside the last blocks."""
+    # your code here
+
+
+check("ex06_2", values_elsewhere)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 6.3** (think further). Repair the recipe. Write a function that makes the last `blocks` blocks and the
+# final norm trainable, freezes all else, and returns the model. It gets models in which everything trains, and it must
+# be right for a Llama (blocks in `model.layers`, final norm `model.norm`) and for a GPT-2 (blocks in `transformer.h`,
+# final norm `transformer.ln_f`). The names in a model are no help, then; its structure is.
+
+# %%
+from tlkit.strategies import find_blocks
+
+
+def train_last(model, blocks):
+    """The model, with its last blocks and its final norm trainable and nothing else."""
+    # your code here
+
+
+check("ex06_3", train_last)
+
+# %% [markdown]
+# Previous: [5 · Freeze the embeddings](05_freeze_embeddings.ipynb) ·
 # Next: [7 · LoRA and BitFit](07_lora_and_bitfit.ipynb)

@@ -11,7 +11,7 @@
 #     name: python3
 # ---
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # # 7 · LoRA and BitFit
 #
 # *Why do few trainable values not mean little work?*
@@ -22,7 +22,7 @@
 #
 # **You will** count what each trains, and see that counting is not the same as cost. About 4 minutes.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 from tlkit.charts import components_chart, gradient_flow_chart, perplexity_chart
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import generate, perplexity, score_table
@@ -40,7 +40,7 @@ blocks = pack(rust.train, base.tokenizer, 128)
 before = perplexity(base.model, base.tokenizer, rust.validation)
 written_before = generate(base.model, base.tokenizer)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## A thin product
 #
 # A matrix of 512 x 192 has 98,304 values. With rank 8, A is 8 x 192 and B is 512 x 8: 5,632 values.
@@ -57,11 +57,11 @@ assert bitfit.trainable_values == 8 * (192 + 96 + 96)
 # %%
 components_chart(lora, bitfit)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # Qwen2 has bias vectors only at queries, keys and values, so BitFit has little to move here: 8 blocks of
 # 192 + 96 + 96. In a Llama it finds none.
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## An adapter starts as nothing
 #
 # B starts at zero, so B·A is zero and the adapted model is exactly the base model. That has a consequence:
@@ -73,7 +73,7 @@ unchanged = abs(adapted.nats_per_token - before.nats_per_token) < 1e-6
 print("before training, LoRA changes nothing:", unchanged)
 assert unchanged
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # `check_gradient_flow` takes two real steps, notes the norm of every gradient, and puts the weights back. It also
 # compares: exactly what is declared trainable must move, and nothing else may.
 
@@ -90,11 +90,11 @@ assert not flow.problems and (a.norm_1 == 0).all() and (b.norm_1 > 0).all() and 
 # %%
 gradient_flow_chart(flow)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # There is no bar at the embedding: LoRA puts nothing there. One published trainer had adapters that never received a
 # gradient at all, and found out late. Two steps would have told.
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** BitFit trains 0.08% of the values. How much of full fine-tuning's arithmetic does it still need?
 
 
@@ -110,9 +110,9 @@ for name in ("lora", "bitfit"):
     assert 0.6 < share < 0.85
 assert round(bitfit.percent, 2) == 0.08
 
-# %% [markdown]
-# A frozen weight spares its own gradient, a third of the arithmetic. The forward pass and the way back remain, and
-# LoRA adds small multiplications of its own.
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# A frozen weight spares its own gradient, a third of the arithmetic. The forward pass remains. So does the way back,
+# because something in block 0 is trained (lessons 4 and 6), and LoRA adds small multiplications of its own.
 
 # %%
 runs, scores = {}, {"before": before}
@@ -141,11 +141,76 @@ for old, new in zip(written_before, generate(lora.model, base.tokenizer), strict
     print("before:", old)
     print("after: ", new, "\n")
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # Both walk the whole network forward and back, so neither is many times faster than training everything. What they
 # save is memory for gradients and optimizer state, and disk: an adapter file of a large model is small.
 # On a model of billions of weights that decides what fits.
 #
 # **Take away.** Few trainable values: little optimizer state. Not: little computing.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
 #
-# Previous: [6 · Last layers](06_last_layers.ipynb) · Next: [8 · QLoRA](08_qlora.ipynb)
+# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
+# not right yet, why. Stuck? `hint("ex07_1", 1)` is a first push, `hint("ex07_1", 2)` says more. Each exercise works by
+# itself, also after *Restart Kernel*.
+
+# %%
+from tlkit.exercises import check, hint
+from tlkit.widgets import quiz
+
+# %% [markdown]
+# **Quiz.** BitFit trains 0.08% of the bundled model and still needs 70% of full fine-tuning's multiplications. What
+# brings it down to about 42%?
+#
+# - **a** Train the bias vectors of the last block only.
+# - **b** Train the bias vectors of the queries only, in every block.
+# - **c** Use LoRA of rank 1 instead.
+# - **d** Nothing: the way forward and the way back are always walked whole.
+
+# %%
+quiz("quiz07")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 7.1** (first steps). Beside the matrix of 512 x 192, an adapter of rank 8 has few values. Which is the
+# smallest rank at which the adapter has *more* values than the matrix itself?
+
+# %%
+answer = None
+# your code here
+check("ex07_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 7.2** (apply it). Once it is trained, an adapter can be merged into its matrix, and the model is then as
+# fast as it was before. Write a function that returns the merged matrix. Tensors come in with these shapes: `weight`
+# (outputs, inputs), `a` (r, inputs), `b` (outputs, r). The weight that was given must stay as it is.
+
+
+# %%
+def merged(weight, a, b, alpha):
+    """One matrix that does what the weight and its adapter do together."""
+    # your code here
+
+
+check("ex07_2", merged)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 7.3** (think further). One published trainer had adapters that never received a gradient. Write the check
+# that would have told its authors. Your function gets the table of `check_gradient_flow`, a pandas DataFrame with a row
+# for each tensor. Four of its columns matter here: `tensor` (the name), `declared` (True where it is meant to train),
+# and `norm_1` and `norm_2`, the norms of its gradient in the first and in the second step, or NaN where there was no
+# gradient at all. Return a list with the names of all tensors that are meant to train and received no gradient, or only
+# zeros, in *both* steps.
+
+
+# %%
+def dead_adapters(table):
+    """Names of the tensors that are meant to train and cannot."""
+    # your code here
+
+
+check("ex07_3", dead_adapters)
+
+# %% [markdown]
+# Previous: [6 · Train the last layers only](06_last_layers.ipynb) ·
+# Next: [8 · QLoRA](08_qlora.ipynb)

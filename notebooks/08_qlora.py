@@ -11,7 +11,7 @@
 #     name: python3
 # ---
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # # 8 · QLoRA
 #
 # *What do weights of 4 bits cost, what do they save, and when do they not pay?*
@@ -21,7 +21,7 @@
 #
 # **You will** look at the error that 4 bits make, count the bytes they save, and train with both. About 5 minutes.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 import pandas as pd
 import torch
 
@@ -44,11 +44,11 @@ base = load_model("tiny")
 blocks = pack(rust.train, base.tokenizer, 128)
 before = perplexity(base.model, base.tokenizer, rust.validation)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Sixteen values
 #
 # Four bits tell sixteen values apart. *NF4* places them where weights are: close together near zero, further apart
-# outside. Each block of 64 weights has one scale, its largest weight. When a layer is computed, its weights are
+# outside. Each block of 64 weights has one scale, its largest absolute value. When a layer is computed, its weights are
 # looked up again and multiplied by the scale.
 
 # %%
@@ -65,7 +65,7 @@ print("one block of 64 weights has at most sixteen values:", len(values) <= 16)
 print("bytes:", packed.numel(), "for", logical_size(packed), "weights")
 assert len(values) <= 16 and 2 * packed.numel() == logical_size(packed) == 192 * 192
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** By how many percent is a weight wrong, on average? And how much worse does the model read?
 
 # %%
@@ -76,7 +76,7 @@ print("the perplexity rises:", coarse.perplexity > before.perplexity)
 print("by less than 3%:", coarse.perplexity / before.perplexity < 1.03)
 assert round(error, 2) == 0.09 and 1 < coarse.perplexity / before.perplexity < 1.03
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # The errors are large and have no common direction, so in a sum of hundreds of products most of them cancel. The
 # adapters are still zero here (lesson 7): this is the price of 4 bits alone.
 #
@@ -109,7 +109,7 @@ print("qwen2-0.5b:", left["qwen2-0.5b"], "% left; llama2-7b:", left["llama2-7b"]
 assert left["qwen2-0.5b"] == 46 and left["llama2-7b"] == 29
 assert sizes["embedding, %"]["qwen2-0.5b"] == 28 and sizes["embedding, %"]["llama2-7b"] == 2
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # A quarter would be left if all were packed. The 0.5B model keeps nearly half, because its table of
 # 151,936 tokens is 28% of its bytes. The 7B model comes close to the quarter.
 #
@@ -133,7 +133,7 @@ print("7 billion weights:", in_units(seven.peak))
 print("fits a card of 8 GB, 15% left to the driver:", seven.peak < 0.85 * 8 * 2**30)
 assert seven.peak < 0.85 * 8 * 2**30
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # That is what QLoRA is for: a model of 7 billion weights on a card that cannot even hold it in 16 bits.
 #
 # ## Does it train?
@@ -150,7 +150,7 @@ assert not flow.problems
 # %%
 gradient_flow_chart(flow)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** Which of the two ends lower, and which is faster: `lora` or `qlora`?
 
 # %%
@@ -176,28 +176,81 @@ print("both adapt:", max(scores[name].perplexity for name in runs) < 0.75 * befo
 print("they end within 3% of each other:", abs(apart) < 0.03)
 assert abs(apart) < 0.03 and max(scores[name].perplexity for name in runs) < 0.75 * before.perplexity
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # The adapters make up for most of what the 4 bits took. And `qlora` is the slower one: each layer is unpacked
 # in the forward pass and once more in the backward pass. It buys memory with time. Where the model fits
 # in 16 bits, `lora` is the better choice.
-#
-# ## Exercise
-#
-# 1. Compute by hand the bytes of one 4096 x 11008 matrix of Llama 2 in bf16 and in NF4, scales included.
-# 2. With `batch_size=8`, how much does `qlora` still save on `qwen2-0.5b`? Predict, then estimate. Why so little?
-# 3. Freeze a norm on purpose, or replace one adapter's `forward` by that of its `base_layer`. What does
-#    `check_gradient_flow` say?
 
-# %%
-weights = 4096 * 11008
-print(f"1: {2 * weights / 1e6:.0f} MB and {weights * 4.127 / 8 / 1e6:.0f} MB")
-assert round(2 * weights / 1e6) == 90 and round(weights * 4.127 / 8 / 1e6) == 23
-
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # **What carries over**: the error of a weight, about 9%, and the 4.13 bits, to any size. The harm shrinks as
 # models grow, so expect less than here; the saving grows, because the embedding's share shrinks.
 #
 # **Take away.** Four bits pay where frozen weights fill the memory. Ask first what fills it.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
 #
-# Previous: [7 · LoRA and BitFit](07_lora_and_bitfit.ipynb)
-# · Next: [9 · Anatomy of a training step](09_memory_anatomy.ipynb)
+# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
+# not right yet, why. Stuck? `hint("ex08_1", 1)` is a first push, `hint("ex08_1", 2)` says more. Each exercise works by
+# itself, also after *Restart Kernel*.
+
+# %%
+from tlkit.exercises import check, hint
+from tlkit.widgets import quiz
+
+# %% [markdown]
+# **Quiz.** LoRA trains a 0.5B model on your card in 16 bits, with memory to spare. What would QLoRA change?
+#
+# - **a** Steps get faster: a quarter of the bytes has to be read.
+# - **b** The same steps need less memory, at no price.
+# - **c** Steps get slower and weights coarser, for memory that you do not need.
+# - **d** The adapters get 4 bits too, and a quarter of the size on disk.
+
+# %%
+quiz("quiz08")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 8.1** (first steps). This lesson's 4.13 bits need *double quantisation*: the scales are quantised as well.
+# Leave that out. Each block of 64 weights then has one scale of 32 bits. How many bits does a weight cost, its share of
+# the scale included?
+
+# %%
+answer = None
+# your code here
+check("ex08_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 8.2** (apply it). `qlora` packs weights that `lora` keeps in 16 bits: from 16 bits each to 4.127.
+# Everything else in the step stays as it is. Given the number of packed weights and the peak of the `lora` step in
+# bytes, by how many percent is the peak of `qlora` lower? Then try it on `qwen2-0.5b`, which packs 357,826,560 weights:
+# the `lora` peak is 2,978,370,760 bytes with one row of 512 tokens, and 16,540,026,056 with eight.
+
+
+# %%
+def saved_percent(packed, lora_peak):
+    """How much lower the peak is, in percent of `lora_peak` (bytes)."""
+    # your code here
+
+
+check("ex08_2", saved_percent)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 8.3** (think further). Quantise weights yourself. `weights` is a tensor of one dimension. Each `block` of
+# neighbours shares one scale, the largest *absolute* value among them; the last block may be shorter. Divide by the
+# scale, replace each result by the nearest of `levels` (a sorted tensor from -1 to 1), multiply by the scale again.
+# Return the weights that are computed with, in the same shape, and leave `weights` as it is.
+
+# %%
+import torch
+
+
+def rounded(weights, levels, block):
+    """The weights after quantising and reading them again."""
+    # your code here
+
+
+check("ex08_3", rounded)
+
+# %% [markdown]
+# Previous: [7 · LoRA and BitFit](07_lora_and_bitfit.ipynb) ·
+# Next: [9 · Anatomy of a training step](09_memory_anatomy.ipynb)

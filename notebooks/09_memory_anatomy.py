@@ -11,7 +11,7 @@
 #     name: python3
 # ---
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # # 9 · Anatomy of a training step
 #
 # *Where does every byte go?*
@@ -22,7 +22,7 @@
 # **You will** see a step's memory before taking it, find which moment needs most, and check the estimate against
 # a step that is really taken. About 5 minutes.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 import pandas as pd
 import torch
 
@@ -37,7 +37,7 @@ from tlkit.training import TrainingConfig, train
 
 profile = setup()
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## The table, computed again
 #
 # Every weight in fp32 takes 4 bytes. A trained one needs 4 more for its gradient, and AdamW keeps two running
@@ -49,7 +49,7 @@ for what, each in (("weights", 4), ("gradients", 4), ("AdamW", 8), ("together", 
     print(f"{what:10} {values * each / 1e9:5.2f} GB")
 assert round(values * 16 / 1e9, 1) == 7.9
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # So 7.9 GB are certain. (Careful with units: a card sold as 8 GB has 8 GiB, 8.59 of the GB used here.) The rest
 # depends on the text: how many tokens at once.
 #
@@ -69,8 +69,9 @@ assert full.phase == "backward pass" and 8.9 < full.peak / 1e9 < 9.1
 by_hand = closed_form("qwen2-0.5b", batch_size=1, sequence_length=512)
 pd.Series({name: size / 1e9 for name, size in by_hand.items()}, name="GB").round(2).to_frame()
 
-# %% [markdown]
-# The sum by hand says where it comes from. At the *end* of the backward pass all gradients are there, and the
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The phase cannot tell the two moments apart: the loss's own peak comes with its first gradients, so it falls into the
+# backward pass, too. The sum by hand can. At the *end* of the backward pass all gradients are there, and the
 # embedding's three times: this model uses one table for reading and for predicting, each use gives
 # a gradient as large as the table, and torch adds the two into a third.
 #
@@ -84,7 +85,7 @@ print("the end needs more than the loss:", by_hand["at the end"] > by_hand["at t
 print("fits a card of 8 GB:", full.peak <= 8 * 2**30)
 assert agree and by_hand["at the end"] > by_hand["at the loss"] and full.peak > 8 * 2**30
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## What grows with the batch
 #
 # Small models now often have large vocabularies: every token of the batch gets 151,936 numbers, three times over. And
@@ -114,12 +115,12 @@ more = plans["8 rows, one at a time"].peak / full.peak
 print(f"one row at a time: {more:.2f} times a single row")
 assert saved > 3 * 2**30 and 1.05 < more < 1.2
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # *Temporary* are, above all, gradients that have not reached their place. And one row at a time needs an
 # eighth more than a single row, because the first row's gradients are there already when the second's activations
 # are made.
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## When forgetting activations helps
 #
 # *Activation checkpointing* keeps only the input of each block and computes the rest again in the backward pass. The
@@ -141,7 +142,7 @@ print("on 64 tokens it saves nothing:", savings.saved_percent[64] == 0)
 print("on 2,048 tokens it saves at least 20%:", savings.saved_percent[2048] >= 20)
 assert savings.saved_percent[64] == 0 and savings.saved_percent[2048] >= 20
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # A promise of a saving without a sequence length means nothing: on short rows, other bytes set the peak.
 #
 # ## Is the estimate true?
@@ -157,7 +158,7 @@ for strategy in ("full", "last_layers", "lora"):
     print(f"{strategy:12} estimate and measurement within 2%:", abs(estimate / measured - 1) < 0.02)
     assert abs(estimate / measured - 1) < 0.02
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # What it does not count: the interpreter and the libraries, the driver's own memory on a card, scratch
 # space inside a kernel, and memory that an allocator keeps after a tensor is gone. How much is that? In 56 fresh
 # processes (seven strategies, two precisions, with and without checkpointing, two shapes) the resident memory was
@@ -172,32 +173,89 @@ off = (recorded.estimate_mib + full.on_top / 2**20) / recorded.measured_mib - 1
 print(f"with {in_units(full.on_top)} added, the estimate is {off.min():+.1%} to {off.max():+.1%} off")
 assert len(recorded) == 56 and off.min() > -0.03 and off.max() < 0.1
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # So a processor adds a constant, about 20 MiB. A card's driver and libraries take several hundred: leave 15% of it.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Turn the controls
 #
-# ## Exercise
-#
-# 1. How many bytes a weight does plain SGD save against AdamW? Estimate `qwen2-0.5b` with `optimizer="sgd"`: does
-#    it fit 8 GB now?
-# 2. `freeze_embeddings` trains 72% of the values. Predict which bytes vanish besides the optimizer's, then look.
-# 3. The reports say that training "3 parameters" needed "12 bytes of gradients". The three tensors were an
-#    embedding, a norm and a head. How many bytes did their gradients really take?
+# A guess first, each time: will it fit?
 
 # %%
-sgd = estimate_memory("qwen2-0.5b", "full", optimizer="sgd")
-print("SGD saves 8 bytes a weight:", round((full.peak - sgd.peak) / values) == 8)
-print("3 tensors,", f"{272_270_208 * 4 / 1e9:.2f} GB of gradients")
-assert round(100 * 357_898_112 / values) == 72
-print("with SGD it fits 8 GB:", sgd.peak <= 8 * 2**30)
-without_table = estimate_memory("qwen2-0.5b", "freeze_embeddings")
-print("without the table's gradients, temporary memory shrinks:", without_table.categories["temporary"] < 2**29)
-assert sgd.peak <= 8 * 2**30 and without_table.categories["temporary"] < 2**29
-assert round((full.peak - sgd.peak) / values) == 8 and round(272_270_208 * 4 / 1e9, 2) == 1.09
+from tlkit.widgets import memory_explorer
 
-# %% [markdown]
+memory_explorer()
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # **What carries over**: all of it; the same tracing works for any size. What changes is which part is largest: in a
 # model of billions of weights with a small vocabulary, weights and optimizer dwarf the rest.
 #
 # **Take away.** Ask which *moment* needs most, and what is alive in it.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
 #
-# Previous: [8 · QLoRA](08_qlora.ipynb) · Next: [10 · Out of memory](10_oom_fallback.ipynb)
+# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
+# not right yet, why. Stuck? `hint("ex09_1", 1)` is a first push, `hint("ex09_1", 2)` says more. Each exercise works by
+# itself, also after *Restart Kernel*.
+
+# %%
+from tlkit.exercises import check, hint
+from tlkit.widgets import quiz
+
+# %% [markdown]
+# **Quiz.** Full fine-tuning of `qwen2-0.5b`, one row of 512 tokens, needs 8.38 GiB. Which change lowers the peak?
+#
+# - **a** activation checkpointing
+# - **b** the loss in pieces
+# - **c** rows of 256 tokens
+# - **d** plain SGD instead of AdamW
+
+# %%
+quiz("quiz09")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 9.1** (first steps). A strategy trains 29,865,088 of the 494,032,768 values, in fp32 with AdamW; the others
+# are frozen. How many GB (of a billion bytes) do weights, gradients and AdamW's averages take together?
+
+# %%
+answer = None
+# your code here
+check("ex09_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 9.2** (apply it). With one short row, the end of the backward pass needs most. With more rows, the moment
+# of the loss overtakes it. Given the sizes for *one* row, as `closed_form` returns them, what is the smallest number of
+# rows with which the loss needs more than the end?
+
+# %%
+from tlkit.estimate import closed_form
+
+one_row = closed_form("qwen2-0.5b", batch_size=1, sequence_length=512)  # the names of the parts are its keys
+
+
+def rows_until_the_loss_needs_most(one_row):
+    """The smallest number of rows, all in one batch."""
+    # your code here
+
+
+check("ex09_2", rows_until_the_loss_needs_most)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 9.3** (think further). The published table adds up parts that are not alive together. Do better: a log says
+# what was made and freed in a step, in order, in pairs: `("logits", 7)` for 7 GB more, `("logits", -7)` for 7 GB less.
+# Return what is alive at the moment when most is: a dict with the size of each name. Names of size 0 may be there or
+# not.
+
+
+# %%
+def alive_at_the_peak(log):
+    """Sizes by name at the moment when their sum is largest."""
+    # your code here
+
+
+check("ex09_3", alive_at_the_peak)
+
+# %% [markdown]
+# Previous: [8 · QLoRA](08_qlora.ipynb) ·
+# Next: [10 · Out of memory](10_oom_fallback.ipynb)

@@ -11,7 +11,7 @@
 #     name: python3
 # ---
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # # 10 · Out of memory
 #
 # *Can training go on after it ran out of memory, without losing a step?*
@@ -22,7 +22,7 @@
 # **You will** watch a step fail, read its message, walk down a ladder of plans, and prove that the weights at the
 # end are the same. About 6 minutes.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 from dataclasses import replace
 
 import pandas as pd
@@ -52,7 +52,7 @@ def fresh(strategy="full"):
     return apply_strategy(load_model("tiny").model, strategy).model
 
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Watch it fail
 #
 # A *virtual card* has a memory budget and no chips: the CPU computes, every tensor is counted, and the one that would
@@ -73,7 +73,7 @@ assert message.startswith("CUDA out of memory. Tried to allo") and card.peak <= 
 # %% tags=["nbval-ignore-output"]
 print(message)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # Four numbers are in it: what was asked for, what the card has, what was free, what is held. Note how little was asked
 # for. The tensor that fails is seldom the one to blame; it is only the last to come.
 #
@@ -81,7 +81,7 @@ print(message)
 #
 # A *plan* is how a step is carried out. Each rung changes the plan and leaves alone what the step computes: the same
 # tokens, the same loss, the same update. One rung rounds differently, and says so.
-
+#
 # The published guide draws three tiers. Here are the rungs of each; *host* means the computer's own memory.
 
 # %%
@@ -89,7 +89,7 @@ for tier, names in TIERS.items():
     print(f"{tier}: {', '.join(names)}")
 assert set(LADDER) == {name for names in TIERS.values() for name in names} - {"as planned"}
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** On a card of 48 MB, which rung will be the first to hold? Each is tried, after a real failure.
 
 # %%
@@ -101,7 +101,15 @@ log.table[["rung", "first_step", "steps_done", "failed_in"]]
 # %% tags=["nbval-ignore-output"]
 log.table[["rung", "bytes_asked", "bytes_available", "peak", "seconds"]].round(1)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Step through it:
+
+# %%
+from tlkit.widgets import ladder_player
+
+ladder_player(log)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # Read it row by row: smaller pieces first move the failure from the forward pass to the optimizer's step, where
 # AdamW asks for its two averages. No rung about activations can help there. Moving the optimizer can.
 #
@@ -133,7 +141,7 @@ assert result.history.step.tolist() == reference.history.step.tolist() and diffe
 curves = {"after falling back": result.history, "with enough memory": reference.history}
 learning_curves(pd.concat([part.assign(strategy=name) for name, part in curves.items()]))
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # Two curves, one line. The tokens of a step never change either: a smaller micro-batch means more of them in a step.
 #
 # ## In the middle of a run
@@ -160,7 +168,7 @@ print("every step once:", result.history.step.tolist() == [1, 2, 3])
 print("the same weights:", difference <= 1e-5)
 assert log.table.first_step.max() == 2 and result.history.step.tolist() == [1, 2, 3] and difference <= 1e-5
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # Step 1 was done on the old plan and is not done again; step 2 begins anew on each rung until one holds.
 #
 # ## Better: know before
@@ -175,7 +183,7 @@ tried = log.table[log.table.action == "training"]
 print("nothing failed:", len(tried) == 1 and tried.failed_in.iloc[0] == "")
 assert len(tried) == 1 and tried.failed_in.iloc[0] == ""
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## On paper: the published model
 #
 # **Predict first.** Which strategies fit a card of 8 GB, one row of 512 tokens, fp32? We leave 15% of the card to
@@ -194,7 +202,7 @@ print("full fine-tuning does not fit 8 GB:", not on_8["full"])
 print("last_layers and lora do:", on_8["last_layers"] and on_8["lora"])
 assert not on_8["full"] and on_8["last_layers"] and on_8["lora"]
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # So full fine-tuning was bound to fail on the published card. What failed there as "adapter layers" was two blocks, a
 # norm and a head of its own: 165,960,320 values, in torch no more than half the card. And the Python run reports no
 # failure at all on such a card; its driver probably paged to the computer's memory.
@@ -204,7 +212,7 @@ rust_run = 630_167_424 * 4 + 165_960_320 * 12
 print(f"weights, gradients and AdamW's averages of that run: {rust_run / 1e9:.1f} GB")
 assert round(rust_run / 1e9, 1) == 4.5
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # And full fine-tuning, with four rows of 512 tokens a step: here are rungs of its ladder, estimated one after the
 # other.
 
@@ -225,7 +233,7 @@ for size in (16, 8):
     print(f"{size} GB: {first.name}")
 assert steps[0].estimate > 13.6 * 2**30 and first.name == "optimizer on the host"
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## What to choose
 #
 # The published guide recommends by the size of the card alone. `recommend` asks the estimate: the most thorough
@@ -243,25 +251,81 @@ for device in devices:
 here = probe("cpu")
 print(f"{here.name}: {recommend(here, batch_size=1)}")
 
-# %% [markdown]
-# ## Exercise
-#
-# 1. Which rung does `last_layers` need on the card of 48 MB? And what is, to 1 MB, the smallest card on which
-#    `bitfit` trains as planned? Estimate first.
-# 2. Put "optimizer on the host" first in `order`. How many failures does the 48 MB card have now?
-# 3. Why can "bf16 autocast" not be among rungs that must end at the same weights?
-
-# %%
-first = ("optimizer on the host", "smaller micro-batch")
-_, log = train_with_fallback(fresh(), blocks, settings, device=virtual_device(memory="48MB"), order=first)
-print("failures:", int((log.table.failed_in != "").sum()), "and the last rung:", log.table.rung.iloc[-1])
-
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # **What carries over**: the order of thought. Which rung holds differs: a large model's weights alone may pass a
 # card, and then only 4-bit weights or several cards help. Moving activations or the optimizer to the host is cheap
 # in this lesson because both are the same memory; over a bus it costs time at every step.
 #
 # **Take away.** Running out of memory is a matter of *how* a step is carried out. Change the how, keep the what,
 # and check that you did.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
 #
-# Previous: [9 · Anatomy of a training step](09_memory_anatomy.ipynb) · Next: [11 · Comparison](11_comparison.ipynb)
+# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
+# not right yet, why. Stuck? `hint("ex10_1", 1)` is a first push, `hint("ex10_1", 2)` says more. Each exercise works by
+# itself, also after *Restart Kernel*.
+
+# %%
+from tlkit.exercises import check, hint
+from tlkit.widgets import quiz
+
+# %% [markdown]
+# **Quiz.** In step 1 memory runs out in the *optimizer step*. What may help, and still ends at the same weights?
+#
+# - **a** The optimizer on the host.
+# - **b** A smaller micro-batch: only 0.4 MiB could not be had.
+# - **c** Activation checkpointing.
+# - **d** Half the rows in a step.
+
+# %%
+quiz("quiz10")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 10.1** (first steps). A card says the sentence below. How many MiB more would have had to be free, for this
+# one tensor? And how many MiB of the card are neither free nor allocated by PyTorch (the driver, other programs, and
+# what torch keeps in reserve)? Answer with both, in this order.
+
+# %%
+message = """CUDA out of memory. Tried to allocate 298.00 MiB. GPU 0 has a total capacity of 8.00 GiB
+of which 120.00 MiB is free. Of the allocated memory 7.10 GiB is allocated by PyTorch."""
+answer = None
+# your code here
+check("ex10_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 10.2** (apply it). Choose a rung before anything fails. `rungs` are names, the cheapest first;
+# `needs(name)` estimates the bytes of a step on that rung; `card` is the card's memory in bytes, and 15% of it are left
+# to the driver. Return the first rung that fits, and raise `MemoryError` where none does. An estimate takes a second:
+# ask for no more of them than you need.
+
+
+# %%
+def first_that_fits(rungs, needs, card):
+    """The name of the first rung that fits on the card."""
+    # your code here
+
+
+check("ex10_2", first_that_fits)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 10.3** (think further). Smaller micro-batches, the same gradients. `inputs` and `targets` have the shape
+# (rows, tokens); at most `size` rows may go through `model` at once, and `model(inputs)` returns scores, shape (rows,
+# tokens, vocabulary). The loss is the mean cross-entropy over all targets of the batch that count; those of -100 do
+# not. Leave the gradients of the *whole* batch in the weights, which have none yet, and return its loss. The last piece
+# may be smaller.
+
+# %%
+from torch.nn.functional import cross_entropy
+
+
+def gradients_in_pieces(model, inputs, targets, size):
+    """Gradients and loss as if the whole batch had passed at once."""
+    # your code here
+
+
+check("ex10_3", gradients_in_pieces)
+
+# %% [markdown]
+# Previous: [9 · Anatomy of a training step](09_memory_anatomy.ipynb) ·
+# Next: [11 · The comparison](11_comparison.ipynb)

@@ -11,7 +11,7 @@
 #     name: python3
 # ---
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # # 11 · The comparison
 #
 # *Which differences between strategies are real?*
@@ -19,9 +19,9 @@
 # Seven strategies, one baseline, one control, three seeds. Which adapts best, what does each forget, and which
 # differences are real?
 #
-# **You will** read one table and nine charts, and decide what they allow you to say. About 8 minutes.
+# **You will** read one table and ten charts, and decide what they allow you to say. About 8 minutes.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 import os
 
 import pandas as pd
@@ -49,7 +49,7 @@ from tlkit.training import TrainingConfig, train
 
 profile = setup()
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## A fair start: the same tuning for all
 #
 # A strategy with a badly chosen learning rate loses to one with a good one, and that says nothing about either. So each
@@ -79,7 +79,7 @@ own = {name: means[name].min() for name in pair}
 print("lower with 2e-3 for both:", min(same, key=same.get), "- lower with its own rate:", min(own, key=own.get))
 assert min(same, key=same.get) != min(own, key=own.get)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # One rate for all is no fair test: it decides who wins.
 #
 # ## The runs
@@ -102,7 +102,7 @@ readable(comparison.table)
 # %%
 perplexity_chart(comparison.table)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # The lines show how sure we are of one model's score, had other documents been drawn. They are too wide for comparing
 # two strategies, which read the same documents.
 #
@@ -117,7 +117,7 @@ differences_chart(comparison.table)
 # %% tags=["nbval-ignore-output"]
 table.loc[list(STRATEGIES), ["perplexity", "difference", "difference_low", "difference_high", "rank"]].round(2)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # A strategy has a rank only where all its differences leave zero out. The others are tied, and the table says between
 # which places. Two cautions. Three seeds make wide intervals: `seeds=10` would part more of them. And 21 pairs at 95%
 # each: expect one to be wrong by chance.
@@ -149,7 +149,7 @@ if os.environ.get("TLKIT_RESULTS"):
     for path in export(comparison, os.environ["TLKIT_RESULTS"]):
         print(path.name)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## What was forgotten
 #
 # Lower is better on both axes: the best corner is at the bottom left. *General* here means Python's language
@@ -169,7 +169,7 @@ print("but with 2e-3 for all, it does:", one_rate.idxmax() == "full")
 assert (forgotten > 0).all() and forgotten.idxmax() != "full" and one_rate.idxmax() == "full"
 assert forgotten.idxmin() == adapted_rows.improvement_percent.idxmin() == "bitfit"
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # Did you expect `full` to forget most? With one rate for all it does. Tuned fairly it takes the smallest steps of all,
 # and how far weights move matters more than how many of them may.
 #
@@ -191,7 +191,7 @@ print("more epochs, more forgotten, at every step:", bool(by_epochs.general.is_m
 print("Rust gains up to two epochs, then loses:", by_epochs.rust.idxmin() == "2")
 assert by_epochs.general.is_monotonic_increasing and by_epochs.rust.idxmin() == "2"
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two remedies
 #
 # **Go back part of the way.** Draw a line from the base weights to the adapted ones, and stop somewhere on it. No
@@ -212,7 +212,7 @@ for share in (0, 0.25, 0.5, 0.75, 1):
     rows.append((f"{share:g}", *scores))
 line = pd.DataFrame(rows, columns=["label", "rust", "general"])
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # **Rehearse.** Put some general text among the Rust. It costs training time, and it needs text of that kind. From the
 # record, shares of 0 to one half:
 
@@ -233,7 +233,7 @@ price = mixing.rust.iloc[-1] / mixing.rust.iloc[0] - 1
 print("half of it general text costs less than a tenth on Rust:", bool(0 < price < 0.1))
 assert gain > 0.7 and loss < 0.25 and mixing.general.is_monotonic_decreasing and 0 < price < 0.1
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is less more?
 #
 # The published reports say that with little text the strategy with the fewest weights wins. So give three strategies 25
@@ -256,7 +256,7 @@ print("and 503 bring all below half of it:", bool((means.loc[503] < line.rust.il
 assert (worst_full < best_other).all()
 assert (means.loc[25] > line.rust.iloc[0]).all() and (means.loc[503] < line.rust.iloc[0] / 2).all()
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # They do not cross. With the same number of steps and a rate tuned for each, training everything is ahead at every
 # size, and with 25 passages all three have learned them by heart. *More text* is what helps; fewer weights do not.
 #
@@ -273,5 +273,74 @@ assert (means.loc[25] > line.rust.iloc[0]).all() and (means.loc[503] < line.rust
 # large one has read it already, and needs to move less.
 #
 # **Take away.** A table without a baseline, a control, equal tuning and a spread is an anecdote.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
 #
-# Previous: [10 · Out of memory](10_oom_fallback.ipynb) · Next: [12 · The autopsy](12_autopsy.ipynb)
+# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
+# not right yet, why. Stuck? `hint("ex11_1", 1)` is a first push, `hint("ex11_1", 2)` says more. Each exercise works by
+# itself, also after *Restart Kernel*.
+
+# %%
+from tlkit.exercises import check, hint
+from tlkit.widgets import quiz
+
+# %% [markdown]
+# **Quiz.** Two strategies were trained with three seeds each. Over documents, one scores 66 to 79 and the other 69 to
+# 83. Seed by seed, the second is 2.9 to 4.9 above the first. All are intervals at 95%. Are the two apart?
+#
+# - **a** No: the first two intervals overlap.
+# - **b** Not yet: more seeds must make those two narrower, until they no longer overlap.
+# - **c** Yes, on these documents: the interval of the difference leaves zero out.
+# - **d** Yes, and on any text about Rust: the interval of the difference leaves zero out.
+
+# %%
+quiz("quiz11")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 11.1** (first steps). Ten strategies are compared, every pair of them, each pair by an interval at 95%.
+# Suppose that in truth none is better than another. How many pairs do you expect to be called apart all the same? An
+# expected number is a mean: it need not be whole, so do not round.
+
+# %%
+answer = None
+# your code here
+check("ex11_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 11.2** (apply it). Write the interval behind the chart of differences. `runs` is a table with a row for
+# each run, in no particular order, and the columns `strategy`, `seed` and `perplexity`; it may hold other strategies
+# too. Return the low and the high end of Student's 95% interval for the mean of `one` minus `other`, taken seed by
+# seed.
+
+# %%
+import math
+from scipy import stats
+
+
+def interval_of_difference(runs, one, other):
+    """Low and high end of the 95% interval."""
+    # your code here
+
+
+check("ex11_2", interval_of_difference)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 11.3** (think further). Somebody tuned several strategies, and scored every run on validation text and on
+# test text. `record` has a row for each run, with the columns `strategy`, `learning_rate`, `seed`,
+# `validation_perplexity` and `test_perplexity`; each rate was run with the same seeds, and a run that diverged has
+# infinity in both. All you need is there, and more than you may use. Write what belongs into a fair table: a dict from
+# each strategy to one test perplexity, a mean over seeds.
+
+
+# %%
+def fair_scores(record):
+    """From each strategy to its mean test perplexity, at the rate that a fair test would give it."""
+    # your code here
+
+
+check("ex11_3", fair_scores)
+
+# %% [markdown]
+# Previous: [10 · Out of memory](10_oom_fallback.ipynb) ·
+# Next: [12 · The autopsy](12_autopsy.ipynb)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tlkit import charts
 from tlkit.charts import CHARTS, differences_chart, flops_chart, overfitting_chart, sweep_chart, tradeoff_chart
 from tlkit.flops import StepFlops
 
@@ -66,3 +67,13 @@ def test_arithmetic_is_stacked():
     axes = flops_chart({"full": StepFlops(2_000_000_000, 4_000_000_000)}).axes[0]
     forward, backward = axes.patches
     assert (forward.get_width(), backward.get_x(), backward.get_width()) == pytest.approx((2, 2, 4))
+
+
+def test_every_chart_says_in_words_what_it_shows():
+    chart = differences_chart(TABLE, "full")
+    assert chart.alt.startswith("Each strategy's perplexity minus that of `against`, seed by seed;")
+    assert "bitfit, lora" in chart.alt and "perplexity more than full" in chart.alt
+    data, metadata = chart._repr_mimebundle_()
+    assert metadata["image/png"]["alt"] == chart.alt and data["text/plain"].startswith("<Chart size 800x450")
+    drawers = [drawer for name, drawer in vars(charts).items() if name.endswith("_chart") or name == "learning_curves"]
+    assert len(drawers) >= 15 and all(hasattr(drawer, "__wrapped__") and drawer.__doc__ for drawer in drawers)

@@ -107,7 +107,9 @@ def test_flops_are_those_of_the_matrices(tiny):
     assert counted.forward == pytest.approx(2 * tokens * matrices + attention, rel=1e-3)
     assert counted.backward == pytest.approx(2 * counted.forward, rel=0.02)
     on_paper = count_flops(apply_strategy(meta_model("tiny"), "full").model, blocks)
-    assert on_paper == counted
+    assert on_paper.forward == counted.forward
+    # Real attention computes its scores again on the way back: one product in hundreds.
+    assert on_paper.backward == pytest.approx(counted.backward, rel=0.02)
     lora, qlora = (count_flops(apply_strategy(load_model("tiny").model, s).model, blocks) for s in ("lora", "qlora"))
     assert lora == qlora  # four bits are unpacked before they are multiplied
 

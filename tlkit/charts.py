@@ -3,12 +3,18 @@
 Colours are Okabe and Ito's, told apart by the colour-blind; markers differ too, for greyscale.
 """
 
+import base64
+import io
+from collections.abc import Callable
+from functools import wraps
+
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
 from tlkit.estimate import CATEGORIES, MemoryEstimate
+from tlkit.fallback import Attempt
 from tlkit.flops import StepFlops
 from tlkit.gradient_flow import GradientFlow
 from tlkit.ladder import TIERS, Rung
@@ -21,7 +27,46 @@ HATCHES = ["", "///", "...", "xxx", "\\\\\\", "--"]
 SIZE = (8, 4.5)
 
 
-def perplexity_chart(table: pd.DataFrame) -> Figure:
+class Chart(Figure):
+    """A figure that says in words what it shows: its alternative text, in a notebook's file and on its pages."""
+
+    about = ""
+
+    @property
+    def alt(self) -> str:
+        """What it is, its axes, and what is drawn; the numbers stand in the table beside it."""
+        panels = []
+        for axes in self.axes:
+            named = [text.get_text() for text in [*axes.get_yticklabels(), *axes.get_xticklabels()]]
+            places = [
+                name for name in named if name and not name.replace(",", "").replace(".", "").lstrip("−").isdigit()
+            ]
+            _, series = axes.get_legend_handles_labels()
+            parts = [axes.get_title(), axes.get_xlabel(), axes.get_ylabel(), ", ".join(dict.fromkeys(places + series))]
+            panels.append("; ".join(part for part in parts if part))
+        return f"{self.about} Shown: {'. '.join(panels)}."
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png")
+        picture = {"image/png": base64.b64encode(buffer.getvalue()).decode(), "text/plain": repr(self)}
+        return picture, {"image/png": {"alt": self.alt}}
+
+
+def _described(draw: Callable[..., Chart]) -> Callable[..., Chart]:
+    """A chart is about what the first line of its function says."""
+
+    @wraps(draw)
+    def drawn(*tables, **options) -> Chart:
+        chart = draw(*tables, **options)
+        chart.about = draw.__doc__.splitlines()[0]
+        return chart
+
+    return drawn
+
+
+@_described
+def perplexity_chart(table: pd.DataFrame) -> Chart:
     """Perplexity on the test text by strategy, with the 95% interval over documents."""
     table = table.sort_values("perplexity", ascending=False)
     figure, axes = _figure()
@@ -37,7 +82,8 @@ def perplexity_chart(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def learning_curves(curves: pd.DataFrame) -> Figure:
+@_described
+def learning_curves(curves: pd.DataFrame) -> Chart:
     """Training loss by optimizer step, averaged over seeds."""
     figure, axes = _figure()
     for number, (strategy, part) in enumerate(curves.groupby("strategy", sort=False)):
@@ -49,7 +95,8 @@ def learning_curves(curves: pd.DataFrame) -> Figure:
     return figure
 
 
-def parameters_chart(table: pd.DataFrame) -> Figure:
+@_described
+def parameters_chart(table: pd.DataFrame) -> Chart:
     """Trainable values (log scale) against perplexity."""
     return _scatter(
         table[table.trainable_values > 0],
@@ -61,10 +108,11 @@ def parameters_chart(table: pd.DataFrame) -> Figure:
     )
 
 
-def cost_chart(table: pd.DataFrame) -> Figure:
+@_described
+def cost_chart(table: pd.DataFrame) -> Chart:
     """Seconds of training and peak memory of tensors, side by side."""
     table = table[table.seconds > 0]
-    figure, (left, right) = plt.subplots(1, 2, figsize=SIZE, sharey=True, layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, FigureClass=Chart, figsize=SIZE, sharey=True, layout="constrained")
     left.barh(table.strategy, table.seconds, color=COLOURS[5], edgecolor="black")
     left.set_xlabel("seconds of training")
     right.barh(table.strategy, table.peak_memory_mb, color=COLOURS[4], edgecolor="black", hatch="//")
@@ -73,7 +121,8 @@ def cost_chart(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def forgetting_chart(table: pd.DataFrame) -> Figure:
+@_described
+def forgetting_chart(table: pd.DataFrame) -> Chart:
     """What was gained on the new text against what was lost on general text."""
     table = table[table.strategy != "random initialisation"]
     return _scatter(
@@ -81,7 +130,8 @@ def forgetting_chart(table: pd.DataFrame) -> Figure:
     )
 
 
-def differences_chart(table: pd.DataFrame, against: str = "full") -> Figure:
+@_described
+def differences_chart(table: pd.DataFrame, against: str = "full") -> Chart:
     """Each strategy's perplexity minus that of `against`, seed by seed; an interval across zero separates nothing."""
     table = table.dropna(subset="difference").sort_values("difference", ascending=False)
     figure, axes = _figure()
@@ -92,7 +142,8 @@ def differences_chart(table: pd.DataFrame, against: str = "full") -> Figure:
     return figure
 
 
-def sweep_chart(record: pd.DataFrame, x: str, x_label: str, y: str = "validation_perplexity") -> Figure:
+@_described
+def sweep_chart(record: pd.DataFrame, x: str, x_label: str, y: str = "validation_perplexity") -> Chart:
     """A line a strategy over the setting `x` (log scale), through the means of its seeds, each seed a dot."""
     figure, axes = _figure()
     record = record[record[y] < float("inf")]
@@ -113,7 +164,8 @@ def sweep_chart(record: pd.DataFrame, x: str, x_label: str, y: str = "validation
     return figure
 
 
-def tradeoff_chart(paths: dict[str, pd.DataFrame]) -> Figure:
+@_described
+def tradeoff_chart(paths: dict[str, pd.DataFrame]) -> Chart:
     """Gain against loss along several paths; each table has perplexities `rust` and `general`, and a `label` a point.
 
     The best corner is at the bottom left.
@@ -130,7 +182,8 @@ def tradeoff_chart(paths: dict[str, pd.DataFrame]) -> Figure:
     return figure
 
 
-def overfitting_chart(runs: dict[str, TrainingResult]) -> Figure:
+@_described
+def overfitting_chart(runs: dict[str, TrainingResult]) -> Chart:
     """Training loss (dashed) and validation loss (solid) of each run, by epoch."""
     figure, axes = _figure()
     for number, (name, run) in enumerate(runs.items()):
@@ -145,9 +198,12 @@ def overfitting_chart(runs: dict[str, TrainingResult]) -> Figure:
     return figure
 
 
-def components_chart(*reports: StrategyReport) -> Figure:
+@_described
+def components_chart(*reports: StrategyReport) -> Chart:
     """Where a model's values are, and which of them each strategy trains; one panel a report, bottom block lowest."""
-    figure, panels = plt.subplots(1, len(reports), figsize=SIZE, sharey=True, squeeze=False, layout="constrained")
+    figure, panels = plt.subplots(
+        1, len(reports), FigureClass=Chart, figsize=SIZE, sharey=True, squeeze=False, layout="constrained"
+    )
     for axes, report in zip(panels[0], reports, strict=True):
         names = list(report.components)
         trained = [report.components[name].trainable_values / 1e6 for name in names]
@@ -161,7 +217,8 @@ def components_chart(*reports: StrategyReport) -> Figure:
     return figure
 
 
-def gradient_flow_chart(flow: GradientFlow) -> Figure:
+@_described
+def gradient_flow_chart(flow: GradientFlow) -> Chart:
     """The gradient's norm at each place of the model, in the first two steps; a gap is where none arrived."""
     norms = flow.table.set_index("place")[["norm_1", "norm_2"]].pow(2).groupby(level=0, sort=False).sum().pow(0.5)
     figure, axes = _figure()
@@ -178,7 +235,8 @@ def gradient_flow_chart(flow: GradientFlow) -> Figure:
     return figure
 
 
-def quantization_chart(weights: torch.Tensor, quantized: torch.Tensor) -> Figure:
+@_described
+def quantization_chart(weights: torch.Tensor, quantized: torch.Tensor) -> Chart:
     """What becomes of weights that share one scale: each goes to the nearest of sixteen values."""
     figure, axes = _figure()
     low, high = float(weights.min()), float(weights.max())
@@ -190,7 +248,8 @@ def quantization_chart(weights: torch.Tensor, quantized: torch.Tensor) -> Figure
     return figure
 
 
-def flops_chart(steps: dict[str, StepFlops]) -> Figure:
+@_described
+def flops_chart(steps: dict[str, StepFlops]) -> Chart:
     """Arithmetic of a training step by strategy: forward and backward pass, in billions of operations."""
     figure, axes = _figure()
     names, forward = list(steps), [step.forward / 1e9 for step in steps.values()]
@@ -203,7 +262,8 @@ def flops_chart(steps: dict[str, StepFlops]) -> Figure:
     return figure
 
 
-def memory_chart(estimates: dict[str, MemoryEstimate], budgets: dict[str, int] | None = None) -> Figure:
+@_described
+def memory_chart(estimates: dict[str, MemoryEstimate], budgets: dict[str, int] | None = None) -> Chart:
     """Estimated bytes by category, a bar each; `budgets` (bytes) are drawn as lines with their names."""
     figure, axes = _figure()
     unit, divisor = ("GiB", 2**30) if max(e.peak for e in estimates.values()) >= 2**30 else ("MiB", 2**20)
@@ -221,7 +281,8 @@ def memory_chart(estimates: dict[str, MemoryEstimate], budgets: dict[str, int] |
     return figure
 
 
-def ladder_chart(rungs: list[Rung], budgets: dict[str, int]) -> Figure:
+@_described
+def ladder_chart(rungs: list[Rung], budgets: dict[str, int]) -> Chart:
     """What each rung of the ladder should need on the device, coloured by tier; `budgets` (bytes) are lines."""
     figure, axes = _figure()
     for number, (tier, names) in enumerate(TIERS.items()):
@@ -238,18 +299,35 @@ def ladder_chart(rungs: list[Rung], budgets: dict[str, int]) -> Figure:
     return figure
 
 
+@_described
+def attempts_chart(attempts: list[Attempt]) -> Chart:
+    """How much memory each attempt of a fallback held on the card at its highest, and whether it was enough."""
+    figure, axes = _figure()
+    for number, (label, failed) in enumerate({"out of memory": True, "holds": False}.items()):
+        places = [place for place, attempt in enumerate(attempts) if bool(attempt.failed_in) is failed]
+        sizes = [attempts[place].peak / 2**20 for place in places]
+        axes.barh(places, sizes, color=COLOURS[1 + number], hatch=HATCHES[1 - number], edgecolor="black", label=label)
+    axes.set_yticks(range(len(attempts)), [f"{n}. {attempt.rung}" for n, attempt in enumerate(attempts, 1)])
+    axes.invert_yaxis()
+    axes.set_xlabel("most bytes held on the card (MiB)")
+    figure.legend(loc="outside upper center", ncols=2, fontsize="small")
+    return figure
+
+
 def _mark(axes, x: float, name: str) -> None:
     """A dashed line with its name at its lower end."""
     axes.axvline(x, color="black", linestyle="--")
     transform = axes.get_xaxis_transform()
-    axes.text(x, 0.02, name, transform=transform, rotation=90, ha="right", va="bottom", fontsize="small")
+    behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
+    axes.text(x, 0.02, name, transform=transform, rotation=90, ha="right", va="bottom", fontsize="small", bbox=behind)
 
 
 def _rung_label(rung: Rung) -> str:
     return f"micro-batches of {rung.plan.micro_batch_size}" if rung.name == "smaller micro-batch" else rung.name
 
 
-def fit_chart(table: pd.DataFrame) -> Figure:
+@_described
+def fit_chart(table: pd.DataFrame) -> Chart:
     """What each strategy needs, against the memory of common cards (log scale); from `recommendation.fit_table`."""
     figure, axes = _figure()
     table = table.dropna(subset="gib")
@@ -262,7 +340,7 @@ def fit_chart(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _differences_of(comparison) -> Figure | None:
+def _differences_of(comparison) -> Chart | None:
     """None where nothing is there to be compared: one strategy, or the reference failed."""
     if comparison.table.difference.isna().all():
         return None
@@ -281,13 +359,13 @@ CHARTS = {
 
 
 def _figure():
-    figure, axes = plt.subplots(figsize=SIZE, layout="constrained")
+    figure, axes = plt.subplots(FigureClass=Chart, figsize=SIZE, layout="constrained")
     plt.close(figure)  # a notebook shows what a cell returns, once
     axes.grid(alpha=0.3)
     return figure, axes
 
 
-def _scatter(table: pd.DataFrame, x: str, y: str, x_label: str, y_label: str, log_x: bool = False) -> Figure:
+def _scatter(table: pd.DataFrame, x: str, y: str, x_label: str, y_label: str, log_x: bool = False) -> Chart:
     figure, axes = _figure()
     for number, row in enumerate(table.itertuples()):
         axes.scatter(

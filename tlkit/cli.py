@@ -13,35 +13,20 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return options.command(options)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ModuleNotFoundError) as error:
         print(f"tlkit {options.name}: {error}", file=sys.stderr)
         return 2 if isinstance(error, ValueError | FileNotFoundError) else 1  # 1: something could not be written
 
 
 def doctor(options) -> int:
-    """What is here and what works."""
-    import importlib.metadata as metadata
+    """What is here and what works; what does not, and what to do about it."""
+    from tlkit.doctor import examine
+    from tlkit.settings import setup
 
-    from tlkit.corpus import load_corpus
-    from tlkit.devices import probe
-    from tlkit.models import load_model
-
-    checks = {
-        "python": lambda: sys.version.split()[0],
-        **{p: lambda p=p: metadata.version(p) for p in ("torch", "transformers", "peft", "jupyterlab", "nbval")},
-        "device": lambda: "{0.kind}: {0.name}, {0.cores} cores".format(probe()),
-        "memory": lambda: "{:.1f} of {:.1f} GB free".format(*(m / 1e9 for m in _memory(probe()))),
-        "bundled model": lambda: str(load_model("tiny")),
-        "rust corpus": lambda: "{} training passages".format(len(load_corpus("rust").train)),
-    }
-    rows = []
-    for name, check in checks.items():
-        try:
-            rows.append({"check": name, "ok": True, "found": check()})
-        except (RuntimeError, ValueError, OSError, metadata.PackageNotFoundError) as error:
-            rows.append({"check": name, "ok": False, "found": str(error)})
-    _show(options, rows, "\n".join(f"[{'OK' if r['ok'] else 'FAIL'}] {r['check']}: {r['found']}" for r in rows))
-    return 0 if all(row["ok"] for row in rows) else 1
+    setup()
+    findings = examine()
+    _show(options, [vars(finding) for finding in findings], "\n".join(map(str, findings)))
+    return 1 if any(finding.status == "FAIL" for finding in findings) else 0
 
 
 def params(options) -> int:
@@ -242,12 +227,16 @@ def _judge(tier, options) -> tuple[list[dict], str]:
 
 def run(options) -> int:
     """Execute every notebook; write the executed copies, the comparison and its charts below results/."""
-    from tlkit.notebooks import FOLDER, INDEX, execute_all, index_source, lessons, sources
+    from tlkit.notebooks import FOLDER, execute_all, sources
+    from tlkit.pages import write_generated
 
+    if options.jobs < 1:
+        raise ValueError(f"--jobs {options.jobs}: expected at least 1")
     results = ROOT / "results"
     if options.in_place:
-        (FOLDER / f"{INDEX}.py").write_text(index_source(lessons()), encoding="utf-8")
-    failed = execute_all(sources(), FOLDER if options.in_place else results, results)
+        write_generated()
+    scripts = [*sources(), FOLDER / "demo.py"] if options.in_place else sources()
+    failed = execute_all(scripts, FOLDER if options.in_place else results, results, jobs=options.jobs)
     for name, reason in failed.items():
         print(f"FAILED {name}: {reason}", file=sys.stderr)
     table = results / "comparison.md"
@@ -257,8 +246,50 @@ def run(options) -> int:
     return 1 if failed else 0
 
 
-def _memory(device) -> tuple[int, int]:
-    return device.free_memory, device.total_memory
+def grade(options) -> int:
+    """Run the exercises of handed-in lessons, and say which are right."""
+    import pandas as pd
+
+    from tlkit.notebooks import grade as grade_one
+
+    for path in options.notebooks:
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: no such file")
+    marks = {str(path): grade_one(path) for path in options.notebooks}
+    rows = [{"notebook": path, "exercise": n, "right": right} for path, of in marks.items() for n, right in of.items()]
+    if options.output:
+        pd.DataFrame(rows).to_csv(options.output, index=False)
+    lines = [f"{path}: {sum(of.values())} of {len(of)} right ({_names(of)})" for path, of in marks.items()]
+    _show(options, rows, "\n".join(lines))
+    return 0
+
+
+def _names(marks: dict[str, bool]) -> str:
+    return ", ".join(f"{name} {'right' if right else 'wrong'}" for name, right in marks.items())
+
+
+def handouts(options) -> int:
+    """Write the executed lessons as slides, and their code alone."""
+    from tlkit.handouts import write_code_only, write_slides
+
+    written = write_slides(options.output / "slides") + write_code_only(options.output / "code")
+    _show(options, [str(path) for path in written], "\n".join(map(str, written)))
+    return 0
+
+
+def demo(options) -> int:
+    """Serve the live demo on this machine, with a token; ends with Ctrl+C."""
+    import os
+    import subprocess
+
+    from tlkit.notebooks import FOLDER
+
+    command = [sys.executable, "-m", "voila", "--Voila.ip=localhost", f"--port={options.port}", "--template=classroom"]
+    command.append("--VoilaConfiguration.extension_denylist=jupyterlab-jupytext")
+    command.append(f"--token={options.token}" if options.token else "--token")
+    command += [] if options.browser else ["--no-browser"]
+    environment = os.environ | {"JUPYTER_PATH": str(FOLDER / "share")}
+    return subprocess.run([*command, str(FOLDER / "demo.ipynb")], env=environment).returncode
 
 
 def _show(options, data, text: str) -> None:
@@ -327,5 +358,15 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--check-memory", action="store_true", help="estimate and compare, without training")
     command.add_argument("--verbose", action="store_true", help="show the loss on the way")
     command.add_argument("--continue-on-error", action="store_true", help="with all: go on after a tier that fails")
-    add(run).add_argument("--in-place", action="store_true", help="write the executed notebooks beside their sources")
+    command = add(grade)
+    command.add_argument("notebooks", nargs="+", type=Path, help="lessons that students have handed in")
+    command.add_argument("--output", type=Path, help="a CSV file with a row for each notebook and exercise")
+    add(handouts).add_argument("--output", type=Path, default=Path("results") / "handouts")
+    command = add(demo)
+    command.add_argument("--port", type=int, default=8866)
+    command.add_argument("--token", help="what opens the page; default: a new one, which is printed")
+    command.add_argument("--browser", action=argparse.BooleanOptionalAction, default=True, help="open a browser")
+    command = add(run)
+    command.add_argument("--in-place", action="store_true", help="write the executed notebooks beside their sources")
+    command.add_argument("--jobs", type=int, default=1, help="lessons at a time; times are truest with one")
     return parser

@@ -98,11 +98,11 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
 
 def _page(comparison: Comparison, figures: dict, provenance: str, failures: str) -> str:
     images = []
-    for name, figure in figures.items():
+    for figure in figures.values():
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=100)
         data = base64.b64encode(buffer.getvalue()).decode()
-        images.append(f'<img alt="{html.escape(name.replace("_", " "))} chart" src="data:image/png;base64,{data}">')
+        images.append(f'<img alt="{html.escape(figure.alt)}" src="data:image/png;base64,{data}">')
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Comparison of strategies</title>'
         "<style>body{font-family:sans-serif;max-width:70em;margin:2em auto}td,th{padding:.2em .6em;text-align:right}"

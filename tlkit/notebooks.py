@@ -1,13 +1,16 @@
-"""The lessons as files: what there is, the index page made from it, and executing them all."""
+"""The lessons as files: what there is, and executing them all."""
 
 import os
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 INDEX = "00_index"
 CELL_SECONDS = 600
+KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
 
 @dataclass(frozen=True)
@@ -40,40 +43,18 @@ def sources(folder: Path = FOLDER) -> list[Path]:
     return sorted(folder.glob("[0-9][0-9]_*.py"))
 
 
-def lesson_table(found: list[Lesson], link: str = "{}.ipynb") -> str:
-    """The lessons as a Markdown table, each linked to its notebook."""
-    rows = [
-        f"| [{lesson.title}]({link.format(lesson.stem)}) | {lesson.question} | {lesson.minutes} |" for lesson in found
-    ]
-    return "\n".join(["| lesson | question | minutes |", "| --- | --- | --- |", *rows])
-
-
-def index_source(found: list[Lesson]) -> str:
-    """The index page as a percent script."""
-    import jupytext
-    from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-
-    values = {"table": lesson_table(found), "minutes": sum(lesson.minutes for lesson in found), "first": found[0]}
-    cells = [new_markdown_cell(text.format(**values).strip()) for text in (INDEX_TOP, INDEX_BOTTOM)]
-    cells[1:1] = [
-        new_code_cell(DOCTOR, metadata={"tags": ["nbval-ignore-output"]}),
-        new_code_cell(HEALTHY),
-    ]
-    return jupytext.writes(new_notebook(cells=cells, metadata=KERNEL), fmt="py:percent")
-
-
-def execute(source: Path, target: Path, results: Path) -> None:
+def execute(source: Path, target: Path, results: Path, *, threads: int | None = None) -> None:
     """Run one lesson from the top in a fresh kernel and write it, with its outputs, as a notebook.
 
-    The lesson finds `results` in its environment as TLKIT_RESULTS, and exports there. What was reached is written
-    also when a cell fails; then nbclient's CellExecutionError is raised.
+    The lesson finds `results` in its environment as TLKIT_RESULTS, and exports there; torch computes on `threads`
+    (None: all cores). What was reached is written also when a cell fails; then nbclient's CellExecutionError is raised.
     """
     import jupytext
     import nbformat
     from nbclient import NotebookClient
 
     notebook = jupytext.read(source)
-    notebook.metadata["kernelspec"] = KERNEL["kernelspec"]
+    notebook.metadata["kernelspec"] = KERNEL
     for number, cell in enumerate(notebook.cells):
         cell.id = f"{source.stem[:2]}-{number:03d}"
     client = NotebookClient(
@@ -84,8 +65,9 @@ def execute(source: Path, target: Path, results: Path) -> None:
         extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": source.parent}},
     )
+    share = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
     try:
-        client.execute(env=os.environ | {"TLKIT_RESULTS": str(results)})
+        client.execute(env=os.environ | {"TLKIT_RESULTS": str(results)} | share)
     finally:
         # What changes with every run, and is nobody's reading.
         notebook.metadata.pop("widgets", None)
@@ -94,60 +76,59 @@ def execute(source: Path, target: Path, results: Path) -> None:
         nbformat.write(notebook, target)
 
 
-def execute_all(scripts: list[Path], folder: Path, results: Path) -> dict[str, str]:
-    """Execute lessons into `folder`, one line of progress each; returns the failed ones with the reason."""
-    from nbclient.exceptions import CellExecutionError, DeadKernelError
+def grade(submitted: Path) -> dict[str, bool]:
+    """Which exercises of a handed-in lesson are right: its exercises are run anew, in a fresh kernel.
 
+    What was stored in the file counts for nothing, and a cell that fails is a wrong answer. It runs the student's
+    code: do so where you would run it yourself. Raises ValueError for a notebook without exercises.
+    """
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(submitted, as_version=4)
+    begins = [n for n, cell in enumerate(notebook.cells) if cell.source.startswith("## Exercises")]
+    if not begins:
+        raise ValueError(f"{submitted.name} has no cell that begins with '## Exercises': is it a lesson?")
+    notebook.cells = [cell for cell in notebook.cells[begins[0] :] if cell.cell_type == "code"]
+    notebook.metadata["kernelspec"] = KERNEL
+    for cell in notebook.cells:
+        cell.outputs = []
+    client = NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3", allow_errors=True)
+    client.resources = {"metadata": {"path": FOLDER}}
+    client.execute()
+    right = {}
+    for cell in notebook.cells:
+        for name in re.findall(r"^check\(\s*[\"'](ex\d\d_\d+)[\"']", cell.source, re.MULTILINE):
+            results = [output.data for output in cell.outputs if output.output_type == "execute_result"]
+            right[name] = any(data.get("text/plain", "").startswith(f"[RIGHT] {name}:") for data in results)
+    return right
+
+
+def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int = 1) -> dict[str, str]:
+    """Execute lessons into `folder`, `jobs` at a time, one line each; returns the failed ones with the reason.
+
+    Side by side, each lesson gets its share of the cores: small models leave the second core idle half of the time,
+    and threads that wait for one another's cores cost more than they bring.
+    """
     results.mkdir(parents=True, exist_ok=True)
-    failed = {}
-    for source in scripts:
-        print(f"executing {source.stem}", flush=True)
+    threads = None if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
+
+    def one(source: Path) -> str | None:
+        from nbclient.exceptions import CellExecutionError, DeadKernelError
+
+        begun = time.monotonic()
         try:
-            execute(source, folder / f"{source.stem}.ipynb", results)
+            execute(source, folder / f"{source.stem}.ipynb", results, threads=threads)
         except CellExecutionError as error:
-            failed[source.stem] = f"{error.ename}: {error.evalue}"
+            return f"{error.ename}: {error.evalue}"
         except DeadKernelError as error:
-            failed[source.stem] = str(error)
-    return failed
+            return str(error)
+        finally:
+            print(f"{source.stem}: {time.monotonic() - begun:.0f} s", flush=True)
+        return None
 
-
-KERNEL = {
-    "jupytext": {"notebook_metadata_filter": "kernelspec,-jupytext"},
-    "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
-}
-DOCTOR = """\
-from tlkit.cli import main
-
-exit_code = main(["doctor"])"""
-HEALTHY = """\
-print("all checks passed:", exit_code == 0)
-assert exit_code == 0"""
-INDEX_TOP = """\
-# Transfer learning, hands on
-
-A small language model, really pretrained, is adapted to text about Rust: in several ways, on the machine you have.
-Each lesson asks one question, lets you predict the answer, and then measures it.
-
-{table}
-
-About {minutes} minutes in all, reading included. This page is made from the lessons; they build on one another,
-so take them in order the first time.
-
-## How to work
-
-- **First *Edit → Clear Outputs of All Cells***: the lessons come with recorded answers, and they would spoil the guess.
-- **Run the cells from the top**, with Shift+Enter. Where a cell says *Predict first*, write your guess down before you
-  run the next one. A wrong guess that you wrote down is worth more than a right answer that you read.
-- **Change something**, then *Kernel → Restart Kernel and Run All Cells*: training changes a model in place, so a cell
-  run twice trains twice. Nothing can be broken; the files on disk are only read.
-- **Numbers and orderings are asserted.** Where the text says that one number is above another, a cell fails if it is
-  not.
-- Lessons are sized for two CPU cores. For more data and more epochs set `TLKIT_PROFILE` before you start JupyterLab:
-  `TLKIT_PROFILE=laptop make lab`, or on Windows `set TLKIT_PROFILE=laptop` and then the command of the README.
-
-## Is everything here?"""
-INDEX_BOTTOM = """\
-A line with [FAIL] says what is missing. The README has a table of what can go wrong and what to do.
-
-Next: [{first.title}]({first.stem}.ipynb)
-"""
+    # The last lessons are the longest; begun last, they would run alone.
+    order = list(reversed(scripts)) if jobs > 1 else scripts
+    with ThreadPoolExecutor(jobs) as pool:
+        reasons = dict(zip((source.stem for source in order), pool.map(one, order), strict=True))
+    return {source.stem: reasons[source.stem] for source in scripts if reasons[source.stem] is not None}

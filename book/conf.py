@@ -1,0 +1,77 @@
+"""The lessons as a web book: `python -m sphinx -M html book results/book -W --keep-going`.
+
+The notebooks are shown as they are stored, never executed; `tests/test_book.py` checks the pages.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+BOOK = Path(__file__).resolve().parent
+NOTEBOOKS = BOOK.parent / "notebooks"
+LESSONS = BOOK / "lessons"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+PANEL = "(Here stands a panel with controls, when the lesson is open in JupyterLab.)"
+
+project = "Transfer learning, hands on"
+author = "the workbook's authors"
+copyright = f"2026 {author}; text CC BY 4.0, code MIT"
+
+extensions = ["myst_nb"]
+nb_execution_mode = "off"
+nb_merge_streams = True
+myst_enable_extensions = []  # no formulas: a dollar is a price, and no page fetches MathJax from another server
+myst_heading_anchors = 3
+
+html_theme = "sphinx_book_theme"
+html_title = project
+html_static_path = ["_static"]
+html_css_files = ["book.css"]
+html_use_index = False
+html_theme_options = {
+    "navbar_persistent": [],  # the search field stands in the sidebar
+    "use_fullscreen_button": False,
+}
+
+
+def for_page(notebook: dict) -> dict:
+    """A notebook with its pictures' words where myst-nb looks for them, and with words for its widgets."""
+    notebook["metadata"].pop("widgets", None)  # with a stored state, myst-nb would load scripts from another server
+    for cell in notebook["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        alts = [output.get("metadata", {}).get("image/png", {}).get("alt") for output in cell["outputs"]]
+        if any(alts):
+            cell["metadata"]["mystnb"] = {"image": {"alt": " ".join(filter(None, alts))}}
+        cell["outputs"] = [shown for output in cell["outputs"] if (shown := _without_widget(output))]
+    return notebook
+
+
+def _without_widget(output: dict) -> dict | None:
+    """Of a progress bar nothing remains, of another widget a sentence."""
+    if WIDGET not in output.get("data", {}):
+        return output
+    if "%|" in "".join(output["data"].get("text/plain", "")):
+        return None
+    return {"output_type": "display_data", "data": {"text/plain": PANEL}, "metadata": {}}
+
+
+def copy_lessons(app: Sphinx, config: Config) -> None:
+    """Sphinx reads only below its source folder. Copies, not links, because of Windows."""
+    shutil.copytree(NOTEBOOKS / "images", LESSONS / "images", dirs_exist_ok=True)
+    lessons = {path.name: path for path in NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")}
+    for copy in LESSONS.glob("*.ipynb"):
+        if copy.name not in lessons:
+            copy.unlink()
+    for name, path in lessons.items():
+        page = json.dumps(for_page(json.loads(path.read_text("utf-8"))), ensure_ascii=False)
+        copy = LESSONS / name
+        if not copy.exists() or copy.read_text("utf-8") != page:  # Sphinx reads again what is newer
+            copy.write_text(page, "utf-8")
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("config-inited", copy_lessons)

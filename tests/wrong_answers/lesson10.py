@@ -1,0 +1,146 @@
+"""What students answer instead, and a part of what they are told. Each is a mistake with a reason behind it."""
+
+import torch
+from torch.nn.functional import cross_entropy
+
+
+def _raises(rungs, needs, card):
+    for rung in rungs:
+        if needs(rung) <= 0.85 * card:
+            return rung
+    raise ValueError("nothing fits")
+
+
+def _falls_through(rungs, needs, card):
+    return next((rung for rung in rungs if needs(rung) <= 0.85 * card), rungs[-1])
+
+
+def _all_estimated(rungs, needs, card):
+    sizes = {rung: needs(rung) for rung in rungs}
+    return next(rung for rung in rungs if sizes[rung] <= 0.85 * card)
+
+
+def _twice(rungs, needs, card):
+    for rung in rungs:
+        if needs(rung) <= card and needs(rung) <= 0.85 * card:
+            return rung
+    raise MemoryError
+
+
+def _pieces(inputs, targets, rows):
+    return list(zip(inputs.split(rows), targets.split(rows), strict=True))
+
+
+def _loss(model, inputs, targets, reduction="mean"):
+    return cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), reduction=reduction)
+
+
+def _summing(divisor, returned="sum"):
+    """Sums of the pieces, each divided by what `divisor` makes of targets and pieces."""
+
+    def gradients(model, inputs, targets, rows):
+        pieces, losses = _pieces(inputs, targets, rows), []
+        for some, wanted in pieces:
+            losses.append(_loss(model, some, wanted, "sum") / divisor(targets, pieces))
+            losses[-1].backward()
+        return losses[-1] if returned == "last" else sum(losses)
+
+    return gradients
+
+
+def _counted(targets, pieces=()):
+    return (targets != -100).sum()
+
+
+def _means(model, inputs, targets, rows):
+    pieces, loss = _pieces(inputs, targets, rows), 0.0
+    for some, wanted in pieces:
+        part = _loss(model, some, wanted) / len(pieces)
+        part.backward()
+        loss += part.item()
+    return loss
+
+
+def _means_added(model, inputs, targets, rows):
+    loss = 0.0
+    for some, wanted in _pieces(inputs, targets, rows):
+        part = _loss(model, some, wanted)
+        part.backward()
+        loss += part.item()
+    return loss
+
+
+def _hollow(model, inputs, targets, rows):
+    """Weighs the means rightly, and stumbles over a mean of nothing."""
+    loss = 0.0
+    for some, wanted in _pieces(inputs, targets, rows):
+        part = _loss(model, some, wanted) * _counted(wanted) / _counted(targets)
+        part.backward()
+        loss += part.item()
+    return loss
+
+
+def _dropped(model, inputs, targets, rows):
+    for some, wanted in _pieces(inputs, targets, rows):
+        model.zero_grad()
+        part = _loss(model, some, wanted)
+        part.backward()
+    return part.item()
+
+
+def _dropped_at_the_end(model, inputs, targets, rows):
+    loss = _summing(_counted)(model, inputs, targets, rows)
+    model.zero_grad()
+    return loss
+
+
+def _whole(model, inputs, targets, rows):
+    loss = _loss(model, inputs, targets)
+    loss.backward()
+    return loss.item()
+
+
+def _trains(model, inputs, targets, rows):
+    loss = _summing(_counted)(model, inputs, targets, rows)
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    return loss
+
+
+WRONG = {
+    "ex10_1": [
+        ((298, 801.6), "a part of that was free"),
+        ((120, 801.6), "what was free"),
+        ((-178, 801.6), "the wrong sign"),
+        ((418, 801.6), "adds what was asked for"),
+        ((801.6, 178), "in each other's place"),
+        ((178, 8000 - 120 - 7100), "takes a GiB for 1000 MiB"),
+        ((178, 8192 - 7.1 * 1024), "has in it what is free"),
+        ((178, 503.6), "it was never there"),
+        ((178, 0.783), "is in GiB"),
+        (178, "2 numbers are asked for"),
+    ],
+    "ex10_2": [
+        (lambda rungs, needs, card: next(rung for rung in rungs if needs(rung) <= card), "less than 15% to the driver"),
+        (lambda rungs, needs, card: min(rungs, key=needs), "which needs least"),
+        (lambda rungs, needs, card: rungs[0], "leaves less than 15%"),
+        (lambda rungs, needs, card: needs(rungs[0]), "the name of a rung is asked for"),
+        (_all_estimated, "rungs behind it were estimated too"),
+        (_twice, "estimated twice"),
+        (_raises, "A MemoryError is asked for"),
+        (_falls_through, "instead of raising MemoryError"),
+    ],
+    "ex10_3": [
+        (_means, "each piece is divided by its own number"),
+        (_means_added, "the means of the pieces are added up"),
+        (_hollow, "What is the mean of no losses?"),
+        (_dropped, "the last piece alone"),
+        (_dropped_at_the_end, "without a gradient"),
+        (_whole, "rows went through the model at once"),
+        (_trains, "the weights have changed"),
+        (_summing(lambda targets, pieces: 1), "divided by nothing"),
+        (_summing(lambda targets, pieces: targets.numel()), "also by those of -100"),
+        (_summing(lambda targets, pieces: len(targets)), "divided by the rows"),
+        (_summing(lambda targets, pieces: _counted(targets) * len(pieces)), "divided twice"),
+        (_summing(_counted, returned="last"), "the loss that you return is not"),
+    ],
+}
