@@ -38,9 +38,10 @@ FAILURES = {
     "stalled/tiny": "the hub could not be reached or stopped answering",
     "not a model": "neither a preset nor a folder here, and no hub id",
 }
+SLOW = ["broken/tiny", "stalled/tiny"]  # the client tries again and again
 
 
-def visit(address: str, home: Path, names: list[str]) -> tuple[dict, str]:
+def begin_visit(address: str, home: Path, names: list[str]) -> subprocess.Popen:
     settings = {
         "HF_ENDPOINT": address,
         "HF_HOME": str(home),
@@ -48,20 +49,31 @@ def visit(address: str, home: Path, names: list[str]) -> tuple[dict, str]:
         "HF_HUB_ETAG_TIMEOUT": "1",
     }
     environment = {k: v for k, v in os.environ.items() if not k.startswith("HF_")} | settings
-    done = subprocess.run([sys.executable, "-c", VISIT, *names], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", VISIT, *names], env=environment, **pipes)
+
+
+def end_visit(visitor: subprocess.Popen) -> tuple[dict, str]:
+    said, progress = visitor.communicate()
+    assert visitor.returncode == 0, progress
+    return json.loads(said.splitlines()[-1]), progress
+
+
+def visit(address: str, home: Path, names: list[str]) -> tuple[dict, str]:
+    return end_visit(begin_visit(address, home, names))
 
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     """Three visits in a row: with the hub, with it again, and after it is gone."""
     home = tmp_path_factory.mktemp("hub")
-    with serve(BUNDLED) as log:
-        first, progress = visit(log.address, home, ["works/tiny", "cut/tiny", *FAILURES])
+    with serve(BUNDLED) as slow_log, serve(BUNDLED) as log:
+        waiting = begin_visit(slow_log.address, tmp_path_factory.mktemp("slow"), SLOW)  # mostly asleep
+        first, progress = visit(log.address, home, ["works/tiny", "cut/tiny", *(n for n in FAILURES if n not in SLOW)])
         asked = len(log.requests)
         again, _ = visit(log.address, home, ["works/tiny"])
         later = log.requests[asked:]
+        first |= end_visit(waiting)[0]
     offline, _ = visit(log.address, home, ["works/tiny", "never/seen"])
     return {"first": first, "progress": progress, "log": log, "again": again, "later": later, "offline": offline}
 

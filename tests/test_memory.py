@@ -82,8 +82,8 @@ def test_the_sum_by_hand_agrees_with_the_trace(model, batch_size, sequence_lengt
 
 
 def test_recommendations_fit_and_become_more_frugal():
-    shape = {"batch_size": 2, "sequence_length": 64}
-    found = [recommend(virtual_device(memory=f"{size}MB"), "tiny", **shape) for size in (90, 45, 22)]
+    shape = {"batch_size": 1, "sequence_length": 128}
+    found = [recommend(virtual_device(memory=f"{size}MB"), "tiny", **shape) for size in (90, 48, 22)]
     assert [(r.strategy, r.dtype) for r in found] == [
         ("full", "fp32"),
         ("last_layers", "fp32"),

@@ -280,16 +280,18 @@ def handouts(options) -> int:
 def demo(options) -> int:
     """Serve the live demo on this machine, with a token; ends with Ctrl+C."""
     import os
-    import subprocess
 
     from tlkit.notebooks import FOLDER
 
-    command = [sys.executable, "-m", "voila", "--Voila.ip=localhost", f"--port={options.port}", "--template=classroom"]
-    command.append("--VoilaConfiguration.extension_denylist=jupyterlab-jupytext")
-    command.append(f"--token={options.token}" if options.token else "--token")
-    command += [] if options.browser else ["--no-browser"]
-    environment = os.environ | {"JUPYTER_PATH": str(FOLDER / "share")}
-    return subprocess.run([*command, str(FOLDER / "demo.ipynb")], env=environment).returncode
+    os.environ["JUPYTER_PATH"] = str(FOLDER / "share")  # read when Voilà is imported
+    from voila.app import main as serve
+
+    arguments = ["--Voila.ip=localhost", f"--port={options.port}", "--template=classroom"]
+    arguments.append("--VoilaConfiguration.extension_denylist=jupyterlab-jupytext")  # made for another page
+    arguments.append(f"--token={options.token}" if options.token else "--token")
+    arguments += [] if options.browser else ["--no-browser"]
+    serve([*arguments, str(FOLDER / "demo.ipynb")])
+    return 0
 
 
 def _show(options, data, text: str) -> None:

@@ -57,7 +57,7 @@ def compare(
     """Adapt `model` by each strategy, once for every seed, and measure what each gained and forgot.
 
     Every run starts from a freshly loaded model; seeds change the order of the batches and the adapters'
-    initial values. Full fine-tuning of random weights is the control, no training at all the baseline.
+    initial values. Full fine-tuning of random weights, once, is the control, no training at all the baseline.
     `learning_rates` are by strategy; what is missing there is as recorded for the bundled model (`sweeps`). All
     others are compared seed by seed with the strategy `against`, by default full fine-tuning where it runs.
     `device_memory` ("48MB") plays a card of that size on the CPU. With `fallback` the strategies run from the
@@ -92,7 +92,8 @@ def compare(
         strategies = sorted(strategies, key=lambda name: _weight(name, base.model))
     data = _Data(pack(corpus.train, base.tokenizer, block_size), texts, base.tokenizer, context)
     rows, curves, attempts, failures = [_row(ZERO_SHOT, None, 0, total, before, before, None)], [], [], {}
-    for name, seed in [(name, seed) for name in [*strategies, CONTROL] for seed in range(seeds)]:
+    planned = [(name, seed) for name in strategies for seed in range(seeds)] + [(CONTROL, 0)]
+    for name, seed in planned:
         if progress:
             print(f"{name}, seed {seed}", flush=True)
         card = virtual_device(memory=device_memory) if device_memory else device

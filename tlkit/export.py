@@ -2,7 +2,6 @@
 
 import base64
 import html
-import io
 import json
 from pathlib import Path
 
@@ -51,7 +50,8 @@ def export(comparison: Comparison, folder: str | Path) -> list[Path]:
         for kind in ("png", "svg"):
             metadata = {"Title" if kind == "svg" else "Description": provenance}
             figure.savefig(folder / f"{name}.{kind}", dpi=120, metadata=metadata)
-    texts["comparison.html"] = _page(comparison, figures, provenance, failures)
+    pictures = {figure.alt: (folder / f"{name}.png").read_bytes() for name, figure in figures.items()}
+    texts["comparison.html"] = _page(comparison, pictures, provenance, failures)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     return sorted([folder / name for name in texts] + [folder / f"{n}.{k}" for n in figures for k in ("png", "svg")])
@@ -96,13 +96,12 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _page(comparison: Comparison, figures: dict, provenance: str, failures: str) -> str:
-    images = []
-    for figure in figures.values():
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=100)
-        data = base64.b64encode(buffer.getvalue()).decode()
-        images.append(f'<img alt="{html.escape(figure.alt)}" src="data:image/png;base64,{data}">')
+def _page(comparison: Comparison, pictures: dict[str, bytes], provenance: str, failures: str) -> str:
+    """Everything on one page that needs no other file; `pictures` are PNG files by their alternative text."""
+    images = [
+        f'<img alt="{html.escape(words)}" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
+        for words, picture in pictures.items()
+    ]
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Comparison of strategies</title>'
         "<style>body{font-family:sans-serif;max-width:70em;margin:2em auto}td,th{padding:.2em .6em;text-align:right}"
