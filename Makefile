@@ -18,11 +18,11 @@ demo: .venv/installed
 slides: .venv/installed
 	$(BIN)/python -m tlkit handouts
 book: .venv/installed
-	$(BIN)/python -m sphinx -q -W --keep-going -b html book results/book
+	$(BIN)/python -m sphinx -M html book results/book -q -W --keep-going
 notebooks: .venv/installed
 	$(BIN)/python -m tlkit run --in-place
 bench: .venv/installed
-	$(BIN)/python tests/benchmarks/virtual_device.py && $(BIN)/python tests/benchmarks/memory_accuracy.py
+	$(BIN)/python tests/benchmarks/virtual_device.py && $(BIN)/python tests/benchmarks/memory_accuracy.py && $(BIN)/python tests/benchmarks/fit_tables.py
 lint: .venv/installed
 	$(BIN)/python -m ruff check . && $(BIN)/python -m ruff format --check .
 

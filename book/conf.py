@@ -31,6 +31,7 @@ html_title = project
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
 html_use_index = False
+html_context = {"default_mode": "auto"}  # light or dark as the reader's system is; unset, the theme logs an error
 html_theme_options = {
     "navbar_persistent": [],  # the search field stands in the sidebar
     "use_fullscreen_button": False,
@@ -63,6 +64,7 @@ def copy_lessons(app: Sphinx, config: Config) -> None:
     """Sphinx reads only below its source folder. Copies, not links, because of Windows."""
     shutil.copytree(NOTEBOOKS / "images", LESSONS / "images", dirs_exist_ok=True)
     lessons = {path.name: path for path in NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")}
+    shutil.copy2(NOTEBOOKS / "instructors.md", LESSONS / "instructors.md")
     for copy in LESSONS.glob("*.ipynb"):
         if copy.name not in lessons:
             copy.unlink()

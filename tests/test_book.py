@@ -15,6 +15,7 @@ from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))]
+PAGES = [*LESSONS, "instructors"]
 LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data"}
 
 
@@ -42,15 +43,15 @@ def pages(site):
 
 
 def test_every_lesson_is_a_page_in_the_navigation_of_every_page(site, pages):
-    expected = [site / "lessons" / f"{lesson}.html" for lesson in LESSONS]
-    assert len(expected) == 13 and set(expected) <= set(pages)
+    expected = [site / "lessons" / f"{page}.html" for page in PAGES]
+    assert len(expected) == 14 and set(expected) <= set(pages)
     for path, page in pages.items():
         links = [link["href"].partition("#")[0] for link in page.select("nav.bd-links a")]
         assert [(path.parent / link).resolve() if link else path for link in links] == expected, path.name
 
 
 def test_previous_and_next_lead_through_the_lessons_in_order(site, pages):
-    order = [site / "index.html", *(site / "lessons" / f"{lesson}.html" for lesson in LESSONS)]
+    order = [site / "index.html", *(site / "lessons" / f"{page}.html" for page in PAGES)]
     for before, after in zip(order, order[1:], strict=False):
         assert (before.parent / pages[before].select_one("a.right-next")["href"]).resolve() == after
         assert (after.parent / pages[after].select_one("a.left-prev")["href"]).resolve() == before
@@ -58,7 +59,7 @@ def test_previous_and_next_lead_through_the_lessons_in_order(site, pages):
 
 def test_every_lesson_can_be_searched(site):
     index = (site / "searchindex.js").read_text("utf-8")
-    assert [lesson for lesson in LESSONS if f'"lessons/{lesson}"' not in index] == []
+    assert [page for page in PAGES if f'"lessons/{page}"' not in index] == []
 
 
 def test_every_internal_link_and_anchor_leads_somewhere(site, pages):

@@ -77,3 +77,26 @@ def test_every_chart_says_in_words_what_it_shows():
     assert metadata["image/png"]["alt"] == chart.alt and data["text/plain"].startswith("<Chart size 800x450")
     drawers = [drawer for name, drawer in vars(charts).items() if name.endswith("_chart") or name == "learning_curves"]
     assert len(drawers) >= 15 and all(hasattr(drawer, "__wrapped__") and drawer.__doc__ for drawer in drawers)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "marks"), [(60, 130, {"60", "100"}), (70, 800, {"100", "200", "500"}), (100, 390_000, {"1,000"})]
+)
+def test_numbers_on_a_log_scale_do_not_crowd(low, high, marks):
+    rows = {
+        "strategy": ["a", "b"],
+        "perplexity": [low, high],
+        "perplexity_low": [low] * 2,
+        "perplexity_high": [high] * 2,
+    }
+    chart = charts.perplexity_chart(pd.DataFrame(rows))
+    chart.draw_without_rendering()
+    boxes = [
+        text.get_window_extent() for text in chart.axes[0].get_xticklabels(which="both") if text.get_text().strip("$")
+    ]
+    shown = {text.get_text() for text in chart.axes[0].get_xticklabels(which="both")}
+    assert marks <= shown
+    boxes = sorted(
+        (box for box in boxes if chart.axes[0].bbox.x0 <= box.x0 <= chart.axes[0].bbox.x1), key=lambda b: b.x0
+    )
+    assert all(left.x1 <= right.x0 for left, right in zip(boxes, boxes[1:], strict=False)), "labels lie over each other"

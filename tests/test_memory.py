@@ -1,6 +1,7 @@
 """The estimate against the same step really taken; virtual cards; what is recommended."""
 
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,9 +10,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from tlkit.devices import probe
 from tlkit.estimate import closed_form, estimate_memory
 from tlkit.memory import parse_size, virtual_device
-from tlkit.models import load_model
+from tlkit.models import PRESETS, load_model
 from tlkit.quantization import tensors_of
-from tlkit.recommendation import recommend
+from tlkit.recommendation import fit_table, recommend
 from tlkit.steps import Plan, TrainingState, take_step
 from tlkit.strategies import STRATEGIES, apply_strategy
 
@@ -169,3 +170,29 @@ def test_cards_have_names():
         virtual_device("Voodoo 2")
     with pytest.raises(ValueError, match="give memory="):
         virtual_device()
+
+
+def test_the_recorded_table_of_cards_is_what_the_estimate_says():
+    """The lesson reads the record of every preset; here the cheapest preset is estimated whole again."""
+    import pandas as pd
+
+    record = pd.read_csv(Path(__file__).parent / "benchmarks" / "fit_tables.csv")
+    assert list(record.groupby("model", sort=False).size()) == [len(STRATEGIES)] * len(PRESETS)
+    table, recorded = fit_table("tiny"), record[record.model == "tiny"]
+    assert table.strategy.tolist() == recorded.strategy.tolist()
+    # Kernels may keep a little more or less from one version to the next.
+    assert table.gib.tolist() == pytest.approx(recorded.gib.tolist(), rel=0.01)
+    assert table["8 GB"].all() and recorded["8 GB"].all()
+
+
+def test_a_strategy_that_cannot_be_estimated_says_why_in_the_table(monkeypatch):
+    import tlkit.recommendation as recommendation
+
+    def refuses(model, strategy, **shape):
+        if strategy != "full":
+            raise ValueError("planted reason")
+        return estimate_memory(model, strategy, **shape)
+
+    monkeypatch.setattr(recommendation, "estimate_memory", refuses)
+    table = fit_table("tiny", sequence_length=64).set_index("strategy")
+    assert table.why["lora"] == "planted reason" and table.gib.isna()["lora"] and table.gib["full"] > 0

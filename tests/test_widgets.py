@@ -160,3 +160,17 @@ def test_every_control_has_a_label_and_every_button_words():
     lab = TrainingLab()
     for panel in (memory_explorer(), strategy_map(), lab.panel, before_and_after(None, lambda: None, None)):
         assert all(widget.description for widget in inside(panel, ipw.Dropdown | ipw.Textarea | ipw.Button))
+
+
+def test_what_takes_time_says_so_before_it_begins(explorer, monkeypatch):
+    import tlkit.panels
+
+    real, heard = tlkit.panels.estimate_memory, []
+
+    def listening(*arguments, **options):
+        heard.append(said(explorer))
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(tlkit.panels, "estimate_memory", listening)
+    control(explorer, "Sequence length").value = 64
+    assert "estimating" in heard[-1] and "estimating" not in said(explorer)

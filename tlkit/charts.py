@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from tlkit.estimate import CATEGORIES, MemoryEstimate
 from tlkit.fallback import Attempt
@@ -76,8 +77,7 @@ def perplexity_chart(table: pd.DataFrame) -> Chart:
     # Points, not bars: on a log scale a bar has no zero to start from.
     axes.errorbar(table.perplexity, table.strategy, xerr=errors, fmt="o", color=COLOURS[0], ecolor="black", capsize=4)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.xaxis.set_minor_formatter("{x:,.0f}")
+    _plain_numbers(axes.xaxis, table.perplexity_low.min(), table.perplexity_high.max())
     axes.set_xlabel("perplexity on held-out text (log scale, lower is better; lines: 95% interval)")
     return figure
 
@@ -156,8 +156,7 @@ def sweep_chart(record: pd.DataFrame, x: str, x_label: str, y: str = "validation
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter("")
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter("{x:,.0f}")
-    axes.yaxis.set_minor_formatter("{x:,.0f}")
+    _plain_numbers(axes.yaxis, record[y].min(), record[y].max())
     axes.set_xlabel(x_label)
     axes.set_ylabel("validation perplexity (log scale)")
     axes.legend(fontsize="small")
@@ -312,6 +311,16 @@ def attempts_chart(attempts: list[Attempt]) -> Chart:
     axes.set_xlabel("most bytes held on the card (MiB)")
     figure.legend(loc="outside upper center", ncols=2, fontsize="small")
     return figure
+
+
+def _plain_numbers(axis, low: float, high: float) -> None:
+    """Marks of a log scale as people write numbers: every digit on a short stretch, 1, 2 and 5 on a longer one."""
+    axis.set_major_formatter("{x:,.0f}")
+    if high < 5 * low:
+        axis.set_minor_formatter("{x:,.0f}")
+        return
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+    axis.set_minor_formatter("")
 
 
 def _mark(axes, x: float, name: str) -> None:
