@@ -1,6 +1,6 @@
 """The last layers: what a recipe trains beside the blocks it is named after, and how to train no more than that."""
 
-from tlkit.checks.lesson05 import small_model
+from tlkit.checks.small import small_model
 from tlkit.exercises import Quiz, Wrong, called, exercise, number
 
 

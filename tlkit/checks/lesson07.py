@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from tlkit.checks.lesson05 import small_model
+from tlkit.checks.small import small_model
 from tlkit.exercises import Quiz, Wrong, called, exercise, number
 
 
