@@ -12,6 +12,10 @@
 # A small language model, really pretrained, is adapted to text about Rust: in several ways, on the machine you have.
 # Each lesson asks one question, lets you predict the answer, and then measures it.
 #
+# The workbook goes over a published experiment: five reports that adapt Qwen2-0.5B, a model of half a billion values, to
+# text about Rust. Some of its programs are written in Python, some in Rust. "The Python run" and "the Rust run" are named
+# after the program; the text is about Rust in both.
+#
 # | lesson | question | minutes |
 # | --- | --- | --- |
 # | [1 · What can this machine do?](01_setup_and_devices.ipynb) | What can this machine do, and did the weights load? | 3 |
@@ -27,20 +31,23 @@
 # | [11 · The comparison](11_comparison.ipynb) | Which differences between strategies are real? | 8 |
 # | [12 · The autopsy](12_autopsy.ipynb) | How can five reports, full of numbers, be wrong? | 6 |
 #
-# About 57 minutes in all, reading included. This page is made from the lessons; they build on one another,
-# so take them in order the first time.
+# About 57 minutes in all, reading included; quiz and exercises come on top. This page is made from the lessons;
+# they build on one another, so take them in order the first time.
 #
 # ## How to work
 #
-# - **First *Edit → Clear Outputs of All Cells***: the lessons come with recorded answers, and they would spoil the guess.
+# - **In each lesson, first *Edit → Clear Outputs of All Cells***: they come with recorded answers, which would spoil the
+#   guess.
 # - **Run the cells from the top**, with Shift+Enter. Where a cell says *Predict first*, write your guess down before you
 #   run the next one. A wrong guess that you wrote down is worth more than a right answer that you read.
 # - **Change something**, then *Kernel → Restart Kernel and Run All Cells*: training changes a model in place, so a cell
-#   run twice trains twice. Nothing can be broken; the files on disk are only read.
+#   run twice trains twice. Model and data are only read. The lesson itself is saved as you change it: keep a copy if you
+#   want the recorded answers back.
 # - **Numbers and orderings are asserted.** Where the text says that one number is above another, a cell fails if it is
 #   not.
 # - Lessons are sized for two CPU cores. For more data and more epochs set `TLKIT_PROFILE` before you start JupyterLab:
-#   `TLKIT_PROFILE=laptop make lab`, or on Windows `set TLKIT_PROFILE=laptop` and then the command of the README.
+#   `TLKIT_PROFILE=laptop make lab`, or on Windows `set TLKIT_PROFILE=laptop` (in PowerShell
+#   `$env:TLKIT_PROFILE = "laptop"`) and then the command of the README.
 #
 # ## Is everything here?
 

@@ -38,8 +38,11 @@ tiny = load_model("tiny")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Three splits
 #
-# Training text changes the weights. Validation text chooses settings. Test text is scored once, in
+# Training text changes the weights. Validation text chooses settings. Test text about Rust is scored once, in
 # lesson 11; until then we look at validation text. A passage that is in two of them makes the score a memory test.
+#
+# Beside it stands *general* text, Python's language reference. No setting is chosen on its test split, so we may score
+# that more than once. It shares no twelve words in a row with what the model was pretrained on.
 
 # %% tags=["nbval-ignore-output"]
 print(len(rust.train), len(rust.validation), len(rust.test), "passages")
@@ -66,9 +69,10 @@ assert blocks.shape[1] == 128 and int(blocks[0, 0]) == tiny.tokenizer.eos_token_
 # ## The baseline
 #
 # Perplexity is the exponential of the mean loss per token; a *nat* is the unit of a loss with natural logarithms.
-# *Bits per byte* is the same loss per byte of text, so that it can be compared across texts. Every token counts the
-# same, whichever document it is in. The interval comes from drawing *documents* again and again: tokens of one text
-# hang together, so drawing tokens would make us too sure.
+# *Bits per byte* is the same loss in bits (one bit is ln 2, or 0.693 nats), divided by the bytes of the text, so that
+# it can be compared across texts. Every token counts the same, whichever document it is in. The interval comes from
+# drawing as many *documents* as there are, again and again, each time from all of them: some come twice, others not at
+# all. Tokens of one text hang together, so drawing tokens would make us too sure.
 #
 # **Predict first.** The model was pretrained on documentation that is not about Rust. Will it find Rust text
 # harder than Python's language reference?
@@ -107,7 +111,7 @@ perplexity_chart(score_table({f"passage {n}": result for n, result in enumerate(
 # %%
 values = [result.perplexity for result in single]
 print("the largest is more than 1.5 times the smallest:", max(values) > 1.5 * min(values))
-print("tests that warn of too few tokens:", sum(bool(result.warnings) for result in single), "of 10")
+print("tests below 256 tokens, which give a warning:", sum(bool(result.warnings) for result in single), "of 10")
 assert max(values) > 1.5 * min(values)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -132,8 +136,8 @@ for line in generate(tiny.model, tiny.tokenizer):
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex02_1", 1)` is a first push, `hint("ex02_1", 2)` says more. Each exercise works by
-# itself, also after *Restart Kernel*.
+# not right yet, why. Stuck? `hint("ex02_1", 1)` is a first push, `hint("ex02_1", 2)` says more. After *Restart Kernel*
+# run the next cell first; then each exercise works by itself.
 
 # %%
 from tlkit.exercises import check, hint
@@ -156,6 +160,8 @@ quiz("quiz02")
 # token. How many bits per byte is that? Give at least two decimals.
 
 # %%
+import math
+
 answer = None
 # your code here
 check("ex02_1", answer)

@@ -45,8 +45,13 @@ written_before = generate(tiny.model, tiny.tokenizer)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What is trainable
 #
-# The report counts *values* and *tensors*. One published report counted tensors and called them parameters:
-# "3 of 291 parameters" were an embedding, a head and a norm, 272,270,208 numbers.
+# The model is a table with a row of numbers for each token (the *embedding*), then eight equal layers, called
+# *blocks*, then a *head* that scores the next token. Mind the word: a block of text is 128 tokens, a block of the
+# model is one of these layers.
+#
+# The report counts *values* and *tensors*. One published report counted tensors and called them parameters: "3 of 291
+# parameters" were an embedding, a head and a norm, 272,270,208 numbers. (That program gave the model a head of its
+# own; lesson 5 says what is usual.)
 
 # %%
 report = apply_strategy(tiny.model, "full")
@@ -88,6 +93,9 @@ assert first_loss_warning(first, before.nats_per_token) is None
 assert result.history.loss.tail(5).mean() < result.history.loss.head(5).mean()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
+# Each step reads other text, so single losses jump. The line is the mean of the last five steps, and its first points
+# have fewer: that it may rise at first is the text, not the training.
+#
 # The first loss belongs beside the baseline's nats per token: same weights, same kind of text. In the published
 # Python run the first loss was 4.6 while the baseline said ln(254,801) = 12.4. That gap was the symptom of
 # labels shifted twice: the labels are the same tokens one place on, and the model shifts them itself. The program had
@@ -137,7 +145,8 @@ for old, new in zip(written_before, generate(report.model, tiny.tokenizer), stri
 #
 # ## Try other settings
 #
-# Choose, start, and stop when you have seen enough: what was reached is kept in `lab.state`.
+# Begin with *full* and another learning rate; later lessons explain the other strategies. Stop when you have seen
+# enough: the model that was reached is kept, as `lab.state.model`.
 
 # %%
 from tlkit.widgets import TrainingLab
@@ -179,7 +188,7 @@ beginnings = [" ".join(fact.split()[:5]) for fact in facts.train]
 endings = [fact[len(start) :].strip() for start, fact in zip(beginnings, facts.train, strict=True)]
 written = generate(overfitted.model, tiny.tokenizer, beginnings)
 recited = sum(ending[:30] in text for ending, text in zip(endings, written, strict=True))
-print("recites more than half of them word for word:", recited > len(facts.train) / 2)
+print("goes on for 30 characters as the sentence does, in more than half of them:", recited > len(facts.train) / 2)
 assert recited > len(facts.train) / 2
 
 # %% tags=["nbval-ignore-output"]
@@ -190,7 +199,9 @@ for start, text in list(zip(beginnings, written, strict=True))[:3]:
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Five remedies, one at a time
 #
-# The reports recommend several at once. Then nobody knows which one helped.
+# The reports recommend several at once. Then nobody knows which one helped. Here they are one by one: stop early, fewer
+# epochs, more weight decay, dropout, and training only the last two blocks of the model (`last_layers`, lesson 6). That
+# one runs twice, the second time with a larger learning rate.
 
 
 # %%
@@ -242,6 +253,9 @@ assert ends["early stopping"] == min(ends.values()) and plain > untouched
 assert 0.75 * untouched < ends["early stopping"] < untouched
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
+# (Seven lines, and not all can be seen: `20 epochs` lies under `weight decay 0.1`. So does `early stopping`, which ends
+# after two evaluations without a gain and goes back to its best weights.)
+#
 # Stopping in time helps most. Weight decay shrinks a weight by a ten-thousandth a step: forty steps are too few for it
 # to matter. Dropout of a tenth of the attention matters little.
 #
@@ -257,15 +271,15 @@ assert 0.75 * untouched < ends["early stopping"] < untouched
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex03_1", 1)` is a first push, `hint("ex03_1", 2)` says more. Each exercise works by
-# itself, also after *Restart Kernel*.
+# not right yet, why. Stuck? `hint("ex03_1", 1)` is a first push, `hint("ex03_1", 2)` says more. After *Restart Kernel*
+# run the next cell first; then each exercise works by itself.
 
 # %%
 from tlkit.exercises import check, hint
 from tlkit.widgets import quiz
 
 # %% [markdown]
-# **Quiz.** After 20 epochs on 25 sentences the training loss is 0.02. What do you know about other text?
+# **Quiz.** After 20 epochs on 25 sentences the training loss is 0.1. What do you know about other text?
 #
 # - **a** The model now predicts all text better.
 # - **b** Nothing, until other text is scored.
@@ -278,6 +292,8 @@ quiz("quiz03")
 # **Exercise 3.1** (first steps). A training run reports a first loss of 3.1 nats per token. What is its perplexity?
 
 # %%
+import math
+
 answer = None
 # your code here
 check("ex03_1", answer)

@@ -16,8 +16,8 @@
 #
 # *Why does freezing half the blocks save so little?*
 #
-# Lower blocks are said to hold general features of language, upper ones the specific. If so, half the blocks can
-# stay as they are. What does freezing them save?
+# Lower blocks of the model are said to hold general features of language, upper ones the specific. If so, half the
+# blocks can stay as they are. What does freezing them save?
 #
 # **You will** freeze four of eight blocks, and find out why that saves less computing than it seems. About 4 minutes.
 
@@ -60,8 +60,11 @@ print("frozen blocks:", frozen)
 assert frozen == [0, 1, 2, 3]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Predict first.** The published run reports 315,084,160 trainable values for Qwen2-0.5B, 12 of 24 blocks
+# **Predict first.** Another published run reports 315,084,160 trainable values for Qwen2-0.5B, 12 of 24 blocks
 # frozen. That is 63.78% although half the blocks are frozen. What else is still trained?
+#
+# `meta_model` builds a model on paper: names and shapes, no weights. Nothing is downloaded, and it takes no memory. For
+# counting that is enough.
 
 # %%
 qwen = apply_strategy(meta_model("qwen2-0.5b"), "freeze_lower")
@@ -101,6 +104,9 @@ assert half > 0.8 and deeper < 0.75
 # block 4 is trained, and the backward pass can stop there.
 #
 # ## Train
+#
+# The rate is twice that of lesson 3. Each strategy gets the one that did best on validation text; lesson 11 shows how
+# they were found.
 
 # %%
 settings = TrainingConfig(learning_rate=2e-3, epochs=profile.epochs, batch_size=4)
@@ -157,8 +163,8 @@ strategy_map()
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex04_1", 1)` is a first push, `hint("ex04_1", 2)` says more. Each exercise works by
-# itself, also after *Restart Kernel*.
+# not right yet, why. Stuck? `hint("ex04_1", 1)` is a first push, `hint("ex04_1", 2)` says more. After *Restart Kernel*
+# run the next cell first; then each exercise works by itself.
 
 # %%
 from tlkit.exercises import check, hint

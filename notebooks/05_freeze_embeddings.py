@@ -119,8 +119,8 @@ for old, new in zip(written_before, generate(tiny_report.model, tiny.tokenizer),
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex05_1", 1)` is a first push, `hint("ex05_1", 2)` says more. Each exercise works by
-# itself, also after *Restart Kernel*.
+# not right yet, why. Stuck? `hint("ex05_1", 1)` is a first push, `hint("ex05_1", 2)` says more. After *Restart Kernel*
+# run the next cell first; then each exercise works by itself.
 
 # %%
 from tlkit.exercises import check, hint

@@ -88,6 +88,10 @@ with_norms, without = results["two blocks, all norms"], results["two blocks"]
 print("without the norms less memory:", without.peak_memory < with_norms.peak_memory)
 assert max(adapted) < before.perplexity and without.peak_memory < with_norms.peak_memory
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Whether the norms help cannot be told from one run with one seed; lesson 11 shows how to tell. What they cost, in
+# memory and time, stands above.
+
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What it writes
 
@@ -97,9 +101,9 @@ for old, new in zip(written_before, written["two blocks"], strict=True):
     print("after: ", new, "\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On a large model the pattern should hold: the last blocks learn a new vocabulary and tone cheaply, and a few
-# vectors at the bottom can cost more than they bring. How far two blocks go depends on how far the new text is
-# from what the model has read.
+# On a large model the pattern should hold: the last blocks learn a new vocabulary and tone cheaply, and a few vectors
+# at the bottom can cost much for the little they bring. How far two blocks go depends on how far the new text is from
+# what the model has read.
 #
 # **Take away.** Count values per component, then believe the name of a strategy.
 
@@ -107,8 +111,8 @@ for old, new in zip(written_before, written["two blocks"], strict=True):
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex06_1", 1)` is a first push, `hint("ex06_1", 2)` says more. Each exercise works by
-# itself, also after *Restart Kernel*.
+# not right yet, why. Stuck? `hint("ex06_1", 1)` is a first push, `hint("ex06_1", 2)` says more. After *Restart Kernel*
+# run the next cell first; then each exercise works by itself.
 
 # %%
 from tlkit.exercises import check, hint

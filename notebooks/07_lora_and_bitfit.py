@@ -16,9 +16,10 @@
 #
 # *Why do few trainable values not mean little work?*
 #
-# So far we chose *which* weights to train. LoRA adds new ones: beside each linear layer of the blocks it puts a
-# product B·A of two thin matrices, scaled by alpha/r, and trains only those. BitFit goes further down: it trains the
-# bias vectors, nothing else.
+# So far we chose *which* weights to train. LoRA adds new ones: beside each linear layer of the blocks it puts an
+# *adapter*, a product B·A of two thin matrices. Its *rank* r is the number of rows of A and of columns of B. The
+# product is scaled by alpha/r, where alpha is a fixed number that you choose (16 here), and only A and B are trained.
+# BitFit goes further down: it trains the bias vectors, nothing else.
 #
 # **You will** count what each trains, and see that counting is not the same as cost. About 4 minutes.
 
@@ -152,8 +153,8 @@ for old, new in zip(written_before, generate(lora.model, base.tokenizer), strict
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex07_1", 1)` is a first push, `hint("ex07_1", 2)` says more. Each exercise works by
-# itself, also after *Restart Kernel*.
+# not right yet, why. Stuck? `hint("ex07_1", 1)` is a first push, `hint("ex07_1", 2)` says more. After *Restart Kernel*
+# run the next cell first; then each exercise works by itself.
 
 # %%
 from tlkit.exercises import check, hint

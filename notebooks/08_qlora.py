@@ -126,6 +126,7 @@ print(f"saved: {saved:.0%}")
 assert 0.15 < saved < 0.35
 
 # %%
+# What is not packed is in bf16, and activations are forgotten and computed again, which lesson 9 explains.
 seven = estimate_memory(
     "llama2-7b", "qlora", dtype="bf16", sequence_length=512, plan=Plan(activation_checkpointing=True)
 )
@@ -177,7 +178,8 @@ print("they end within 3% of each other:", abs(apart) < 0.03)
 assert abs(apart) < 0.03 and max(scores[name].perplexity for name in runs) < 0.75 * before.perplexity
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The adapters make up for most of what the 4 bits took. And `qlora` is the slower one: each layer is unpacked
+# Both adapt, and `qlora` stays a little above: the adapters learn Rust as well, and about the price of the 4 bits
+# remains. And `qlora` is the slower one: each layer is unpacked
 # in the forward pass and once more in the backward pass. It buys memory with time. Where the model fits
 # in 16 bits, `lora` is the better choice.
 
@@ -191,8 +193,8 @@ assert abs(apart) < 0.03 and max(scores[name].perplexity for name in runs) < 0.7
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex08_1", 1)` is a first push, `hint("ex08_1", 2)` says more. Each exercise works by
-# itself, also after *Restart Kernel*.
+# not right yet, why. Stuck? `hint("ex08_1", 1)` is a first push, `hint("ex08_1", 2)` says more. After *Restart Kernel*
+# run the next cell first; then each exercise works by itself.
 
 # %%
 from tlkit.exercises import check, hint

@@ -75,8 +75,11 @@ pd.Series({name: size / 1e9 for name, size in by_hand.items()}, name="GB").round
 # embedding's three times: this model uses one table for reading and for predicting, each use gives
 # a gradient as large as the table, and torch adds the two into a third.
 #
-# So the reports' total is right and its last line is not: with one short row, activations play no
-# part in the peak.
+# AdamW's averages are in both sums. The very first step makes them only at its end: these are the figures of every
+# later step.
+#
+# So for Qwen2-0.5B with its tied head the reports' total is right and its last line is not: with one short row,
+# activations play no part in the peak.
 
 # %%
 agree = abs(by_hand["peak"] / full.peak - 1) < 0.04
@@ -91,7 +94,10 @@ assert agree and by_hand["at the end"] > by_hand["at the loss"] and full.peak > 
 # Small models now often have large vocabularies: every token of the batch gets 151,936 numbers, three times over. And
 # every block keeps what its backward pass needs. Now take a batch of eight rows.
 #
-# **Predict first.** Which part is the largest then?
+# Two more bars take the same step otherwise: the *loss in pieces*, a part of the tokens at a time, so that the logits
+# are never all there; and *one row at a time*, the gradients added up.
+#
+# **Predict first.** Which part is the largest with eight rows?
 
 # %%
 plans = {
@@ -196,8 +202,8 @@ memory_explorer()
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex09_1", 1)` is a first push, `hint("ex09_1", 2)` says more. Each exercise works by
-# itself, also after *Restart Kernel*.
+# not right yet, why. Stuck? `hint("ex09_1", 1)` is a first push, `hint("ex09_1", 2)` says more. After *Restart Kernel*
+# run the next cell first; then each exercise works by itself.
 
 # %%
 from tlkit.exercises import check, hint

@@ -90,6 +90,12 @@ for tier, names in TIERS.items():
 assert set(LADDER) == {name for names in TIERS.values() for name in names} - {"as planned"}
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
+# *Chunked loss*: head and loss for a piece of the tokens at a time, so the logits are never all there. *Smaller
+# micro-batch*: fewer rows at once, their gradients added up; of four rows first two, then one, so it comes twice.
+# *Activation checkpointing*: lesson 9. *bf16 autocast*: products in 16 bits; this is the rung that rounds differently,
+# and we leave it out. *… on the host*: activations, AdamW's averages and update, or all of training lie in the
+# computer's memory.
+#
 # **Predict first.** On a card of 48 MB, which rung will be the first to hold? Each is tried, after a real failure.
 
 # %%
@@ -204,7 +210,8 @@ fit_chart(fits)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # And a model of seven billion values, in the same precision? Only what keeps its frozen weights in 4 bits can fit
-# the cards that people have.
+# the cards that people have. (Lesson 8 had `qlora` on 8 GB: there the rest was in bf16 and activations were
+# checkpointed. Here neither.)
 
 # %%
 fit_chart(record[record.model == "llama2-7b"])
@@ -221,7 +228,8 @@ assert not on_8["full"] and on_8["last_layers"] and on_8["lora"]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # So full fine-tuning was bound to fail on the published card. What failed there as "adapter layers" was two blocks, a
-# norm and a head of its own: 165,960,320 values, in torch no more than half the card. And the Python run reports no
+# norm and a head of its own: 165,960,320 values. In torch, weights, gradients and averages of that run take little more
+# than half the card. And the Python run reports no
 # failure at all on such a card; its driver probably paged to the computer's memory.
 
 # %%
@@ -231,7 +239,7 @@ assert round(rust_run / 1e9, 1) == 4.5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # And full fine-tuning, with four rows of 512 tokens a step: here are rungs of its ladder, estimated one after the
-# other.
+# other. The lines are whole cards. With 15% left to the driver, 13.6 GiB of 16 may be used.
 
 # %%
 plan, steps = Plan(), []
@@ -253,9 +261,10 @@ assert steps[0].estimate > 13.6 * 2**30 and first.name == "optimizer on the host
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What to choose
 #
-# The published guide recommends by the size of the card alone. `recommend` asks the estimate: the most thorough
-# strategy that fits, in the largest micro-batch that fits (here a batch is one row). Most thorough is not best: lesson
-# 11 compares. A processor has memory and little speed: there, strategies with fewer gradients to compute come first.
+# The published guide recommends by the size of the card alone. `recommend` asks the estimate. It goes down a short
+# list (`full`, `last_layers`, `lora`, `qlora`; the others are not on it) and takes the first that fits, in the largest
+# micro-batch that fits (here a batch is one row). First is not best: lesson 11 compares. A processor has memory and
+# little speed: there, strategies with fewer gradients to compute come first.
 
 # %%
 devices = [virtual_device("RTX 4060 Ti 16GB"), virtual_device("RTX 4060 Ti 8GB")]
@@ -280,8 +289,8 @@ print(f"{here.name}: {recommend(here, batch_size=1)}")
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex10_1", 1)` is a first push, `hint("ex10_1", 2)` says more. Each exercise works by
-# itself, also after *Restart Kernel*.
+# not right yet, why. Stuck? `hint("ex10_1", 1)` is a first push, `hint("ex10_1", 2)` says more. After *Restart Kernel*
+# run the next cell first; then each exercise works by itself.
 
 # %%
 from tlkit.exercises import check, hint

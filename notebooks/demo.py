@@ -36,7 +36,7 @@ strategy_map()
 # %% [markdown]
 # ## 2. Train it, and stop when you like
 #
-# *Ask:* which of the two curves will turn up first, and when?
+# *Ask:* set *Epochs* to 4. One curve is training text, the other validation text. Which will turn up, and when?
 
 # %%
 lab = TrainingLab()

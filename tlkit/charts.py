@@ -19,13 +19,15 @@ from tlkit.fallback import Attempt
 from tlkit.flops import StepFlops
 from tlkit.gradient_flow import GradientFlow
 from tlkit.ladder import TIERS, Rung
-from tlkit.strategies import StrategyReport
+from tlkit.strategies import STRATEGIES, StrategyReport
+from tlkit.sweeps import CONTROL
 from tlkit.training import TrainingResult
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
 MARKERS = "osD^vPX*"
 HATCHES = ["", "///", "...", "xxx", "\\\\\\", "--"]
 SIZE = (8, 4.5)
+PLACES = {name: place for place, name in enumerate((*STRATEGIES, "zero-shot"))}
 
 
 class Chart(Figure):
@@ -84,22 +86,24 @@ def perplexity_chart(table: pd.DataFrame) -> Chart:
 
 @_described
 def learning_curves(curves: pd.DataFrame) -> Chart:
-    """Training loss by optimizer step, averaged over seeds."""
+    """Training loss by optimizer step, averaged over seeds; the control, which begins far above, is left out."""
     figure, axes = _figure()
+    curves = curves[curves.strategy != CONTROL]
     for number, (strategy, part) in enumerate(curves.groupby("strategy", sort=False)):
         mean = part.groupby("step").loss.mean().rolling(5, min_periods=1).mean()
-        axes.plot(mean.index, mean, color=_colour(number), marker=_marker(number), markevery=0.1, label=strategy)
+        style = {"color": _colour(number, strategy), "marker": _marker(number, strategy), "markevery": 0.1}
+        axes.plot(mean.index, mean, label=strategy, **style)
     axes.set_xlabel("optimizer step")
-    axes.set_ylabel("training loss (nats per token)")
+    axes.set_ylabel("training loss (nats per token, mean of up to 5 steps)")
     axes.legend(fontsize="small")
     return figure
 
 
 @_described
 def parameters_chart(table: pd.DataFrame) -> Chart:
-    """Trainable values (log scale) against perplexity."""
+    """Trainable values (log scale) against perplexity, without the control."""
     return _scatter(
-        table[table.trainable_values > 0],
+        table[(table.trainable_values > 0) & (table.strategy != CONTROL)],
         "trainable_values",
         "perplexity",
         "trainable values (log scale)",
@@ -124,7 +128,7 @@ def cost_chart(table: pd.DataFrame) -> Chart:
 @_described
 def forgetting_chart(table: pd.DataFrame) -> Chart:
     """What was gained on the new text against what was lost on general text."""
-    table = table[table.strategy != "random initialisation"]
+    table = table[table.strategy != CONTROL]
     return _scatter(
         table, "perplexity", "general", "perplexity on Rust (lower: adapted more)", "perplexity on general text"
     )
@@ -137,7 +141,7 @@ def differences_chart(table: pd.DataFrame, against: str = "full") -> Chart:
     figure, axes = _figure()
     errors = [table.difference - table.difference_low, table.difference_high - table.difference]
     axes.errorbar(table.difference, table.strategy, xerr=errors, fmt="o", color=COLOURS[0], ecolor="black", capsize=4)
-    _mark(axes, 0, against)
+    axes.axvline(0, color="black", linestyle="--")
     axes.set_xlabel(f"perplexity more than {against} (lines: 95% interval of the mean difference over seeds)")
     return figure
 
@@ -149,8 +153,9 @@ def sweep_chart(record: pd.DataFrame, x: str, x_label: str, y: str = "validation
     record = record[record[y] < float("inf")]
     for number, (strategy, part) in enumerate(record.groupby("strategy", sort=False)):
         mean = part.groupby(x)[y].mean()
-        axes.plot(mean.index, mean, color=_colour(number), marker=_marker(number), label=strategy)
-        axes.plot(part[x], part[y], ".", color=_colour(number), alpha=0.6)
+        colour, marker = _colour(number, strategy), _marker(number, strategy)
+        axes.plot(mean.index, mean, color=colour, marker=marker, label=strategy)
+        axes.plot(part[x], part[y], ".", color=colour, alpha=0.6)
     axes.set_xscale("log")
     axes.set_xticks(sorted(record[x].unique()), minor=False)
     axes.xaxis.set_major_formatter("{x:g}")
@@ -210,6 +215,7 @@ def components_chart(*reports: StrategyReport) -> Chart:
         axes.barh(names, trained, color=COLOURS[0], edgecolor="black", label="trained")
         axes.barh(names, frozen, left=trained, color="white", edgecolor="black", hatch="///", label="frozen")
         axes.set_title(report.strategy)
+        axes.set_xlim(0, 1.05 * max(part.total_values for part in report.components.values()) / 1e6)
         axes.set_xlabel("million values")
         axes.legend(fontsize="small")
     plt.close(figure)
@@ -286,6 +292,8 @@ def ladder_chart(rungs: list[Rung], budgets: dict[str, int]) -> Chart:
     figure, axes = _figure()
     for number, (tier, names) in enumerate(TIERS.items()):
         places = [place for place, rung in enumerate(rungs) if rung.name in names]
+        if not places:
+            continue
         sizes = [rungs[place].estimate / 2**30 for place in places]
         style = {"color": COLOURS[number], "edgecolor": "black", "hatch": HATCHES[number]}
         axes.barh(places, sizes, label=tier, **style)
@@ -314,12 +322,12 @@ def attempts_chart(attempts: list[Attempt]) -> Chart:
 
 
 def _plain_numbers(axis, low: float, high: float) -> None:
-    """Marks of a log scale as people write numbers: every digit on a short stretch, 1, 2 and 5 on a longer one."""
+    """Marks of a log scale as people write numbers: many on a short stretch, 1, 2 and 5 on a longer one."""
     axis.set_major_formatter("{x:,.0f}")
+    marks = (1, 2, 5) if high < 100 * low else (1,)
     if high < 5 * low:
-        axis.set_minor_formatter("{x:,.0f}")
-        return
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+        marks = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
+    axis.set_major_locator(LogLocator(subs=marks))
     axis.set_minor_formatter("")
 
 
@@ -345,7 +353,7 @@ def fit_chart(table: pd.DataFrame) -> Chart:
         _mark(axes, float(column.split()[0]), column)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("peak of a step (GiB, log scale); dashed: cards")
+    axes.set_xlabel("peak of a step (GiB, log scale); dashed: whole cards, of which 85% may be used")
     return figure
 
 
@@ -377,9 +385,8 @@ def _figure():
 def _scatter(table: pd.DataFrame, x: str, y: str, x_label: str, y_label: str, log_x: bool = False) -> Chart:
     figure, axes = _figure()
     for number, row in enumerate(table.itertuples()):
-        axes.scatter(
-            getattr(row, x), getattr(row, y), s=70, color=_colour(number), marker=_marker(number), label=row.strategy
-        )
+        style = {"color": _colour(number, row.strategy), "marker": _marker(number, row.strategy)}
+        axes.scatter(getattr(row, x), getattr(row, y), s=70, label=row.strategy, **style)
     if log_x:
         axes.set_xscale("log")
     axes.set_xlabel(x_label)
@@ -388,9 +395,10 @@ def _scatter(table: pd.DataFrame, x: str, y: str, x_label: str, y_label: str, lo
     return figure
 
 
-def _colour(number: int) -> str:
-    return COLOURS[number % len(COLOURS)]
+def _colour(number: int, name: str = "") -> str:
+    """The same for a strategy in every chart; for others by their number."""
+    return COLOURS[PLACES.get(name, number) % len(COLOURS)]
 
 
-def _marker(number: int) -> str:
-    return MARKERS[number % len(MARKERS)]
+def _marker(number: int, name: str = "") -> str:
+    return MARKERS[PLACES.get(name, number) % len(MARKERS)]

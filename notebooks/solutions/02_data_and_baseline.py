@@ -9,10 +9,10 @@ from tlkit.exercises import check
 # that? Give at least two decimals.
 
 # %%
-answer = None
-### BEGIN SOLUTION
 import math
 
+answer = None
+### BEGIN SOLUTION
 answer = 3.2 * 1_000 / math.log(2) / 4_000
 ### END SOLUTION
 check("ex02_1", answer)

@@ -8,10 +8,10 @@ from tlkit.exercises import check
 # A training run reports a first loss of 3.1 nats per token. What is its perplexity?
 
 # %%
-answer = None
-### BEGIN SOLUTION
 import math
 
+answer = None
+### BEGIN SOLUTION
 answer = math.exp(3.1)
 ### END SOLUTION
 check("ex03_1", answer)

@@ -80,7 +80,7 @@ def _same(given, expected) -> bool:
 
 QUIZ = Quiz(
     "quiz03",
-    "After 20 epochs on 25 sentences the training loss is 0.02. What do you know about other text?",
+    "After 20 epochs on 25 sentences the training loss is 0.1. What do you know about other text?",
     {
         "a": "The model now predicts all text better.",
         "b": "Nothing, until other text is scored.",
