@@ -2,15 +2,13 @@
 PYTHON ?= python3
 # A Linux laptop without an NVIDIA card: make TORCH_INDEX=https://download.pytorch.org/whl/cpu run
 TORCH_INDEX ?=
-# One more than two cores have to do: some tests wait for a browser or a server.
-WORKERS ?= 3
 BIN := .venv/bin
 
 .PHONY: run test lab demo slides book notebooks lint bench
 run: .venv/installed
 	$(BIN)/python -m tlkit run --jobs 2
 test: .venv/installed
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --nbval notebooks tests
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --nbval notebooks tests
 lab: .venv/installed
 	$(BIN)/python -m jupyterlab notebooks/00_index.ipynb
 demo: .venv/installed

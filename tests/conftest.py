@@ -39,4 +39,4 @@ def tiny():
 def pytest_collection_modifyitems(items):
     for item in items:
         if hasattr(item, "output_timeout"):  # nbval's five seconds are too few for a training cell
-            item.output_timeout = 120
+            item.output_timeout = 300
