@@ -73,6 +73,11 @@ def test_every_chart_says_in_words_what_it_shows():
     chart = differences_chart(TABLE, "full")
     assert chart.alt.startswith("Each strategy's perplexity minus that of `against`, seed by seed;")
     assert "bitfit, lora" in chart.alt and "perplexity more than full" in chart.alt
+    logarithmic = charts.parameters_chart(
+        pd.DataFrame({"strategy": ["full", "lora"], "trainable_values": [4e6, 2e5], "perplexity": [70.0, 80.0]})
+    )
+    logarithmic.png()  # the marks of a scale have their text once they are drawn
+    assert "full, lora" in logarithmic.alt and "$" not in logarithmic.alt
     data, metadata = chart._repr_mimebundle_()
     assert metadata["image/png"]["alt"] == chart.alt and data["text/plain"].startswith("<Chart size 800x450")
     drawers = [drawer for name, drawer in vars(charts).items() if name.endswith("_chart") or name == "learning_curves"]

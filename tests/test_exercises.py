@@ -1,6 +1,7 @@
 """Every exercise: its solution passes, its stub fails kindly, and typical wrong answers are told why they are wrong."""
 
 import importlib
+import shutil
 from pathlib import Path
 
 import jupytext
@@ -112,11 +113,19 @@ def test_solutions_that_do_not_fit_their_checks_are_named(tmp_path):
             exercise_cells("03", jupytext.reads(planted, "py:percent"))
 
 
-def test_a_lesson_is_written_the_same_twice():
+def test_the_generated_part_comes_back_where_it_is_missing(tmp_path):
+    """And written twice it is there once."""
     from tlkit.notebooks import lessons
 
-    found = lessons()
-    assert all(lesson_source(lesson.stem, found) == lesson_source(lesson.stem, found) for lesson in found)
+    stem, found = "03_full_fine_tuning", lessons()
+    whole = (FOLDER / f"{stem}.py").read_text(encoding="utf-8")
+    (tmp_path / "solutions").mkdir()
+    shutil.copy(FOLDER / "solutions" / f"{stem}.py", tmp_path / "solutions")
+    bare = whole[: whole.index("# ## Exercises")].rsplit("\n# %%", 1)[0] + "\n"
+    for _ in range(2):
+        (tmp_path / f"{stem}.py").write_text(bare, encoding="utf-8")
+        bare = lesson_source(stem, found, tmp_path)
+        assert bare == whole
 
 
 def test_grading_runs_the_exercises_anew(tmp_path, capsys):
@@ -129,7 +138,8 @@ def test_grading_runs_the_exercises_anew(tmp_path, capsys):
     before = nbformat.v4.new_code_cell("raise RuntimeError('the lesson itself is not run')")
     heading = nbformat.v4.new_markdown_cell("## Exercises")
     boast = [nbformat.v4.new_output("execute_result", {"text/plain": "[RIGHT] ex03_2: yes"}, execution_count=1)]
-    for name, planted in (("right", {}), ("wrong", {"ex03_2": "gain_and_cost = print\n"})):
+    deadly = {"ex03_2": "import os\nos._exit(1)\n"}
+    for name, planted in (("right", {}), ("wrong", {"ex03_2": "gain_and_cost = print\n"}), ("dead", deadly)):
         cells = []
         for cell in solution.cells[1:]:
             if cell.cell_type == "code":
@@ -137,11 +147,12 @@ def test_grading_runs_the_exercises_anew(tmp_path, capsys):
                 source = cell.source.replace("check(", f"{spoilt}check(")
                 cells.append(nbformat.v4.new_code_cell(source, outputs=boast, execution_count=1))
         nbformat.write(nbformat.v4.new_notebook(cells=[before, heading, *cells]), tmp_path / f"{name}.ipynb")
-    files = [str(tmp_path / "right.ipynb"), str(tmp_path / "wrong.ipynb")]
+    files = [str(tmp_path / f"{name}.ipynb") for name in ("dead", "right", "wrong")]
     assert main(["grade", *files, "--output", str(tmp_path / "marks.csv")]) == 0
     said = capsys.readouterr().out
     assert "right.ipynb: 3 of 3 right" in said and "wrong.ipynb: 2 of 3 right" in said and "ex03_2 wrong" in said
-    assert len((tmp_path / "marks.csv").read_text().splitlines()) == 7
+    assert "dead.ipynb: 1 of 3 right" in said, "a kernel that dies costs what was not reached, and no other's marks"
+    assert len((tmp_path / "marks.csv").read_text().splitlines()) == 10
     nbformat.write(nbformat.v4.new_notebook(cells=[before]), tmp_path / "other.ipynb")
     assert main(["grade", str(tmp_path / "other.ipynb")]) == 2 and "is it a lesson?" in capsys.readouterr().err
     assert main(["grade", str(tmp_path / "none.ipynb")]) == 2

@@ -41,18 +41,21 @@ class Chart(Figure):
         panels = []
         for axes in self.axes:
             named = [text.get_text() for text in [*axes.get_yticklabels(), *axes.get_xticklabels()]]
-            places = [
-                name for name in named if name and not name.replace(",", "").replace(".", "").lstrip("−").isdigit()
-            ]
+            # Not the marks of a scale, be they digits or powers in TeX, which nobody wants read out.
+            places = [name for name in named if "$" not in name and any(letter.isalpha() for letter in name)]
             _, series = axes.get_legend_handles_labels()
             parts = [axes.get_title(), axes.get_xlabel(), axes.get_ylabel(), ", ".join(dict.fromkeys(places + series))]
             panels.append("; ".join(part for part in parts if part))
         return f"{self.about} Shown: {'. '.join(panels)}."
 
-    def _repr_mimebundle_(self, include=None, exclude=None):
+    def png(self, dpi: int = 100) -> str:
+        """The picture as a PNG file in base64, for a page or a notebook."""
         buffer = io.BytesIO()
-        self.savefig(buffer, format="png")
-        picture = {"image/png": base64.b64encode(buffer.getvalue()).decode(), "text/plain": repr(self)}
+        self.savefig(buffer, format="png", dpi=dpi)
+        return base64.b64encode(buffer.getvalue()).decode()
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        picture = {"image/png": self.png(), "text/plain": repr(self)}
         return picture, {"image/png": {"alt": self.alt}}
 
 

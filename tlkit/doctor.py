@@ -41,6 +41,7 @@ def examine() -> list[Finding]:
 
 
 def python(name: str) -> Finding:
+    """New enough for this package."""
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < (3, 11):  # noqa: UP036 - in a clone that was never installed, nobody else has refused it
         return Finding(name, "FAIL", version, "install Python 3.11 or newer, and make a new environment with it")
@@ -81,6 +82,7 @@ def kernel(name: str) -> Finding:
 
 
 def device(name: str) -> Finding:
+    """Where training will run, and what was found broken on the way there."""
     from tlkit.devices import probe
 
     found = probe()
@@ -91,6 +93,7 @@ def device(name: str) -> Finding:
 
 
 def memory(name: str) -> Finding:
+    """The computer's own, which the lessons need."""
     from tlkit.devices import probe
 
     here = probe("cpu")
@@ -101,6 +104,7 @@ def memory(name: str) -> Finding:
 
 
 def disk(name: str) -> Finding:
+    """Room for results, and for a model that is fetched."""
     free = shutil.disk_usage(ROOT).free
     words = f"{free / 1e9:.1f} GB free"
     return Finding(name, "OK", words) if free >= LEAST_DISK else Finding(name, "WARN", words, "make 1 GB of room")
@@ -121,12 +125,14 @@ def data(name: str) -> Finding:
 
 
 def model(name: str) -> Finding:
+    """The bundled model loads, and every weight arrives."""
     from tlkit.models import load_model
 
     return Finding(name, "OK", str(load_model("tiny")))
 
 
 def corpus(name: str) -> Finding:
+    """The passages about Rust can be read."""
     from tlkit.corpus import load_corpus
 
     return Finding(name, "OK", f"{len(load_corpus('rust').train)} training passages")

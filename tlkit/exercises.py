@@ -108,7 +108,7 @@ def exercise(name: str, level: int, looks_at: str, *hints: str) -> Callable[[Cal
 def number(answer: object) -> float:
     """The answer as a number. Raises Wrong for anything else."""
     if isinstance(answer, bool) or not hasattr(answer, "__float__"):
-        raise Wrong(f"a number is asked for, and this is {_kind(answer)}.")
+        raise Wrong(f"a number is asked for, and this is {kind(answer)}.")
     if math.isnan(float(answer)):
         raise Wrong("a number is asked for, and this is nan, the result of a calculation without one.")
     return float(answer)
@@ -117,7 +117,7 @@ def number(answer: object) -> float:
 def numbers(answer: object, count: int) -> tuple[float, ...]:
     """The answer as so many numbers. Raises Wrong for anything else."""
     if isinstance(answer, str | dict | set) or not hasattr(answer, "__len__") or len(answer) != count:
-        raise Wrong(f"{count} numbers are asked for, and this is {_kind(answer)}.")
+        raise Wrong(f"{count} numbers are asked for, and this is {kind(answer)}.")
     return tuple(number(value) for value in answer)
 
 
@@ -126,10 +126,15 @@ def near(answer: object, expected: float, *, within: float = 0.01) -> bool:
     return abs(number(answer) - expected) <= within * abs(expected)
 
 
+def close(given: tuple[float, ...], expected: tuple[float, ...], *, within: float) -> bool:
+    """True where every number is at most `within` away from the one expected in its place."""
+    return all(math.isclose(one, other, abs_tol=within) for one, other in zip(given, expected, strict=True))
+
+
 def called(function: object, *arguments, **named) -> object:
     """What the answer, a function, returns. Raises Wrong where it is none, breaks, or returns nothing."""
     if not callable(function):
-        raise Wrong(f"a function is asked for, without calling it, and this is {_kind(function)}.")
+        raise Wrong(f"a function is asked for, without calling it, and this is {kind(function)}.")
     try:
         result = function(*arguments, **named)
     except Exception as error:  # whatever a student's function raises is the answer's, and is told
@@ -149,7 +154,7 @@ def _judge(task: Exercise, answer: object) -> Verdict:
         reason += "" if reason.endswith((".", "?", "!")) else "."
         return Verdict(task.name, False, f"{reason} Checked was {task.looks_at}.")
     except Exception as error:  # an answer of a kind that nobody thought of is still not right
-        said = f"this answer, {_kind(answer)}, could not be read ({type(error).__name__}: {error})."
+        said = f"this answer, {kind(answer)}, could not be read ({type(error).__name__}: {error})."
         return Verdict(task.name, False, f"{said} Checked was {task.looks_at}.")
     return Verdict(task.name, True, f"checked was {task.looks_at}.")
 
@@ -163,7 +168,8 @@ def _judge_choice(quiz: Quiz, answer: object) -> Verdict:
     return Verdict(quiz.name, letter == quiz.right, quiz.reasons[letter])
 
 
-def _kind(answer: object) -> str:
+def kind(answer: object) -> str:
+    """What was handed in, for a message: its type, and its beginning."""
     return f"{type(answer).__name__} {answer!r:.40}"
 
 

@@ -97,7 +97,7 @@ def _way(stem: str, found: list[Lesson]) -> str:
 
 
 def write_generated(folder: Path = FOLDER) -> None:
-    """Write the index, and the generated part of every lesson, where they are not as they should be."""
+    """Write the index, and the generated part of every lesson, as they are now."""
     found = lessons(folder)
     wanted = {INDEX: index_source(found)} | {lesson.stem: lesson_source(lesson.stem, found, folder) for lesson in found}
     for stem, text in wanted.items():

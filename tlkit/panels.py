@@ -1,8 +1,6 @@
 """What each panel shows, as plain functions: the same answers from code, with no widget in sight."""
 
-import base64
 import html
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,7 +17,7 @@ from tlkit.recommendation import CARD_SHARE
 from tlkit.settings import Profile, setup
 from tlkit.steps import Plan, StepRecord, mean_loss
 from tlkit.strategies import StrategyReport, apply_strategy
-from tlkit.training import TrainingConfig, TrainingResult, new_state, total_steps, training_steps
+from tlkit.training import TrainingConfig, TrainingResult, new_state, steps_per_epoch, total_steps, training_steps
 
 PROMPT = "Ownership in Rust means"
 LONGEST_PROMPT = 400  # characters; the bundled model reads 256 tokens
@@ -34,10 +32,7 @@ class View:
 
     def picture(self) -> str:
         """The figure for a page, with its words as alternative text."""
-        buffer = io.BytesIO()
-        self.figure.savefig(buffer, format="png", dpi=90)
-        data = base64.b64encode(buffer.getvalue()).decode()
-        return f'<img alt="{html.escape(self.text)}" src="data:image/png;base64,{data}">'
+        return f'<img alt="{html.escape(self.text)}" src="data:image/png;base64,{self.figure.png(dpi=90)}">'
 
 
 def memory_view(
@@ -151,7 +146,7 @@ def training_lab(
         if record.step == 1 or record.step % every == 0 or record.step == total:
             scores.append({"step": record.step, "validation_loss": mean_loss(model, unseen)})
             history = pd.DataFrame([vars(record) for record in records])
-            history.insert(1, "epoch", history.step * config.batch_size / len(blocks))
+            history.insert(1, "epoch", history.step / steps_per_epoch(len(blocks), config))
             yield LabState(model, history, pd.DataFrame(scores), total, config)
 
 

@@ -1,6 +1,6 @@
 """The machine and the weights: what a perplexity above the vocabulary says, and a load that cannot fail silently."""
 
-from tlkit.exercises import Quiz, Wrong, called, exercise, near, number
+from tlkit.exercises import Quiz, Wrong, called, exercise, kind, near, number
 
 
 @exercise(
@@ -157,7 +157,7 @@ def _one_value_moved(tensor):
 
 def _names(answer: object) -> set[str]:
     if isinstance(answer, str) or not isinstance(answer, list | tuple | set | frozenset):
-        raise Wrong(f"a list of names is asked for, and this is {type(answer).__name__} {answer!r:.40}.")
+        raise Wrong(f"a list of names is asked for, and this is {kind(answer)}.")
     for name in answer:
         if not isinstance(name, str):
             raise Wrong(f"names are asked for, and one of them is a {type(name).__name__}.")

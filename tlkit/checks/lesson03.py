@@ -2,7 +2,7 @@
 
 import math
 
-from tlkit.exercises import Quiz, Wrong, called, exercise, near, numbers
+from tlkit.exercises import Quiz, Wrong, called, close, exercise, near, numbers
 
 
 @exercise(
@@ -35,13 +35,13 @@ def gain_and_cost(answer):
         given = numbers(called(answer, before, after, general_before, general_after), 2)
         gain, cost = 100 * (1 - after / before), 100 * (general_after / general_before - 1)
         case = f"for {before} to {after} on Rust and {general_before} to {general_after} elsewhere"
-        if _same(given, (gain, cost)):
+        if close(given, (gain, cost), within=0.01):
             continue
-        if _same(given, (gain / 100, cost / 100)):
+        if close(given, (gain / 100, cost / 100), within=0.01):
             raise Wrong(f"{case} these are shares; percent are asked for.")
-        if _same(given, (cost, gain)):
+        if close(given, (cost, gain), within=0.01):
             raise Wrong(f"{case} gain and cost are in each other's place.")
-        if _same(given[:1], (-gain,)):
+        if close(given[:1], (-gain,), within=0.01):
             raise Wrong(f"{case} the gain has the wrong sign: perplexity that falls is a gain.")
         raise Wrong(f"{case} it gives {given[0]:.4g} and {given[1]:.4g}.")
 
@@ -72,10 +72,6 @@ def early_stopping(answer):
         if given in losses:
             raise Wrong("a place in the list is asked for, from 0 on, not the loss that stands there.")
         raise Wrong(f"for a curve that {story}, {losses}, your function returns {given!r:.40}.")
-
-
-def _same(given, expected) -> bool:
-    return all(math.isclose(one, other, abs_tol=0.01) for one, other in zip(given, expected, strict=True))
 
 
 QUIZ = Quiz(

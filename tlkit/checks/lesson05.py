@@ -1,7 +1,7 @@
 """Frozen embeddings: one table with two uses, what is frozen with it, and how to give the head its own."""
 
 from tlkit.checks.small import small_model
-from tlkit.exercises import Quiz, Wrong, called, exercise, near, numbers
+from tlkit.exercises import Quiz, Wrong, called, exercise, kind, near, numbers
 
 
 @exercise(
@@ -60,7 +60,7 @@ def does_the_head_train(answer):
                 raise Wrong(f"{broke} A tied head is listed under the name of its first use only.") from broke
             raise
         if not isinstance(given, bool):
-            raise Wrong(f"True or False is asked for, and your function returns {type(given).__name__} {given!r:.40}.")
+            raise Wrong(f"True or False is asked for, and your function returns {kind(given)}.")
         seen.append((given == expected, given, tied, f"for {story} it says {given}: {why}."))
     if all(right for right, *_ in seen):
         return
@@ -123,7 +123,7 @@ def a_head_of_its_own(answer):
         expected = model(input_ids=tokens).logits
     given = called(answer, model)
     if not isinstance(given, nn.Module) or not hasattr(given, "get_output_embeddings"):
-        raise Wrong(f"the model is to be returned, and this is {type(given).__name__} {given!r:.40}.")
+        raise Wrong(f"the model is to be returned, and this is {kind(given)}.")
     if given.get_output_embeddings().weight is given.get_input_embeddings().weight:
         raise Wrong("head and embedding are still one tensor.")
     with torch.no_grad():

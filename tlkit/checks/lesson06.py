@@ -1,7 +1,7 @@
 """The last layers: what a recipe trains beside the blocks it is named after, and how to train no more than that."""
 
 from tlkit.checks.small import small_model
-from tlkit.exercises import Quiz, Wrong, called, exercise, number
+from tlkit.exercises import Quiz, Wrong, called, exercise, kind, number
 
 
 @exercise(
@@ -110,12 +110,12 @@ def exactly_the_last(answer):
         "llama": ("Llama", "model.layers", "model.norm."),
         "gpt2": ("GPT-2", "transformer.h", "transformer.ln_f."),
     }
-    for kind, blocks in (("qwen2", 2), ("llama", 1), ("gpt2", 3)):
-        called_so, *names = places[kind]
-        model = small_model(kind, depth=12, tied=kind != "llama")
+    for architecture, blocks in (("qwen2", 2), ("llama", 1), ("gpt2", 3)):
+        called_so, *names = places[architecture]
+        model = small_model(architecture, depth=12, tied=architecture != "llama")
         given = called(answer, model, blocks)
         if not isinstance(given, nn.Module) or not hasattr(given, "get_decoder"):
-            raise Wrong(f"the model is to be returned, and this is {type(given).__name__} {given!r:.40}.")
+            raise Wrong(f"the model is to be returned, and this is {kind(given)}.")
         _only_last_trains(f"in a {called_so}", dict(given.named_parameters()), blocks, *names)
 
 

@@ -3,7 +3,7 @@
 from functools import cache
 
 from tlkit.checks.small import small_model
-from tlkit.exercises import Quiz, Wrong, called, exercise, number
+from tlkit.exercises import Quiz, Wrong, called, exercise, kind, number
 
 
 @exercise(
@@ -52,7 +52,7 @@ def merged(answer):
         kept = weight.clone()
         given = called(answer, weight, a, b, alpha)
         if not isinstance(given, torch.Tensor):
-            raise Wrong(f"a tensor is asked for, and your function returns {type(given).__name__} {given!r:.40}.")
+            raise Wrong(f"a tensor is asked for, and your function returns {kind(given)}.")
         case = f"for a weight of {rows} x {columns} and rank {rank}"
         given = given.detach().float()
         if given.shape != weight.shape:
@@ -89,7 +89,7 @@ def dead_adapters(answer):
     for story, (table, dead) in _tables().items():
         given = called(answer, table.copy())
         if isinstance(given, str | dict) or not hasattr(given, "__iter__"):
-            raise Wrong(f"a list of names is asked for, and this is {type(given).__name__} {given!r:.40}.")
+            raise Wrong(f"a list of names is asked for, and this is {kind(given)}.")
         given = list(given)
         if not set(given) <= set(table.tensor):
             raise Wrong("there is something in the list that is no name from the column `tensor`.")

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pandas as pd
 
-from tlkit.exercises import Quiz, Wrong, called, exercise, near, number, numbers
+from tlkit.exercises import Quiz, Wrong, called, close, exercise, near, number, numbers
 
 
 @exercise(
@@ -65,7 +65,7 @@ def paired_interval(answer):
             )
         given = numbers(given, 2)
         differences = (left - right).tolist()
-        if _close(given, _interval(differences)):
+        if close(given, _interval(differences), within=6e-3):
             continue
         if given[0] > given[1]:
             raise Wrong(f"{case} the low end is above the high one.")
@@ -82,7 +82,7 @@ def paired_interval(answer):
             (_unpaired(left, right, True), "treats the runs as independent; with one seed both met the same luck."),
             (_unpaired(left, right, False), "treats the runs as independent; with one seed both met the same luck."),
         ):
-            if _close(given, wrong):
+            if close(given, wrong, within=6e-3):
                 raise Wrong(f"{case} your interval {why}")
         raise Wrong(f"{case} your interval is {given[0]:.4g} to {given[1]:.4g}.")
 
@@ -161,10 +161,6 @@ def _unpaired(left, right, equal_spread: bool) -> tuple[float, float]:
     from scipy import stats
 
     return tuple(stats.ttest_ind(left, right, equal_var=equal_spread).confidence_interval(0.95))
-
-
-def _close(given, expected) -> bool:
-    return all(math.isclose(one, other, abs_tol=6e-3) for one, other in zip(given, expected, strict=True))
 
 
 def _records():
