@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from tlkit.steps import StepRecord, TrainingState
 from tlkit.strategies import is_adapter
+from tlkit.team import like, whole
 
 KEPT = 2  # the newest, and the one before it in case the newest is damaged
 NAME = "step-{:08d}"
@@ -61,13 +62,17 @@ class Checkpoints:
         """Write a checkpoint, then remove all but the newest two.
 
         Two files: tensors, and a JSON file that names their hash. The JSON file comes last: without it there is no
-        checkpoint. Raises CheckpointError where writing fails; earlier checkpoints are untouched then.
+        checkpoint. In a team, every process calls this and the first one writes: what it writes does not depend on
+        how many there are. Raises CheckpointError where writing fails; earlier checkpoints are untouched then.
         """
+        found = _tensors(state, journal)
+        if state.team.rank > 0:
+            return
         stem = NAME.format(state.step)
         tensors, notes = self.folder / f"{stem}.safetensors", self.folder / f"{stem}.json"
         try:
             notes.unlink(missing_ok=True)  # of a damaged checkpoint of this step: never an old note on new tensors
-            digest = _write(tensors, lambda path: save_file(_tensors(state, journal), path))
+            digest = _write(tensors, lambda path: save_file(found, path))
             content = {
                 "step": state.step,
                 "sha256": digest,
@@ -140,7 +145,7 @@ def _tensors(state: TrainingState, journal: Journal) -> dict[str, torch.Tensor]:
     for number, moments in state.optimizer.state_dict()["state"].items():
         found |= {f"optimizer.{number}.{key}": tensor for key, tensor in moments.items()}
     found |= {f"best.{number}": tensor for number, tensor in enumerate(journal.best_weights or ())}
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
+    return {name: whole(tensor.detach()).cpu().contiguous() for name, tensor in found.items()}
 
 
 def _put_back(content: dict, tensors: dict[str, torch.Tensor], state: TrainingState, journal: Journal) -> None:
@@ -151,11 +156,13 @@ def _put_back(content: dict, tensors: dict[str, torch.Tensor], state: TrainingSt
         for name, tensor in tensors.items():
             kind, number, *key = name.split(".")
             if kind == "weights":
-                state.parameters[int(number)].copy_(tensor)
+                parameter = state.parameters[int(number)]
+                parameter.copy_(like(tensor, parameter))
             elif kind == "best":
                 best[int(number)] = tensor
             else:
-                optimizer["state"].setdefault(int(number), {})[key[0]] = tensor
+                moment = tensor if key[0] == "step" else like(tensor, state.parameters[int(number)])
+                optimizer["state"].setdefault(int(number), {})[key[0]] = moment
     state.optimizer.load_state_dict(optimizer)
     state.step = content["step"]
     journal.records = [StepRecord(**record) for record in content["records"]]

@@ -95,10 +95,14 @@ def evaluate(options) -> int:
 
 
 def train(options) -> int:
-    """Adapt a model by one strategy and save it."""
+    """Adapt a model by one strategy and save it; under torchrun, in several processes."""
+    from contextlib import nullcontext
+
     from tlkit.corpus import load_corpus, pack
     from tlkit.evaluation import perplexity
     from tlkit.models import load_model
+    from tlkit.prefix import cached_prefix
+    from tlkit.processes import joined
     from tlkit.settings import setup
     from tlkit.strategies import apply_strategy
     from tlkit.sweeps import default_rates
@@ -112,21 +116,28 @@ def train(options) -> int:
     rate = options.learning_rate if options.learning_rate is not None else default_rates()[options.strategy]
     config = TrainingConfig(rate, epochs=options.epochs, batch_size=options.batch_size)
     blocks = pack(corpus.train, loaded.tokenizer, options.sequence_length)
-    before = perplexity(loaded.model, loaded.tokenizer, corpus.test)
-    result = train_model(
-        report.model,
-        blocks,
-        config,
-        checkpoint_dir=options.output / "checkpoints",
-        every=options.checkpoint_every,
-        resume=options.resume,
-        progress=not options.json,
-    )
+    with joined(options.sharding, offload=options.cpu_offload) as team:
+        first = team.rank == 0
+        before = perplexity(loaded.model, loaded.tokenizer, corpus.test) if first else None
+        with cached_prefix(report.model) if options.cached_prefix else nullcontext() as cache:
+            result = train_model(
+                report.model,
+                blocks,
+                config,
+                checkpoint_dir=options.output / "checkpoints",
+                every=options.checkpoint_every,
+                resume=options.resume,
+                progress=first and not options.json,
+                team=team,
+            )
+    if not first:
+        return 0
     after = perplexity(report.model, loaded.tokenizer, corpus.test)
     report.model.save_pretrained(options.output)
     loaded.tokenizer.save_pretrained(options.output)
     figures = {"before": vars(before), "after": vars(after), "seconds": result.seconds, "output": str(options.output)}
-    _show(options, figures, f"{report}\nbefore: {before}\nafter:  {after}\nsaved in {options.output}")
+    lines = [str(report), f"before: {before}", f"after:  {after}", f"saved in {options.output}"]
+    _show(options, figures, "\n".join(lines + ([f"frozen prefix: {cache}"] if cache else [])))
     return 0
 
 
@@ -136,26 +147,31 @@ def compare(options) -> int:
 
     from tlkit.comparison import compare as compare_strategies
     from tlkit.export import as_markdown, export
+    from tlkit.processes import joined
     from tlkit.settings import setup
     from tlkit.sweeps import best_rates
 
     strategies = options.strategies.split(",") if options.strategies else None
-    comparison = compare_strategies(
-        options.model,
-        strategies,
-        profile=setup(options.profile),
-        seeds=options.seeds,
-        device_memory=options.device_memory,
-        fallback=options.fallback,
-        against=options.against,
-        learning_rates=best_rates(pd.read_csv(options.learning_rates)) if options.learning_rates else None,
-        progress=not options.json,
-    )
-    export(comparison, options.output)
-    text = as_markdown(comparison.table) + f"\nFiles are in {options.output}"
-    _show(options, json.loads(comparison.table.to_json(orient="records")), text)
-    for name, reason in comparison.failures.items():
-        print(f"FAILED {name}: {reason.splitlines()[-1]}", file=sys.stderr)
+    with joined(options.sharding, offload=options.cpu_offload) as team:
+        first = team.rank == 0
+        comparison = compare_strategies(
+            options.model,
+            strategies,
+            profile=setup(options.profile),
+            seeds=options.seeds,
+            device_memory=options.device_memory,
+            fallback=options.fallback,
+            against=options.against,
+            learning_rates=best_rates(pd.read_csv(options.learning_rates)) if options.learning_rates else None,
+            progress=first and not options.json,
+            **{"spread_over" if options.spread else "team": team},
+        )
+    if first:
+        export(comparison, options.output)
+        text = as_markdown(comparison.table) + f"\nFiles are in {options.output}"
+        _show(options, json.loads(comparison.table.to_json(orient="records")), text)
+        for name, reason in comparison.failures.items():
+            print(f"FAILED {name}: {reason.splitlines()[-1]}", file=sys.stderr)
     return 1 if comparison.failures else 0
 
 
@@ -308,6 +324,10 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(command=function)
         return command
 
+    def processes(command):
+        command.add_argument("--sharding", help="under torchrun: ddp (default), or fsdp to keep weights in parts")
+        command.add_argument("--cpu-offload", action="store_true", help="with fsdp: keep the parts on the host")
+
     add(doctor)
     add(params).add_argument("--model", default="tiny", help="a preset")
     command = add(estimate)
@@ -336,6 +356,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--sequence-length", type=int, default=128)
     command.add_argument("--checkpoint-every", type=int, default=100, help="steps between two checkpoints")
     command.add_argument("--resume", action="store_true", help="go on with the run whose checkpoints are in OUTPUT")
+    command.add_argument("--cached-prefix", action="store_true", help="compute frozen lower blocks once per sequence")
+    processes(command)
     command = add(compare)
     command.add_argument("--model", help="preset, hub id or folder")
     command.add_argument("--strategies", help="comma-separated; default: all")
@@ -349,6 +371,8 @@ def _parser() -> argparse.ArgumentParser:
         "--learning-rates", type=Path, help="record of `sweep rates`; default: that of the bundled model"
     )
     command.add_argument("--output", type=Path, default=Path("results"))
+    command.add_argument("--spread", action="store_true", help="under torchrun: each process does runs of its own")
+    processes(command)
     command = add(sweep)
     command.add_argument("sweep", help="rates, epochs, passages or general")
     command.add_argument("--model", help="preset, hub id or folder")

@@ -2,6 +2,7 @@
 
 import math
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,9 +16,11 @@ from tlkit.evidence import paired_differences, places, seed_intervals
 from tlkit.fallback import HOST, FallbackLog, entered, evaluate_with_fallback, place, train_with_fallback
 from tlkit.memory import VirtualDevice, parse_size, virtual_device
 from tlkit.models import load_model, meta_model
+from tlkit.processes import gathered
 from tlkit.settings import Profile
 from tlkit.strategies import STRATEGIES, StrategyReport, apply_strategy
 from tlkit.sweeps import CONTROL, adapted, default_rates
+from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig, TrainingResult, train
 
 ZERO_SHOT = "zero-shot"
@@ -53,6 +56,8 @@ def compare(
     against: str | None = None,
     learning_rates: dict[str, float] | None = None,
     progress: bool = False,
+    team: Team = ALONE,
+    spread_over: Team = ALONE,
 ) -> Comparison:
     """Adapt `model` by each strategy, once for every seed, and measure what each gained and forgot.
 
@@ -62,8 +67,9 @@ def compare(
     others are compared seed by seed with the strategy `against`, by default full fine-tuning where it runs.
     `device_memory` ("48MB") plays a card of that size on the CPU. With `fallback` the strategies run from the
     lightest to the heaviest, each from a fresh model on the first choice of device, and what runs out of memory goes
-    on with less; without, it is a failure. Raises ValueError for an unknown strategy or fewer than one seed, before
-    any work.
+    on with less; without, it is a failure. The processes of a `team` share every batch, those of `spread_over` the
+    runs, and each returns the whole comparison. Raises ValueError for an unknown strategy or fewer than one seed,
+    before any work.
     """
     strategies = list(STRATEGIES) if strategies is None else strategies
     unknown = [s for s in strategies if s not in STRATEGIES]
@@ -91,33 +97,43 @@ def compare(
     if fallback:
         strategies = sorted(strategies, key=lambda name: _weight(name, base.model))
     data = _Data(pack(corpus.train, base.tokenizer, block_size), texts, base.tokenizer, context)
-    rows, curves, attempts, failures = [_row(ZERO_SHOT, None, 0, total, before, before, None)], [], [], {}
     planned = [(name, seed) for name in strategies for seed in range(seeds)] + [(CONTROL, 0)]
-    for name, seed in planned:
+    outcomes = []
+    for number in range(spread_over.rank, len(planned), spread_over.size):
+        name, seed = planned[number]
         if progress:
             print(f"{name}, seed {seed}", flush=True)
         card = virtual_device(memory=device_memory) if device_memory else device
         config = TrainingConfig(rates[name], epochs=profile.epochs, batch_size=batch_size, seed=seed)
         log = FallbackLog()
+        outcome = {"number": number, "strategy": name, "seed": seed}
         try:
-            report, result, after = _run(name, model, data, config, card, log if fallback else None)
+            report, result, after = _run(name, model, data, config, card, log if fallback else None, team)
+            outcome["row"] = _row(name, seed, report.trainable_values, report.total_values, before, after, result)
+            outcome["curve"] = result.history.to_dict("records")
         except (RuntimeError, ValueError, ArithmeticError, MemoryError):
             # One strategy that cannot run must not lose the others; its traceback is part of the result.
-            failures[f"{name}, seed {seed}"] = traceback.format_exc()
-            continue
-        finally:
-            attempts.append(log.table.assign(strategy=name, seed=seed))
-        rows.append(_row(name, seed, report.trainable_values, report.total_values, before, after, result))
-        curves.append(result.history.assign(strategy=name, seed=seed))
-    runs = pd.DataFrame(rows)
-    curve_table = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
+            outcome["failure"] = traceback.format_exc()
+        outcomes.append(outcome | {"attempts": log.table.to_dict("records")})
+    outcomes = sorted(gathered(spread_over, outcomes), key=lambda outcome: outcome["number"])
+
+    runs = [_row(ZERO_SHOT, None, 0, total, before, before, None)]
+    runs = pd.DataFrame(runs + [outcome["row"] for outcome in outcomes if "row" in outcome])
+    failures = {f"{o['strategy']}, seed {o['seed']}": o["failure"] for o in outcomes if "failure" in o}
+    curves, attempts = _each_step(outcomes, "curve"), _each_step(outcomes, "attempts", FallbackLog().table.columns)
     command = f"python -m tlkit compare --profile {profile.name} --model {base.name} --seeds {seeds}"
     if device_memory:
         command += f" --device-memory {device_memory}"
     command += " --fallback" if fallback else ""
     table = _summary(runs, against, f"virtual card of {device_memory}" if device_memory else device.kind, command)
     provenance = _provenance(base.name, corpus, device, profile, seeds) | {"learning_rates": rates, "against": against}
-    return Comparison(table, runs, curve_table, pd.concat(attempts, ignore_index=True), failures, provenance)
+    return Comparison(table, runs, curves, attempts, failures, provenance)
+
+
+def _each_step(outcomes: list[dict], of: str, columns: Iterable[str] = ()) -> pd.DataFrame:
+    """The rows that each run has noted, under its strategy and seed."""
+    rows = [row | {key: run[key] for key in ("strategy", "seed")} for run in outcomes for row in run.get(of, ())]
+    return pd.DataFrame(rows, columns=None if rows else [*columns, "strategy", "seed"])
 
 
 @dataclass(frozen=True)
@@ -137,6 +153,7 @@ def _run(
     config: TrainingConfig,
     device: Device | VirtualDevice,
     log: FallbackLog | None,
+    team: Team,
 ) -> tuple[StrategyReport, TrainingResult, dict[str, PerplexityResult]]:
     """One strategy, one seed, from a freshly loaded model; with a log, it goes on where memory runs out."""
     report, _ = adapted(name, model=model, seed=config.seed)
@@ -144,9 +161,9 @@ def _run(
     if log is None:
         with entered(device):
             place(report.model, device)
-            result = train(report.model, data.blocks, config)
+            result = train(report.model, data.blocks, config, team=team)
         return report, result, {key: measure(part) for key, part in data.texts.items()}
-    result, _ = train_with_fallback(report.model, data.blocks, config, device=device, log=log)
+    result, _ = train_with_fallback(report.model, data.blocks, config, device=device, log=log, team=team)
     after = {
         key: evaluate_with_fallback(
             lambda size, part=part: measure(part, batch_size=size), report.model, device=device, log=log

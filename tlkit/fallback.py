@@ -17,6 +17,7 @@ from tlkit.memory import VirtualDevice, in_units
 from tlkit.out_of_memory import Failure, attempt
 from tlkit.quantization import tensors_of
 from tlkit.steps import CPU, Plan, StepRecord, TrainingState, mean_loss, move_weights
+from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig, TrainingResult, check_settings, follow, new_state, training_steps
 
 T = TypeVar("T")
@@ -63,24 +64,30 @@ def train_with_fallback(
     validation: torch.Tensor | None = None,
     log: FallbackLog | None = None,
     progress: bool = False,
+    team: Team = ALONE,
 ) -> tuple[TrainingResult, FallbackLog]:
     """`train`, on a device that may be too small: what does not fit is carried out with less memory.
 
     An estimate picks the first rung of `LADDER` that should fit, and skips those that save nothing. With `order`,
     names of rungs, nothing is estimated: each is tried in turn, after a real failure. The tokens of an optimizer
-    step never change. What is tried is added to `log`, also where it fails. Raises MemoryError, with numbers, where
-    no rung fits, and ValueError as `train` does.
+    step never change. What is tried is added to `log`, also where it fails. Where one process of a `team` runs out of
+    memory, all of them go down. Raises MemoryError, with numbers, where no rung fits, and ValueError as `train` does,
+    and for a team that keeps its weights in parts: in the middle of a gather, nobody can leave.
     """
     config, plan, device = config or TrainingConfig(), plan or Plan(), device or probe()
     check_settings(model, blocks, config, plan, validation)
+    if team.exchange == "fsdp":
+        raise ValueError("fallback with weights in parts (fsdp) is not possible: expected the exchange ddp")
+    team = replace(team, exchange="afterwards")
     for name in order or ():
         if name not in LADDER:
             raise ValueError(f"rung {name!r} is unknown: expected some of {', '.join(LADDER)}")
     log = log if log is not None else FallbackLog()
     with entered(device):
-        rungs = descend(model, blocks[: config.batch_size], plan, device, order)
-        first = start(model, rungs, blocks[: config.batch_size], device, log)
-        state = new_state(model, config, device.host)
+        share = blocks[: math.ceil(config.batch_size / team.size)]
+        rungs = descend(model, share, plan, device, order)
+        first = start(model, rungs, share, device, log, team)
+        state = new_state(model, config, device.host, team)
         steps = steps_with_fallback(state, blocks, config, first, rungs, device, log)
         score = None if validation is None else lambda: score_with_fallback(state, validation, device, log)
         with closing(steps):
@@ -93,11 +100,16 @@ def train_with_fallback(
 
 
 def start(
-    model: torch.nn.Module, rungs: Iterator[Rung], batch: torch.Tensor, device: Device | VirtualDevice, log: FallbackLog
+    model: torch.nn.Module,
+    rungs: Iterator[Rung],
+    batch: torch.Tensor,
+    device: Device | VirtualDevice,
+    log: FallbackLog,
+    team: Team = ALONE,
 ) -> Rung:
     """The first rung that should fit; the model is then where training begins. Raises MemoryError where none fits."""
     rung, available = next(rungs), memory_for(model, device)
-    while rung.estimate is not None and rung.estimate > available:
+    while rung.estimate is not None and team.any(rung.estimate > available):
         log.attempts.append(_foreseen(rung, device, available))
         lower = next(rungs, None)
         if lower is None:
@@ -108,7 +120,7 @@ def start(
         rung = lower
     if not rung.plan.train_on_host:
         failure, _ = attempt(lambda: place(model, device))
-        if failure is not None:
+        if team.any(failure is not None):
             log.attempts.append(_tried("loading", device, rung, failure))
             move_weights(model, CPU, device.host)
             rung = Rung("everything on the host", LADDER["everything on the host"](rung.plan, len(batch)))

@@ -14,7 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 from tlkit.quantization import tensors_of
-from tlkit.strategies import base_model, trainable_parameters
+from tlkit.strategies import base_model, find_blocks, trainable_parameters
+from tlkit.team import ALONE, Team, whole
 
 Host = Callable[[], AbstractContextManager]
 CPU = torch.device("cpu")
@@ -53,7 +54,8 @@ class TrainingState:
     """All that training changes: the trainable weights, the optimizer, and the number of steps done.
 
     Random numbers are no part of it: each step draws its own, from `seed` and its number. `host` makes a
-    context in which new tensors lie in the host's memory; only virtual devices need one.
+    context in which new tensors lie in the host's memory; only virtual devices need one. With a `team`, each of its
+    processes has such a state and takes the same steps.
     """
 
     def __init__(
@@ -64,8 +66,10 @@ class TrainingState:
         weight_decay: float = 0.01,
         seed: int = 0,
         host: Host = nullcontext,
+        team: Team = ALONE,
     ):
         self.model, self.seed, self.host, self.step = model, seed, host, 0
+        self.team = team.around(SummedLoss(model), find_blocks(base_model(model)))
         self.parameters = trainable_parameters(model)
         self.home = self.parameters[0].device
         self.updated = self.parameters  # what the optimizer changes: these, or copies of them on the host
@@ -96,6 +100,17 @@ class TrainingState:
                 copy.grad = None if parameter.grad is None else parameter.grad.to(CPU, copy=True)
             self.optimizer.step()
         self._copy_back()
+
+    def make_moments(self) -> None:
+        """AdamW's moments, before its first step would: in a team, no process may run out of memory in between."""
+        if self.team.size > 1 and not self.optimizer.state and isinstance(self.optimizer, torch.optim.AdamW):
+            with self.host() if self.updated is not self.parameters else nullcontext():
+                for tensor in self.updated:
+                    self.optimizer.state[tensor] = {
+                        "step": torch.zeros((), device=tensor.device),
+                        "exp_avg": torch.zeros_like(tensor),
+                        "exp_avg_sq": torch.zeros_like(tensor),
+                    }
 
     def undo(self, done: int) -> None:
         """After a step that broke off before the weights changed: make the state whole, with `done` steps taken."""
@@ -143,16 +158,20 @@ def take_step(
     """
     plan = state.plan
     started, done = time.perf_counter(), state.step
-    torch.manual_seed(state.seed * 1_000_003 + done)
+    team = state.team
+    torch.manual_seed((state.seed * 1_000_003 + done) * team.size + team.rank)
     try:
         with state.host() if plan.train_on_host else nullcontext():
-            losses = accumulate_gradients(state.model, batch, plan, state.host)
-            loss = sum(part.item() for part in losses)
+            with team.together():
+                losses = accumulate_gradients(state.model, batch, plan, state.host, team)
+                state.make_moments()
+            team.add_up_gradients(state.parameters)
+            loss = team.total(sum(part.item() for part in losses))
             if not math.isfinite(loss):
                 raise FloatingPointError(
                     f"the loss became {loss} at step {done + 1}: try a learning rate below {learning_rate:g}"
                 )
-            norm = nn.utils.clip_grad_norm_(state.parameters, max_gradient_norm).item()
+            norm = whole(nn.utils.clip_grad_norm_(state.parameters, max_gradient_norm)).item()
             with interrupts_wait():
                 state.update_weights(learning_rate)
                 state.drop_gradients()
@@ -181,8 +200,13 @@ def interrupts_wait() -> Iterator[None]:
         handler(*waiting[0])
 
 
-def accumulate_gradients(model: nn.Module, batch: torch.Tensor, plan: Plan, host: Host = nullcontext) -> list:
-    """Add up the gradients of all micro-batches; returns their losses, which sum to the loss of the batch."""
+def accumulate_gradients(
+    model: nn.Module, batch: torch.Tensor, plan: Plan, host: Host = nullcontext, team: Team = ALONE
+) -> list:
+    """Add up the gradients of all micro-batches; returns their losses, which sum to the loss of the batch.
+
+    In a team, those of this process' share.
+    """
     base = base_model(model)
     if plan.activation_checkpointing and not base.is_activation_checkpointing:
         base.activation_checkpointing_enable()
@@ -192,13 +216,31 @@ def accumulate_gradients(model: nn.Module, batch: torch.Tensor, plan: Plan, host
     device = next(model.parameters()).device
     tokens = batch[:, 1:].numel()
     losses = []
+    parts = team.parts(batch, plan.micro_batch_size)
     with saved_on_host(model, host) if plan.offload_activations else nullcontext():
-        for part in batch.split(plan.micro_batch_size or len(batch)):
-            # Divide by the tokens of the whole batch, not by the number of micro-batches: each token counts the same.
-            loss = summed_loss(model, part.to(device), plan) / tokens
-            loss.backward()
+        for number, (part, weight) in enumerate(parts, 1):
+            with team.exchange_in(last=number == len(parts)):
+                # Divide by the tokens of the whole batch, not by the number of micro-batches: each counts the same.
+                loss = loss_of(model, part.to(device), plan, team) * weight / tokens
+                (loss * team.scale).backward()
             losses.append(loss.detach())
     return losses
+
+
+def loss_of(model: nn.Module, blocks: torch.Tensor, plan: Plan, team: Team = ALONE) -> torch.Tensor:
+    """`summed_loss`, through DDP or FSDP where the team has put one of them around it."""
+    return summed_loss(model, blocks, plan) if team.module is None else team.module(blocks, plan)
+
+
+class SummedLoss(nn.Module):
+    """`summed_loss` as a module, for DDP and FSDP, which act where a module's forward pass begins and ends."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, blocks: torch.Tensor, plan: Plan) -> torch.Tensor:
+        return summed_loss(self.model, blocks, plan)
 
 
 def summed_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan) -> torch.Tensor:
@@ -253,14 +295,17 @@ def saved_on_host(model: nn.Module, host: Host) -> AbstractContextManager:
 
 
 @torch.no_grad()
-def mean_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan | None = None) -> float:
+def mean_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan | None = None, team: Team = ALONE) -> float:
     """Token-weighted loss in nats over blocks of equal length, shape (blocks, tokens)."""
     plan = plan or Plan()
     was_training = model.training
     model.eval()
     device = next(model.parameters()).device
     try:
-        parts = [summed_loss(model, part.to(device), plan).item() for part in blocks.split(plan.micro_batch_size or 8)]
+        parts = [
+            loss_of(model, part.to(device), plan, team).item() * weight
+            for part, weight in team.parts(blocks, plan.micro_batch_size or 8)
+        ]
     finally:
         model.train(was_training)
-    return sum(parts) / blocks[:, 1:].numel()
+    return team.total(sum(parts)) / blocks[:, 1:].numel()

@@ -23,6 +23,7 @@ from tlkit.steps import (
     take_step,
 )
 from tlkit.strategies import trainable_parameters
+from tlkit.team import ALONE, Team, put_back, twin_for_parts
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,14 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a training run leaves behind; `peak_memory` is in bytes of tensors, over the first two steps."""
+    """What a training run leaves behind.
+
+    `peak_memory` is in bytes of tensors, over the first two steps; NaN where FSDP keeps them in parts.
+    """
 
     history: pd.DataFrame
     validation: pd.DataFrame
-    peak_memory: int
+    peak_memory: float
     stopped_early: bool
     config: TrainingConfig = field(repr=False)
 
@@ -80,37 +84,51 @@ def train(
     every: int = 100,
     resume: bool = False,
     progress: bool = False,
+    team: Team = ALONE,
 ) -> TrainingResult:
     """Train what is trainable in `model` on `blocks`, shape (blocks, tokens); `model` is changed in place.
 
     `validation` (same shape) is scored every `evaluate_every` steps and at the end. With `checkpoint_dir`, all that
     training changes is saved there after `every` steps and at the end; `resume` goes on from the newest checkpoint,
-    with a model as it was before its first step. Raises ValueError for settings or data that cannot train, or that
-    are not those of the checkpoint, before any work, and CheckpointError where a checkpoint cannot be written.
+    with a model as it was before its first step. In a `team` every process calls this with the same arguments, and
+    takes its share of each batch. Raises ValueError for settings or data that cannot train, or that are not those of
+    the checkpoint, before any work, and CheckpointError where a checkpoint cannot be written.
     """
     config, plan = config or TrainingConfig(), plan or Plan()
     check_settings(model, blocks, config, plan, validation)
+    in_parts = team.exchange == "fsdp"
+    if in_parts and config.patience is not None:
+        raise ValueError("early stopping (patience) keeps the best weights whole: expected the exchange ddp with it")
     if checkpoint_dir is None and resume:
         raise ValueError("resume=True: expected checkpoint_dir, the folder of the run to go on with")
     if every < 1:
         raise ValueError(f"every={every}: expected at least 1 step between checkpoints")
-    state, journal, checkpoints = new_state(model, config), Journal(), None
+    journal, checkpoints = Journal(), None
     if checkpoint_dir is not None:
         settings = asdict(config) | {"precision": plan.precision}
         identity = identity_of(model, [blocks] if validation is None else [blocks, validation], settings)
         checkpoints = Checkpoints(Path(checkpoint_dir), every, identity)
-        checkpoints.prepare(resume)
+        if team.rank == 0:
+            checkpoints.prepare(resume)
+    trained = twin_for_parts(model) if in_parts else model
+    state = new_state(trained, config, team=team)
+    if checkpoints is not None:
         checkpoints.restore(state, journal)
     state.arrange(plan)
-    score = None if validation is None else lambda: mean_loss(model, validation, plan)
+    score = None if validation is None else lambda: mean_loss(trained, validation, plan, state.team)
     steps = training_steps(state, blocks, config)
-    return follow(steps, state, len(blocks), config, score, progress, journal=journal, checkpoints=checkpoints)
+    result = follow(steps, state, len(blocks), config, score, progress, journal=journal, checkpoints=checkpoints)
+    if in_parts:
+        put_back(model, trained)
+    return result
 
 
-def new_state(model: torch.nn.Module, config: TrainingConfig, host: Host = nullcontext) -> TrainingState:
+def new_state(
+    model: torch.nn.Module, config: TrainingConfig, host: Host = nullcontext, team: Team = ALONE
+) -> TrainingState:
     """The state before the first step."""
     return TrainingState(
-        model, optimizer=config.optimizer, weight_decay=config.weight_decay, seed=config.seed, host=host
+        model, optimizer=config.optimizer, weight_decay=config.weight_decay, seed=config.seed, host=host, team=team
     )
 
 
@@ -137,15 +155,17 @@ def follow(
     """Take the steps one by one: keep their records, score and save now and then, stop early where asked to."""
     total, journal = total_steps(blocks, config), journal or Journal()
     every = config.evaluate_every or total
+    in_parts = state.team.exchange == "fsdp"
     track = MemoryTrack()
-    track.hold(tensors_of(state.model))
+    track.hold(() if in_parts else tensors_of(state.model))
     bar = _progress_bar(total, progress)
     bar.update(state.step)
     first = state.step + 1
     for number in range(first, total + 1):
         if config.patience is not None and journal.evaluations_without_gain > config.patience:
             break
-        with track if number <= first + 1 else nullcontext():  # the optimizer's state is there from step 2 on
+        # The optimizer's state is there from step 2 on.
+        with track if number <= first + 1 and not in_parts else nullcontext():
             record = next(steps)
         journal.records.append(record)
         bar.update()
@@ -162,7 +182,8 @@ def follow(
     history = pd.DataFrame([vars(record) for record in journal.records])
     history.insert(1, "epoch", history.step / steps_per_epoch(blocks, config))
     validation = pd.DataFrame(journal.scores, columns=["step", "validation_loss", "validation_perplexity"])
-    return TrainingResult(history, validation, track.peak, len(journal.records) < total, config)
+    peak = math.nan if in_parts else track.peak
+    return TrainingResult(history, validation, peak, len(journal.records) < total, config)
 
 
 def _note_score(loss: float, step: int, state: TrainingState, journal: Journal, keep_best: bool) -> None:

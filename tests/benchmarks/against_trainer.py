@@ -1,0 +1,277 @@
+"""tlkit beside the transformers Trainer on identical work: `python tests/benchmarks/against_trainer.py`.
+
+Writes `against_trainer.csv` and `RESULTS.md` beside this file. Both train the same weights on the same batches with
+the same optimizer, rate and dtype; that their losses agree to 1e-4 is asserted. Every run is a process of its own, and
+the two take turns, so that a machine that slows down slows both. Times are medians over the steps after the first
+epoch (where tlkit keeps a frozen prefix, those are the steps that find it); memory is the highest resident size of the
+process. The ceiling is the rate at which this machine multiplies matrices, measured in the same turn.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+EPOCHS = 3
+LEARNING_RATE = 1e-4
+STRATEGIES = {
+    "full": ("full", {}),
+    "last_layers": ("last_layers", {"train_norms": False}),
+    "freeze_lower, embeddings frozen": ("freeze_lower", {"freeze_embeddings": True}),
+    "lora": ("lora", {}),
+}
+CACHED = ("last_layers", "freeze_lower, embeddings frozen")
+# model, strategy, blocks in a batch, tokens in a block, batches in an epoch, turns
+CASES = {
+    "tiny": [("tiny", strategy, 8, 128, 4, 3) for strategy in STRATEGIES],
+    "large": [
+        ("qwen2-0.5b", "full", 8, 32, 2, 2),
+        ("qwen2-0.5b", "last_layers", 8, 32, 2, 2),
+        ("qwen2-0.5b", "freeze_lower, embeddings frozen", 8, 32, 2, 2),
+        ("qwen2-0.5b", "lora", 4, 512, 1, 1),
+        ("qwen2-0.5b", "full", 8, 128, 1, 1),
+    ],
+}
+
+
+def one(who: str, name: str, strategy: str, rows: int, tokens: int, batches: int) -> dict:
+    """Train for three epochs, in this process, which does nothing else; then evaluate twice."""
+    import resource
+    import time
+    from contextlib import nullcontext
+
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from tlkit.models import architecture, load_model
+    from tlkit.prefix import cached_prefix
+    from tlkit.settings import setup
+    from tlkit.strategies import apply_strategy
+
+    setup()
+    torch.manual_seed(0)
+    fresh = load_model(name).model if name == "tiny" else AutoModelForCausalLM.from_config(architecture(name))
+    kind, options = STRATEGIES[strategy]
+    torch.manual_seed(0)
+    report = apply_strategy(fresh, kind, **options)
+    model, vocabulary = report.model, fresh.config.vocab_size
+    blocks = torch.randint(vocabulary, (rows * batches, tokens), generator=torch.Generator().manual_seed(1))
+    order = torch.cat([blocks] * EPOCHS)
+
+    with cached_prefix(model) if who == "tlkit" and strategy in CACHED else nullcontext():
+        losses, seconds = (_by_tlkit if who == "tlkit" else _by_trainer)(model, order, rows)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        evaluate = _evaluate_by_tlkit if who == "tlkit" else _evaluate_by_trainer
+        evaluations = []
+        for _ in range(3):
+            begun = time.perf_counter()
+            score = evaluate(model, blocks, rows)
+            evaluations.append(time.perf_counter() - begun)
+    size = 2048
+    left, right = torch.rand(size, size), torch.rand(size, size)
+    rates = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        left @ right
+        rates.append(2 * size**3 / (time.perf_counter() - begun))
+    return {
+        "losses": losses,
+        "seconds": seconds,
+        "peak": peak,
+        "score": score,
+        "evaluations": evaluations,
+        "ceiling": max(rates),
+    }
+
+
+def _by_tlkit(model, order, rows: int) -> tuple[list[float], list[float]]:
+    from tlkit.steps import Plan, TrainingState, take_step
+
+    state = TrainingState(model, weight_decay=0.0)
+    # Where the head is large the logits are the largest tensor of all: tlkit never has them whole.
+    state.arrange(Plan(chunked_loss=model.config.vocab_size > 100_000 and order.shape[1] >= 512))
+    records = [take_step(state, batch, LEARNING_RATE) for batch in order.split(rows)]
+    return [record.loss for record in records], [record.seconds for record in records]
+
+
+def _by_trainer(model, order, rows: int) -> tuple[list[float], list[float]]:
+    import tempfile
+    import time
+
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    class Watch(TrainerCallback):
+        losses, seconds, begun = [], [], 0.0
+
+        def on_step_begin(self, *_, **__):
+            self.begun = time.perf_counter()
+
+        def on_step_end(self, *_, **__):
+            self.seconds.append(time.perf_counter() - self.begun)
+
+        def on_log(self, *_, logs, **__):
+            if "loss" in logs:
+                self.losses.append(float(logs["loss"]))
+
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder,
+            per_device_train_batch_size=rows,
+            num_train_epochs=1,
+            learning_rate=LEARNING_RATE,
+            lr_scheduler_type="constant",
+            weight_decay=0.0,
+            optim="adamw_torch_fused",
+            max_grad_norm=1.0,
+            train_sampling_strategy="sequential",
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            use_cpu=True,
+            disable_tqdm=True,
+        )
+        watch = Watch()
+        data = [{"input_ids": block, "labels": block} for block in order]
+        Trainer(model, arguments, train_dataset=data, callbacks=[watch]).train()
+    return watch.losses, watch.seconds
+
+
+def _evaluate_by_tlkit(model, blocks, rows: int) -> float:
+    from tlkit.steps import Plan, mean_loss
+
+    return mean_loss(model, blocks, Plan(micro_batch_size=rows))
+
+
+def _evaluate_by_trainer(model, blocks, rows: int) -> float:
+    import tempfile
+
+    from transformers import Trainer, TrainingArguments
+
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"report_to": "none", "use_cpu": True, "disable_tqdm": True, "prediction_loss_only": True}
+        arguments = TrainingArguments(folder, per_device_eval_batch_size=rows, **options)
+        data = [{"input_ids": block, "labels": block} for block in blocks]
+        return Trainer(model, arguments).evaluate(data)["eval_loss"]
+
+
+def take_turns(case: tuple) -> dict:
+    """Both, alternating, in fresh processes; one row of the table."""
+    model, strategy, rows, tokens, batches, turns = case
+    found = {"tlkit": [], "trainer": []}
+    for turn in range(turns):
+        for who in ("tlkit", "trainer") if turn % 2 == 0 else ("trainer", "tlkit"):
+            run = subprocess.run(
+                [sys.executable, __file__, "--one", who, json.dumps(case[:5])], capture_output=True, text=True
+            )
+            if run.returncode:
+                raise RuntimeError(f"{who} {case}: {run.stderr[-2000:]}")
+            found[who].append(json.loads(run.stdout.splitlines()[-1]))
+            print(f"  {who}: {statistics.median(found[who][-1]['seconds'][batches:]):.2f} s a step", flush=True)
+    for ours, theirs in zip(found["tlkit"], found["trainer"], strict=True):
+        gap = max(abs(a - b) for a, b in zip(ours["losses"], theirs["losses"], strict=True))
+        if gap > 1e-4 or abs(ours["score"] - theirs["score"]) > 1e-4:
+            raise RuntimeError(f"{case}: losses differ by {gap}: this is not the same work")
+
+    def median(who: str, of) -> float:
+        return statistics.median(of(run) for run in found[who])
+
+    step = {who: median(who, lambda run: statistics.median(run["seconds"][batches:])) for who in found}
+    whole = {who: median(who, lambda run: sum(run["seconds"])) for who in found}
+    memory = {who: median(who, lambda run: run["peak"]) for who in found}
+    ceiling = max(run["ceiling"] for runs in found.values() for run in runs)
+    return {
+        "model": model,
+        "strategy": strategy,
+        "batch": f"{rows} x {tokens}",
+        "step_seconds": step["tlkit"],
+        "trainer_step_seconds": step["trainer"],
+        "speed_ratio": step["trainer"] / step["tlkit"],
+        "speed_ratio_three_epochs": whole["trainer"] / whole["tlkit"],
+        "tokens_per_second": rows * tokens / step["tlkit"],
+        "peak_mib": memory["tlkit"] / 2**20,
+        "trainer_peak_mib": memory["trainer"] / 2**20,
+        "memory_ratio": memory["tlkit"] / memory["trainer"],
+        "first_evaluation_ratio": median("trainer", lambda run: run["evaluations"][0])
+        / median("tlkit", lambda run: run["evaluations"][0]),
+        "evaluation_ratio": median("trainer", lambda run: run["evaluations"][2])
+        / median("tlkit", lambda run: run["evaluations"][2]),
+        "ceiling_gflops": ceiling / 1e9,
+        "share_of_ceiling": _operations(model, strategy, rows, tokens) / step["tlkit"] / ceiling,
+    }
+
+
+def _operations(model: str, strategy: str, rows: int, tokens: int) -> int:
+    """Floating-point operations of one step as the Trainer takes it, counted on tensors without contents."""
+    import torch
+
+    from tlkit.flops import count_flops
+    from tlkit.models import meta_model
+    from tlkit.strategies import apply_strategy
+
+    kind, options = STRATEGIES[strategy]
+    on_paper = apply_strategy(meta_model(model), kind, **options).model
+    return count_flops(on_paper, torch.zeros(rows, tokens, dtype=torch.long)).total
+
+
+def write(rows: list[dict]) -> None:
+    import platform
+
+    import pandas as pd
+    import torch
+    import transformers
+
+    path = HERE / "against_trainer.csv"
+    table = pd.DataFrame(rows)
+    if path.is_file():  # cases that were not run again stay
+        keys = ["model", "strategy", "batch"]
+        old = pd.read_csv(path)
+        new = set(map(tuple, table[keys].to_numpy()))
+        table = pd.concat([old[[tuple(row) not in new for row in old[keys].to_numpy()]], table], ignore_index=True)
+    table.to_csv(path, index=False, float_format="%.4g")
+    columns = {
+        "model": "model",
+        "strategy": "strategy",
+        "batch": "batch",
+        "speed_ratio": "speed, tlkit / Trainer",
+        "speed_ratio_three_epochs": "three epochs",
+        "tokens_per_second": "tokens/s",
+        "memory_ratio": "peak memory, tlkit / Trainer",
+        "first_evaluation_ratio": "evaluation",
+        "evaluation_ratio": "evaluated again",
+        "share_of_ceiling": "share of ceiling",
+    }
+    lines = [
+        f"| {' | '.join(columns.values())} |",
+        f"|{'---|' * len(columns)}",
+        *(
+            "| " + " | ".join(f"{row[c]:,.2f}" if isinstance(row[c], float) else str(row[c]) for c in columns) + " |"
+            for row in table.to_dict("records")
+        ),
+    ]
+    (HERE / "RESULTS.md").write_text(
+        "# tlkit beside the transformers Trainer\n\n"
+        + "Written by `make bench` (`against_trainer.py` says how it is measured). Ratios above 1 in speed and "
+        + "evaluation, and below 1 in memory, are in tlkit's favour.\n\n"
+        + "\n".join(lines)
+        + f"\n\nCeiling: {table.ceiling_gflops.max():.0f} GFLOP/s in a product of 2048 x 2048 fp32 matrices, the best "
+        + f"seen. {platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, transformers "
+        + f"{transformers.__version__}. Where a frozen prefix is kept, the share counts the operations that a step "
+        + "without it would take, so it may pass 1.\n"
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sizes", nargs="*", default=["tiny", "large"], help="tiny, large")
+    parser.add_argument("--one", nargs=2)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(one(options.one[0], *json.loads(options.one[1]))))
+    else:
+        for size in options.sizes:
+            for case in CASES[size]:
+                print(case, flush=True)
+                write([take_turns(case)])

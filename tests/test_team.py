@@ -1,0 +1,187 @@
+"""Several processes do what one does: the same losses, weights and checkpoints, and they fail together."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from team_runs import BLOCKS, CONFIG, PLANS, adapted, run
+
+from tlkit.cli import main
+from tlkit.processes import joined
+from tlkit.steps import Plan
+from tlkit.team import ALONE, Team
+from tlkit.training import TrainingConfig, train
+
+ROOT = Path(__file__).resolve().parent.parent
+SIZES = (2, 4)
+# Sums over processes are added in another order; AdamW divides by small numbers, and steps are 1e-3 wide.
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("team")
+    subprocess.run([sys.executable, ROOT / "tests" / "team_runs.py", folder], check=True, timeout=600)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(folder) -> dict[int, dict]:
+    return {size: json.loads((folder / f"found-{size}.json").read_text()) for size in SIZES}
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, dict]:
+    """The same runs in one process."""
+    runs = [(name, "plain") for name in ("full", "freeze_lower", "lora")] + [("full", "micro"), ("full", "chunked")]
+    return {f"{strategy} {plan}": run(strategy, PLANS[plan]) for strategy, plan in runs}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("exchange", ["ddp", "fsdp", "afterwards"])
+@pytest.mark.parametrize("case", ["full plain", "freeze_lower plain", "lora plain", "full micro", "full chunked"])
+def test_losses_and_weights_are_those_of_one_process(found, alone, size, exchange, case):
+    together, single = found[size][f"{exchange} {case}"], alone[case]
+    assert len(single["losses"]) == 6 and single["losses"][0] > single["losses"][-1]
+    for figure in ("losses", "validation", "weights"):
+        assert together[figure] == pytest.approx(single[figure], abs=TOLERANCE), figure
+    assert together["norms"] == pytest.approx(single["norms"], rel=1e-4)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_fsdp_keeps_one_share_of_the_parameters(found, size):
+    figures = found[size]["bytes"]
+    # Rows are dealt out whole, so a tensor of few rows is uneven; here all but the norms divide by 4.
+    assert sum(figures["held"]) == figures["total"]
+    assert max(figures["held"]) <= 1.02 * figures["total"] / size
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_out_of_memory_in_one_process_moves_all_down_together(found, alone, size):
+    memory = found[size]["memory"]
+    logs = {entry["rank"]: entry["rows"] for entry in memory["processes"]}
+    assert sorted(logs) == list(range(size))
+    taken = {rank: [(r["rung"], r["first_step"], r["steps_done"]) for r in rows] for rank, rows in logs.items()}
+    assert all(steps == taken[0] for steps in taken.values())
+    assert len(taken[0]) > 1 and sum(done for _, _, done in taken[0]) == 6  # it did fall, and lost no step
+    assert "CUDA out of memory" in logs[0][0]["error"]
+    assert all("another process" in logs[rank][0]["error"] for rank in range(1, size))
+    assert memory["losses"] == pytest.approx(alone["full plain"]["losses"], abs=TOLERANCE)
+    for entry in memory["processes"]:
+        assert entry["weights"] == pytest.approx(alone["full plain"]["weights"], abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_rows_of_all_processes_come_to_each(found, size):
+    assert found[size]["rows"] == [{"rank": r, "value": torch.pi * r} for r in range(size) for _ in range(r + 1)]
+
+
+def test_a_checkpoint_of_two_processes_goes_on_with_one_and_with_four(folder, found, alone):
+    options = {"checkpoint_dir": folder / "by two", "every": 2, "resume": True}
+    by_one, by_four = run("full", Plan(), **options), found[4]["fsdp full resumed"]
+    for resumed in (by_one, by_four):
+        assert resumed["losses"] == pytest.approx(alone["full plain"]["losses"], abs=TOLERANCE)
+        assert resumed["weights"] == pytest.approx(alone["full plain"]["weights"], abs=TOLERANCE)
+    notes = json.loads((folder / "by two" / "step-00000004.json").read_text())
+    assert notes["step"] == 4 and len(notes["records"]) == 4
+
+
+def test_every_row_is_counted_once_and_all_make_as_many_passes():
+    batch = torch.arange(7)[:, None]
+    for size in (1, 2, 3, 4, 9):
+        for rows in (None, 1, 2):
+            parts = [Team(rank, size).parts(batch, rows) for rank in range(size)]
+            assert len({len(part) for part in parts}) == 1
+            counted = torch.cat([rows for part in parts for rows, weight in part if weight])
+            assert sorted(counted.flatten().tolist()) == list(range(7))
+            assert all(len(block) <= (rows or 7) for part in parts for block, _ in part)
+
+
+def test_alone_there_is_nothing_to_exchange():
+    assert ALONE.total(2.5) == 2.5 and ALONE.any(True) and not ALONE.any(False)
+    with joined() as team:
+        assert team is ALONE
+    model = adapted("full")
+    before = sum(p.nbytes for p in model.parameters())
+    train(model, BLOCKS, TrainingConfig(1e-3))
+    assert sum(p.nbytes for p in model.parameters()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--sharding", "fsdp"], "needs several processes"),
+        (["--sharding", "zero"], "'zero' is unknown: expected one of ddp, fsdp"),
+    ],
+)
+def test_refuses_sharding_where_it_cannot_be(arguments, said, tmp_path, capsys):
+    command = ["train", "--strategy", "bitfit", "--profile", "ci", "--output", str(tmp_path / "out"), *arguments]
+    assert main(command) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_refuses_early_stopping_in_parts_and_four_bits_in_parts():
+    config = TrainingConfig(1e-3, patience=1)
+    with pytest.raises(ValueError, match="patience"):
+        train(adapted("full"), BLOCKS, config, validation=BLOCKS[:2], team=Team(0, 2, "fsdp"))
+    with pytest.raises(ValueError, match="4 bits"):
+        train(adapted("qlora"), BLOCKS, CONFIG, team=Team(0, 2, "fsdp"))
+
+
+def torchrun(*arguments: str, processes: int = 2) -> subprocess.Popen:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    return subprocess.Popen(
+        [*launch, "-m", "tlkit", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+TRAIN = ["train", "--strategy", "last_layers", "--profile", "ci", "--checkpoint-every", "2"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs kill -9")
+def test_a_process_that_dies_ends_the_job_and_leaves_a_checkpoint(tmp_path, capsys):
+    job = torchrun(*TRAIN, "--epochs", "40", "--output", str(tmp_path))
+    checkpoints = tmp_path / "checkpoints"
+    until = time.monotonic() + 300
+    while not list(checkpoints.glob("step-*.json")):
+        assert job.poll() is None and time.monotonic() < until, job.communicate()
+        time.sleep(0.05)
+    workers = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True, check=True).stdout.split()
+    assert len(workers) == 2
+    os.kill(int(workers[1]), signal.SIGKILL)
+    out, err = job.communicate(timeout=120)
+    assert job.returncode == 1
+    assert "another process has ended" in err and "--resume" in err
+    assert "SIGKILL" in err  # torchrun's own report says which, and how
+    assert "saved in" not in out
+
+    notes = sorted(checkpoints.glob("step-*.json"))[-1]
+    reached = json.loads(notes.read_text())["step"]
+    assert reached >= 2
+    capsys.readouterr()
+    code = main([*TRAIN, "--epochs", "40", "--output", str(tmp_path), "--checkpoint-every", "1000000", "--resume"])
+    assert code == 0, capsys.readouterr().err
+    assert "saved in" in capsys.readouterr().out
+
+
+def test_compare_spreads_its_runs_and_only_the_first_process_speaks(tmp_path):
+    options = ["compare", "--strategies", "last_layers,bitfit", "--seeds", "1", "--profile", "ci", "--json"]
+    job = torchrun(*options, "--spread", "--output", str(tmp_path / "spread"))
+    out, err = job.communicate(timeout=600)
+    assert job.returncode == 0, err
+    table = {row["strategy"]: row for row in json.loads(out)}  # one document: only one process has printed
+    assert list(table) == ["zero-shot", "last_layers", "bitfit", "random initialisation"]
+    assert table["last_layers"]["perplexity"] < table["zero-shot"]["perplexity"]
+    assert table["bitfit"]["seeds"] == 1 and (tmp_path / "spread" / "comparison.csv").is_file()

@@ -1,0 +1,72 @@
+"""Join the processes that torchrun has started, and part from them, whatever happens to one."""
+
+import datetime
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import distributed
+
+from tlkit.team import ALONE, Team
+
+EXCHANGES = ("ddp", "fsdp")
+PATIENCE = datetime.timedelta(minutes=30)  # for one that evaluates while the others wait
+LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|refused|Timed out|not connected", re.IGNORECASE)
+
+
+@contextmanager
+def joined(exchange: str | None = None, *, offload: bool = False) -> Iterator[Team]:
+    """The processes that torchrun has started, as a team; alone where it has started none.
+
+    `exchange` is "ddp" (the default) or "fsdp", see `Team`. Raises ValueError for another, or where one is asked for
+    and there are no processes to exchange with; and ConnectionError where another process ends before its time.
+    """
+    if exchange is not None and exchange not in EXCHANGES:
+        raise ValueError(f"sharding {exchange!r} is unknown: expected one of {', '.join(EXCHANGES)}")
+    if not distributed.is_torchelastic_launched():
+        if exchange is not None:
+            raise ValueError(
+                f"sharding {exchange!r} needs several processes: start them with "
+                "`torchrun --nproc-per-node 2 -m tlkit …`"
+            )
+        yield ALONE
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    distributed.init_process_group(backend, timeout=PATIENCE)
+    try:
+        team = Team(distributed.get_rank(), distributed.get_world_size(), exchange or "ddp", offload)
+        yield team
+    except RuntimeError as error:
+        if not LOST.search(str(error)):
+            raise
+        raise ConnectionError(
+            f"process {team.rank} of {team.size}: another process has ended, and without it there is no sum. What "
+            "ended it stands above or below. Start the same command again with --resume: it goes on from the newest "
+            "checkpoint, with as many processes as you like"
+        ) from error
+    finally:
+        distributed.destroy_process_group()
+
+
+def gathered(team: Team, rows: list[dict]) -> list[dict]:
+    """The rows of all processes, in the order of their ranks, in every process. They travel as JSON."""
+    if team.size == 1:
+        return rows
+    mine = torch.frombuffer(bytearray(json.dumps(rows, default=_plain).encode()), dtype=torch.uint8)
+    sizes = [torch.zeros((), dtype=torch.int64) for _ in range(team.size)]
+    distributed.all_gather(sizes, torch.tensor(len(mine)))
+    longest = int(max(sizes))
+    padded = torch.cat([mine, torch.zeros(longest - len(mine), dtype=torch.uint8)])
+    found = [torch.zeros(longest, dtype=torch.uint8) for _ in range(team.size)]
+    distributed.all_gather(found, padded)
+    return [row for text, size in zip(found, sizes, strict=True) for row in json.loads(bytes(text[:size].numpy()))]
+
+
+def _plain(value: object) -> object:
+    """A numpy number as Python's own."""
+    return value.item()

@@ -1,0 +1,130 @@
+"""Several processes that train one model: whose rows are whose, and what is added up. Alone, nothing is."""
+
+import copy
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+@dataclass(frozen=True)
+class Team:
+    """This process (`rank`, from 0) among `size`, and how gradients come together.
+
+    "ddp": torch's DistributedDataParallel adds them up while the backward pass goes on; each process holds the whole
+    model. "fsdp": torch's fully_shard, each holds its part of every tensor, gathers a block when it is needed, and
+    `offload` keeps the parts on the host. "afterwards": all at once when every process has done its passes, so that
+    one that runs out of memory keeps nobody waiting. Source: Li et al. 2020, PyTorch Distributed; Zhao et al. 2023,
+    PyTorch FSDP.
+    """
+
+    rank: int = 0
+    size: int = 1
+    exchange: str = "ddp"
+    offload: bool = False
+    module: nn.Module | None = None  # what DDP or FSDP has put around the loss
+
+    def around(self, loss: nn.Module, blocks: nn.ModuleList) -> "Team":
+        """The same team with the loss, called as loss(rows, plan), wrapped as `exchange` says."""
+        if self.size == 1 and self.exchange != "fsdp" or self.exchange == "afterwards":
+            return self
+        if self.exchange == "ddp":
+            return replace(self, module=DistributedDataParallel(loss, gradient_as_bucket_view=True))
+        from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
+
+        options = {
+            "mesh": distributed.init_device_mesh(next(loss.parameters()).device.type, (self.size,)),
+            "offload_policy": CPUOffloadPolicy() if self.offload else OffloadPolicy(),
+        }
+        for block in blocks:
+            fully_shard(block, **options)
+        return replace(self, module=fully_shard(loss, **options))
+
+    def parts(self, batch: torch.Tensor, rows: int | None = None) -> list[tuple[torch.Tensor, float]]:
+        """This process' share of a batch, at most `rows` (default: all of it) a pass, each with its weight.
+
+        Every process makes as many passes as the others, or they would wait for it: one whose rows are used up takes
+        a row that counts nothing.
+        """
+        most = math.ceil(len(batch) / self.size)
+        mine = batch[self.rank :: self.size]
+        parts = [(part, 1.0) for part in mine.split(rows or most)] if len(mine) else []
+        return parts + [(batch[:1], 0.0)] * (math.ceil(most / (rows or most)) - len(parts))
+
+    def exchange_in(self, last: bool) -> AbstractContextManager:
+        """Around a pass: DDP adds up in the last one only."""
+        return self.module.no_sync() if isinstance(self.module, DistributedDataParallel) and not last else nullcontext()
+
+    @property
+    def scale(self) -> int:
+        """DDP and FSDP give the mean of all processes' gradients; a sum needs losses this much larger."""
+        return 1 if self.module is None else self.size
+
+    def add_up_gradients(self, parameters: list[nn.Parameter]) -> None:
+        """The sum of all processes' gradients into each, where neither DDP nor FSDP has done so."""
+        if self.size > 1 and self.module is None:
+            for work in [distributed.all_reduce(p.grad, async_op=True) for p in parameters if p.grad is not None]:
+                work.wait()
+
+    def total(self, value: float) -> float:
+        """The sum over all processes."""
+        if self.size == 1:
+            return value
+        summed = torch.tensor(value, dtype=torch.float64)
+        distributed.all_reduce(summed)
+        return summed.item()
+
+    def any(self, here: bool) -> bool:
+        """True where it is so in any process."""
+        return self.total(float(here)) > 0
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Inside, nothing is exchanged; where one process runs out of memory, all leave with an OutOfMemoryError."""
+        if self.size == 1 or self.module is not None:
+            yield
+            return
+        try:
+            yield
+        except Exception:
+            self.any(True)
+            raise
+        if self.any(False):
+            raise torch.OutOfMemoryError("another process of this training ran out of memory")
+
+
+ALONE = Team()
+
+
+def twin_for_parts(model: nn.Module) -> nn.Module:
+    """A second module over the same weights, for FSDP to cut up; the first one's are empty until `put_back`."""
+    if any(hasattr(p, "quant_state") for p in model.parameters()):
+        raise ValueError("weights in 4 bits cannot be kept in parts: use lora, or the exchange ddp")
+    twin = copy.deepcopy(model, {id(p): nn.Parameter(p.data, p.requires_grad) for p in model.parameters()})
+    for parameter in model.parameters():
+        parameter.data = parameter.data.new_empty(0)
+    return twin
+
+
+def put_back(model: nn.Module, twin: nn.Module) -> None:
+    """All weights, gathered, into the first module again, in every process."""
+    for parameter, part in zip(model.parameters(), twin.parameters(), strict=True):
+        parameter.data = whole(part.detach())
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """All of a tensor that FSDP keeps in parts; every process has to ask. Any other tensor is whole already."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def like(tensor: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+    """A whole tensor, in parts where `kept` is."""
+    if not hasattr(kept, "full_tensor"):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor.to(kept.device), kept.device_mesh, kept.placements, src_data_rank=None)
