@@ -1,5 +1,6 @@
 """Fixtures for every test; no test may reach beyond this machine."""
 
+import gc
 import os
 import socket
 
@@ -40,3 +41,9 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if hasattr(item, "output_timeout"):  # nbval's five seconds are too few for a training cell
             item.output_timeout = 300
+
+
+def pytest_collection_finish():
+    """What the libraries have made stays: the garbage collector need not look at it in each of its passes."""
+    gc.collect()
+    gc.freeze()

@@ -4,6 +4,7 @@ Processes are forked from one that has imported all, and find the environment th
 """
 
 import json
+import math
 import os
 import shutil
 import socket
@@ -15,18 +16,27 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tlkit.estimate import estimate_memory
 from tlkit.fallback import train_with_fallback
-from tlkit.memory import virtual_device
+from tlkit.memory import VirtualDevice
 from tlkit.processes import gathered, joined
+from tlkit.settings import setup
 from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy
 from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig, train
 
-BLOCKS = torch.randint(512, (14, 16), generator=torch.Generator().manual_seed(0))
-CONFIG = TrainingConfig(1e-3, epochs=2, batch_size=6, evaluate_every=3)  # batches of 6, 6 and 2
+BLOCKS = torch.randint(512, (8, 16), generator=torch.Generator().manual_seed(0))
+CONFIG = TrainingConfig(1e-3, epochs=2, batch_size=6, evaluate_every=2)  # batches of 6 and 2
 STRATEGIES = ("full", "freeze_lower", "lora")
 PLANS = {"plain": Plan(), "micro": Plan(micro_batch_size=2), "chunked": Plan(chunked_loss=True, micro_batch_size=1)}
+# What N processes do, beside running out of memory and going on from a checkpoint.
+CASES = {
+    2: [(how, name, "plain") for how in ("ddp", "fsdp") for name in STRATEGIES]
+    + [(how, "full", plan) for how in ("ddp", "fsdp") for plan in ("micro", "chunked")]
+    + [("afterwards", "full", "plain"), ("afterwards", "full", "chunked")],
+    4: [(how, name, "plain") for how in ("ddp", "fsdp") for name in STRATEGIES] + [("fsdp", "full", "micro")],
+}
 
 
 def small():
@@ -59,18 +69,19 @@ def run(strategy: str, plan: Plan, team: Team = ALONE, **options) -> dict:
         "losses": result.history.loss.tolist(),
         "norms": result.history.gradient_norm.tolist(),
         "validation": result.validation.validation_loss.tolist(),
-        "weights": torch.cat([p.detach().flatten() for p in model.parameters()]).tolist(),
+        "weights": weights_of(model),
     }
 
 
-def with_little_memory(team: Team, budgets: list[str]) -> dict:
-    """A card of another size for each process: the log, and what came out."""
+def with_little_memory(team: Team) -> dict:
+    """A card for each process, the first one's a little too small: the log, and what came out."""
     model = adapted("full")
-    card = virtual_device(memory=budgets[team.rank])
+    needed = estimate_memory(model, batch_size=math.ceil(CONFIG.batch_size / team.size), sequence_length=16).peak
+    card = VirtualDevice("tight" if team.rank == 0 else "roomy", int(needed * (0.97 if team.rank == 0 else 2)))
     order = ("smaller micro-batch", "smaller micro-batch", "activation checkpointing", "training on the host")
     result, log = train_with_fallback(model, BLOCKS, CONFIG, device=card, order=order, team=team)
     rows = log.table[["rung", "first_step", "steps_done", "error"]].to_dict("records")
-    mine = {"rank": team.rank, "rows": rows, "weights": _weights(model)}
+    mine = {"rank": team.rank, "rows": rows, "weights": weights_of(model)}
     return {"losses": result.history.loss.tolist(), "processes": gathered(team, [mine])}
 
 
@@ -86,7 +97,7 @@ def parameter_bytes(team: Team) -> dict:
     return {"total": total, "held": [row["held"] for row in gathered(team, [{"held": held}])]}
 
 
-def _weights(model) -> list[float]:
+def weights_of(model) -> list[float]:
     return torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()
 
 
@@ -98,32 +109,30 @@ def work(rank: int, size: int, port: int, folder: Path) -> None:
     os.environ |= {name: str(value) for name, value in place.items()} | {"TORCHELASTIC_RUN_ID": "test"}
     with joined() as team:
         found = {}
-        for exchange in ("ddp", "fsdp", "afterwards"):
-            for strategy in STRATEGIES:
-                found[f"{exchange} {strategy} plain"] = run(strategy, Plan(), replace(team, exchange=exchange))
-            for name in ("micro", "chunked"):
-                found[f"{exchange} full {name}"] = run("full", PLANS[name], replace(team, exchange=exchange))
+        for exchange, strategy, plan in CASES[team.size]:
+            found[f"{exchange} {strategy} {plan}"] = run(strategy, PLANS[plan], replace(team, exchange=exchange))
         sharded = replace(team, exchange="fsdp")
         found["bytes"] = parameter_bytes(sharded)
-        found["memory"] = with_little_memory(team, ["1300KB"] + ["2MB"] * (team.size - 1))
+        found["memory"] = with_little_memory(team)
         found["rows"] = gathered(team, [{"rank": team.rank, "value": torch.pi * team.rank}] * (team.rank + 1))
         if team.size == 2:
-            run("full", Plan(), sharded, checkpoint_dir=folder / "by two", every=2)
+            run("full", Plan(), sharded, checkpoint_dir=folder / "by two", every=1)
         else:
-            options = {"checkpoint_dir": folder / "by two, for four", "every": 2, "resume": True}
+            options = {"checkpoint_dir": folder / "by two, for four", "every": 1, "resume": True}
             found["fsdp full resumed"] = run("full", Plan(), sharded, **options)
         if team.rank == 0:
             (folder / f"found-{team.size}.json").write_text(json.dumps(found))
 
 
 def main(folder: Path) -> None:
+    setup()
     for size in (2, 4):
         with socket.socket() as free:
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
         torch.multiprocessing.start_processes(work, (size, port, folder), nprocs=size, start_method="fork")
         if size == 2:
-            for path in (folder / "by two").glob("step-00000006.*"):  # as if it had ended after step 4
+            for path in (folder / "by two").glob("step-00000004.*"):  # as if it had ended after step 3
                 path.unlink()
             shutil.copytree(folder / "by two", folder / "by two, for four")
 

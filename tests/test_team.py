@@ -8,9 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
-from team_runs import BLOCKS, CONFIG, PLANS, adapted, run
+from team_runs import BLOCKS, CASES, CONFIG, PLANS, adapted, run, weights_of
 
 from tlkit.cli import main
 from tlkit.processes import joined
@@ -43,12 +44,10 @@ def alone() -> dict[str, dict]:
     return {f"{strategy} {plan}": run(strategy, PLANS[plan]) for strategy, plan in runs}
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("exchange", ["ddp", "fsdp", "afterwards"])
-@pytest.mark.parametrize("case", ["full plain", "freeze_lower plain", "lora plain", "full micro", "full chunked"])
-def test_losses_and_weights_are_those_of_one_process(found, alone, size, exchange, case):
-    together, single = found[size][f"{exchange} {case}"], alone[case]
-    assert len(single["losses"]) == 6 and single["losses"][0] > single["losses"][-1]
+@pytest.mark.parametrize(("size", "exchange", "strategy", "plan"), [(n, *case) for n in SIZES for case in CASES[n]])
+def test_losses_and_weights_are_those_of_one_process(found, alone, size, exchange, strategy, plan):
+    together, single = found[size][f"{exchange} {strategy} {plan}"], alone[f"{strategy} {plan}"]
+    assert len(single["losses"]) == 4 and single["weights"] != weights_of(adapted(strategy))
     for figure in ("losses", "validation", "weights"):
         assert together[figure] == pytest.approx(single[figure], abs=TOLERANCE), figure
     assert together["norms"] == pytest.approx(single["norms"], rel=1e-4)
@@ -69,7 +68,7 @@ def test_out_of_memory_in_one_process_moves_all_down_together(found, alone, size
     assert sorted(logs) == list(range(size))
     taken = {rank: [(r["rung"], r["first_step"], r["steps_done"]) for r in rows] for rank, rows in logs.items()}
     assert all(steps == taken[0] for steps in taken.values())
-    assert len(taken[0]) > 1 and sum(done for _, _, done in taken[0]) == 6  # it did fall, and lost no step
+    assert len(taken[0]) > 1 and sum(done for _, _, done in taken[0]) == 4  # it did fall, and lost no step
     assert "CUDA out of memory" in logs[0][0]["error"]
     assert all("another process" in logs[rank][0]["error"] for rank in range(1, size))
     assert memory["losses"] == pytest.approx(alone["full plain"]["losses"], abs=TOLERANCE)
@@ -83,13 +82,13 @@ def test_rows_of_all_processes_come_to_each(found, size):
 
 
 def test_a_checkpoint_of_two_processes_goes_on_with_one_and_with_four(folder, found, alone):
-    options = {"checkpoint_dir": folder / "by two", "every": 2, "resume": True}
+    options = {"checkpoint_dir": folder / "by two", "every": 1, "resume": True}
     by_one, by_four = run("full", Plan(), **options), found[4]["fsdp full resumed"]
     for resumed in (by_one, by_four):
         assert resumed["losses"] == pytest.approx(alone["full plain"]["losses"], abs=TOLERANCE)
         assert resumed["weights"] == pytest.approx(alone["full plain"]["weights"], abs=TOLERANCE)
-    notes = json.loads((folder / "by two" / "step-00000004.json").read_text())
-    assert notes["step"] == 4 and len(notes["records"]) == 4
+    notes = json.loads((folder / "by two" / "step-00000003.json").read_text())
+    assert notes["step"] == 3 and len(notes["records"]) == 3
 
 
 def test_every_row_is_counted_once_and_all_make_as_many_passes():
@@ -143,24 +142,25 @@ def torchrun(*arguments: str, processes: int = 2) -> subprocess.Popen:
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TLKIT_CORPUS": "facts"},
     )
 
 
-TRAIN = ["train", "--strategy", "last_layers", "--profile", "ci", "--checkpoint-every", "2"]
+TRAIN = ["train", "--strategy", "last_layers", "--corpus", "facts", "--sequence-length", "64", "--batch-size", "2"]
+TRAIN += ["--epochs", "12"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs kill -9")
 def test_a_process_that_dies_ends_the_job_and_leaves_a_checkpoint(tmp_path, capsys):
-    job = torchrun(*TRAIN, "--epochs", "40", "--output", str(tmp_path))
+    job = torchrun(*TRAIN, "--checkpoint-every", "2", "--output", str(tmp_path))
     checkpoints = tmp_path / "checkpoints"
     until = time.monotonic() + 300
     while not list(checkpoints.glob("step-*.json")):
         assert job.poll() is None and time.monotonic() < until, job.communicate()
         time.sleep(0.05)
-    workers = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True, check=True).stdout.split()
+    workers = psutil.Process(job.pid).children()
     assert len(workers) == 2
-    os.kill(int(workers[1]), signal.SIGKILL)
+    os.kill(workers[1].pid, signal.SIGKILL)
     out, err = job.communicate(timeout=120)
     assert job.returncode == 1
     assert "another process has ended" in err and "--resume" in err
@@ -171,8 +171,7 @@ def test_a_process_that_dies_ends_the_job_and_leaves_a_checkpoint(tmp_path, caps
     reached = json.loads(notes.read_text())["step"]
     assert reached >= 2
     capsys.readouterr()
-    code = main([*TRAIN, "--epochs", "40", "--output", str(tmp_path), "--checkpoint-every", "1000000", "--resume"])
-    assert code == 0, capsys.readouterr().err
+    assert main([*TRAIN, "--output", str(tmp_path), "--resume"]) == 0
     assert "saved in" in capsys.readouterr().out
 
 

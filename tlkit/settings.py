@@ -1,5 +1,6 @@
 """Profile, seed, threads, quiet libraries: everything a lesson decides before it starts."""
 
+import gc
 import os
 import warnings
 from dataclasses import dataclass
@@ -48,6 +49,10 @@ def setup(profile: str | None = None, *, seed: int = 0, threads: int | None = No
     logging.set_verbosity_error()
     logging.disable_progress_bar()  # of weights being loaded, a second on disk; downloads keep theirs
     enable_progress_bars()
+    # The hundred thousands of objects that the libraries have made stay: the garbage collector need not look at them
+    # again and again, which is most of its time where memory runs out (see `out_of_memory.attempt`).
+    gc.collect()
+    gc.freeze()
     torch.manual_seed(seed)
     if threads:
         torch.set_num_threads(threads)
