@@ -1,25 +1,21 @@
-"""Runs that several processes do together, for test_team.py: `python tests/team_runs.py FOLDER`.
-
-Processes are forked from one that has imported all, and find the environment that torchrun would have given them.
-"""
+"""Runs of several processes, for test_team.py: `torchrun --nproc-per-node 4 tests/team_runs.py FOLDER`."""
 
 import json
 import math
-import os
 import shutil
-import socket
 import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import distributed
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.estimate import estimate_memory
 from tlkit.fallback import train_with_fallback
 from tlkit.memory import VirtualDevice
-from tlkit.processes import gathered, joined
+from tlkit.processes import gathered, joined, smaller
 from tlkit.settings import setup
 from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy
@@ -101,40 +97,38 @@ def weights_of(model) -> list[float]:
     return torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()
 
 
-def work(rank: int, size: int, port: int, folder: Path) -> None:
-    """One process of `size`: every run, its findings written by the first."""
-    warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
-    os.environ |= {name: str(value) for name, value in place.items()} | {"TORCHELASTIC_RUN_ID": "test"}
-    with joined() as team:
-        found = {}
-        for exchange, strategy, plan in CASES[team.size]:
-            found[f"{exchange} {strategy} {plan}"] = run(strategy, PLANS[plan], replace(team, exchange=exchange))
-        sharded = replace(team, exchange="fsdp")
-        found["bytes"] = parameter_bytes(sharded)
-        found["memory"] = with_little_memory(team)
-        found["rows"] = gathered(team, [{"rank": team.rank, "value": torch.pi * team.rank}] * (team.rank + 1))
-        if team.size == 2:
-            run("full", Plan(), sharded, checkpoint_dir=folder / "by two", every=1)
-        else:
-            options = {"checkpoint_dir": folder / "by two, for four", "every": 1, "resume": True}
-            found["fsdp full resumed"] = run("full", Plan(), sharded, **options)
-        if team.rank == 0:
-            (folder / f"found-{team.size}.json").write_text(json.dumps(found))
+def findings(team: Team, folder: Path) -> dict:
+    """Every run of a team, each process in step with the others."""
+    found = {}
+    for exchange, strategy, plan in CASES[team.size]:
+        found[f"{exchange} {strategy} {plan}"] = run(strategy, PLANS[plan], replace(team, exchange=exchange))
+    sharded = replace(team, exchange="fsdp")
+    found["bytes"] = parameter_bytes(sharded)
+    found["memory"] = with_little_memory(team)
+    found["rows"] = gathered(team, [{"rank": team.rank, "value": torch.pi * team.rank}] * (team.rank + 1))
+    if team.size == 2:
+        run("full", Plan(), sharded, checkpoint_dir=folder / "by two", every=1)
+    else:
+        options = {"checkpoint_dir": folder / "by two, for four", "every": 1, "resume": True}
+        found["fsdp full resumed"] = run("full", Plan(), sharded, **options)
+    return found
 
 
 def main(folder: Path) -> None:
-    setup()
-    for size in (2, 4):
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            port = free.getsockname()[1]
-        torch.multiprocessing.start_processes(work, (size, port, folder), nprocs=size, start_method="fork")
-        if size == 2:
-            for path in (folder / "by two").glob("step-00000004.*"):  # as if it had ended after step 3
-                path.unlink()
-            shutil.copytree(folder / "by two", folder / "by two, for four")
+    warnings.filterwarnings("ignore")
+    setup(threads=1)
+    with joined() as everybody:
+        for size in (2, 4):
+            team = smaller(everybody, size)
+            if team is not None:
+                found = findings(team, folder)
+            if everybody.rank == 0:
+                (folder / f"found-{size}.json").write_text(json.dumps(found))
+                if size == 2:
+                    for path in (folder / "by two").glob("step-00000004.*"):  # as if it had ended after step 3
+                        path.unlink()
+                    shutil.copytree(folder / "by two", folder / "by two, for four")
+            distributed.barrier()
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ MOST_IGNORED = {
     "10_oom_fallback": 3,
     "11_comparison": 3,
     "12_autopsy": 3,
+    "13_scaling_out": 1,
     "demo": 0,
 }
 

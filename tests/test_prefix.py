@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tlkit.cli import main
 from tlkit.evaluation import generate, perplexity
 from tlkit.models import load_model
 from tlkit.prefix import cached_prefix, frozen_blocks
@@ -198,3 +199,15 @@ def test_the_probe_leaves_random_numbers_and_mode_alone():
     torch.manual_seed(3)
     assert frozen_blocks(model) == 3
     assert torch.equal(torch.rand(2), expected) and not model.training
+
+
+def test_the_command_keeps_a_prefix_and_refuses_where_there_is_none(tmp_path, capsys):
+    command = ["train", "--corpus", "facts", "--sequence-length", "64", "--epochs", "2", "--strategy", "last_layers"]
+    assert main([*command, "--output", str(tmp_path / "no"), "--cached-prefix"]) == 2
+    assert "no frozen prefix" in capsys.readouterr().err
+    for wrong, said in (("train_norms", "expected NAME=VALUE"), ("norms=false", "last_layers has no option norms")):
+        assert main([*command, "--output", str(tmp_path / "no"), "--strategy-option", wrong]) == 2
+        assert said in capsys.readouterr().err
+    kept = ["--strategy-option", "train_norms=false", "--cached-prefix"]
+    assert main([*command, "--output", str(tmp_path / "yes"), *kept]) == 0
+    assert "frozen prefix: 6 blocks computed for" in capsys.readouterr().out

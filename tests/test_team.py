@@ -28,7 +28,10 @@ TOLERANCE = 1e-5
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("team")
-    subprocess.run([sys.executable, ROOT / "tests" / "team_runs.py", folder], check=True, timeout=600)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    script = [str(ROOT / "tests" / "team_runs.py"), str(folder)]
+    done = subprocess.run([*launch, *script], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
     return folder
 
 

@@ -14,7 +14,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from tlkit.estimate import CATEGORIES, MemoryEstimate
+from tlkit.estimate import MemoryEstimate
 from tlkit.fallback import Attempt
 from tlkit.flops import StepFlops
 from tlkit.gradient_flow import GradientFlow
@@ -276,7 +276,7 @@ def memory_chart(estimates: dict[str, MemoryEstimate], budgets: dict[str, int] |
     figure, axes = _figure()
     unit, divisor = ("GiB", 2**30) if max(e.peak for e in estimates.values()) >= 2**30 else ("MiB", 2**20)
     left = [0.0] * len(estimates)
-    for number, category in enumerate(CATEGORIES):
+    for number, category in enumerate(max((e.categories for e in estimates.values()), key=len)):
         sizes = [estimate.categories[category] / divisor for estimate in estimates.values()]
         style = {"color": COLOURS[number], "edgecolor": "black", "hatch": HATCHES[number]}
         axes.barh(list(estimates), sizes, left=left, label=category, **style)

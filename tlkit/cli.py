@@ -112,7 +112,7 @@ def train(options) -> int:
     profile = setup(options.profile)
     corpus = load_corpus(options.corpus).limited(profile.train_passages, profile.test_passages)
     loaded = load_model(options.model)
-    report = apply_strategy(loaded.model, options.strategy)
+    report = apply_strategy(loaded.model, options.strategy, **_strategy_options(options.strategy_option))
     rate = options.learning_rate if options.learning_rate is not None else default_rates()[options.strategy]
     config = TrainingConfig(rate, epochs=options.epochs, batch_size=options.batch_size)
     blocks = pack(corpus.train, loaded.tokenizer, options.sequence_length)
@@ -139,6 +139,16 @@ def train(options) -> int:
     lines = [str(report), f"before: {before}", f"after:  {after}", f"saved in {options.output}"]
     _show(options, figures, "\n".join(lines + ([f"frozen prefix: {cache}"] if cache else [])))
     return 0
+
+
+def _strategy_options(given: list[str]) -> dict[str, object]:
+    """ "train_norms=false" as {"train_norms": False}; what it means is the strategy's to say."""
+    import yaml
+
+    for option in given:
+        if "=" not in option:
+            raise ValueError(f"--strategy-option {option!r}: expected NAME=VALUE, such as train_norms=false")
+    return {name: yaml.safe_load(value) for name, _, value in (option.partition("=") for option in given)}
 
 
 def compare(options) -> int:
@@ -356,6 +366,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--sequence-length", type=int, default=128)
     command.add_argument("--checkpoint-every", type=int, default=100, help="steps between two checkpoints")
     command.add_argument("--resume", action="store_true", help="go on with the run whose checkpoints are in OUTPUT")
+    command.add_argument("--strategy-option", action="append", default=[], help="NAME=VALUE, such as train_norms=false")
     command.add_argument("--cached-prefix", action="store_true", help="compute frozen lower blocks once per sequence")
     processes(command)
     command = add(compare)

@@ -139,7 +139,8 @@ def _is_plain(tokens, kwargs: dict) -> bool:
     special = ("attention_mask", "position_ids", "past_key_values", "inputs_embeds")
     asked = ("output_hidden_states", "output_attentions")
     return (
-        type(tokens) is torch.Tensor  # no trace
+        type(tokens) is torch.Tensor
+        and not tokens.is_meta  # neither a trace nor on paper
         and all(kwargs.get(name) is None for name in special)
         and kwargs.get("use_cache") is False
         and not any(kwargs.get(name) for name in asked)

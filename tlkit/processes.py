@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import distributed
@@ -53,17 +54,25 @@ def joined(exchange: str | None = None, *, offload: bool = False) -> Iterator[Te
         distributed.destroy_process_group()
 
 
+def smaller(team: Team, count: int) -> Team | None:
+    """The first `count` processes as a team of their own, None in the others; all of them have to ask."""
+    if count == team.size:
+        return team
+    group = distributed.new_group(list(range(count)))
+    return replace(team, size=count, group=group) if team.rank < count else None
+
+
 def gathered(team: Team, rows: list[dict]) -> list[dict]:
     """The rows of all processes, in the order of their ranks, in every process. They travel as JSON."""
     if team.size == 1:
         return rows
     mine = torch.frombuffer(bytearray(json.dumps(rows, default=_plain).encode()), dtype=torch.uint8)
     sizes = [torch.zeros((), dtype=torch.int64) for _ in range(team.size)]
-    distributed.all_gather(sizes, torch.tensor(len(mine)))
+    distributed.all_gather(sizes, torch.tensor(len(mine)), group=team.group)
     longest = int(max(sizes))
     padded = torch.cat([mine, torch.zeros(longest - len(mine), dtype=torch.uint8)])
     found = [torch.zeros(longest, dtype=torch.uint8) for _ in range(team.size)]
-    distributed.all_gather(found, padded)
+    distributed.all_gather(found, padded, group=team.group)
     return [row for text, size in zip(found, sizes, strict=True) for row in json.loads(bytes(text[:size].numpy()))]
 
 

@@ -1,5 +1,6 @@
 """What is trainable: one registry of strategies, one report of what each really selected."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -68,11 +69,14 @@ class StrategyReport:
 def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport:
     """Make `model` trainable the way `strategy` says; `report.model` is what to train from here on.
 
-    Options belong to the strategy (`blocks=` for last_layers, `r=` for lora, …). Raises ValueError for an
-    unknown strategy, and when nothing, or by accident everything, was selected.
+    Options belong to the strategy (`blocks=` for last_layers, `r=` for lora, …). Raises ValueError for an unknown
+    strategy or option, before anything is frozen, and when nothing, or by accident everything, was selected.
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy {strategy!r} is unknown: expected one of {', '.join(STRATEGIES)}")
+    known = [name for name in inspect.signature(OPTIONS.get(strategy, STRATEGIES[strategy])).parameters][1:]
+    if unknown := sorted(set(options) - set(known)):
+        raise ValueError(f"{strategy} has no option {', '.join(unknown)}: expected {', '.join(known) or 'none'}")
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     adapted = STRATEGIES[strategy](model, **options)
@@ -202,6 +206,8 @@ STRATEGIES: dict[str, Selector] = {
     "qlora": _qlora,
     "bitfit": _bitfit,
 }
+
+OPTIONS = {"qlora": _lora}  # whose options it takes where not its own
 
 
 def _embedding_parameters(model: nn.Module, trainable: bool) -> None:

@@ -27,17 +27,21 @@ class Team:
     exchange: str = "ddp"
     offload: bool = False
     module: nn.Module | None = None  # what DDP or FSDP has put around the loss
+    group: distributed.ProcessGroup | None = None  # None: all processes that there are
 
     def around(self, loss: nn.Module, blocks: nn.ModuleList) -> "Team":
         """The same team with the loss, called as loss(rows, plan), wrapped as `exchange` says."""
         if self.size == 1 and self.exchange != "fsdp" or self.exchange == "afterwards":
             return self
         if self.exchange == "ddp":
-            return replace(self, module=DistributedDataParallel(loss, gradient_as_bucket_view=True))
+            wrapped = DistributedDataParallel(loss, process_group=self.group, gradient_as_bucket_view=True)
+            return replace(self, module=wrapped)
+        from torch.distributed.device_mesh import DeviceMesh
         from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
+        group = self.group or distributed.group.WORLD
         options = {
-            "mesh": distributed.init_device_mesh(next(loss.parameters()).device.type, (self.size,)),
+            "mesh": DeviceMesh.from_group(group, next(loss.parameters()).device.type),
             "offload_policy": CPUOffloadPolicy() if self.offload else OffloadPolicy(),
         }
         for block in blocks:
@@ -67,7 +71,8 @@ class Team:
     def add_up_gradients(self, parameters: list[nn.Parameter]) -> None:
         """The sum of all processes' gradients into each, where neither DDP nor FSDP has done so."""
         if self.size > 1 and self.module is None:
-            for work in [distributed.all_reduce(p.grad, async_op=True) for p in parameters if p.grad is not None]:
+            gradients = [p.grad for p in parameters if p.grad is not None]
+            for work in [distributed.all_reduce(g, group=self.group, async_op=True) for g in gradients]:
                 work.wait()
 
     def total(self, value: float) -> float:
@@ -75,7 +80,7 @@ class Team:
         if self.size == 1:
             return value
         summed = torch.tensor(value, dtype=torch.float64)
-        distributed.all_reduce(summed)
+        distributed.all_reduce(summed, group=self.group)
         return summed.item()
 
     def any(self, here: bool) -> bool:
