@@ -25,7 +25,7 @@ from tlkit.training import TrainingResult
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
 MARKERS = "osD^vPX*"
-HATCHES = ["", "///", "...", "xxx", "\\\\\\", "--"]
+HATCHES = ["", "///", "...", "xxx", "\\\\\\", "--", "++"]
 SIZE = (8, 4.5)
 PLACES = {name: place for place, name in enumerate((*STRATEGIES, "zero-shot"))}
 
