@@ -23,15 +23,16 @@
 # | [3 · Full fine-tuning](03_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 6 |
 # | [4 · Freeze the lower layers](04_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 4 |
 # | [5 · Freeze the embeddings](05_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 3 |
-# | [6 · Train the last layers only](06_last_layers.ipynb) | What was in the published 29,865,088? | 3 |
+# | [6 · Train the last layers only](06_last_layers.ipynb) | What was in the published 29,865,088? | 4 |
 # | [7 · LoRA and BitFit](07_lora_and_bitfit.ipynb) | Why do few trainable values not mean little work? | 4 |
 # | [8 · QLoRA](08_qlora.ipynb) | What do weights of 4 bits cost, what do they save, and when do they not pay? | 5 |
 # | [9 · Anatomy of a training step](09_memory_anatomy.ipynb) | Where does every byte go? | 5 |
 # | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it ran out of memory, without losing a step? | 6 |
 # | [11 · The comparison](11_comparison.ipynb) | Which differences between strategies are real? | 8 |
 # | [12 · The autopsy](12_autopsy.ipynb) | How can five reports, full of numbers, be wrong? | 6 |
+# | [13 · Scaling out](13_scaling_out.ipynb) | What do more cards and more machines change, and what do they leave as it is? | 5 |
 #
-# About 57 minutes in all, reading included; quiz and exercises come on top. This page is made from the lessons;
+# About 63 minutes in all, reading included; quiz and exercises come on top. This page is made from the lessons;
 # they build on one another, so take them in order the first time.
 #
 # ## How to work

@@ -26,9 +26,9 @@
 import pandas as pd
 import torch
 
-from tlkit.charts import memory_chart
 from tlkit.estimate import closed_form, estimate_memory
 from tlkit.memory import in_units
+from tlkit.memory_charts import memory_chart
 from tlkit.models import load_model
 from tlkit.settings import setup
 from tlkit.steps import Plan

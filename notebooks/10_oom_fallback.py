@@ -28,13 +28,14 @@ from dataclasses import replace
 import pandas as pd
 import torch
 
-from tlkit.charts import fit_chart, ladder_chart, learning_curves
+from tlkit.charts import learning_curves
 from tlkit.corpus import load_corpus, pack
 from tlkit.devices import probe
 from tlkit.estimate import estimate_memory
 from tlkit.fallback import train_with_fallback
 from tlkit.ladder import LADDER, TIERS, Rung
 from tlkit.memory import virtual_device
+from tlkit.memory_charts import fit_chart, ladder_chart
 from tlkit.models import load_model
 from tlkit.recommendation import recommend
 from tlkit.settings import setup

@@ -590,4 +590,5 @@ def diagnose(first_loss, baseline, vocabulary):
 check("ex12_3", diagnose)
 
 # %% [markdown]
-# Previous: [11 · The comparison](11_comparison.ipynb)
+# Previous: [11 · The comparison](11_comparison.ipynb) ·
+# Next: [13 · Scaling out](13_scaling_out.ipynb)

@@ -20,14 +20,15 @@
 # processes, one for each card. They compute side by side, and after each step they have to agree.
 #
 # **You will** train with one, two and four processes and lay their curves on top of each other, predict the bytes
-# that travel between them to within two percent, and find how many cards a model of 7 billion values needs. About 5
-# minutes.
+# that travel between them to within two percent, and find how many cards a model of 7 billion values needs.
+# About 5 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import pandas as pd
 
-from tlkit.charts import learning_curves, memory_chart
+from tlkit.charts import learning_curves
 from tlkit.memory import CARDS, in_units
+from tlkit.memory_charts import memory_chart
 from tlkit.models import load_model, meta_model
 from tlkit.rehearsal import rehearse
 from tlkit.scaling import memory_in_parts, sent_per_step
@@ -45,7 +46,7 @@ profile = setup()
 # `DistributedDataParallel`, DDP.
 #
 # For that, no GPU is needed. `rehearse` starts four processes on this machine, one thread each. First one of them takes
-# six steps of full fine-tuning alone, then two take them together, then all four. They talk over the machine's
+# five steps of full fine-tuning alone, then two take them together, then all four. They talk over the machine's
 # *loopback*, a network that ends where it begins.
 #
 # **Predict first.** The batch stays at eight blocks, whoever computes them. How far apart will the three curves be?
@@ -67,7 +68,7 @@ assert apart < 1e-5 and losses[1].iloc[-1] < losses[1].iloc[0]
 #
 # It takes care to have it so. The loss is divided by the tokens of the *whole* batch, and gradients are summed, not
 # averaged over processes. The last batch of an epoch may leave one process with fewer blocks than another, and then a
-# mean of means is wrong. The published program divided by processes; with equal shares nobody notices.
+# mean of means is wrong. Programs that average over processes get away with it while shares are equal.
 #
 # ## What travels
 #
@@ -142,35 +143,39 @@ assert (
 # 80 GB? And will twice as many cards need half the memory each?
 
 # %%
-needs = memory_in_parts("llama2-7b", processes=(1, 2, 4, 8))
+needs = memory_in_parts("llama2-7b", processes=(1, 2, 4, 8, 64))
 budgets = {name: CARDS[name] * 2**30 for name in ("RTX 4090 24GB", "A100 40GB", "A100 80GB")}
-memory_chart({f"{count} cards" if count > 1 else "1 card": need for count, need in needs.items()}, budgets)
+memory_chart({f"{count} card(s)": need for count, need in needs.items() if count <= 8}, budgets)
 
 # %%
 gib = {count: round(need.peak / 2**30, 1) for count, need in needs.items()}
 fits = {name: min(n for n, need in needs.items() if need.peak <= 0.85 * size) for name, size in budgets.items()}
 print("GiB for each card:", gib)
 print("cards that are enough, 15% left free:", fits)
+shared = ("weights", "gradients", "optimizer state")
+own = 1 - sum(needs[8].categories[name] for name in shared) / needs[8].peak
+print("of eight cards' bytes, what each has for itself:", f"{own:.0%}")
 assert gib[1] > 80 and gib[2] > gib[1] / 2 and fits == {"RTX 4090 24GB": 8, "A100 40GB": 4, "A100 80GB": 2}
+assert 0.4 < own < 0.5 and gib[64] == 9.0
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Not quite half: what is gathered and what is made of text, the activations, each card has for itself. With eight
-# cards they are the larger part. Then longer blocks are what fills a card, and activation checkpointing helps more than
-# a ninth card.
+# Not quite half: what is gathered, and the activations, which are made of text, each card has for itself. With eight
+# cards that is nearly half of all it holds. So more cards bring less and less: 64 of them, eight times as many, still
+# need 9 GiB each.
 #
 # These are estimates: a trace of the step, its parts divided, and two gathered blocks on top. The division can be
-# checked. The rehearsal did all of it a second time, in parts: here is what one of its processes really held.
+# checked. The rehearsal did it a second time, in parts: here is what one of its two and four processes really held.
 
 # %%
 parted = runs[runs.exchange == "fsdp"].set_index("processes")
 in_parts = steps[steps.exchange == "fsdp"].pivot(index="step", columns="processes", values="loss")
-more = parted.predicted / ddp.predicted
+more = parted.predicted / several.predicted
 print("bytes of parameters held by one process:", {n: in_units(size) for n, size in parted.held.items()})
 print("sends more than DDP does, here, times:", round(more[2], 1))
-print("the same curve again:", bool(((in_parts - losses).abs() < 1e-5).all(axis=None)))
-assert (parted.held * parted.index == parted.held[1]).all() and round(more[2], 1) == 1.9
-assert ((in_parts - losses).abs() < 1e-5).all(axis=None)
-assert not counted or ((parted.sent / parted.predicted - 1).abs()[[2, 4]] < 0.02).all()
+print("the same curve again:", bool(((in_parts - losses[[2, 4]]).abs() < 1e-5).all(axis=None)))
+assert (parted.held * parted.index == ddp.held[1]).all() and round(more[2], 1) == 1.9
+assert ((in_parts - losses[[2, 4]]).abs() < 1e-5).all(axis=None)
+assert not counted or ((parted.sent / parted.predicted - 1).abs() < 0.02).all()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Memory is bought with traffic. Each block's weights travel in the forward pass and again in the backward pass. Between
@@ -204,3 +209,74 @@ assert not counted or ((parted.sent / parted.predicted - 1).abs()[[2, 4]] < 0.02
 # and needs another learning rate. That is a new experiment, not the old one made faster.
 #
 # **Take away.** More processes change who computes and what travels. If they change the curve, something is wrong.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
+#
+# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
+# not right yet, why. Stuck? `hint("ex13_1", 1)` is a first push, `hint("ex13_1", 2)` says more. After *Restart Kernel*
+# run the next cell first; then each exercise works by itself.
+
+# %%
+from tlkit.exercises import check, hint
+from tlkit.widgets import quiz
+
+# %% [markdown]
+# **Quiz.** LoRA on `llama2-7b` needs 30 GiB, and each of your eight cards of 80 GB holds that. With DDP each process
+# sends 0.14 GB a step. You choose FSDP all the same. What becomes of the bytes that each sends?
+#
+# - **a** about as many: frozen weights have no gradients, so nothing of them travels
+# - **b** about one and a half times as many
+# - **c** about an eighth: everything is divided among eight
+# - **d** more than three hundred times as many
+
+# %%
+quiz("quiz13")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 13.1** (first steps). LoRA gives `qwen2-0.5b` 4,399,104 values to train, beside 494,032,768 that are
+# frozen; all are in fp32. Five machines train it together with DDP, one process each. How many MB (of a million bytes)
+# does each of them send in a step?
+
+# %%
+answer = None
+# your code here
+check("ex13_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 13.2** (apply it). Make the parts add up. A batch is a list of blocks, and each block a list with the
+# losses of its tokens; not all are equally long. Write what process `rank` (from 0) of `size` hands in. The blocks are
+# dealt out, each to one process, and to none more than its share, rounded up. The *sum* over all processes is the loss
+# of the batch, that is, the mean over all of its tokens. There may be fewer blocks than processes.
+
+
+# %%
+def part_of_the_loss(blocks, rank, size):
+    """What this process adds to the loss of the batch."""
+    # your code here
+
+
+check("ex13_2", part_of_the_loss)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 13.3** (think further). How many cards does a model in parts need? You are given, in GB,
+#
+# - `divided`: weights, gradients and moments of the whole model, which the cards share;
+# - `own`: what is made of text, on each card for itself;
+# - `gathered`: what each card gathers from the others, on top, where there are any;
+# - `card`: the size of a card. Leave 15% of it free, as the lesson does.
+#
+# Return the smallest number of cards that is enough. At most `most` are there; where even they are not enough, return
+# 0. Then think: what would have to change, if no number is?
+
+
+# %%
+def enough_cards(divided, own, gathered, card, most):
+    """The smallest number from 1 to `most`, or 0."""
+    # your code here
+
+
+check("ex13_3", enough_cards)
+
+# %% [markdown]
+# Previous: [12 · The autopsy](12_autopsy.ipynb)

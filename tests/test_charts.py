@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tlkit import charts
+from tlkit import charts, memory_charts
 from tlkit.charts import CHARTS, differences_chart, flops_chart, overfitting_chart, sweep_chart, tradeoff_chart
+from tlkit.estimate import MemoryEstimate
 from tlkit.flops import StepFlops
 
 TABLE = pd.DataFrame(
@@ -80,7 +81,8 @@ def test_every_chart_says_in_words_what_it_shows():
     assert "full, lora" in logarithmic.alt and "$" not in logarithmic.alt
     data, metadata = chart._repr_mimebundle_()
     assert metadata["image/png"]["alt"] == chart.alt and data["text/plain"].startswith("<Chart size 800x450")
-    drawers = [drawer for name, drawer in vars(charts).items() if name.endswith("_chart") or name == "learning_curves"]
+    named = {**vars(charts), **vars(memory_charts)}
+    drawers = [drawer for name, drawer in named.items() if name.endswith("_chart") or name == "learning_curves"]
     assert len(drawers) >= 15 and all(hasattr(drawer, "__wrapped__") and drawer.__doc__ for drawer in drawers)
 
 
@@ -106,3 +108,14 @@ def test_numbers_on_a_log_scale_do_not_crowd(low, high, marks):
         (box for box in boxes if chart.axes[0].bbox.x0 <= box.x0 <= chart.axes[0].bbox.x1), key=lambda b: b.x0
     )
     assert all(left.x1 <= right.x0 for left, right in zip(boxes, boxes[1:], strict=False)), "labels lie over each other"
+
+
+def test_a_bar_of_memory_is_as_long_as_its_categories_together():
+    """Also where only one of the estimates has a category of its own."""
+    one = MemoryEstimate({"weights": 2**30, "gradients": 2**29}, {"forward pass": 3 * 2**29})
+    parted = MemoryEstimate({"weights": 2**29, "gradients": 2**28, "gathered": 2**28}, {"forward pass": 2**30})
+    axes = memory_charts.memory_chart({"1 card": one, "2 cards": parted}, {"8 GB": 8 * 2**30}).axes[0]
+    ends = [[bar.get_x() + bar.get_width() for bar in bars] for bars in zip(*axes.containers, strict=True)]
+    assert [max(bar) for bar in ends] == [1.5, 1.0]
+    assert [bars.get_label() for bars in axes.containers] == ["weights", "gradients", "gathered"]
+    assert axes.lines[0].get_xdata()[0] == 8

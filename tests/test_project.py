@@ -139,3 +139,12 @@ def test_train_saves_a_model_that_loads_again(tmp_path, capsys, monkeypatch):
 def test_importing_the_package_makes_no_connection_and_loads_nothing_heavy():
     code = "import sys, tlkit; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ).returncode == 0
+
+
+def test_importing_the_package_and_asking_for_help_load_no_library():
+    """torch and transformers take seconds: they come with what needs them."""
+    program = (
+        "import sys, tlkit, tlkit.cli; print({'torch', 'transformers', 'pandas', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,9 +1,12 @@
 """What several processes need and send: on paper against closed forms, and the rehearsal against both."""
 
+import sys
+
 import pytest
 
 from tlkit.estimate import estimate_memory
 from tlkit.models import meta_model
+from tlkit.rehearsal import rehearse
 from tlkit.scaling import memory_in_parts, sent_per_step
 from tlkit.strategies import apply_strategy
 
@@ -49,3 +52,15 @@ def test_more_text_for_each_process_is_not_divided():
     short, long = (memory_in_parts("tiny", sequence_length=n, processes=(8,))[8] for n in (64, 256))
     assert long.categories["weights"] == short.categories["weights"]
     assert long.categories["activations"] > 2 * short.categories["activations"]
+
+
+def test_a_rehearsal_of_what_cannot_be_is_refused_before_any_process_starts(monkeypatch):
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("started"))
+    with pytest.raises(ValueError, match="strategy 'half' is unknown"):
+        rehearse("half")
+
+
+def test_a_rehearsal_that_fails_says_what_its_processes_said(monkeypatch):
+    monkeypatch.setattr("tlkit.rehearsal.LAUNCH", (sys.executable, "-c", "import sys; sys.exit('planted')"))
+    with pytest.raises(RuntimeError, match="ended with 1:\nplanted"):
+        rehearse()

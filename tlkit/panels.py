@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from tlkit.charts import Chart, attempts_chart, memory_chart, overfitting_chart
+from tlkit.charts import overfitting_chart
 from tlkit.corpus import load_corpus, pack
 from tlkit.estimate import estimate_memory
 from tlkit.evaluation import generate
 from tlkit.fallback import FallbackLog, train_with_fallback
+from tlkit.figure import Chart
 from tlkit.memory import in_units, virtual_device
+from tlkit.memory_charts import attempts_chart, memory_chart
 from tlkit.models import load_model, meta_model
 from tlkit.recommendation import CARD_SHARE
 from tlkit.settings import Profile, setup
