@@ -145,7 +145,7 @@ assert (
 # %%
 needs = memory_in_parts("llama2-7b", processes=(1, 2, 4, 8, 64))
 budgets = {name: CARDS[name] * 2**30 for name in ("RTX 4090 24GB", "A100 40GB", "A100 80GB")}
-memory_chart({f"{count} card(s)": need for count, need in needs.items() if count <= 8}, budgets)
+memory_chart({f"{count} card{'s' * (count > 1)}": need for count, need in needs.items() if count <= 8}, budgets)
 
 # %%
 gib = {count: round(need.peak / 2**30, 1) for count, need in needs.items()}

@@ -39,10 +39,10 @@ class Team:
         from torch.distributed.device_mesh import DeviceMesh
         from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
-        group = self.group or distributed.group.WORLD
+        group, on_card = self.group or distributed.group.WORLD, torch.cuda.is_available()
         options = {
             "mesh": DeviceMesh.from_group(group, next(loss.parameters()).device.type),
-            "offload_policy": CPUOffloadPolicy() if self.offload else OffloadPolicy(),
+            "offload_policy": CPUOffloadPolicy(pin_memory=on_card) if self.offload else OffloadPolicy(),
         }
         for block in blocks:
             fully_shard(block, **options)
