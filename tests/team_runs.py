@@ -12,11 +12,12 @@ import torch
 from torch import distributed
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tlkit.comparison import compare
 from tlkit.estimate import estimate_memory
 from tlkit.fallback import train_with_fallback
 from tlkit.memory import VirtualDevice
 from tlkit.processes import gathered, joined, smaller
-from tlkit.settings import setup
+from tlkit.settings import Profile, setup
 from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy
 from tlkit.team import ALONE, Team
@@ -96,6 +97,24 @@ def weights_of(model) -> list[float]:
     return torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()
 
 
+def spread(team: Team) -> dict:
+    """A comparison whose runs are shared: what each process did of it, and the table that each returns."""
+    import tlkit.comparison as comparison
+
+    done, adapted_as_ever = [], comparison.adapted
+
+    def adapted(name, **options):
+        done.append(f"{name} {options['seed']}")
+        return adapted_as_ever(name, **options)
+
+    comparison.adapted = adapted
+    profile = Profile("test", train_passages=12, test_passages=3, epochs=0.4, seeds=2)
+    table = compare(strategies=["bitfit", "last_layers"], profile=profile, spread_over=team).table
+    columns = ["strategy", "seeds", "perplexity", "difference"]
+    mine = {"rank": team.rank, "done": done, "table": json.loads(table[columns].to_json(orient="records"))}
+    return {"processes": gathered(team, [mine])}
+
+
 def findings(team: Team, folder: Path) -> dict:
     """Every run of a team, each process in step with the others."""
     found = {}
@@ -106,6 +125,7 @@ def findings(team: Team, folder: Path) -> dict:
     found["memory"] = with_little_memory(team)
     found["rows"] = gathered(team, [{"rank": team.rank, "value": torch.pi * team.rank}] * (team.rank + 1))
     if team.size == 2:
+        found["spread"] = spread(team)
         found["offloaded"] = run("full", Plan(), replace(sharded, offload=True))
         run("full", Plan(), sharded, checkpoint_dir=folder / "by two", every=1)
     else:

@@ -115,3 +115,16 @@ def test_a_lesson_that_fails_is_written_and_named(tmp_path, capsys):
     assert re.fullmatch(r"01_wrong: \d+ s\n", capsys.readouterr().out)
     assert failed == {"01_wrong": "AssertionError: planted"}
     assert "reached" in (tmp_path / "01_wrong.ipynb").read_text()
+
+
+def test_a_lesson_that_takes_too_long_or_dies_does_not_end_the_others(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tlkit.notebooks.CELL_SECONDS", 2)
+    for name, code in (
+        ("01_slow", "import time; time.sleep(60)"),
+        ("02_dead", "import os; os._exit(1)"),
+        ("03_fine", "1"),
+    ):
+        (tmp_path / f"{name}.py").write_text(f"# %%\n{code}\n")
+    failed = execute_all(sources(tmp_path), tmp_path, tmp_path / "results")
+    assert list(failed) == ["01_slow", "02_dead"]
+    assert "timed out" in failed["01_slow"] and "died" in failed["02_dead"].lower()

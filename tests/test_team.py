@@ -6,8 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import psutil
 import pytest
 import torch
@@ -182,12 +185,22 @@ def test_a_process_that_dies_ends_the_job_and_leaves_a_checkpoint(tmp_path, caps
     assert "saved in" in capsys.readouterr().out
 
 
-def test_compare_spreads_its_runs_and_only_the_first_process_speaks(tmp_path):
-    options = ["compare", "--strategies", "last_layers,bitfit", "--seeds", "1", "--profile", "ci", "--json"]
-    job = torchrun(*options, "--spread", "--output", str(tmp_path / "spread"))
-    out, err = job.communicate(timeout=600)
-    assert job.returncode == 0, err
-    table = {row["strategy"]: row for row in json.loads(out)}  # one document: only one process has printed
-    assert list(table) == ["zero-shot", "last_layers", "bitfit", "random initialisation"]
-    assert table["last_layers"]["perplexity"] < table["zero-shot"]["perplexity"]
-    assert table["bitfit"]["seeds"] == 1 and (tmp_path / "spread" / "comparison.csv").is_file()
+def test_runs_are_shared_and_each_process_has_the_whole_table(found):
+    first, second = sorted(found[2]["spread"]["processes"], key=lambda entry: entry["rank"])
+    assert first["done"] == ["bitfit 0", "last_layers 0", "random initialisation 0"]
+    assert second["done"] == ["bitfit 1", "last_layers 1"]
+    assert first["table"] == second["table"]
+    table = {row["strategy"]: row for row in first["table"]}
+    assert list(table) == ["zero-shot", "bitfit", "last_layers", "random initialisation"]
+    assert table["bitfit"]["seeds"] == 2 and table["last_layers"]["perplexity"] < table["zero-shot"]["perplexity"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_only_the_first_process_speaks_and_writes(rank, monkeypatch, tmp_path, capsys):
+    table = pd.DataFrame({"strategy": ["full"], "perplexity": [70.0]})
+    monkeypatch.setattr("tlkit.processes.joined", lambda *_, **__: nullcontext(Team(rank, 2)))
+    monkeypatch.setattr("tlkit.comparison.compare", lambda *_, **__: SimpleNamespace(table=table, failures={}))
+    monkeypatch.setattr("tlkit.export.as_markdown", lambda _: "the table")
+    monkeypatch.setattr("tlkit.export.export", lambda _, folder: folder.mkdir())
+    assert main(["compare", "--spread", "--json", "--output", str(tmp_path / "out")]) == 0
+    assert (capsys.readouterr().out != "") is (rank == 0) and (tmp_path / "out").exists() is (rank == 0)
