@@ -144,6 +144,13 @@ def test_refuses_early_stopping_in_parts_and_four_bits_in_parts():
         train(adapted("qlora"), BLOCKS, CONFIG, team=Team(0, 2, "fsdp"))
 
 
+def test_processes_that_would_go_on_from_different_steps_are_refused(tmp_path, monkeypatch):
+    train(adapted("full"), BLOCKS, CONFIG, checkpoint_dir=tmp_path, every=1)
+    monkeypatch.setattr(Team, "total", lambda self, value: value)  # the other one has found nothing, and is at step 0
+    with pytest.raises(ValueError, match="after step 3, another after a different one: expected .* the same folder"):
+        train(adapted("full"), BLOCKS, CONFIG, checkpoint_dir=tmp_path, resume=True, team=Team(0, 2, "afterwards"))
+
+
 def torchrun(*arguments: str, processes: int = 2) -> subprocess.Popen:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     return subprocess.Popen(

@@ -105,7 +105,8 @@ class Checkpoints:
                 content, tensors = _read(path)
             except (CheckpointError, OSError) as error:
                 warnings.warn(f"{error}: the checkpoint before it is used", stacklevel=2)
-                path.rename(path.with_suffix(".json.damaged"))
+                if state.team.rank == 0:
+                    path.rename(path.with_suffix(".json.damaged"))
                 continue
             differences = list(_differences(content["identity"], self.identity))
             if differences:

@@ -114,6 +114,11 @@ def train(
     state = new_state(trained, config, team=team)
     if checkpoints is not None:
         checkpoints.restore(state, journal)
+        if team.total(state.step) != team.size * state.step:
+            raise ValueError(
+                f"process {team.rank} would go on after step {state.step}, another after a different one: expected "
+                f"{checkpoint_dir} to be the same folder on all machines"
+            )
     state.arrange(plan)
     score = None if validation is None else lambda: mean_loss(trained, validation, plan, state.team)
     steps = training_steps(state, blocks, config)
