@@ -33,7 +33,8 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("team")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
     script = [str(ROOT / "tests" / "team_runs.py"), str(folder)]
-    done = subprocess.run([*launch, *script], capture_output=True, text=True, timeout=600)
+    without_cards = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([*launch, *script], capture_output=True, text=True, timeout=600, env=without_cards)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -136,6 +137,15 @@ def test_refuses_sharding_where_it_cannot_be(arguments, said, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_more_processes_than_cards_are_refused(monkeypatch):
+    monkeypatch.setattr("torch.distributed.is_torchelastic_launched", lambda: True)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(ValueError, match="process 2 of this machine finds 2 cards"), joined():
+        pass
+
+
 def test_refuses_early_stopping_in_parts_and_four_bits_in_parts():
     config = TrainingConfig(1e-3, patience=1)
     with pytest.raises(ValueError, match="patience"):
@@ -159,7 +169,7 @@ def torchrun(*arguments: str, processes: int = 2) -> subprocess.Popen:
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "TLKIT_CORPUS": "facts"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
     )
 
 

@@ -99,7 +99,9 @@ def train(options) -> int:
     from contextlib import nullcontext
 
     from tlkit.corpus import load_corpus, pack
+    from tlkit.devices import probe
     from tlkit.evaluation import perplexity
+    from tlkit.fallback import place
     from tlkit.models import load_model
     from tlkit.prefix import cached_prefix
     from tlkit.processes import joined
@@ -118,6 +120,8 @@ def train(options) -> int:
     blocks = pack(corpus.train, loaded.tokenizer, options.sequence_length)
     with joined(options.sharding, offload=options.cpu_offload) as team:
         first = team.rank == 0
+        if team.exchange != "fsdp":  # which moves the parts by itself
+            place(report.model, probe())
         before = perplexity(loaded.model, loaded.tokenizer, corpus.test) if first else None
         with cached_prefix(report.model) if options.cached_prefix else nullcontext() as cache:
             result = train_model(

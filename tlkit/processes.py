@@ -36,7 +36,13 @@ def joined(exchange: str | None = None, *, offload: bool = False) -> Iterator[Te
         yield ALONE
         return
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        local, cards = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if local >= cards:
+            raise ValueError(
+                f"process {local} of this machine finds {cards} cards: start at most one process for each, or hide the "
+                "cards (CUDA_VISIBLE_DEVICES=) to compute on processors"
+            )
+        torch.cuda.set_device(local)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     distributed.init_process_group(backend, timeout=PATIENCE)
     try:

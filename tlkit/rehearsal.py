@@ -1,6 +1,7 @@
 """Play several machines on one: the same short training by one, two and four processes, timed and counted."""
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -49,7 +50,8 @@ def rehearse(strategy: str = "full") -> tuple[pd.DataFrame, pd.DataFrame]:
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "runs.json"
         command = [*LAUNCH, "-m", "tlkit.rehearsal", strategy, str(found)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TOO_LONG)
+        without_cards = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TOO_LONG, env=without_cards)
         if done.returncode:
             raise RuntimeError(f"the rehearsal ended with {done.returncode}:\n{done.stderr}")
         runs = json.loads(found.read_text(encoding="utf-8"))

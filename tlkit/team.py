@@ -41,7 +41,8 @@ class Team:
 
         group, on_card = self.group or distributed.group.WORLD, torch.cuda.is_available()
         options = {
-            "mesh": DeviceMesh.from_group(group, next(loss.parameters()).device.type),
+            # Where there are cards the parts go there, block by block: the whole model may be larger than one of them.
+            "mesh": DeviceMesh.from_group(group, "cuda" if on_card else "cpu"),
             "offload_policy": CPUOffloadPolicy(pin_memory=on_card) if self.offload else OffloadPolicy(),
         }
         for block in blocks:
@@ -118,7 +119,7 @@ def twin_for_parts(model: nn.Module) -> nn.Module:
 def put_back(model: nn.Module, twin: nn.Module) -> None:
     """All weights, gathered, into the first module again, in every process."""
     for parameter, part in zip(model.parameters(), twin.parameters(), strict=True):
-        parameter.data = whole(part.detach())
+        parameter.data = whole(part.detach()).to(parameter.device)
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
