@@ -24,7 +24,7 @@ from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig, train
 
 BLOCKS = torch.randint(512, (8, 16), generator=torch.Generator().manual_seed(0))
-CONFIG = TrainingConfig(1e-3, epochs=1.5, batch_size=6, warmup_fraction=0)  # batches of 6, 2 and 6
+CONFIG = TrainingConfig(1e-4, epochs=1.5, batch_size=6, warmup_fraction=0)  # batches of 6, 2 and 6
 STRATEGIES = ("full", "freeze_lower", "lora")
 PLANS = {"plain": Plan(), "micro": Plan(micro_batch_size=2), "chunked": Plan(chunked_loss=True, micro_batch_size=1)}
 # What N processes do, beside running out of memory and going on from a checkpoint.

@@ -65,8 +65,8 @@ class Checkpoints:
         checkpoint. In a team, every process calls this and the first one writes: what it writes does not depend on
         how many there are. Raises CheckpointError where writing fails; earlier checkpoints are untouched then.
         """
-        first, in_parts = state.team.rank == 0, state.team.exchange == "fsdp"
-        found = _tensors(state, journal) if first or in_parts else {}  # parts are gathered from all processes
+        first = state.team.rank == 0
+        found = _tensors(state, journal) if first or state.team.in_parts else {}  # parts are gathered from all
         if not first:
             return
         stem = NAME.format(state.step)

@@ -120,8 +120,7 @@ def train(options) -> int:
     blocks = pack(corpus.train, loaded.tokenizer, options.sequence_length)
     with joined(options.sharding, offload=options.cpu_offload) as team:
         first = team.rank == 0
-        if team.exchange != "fsdp":  # which moves the parts by itself
-            place(report.model, probe())
+        place(report.model, probe(), team)
         before = perplexity(loaded.model, loaded.tokenizer, corpus.test) if first else None
         with cached_prefix(report.model) if options.cached_prefix else nullcontext() as cache:
             result = train_model(
@@ -146,7 +145,7 @@ def train(options) -> int:
 
 
 def _strategy_options(given: list[str]) -> dict[str, object]:
-    """ "train_norms=false" as {"train_norms": False}; what it means is the strategy's to say."""
+    """Of train_norms=false, {"train_norms": False}; what it means is the strategy's to say."""
     import yaml
 
     for option in given:

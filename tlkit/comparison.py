@@ -160,7 +160,7 @@ def _run(
     measure = partial(perplexity, report.model, data.tokenizer, context=data.context)
     if log is None:
         with entered(device):
-            place(report.model, device)
+            place(report.model, device, team)
             result = train(report.model, data.blocks, config, team=team)
         return report, result, {key: measure(part) for key, part in data.texts.items()}
     result, _ = train_with_fallback(report.model, data.blocks, config, device=device, log=log, team=team)

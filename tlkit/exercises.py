@@ -126,6 +126,13 @@ def near(answer: object, expected: float, *, within: float = 0.01) -> bool:
     return abs(number(answer) - expected) <= within * abs(expected)
 
 
+def recognise(answer: float, mistakes: dict[float, str]) -> None:
+    """Raise Wrong, with its reason, where the answer is the result of a known mistake, to half a percent."""
+    for result, reason in mistakes.items():
+        if near(answer, result, within=0.005):
+            raise Wrong(reason)
+
+
 def close(given: tuple[float, ...], expected: tuple[float, ...], *, within: float) -> bool:
     """True where every number is at most `within` away from the one expected in its place."""
     return all(math.isclose(one, other, abs_tol=within) for one, other in zip(given, expected, strict=True))

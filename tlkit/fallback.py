@@ -76,7 +76,7 @@ def train_with_fallback(
     """
     config, plan, device = config or TrainingConfig(), plan or Plan(), device or probe()
     check_settings(model, blocks, config, plan, validation)
-    if team.exchange == "fsdp":
+    if team.in_parts:
         raise ValueError("fallback with weights in parts (fsdp) is not possible: expected the exchange ddp")
     team = replace(team, exchange="afterwards")
     for name in order or ():
@@ -252,8 +252,10 @@ def entered(device: Device | VirtualDevice) -> AbstractContextManager:
     return device if isinstance(device, VirtualDevice) and not device.active else nullcontext()
 
 
-def place(model: torch.nn.Module, device: Device | VirtualDevice) -> None:
-    """Bring the model to the device."""
+def place(model: torch.nn.Module, device: Device | VirtualDevice, team: Team = ALONE) -> None:
+    """Bring the model to the device; not where FSDP will bring its parts there, for the whole may be too large."""
+    if team.in_parts:
+        return
     if isinstance(device, VirtualDevice):
         device.hold(tensors_of(model))
     elif next(model.parameters()).device.type != device.kind:

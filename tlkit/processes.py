@@ -4,6 +4,8 @@ import datetime
 import json
 import os
 import re
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +18,11 @@ from tlkit.team import ALONE, Team
 EXCHANGES = ("ddp", "fsdp")
 PATIENCE = datetime.timedelta(minutes=30)  # for one that evaluates while the others wait
 LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|refused|Timed out|not connected", re.IGNORECASE)
+
+
+def torchrun(count: int) -> list[str]:
+    """The command that starts so many processes on this machine; behind it come `-m` and a module, or a file."""
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
 
 
 @contextmanager
@@ -45,19 +52,32 @@ def joined(exchange: str | None = None, *, offload: bool = False) -> Iterator[Te
         torch.cuda.set_device(local)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     distributed.init_process_group(backend, timeout=PATIENCE)
+    before = signal.signal(signal.SIGTERM, _end)
     try:
         team = Team(distributed.get_rank(), distributed.get_world_size(), exchange or "ddp", offload)
         yield team
-    except RuntimeError as error:
-        if not LOST.search(str(error)):
+    except (RuntimeError, _Told) as error:
+        if not isinstance(error, _Told) and not LOST.search(str(error)):
             raise
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this is the end anyway, and what is said is said in peace
         raise ConnectionError(
-            f"process {team.rank} of {team.size}: another process has ended, and without it there is no sum. What "
-            "ended it stands above or below. Start the same command again with --resume: it goes on from the newest "
-            "checkpoint, with as many processes as you like"
+            f"process {team.rank} of {team.size}: another process has ended, or torchrun was told to end all of them. "
+            "What ended it stands above or below. Start the same command again with --resume: it goes on from the "
+            "newest checkpoint, with as many processes as you like"
         ) from error
     finally:
+        if signal.getsignal(signal.SIGTERM) is _end:
+            signal.signal(signal.SIGTERM, before)
         distributed.destroy_process_group()
+
+
+class _Told(BaseException):
+    """SIGTERM has come, which torchrun sends to the others when one process has ended."""
+
+
+def _end(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
+    raise _Told
 
 
 def smaller(team: Team, count: int) -> Team | None:

@@ -17,7 +17,7 @@ from torch import distributed
 
 from tlkit.corpus import load_corpus, pack
 from tlkit.models import load_model, meta_model
-from tlkit.processes import joined, smaller
+from tlkit.processes import joined, smaller, torchrun
 from tlkit.settings import setup
 from tlkit.strategies import apply_strategy
 from tlkit.team import Team
@@ -26,14 +26,7 @@ from tlkit.training import TrainingConfig, new_state, training_steps
 STEPS, BATCH, BLOCK = 5, 8, 64
 RUNS = (("ddp", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 2), ("fsdp", 4))
 TOO_LONG = 600  # seconds
-LAUNCH = (
-    sys.executable,
-    "-m",
-    "torch.distributed.run",
-    "--standalone",
-    "--nproc-per-node",
-    str(max(count for _, count in RUNS)),
-)
+LAUNCH = torchrun(max(count for _, count in RUNS))
 
 
 def rehearse(strategy: str = "full") -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -31,7 +31,7 @@ class Team:
 
     def around(self, loss: nn.Module, blocks: nn.ModuleList) -> "Team":
         """The same team with the loss, called as loss(rows, plan), wrapped as `exchange` says."""
-        if self.size == 1 and self.exchange != "fsdp" or self.exchange == "afterwards":
+        if self.size == 1 and not self.in_parts or self.exchange == "afterwards":
             return self
         if self.exchange == "ddp":
             wrapped = DistributedDataParallel(loss, process_group=self.group, gradient_as_bucket_view=True)
@@ -63,6 +63,11 @@ class Team:
     def exchange_in(self, last: bool) -> AbstractContextManager:
         """Around a pass: DDP adds up in the last one only."""
         return self.module.no_sync() if isinstance(self.module, DistributedDataParallel) and not last else nullcontext()
+
+    @property
+    def in_parts(self) -> bool:
+        """True where no process holds a whole weight."""
+        return self.exchange == "fsdp"
 
     @property
     def scale(self) -> int:

@@ -96,8 +96,7 @@ def train(
     """
     config, plan = config or TrainingConfig(), plan or Plan()
     check_settings(model, blocks, config, plan, validation)
-    in_parts = team.exchange == "fsdp"
-    if in_parts and config.patience is not None:
+    if team.in_parts and config.patience is not None:
         raise ValueError("early stopping (patience) keeps the best weights whole: expected the exchange ddp with it")
     if checkpoint_dir is None and resume:
         raise ValueError("resume=True: expected checkpoint_dir, the folder of the run to go on with")
@@ -110,7 +109,7 @@ def train(
         checkpoints = Checkpoints(Path(checkpoint_dir), every, identity)
         if team.rank == 0:
             checkpoints.prepare(resume)
-    trained = twin_for_parts(model) if in_parts else model
+    trained = twin_for_parts(model) if team.in_parts else model
     state = new_state(trained, config, team=team)
     if checkpoints is not None:
         checkpoints.restore(state, journal)
@@ -123,7 +122,7 @@ def train(
     score = None if validation is None else lambda: mean_loss(trained, validation, plan, state.team)
     steps = training_steps(state, blocks, config)
     result = follow(steps, state, len(blocks), config, score, progress, journal=journal, checkpoints=checkpoints)
-    if in_parts:
+    if team.in_parts:
         put_back(model, trained)
     return result
 
@@ -160,7 +159,7 @@ def follow(
     """Take the steps one by one: keep their records, score and save now and then, stop early where asked to."""
     total, journal = total_steps(blocks, config), journal or Journal()
     every = config.evaluate_every or total
-    in_parts = state.team.exchange == "fsdp"
+    in_parts = state.team.in_parts
     track = MemoryTrack()
     track.hold(() if in_parts else tensors_of(state.model))
     bar = _progress_bar(total, progress)

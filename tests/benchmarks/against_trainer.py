@@ -38,7 +38,7 @@ CASES = {
 
 
 def one(who: str, name: str, strategy: str, rows: int, tokens: int, batches: int) -> dict:
-    """Train for three epochs, in this process, which does nothing else; then evaluate twice."""
+    """Train for three epochs, in this process, which does nothing else; then evaluate three times."""
     import resource
     import time
     from contextlib import nullcontext

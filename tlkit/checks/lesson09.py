@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tlkit.exercises import Quiz, Wrong, called, exercise, near, number
+from tlkit.exercises import Quiz, Wrong, called, exercise, near, number, recognise
 
 VALUES, TRAINED = 494_032_768, 29_865_088
 
@@ -30,9 +30,7 @@ def bytes_of_a_strategy(answer):
         right * 1e9: "that is in bytes; GB are asked for.",
         right * 1e3: "that is in MB; GB are asked for.",
     }
-    for value, reason in reasons.items():
-        if near(answer, value, within=0.005):
-            raise Wrong(reason)
+    recognise(answer, reasons)
     raise Wrong(f"{float(answer):.4g} GB is not it.")
 
 

@@ -1,6 +1,6 @@
 """Out of memory: reading the message, choosing a rung in advance, and the same gradients in pieces."""
 
-from tlkit.exercises import Quiz, Wrong, called, exercise, near, number, numbers
+from tlkit.exercises import Quiz, Wrong, called, exercise, near, number, numbers, recognise
 
 
 @exercise(
@@ -35,9 +35,7 @@ def reading_the_message(answer):
     for value, right, reasons in ((given[0], short, first), (given[1], elsewhere, second)):
         if near(value, right):
             continue
-        for wrong, reason in reasons.items():
-            if near(value, wrong, within=0.005):
-                raise Wrong(reason)
+        recognise(value, reasons)
         raise Wrong(f"{'the first' if right == short else 'the second'}, {value:.4g} MiB, is not it.")
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from tlkit.exercises import Quiz, Wrong, called, close, exercise, near, number
+from tlkit.exercises import Quiz, Wrong, called, close, exercise, near, number, recognise
 
 FROZEN, TRAINED, MACHINES = 494_032_768, 4_399_104, 5
 
@@ -40,9 +40,7 @@ def sent_by_each(answer):
         right * 1e6: "that is in bytes; MB are asked for.",
         right / 1e3: "that is in GB; MB are asked for.",
     }
-    for value, reason in reasons.items():
-        if near(answer, value, within=0.005):
-            raise Wrong(reason)
+    recognise(answer, reasons)
     raise Wrong(f"{float(answer):.4g} MB is not it.")
 
 
