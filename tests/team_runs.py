@@ -1,9 +1,8 @@
-"""Runs of several processes, for test_team.py: `torchrun --nproc-per-node 4 tests/team_runs.py FOLDER`."""
+"""Runs of several processes, for test_team.py: each of four calls `main`."""
 
 import json
 import math
 import shutil
-import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -134,7 +133,8 @@ def findings(team: Team, folder: Path) -> dict:
     return found
 
 
-def main(folder: Path) -> None:
+def main(folder: str) -> None:
+    folder = Path(folder)
     warnings.filterwarnings("ignore")
     setup(threads=1)
     with joined() as everybody:
@@ -149,7 +149,3 @@ def main(folder: Path) -> None:
                         path.unlink()
                     shutil.copytree(folder / "by two", folder / "by two, for four")
             distributed.barrier()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -433,7 +433,7 @@ def test_a_process_that_really_runs_out_of_memory_recovers():
         train(reference, blocks[:4], config)  # everything torch loads lazily is loaded now
         reference, tried = model(), model()
         used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + 250_000_000, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_AS, (used + 200_000_000, resource.RLIM_INFINITY))
         result, log = train_with_fallback(tried, blocks, config, order=("smaller micro-batch",))
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         train(reference, blocks, config)

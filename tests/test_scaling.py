@@ -1,7 +1,5 @@
 """What several processes need and send: on paper against closed forms, and the rehearsal against both."""
 
-import sys
-
 import pytest
 
 from tlkit.estimate import estimate_memory
@@ -61,6 +59,6 @@ def test_a_rehearsal_of_what_cannot_be_is_refused_before_any_process_starts(monk
 
 
 def test_a_rehearsal_that_fails_says_what_its_processes_said(monkeypatch):
-    monkeypatch.setattr("tlkit.rehearsal.LAUNCH", (sys.executable, "-c", "import sys; sys.exit('planted')"))
+    monkeypatch.setattr("tlkit.rehearsal.LAUNCH", "import sys; sys.exit('planted')")
     with pytest.raises(RuntimeError, match="ended with 1:\nplanted"):
         rehearse()

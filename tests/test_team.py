@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -27,13 +28,20 @@ SIZES = (2, 4)
 # that rounding, so steps are small, 1e-4; each is still ten times the tolerance.
 TOLERANCE = 1e-5
 
+LAUNCH = """
+import sys
+from tlkit.processes import launch
+imports = ("peft", "tlkit.comparison", "transformers.models.qwen2.modeling_qwen2")
+launch(4, "team_runs:main", sys.argv[1], imports=imports)
+"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("team")
-    script = [str(ROOT / "tests" / "team_runs.py"), str(folder)]
-    without_cards = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([*torchrun(4), *script], capture_output=True, text=True, timeout=600, env=without_cards)
+    command = [sys.executable, "-c", LAUNCH, str(folder)]
+    here = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT / "tests")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=here)
     assert done.returncode == 0, done.stderr
     return folder
 

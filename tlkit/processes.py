@@ -1,11 +1,13 @@
 """Join the processes that torchrun has started, and part from them, whatever happens to one."""
 
 import datetime
+import importlib
 import json
 import os
 import re
 import signal
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +25,29 @@ LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|refused|Timed out|n
 def torchrun(count: int) -> list[str]:
     """The command that starts so many processes on this machine; behind it come `-m` and a module, or a file."""
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+
+
+def launch(count: int, function: str, *arguments: object, imports: tuple[str, ...] = ()) -> None:
+    """What `torchrun` does, for a function ("package.module:name") that calls `joined`.
+
+    Where the system can fork, the processes come out of one that has imported the module and `imports` already: that
+    takes seconds, and is done once. Raises ChildFailedError, with its traceback, where a process fails.
+    """
+    import multiprocessing
+
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    if method == "forkserver":
+        multiprocessing.set_forkserver_preload([function.partition(":")[0], *imports])
+    here = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": str(uuid.uuid4())}
+    elastic_launch(LaunchConfig(1, 1, count, max_restarts=0, start_method=method, **here), _call)(function, *arguments)
+
+
+def _call(function: str, *arguments: object) -> None:
+    """By its name, so that the process that launches others need not import what they do."""
+    module, _, name = function.partition(":")
+    getattr(importlib.import_module(module), name)(*arguments)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from torch import distributed
 
 from tlkit.corpus import load_corpus, pack
 from tlkit.models import load_model, meta_model
-from tlkit.processes import joined, smaller, torchrun
+from tlkit.processes import joined, smaller
 from tlkit.settings import setup
 from tlkit.strategies import apply_strategy
 from tlkit.team import Team
@@ -26,7 +26,13 @@ from tlkit.training import TrainingConfig, new_state, training_steps
 STEPS, BATCH, BLOCK = 5, 8, 64
 RUNS = (("ddp", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 2), ("fsdp", 4))
 TOO_LONG = 600  # seconds
-LAUNCH = torchrun(max(count for _, count in RUNS))
+# From a process of its own: nothing of the reader's, be it a notebook or a script, is imported again.
+LAUNCH = f"""
+import sys
+from tlkit.processes import launch
+qwen2 = "transformers.models.qwen2.modeling_qwen2"
+launch({max(count for _, count in RUNS)}, "tlkit.rehearsal:take_part", *sys.argv[1:], imports=(qwen2,))
+"""
 
 
 def rehearse(strategy: str = "full") -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -42,7 +48,7 @@ def rehearse(strategy: str = "full") -> tuple[pd.DataFrame, pd.DataFrame]:
     model = apply_strategy(meta_model("tiny"), strategy).model
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "runs.json"
-        command = [*LAUNCH, "-m", "tlkit.rehearsal", strategy, str(found)]
+        command = [sys.executable, "-c", LAUNCH, strategy, str(found)]
         without_cards = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
         done = subprocess.run(command, capture_output=True, text=True, timeout=TOO_LONG, env=without_cards)
         if done.returncode:
@@ -55,21 +61,21 @@ def rehearse(strategy: str = "full") -> tuple[pd.DataFrame, pd.DataFrame]:
     return steps, pd.DataFrame(runs)
 
 
-def main(strategy: str, found: str) -> None:
-    """One of the processes: it takes part where it is among the first so many, and waits where it is not."""
+def take_part(strategy: str, found: str) -> None:
+    """One of the processes: in each run it is among the first so many, or it waits."""
     setup(threads=1)
     runs = []
     with joined() as everybody:
         for exchange, count in RUNS:
             team = smaller(everybody, count)
             if team is not None:
-                runs.append(_take_part(replace(team, exchange=exchange), strategy))
+                runs.append(_run(replace(team, exchange=exchange), strategy))
             distributed.barrier()
         if everybody.rank == 0:
             Path(found).write_text(json.dumps(runs), encoding="utf-8")
 
 
-def _take_part(team: Team, strategy: str) -> dict:
+def _run(team: Team, strategy: str) -> dict:
     loaded = load_model("tiny")
     torch.manual_seed(0)  # an adapter's first values
     report = apply_strategy(loaded.model, strategy)
@@ -108,7 +114,3 @@ def _median_seconds(action) -> float:
         action()
         seconds.append(time.perf_counter() - begun)
     return statistics.median(seconds)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -171,7 +171,11 @@ def take_step(
                 raise FloatingPointError(
                     f"the loss became {loss} at step {done + 1}: try a learning rate below {learning_rate:g}"
                 )
-            norm = whole(nn.utils.clip_grad_norm_(state.parameters, max_gradient_norm)).item()
+            gradients = [parameter.grad for parameter in state.parameters if parameter.grad is not None]
+            total_norm = nn.utils.get_total_norm(gradients)
+            norm = whole(total_norm).item()
+            if norm > max_gradient_norm:  # else there is nothing to change, and no need to walk over all gradients
+                nn.utils.clip_grads_with_norm_(state.parameters, max_gradient_norm, total_norm)
             with interrupts_wait():
                 state.update_weights(learning_rate)
                 state.drop_gradients()
@@ -245,17 +249,19 @@ class SummedLoss(nn.Module):
 
 def summed_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan) -> torch.Tensor:
     """Loss in nats, summed over all tokens but the first of each block."""
+    # The last token of a block predicts none, so it is only a label: no work is done for it.
+    inputs, labels = blocks[:, :-1], blocks[:, 1:].contiguous()
     with torch.autocast(blocks.device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
         if not plan.chunked_loss:
-            # The model shifts the labels itself: they are given as they are.
-            return model(input_ids=blocks, labels=blocks, num_items_in_batch=1, use_cache=False).loss
+            shifted = {"labels": labels, "shift_labels": labels}  # the model need not shift them itself
+            return model(input_ids=inputs, **shifted, num_items_in_batch=1, use_cache=False).loss
         base = base_model(model)
         head = base.get_output_embeddings()
-        hidden = base.get_decoder()(input_ids=blocks, use_cache=False).last_hidden_state
+        hidden = base.get_decoder()(input_ids=inputs, use_cache=False).last_hidden_state
     return functional.linear_cross_entropy(
-        hidden[:, :-1].flatten(0, 1).to(head.weight.dtype),
+        hidden.flatten(0, 1).to(head.weight.dtype),
         head.weight,
-        blocks[:, 1:].flatten(),
+        labels.flatten(),
         linear_bias=head.bias,
         reduction="sum",
         options=nn.LinearCrossEntropyOptions(),
