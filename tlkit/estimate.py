@@ -165,7 +165,7 @@ def closed_form(model: str, *, batch_size: int = 1, sequence_length: int = 512) 
     """
     config = architecture(model)
     values = sum(p.numel() for p in meta_model(config).parameters())
-    tokens, width = batch_size * sequence_length, config.hidden_size
+    tokens, width = batch_size * (sequence_length - 1), config.hidden_size  # the last one of a row is only a label
     heads = config.num_attention_heads
     keys = getattr(config, "head_dim", None) or width // heads
     # What a block keeps of every token: residuals, norms and projections; keys and values; the gated MLP; two norms'
