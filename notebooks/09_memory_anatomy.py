@@ -134,7 +134,7 @@ assert saved > 3 * 2**30 and 1.05 < more < 1.2
 
 # %%
 rows = []
-for tokens in (64, 512, 2048):
+for tokens in (64, 2048):
     plain = estimate_memory("qwen2-0.5b", "full", batch_size=1, sequence_length=tokens).peak
     again = estimate_memory(
         "qwen2-0.5b", "full", batch_size=1, sequence_length=tokens, plan=Plan(activation_checkpointing=True)

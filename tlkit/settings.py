@@ -39,8 +39,6 @@ def setup(profile: str | None = None, *, seed: int = 0, threads: int | None = No
     if threads is not None and threads < 1:
         raise ValueError(f"threads={threads}: expected at least 1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # Large tensors in large pages, where the system has them (Linux): torch asks for them from its first tensor on.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
     import torch
     from huggingface_hub.utils import enable_progress_bars
