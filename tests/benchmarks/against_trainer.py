@@ -157,7 +157,7 @@ def _by_trainer(model, order, rows: int) -> tuple[list[float], list[float]]:
 def _evaluate_by_tlkit(model, blocks, rows: int) -> float:
     from tlkit.steps import Plan, mean_loss
 
-    return mean_loss(model, blocks, Plan(micro_batch_size=rows))
+    return mean_loss(model, blocks, Plan(chunked_loss=model.config.vocab_size > 100_000, micro_batch_size=rows))
 
 
 def _evaluate_by_trainer(model, blocks, rows: int) -> float:
