@@ -33,6 +33,8 @@ CASES = {
         ("qwen2-0.5b", "full", 8, 32, 2, 2),
         ("qwen2-0.5b", "last_layers", 8, 32, 2, 2),
         ("qwen2-0.5b", "freeze_lower, embeddings frozen", 8, 32, 2, 2),
+    ],
+    "long": [
         ("qwen2-0.5b", "lora", 4, 512, 1, 1),
         ("qwen2-0.5b", "lora, two micro-batches", 4, 512, 1, 1),  # of tlkit; the Trainer's step is the same
         ("qwen2-0.5b", "full", 8, 128, 1, 1),
@@ -274,15 +276,38 @@ def write(rows: list[dict]) -> None:
         + "\n".join(lines)
         + f"\n\nCeiling: {table.ceiling_gflops.min():.0f} to {table.ceiling_gflops.max():.0f} GFLOP/s in products of "
         + f"2048 x 2048 fp32 matrices, each share by that of its own process. {platform.machine()}, "
-        + f"{torch.get_num_threads()} threads, torch {torch.__version__}, transformers "
-        + f"{transformers.__version__}. Where a frozen prefix is kept, the share counts the operations that a step "
-        + "without it would take, so it may pass 1.\n"
+        + f"{torch.get_num_threads()} threads, torch {torch.__version__}, transformers {transformers.__version__}. "
+        + "Where a frozen prefix is kept, the share counts the operations that a step without it would take, so it may "
+        + f"pass 1.\n\n## What bounds it\n\n{_bounds()}\n"
+    )
+
+
+def _bounds() -> str:
+    """What arithmetic alone allows, where a target is near it or beyond."""
+    from tlkit.estimate import estimate_memory
+    from tlkit.steps import Plan
+
+    plans = {"whole": Plan(), "in pieces": Plan(chunked_loss=True), "halves": Plan(2, chunked_loss=True)}
+    needed = {
+        name: estimate_memory("qwen2-0.5b", "lora", batch_size=4, sequence_length=512, plan=plan).peak
+        for name, plan in plans.items()
+    }
+    return (
+        f"- Memory of `lora` at 4 x 512, tensors alone (`estimate_memory`): {needed['whole'] / 2**30:.2f} GiB with all "
+        f"logits, {needed['in pieces'] / 2**30:.2f} with the loss in pieces "
+        f"({needed['in pieces'] / needed['whole']:.2f}x), {needed['halves'] / 2**30:.2f} in two micro-batches "
+        f"({needed['halves'] / needed['whole']:.2f}x). With the logits gone, what remains are weights and "
+        "activations, and a step keeps those, unless it computes them again or takes fewer rows at a time. Processes "
+        "are larger than their tensors, on both sides, by what the C library's allocator does not use again.\n"
+        "- Share of the ceiling, `full`: whatever the batch, clipping and AdamW read and write every value's weight, "
+        "gradient and two averages once more, 30 to 40 bytes a value, which is no matrix product. At 8 x 128 there is "
+        "four times the arithmetic to the same traffic of 8 x 32."
     )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("sizes", nargs="*", default=["tiny", "large"], help="tiny, large")
+    parser.add_argument("sizes", nargs="*", default=list(CASES), help=", ".join(CASES))
     parser.add_argument("--one", nargs=2)
     options = parser.parse_args()
     if options.one:
