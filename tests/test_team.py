@@ -17,7 +17,7 @@ import torch
 from team_runs import BLOCKS, CASES, CONFIG, PLANS, adapted, run, weights_of
 
 from tlkit.cli import main
-from tlkit.processes import joined, torchrun
+from tlkit.processes import joined
 from tlkit.steps import Plan
 from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig, train
@@ -169,8 +169,9 @@ def test_processes_that_would_go_on_from_different_steps_are_refused(tmp_path, m
 
 
 def two_processes(*arguments: str) -> subprocess.Popen:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     return subprocess.Popen(
-        [*torchrun(2), "-m", "tlkit", *arguments],
+        [*torchrun, "-m", "tlkit", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

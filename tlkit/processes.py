@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,11 +19,6 @@ from tlkit.team import ALONE, Team
 EXCHANGES = ("ddp", "fsdp")
 PATIENCE = datetime.timedelta(minutes=30)  # for one that evaluates while the others wait
 LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|refused|Timed out|not connected", re.IGNORECASE)
-
-
-def torchrun(count: int) -> list[str]:
-    """The command that starts so many processes on this machine; behind it come `-m` and a module, or a file."""
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
 
 
 def launch(count: int, function: str, *arguments: object, imports: tuple[str, ...] = ()) -> None:

@@ -105,13 +105,19 @@ def _matrix_product_rate() -> float:
 
 
 def _by_tlkit(model, order, rows: int, micro_batch: int | None) -> tuple[list[float], list[float]]:
-    from tlkit.steps import Plan, TrainingState, take_step
+    from tlkit.steps import TrainingState, take_step
 
     state = TrainingState(model, weight_decay=0.0)
-    # Where the head is large the logits are the largest tensor of all: tlkit never has them whole.
-    state.arrange(Plan(chunked_loss=model.config.vocab_size > 100_000, micro_batch_size=micro_batch))
+    state.arrange(_plan(model, micro_batch))
     records = [take_step(state, batch, LEARNING_RATE) for batch in order.split(rows)]
     return [record.loss for record in records], [record.seconds for record in records]
+
+
+def _plan(model, micro_batch: int | None):
+    """Where the head is large the logits are the largest tensor of all: tlkit never has them whole."""
+    from tlkit.steps import Plan
+
+    return Plan(chunked_loss=model.config.vocab_size > 100_000, micro_batch_size=micro_batch)
 
 
 def _by_trainer(model, order, rows: int) -> tuple[list[float], list[float]]:
@@ -157,9 +163,9 @@ def _by_trainer(model, order, rows: int) -> tuple[list[float], list[float]]:
 
 
 def _evaluate_by_tlkit(model, blocks, rows: int) -> float:
-    from tlkit.steps import Plan, mean_loss
+    from tlkit.steps import mean_loss
 
-    return mean_loss(model, blocks, Plan(chunked_loss=model.config.vocab_size > 100_000, micro_batch_size=rows))
+    return mean_loss(model, blocks, _plan(model, rows))
 
 
 def _evaluate_by_trainer(model, blocks, rows: int) -> float:
