@@ -72,21 +72,15 @@ def compare(
     before any work.
     """
     strategies = list(STRATEGIES) if strategies is None else strategies
-    unknown = [s for s in strategies if s not in STRATEGIES]
-    if unknown or not strategies:
-        raise ValueError(f"strategies {unknown or strategies}: expected some of {', '.join(STRATEGIES)}")
-    rates = default_rates() | (learning_rates or {})
-    against = against or ("full" if "full" in strategies else strategies[0])
-    if against not in strategies:
-        raise ValueError(f"against={against!r}: expected one of those compared, {', '.join(strategies)}")
     seeds = profile.seeds if seeds is None else seeds
-    if seeds < 1:
-        raise ValueError(f"seeds={seeds}: expected at least 1")
+    against = against or ("full" if "full" in strategies else next(iter(strategies), ""))
+    _refuse(strategies, against, seeds)
+    if device_memory:
+        parse_size(device_memory)
+    rates = default_rates() | (learning_rates or {})
     corpus = (corpus or load_corpus()).limited(profile.train_passages, profile.test_passages)
     general = load_corpus("general").limited(test=profile.test_passages)
     device = probe("cpu" if device_memory else None)
-    if device_memory:
-        parse_size(device_memory)
 
     # On the host: what is compared later has the device for itself.
     base = load_model(model)
@@ -94,9 +88,9 @@ def compare(
     texts = {"": corpus.test, "general_": general.test}
     before = {key: perplexity(base.model, base.tokenizer, part, context=context) for key, part in texts.items()}
     total = sum(p.numel() for p in base.model.parameters())
+    data = _Data(pack(corpus.train, base.tokenizer, block_size), texts, base.tokenizer, context, before)
     if fallback:
         strategies = sorted(strategies, key=lambda name: _weight(name, base.model))
-    data = _Data(pack(corpus.train, base.tokenizer, block_size), texts, base.tokenizer, context)
     planned = [(name, seed) for name in strategies for seed in range(seeds)] + [(CONTROL, 0)]
     outcomes = []
     for number in range(spread_over.rank, len(planned), spread_over.size):
@@ -105,16 +99,7 @@ def compare(
             print(f"{name}, seed {seed}", flush=True)
         card = virtual_device(memory=device_memory) if device_memory else device
         config = TrainingConfig(rates[name], epochs=profile.epochs, batch_size=batch_size, seed=seed)
-        log = FallbackLog()
-        outcome = {"number": number, "strategy": name, "seed": seed}
-        try:
-            report, result, after = _run(name, model, data, config, card, log if fallback else None, team)
-            outcome["row"] = _row(name, seed, report.trainable_values, report.total_values, before, after, result)
-            outcome["curve"] = result.history.to_dict("records")
-        except (RuntimeError, ValueError, ArithmeticError, MemoryError):
-            # One strategy that cannot run must not lose the others; its traceback is part of the result.
-            outcome["failure"] = traceback.format_exc()
-        outcomes.append(outcome | {"attempts": log.table.to_dict("records")})
+        outcomes.append({"number": number} | _outcome(name, model, data, config, card, fallback, team))
     outcomes = sorted(gathered(spread_over, outcomes), key=lambda outcome: outcome["number"])
 
     runs = [_row(ZERO_SHOT, None, 0, total, before, before, None)]
@@ -130,6 +115,17 @@ def compare(
     return Comparison(table, runs, curves, attempts, failures, provenance)
 
 
+def _refuse(strategies: list[str], against: str, seeds: int) -> None:
+    """Before any work, what cannot be compared."""
+    unknown = [s for s in strategies if s not in STRATEGIES]
+    if unknown or not strategies:
+        raise ValueError(f"strategies {unknown or strategies}: expected some of {', '.join(STRATEGIES)}")
+    if against not in strategies:
+        raise ValueError(f"against={against!r}: expected one of those compared, {', '.join(strategies)}")
+    if seeds < 1:
+        raise ValueError(f"seeds={seeds}: expected at least 1")
+
+
 def _each_step(outcomes: list[dict], of: str, columns: Iterable[str] = ()) -> pd.DataFrame:
     """The rows that each run has noted, under its strategy and seed."""
     rows = [row | {key: run[key] for key in ("strategy", "seed")} for run in outcomes for row in run.get(of, ())]
@@ -138,12 +134,36 @@ def _each_step(outcomes: list[dict], of: str, columns: Iterable[str] = ()) -> pd
 
 @dataclass(frozen=True)
 class _Data:
-    """What every run trains on and is measured on."""
+    """What every run trains on and is measured on, and what was measured before."""
 
     blocks: torch.Tensor
     texts: dict[str, tuple[str, ...]]
     tokenizer: object
     context: int
+    before: dict[str, PerplexityResult]
+
+
+def _outcome(
+    name: str,
+    model: str | None,
+    data: _Data,
+    config: TrainingConfig,
+    device: Device | VirtualDevice,
+    fallback: bool,
+    team: Team,
+) -> dict[str, object]:
+    """A run as processes send it to each other: its row and its curve or its traceback, and what it tried."""
+    log = FallbackLog()
+    found = {"strategy": name, "seed": config.seed}
+    try:
+        report, result, after = _run(name, model, data, config, device, log if fallback else None, team)
+        values, total = report.trainable_values, report.total_values
+        found["row"] = _row(name, config.seed, values, total, data.before, after, result)
+        found["curve"] = result.history.to_dict("records")
+    except (RuntimeError, ValueError, ArithmeticError, MemoryError):
+        # One strategy that cannot run must not lose the others; its traceback is part of the result.
+        found["failure"] = traceback.format_exc()
+    return found | {"attempts": log.table.to_dict("records")}
 
 
 def _run(

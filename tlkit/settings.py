@@ -1,6 +1,7 @@
 """Profile, seed, threads, quiet libraries: everything a lesson decides before it starts."""
 
 import gc
+import logging
 import os
 import warnings
 from dataclasses import dataclass
@@ -42,13 +43,15 @@ def setup(profile: str | None = None, *, seed: int = 0, threads: int | None = No
 
     import torch
     from huggingface_hub.utils import enable_progress_bars
-    from transformers.utils import logging
+    from transformers.utils import logging as of_transformers
 
     # peft still asks for a name that transformers 5 has replaced; nothing a reader could do about it.
     warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()  # of weights being loaded, a second on disk; downloads keep theirs
+    of_transformers.set_verbosity_error()
+    of_transformers.disable_progress_bar()  # of weights being loaded, a second on disk; downloads keep theirs
     enable_progress_bars()
+    # On CPUs with bf16 it asks for a package that would fetch its code from the network; qlora works without.
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     # The hundred thousands of objects that the libraries have made stay: the garbage collector need not look at them
     # again and again, which is most of its time where memory runs out (see `out_of_memory.attempt`).
     gc.collect()

@@ -21,7 +21,7 @@ Host = Callable[[], AbstractContextManager]
 CPU = torch.device("cpu")
 # Tokens whose logits are there at a time where the loss is computed in pieces: as fast as all at once. torch's own
 # choice is the size of the hidden states, six tokens for a vocabulary of 151,936, and takes five times as long.
-PIECE = 128
+PIECE = 256
 # Fused: one call changes all weights, after everything that can fail.
 OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, fused=True)}
 
