@@ -117,6 +117,9 @@ def test_its_adapters_are_read_by_peft_alone(tmp_path):
     report.model.save_pretrained(tmp_path)
     plain = by_the_libraries("qlora").unload()
     loaded = PeftModel.from_pretrained(plain, tmp_path).eval()
+    for layer in loaded.modules():
+        if hasattr(layer, "support_avx512bf16_for_cpu"):  # processors that have it would evaluate in bf16
+            layer.support_avx512bf16_for_cpu = False
     with torch.no_grad():
         found, expected = loaded(BLOCKS[:2]).logits, report.model.eval()(BLOCKS[:2]).logits
     assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5 * expected.abs().max())
