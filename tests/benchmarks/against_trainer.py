@@ -259,11 +259,9 @@ def write(rows: list[dict]) -> None:
     table = pd.DataFrame(rows).assign(recorded=datetime.date.today().isoformat())
     if path.is_file():  # cases that were not run again stay
         keys = ["model", "strategy", "batch"]
-        old = pd.read_csv(path)
-        new = set(map(tuple, table[keys].to_numpy()))
-        table = pd.concat([old[[tuple(row) not in new for row in old[keys].to_numpy()]], table], ignore_index=True)
-        order = [(case[0], case[1], f"{case[2]} x {case[3]}") for cases in CASES.values() for case in cases]
-        table = table.sort_values("strategy", key=lambda _: [order.index(tuple(row)) for row in table[keys].to_numpy()])
+        table = pd.concat([pd.read_csv(path), table]).drop_duplicates(keys, keep="last").set_index(keys)
+        cases = [(case[0], case[1], f"{case[2]} x {case[3]}") for size in CASES.values() for case in size]
+        table = table.reindex([case for case in cases if case in table.index]).reset_index()
     table.to_csv(path, index=False, float_format="%.4g")
     columns = {
         "model": "model",
