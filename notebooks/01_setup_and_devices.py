@@ -27,7 +27,7 @@
 # %% slideshow={"slide_type": "subslide"}
 from safetensors import safe_open
 
-from tlkit.charts import perplexity_chart
+from tlkit.reports.charts import perplexity_chart
 from tlkit.corpus import load_corpus
 from tlkit.devices import probe
 from tlkit.evaluation import generate, perplexity, score_table
@@ -127,8 +127,8 @@ print("pretrained:", readable)
 # run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.exercises import check, hint
-from tlkit.widgets import quiz
+from tlkit.classroom.exercises import check, hint
+from tlkit.classroom.widgets import quiz
 
 # %% [markdown]
 # **Quiz.** `torch.cuda.is_available()` returns True. What do you know?

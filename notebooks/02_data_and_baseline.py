@@ -24,7 +24,7 @@
 # %% slideshow={"slide_type": "subslide"}
 import itertools
 
-from tlkit.charts import perplexity_chart
+from tlkit.reports.charts import perplexity_chart
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import generate, perplexity, score_table
 from tlkit.models import load_model
@@ -140,8 +140,8 @@ for line in generate(tiny.model, tiny.tokenizer):
 # run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.exercises import check, hint
-from tlkit.widgets import quiz
+from tlkit.classroom.exercises import check, hint
+from tlkit.classroom.widgets import quiz
 
 # %% [markdown]
 # **Quiz.** A test passage also stands in the training text, with one comma less. The lesson's check prints `no passage

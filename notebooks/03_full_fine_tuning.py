@@ -25,7 +25,7 @@
 import math
 from dataclasses import replace
 
-from tlkit.charts import components_chart, learning_curves, overfitting_chart, perplexity_chart
+from tlkit.reports.charts import components_chart, learning_curves, overfitting_chart, perplexity_chart
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import first_loss_warning, generate, perplexity, score_table
 from tlkit.models import load_model
@@ -149,7 +149,7 @@ for old, new in zip(written_before, generate(report.model, tiny.tokenizer), stri
 # enough: the model that was reached is kept, as `lab.state.model`.
 
 # %%
-from tlkit.widgets import TrainingLab
+from tlkit.classroom.widgets import TrainingLab
 
 lab = TrainingLab()
 lab
@@ -275,8 +275,8 @@ assert 0.75 * untouched < ends["early stopping"] < untouched
 # run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.exercises import check, hint
-from tlkit.widgets import quiz
+from tlkit.classroom.exercises import check, hint
+from tlkit.classroom.widgets import quiz
 
 # %% [markdown]
 # **Quiz.** After 20 epochs on 25 sentences the training loss is 0.1. What do you know about other text?

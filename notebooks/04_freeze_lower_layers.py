@@ -22,10 +22,10 @@
 # **You will** freeze four of eight blocks, and find out why that saves less computing than it seems. About 4 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
-from tlkit.charts import components_chart, perplexity_chart
+from tlkit.reports.charts import components_chart, perplexity_chart
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import generate, perplexity, score_table
-from tlkit.flops import count_flops
+from tlkit.evidence.flops import count_flops
 from tlkit.models import load_model, meta_model
 from tlkit.settings import setup
 from tlkit.strategies import apply_strategy, find_blocks
@@ -151,7 +151,7 @@ for old, new in zip(written_before, generate(report.model, tiny.tokenizer), stri
 # Other strategies and models: choose, and hover or press Tab for the counts.
 
 # %%
-from tlkit.widgets import strategy_map
+from tlkit.classroom.widgets import strategy_map
 
 strategy_map()
 
@@ -167,8 +167,8 @@ strategy_map()
 # run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.exercises import check, hint
-from tlkit.widgets import quiz
+from tlkit.classroom.exercises import check, hint
+from tlkit.classroom.widgets import quiz
 
 # %% [markdown]
 # **Quiz.** Of a model with 24 blocks you train block 0 and nothing else. How does a step compare with one in which only

@@ -22,7 +22,7 @@
 # **You will** see what freezing the table takes with it when the head is tied. About 3 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
-from tlkit.charts import components_chart, perplexity_chart
+from tlkit.reports.charts import components_chart, perplexity_chart
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import generate, perplexity, score_table
 from tlkit.models import load_model, meta_model
@@ -123,8 +123,8 @@ for old, new in zip(written_before, generate(tiny_report.model, tiny.tokenizer),
 # run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.exercises import check, hint
-from tlkit.widgets import quiz
+from tlkit.classroom.exercises import check, hint
+from tlkit.classroom.widgets import quiz
 
 # %% [markdown]
 # **Quiz.** The head of the bundled model was frozen with its embedding. Still perplexity on Rust fell. How can a head

@@ -25,10 +25,10 @@
 # %% slideshow={"slide_type": "subslide"}
 from contextlib import nullcontext
 
-from tlkit.charts import components_chart, flops_chart, perplexity_chart
+from tlkit.reports.charts import components_chart, flops_chart, perplexity_chart
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import generate, perplexity, score_table
-from tlkit.flops import count_flops
+from tlkit.evidence.flops import count_flops
 from tlkit.models import load_model, meta_model
 from tlkit.prefix import cached_prefix, frozen_blocks
 from tlkit.settings import setup
@@ -177,8 +177,8 @@ assert ((losses["anew"] - losses["kept"]).abs() < 1e-6).all()
 # run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.exercises import check, hint
-from tlkit.widgets import quiz
+from tlkit.classroom.exercises import check, hint
+from tlkit.classroom.widgets import quiz
 
 # %% [markdown]
 # **Quiz.** In the bundled model, the norms outside the last two blocks have 2,496 values together. Training them raised

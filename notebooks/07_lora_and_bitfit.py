@@ -24,11 +24,11 @@
 # **You will** count what each trains, and see that counting is not the same as cost. About 4 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
-from tlkit.charts import components_chart, gradient_flow_chart, perplexity_chart
+from tlkit.reports.charts import components_chart, gradient_flow_chart, perplexity_chart
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import generate, perplexity, score_table
-from tlkit.gradient_flow import check_gradient_flow
-from tlkit.flops import count_flops
+from tlkit.evidence.gradient_flow import check_gradient_flow
+from tlkit.evidence.flops import count_flops
 from tlkit.models import load_model
 from tlkit.settings import setup
 from tlkit.strategies import apply_strategy
@@ -157,8 +157,8 @@ for old, new in zip(written_before, generate(lora.model, base.tokenizer), strict
 # run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.exercises import check, hint
-from tlkit.widgets import quiz
+from tlkit.classroom.exercises import check, hint
+from tlkit.classroom.widgets import quiz
 
 # %% [markdown]
 # **Quiz.** BitFit trains 0.08% of the bundled model and still needs 70% of full fine-tuning's multiplications. What

@@ -25,11 +25,11 @@
 import pandas as pd
 import torch
 
-from tlkit.charts import gradient_flow_chart, perplexity_chart, quantization_chart
+from tlkit.reports.charts import gradient_flow_chart, perplexity_chart, quantization_chart
 from tlkit.corpus import load_corpus, pack
-from tlkit.estimate import estimate_memory
+from tlkit.fitting.estimate import estimate_memory
 from tlkit.evaluation import perplexity, score_table
-from tlkit.gradient_flow import check_gradient_flow
+from tlkit.evidence.gradient_flow import check_gradient_flow
 from tlkit.memory import in_units
 from tlkit.models import load_model, meta_model
 from tlkit.quantization import dequantized, logical_size, tensors_of
@@ -197,8 +197,8 @@ assert abs(apart) < 0.03 and max(scores[name].perplexity for name in runs) < 0.7
 # run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.exercises import check, hint
-from tlkit.widgets import quiz
+from tlkit.classroom.exercises import check, hint
+from tlkit.classroom.widgets import quiz
 
 # %% [markdown]
 # **Quiz.** LoRA trains a 0.5B model on your card in 16 bits, with memory to spare. What would QLoRA change?

@@ -26,9 +26,9 @@
 import pandas as pd
 import torch
 
-from tlkit.estimate import closed_form, estimate_memory
+from tlkit.fitting.estimate import closed_form, estimate_memory
 from tlkit.memory import in_units
-from tlkit.memory_charts import memory_chart
+from tlkit.reports.memory_charts import memory_chart
 from tlkit.models import load_model
 from tlkit.settings import setup
 from tlkit.steps import Plan
@@ -175,8 +175,8 @@ recorded = pd.read_csv("../tests/benchmarks/memory_accuracy.csv")
 on_top = recorded.measured_mib - recorded.estimate_mib
 print(f"{len(recorded)} configurations, {recorded.estimate_mib.min():.0f} to {recorded.estimate_mib.max():.0f} MiB")
 print(f"on top of the estimate: {on_top.min():.0f} to {on_top.max():.0f} MiB, whatever the size")
-off = (recorded.estimate_mib + full.on_top / 2**20) / recorded.measured_mib - 1
-print(f"with {in_units(full.on_top)} added, the estimate is {off.min():+.1%} to {off.max():+.1%} off")
+off = (recorded.estimate_mib + full.process_overhead / 2**20) / recorded.measured_mib - 1
+print(f"with {in_units(full.process_overhead)} added, the estimate is {off.min():+.1%} to {off.max():+.1%} off")
 assert len(recorded) == 56 and off.min() > -0.03 and off.max() < 0.1
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -188,7 +188,7 @@ assert len(recorded) == 56 and off.min() > -0.03 and off.max() < 0.1
 # A guess first, each time: will it fit?
 
 # %%
-from tlkit.widgets import memory_explorer
+from tlkit.classroom.widgets import memory_explorer
 
 memory_explorer()
 
@@ -206,8 +206,8 @@ memory_explorer()
 # run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.exercises import check, hint
-from tlkit.widgets import quiz
+from tlkit.classroom.exercises import check, hint
+from tlkit.classroom.widgets import quiz
 
 # %% [markdown]
 # **Quiz.** Full fine-tuning of `qwen2-0.5b`, one row of 512 tokens, needs 8.38 GiB. Which change lowers the peak?
@@ -235,7 +235,7 @@ check("ex09_1", answer)
 # rows with which the loss needs more than the end?
 
 # %%
-from tlkit.estimate import closed_form
+from tlkit.fitting.estimate import closed_form
 
 one_row = closed_form("qwen2-0.5b", batch_size=1, sequence_length=512)  # the names of the parts are its keys
 

@@ -28,16 +28,16 @@ from dataclasses import replace
 import pandas as pd
 import torch
 
-from tlkit.charts import learning_curves
+from tlkit.reports.charts import learning_curves
 from tlkit.corpus import load_corpus, pack
 from tlkit.devices import probe
-from tlkit.estimate import estimate_memory
-from tlkit.fallback import train_with_fallback
-from tlkit.ladder import LADDER, TIERS, Rung
+from tlkit.fitting.estimate import estimate_memory
+from tlkit.fitting.fallback import train_with_fallback
+from tlkit.fitting.ladder import LADDER, FALLBACK_TIERS, Rung
 from tlkit.memory import virtual_device
-from tlkit.memory_charts import fit_chart, ladder_chart
+from tlkit.reports.memory_charts import fit_chart, ladder_chart
 from tlkit.models import load_model
-from tlkit.recommendation import recommend
+from tlkit.fitting.recommendation import recommend
 from tlkit.settings import setup
 from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy
@@ -86,9 +86,9 @@ print(message)
 # The published guide draws three tiers. Here are the rungs of each; *host* means the computer's own memory.
 
 # %%
-for tier, names in TIERS.items():
+for tier, names in FALLBACK_TIERS.items():
     print(f"{tier}: {', '.join(names)}")
-assert set(LADDER) == {name for names in TIERS.values() for name in names} - {"as planned"}
+assert set(LADDER) == {name for names in FALLBACK_TIERS.values() for name in names} - {"as planned"}
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # *Chunked loss*: head and loss for a piece of the tokens at a time, so the logits are never all there. *Smaller
@@ -112,7 +112,7 @@ log.table[["rung", "bytes_asked", "bytes_available", "peak", "seconds"]].round(1
 # Step through it:
 
 # %%
-from tlkit.widgets import ladder_player
+from tlkit.classroom.widgets import ladder_player
 
 ladder_player(log)
 
@@ -294,8 +294,8 @@ print(f"{here.name}: {recommend(here, batch_size=1)}")
 # run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.exercises import check, hint
-from tlkit.widgets import quiz
+from tlkit.classroom.exercises import check, hint
+from tlkit.classroom.widgets import quiz
 
 # %% [markdown]
 # **Quiz.** In step 1 memory runs out in the *optimizer step*. What may help, and still ends at the same weights?

@@ -26,7 +26,7 @@ import os
 
 import pandas as pd
 
-from tlkit.charts import (
+from tlkit.reports.charts import (
     cost_chart,
     differences_chart,
     forgetting_chart,
@@ -36,15 +36,16 @@ from tlkit.charts import (
     sweep_chart,
     tradeoff_chart,
 )
-from tlkit.comparison import CONTROL, ZERO_SHOT, compare
+from tlkit.evidence.comparison import CONTROL, ZERO_SHOT, compare
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import perplexity
-from tlkit.export import export, readable
-from tlkit.forgetting import interpolate
+from tlkit.reports.export import export, readable
+from tlkit.evidence.forgetting import interpolate
 from tlkit.models import load_model
 from tlkit.settings import setup
 from tlkit.strategies import STRATEGIES
-from tlkit.sweeps import adapted, default_rates, recorded
+from tlkit.evidence.learning_rates import default_rates, load_with_strategy
+from tlkit.evidence.sweeps import recorded
 from tlkit.training import TrainingConfig, train
 
 profile = setup()
@@ -205,7 +206,7 @@ assert by_epochs.general.is_monotonic_increasing and by_epochs.rust.idxmin() == 
 base = load_model("tiny")
 rust = load_corpus("rust").limited(profile.train_passages, profile.test_passages)
 general = load_corpus("general").limited(test=profile.test_passages)
-report, _ = adapted("full")
+report, _ = load_with_strategy("full")
 train(report.model, pack(rust.train, base.tokenizer, 128), TrainingConfig(rates["full"], batch_size=4))
 rows = []
 for share in (0, 0.25, 0.5, 0.75, 1):
@@ -290,8 +291,8 @@ assert (means.loc[25] > line.rust.iloc[0]).all() and (means.loc[503] < line.rust
 # run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.exercises import check, hint
-from tlkit.widgets import quiz
+from tlkit.classroom.exercises import check, hint
+from tlkit.classroom.widgets import quiz
 
 # %% [markdown]
 # **Quiz.** Two strategies were trained with three seeds each. Over documents, one scores 66 to 79 and the other 69 to

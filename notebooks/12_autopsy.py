@@ -30,17 +30,17 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from tlkit.charts import flops_chart
+from tlkit.reports.charts import flops_chart
 from tlkit.corpus import load_corpus, pack
-from tlkit.estimate import estimate_memory
+from tlkit.fitting.estimate import estimate_memory
 from tlkit.evaluation import first_loss_warning, perplexity
-from tlkit.evidence import places
-from tlkit.flops import count_flops, speedup_warning
+from tlkit.evidence.statistics import rank_intervals
+from tlkit.evidence.flops import count_flops, speedup_warning
 from tlkit.models import architecture, load_model, meta_model
 from tlkit.settings import setup
 from tlkit.steps import mean_loss
 from tlkit.strategies import STRATEGIES, apply_strategy, describe
-from tlkit.sweeps import adapted, default_rates
+from tlkit.evidence.learning_rates import default_rates, load_with_strategy
 from tlkit.training import TrainingConfig, new_state, train, training_steps
 
 profile = setup()
@@ -90,10 +90,10 @@ def shifted_twice(model, blocks):
 
 # %%
 blocks = pack(rust.train, tiny.tokenizer, 128)
-improved, _ = adapted("full")
+improved, _ = load_with_strategy("full")
 gain = train(improved.model, blocks, TrainingConfig(rates["full"], batch_size=4))
 seven = pack(load_corpus("facts").train, tiny.tokenizer, 32)[:7]
-by_heart, _ = adapted("full")
+by_heart, _ = load_with_strategy("full")
 memorised = train(
     by_heart.model, seven, TrainingConfig(1e-3, epochs=20, batch_size=1, schedule="linear", warmup_fraction=0)
 )
@@ -293,7 +293,7 @@ assert "39,424 values" in published.doubts[0] and 44 * 896 == 39_424
 names = ["full", "freeze_embeddings", "last_layers"]
 models = {"full": improved.model}
 for name in names[1:]:
-    models[name] = adapted(name)[0].model
+    models[name] = load_with_strategy(name)[0].model
     train(models[name], blocks, TrainingConfig(rates[name], batch_size=4))
 single = pack(rust.validation[:15], tiny.tokenizer, 32)
 assert len(single) == 63
@@ -318,8 +318,8 @@ assert winners[best] < 3 / 4 and len(winners) == 3
 few = perplexity(tiny.model, tiny.tokenizer, [tiny.tokenizer.decode(single[0])])
 one_seed = pd.DataFrame({"strategy": names, "seed": 0, "perplexity": losses.mean()[names].map(math.exp).values})
 print("32 tokens are too few:", any("tokens" in warning for warning in few.warnings))
-print(places(one_seed).to_dict())
-assert any("tokens" in warning for warning in few.warnings) and set(places(one_seed)) == {"tied 1-3"}
+print(rank_intervals(one_seed).to_dict())
+assert any("tokens" in warning for warning in few.warnings) and set(rank_intervals(one_seed)) == {"tied 1-3"}
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 6: 14.3 times faster
@@ -365,7 +365,7 @@ assert round(needed / 1e9, 1) == 9.0 and needed > 8 * 2**30 and speedup_warning(
 # moment hits all.
 
 # %%
-contenders = {name: adapted(name)[0].model for name in STRATEGIES}
+contenders = {name: load_with_strategy(name)[0].model for name in STRATEGIES}
 seconds = {name: [] for name in contenders}
 four = blocks[:4, :64]
 config = TrainingConfig(1e-5, epochs=2, batch_size=4)
@@ -523,8 +523,8 @@ verdicts
 # run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.exercises import check, hint
-from tlkit.widgets import quiz
+from tlkit.classroom.exercises import check, hint
+from tlkit.classroom.widgets import quiz
 
 # %% [markdown]
 # **Quiz.** Symptom 6 ends with a hypothesis: full fine-tuning was slowed down because it did not fit the card. Which

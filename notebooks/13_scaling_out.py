@@ -26,12 +26,12 @@
 # %% slideshow={"slide_type": "subslide"}
 import pandas as pd
 
-from tlkit.charts import learning_curves
+from tlkit.reports.charts import learning_curves
 from tlkit.memory import CARDS, in_units
-from tlkit.memory_charts import memory_chart
+from tlkit.reports.memory_charts import memory_chart
 from tlkit.models import load_model, meta_model
-from tlkit.rehearsal import rehearse
-from tlkit.scaling import memory_in_parts, sent_per_step
+from tlkit.scaling.rehearsal import rehearse
+from tlkit.scaling.on_paper import memory_in_parts, sent_per_step
 from tlkit.settings import setup
 from tlkit.strategies import apply_strategy
 
@@ -218,8 +218,8 @@ assert not counted or ((parted.sent / parted.predicted - 1).abs() < 0.02).all()
 # run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.exercises import check, hint
-from tlkit.widgets import quiz
+from tlkit.classroom.exercises import check, hint
+from tlkit.classroom.widgets import quiz
 
 # %% [markdown]
 # **Quiz.** LoRA on `llama2-7b` needs 30 GiB, and each of your eight cards of 80 GB holds that. With DDP each process

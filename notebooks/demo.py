@@ -20,7 +20,7 @@
 # %%
 from tlkit.models import load_model
 from tlkit.settings import setup
-from tlkit.widgets import TrainingLab, before_and_after, ladder_player, memory_explorer, strategy_map
+from tlkit.classroom.widgets import TrainingLab, before_and_after, ladder_player, memory_explorer, strategy_map
 
 profile = setup()
 tiny = load_model("tiny")

@@ -1,1 +1,67 @@
-"""tlkit: the small package that every lesson of the workbook imports."""
+"""tlkit: the small package behind the workbook; `import tlkit as tl` gives every name that a lesson uses.
+
+A name is looked up where it is defined the first time it is asked for, so importing the package loads no library.
+"""
+
+import importlib
+
+_WHERE = {
+    "settings": ("setup",),
+    "devices": ("probe",),
+    "corpus": ("load_corpus", "pack"),
+    "models": ("BUNDLED", "PRESETS", "architecture", "load_model", "meta_model"),
+    "quantization": ("dequantized", "logical_size", "tensors_of"),
+    "strategies": ("STRATEGIES", "apply_strategy", "describe", "find_blocks", "is_tied"),
+    "evaluation": ("first_loss_warning", "generate", "perplexity", "score_table"),
+    "memory": ("CARDS", "in_units", "track_memory", "virtual_device"),
+    "steps": ("Plan", "mean_loss"),
+    "prefix": ("cached_prefix", "frozen_blocks"),
+    "training": ("TrainingConfig", "new_state", "train", "training_steps"),
+    "fitting.estimate": ("closed_form", "estimate_memory"),
+    "fitting.fallback": ("train_with_fallback",),
+    "fitting.ladder": ("FALLBACK_TIERS", "LADDER", "Rung"),
+    "fitting.recommendation": ("recommend",),
+    "scaling.on_paper": ("memory_in_parts", "sent_per_step"),
+    "scaling.rehearsal": ("rehearse",),
+    "evidence.statistics": ("paired_differences", "rank_intervals", "seed_intervals"),
+    "evidence.gradient_flow": ("check_gradient_flow",),
+    "evidence.flops": ("count_flops", "speedup_warning"),
+    "evidence.forgetting": ("interpolate", "mix_in"),
+    "evidence.learning_rates": ("CONTROL", "default_rates", "load_with_strategy"),
+    "evidence.sweeps": ("recorded",),
+    "evidence.comparison": ("ZERO_SHOT", "compare"),
+    "reports.charts": (
+        "components_chart",
+        "flops_chart",
+        "gradient_flow_chart",
+        "learning_curves",
+        "overfitting_chart",
+        "perplexity_chart",
+        "quantization_chart",
+    ),
+    "reports.memory_charts": ("fit_chart", "ladder_chart", "memory_chart"),
+    "reports.export": ("export", "readable"),
+    "classroom.claims": ("claim",),
+    "classroom.exercises": ("check", "hint", "progress"),
+    "classroom.widgets": (
+        "TrainingLab",
+        "before_and_after",
+        "ladder_player",
+        "memory_explorer",
+        "quiz",
+        "strategy_map",
+    ),
+}
+_MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"tlkit has no {name!r}: expected one of {', '.join(__all__)}")
+    globals()[name] = found = getattr(importlib.import_module(f"tlkit.{_MODULE_OF[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from tlkit.steps import StepRecord, TrainingState
 from tlkit.strategies import is_adapter
-from tlkit.team import like, whole
+from tlkit.team import gather_full, shard_like
 
 KEPT = 2  # the newest, and the one before it in case the newest is damaged
 NAME = "step-{:08d}"
@@ -147,7 +147,7 @@ def _tensors(state: TrainingState, journal: Journal) -> dict[str, torch.Tensor]:
     for number, moments in state.optimizer.state_dict()["state"].items():
         found |= {f"optimizer.{number}.{key}": tensor for key, tensor in moments.items()}
     found |= {f"best.{number}": tensor for number, tensor in enumerate(journal.best_weights or ())}
-    return {name: whole(tensor.detach()).cpu().contiguous() for name, tensor in found.items()}
+    return {name: gather_full(tensor.detach()).cpu().contiguous() for name, tensor in found.items()}
 
 
 def _put_back(content: dict, tensors: dict[str, torch.Tensor], state: TrainingState, journal: Journal) -> None:
@@ -159,11 +159,11 @@ def _put_back(content: dict, tensors: dict[str, torch.Tensor], state: TrainingSt
             kind, number, *key = name.split(".")
             if kind == "weights":
                 parameter = state.parameters[int(number)]
-                parameter.copy_(like(tensor, parameter))
+                parameter.copy_(shard_like(tensor, parameter))
             elif kind == "best":
                 best[int(number)] = tensor
             else:
-                moment = tensor if key[0] == "step" else like(tensor, state.parameters[int(number)])
+                moment = tensor if key[0] == "step" else shard_like(tensor, state.parameters[int(number)])
                 optimizer["state"].setdefault(int(number), {})[key[0]] = moment
     state.optimizer.load_state_dict(optimizer)
     state.step = content["step"]

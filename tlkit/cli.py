@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def doctor(options) -> int:
     """What is here and what works; what does not, and what to do about it."""
-    from tlkit.doctor import examine
+    from tlkit.classroom.doctor import examine
     from tlkit.settings import setup
 
     setup()
@@ -52,7 +52,7 @@ def params(options) -> int:
 
 def estimate(options) -> int:
     """What a training step will need, before it is taken; exit 1 where it does not fit the memory given."""
-    from tlkit.estimate import estimate_memory
+    from tlkit.fitting.estimate import estimate_memory
     from tlkit.memory import in_units, parse_size
     from tlkit.steps import Plan
 
@@ -75,7 +75,13 @@ def estimate(options) -> int:
     lines = [str(found), "A card's driver, libraries and rounding take more: leave 15% of a card."]
     if budget is not None:
         lines.append(f"{'fits' if fits else 'does not fit'} into {in_units(budget)}")
-    figures = {"peak": found.peak, "phase": found.phase, **found.categories, "on top": found.on_top, "fits": fits}
+    figures = {
+        "peak": found.peak,
+        "phase": found.phase,
+        **found.categories,
+        "on top": found.process_overhead,
+        "fits": fits,
+    }
     _show(options, figures, "\n".join(lines))
     return 0 if fits else 1
 
@@ -101,13 +107,13 @@ def train(options) -> int:
     from tlkit.corpus import load_corpus, pack
     from tlkit.devices import probe
     from tlkit.evaluation import perplexity
-    from tlkit.fallback import place
+    from tlkit.evidence.learning_rates import default_rates
+    from tlkit.fitting.fallback import move_to_device
     from tlkit.models import load_model
     from tlkit.prefix import cached_prefix
-    from tlkit.processes import joined
+    from tlkit.scaling.processes import joined
     from tlkit.settings import setup
     from tlkit.strategies import apply_strategy
-    from tlkit.sweeps import default_rates
     from tlkit.training import TrainingConfig
     from tlkit.training import train as train_model
 
@@ -120,7 +126,7 @@ def train(options) -> int:
     blocks = pack(corpus.train, loaded.tokenizer, options.sequence_length)
     with joined(options.sharding, offload=options.cpu_offload) as team:
         first = team.rank == 0
-        place(report.model, probe(), team)
+        move_to_device(report.model, probe(), team)
         before = perplexity(loaded.model, loaded.tokenizer, corpus.test) if first else None
         with cached_prefix(report.model) if options.cached_prefix else nullcontext() as cache:
             result = train_model(
@@ -158,11 +164,11 @@ def compare(options) -> int:
     """Every strategy, several seeds, one table; exit 1 when a strategy failed."""
     import pandas as pd
 
-    from tlkit.comparison import compare as compare_strategies
-    from tlkit.export import as_markdown, export
-    from tlkit.processes import joined
+    from tlkit.evidence.comparison import compare as compare_strategies
+    from tlkit.evidence.learning_rates import best_rates
+    from tlkit.reports.export import as_markdown, export
+    from tlkit.scaling.processes import joined
     from tlkit.settings import setup
-    from tlkit.sweeps import best_rates
 
     strategies = options.strategies.split(",") if options.strategies else None
     with joined(options.sharding, offload=options.cpu_offload) as team:
@@ -190,8 +196,8 @@ def compare(options) -> int:
 
 def sweep(options) -> int:
     """Many runs that differ in one setting, judged on validation data; what is in OUTPUT already is not run again."""
+    from tlkit.evidence.sweeps import run_sweep
     from tlkit.settings import setup
-    from tlkit.sweeps import run_sweep
 
     output = options.output or Path("results") / f"sweep_{options.sweep}.csv"
     profile = setup(options.profile)
@@ -202,11 +208,11 @@ def sweep(options) -> int:
 
 def validate(options) -> int:
     """Train a tier and judge its criteria; exit 1 where one does not hold, or where the tier cannot run here."""
+    from tlkit.evidence.tier_files import TIER_NAMES, load_tier
     from tlkit.settings import setup
-    from tlkit.tier_files import TIERS, load_tier
 
     setup()
-    tiers = [load_tier(name, model=options.model) for name in (TIERS if options.tier == "all" else [options.tier])]
+    tiers = [load_tier(name, model=options.model) for name in (TIER_NAMES if options.tier == "all" else [options.tier])]
     rows, ended = [], 0
     for tier in tiers:
         verdicts, text = _judge(tier, options)
@@ -225,8 +231,8 @@ def validate(options) -> int:
 def _judge(tier, options) -> tuple[list[dict], str]:
     """The verdicts on a tier, none where it cannot run here, and all that is to be said of it."""
     from tlkit.devices import probe
+    from tlkit.evidence.tiers import CannotRunHere, estimate_tier, refuse_what_does_not_fit, run_tier
     from tlkit.memory import in_units
-    from tlkit.tiers import CannotRunHere, estimate_tier, refuse_what_does_not_fit, run_tier
 
     def show(record) -> None:
         if options.verbose and not options.json and (record.step % 10 == 0 or record.step == 1):
@@ -256,8 +262,8 @@ def _judge(tier, options) -> tuple[list[dict], str]:
 
 def run(options) -> int:
     """Execute every notebook; write the executed copies, the comparison and its charts below results/."""
-    from tlkit.notebooks import FOLDER, execute_all, sources
-    from tlkit.pages import write_generated
+    from tlkit.classroom.notebooks import FOLDER, execute_all, sources
+    from tlkit.classroom.pages import write_generated
 
     if options.jobs < 1:
         raise ValueError(f"--jobs {options.jobs}: expected at least 1")
@@ -279,7 +285,7 @@ def grade(options) -> int:
     """Run the exercises of handed-in lessons, and say which are right."""
     import pandas as pd
 
-    from tlkit.notebooks import grade as grade_one
+    from tlkit.classroom.notebooks import grade as grade_one
 
     for path in options.notebooks:
         if not path.is_file():
@@ -299,7 +305,7 @@ def _names(marks: dict[str, bool]) -> str:
 
 def handouts(options) -> int:
     """Write the executed lessons as slides, and their code alone."""
-    from tlkit.handouts import write_code_only, write_slides
+    from tlkit.classroom.handouts import write_code_only, write_slides
 
     written = write_slides(options.output / "slides") + write_code_only(options.output / "code")
     _show(options, [str(path) for path in written], "\n".join(map(str, written)))
@@ -310,7 +316,7 @@ def demo(options) -> int:
     """Serve the live demo on this machine, with a token; ends with Ctrl+C."""
     import os
 
-    from tlkit.notebooks import FOLDER
+    from tlkit.classroom.notebooks import FOLDER
 
     os.environ["JUPYTER_PATH"] = str(FOLDER / "share")  # read when Voilà is imported
     from voila.app import main as serve

@@ -53,7 +53,7 @@ def setup(profile: str | None = None, *, seed: int = 0, threads: int | None = No
     # On CPUs with bf16 it asks for a package that would fetch its code from the network; qlora works without.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     # The hundred thousands of objects that the libraries have made stay: the garbage collector need not look at them
-    # again and again, which is most of its time where memory runs out (see `out_of_memory.attempt`).
+    # again and again, which is most of its time where memory runs out (see `out_of_memory.catch_out_of_memory`).
     gc.collect()
     gc.freeze()
     torch.manual_seed(seed)

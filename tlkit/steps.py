@@ -15,13 +15,13 @@ from torch.nn import functional
 
 from tlkit.quantization import tensors_of
 from tlkit.strategies import base_model, find_blocks, trainable_parameters
-from tlkit.team import ALONE, Team, whole
+from tlkit.team import ALONE, Team, gather_full
 
 Host = Callable[[], AbstractContextManager]
 CPU = torch.device("cpu")
 # Tokens whose logits are there at a time where the loss is computed in pieces: as fast as all at once. torch's own
 # choice is the size of the hidden states, six tokens for a vocabulary of 151,936, and takes five times as long.
-PIECE = 256
+LOSS_CHUNK_TOKENS = 256
 # Fused: one call changes all weights, after everything that can fail.
 OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, fused=True)}
 
@@ -72,7 +72,7 @@ class TrainingState:
         team: Team = ALONE,
     ):
         self.model, self.seed, self.host, self.step = model, seed, host, 0
-        self.team = team.around(SummedLoss(model), find_blocks(base_model(model)))
+        self.team = team.wrap(SummedLoss(model), find_blocks(base_model(model)))
         self.parameters = trainable_parameters(model)
         self.home = self.parameters[0].device
         self.updated = self.parameters  # what the optimizer changes: these, or copies of them on the host
@@ -80,7 +80,7 @@ class TrainingState:
         self.optimizer = self._new_optimizer(self.updated)
         self.plan = Plan()
 
-    def arrange(self, plan: Plan) -> None:
+    def apply_plan(self, plan: Plan) -> None:
         """Bring weights and optimizer to where `plan` wants them; from the device to the host, never back."""
         self.plan = plan
         if plan.train_on_host:
@@ -165,18 +165,18 @@ def take_step(
     torch.manual_seed((state.seed * 1_000_003 + done) * team.size + team.rank)
     try:
         with state.host() if plan.train_on_host else nullcontext():
-            with team.together():
+            with team.sync_out_of_memory():
                 losses = accumulate_gradients(state.model, batch, plan, state.host, team)
                 state.make_moments()
             team.add_up_gradients(state.parameters)
-            loss = team.total(sum(part.item() for part in losses))
+            loss = team.sum(sum(part.item() for part in losses))
             if not math.isfinite(loss):
                 raise FloatingPointError(
                     f"the loss became {loss} at step {done + 1}: try a learning rate below {learning_rate:g}"
                 )
             gradients = [parameter.grad for parameter in state.parameters if parameter.grad is not None]
             total_norm = nn.utils.get_total_norm(gradients)
-            norm = whole(total_norm).item()
+            norm = gather_full(total_norm).item()
             if norm > max_gradient_norm:  # else there is nothing to change, and no need to walk over all gradients
                 nn.utils.clip_grads_with_norm_(state.parameters, max_gradient_norm, total_norm)
             with interrupts_wait():
@@ -223,7 +223,7 @@ def accumulate_gradients(
     device = next(model.parameters()).device
     tokens = batch[:, 1:].numel()
     losses = []
-    parts = team.parts(batch, plan.micro_batch_size)
+    parts = team.shard_batch(batch, plan.micro_batch_size)
     with saved_on_host(model, host) if plan.offload_activations else nullcontext():
         for number, (part, weight) in enumerate(parts, 1):
             with team.exchange_in(last=number == len(parts)):
@@ -267,7 +267,7 @@ def summed_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan) -> torch.Ten
         labels.flatten(),
         linear_bias=head.bias,
         reduction="sum",
-        options=nn.LinearCrossEntropyOptions(batch_chunk_size=PIECE),
+        options=nn.LinearCrossEntropyOptions(batch_chunk_size=LOSS_CHUNK_TOKENS),
     )
 
 
@@ -313,8 +313,8 @@ def mean_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan | None = None, 
     try:
         parts = [
             loss_of(model, part.to(device), plan, team).item() * weight
-            for part, weight in team.parts(blocks, plan.micro_batch_size or 8)
+            for part, weight in team.shard_batch(blocks, plan.micro_batch_size or 8)
         ]
     finally:
         model.train(was_training)
-    return team.total(sum(parts)) / blocks[:, 1:].numel()
+    return team.sum(sum(parts)) / blocks[:, 1:].numel()

@@ -29,7 +29,7 @@ class Team:
     module: nn.Module | None = None  # what DDP or FSDP has put around the loss
     group: distributed.ProcessGroup | None = None  # None: all processes that there are
 
-    def around(self, loss: nn.Module, blocks: nn.ModuleList) -> "Team":
+    def wrap(self, loss: nn.Module, blocks: nn.ModuleList) -> "Team":
         """The same team with the loss, called as loss(rows, plan), wrapped as `exchange` says."""
         if self.size == 1 and not self.in_parts or self.exchange == "afterwards":
             return self
@@ -49,7 +49,7 @@ class Team:
             fully_shard(block, **options)
         return replace(self, module=fully_shard(loss, **options))
 
-    def parts(self, batch: torch.Tensor, rows: int | None = None) -> list[tuple[torch.Tensor, float]]:
+    def shard_batch(self, batch: torch.Tensor, rows: int | None = None) -> list[tuple[torch.Tensor, float]]:
         """This process' share of a batch, at most `rows` (default: all of it) a pass, each with its weight.
 
         Every process makes as many passes as the others, or they would wait for it: one whose rows are used up takes
@@ -81,7 +81,7 @@ class Team:
             for work in [distributed.all_reduce(g, group=self.group, async_op=True) for g in gradients]:
                 work.wait()
 
-    def total(self, value: float) -> float:
+    def sum(self, value: float) -> float:
         """The sum over all processes."""
         if self.size == 1:
             return value
@@ -89,12 +89,12 @@ class Team:
         distributed.all_reduce(summed, group=self.group)
         return summed.item()
 
-    def any(self, here: bool) -> bool:
+    def any_rank(self, here: bool) -> bool:
         """True where it is so in any process."""
-        return self.total(float(here)) > 0
+        return self.sum(float(here)) > 0
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def sync_out_of_memory(self) -> Iterator[None]:
         """Inside, nothing is exchanged; where one process runs out of memory, all leave with an OutOfMemoryError."""
         if self.size == 1 or self.module is not None:
             yield
@@ -102,9 +102,9 @@ class Team:
         try:
             yield
         except Exception:
-            self.any(True)
+            self.any_rank(True)
             raise
-        if self.any(False):
+        if self.any_rank(False):
             raise torch.OutOfMemoryError("another process of this training ran out of memory")
 
 
@@ -112,7 +112,7 @@ ALONE = Team()
 
 
 def twin_for_parts(model: nn.Module) -> nn.Module:
-    """A second module over the same weights, for FSDP to cut up; the first one's are empty until `put_back`."""
+    """A second module over the same weights, for FSDP to cut up; the first's are empty until `restore_full_weights`."""
     if any(hasattr(p, "quant_state") for p in model.parameters()):
         raise ValueError("weights in 4 bits cannot be kept in parts: use lora, or the exchange ddp")
     twin = copy.deepcopy(model, {id(p): nn.Parameter(p.data, p.requires_grad) for p in model.parameters()})
@@ -121,18 +121,18 @@ def twin_for_parts(model: nn.Module) -> nn.Module:
     return twin
 
 
-def put_back(model: nn.Module, twin: nn.Module) -> None:
+def restore_full_weights(model: nn.Module, twin: nn.Module) -> None:
     """All weights, gathered, into the first module again, in every process."""
     for parameter, part in zip(model.parameters(), twin.parameters(), strict=True):
-        parameter.data = whole(part.detach()).to(parameter.device)
+        parameter.data = gather_full(part.detach()).to(parameter.device)
 
 
-def whole(tensor: torch.Tensor) -> torch.Tensor:
+def gather_full(tensor: torch.Tensor) -> torch.Tensor:
     """All of a tensor that FSDP keeps in parts; every process has to ask. Any other tensor is whole already."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def like(tensor: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+def shard_like(tensor: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
     """A whole tensor, in parts where `kept` is."""
     if not hasattr(kept, "full_tensor"):
         return tensor

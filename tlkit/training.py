@@ -23,7 +23,7 @@ from tlkit.steps import (
     take_step,
 )
 from tlkit.strategies import trainable_parameters
-from tlkit.team import ALONE, Team, put_back, twin_for_parts
+from tlkit.team import ALONE, Team, restore_full_weights, twin_for_parts
 
 
 @dataclass(frozen=True)
@@ -113,17 +113,17 @@ def train(
     state = new_state(trained, config, team=team)
     if checkpoints is not None:
         checkpoints.restore(state, journal)
-        if team.total(state.step) != team.size * state.step:
+        if team.sum(state.step) != team.size * state.step:
             raise ValueError(
                 f"process {team.rank} would go on after step {state.step}, another after a different one: expected "
                 f"{checkpoint_dir} to be the same folder on all machines"
             )
-    state.arrange(plan)
+    state.apply_plan(plan)
     score = None if validation is None else lambda: mean_loss(trained, validation, plan, state.team)
     steps = training_steps(state, blocks, config)
-    result = follow(steps, state, len(blocks), config, score, progress, journal=journal, checkpoints=checkpoints)
+    result = run_steps(steps, state, len(blocks), config, score, progress, journal=journal, checkpoints=checkpoints)
     if team.in_parts:
-        put_back(model, trained)
+        restore_full_weights(model, trained)
     return result
 
 
@@ -145,7 +145,7 @@ def training_steps(state: TrainingState, blocks: torch.Tensor, config: TrainingC
         yield take_step(state, batch, rate, max_gradient_norm=config.max_gradient_norm)
 
 
-def follow(
+def run_steps(
     steps: Iterator[StepRecord],
     state: TrainingState,
     blocks: int,

@@ -2,7 +2,7 @@
 # # Solutions: 1 · What can this machine do?
 
 # %%
-from tlkit.exercises import check
+from tlkit.classroom.exercises import check
 
 # %% [markdown]
 # A model of perplexity P gives the right token a probability of 1/P, on (geometric) average. A published Rust run began

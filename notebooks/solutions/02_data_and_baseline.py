@@ -2,7 +2,7 @@
 # # Solutions: 2 · Data and a baseline to trust
 
 # %%
-from tlkit.exercises import check
+from tlkit.classroom.exercises import check
 
 # %% [markdown]
 # A text of 4,000 bytes has 1,000 tokens. A model's mean loss on it is 3.2 nats per token. How many bits per byte is

@@ -2,7 +2,7 @@
 # # Solutions: 3 · Full fine-tuning
 
 # %%
-from tlkit.exercises import check
+from tlkit.classroom.exercises import check
 
 # %% [markdown]
 # A training run reports a first loss of 3.1 nats per token. What is its perplexity?

@@ -2,7 +2,7 @@
 # # Solutions: 4 · Freeze the lower layers
 
 # %%
-from tlkit.exercises import check
+from tlkit.classroom.exercises import check
 
 # %% [markdown]
 # In fp32 a weight takes 4 bytes. A *trained* one takes 12 more: 4 for its gradient and 8 for AdamW's two running

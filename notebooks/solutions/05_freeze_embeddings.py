@@ -2,7 +2,7 @@
 # # Solutions: 5 · Freeze the embeddings
 
 # %%
-from tlkit.exercises import check
+from tlkit.classroom.exercises import check
 
 # %% [markdown]
 # SmolLM2-135M has 134,515,008 values. Its vocabulary has 49,152 tokens, its width is 576, and

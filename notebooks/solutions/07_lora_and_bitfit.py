@@ -2,7 +2,7 @@
 # # Solutions: 7 · LoRA and BitFit
 
 # %%
-from tlkit.exercises import check
+from tlkit.classroom.exercises import check
 
 # %% [markdown]
 # Beside the matrix of 512 x 192, an adapter of rank 8 has few values. Which is the smallest

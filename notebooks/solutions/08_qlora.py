@@ -2,7 +2,7 @@
 # # Solutions: 8 · QLoRA
 
 # %%
-from tlkit.exercises import check
+from tlkit.classroom.exercises import check
 
 # %% [markdown]
 # This lesson's 4.13 bits need *double quantisation*: the scales are

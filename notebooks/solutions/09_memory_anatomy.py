@@ -2,7 +2,7 @@
 # # Solutions: 9 · Anatomy of a training step
 
 # %%
-from tlkit.exercises import check
+from tlkit.classroom.exercises import check
 
 # %% [markdown]
 # A strategy trains 29,865,088 of the 494,032,768 values, in fp32 with AdamW;
@@ -21,7 +21,7 @@ check("ex09_1", answer)
 # smallest number of rows with which the loss needs more than the end?
 
 # %%
-from tlkit.estimate import closed_form
+from tlkit.fitting.estimate import closed_form
 
 one_row = closed_form("qwen2-0.5b", batch_size=1, sequence_length=512)  # the names of the parts are its keys
 

@@ -2,7 +2,7 @@
 # # Solutions: 10 · Out of memory
 
 # %%
-from tlkit.exercises import check
+from tlkit.classroom.exercises import check
 
 # %% [markdown]
 # A card says the sentence below. How many MiB more would have had to be

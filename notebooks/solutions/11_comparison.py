@@ -2,7 +2,7 @@
 # # Solutions: 11 · The comparison
 
 # %%
-from tlkit.exercises import check
+from tlkit.classroom.exercises import check
 
 # %% [markdown]
 # Ten strategies are compared, every pair of them, each pair by an interval at

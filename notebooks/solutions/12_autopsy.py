@@ -2,7 +2,7 @@
 # # Solutions: 12 · The autopsy
 
 # %%
-from tlkit.exercises import check
+from tlkit.classroom.exercises import check
 
 # %% [markdown]
 # How many blocks does a ranking take? From one block of 32 tokens to the next, the

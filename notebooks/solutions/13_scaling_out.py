@@ -2,7 +2,7 @@
 # # Solutions: 13 · Scaling out
 
 # %%
-from tlkit.exercises import check
+from tlkit.classroom.exercises import check
 
 # %% [markdown]
 # LoRA gives `qwen2-0.5b` 4,399,104 values to train, beside 494,032,768 that are

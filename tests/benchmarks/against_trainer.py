@@ -114,7 +114,7 @@ def _by_tlkit(model, order, rows: int, micro_batch: int | None) -> tuple[list[fl
     from tlkit.steps import TrainingState, take_step
 
     state = TrainingState(model, weight_decay=0.0)
-    state.arrange(_plan(model, micro_batch))
+    state.apply_plan(_plan(model, micro_batch))
     records = [take_step(state, batch, LEARNING_RATE) for batch in order.split(rows)]
     return [record.loss for record in records], [record.seconds for record in records]
 
@@ -238,7 +238,7 @@ def _operations(model: str, strategy: str, rows: int, tokens: int) -> int:
     """Floating-point operations of one step as the Trainer takes it, counted on tensors without contents."""
     import torch
 
-    from tlkit.flops import count_flops
+    from tlkit.evidence.flops import count_flops
     from tlkit.models import meta_model
     from tlkit.strategies import apply_strategy
 
@@ -299,7 +299,7 @@ def write(rows: list[dict]) -> None:
 
 def _bounds() -> str:
     """What arithmetic alone allows, where a target is near it or beyond."""
-    from tlkit.estimate import estimate_memory
+    from tlkit.fitting.estimate import estimate_memory
     from tlkit.steps import Plan
 
     plans = {"whole": Plan(), "in pieces": Plan(chunked_loss=True), "halves": Plan(2, chunked_loss=True)}

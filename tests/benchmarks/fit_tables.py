@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from tlkit.fitting.recommendation import fit_table
 from tlkit.models import PRESETS
-from tlkit.recommendation import fit_table
 from tlkit.settings import setup
 
 setup()

@@ -31,7 +31,7 @@ def one(strategy: str, dtype: str, checkpointing: bool, shape: str) -> dict:
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config
 
-    from tlkit.estimate import DTYPES, estimate_memory
+    from tlkit.fitting.estimate import DTYPES, estimate_memory
     from tlkit.settings import setup
     from tlkit.steps import Plan, TrainingState, take_step
     from tlkit.strategies import apply_strategy
@@ -54,7 +54,7 @@ def one(strategy: str, dtype: str, checkpointing: bool, shape: str) -> dict:
     before = psutil.Process().memory_info().rss
     model = AutoModelForCausalLM.from_config(config, dtype=DTYPES[dtype])
     state = TrainingState(apply_strategy(model, strategy).model)
-    state.arrange(plan)
+    state.apply_plan(plan)
     for _ in range(3):
         take_step(state, torch.randint(vocabulary, (batch, tokens)), 1e-4)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -86,7 +86,7 @@ def main() -> None:
         print(*setting, f"{row['estimate_mib']:.0f} {row['measured_mib']:.0f} MiB", flush=True)
     table = pd.DataFrame(rows)
     table["estimate_over_measured"] = table.estimate_mib / table.measured_mib
-    table["with_20_mib_on_top"] = (table.estimate_mib + 20) / table.measured_mib  # tlkit.estimate.ON_TOP
+    table["with_20_mib_on_top"] = (table.estimate_mib + 20) / table.measured_mib  # PROCESS_OVERHEAD_BYTES
     table.round(3).to_csv(Path(__file__).with_suffix(".csv"), index=False)
     print(table.estimate_over_measured.describe())
 

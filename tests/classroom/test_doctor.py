@@ -1,0 +1,89 @@
+"""The doctor finds what is broken, and says what to do."""
+
+import json
+import sys
+
+import pytest
+
+import tlkit.classroom.doctor as doctor
+from tlkit.cli import main
+
+
+def test_a_whole_installation_is_ok(capsys):
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("] ")[1].split(":")[0] for line in lines] == list(doctor.CHECKS)
+    assert all(line.startswith("[OK]") for line in lines), lines
+
+
+def test_what_is_wrong_is_named_with_its_fix(monkeypatch, capsys):
+    def broken(name):
+        raise RuntimeError("planted")
+
+    monkeypatch.setitem(doctor.CHECKS, "corpus", (broken, "do this"))
+    assert main(["doctor", "--json"]) == 1
+    found = {row["check"]: row for row in json.loads(capsys.readouterr().out)}
+    assert found["corpus"] == {"check": "corpus", "status": "FAIL", "found": "RuntimeError: planted", "fix": "do this"}
+    assert found["rust corpus"]["status"] == "OK", "one broken check does not stop the others"
+
+
+@pytest.mark.parametrize(("change", "said"), [(lambda p: p.unlink(), "b.txt"), (lambda p: p.write_text("x"), "b.txt")])
+def test_altered_data_is_found_by_its_hash(monkeypatch, tmp_path, change, said):
+    import hashlib
+
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text(name)
+    sums = [f"{hashlib.sha256((folder / n).read_bytes()).hexdigest()}  {n}" for n in ("a.txt", "b.txt")]
+    (folder / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+    monkeypatch.setattr(doctor, "ROOT", tmp_path)
+    assert doctor.data("data").status == "OK"
+    change(folder / "b.txt")
+    assert doctor.data("data").status == "FAIL" and said in doctor.data("data").found
+    assert "git checkout" in doctor.data("data").fix
+
+
+def test_packages_missing_or_other_than_tested(monkeypatch):
+    real = doctor.metadata.version
+    monkeypatch.setattr(doctor.metadata, "version", lambda name: "0.1" if name == "pandas" else real(name))
+    assert doctor.packages("packages").status == "WARN" and "pandas 0.1, tested with" in doctor.packages("p").found
+
+    def gone(name):
+        raise doctor.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", gone)
+    found = doctor.packages("packages")
+    assert found.status == "FAIL" and "torch" in found.found and "pip install" in found.fix
+    assert doctor.extras("extras").status == "WARN" and "no qlora" in doctor.extras("extras").found
+
+
+def test_too_little_memory_or_disk_is_a_warning(monkeypatch):
+    monkeypatch.setattr(doctor, "LEAST_MEMORY", 1e18)
+    monkeypatch.setattr(doctor, "LEAST_DISK", 1e18)
+    assert doctor.memory("memory").status == doctor.disk("disk").status == "WARN"
+    assert "close other programs" in str(doctor.memory("memory"))
+
+
+def test_a_kernel_of_another_python_is_a_warning(monkeypatch):
+    from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+
+    class Spec:
+        argv = ["/elsewhere/python"]
+
+    monkeypatch.setattr(KernelSpecManager, "get_kernel_spec", lambda self, name: Spec)
+    assert doctor.kernel("kernel").status == "WARN" and "/elsewhere/python" in doctor.kernel("kernel").found
+
+    def none(self, name):
+        raise NoSuchKernel(name)
+
+    monkeypatch.setattr(KernelSpecManager, "get_kernel_spec", none)
+    assert doctor.kernel("kernel").status == "FAIL"
+
+
+def test_an_old_python_and_missing_widgets(monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 9, 1))
+    assert doctor.python("python").status == "FAIL"
+    monkeypatch.undo()
+    monkeypatch.setattr("jupyter_core.paths.jupyter_path", lambda *names: [])
+    assert doctor.widgets("widgets").status == "WARN" and "as text" in doctor.widgets("widgets").found

@@ -1,0 +1,158 @@
+"""Every exercise: its solution passes, its stub fails kindly, and typical wrong answers are told why they are wrong."""
+
+import importlib
+import shutil
+from pathlib import Path
+
+import jupytext
+import pytest
+
+from tlkit.classroom.exercises import Exercise, Quiz, check, find, hint, progress, tasks_of
+from tlkit.classroom.pages import exercise_cells, lesson_source
+
+FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
+SOLUTIONS = sorted((FOLDER / "solutions").glob("*.py"))
+TASKS = [task for solution in SOLUTIONS for task in tasks_of(solution.stem[:2]).values()]
+EXERCISES = [task for task in TASKS if isinstance(task, Exercise)]
+
+
+def verdicts(cells):
+    """Run cells one after the other in one namespace; what `check` said of each, by name."""
+    said, namespace = {}, {}
+
+    def keep(name, answer):
+        said[name] = check(name, answer)
+        return said[name]
+
+    for cell in cells:
+        if cell.cell_type == "code" and not cell.source.startswith(("from tlkit.classroom.exercises", "quiz(")):
+            exec(compile(cell.source, "<cell>", "exec"), namespace | {"check": keep})
+    return said
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
+def test_solutions_pass_and_stubs_fail_kindly(path):
+    solution = jupytext.read(path)
+    right = verdicts(solution.cells)
+    assert right and all(verdict.passed for verdict in right.values()), right
+    stubs = verdicts(exercise_cells(path.stem[:2], solution))
+    assert stubs.keys() == right.keys()
+    for verdict in stubs.values():
+        assert not verdict.passed and ("no answer yet" in verdict.message or "returns nothing yet" in verdict.message)
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
+def test_a_lesson_has_three_levels_and_a_quiz_and_no_solution(path):
+    tasks = tasks_of(path.stem[:2]).values()
+    assert [task.level for task in tasks if isinstance(task, Exercise)][:3] == [1, 2, 3]
+    assert any(isinstance(task, Quiz) for task in tasks)
+    assert "SOLUTION" not in (FOLDER / f"{path.stem}.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("task", EXERCISES, ids=lambda task: task.name)
+def test_wrong_answers_are_told_why(task):
+    """`wrong_answers` beside this file: for each exercise, answers that students give and a part of what they hear."""
+    wrong = importlib.import_module(f"wrong_answers.lesson{task.name[2:4]}").WRONG
+    heard = set()
+    for answer, reason in wrong[task.name]:
+        verdict = check(task.name, answer)
+        assert not verdict.passed and reason in verdict.message, verdict
+        heard.add(reason)
+    assert len(heard) >= 3
+
+
+@pytest.mark.parametrize("task", EXERCISES, ids=lambda task: task.name)
+def test_nothing_that_is_handed_in_breaks_a_check(task):
+    def breaks(*arguments, **named):
+        raise ZeroDivisionError("planted")
+
+    for answer in (float("nan"), "", "text", [], {}, True, -1, object(), lambda *a, **k: "text", lambda: 1, breaks):
+        verdict = check(task.name, answer)
+        assert not verdict.passed and str(verdict).startswith(f"[NOT YET] {task.name}: "), answer
+
+
+@pytest.mark.parametrize("task", EXERCISES, ids=lambda task: task.name)
+def test_hints_come_one_at_a_time(task):
+    assert len(task.hints) >= 2 and len(set(task.hints)) == len(task.hints)
+    assert task.hints[0] in hint(task.name) and hint(task.name, len(task.hints)).endswith("(the last hint)")
+    with pytest.raises(ValueError, match=f"has hints 1 to {len(task.hints)}"):
+        hint(task.name, len(task.hints) + 1)
+
+
+@pytest.mark.parametrize("quiz", [task for task in TASKS if isinstance(task, Quiz)], ids=lambda quiz: quiz.name)
+def test_every_choice_of_a_quiz_has_its_reason(quiz):
+    assert quiz.choices.keys() == quiz.reasons.keys() and len(quiz.choices) >= 3
+    for letter in quiz.choices:
+        verdict = check(quiz.name, f" {letter.upper()} ")
+        assert verdict.passed is (letter == quiz.right) and verdict.message == quiz.reasons[letter]
+    assert "expected one of a, b, c" in check(quiz.name, "z").message
+    assert "no answer yet" in check(quiz.name, None).message
+
+
+@pytest.mark.parametrize("name", ["ex03_9", "ex99_1", "exercise", None, 3])
+def test_an_unknown_exercise_is_refused(name):
+    with pytest.raises(ValueError, match="is unknown: expected"):
+        check(name, 1)
+    with pytest.raises(ValueError, match="is unknown: expected"):
+        find(name)
+
+
+def test_progress_remembers_what_was_right_once():
+    check("quiz03", "b")
+    check("quiz03", "a")
+    assert progress().set_index("exercise").right["quiz03"]
+
+
+def test_solutions_that_do_not_fit_their_checks_are_named(tmp_path):
+    text = (FOLDER / "solutions" / "03_full_fine_tuning.py").read_text()
+    for planted, said in (
+        (text.replace("ex03_2", "ex03_3"), r"check \['ex03_1', 'ex03_3', 'ex03_3'\]"),
+        (text.replace("### END SOLUTION", "", 1), "ex03_1: expected its question"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            exercise_cells("03", jupytext.reads(planted, "py:percent"))
+
+
+def test_the_generated_part_comes_back_where_it_is_missing(tmp_path):
+    """And written twice it is there once."""
+    from tlkit.classroom.notebooks import lessons
+
+    stem, found = "03_full_fine_tuning", lessons()
+    whole = (FOLDER / f"{stem}.py").read_text(encoding="utf-8")
+    (tmp_path / "solutions").mkdir()
+    shutil.copy(FOLDER / "solutions" / f"{stem}.py", tmp_path / "solutions")
+    bare = whole[: whole.index("# ## Exercises")].rsplit("\n# %%", 1)[0] + "\n"
+    for _ in range(2):
+        (tmp_path / f"{stem}.py").write_text(bare, encoding="utf-8")
+        bare = lesson_source(stem, found, tmp_path)
+        assert bare == whole
+
+
+def test_grading_runs_the_exercises_anew(tmp_path, capsys):
+    """A solution is right, a stub is not, and what the file says of itself counts for nothing."""
+    import nbformat
+
+    from tlkit.cli import main
+
+    solution = jupytext.read(FOLDER / "solutions" / "03_full_fine_tuning.py")
+    before = nbformat.v4.new_code_cell("raise RuntimeError('the lesson itself is not run')")
+    heading = nbformat.v4.new_markdown_cell("## Exercises")
+    boast = [nbformat.v4.new_output("execute_result", {"text/plain": "[RIGHT] ex03_2: yes"}, execution_count=1)]
+    deadly = {"ex03_2": "import os\nos._exit(1)\n"}
+    for name, planted in (("right", {}), ("wrong", {"ex03_2": "gain_and_cost = print\n"}), ("dead", deadly)):
+        cells = []
+        for cell in solution.cells[1:]:
+            if cell.cell_type == "code":
+                spoilt = next((text for task, text in planted.items() if task in cell.source), "")
+                source = cell.source.replace("check(", f"{spoilt}check(")
+                cells.append(nbformat.v4.new_code_cell(source, outputs=boast, execution_count=1))
+        nbformat.write(nbformat.v4.new_notebook(cells=[before, heading, *cells]), tmp_path / f"{name}.ipynb")
+    files = [str(tmp_path / f"{name}.ipynb") for name in ("dead", "right", "wrong")]
+    assert main(["grade", *files, "--output", str(tmp_path / "marks.csv")]) == 0
+    said = capsys.readouterr().out
+    assert "right.ipynb: 3 of 3 right" in said and "wrong.ipynb: 2 of 3 right" in said and "ex03_2 wrong" in said
+    assert "dead.ipynb: 1 of 3 right" in said, "a kernel that dies costs what was not reached, and no other's marks"
+    assert len((tmp_path / "marks.csv").read_text().splitlines()) == 10
+    nbformat.write(nbformat.v4.new_notebook(cells=[before]), tmp_path / "other.ipynb")
+    assert main(["grade", str(tmp_path / "other.ipynb")]) == 2 and "is it a lesson?" in capsys.readouterr().err
+    assert main(["grade", str(tmp_path / "none.ipynb")]) == 2

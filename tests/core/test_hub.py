@@ -1,0 +1,135 @@
+"""Loading by hub id, through the real hub client, against a hub on this machine that fails in every way."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hub_server import serve
+
+from tlkit.models import BUNDLED, WAY_ON
+
+# The client reads its address and its cache from the environment when it is imported, so each visit is a process.
+VISIT = """
+import json, sys
+from tlkit.models import load_model
+from tlkit.settings import setup
+setup()
+outcomes = {}
+for name in sys.argv[1:]:
+    try:
+        loaded = load_model(name)
+        weights = {key: value.double().sum().item() for key, value in loaded.model.state_dict().items()}
+        outcomes[name] = {"tensors": loaded.tensors_loaded, "weights": weights}
+    except Exception as error:
+        outcomes[name] = {"kind": type(error).__name__, "said": str(error)}
+print(json.dumps(outcomes))
+"""
+FAILURES = {
+    "gated/tiny": "it is gated: accept its terms on its page",
+    "missing/tiny": "the hub knows no such public model",
+    "status-401/tiny": "the hub answered with status 401",
+    "status-403/tiny": "the hub answered with status 403",
+    "status-404/tiny": "the hub answered with status 404",
+    "status-500/tiny": "the hub answered with status 500",
+    "broken/tiny": "the hub could not be reached or stopped answering",
+    "stalled/tiny": "the hub could not be reached or stopped answering",
+    "not a model": "neither a preset nor a folder here, and no hub id",
+}
+SLOW = ["broken/tiny", "stalled/tiny"]  # the client tries again and again
+
+
+def begin_visit(address: str, home: Path, names: list[str]) -> subprocess.Popen:
+    settings = {
+        "HF_ENDPOINT": address,
+        "HF_HOME": str(home),
+        "HF_HUB_DOWNLOAD_TIMEOUT": "1",
+        "HF_HUB_ETAG_TIMEOUT": "1",
+    }
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("HF_")} | settings
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", VISIT, *names], env=environment, **pipes)
+
+
+def end_visit(visitor: subprocess.Popen) -> tuple[dict, str]:
+    said, progress = visitor.communicate()
+    assert visitor.returncode == 0, progress
+    return json.loads(said.splitlines()[-1]), progress
+
+
+def visit(address: str, home: Path, names: list[str]) -> tuple[dict, str]:
+    return end_visit(begin_visit(address, home, names))
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """Three visits in a row: with the hub, with it again, and after it is gone."""
+    home = tmp_path_factory.mktemp("hub")
+    with serve(BUNDLED) as slow_log, serve(BUNDLED) as log:
+        waiting = begin_visit(slow_log.address, tmp_path_factory.mktemp("slow"), SLOW)  # mostly asleep
+        first, progress = visit(log.address, home, ["works/tiny", "cut/tiny", *(n for n in FAILURES if n not in SLOW)])
+        asked = len(log.requests)
+        again, _ = visit(log.address, home, ["works/tiny"])
+        later = log.requests[asked:]
+        first |= end_visit(waiting)[0]
+    offline, _ = visit(log.address, home, ["works/tiny", "never/seen"])
+    return {"first": first, "progress": progress, "log": log, "again": again, "later": later, "offline": offline}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    from tlkit.models import load_model
+
+    return {key: value.double().sum().item() for key, value in load_model("tiny").model.state_dict().items()}
+
+
+def test_a_model_is_downloaded_with_progress_and_every_weight_arrives(hub, expected):
+    assert hub["first"]["works/tiny"] == {"tensors": len(expected) - 1, "weights": expected}  # the head is tied
+    assert "100%" in hub["progress"]
+
+
+def test_a_download_cut_in_the_middle_is_taken_up_again(hub, expected):
+    assert hub["first"]["cut/tiny"]["weights"] == expected
+    assert hub["log"].downloads("cut/tiny/resolve/" + "c" * 40 + "/model.safetensors") == 2
+
+
+def test_the_second_load_downloads_nothing(hub, expected):
+    assert hub["again"]["works/tiny"]["weights"] == expected
+    assert hub["later"] and not any("resolve" in path for method, path in hub["later"] if method == "GET")
+
+
+def test_without_the_hub_the_cached_model_loads_and_another_is_refused(hub, expected):
+    assert hub["offline"]["works/tiny"]["weights"] == expected
+    refused = hub["offline"]["never/seen"]
+    assert refused["kind"] == "ValueError" and "could not be reached" in refused["said"]
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_each_failure_is_one_line_with_its_cause_and_the_way_on(hub, name):
+    outcome = hub["first"][name]
+    assert outcome["kind"] == "ValueError"
+    assert repr(name) in outcome["said"] and FAILURES[name] in outcome["said"]
+    assert outcome["said"].endswith(WAY_ON) and "\n" not in outcome["said"]
+
+
+def test_the_bundled_model_asks_nobody(tmp_path, expected):
+    with serve(BUNDLED) as log:
+        outcome, _ = visit(log.address, tmp_path, ["tiny", str(BUNDLED)])
+    assert outcome["tiny"]["weights"] == outcome[str(BUNDLED)]["weights"] == expected
+    assert log.requests == []
+
+
+def test_an_estimate_of_a_hub_model_reads_its_configuration_and_no_weights(tmp_path):
+    from tlkit.fitting.estimate import estimate_memory
+
+    code = "from tlkit import estimate_memory as e; print(e('works/tiny', 'lora', sequence_length=64).peak)"
+    with serve(BUNDLED) as log:
+        settings = {"HF_ENDPOINT": log.address, "HF_HOME": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | settings, capture_output=True, text=True, check=True
+        )
+    assert int(done.stdout) == estimate_memory("tiny", "lora", sequence_length=64).peak
+    files = {path.rsplit("/", 1)[-1] for method, path in log.requests if "/resolve/" in path}
+    assert files == {"config.json"}

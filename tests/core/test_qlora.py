@@ -1,0 +1,145 @@
+"""LoRA beside 4-bit weights: the same as by transformers and peft alone, counted and kept as it should be."""
+
+import sys
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+from tlkit.fitting.estimate import estimate_memory
+from tlkit.models import BUNDLED, load_model, meta_model
+from tlkit.quantization import dequantized, logical_size, tensors_of
+from tlkit.steps import Plan, TrainingState, accumulate_gradients
+from tlkit.strategies import apply_strategy, is_tied
+from tlkit.training import TrainingConfig, batch_at, learning_rate_factor, train
+
+BLOCKS = torch.randint(4096, (40, 32), generator=torch.Generator().manual_seed(0))
+CONFIG = TrainingConfig(learning_rate=5e-3, batch_size=2)  # twenty steps
+
+
+def by_the_libraries(strategy):
+    """The same model, made without this package."""
+    options = {}
+    if strategy == "qlora":
+        options["quantization_config"] = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=torch.float32,
+        )
+    model = AutoModelForCausalLM.from_pretrained(BUNDLED, dtype=torch.float32, **options)
+    torch.manual_seed(0)
+    return get_peft_model(model, LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM"))
+
+
+def adapted(strategy="qlora"):
+    model = load_model("tiny").model
+    torch.manual_seed(0)
+    return apply_strategy(model, strategy)
+
+
+@pytest.mark.parametrize("strategy", ["lora", "qlora"])
+def test_twenty_steps_have_the_losses_of_peft_and_transformers(strategy):
+    """1e-5 relative: fp32, the same seed, batches and kernels; only the order of sums differs."""
+    found = train(adapted(strategy).model, BLOCKS, CONFIG).history.loss
+    model, expected = by_the_libraries(strategy), []
+    model.train()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.0, weight_decay=0.01)
+    for step in range(20):
+        batch = batch_at(step, BLOCKS, CONFIG)
+        loss = model(input_ids=batch, labels=batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.param_groups[0]["lr"] = CONFIG.learning_rate * learning_rate_factor(step, 20, CONFIG)
+        optimizer.step()
+        optimizer.zero_grad()
+        expected.append(loss.item())
+    assert len(found) == 20 and found.iloc[-1] < found.iloc[0]
+    assert found.tolist() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("preset", ["tiny", "qwen2-0.5b", "llama2-7b"])
+def test_it_is_counted_in_weights_and_not_in_packed_bytes(preset):
+    lora, qlora = (apply_strategy(meta_model(preset), strategy) for strategy in ("lora", "qlora"))
+    for figure in ("trainable_values", "total_values", "trainable_tensors", "total_tensors", "components"):
+        assert getattr(qlora, figure) == getattr(lora, figure), figure
+
+
+def test_only_the_linear_layers_of_the_blocks_change():
+    report, base = adapted(), load_model("tiny").model
+    model = report.model.get_base_model()
+    assert is_tied(model) and model.get_input_embeddings().weight.dtype == torch.float32
+    assert torch.equal(model.get_input_embeddings().weight, base.get_input_embeddings().weight)
+    packed = {name: p for name, p in model.named_parameters() if logical_size(p) != p.numel()}
+    assert len(packed) == 8 * 7
+    for name, parameter in packed.items():
+        original = base.get_parameter(name.replace("base_layer.", ""))
+        error = (dequantized(parameter) - original).norm() / original.norm()
+        # Sixteen values for normally distributed weights: about 9% of their size (Dettmers et al. 2023).
+        assert 0.06 < error < 0.12, name
+    for name, parameter in model.named_parameters():
+        if "lora_" not in name and name not in packed:
+            assert torch.equal(parameter, base.get_parameter(name.replace("base_layer.", ""))), name
+
+
+def test_a_weight_takes_a_little_more_than_half_a_byte():
+    """4 bits, an 8-bit scale for 64 of them, a 32-bit one for 256 of those: 4.127; the tables add their own."""
+    model = apply_strategy(meta_model("qwen2-0.5b"), "qlora").model
+    packed = {id(p) for p in model.parameters() if logical_size(p) != p.numel()}
+    ordinary = {id(t) for t in (*model.parameters(), *model.buffers())} - packed
+    weights = sum(logical_size(p) for p in model.parameters() if id(p) in packed)
+    bits = 8 * sum(t.nbytes for t in tensors_of(model) if id(t) not in ordinary) / weights
+    assert 4.127 <= bits < 4.14
+
+
+def test_checkpointing_changes_no_gradient_and_evaluation_stops_none():
+    """1e-6 relative: the same kernels, run again."""
+    report = adapted()
+    norms = []
+    for plan in (Plan(), Plan(activation_checkpointing=True)):
+        report.model.eval()
+        with torch.no_grad():
+            report.model(BLOCKS[:1])
+        state = TrainingState(report.model)
+        accumulate_gradients(report.model, BLOCKS[:2], plan)
+        norms.append(torch.stack([p.grad.norm() for p in state.parameters if p.grad is not None]))
+        assert len(norms[-1]) == report.trainable_tensors
+        state.drop_gradients()
+    assert torch.allclose(*norms, rtol=1e-6)
+    layers = [m for m in report.model.modules() if hasattr(m, "support_avx512bf16_for_cpu")]
+    assert layers and not any(layer.support_avx512bf16_for_cpu for layer in layers)
+
+
+def test_its_adapters_are_read_by_peft_alone(tmp_path):
+    report = adapted()
+    train(report.model, BLOCKS, CONFIG)
+    report.model.save_pretrained(tmp_path)
+    plain = by_the_libraries("qlora").unload()
+    loaded = PeftModel.from_pretrained(plain, tmp_path).eval()
+    for layer in loaded.modules():
+        if hasattr(layer, "support_avx512bf16_for_cpu"):  # processors that have it would evaluate in bf16
+            layer.support_avx512bf16_for_cpu = False
+    with torch.no_grad():
+        found, expected = loaded(BLOCKS[:2]).logits, report.model.eval()(BLOCKS[:2]).logits
+    assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5 * expected.abs().max())
+
+
+def test_an_estimate_leaves_no_table_without_contents_behind():
+    import bitsandbytes.functional
+
+    bitsandbytes.functional.name2qmap.clear()
+    estimate_memory("tiny", "qlora", sequence_length=16)
+    assert type(bitsandbytes.functional.name2qmap["dynamic"]) is torch.Tensor
+    assert not bitsandbytes.functional.name2qmap["dynamic"].is_meta
+
+
+def test_what_is_missing_is_said(monkeypatch):
+    from transformers import GPT2Config
+
+    small = AutoModelForCausalLM.from_config(GPT2Config(n_layer=2, n_embd=32, n_head=4, vocab_size=97, n_positions=32))
+    with pytest.raises(ValueError, match="qlora: this architecture has no linear layers"):
+        apply_strategy(small, "qlora")
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    with pytest.raises(ValueError, match="needs the package bitsandbytes.*pip install bitsandbytes.*or choose lora"):
+        adapted()

@@ -1,0 +1,123 @@
+"""What is declared trainable receives a gradient and moves; planted faults are found and named."""
+
+import pytest
+import torch
+
+from tlkit.evidence.gradient_flow import check_gradient_flow
+from tlkit.models import load_model
+from tlkit.reports.charts import gradient_flow_chart
+from tlkit.steps import TrainingState
+from tlkit.strategies import STRATEGIES, apply_strategy
+
+BLOCKS = torch.randint(4096, (2, 32), generator=torch.Generator().manual_seed(0))
+
+
+def adapted(strategy, **options):
+    return apply_strategy(load_model("tiny").model, strategy, **options)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_moves_what_it_declares_and_nothing_else(strategy):
+    report = adapted(strategy)
+    before = {name: tensor.clone() for name, tensor in report.model.state_dict().items()}
+    flow = check_gradient_flow(report, BLOCKS)
+    assert not flow.problems and len(flow.table) == report.total_tensors
+    trainable = flow.table[flow.table.declared]
+    assert set(trainable.tensor) == report.trainable and len(trainable) == report.trainable_tensors
+    assert trainable.moved_2.all() and not flow.table[~flow.table.declared][["moved_1", "moved_2"]].any(axis=None)
+    assert all(torch.equal(before[name], tensor) for name, tensor in report.model.state_dict().items())
+
+
+def test_b_of_an_adapter_moves_first_and_a_second():
+    table = check_gradient_flow(adapted("lora"), BLOCKS).table.set_index("tensor")
+    a, b = (table[table.index.str.contains(f"lora_{part}")] for part in "AB")
+    assert b.moved_1.all() and (a.norm_1 == 0).all() and not a.moved_1.any()
+    assert (a.norm_2 > 0).all() and a.moved_2.all()
+
+
+def test_the_norms_are_those_of_an_independent_backward_pass():
+    """1e-4 relative: the same sums in fp32, once as a sum divided by the tokens, once as the library's mean."""
+    report = adapted("freeze_lower")
+    found = check_gradient_flow(report, BLOCKS).table.set_index("tensor").norm_1
+    report.model(input_ids=BLOCKS, labels=BLOCKS).loss.backward()
+    for name in report.trainable:
+        expected = report.model.get_parameter(name).grad.norm().item()
+        assert found[name] == pytest.approx(expected, rel=1e-4), name
+
+
+def outside_the_graph(report):
+    """The published fault: adapters exist, and the forward pass does not use them."""
+    for module in report.model.modules():
+        if hasattr(module, "lora_A"):
+            module.forward = module.base_layer.forward
+
+
+def half_outside_the_graph(report):
+    module = next(module for module in report.model.modules() if hasattr(module, "lora_A"))
+    module.forward = module.base_layer.forward
+
+
+def detached(report):
+    report.model.model.layers[-2].register_forward_hook(lambda module, inputs, output: output.detach())
+
+
+def frozen_norm(report):
+    report.model.model.norm.requires_grad_(False)
+
+
+def thawed_block(report):
+    report.model.model.layers[0].requires_grad_(True)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "plant", "said"),
+    [
+        ("lora", half_outside_the_graph, "q_proj.lora_A.default.weight and 1 more: trainable, but no part of what"),
+        ("full", detached, "embed_tokens.weight|layers.0.*: trainable, but no part of what is computed"),
+        ("last_layers", frozen_norm, "^model.norm.weight: declared trainable, but frozen since"),
+        ("last_layers", thawed_block, "layers.0.*: declared frozen, but receives a gradient.*declared frozen, but mov"),
+    ],
+)
+def test_a_planted_fault_is_found_and_named(strategy, plant, said):
+    report = adapted(strategy)
+    plant(report)
+    flow = check_gradient_flow(report, BLOCKS)
+    assert flow.problems
+    import re
+
+    assert re.search(said, "; ".join(flow.problems)), flow.problems
+    assert str(flow).startswith(f"{strategy}: ") and flow.problems[0] in str(flow)
+
+
+def test_adapters_that_are_all_outside_the_graph_cannot_train_at_all():
+    """No gradient at all reaches anything: torch itself refuses, and that is said in the report's words."""
+    report = adapted("lora")
+    outside_the_graph(report)
+    flow = check_gradient_flow(report, BLOCKS)
+    assert flow.problems == (
+        "the loss depends on nothing that is trainable: all 112 declared tensors are outside what is computed",
+    )
+
+
+def test_an_optimizer_with_stale_tensors_is_found():
+    """The optimizer was made before the model was moved to new tensors: the commonest way to train nothing."""
+    report = adapted("last_layers")
+    state = TrainingState(report.model, weight_decay=0.0)
+    norm = report.model.model.norm
+    norm.weight = torch.nn.Parameter(norm.weight.detach().clone())
+    flow = check_gradient_flow(report, BLOCKS, state=state)
+    assert flow.problems == ("model.norm.weight: has a gradient and does not move: the optimizer holds another tensor",)
+
+
+def test_a_given_state_is_put_back():
+    report = adapted("bitfit")
+    state = TrainingState(report.model)
+    check_gradient_flow(report, BLOCKS, state=state)
+    assert state.step == 0 and not state.optimizer.state and all(p.grad is None for p in report.model.parameters())
+
+
+def test_the_chart_has_a_bar_for_every_place_and_step():
+    flow = check_gradient_flow(adapted("lora"), BLOCKS)
+    axes = gradient_flow_chart(flow).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()][:2] == ["embedding", "block 0"]
+    assert len(axes.containers) == 2

@@ -1,0 +1,121 @@
+"""A chart draws the numbers that it was given: read back from its axes."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tlkit.evidence.flops import StepFlops
+from tlkit.fitting.estimate import MemoryEstimate
+from tlkit.reports import charts, memory_charts
+from tlkit.reports.charts import CHARTS, differences_chart, flops_chart, overfitting_chart, sweep_chart, tradeoff_chart
+
+TABLE = pd.DataFrame(
+    {
+        "strategy": ["zero-shot", "full", "lora", "bitfit"],
+        "difference": [math.nan, math.nan, 4.0, 30.0],
+        "difference_low": [math.nan, math.nan, -1.0, 25.0],
+        "difference_high": [math.nan, math.nan, 9.0, 35.0],
+    }
+)
+
+
+def test_differences_have_their_intervals_and_the_reference_its_line():
+    axes = differences_chart(TABLE, "full").axes[0]
+    points, _, (bars,) = axes.containers[0]
+    assert dict(zip([t.get_text() for t in axes.get_yticklabels()], points.get_xdata(), strict=True)) == {
+        "bitfit": 30.0,
+        "lora": 4.0,
+    }
+    assert [(start[0], end[0]) for start, end in bars.get_segments()] == [(25.0, 35.0), (-1.0, 9.0)]
+    assert any(line.get_xdata()[0] == 0 for line in axes.lines)
+    alone = SimpleNamespace(table=TABLE[:2], provenance={"against": "full"})
+    assert CHARTS["differences"](alone) is None
+
+
+def test_a_sweep_is_drawn_through_the_means_of_its_seeds_and_without_what_diverged():
+    rows = [("a", 0.1, 10.0), ("a", 0.1, 20.0), ("a", 1.0, 40.0), ("a", 10.0, math.inf), ("b", 0.1, 5.0)]
+    axes = sweep_chart(pd.DataFrame(rows, columns=["strategy", "rate", "validation_perplexity"]), "rate", "rate").axes[
+        0
+    ]
+    means = {
+        line.get_label(): line.get_xydata().tolist() for line in axes.lines if not line.get_label().startswith("_")
+    }
+    assert means == {"a": [[0.1, 15.0], [1.0, 40.0]], "b": [[0.1, 5.0]]}
+    assert sorted(y for line in axes.lines if line.get_marker() == "." for y in line.get_ydata()) == [5, 10, 20, 40]
+
+
+def test_a_path_has_a_label_at_every_point():
+    path = pd.DataFrame({"label": ["0", "0.5", "1"], "rust": [3.0, 2.0, 1.0], "general": [1.0, 1.5, 4.0]})
+    axes = tradeoff_chart({"way back": path}).axes[0]
+    assert axes.lines[0].get_xydata().tolist() == [[3, 1], [2, 1.5], [1, 4]]
+    assert [text.get_text() for text in axes.texts] == ["0", "0.5", "1"]
+
+
+def test_training_and_validation_are_on_one_axis_of_epochs():
+    history = pd.DataFrame({"step": [1, 2, 3, 4], "epoch": [0.5, 1.0, 1.5, 2.0], "loss": [4.0, 3.0, 2.0, 1.0]})
+    validation = pd.DataFrame({"step": [2, 4], "validation_loss": [3.5, 5.0]})
+    training, held_out = (
+        overfitting_chart({"run": SimpleNamespace(history=history, validation=validation)}).axes[0].lines
+    )
+    assert training.get_xydata().tolist() == history[["epoch", "loss"]].values.tolist()
+    assert np.array_equal(held_out.get_xydata(), [[1.0, 3.5], [2.0, 5.0]])
+
+
+def test_arithmetic_is_stacked():
+    axes = flops_chart({"full": StepFlops(2_000_000_000, 4_000_000_000)}).axes[0]
+    forward, backward = axes.patches
+    assert (forward.get_width(), backward.get_x(), backward.get_width()) == pytest.approx((2, 2, 4))
+
+
+def test_every_chart_says_in_words_what_it_shows():
+    chart = differences_chart(TABLE, "full")
+    assert chart.alt.startswith("Each strategy's perplexity minus that of `against`, seed by seed;")
+    assert "bitfit, lora" in chart.alt and "perplexity more than full" in chart.alt
+    logarithmic = charts.parameters_chart(
+        pd.DataFrame({"strategy": ["full", "lora"], "trainable_values": [4e6, 2e5], "perplexity": [70.0, 80.0]})
+    )
+    logarithmic.png()  # the marks of a scale have their text once they are drawn
+    assert "full, lora" in logarithmic.alt and "$" not in logarithmic.alt
+    data, metadata = chart._repr_mimebundle_()
+    assert metadata["image/png"]["alt"] == chart.alt and data["text/plain"].startswith("<Chart size 800x450")
+    named = {**vars(charts), **vars(memory_charts)}
+    drawers = [drawer for name, drawer in named.items() if name.endswith("_chart") or name == "learning_curves"]
+    assert len(drawers) >= 15 and all(hasattr(drawer, "__wrapped__") and drawer.__doc__ for drawer in drawers)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "marks"),
+    [(60, 130, {"60", "100", "120"}), (70, 800, {"100", "200", "500"}), (100, 390_000, {"1,000"})],
+)
+def test_numbers_on_a_log_scale_do_not_crowd(low, high, marks):
+    rows = {
+        "strategy": ["a", "b"],
+        "perplexity": [low, high],
+        "perplexity_low": [low] * 2,
+        "perplexity_high": [high] * 2,
+    }
+    chart = charts.perplexity_chart(pd.DataFrame(rows))
+    chart.draw_without_rendering()
+    boxes = [
+        text.get_window_extent() for text in chart.axes[0].get_xticklabels(which="both") if text.get_text().strip("$")
+    ]
+    shown = {text.get_text() for text in chart.axes[0].get_xticklabels(which="both")}
+    assert marks <= shown
+    boxes = sorted(
+        (box for box in boxes if chart.axes[0].bbox.x0 <= box.x0 <= chart.axes[0].bbox.x1), key=lambda b: b.x0
+    )
+    assert all(left.x1 <= right.x0 for left, right in zip(boxes, boxes[1:], strict=False)), "labels lie over each other"
+
+
+def test_a_bar_of_memory_is_as_long_as_its_categories_together():
+    """Also where only one of the estimates has a category of its own."""
+    one = MemoryEstimate({"weights": 2**30, "gradients": 2**29}, {"forward pass": 3 * 2**29})
+    parted = MemoryEstimate({"weights": 2**29, "gradients": 2**28, "gathered": 2**28}, {"forward pass": 2**30})
+    axes = memory_charts.memory_chart({"1 card": one, "2 cards": parted}, {"8 GB": 8 * 2**30}).axes[0]
+    ends = [[bar.get_x() + bar.get_width() for bar in bars] for bars in zip(*axes.containers, strict=True)]
+    assert [max(bar) for bar in ends] == [1.5, 1.0]
+    assert [bars.get_label() for bars in axes.containers] == ["weights", "gradients", "gathered"]
+    assert axes.lines[0].get_xdata()[0] == 8

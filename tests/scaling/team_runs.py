@@ -1,0 +1,151 @@
+"""Runs of several processes, for test_team.py: each of four calls `main`."""
+
+import json
+import math
+import shutil
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import distributed
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from tlkit.evidence.comparison import compare
+from tlkit.fitting.estimate import estimate_memory
+from tlkit.fitting.fallback import train_with_fallback
+from tlkit.memory import VirtualDevice
+from tlkit.scaling.processes import gathered, joined, smaller
+from tlkit.settings import Profile, setup
+from tlkit.steps import Plan
+from tlkit.strategies import apply_strategy
+from tlkit.team import ALONE, Team
+from tlkit.training import TrainingConfig, train
+
+BLOCKS = torch.randint(512, (8, 16), generator=torch.Generator().manual_seed(0))
+CONFIG = TrainingConfig(1e-4, epochs=1.5, batch_size=6, warmup_fraction=0)  # batches of 6, 2 and 6
+STRATEGIES = ("full", "freeze_lower", "lora")
+PLANS = {"plain": Plan(), "micro": Plan(micro_batch_size=2), "chunked": Plan(chunked_loss=True, micro_batch_size=1)}
+# What N processes do, beside running out of memory and going on from a checkpoint.
+CASES = {
+    2: [(how, name, "plain") for how in ("ddp", "fsdp") for name in STRATEGIES]
+    + [("ddp", "full", "micro"), ("fsdp", "full", "micro"), ("fsdp", "full", "chunked")],
+    4: [(how, name, "plain") for how in ("ddp", "fsdp") for name in STRATEGIES] + [("fsdp", "full", "micro")],
+}
+
+
+def small():
+    config = AutoConfig.for_model(
+        "qwen2",
+        vocab_size=512,
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        tie_word_embeddings=True,
+    )
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config)
+
+
+def adapted(strategy: str):
+    model = small()
+    torch.manual_seed(1)  # LoRA's first values
+    return apply_strategy(model, strategy).model
+
+
+def run(strategy: str, plan: Plan, team: Team = ALONE, **options) -> dict:
+    """Losses of all steps and evaluations, and all weights after the last."""
+    model = adapted(strategy)
+    result = train(model, BLOCKS, CONFIG, plan=plan, validation=BLOCKS[:5], team=team, **options)
+    return {
+        "losses": result.history.loss.tolist(),
+        "norms": result.history.gradient_norm.tolist(),
+        "validation": result.validation.validation_loss.tolist(),
+        "weights": weights_of(model),
+    }
+
+
+def with_little_memory(team: Team) -> dict:
+    """A card for each process, the first one's a little too small: the log, and what came out."""
+    model = adapted("full")
+    needed = estimate_memory(model, batch_size=math.ceil(CONFIG.batch_size / team.size), sequence_length=16).peak
+    card = VirtualDevice("tight" if team.rank == 0 else "roomy", int(needed * (0.97 if team.rank == 0 else 2)))
+    order = ("smaller micro-batch", "smaller micro-batch", "activation checkpointing", "training on the host")
+    result, log = train_with_fallback(model, BLOCKS, CONFIG, device=card, order=order, team=team)
+    rows = log.table[["rung", "first_step", "steps_done", "error"]].to_dict("records")
+    mine = {"rank": team.rank, "rows": rows, "weights": weights_of(model)}
+    return {"losses": result.history.loss.tolist(), "processes": gathered(team, [mine])}
+
+
+def parameter_bytes(team: Team) -> dict:
+    """What one process holds of the parameters under FSDP, and of all there are."""
+    from tlkit.steps import SummedLoss
+    from tlkit.strategies import find_blocks
+
+    model = small()
+    total = sum(p.nbytes for p in model.parameters())
+    wrapped = team.wrap(SummedLoss(model), find_blocks(model)).module
+    held = sum(p.to_local().nbytes for p in wrapped.parameters())
+    return {"total": total, "held": [row["held"] for row in gathered(team, [{"held": held}])]}
+
+
+def weights_of(model) -> list[float]:
+    return torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()
+
+
+def spread(team: Team) -> dict:
+    """A comparison whose runs are shared: what each process did of it, and the table that each returns."""
+    import tlkit.evidence.comparison as comparison
+
+    done, adapted_as_ever = [], comparison.load_with_strategy
+
+    def adapted(name, **options):
+        done.append(f"{name} {options['seed']}")
+        return adapted_as_ever(name, **options)
+
+    comparison.load_with_strategy = adapted
+    profile = Profile("test", train_passages=12, test_passages=3, epochs=0.4, seeds=2)
+    table = compare(strategies=["bitfit", "last_layers"], profile=profile, spread_over=team).table
+    columns = ["strategy", "seeds", "perplexity", "difference"]
+    mine = {"rank": team.rank, "done": done, "table": json.loads(table[columns].to_json(orient="records"))}
+    return {"processes": gathered(team, [mine])}
+
+
+def findings(team: Team, folder: Path) -> dict:
+    """Every run of a team, each process in step with the others."""
+    found = {}
+    for exchange, strategy, plan in CASES[team.size]:
+        found[f"{exchange} {strategy} {plan}"] = run(strategy, PLANS[plan], replace(team, exchange=exchange))
+    sharded = replace(team, exchange="fsdp")
+    found["bytes"] = parameter_bytes(sharded)
+    found["memory"] = with_little_memory(team)
+    found["rows"] = gathered(team, [{"rank": team.rank, "value": torch.pi * team.rank}] * (team.rank + 1))
+    if team.size == 2:
+        found["spread"] = spread(team)
+        found["offloaded"] = run("full", Plan(), replace(sharded, offload=True))
+        run("full", Plan(), sharded, checkpoint_dir=folder / "by two", every=1)
+    else:
+        options = {"checkpoint_dir": folder / "by two, for four", "every": 1, "resume": True}
+        found["fsdp full resumed"] = run("full", Plan(), sharded, **options)
+    return found
+
+
+def main(folder: str) -> None:
+    folder = Path(folder)
+    warnings.filterwarnings("ignore")
+    setup(threads=1)
+    with joined() as everybody:
+        for size in (2, 4):
+            team = smaller(everybody, size)
+            if team is not None:
+                found = findings(team, folder)
+            if everybody.rank == 0:
+                (folder / f"found-{size}.json").write_text(json.dumps(found))
+                if size == 2:
+                    for path in (folder / "by two").glob("step-00000003.*"):  # as if it had ended after step 2
+                        path.unlink()
+                    shutil.copytree(folder / "by two", folder / "by two, for four")
+            distributed.barrier()

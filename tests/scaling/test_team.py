@@ -1,0 +1,251 @@
+"""Several processes do what one does: the same losses, weights and checkpoints, and they fail together."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import psutil
+import pytest
+import torch
+from team_runs import BLOCKS, CASES, CONFIG, PLANS, adapted, run, weights_of
+
+from tlkit.cli import main
+from tlkit.scaling.processes import joined
+from tlkit.steps import Plan
+from tlkit.team import ALONE, Team
+from tlkit.training import TrainingConfig, train
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZES = (2, 4)
+# Sums over processes are added in another order. Where a gradient is near zero AdamW makes a visible part of a step of
+# that rounding, so steps are small, 1e-4; each is still ten times the tolerance.
+TOLERANCE = 1e-5
+
+LAUNCH = """
+import sys
+from tlkit.scaling.processes import launch
+imports = ("peft", "tlkit.evidence.comparison", "transformers.models.qwen2.modeling_qwen2")
+launch(4, "team_runs:main", sys.argv[1], imports=imports)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("team")
+    command = [sys.executable, "-c", LAUNCH, str(folder)]
+    here = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=here)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(folder) -> dict[int, dict]:
+    return {size: json.loads((folder / f"found-{size}.json").read_text()) for size in SIZES}
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, dict]:
+    """The same runs in one process."""
+    runs = [(name, "plain") for name in ("full", "freeze_lower", "lora")] + [("full", "micro"), ("full", "chunked")]
+    return {f"{strategy} {plan}": run(strategy, PLANS[plan]) for strategy, plan in runs}
+
+
+@pytest.mark.parametrize(("size", "exchange", "strategy", "plan"), [(n, *case) for n in SIZES for case in CASES[n]])
+def test_losses_and_weights_are_those_of_one_process(found, alone, size, exchange, strategy, plan):
+    together, single = found[size][f"{exchange} {strategy} {plan}"], alone[f"{strategy} {plan}"]
+    assert len(single["losses"]) == 3 and single["weights"] != weights_of(adapted(strategy))
+    for figure in ("losses", "validation", "weights"):
+        assert together[figure] == pytest.approx(single[figure], abs=TOLERANCE), figure
+    assert together["norms"] == pytest.approx(single["norms"], rel=1e-4)
+
+
+def test_parts_kept_on_the_host_train_as_well(found, alone):
+    assert found[2]["offloaded"]["weights"] == pytest.approx(alone["full plain"]["weights"], abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_fsdp_keeps_one_share_of_the_parameters(found, size):
+    figures = found[size]["bytes"]
+    # Rows are dealt out whole, so a tensor of few rows is uneven; here all but the norms divide by 4.
+    assert sum(figures["held"]) == figures["total"]
+    assert max(figures["held"]) <= 1.02 * figures["total"] / size
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_out_of_memory_in_one_process_moves_all_down_together(found, alone, size):
+    memory = found[size]["memory"]
+    logs = {entry["rank"]: entry["rows"] for entry in memory["processes"]}
+    assert sorted(logs) == list(range(size))
+    taken = {rank: [(r["rung"], r["first_step"], r["steps_done"]) for r in rows] for rank, rows in logs.items()}
+    assert all(steps == taken[0] for steps in taken.values())
+    assert len(taken[0]) > 1 and sum(done for _, _, done in taken[0]) == 3  # it did fall, and lost no step
+    assert "CUDA out of memory" in logs[0][0]["error"]
+    assert all("another process" in logs[rank][0]["error"] for rank in range(1, size))
+    assert memory["losses"] == pytest.approx(alone["full plain"]["losses"], abs=TOLERANCE)
+    for entry in memory["processes"]:
+        assert entry["weights"] == pytest.approx(alone["full plain"]["weights"], abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_rows_of_all_processes_come_to_each(found, size):
+    assert found[size]["rows"] == [{"rank": r, "value": torch.pi * r} for r in range(size) for _ in range(r + 1)]
+
+
+def test_a_checkpoint_of_two_processes_goes_on_with_one_and_with_four(folder, found, alone):
+    options = {"checkpoint_dir": folder / "by two", "every": 1, "resume": True}
+    by_one, by_four = run("full", Plan(), **options), found[4]["fsdp full resumed"]
+    for resumed in (by_one, by_four):
+        assert resumed["losses"] == pytest.approx(alone["full plain"]["losses"], abs=TOLERANCE)
+        assert resumed["weights"] == pytest.approx(alone["full plain"]["weights"], abs=TOLERANCE)
+    notes = json.loads((folder / "by two" / "step-00000002.json").read_text())
+    assert notes["step"] == 2 and len(notes["records"]) == 2
+
+
+def test_every_row_is_counted_once_and_all_make_as_many_passes():
+    batch = torch.arange(7)[:, None]
+    for size in (1, 2, 3, 4, 9):
+        for rows in (None, 1, 2):
+            parts = [Team(rank, size).shard_batch(batch, rows) for rank in range(size)]
+            assert len({len(part) for part in parts}) == 1
+            counted = torch.cat([rows for part in parts for rows, weight in part if weight])
+            assert sorted(counted.flatten().tolist()) == list(range(7))
+            assert all(len(block) <= (rows or 7) for part in parts for block, _ in part)
+
+
+def test_alone_there_is_nothing_to_exchange():
+    assert ALONE.sum(2.5) == 2.5 and ALONE.any_rank(True) and not ALONE.any_rank(False)
+    with joined() as team:
+        assert team is ALONE
+    model = adapted("full")
+    before = sum(p.nbytes for p in model.parameters())
+    train(model, BLOCKS, TrainingConfig(1e-3))
+    assert sum(p.nbytes for p in model.parameters()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--sharding", "fsdp"], "needs several processes"),
+        (["--sharding", "zero"], "'zero' is unknown: expected one of ddp, fsdp"),
+    ],
+)
+def test_refuses_sharding_where_it_cannot_be(arguments, said, tmp_path, capsys):
+    command = ["train", "--strategy", "bitfit", "--profile", "ci", "--output", str(tmp_path / "out"), *arguments]
+    assert main(command) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_more_processes_than_cards_are_refused(monkeypatch):
+    monkeypatch.setattr("torch.distributed.is_torchelastic_launched", lambda: True)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(ValueError, match="process 2 of this machine finds 2 cards"), joined():
+        pass
+
+
+def test_refuses_early_stopping_in_parts_and_four_bits_in_parts():
+    config = TrainingConfig(1e-3, patience=1)
+    with pytest.raises(ValueError, match="patience"):
+        train(adapted("full"), BLOCKS, config, validation=BLOCKS[:2], team=Team(0, 2, "fsdp"))
+    with pytest.raises(ValueError, match="4 bits"):
+        train(adapted("qlora"), BLOCKS, CONFIG, team=Team(0, 2, "fsdp"))
+
+
+def test_processes_that_would_go_on_from_different_steps_are_refused(tmp_path, monkeypatch):
+    train(adapted("full"), BLOCKS, CONFIG, checkpoint_dir=tmp_path, every=1)
+    monkeypatch.setattr(Team, "sum", lambda self, value: value)  # the other one has found nothing, and is at step 0
+    with pytest.raises(ValueError, match="after step 3, another after a different one: expected .* the same folder"):
+        train(adapted("full"), BLOCKS, CONFIG, checkpoint_dir=tmp_path, resume=True, team=Team(0, 2, "afterwards"))
+
+
+def two_processes(*arguments: str) -> subprocess.Popen:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return subprocess.Popen(
+        [*torchrun, "-m", "tlkit", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )
+
+
+TRAIN = ["train", "--strategy", "last_layers", "--corpus", "facts", "--sequence-length", "64", "--batch-size", "2"]
+TRAIN += ["--epochs", "12"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs kill -9")
+def test_a_process_that_dies_ends_the_job_and_leaves_a_checkpoint(tmp_path, capsys):
+    job = two_processes(*TRAIN, "--checkpoint-every", "2", "--output", str(tmp_path))
+    checkpoints = tmp_path / "checkpoints"
+    until = time.monotonic() + 300
+    while not list(checkpoints.glob("step-*.json")):
+        assert job.poll() is None and time.monotonic() < until, job.communicate()
+        time.sleep(0.05)
+    workers = psutil.Process(job.pid).children()
+    assert len(workers) == 2
+    os.kill(workers[1].pid, signal.SIGKILL)
+    out, err = job.communicate(timeout=120)
+    assert job.returncode == 1
+    assert "another process has ended" in err and "--resume" in err
+    assert "SIGKILL" in err  # torchrun's own report says which, and how
+    assert "saved in" not in out
+
+    notes = sorted(checkpoints.glob("step-*.json"))[-1]
+    reached = json.loads(notes.read_text())["step"]
+    assert reached >= 2
+    capsys.readouterr()
+    assert main([*TRAIN, "--output", str(tmp_path), "--resume"]) == 0
+    assert "saved in" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs kill")
+@pytest.mark.parametrize("first", ["the exchange fails", "torchrun ends it"])
+def test_the_end_of_another_is_said_whichever_way_it_is_heard_of(first, monkeypatch):
+    monkeypatch.setattr("torch.distributed.is_torchelastic_launched", lambda: True)
+    here = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    for name, value in here.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RuntimeError, match="not about others"), joined():
+        raise RuntimeError("not about others")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    try:
+        with pytest.raises(ConnectionError, match="another process has ended.*--resume"), joined():
+            if first == "the exchange fails":
+                raise RuntimeError("Connection closed by peer [127.0.0.1]")
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        os.kill(os.getpid(), signal.SIGTERM)  # torchrun's comes late: what has to be said can still be said
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def test_runs_are_shared_and_each_process_has_the_whole_table(found):
+    first, second = sorted(found[2]["spread"]["processes"], key=lambda entry: entry["rank"])
+    assert first["done"] == ["bitfit 0", "last_layers 0", "random initialisation 0"]
+    assert second["done"] == ["bitfit 1", "last_layers 1"]
+    assert first["table"] == second["table"]
+    table = {row["strategy"]: row for row in first["table"]}
+    assert list(table) == ["zero-shot", "bitfit", "last_layers", "random initialisation"]
+    assert table["bitfit"]["seeds"] == 2 and table["last_layers"]["perplexity"] < table["zero-shot"]["perplexity"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_only_the_first_process_speaks_and_writes(rank, monkeypatch, tmp_path, capsys):
+    table = pd.DataFrame({"strategy": ["full"], "perplexity": [70.0]})
+    monkeypatch.setattr("tlkit.scaling.processes.joined", lambda *_, **__: nullcontext(Team(rank, 2)))
+    monkeypatch.setattr("tlkit.evidence.comparison.compare", lambda *_, **__: SimpleNamespace(table=table, failures={}))
+    monkeypatch.setattr("tlkit.reports.export.as_markdown", lambda _: "the table")
+    monkeypatch.setattr("tlkit.reports.export.export", lambda _, folder: folder.mkdir())
+    assert main(["compare", "--spread", "--json", "--output", str(tmp_path / "out")]) == 0
+    assert (capsys.readouterr().out != "") is (rank == 0) and (tmp_path / "out").exists() is (rank == 0)

@@ -1,0 +1,1 @@
+"""Exercises, panels, and the lessons as files: for those who teach and those who learn."""

@@ -1,0 +1,59 @@
+"""For the one who teaches: lessons as slides, and as bare code to type along, without a network in the room."""
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import jupytext
+import nbformat
+
+from tlkit.classroom.notebooks import FOLDER, lessons
+
+
+def write_slides(target: Path, folder: Path = FOLDER) -> list[Path]:
+    """Every lesson as executed, as slides; what the browser needs lies beside them. Returns the pages.
+
+    Raises ModuleNotFoundError, with the way on, where reveal.js is not here (it comes with sphinx-revealjs).
+    """
+    from nbconvert import SlidesExporter
+
+    reveal = importlib.util.find_spec("sphinx_revealjs")
+    if reveal is None:
+        raise ModuleNotFoundError('the slides need reveal.js: python -m pip install -e ".[book]"')
+    target.mkdir(parents=True, exist_ok=True)
+    static = Path(reveal.origin).parent / "_static" / "revealjs" / "dist"
+    shutil.copytree(static, target / "reveal" / "dist", dirs_exist_ok=True)
+    exporter = SlidesExporter(
+        extra_template_basedirs=[str(folder / "share" / "nbconvert" / "templates")],
+        template_name="classroom_slides",
+        reveal_url_prefix="reveal",
+        reveal_theme="white",  # the others fetch their fonts
+        reveal_scroll=True,
+    )
+    pages = []
+    for lesson in lessons(folder):
+        text, _ = exporter.from_filename(str(folder / f"{lesson.stem}.ipynb"))
+        pages.append(target / f"{lesson.stem}.html")
+        pages[-1].write_text(text, encoding="utf-8")
+    return pages
+
+
+def write_code_only(target: Path, folder: Path = FOLDER) -> list[Path]:
+    """The code of every lesson, without its text: to type live, or to run as a script. Returns the files.
+
+    Exercises and panels are left out: they are the reader's.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    files = []
+    for lesson in lessons(folder):
+        notebook = jupytext.read(folder / f"{lesson.stem}.py")
+        begins = [n for n, cell in enumerate(notebook.cells) if cell.source.startswith("## Exercises")]
+        cells = notebook.cells[: begins[0] if begins else None]
+        code = [
+            cell.source for cell in cells if cell.cell_type == "code" and "tlkit.classroom.widgets" not in cell.source
+        ]
+        bare = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in code])
+        bare.metadata["jupytext"] = {"notebook_metadata_filter": "-all"}
+        files.append(target / f"{lesson.stem}.py")
+        files[-1].write_text(jupytext.writes(bare, "py:percent"), encoding="utf-8")
+    return files

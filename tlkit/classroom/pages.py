@@ -1,0 +1,158 @@
+"""The parts of the lessons that are written by a program: the index, the exercises, and the way on and back.
+
+Exercises are written once, with their solutions (`notebooks/solutions/`); a lesson gets them without.
+"""
+
+import re
+from pathlib import Path
+from textwrap import fill
+
+import jupytext
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from tlkit.classroom.exercises import LEVELS, Exercise, Quiz, tasks_of
+from tlkit.classroom.notebooks import FOLDER, INDEX, KERNEL, Lesson, lessons
+
+WIDTH = 118  # of a line of text, behind its `# `
+SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION$", re.DOTALL | re.MULTILINE)
+GENERATED = re.compile(r"\n# %% \[markdown\][^\n]*\n# (?:## Exercises|Previous: |Next: )")
+
+
+def lesson_table(found: list[Lesson], link: str = "{}.ipynb") -> str:
+    """The lessons as a Markdown table, each linked to its notebook."""
+    rows = [
+        f"| [{lesson.title}]({link.format(lesson.stem)}) | {lesson.question} | {lesson.minutes} |" for lesson in found
+    ]
+    return "\n".join(["| lesson | question | minutes |", "| --- | --- | --- |", *rows])
+
+
+def index_source(found: list[Lesson]) -> str:
+    """The index page as a percent script."""
+    values = {"table": lesson_table(found), "minutes": sum(lesson.minutes for lesson in found), "first": found[0]}
+    cells = [new_markdown_cell(text.format(**values).strip()) for text in (INDEX_TOP, INDEX_BOTTOM)]
+    cells[1:1] = [
+        new_code_cell(DOCTOR, metadata={"tags": ["nbval-ignore-output"]}),
+        new_code_cell(HEALTHY),
+    ]
+    return _as_script(cells, kernelspec=KERNEL)
+
+
+def lesson_source(stem: str, found: list[Lesson], folder: Path = FOLDER) -> str:
+    """A lesson as its file should be: what its author wrote, then exercises and links as they are now."""
+    written = (folder / f"{stem}.py").read_text(encoding="utf-8")
+    written = GENERATED.split(written, maxsplit=1)[0].rstrip()
+    solution = folder / "solutions" / f"{stem}.py"
+    cells = exercise_cells(stem[:2], jupytext.read(solution)) if solution.is_file() else []
+    cells.append(new_markdown_cell(_way(stem, found)))
+    return f"{written}\n\n{_as_script(cells)}"
+
+
+def exercise_cells(lesson: str, solution: NotebookNode) -> list[NotebookNode]:
+    """The cells of a solution with the solutions taken out, after the lesson's quiz.
+
+    Raises ValueError where exercises and checks do not fit together.
+    """
+    tasks = tasks_of(lesson)
+    quizzes = [task for task in tasks.values() if isinstance(task, Quiz)]
+    slide = {"slideshow": {"slide_type": "slide"}}
+    top = new_markdown_cell(EXERCISES_TOP.format(first=f"ex{lesson}_1"), metadata=slide)
+    cells = [top, new_code_cell(EXERCISES_IMPORT)]
+    for quiz in quizzes:
+        cells += [new_markdown_cell(_as_markdown(quiz)), new_code_cell(f'quiz("{quiz.name}")')]
+    exercises = [task for task in tasks.values() if isinstance(task, Exercise)]
+    parts = list(zip(solution.cells[2::2], solution.cells[3::2], strict=True))  # behind a title and imports
+    checked = [name for _, code in parts for name in re.findall(r'^check\("(\w+)"', code.source, re.MULTILINE)]
+    if checked != [task.name for task in exercises]:
+        raise ValueError(f"solutions of lesson {lesson} check {checked}: expected {[t.name for t in exercises]}")
+    for number, (task, (question, code)) in enumerate(zip(exercises, parts, strict=True), 1):
+        stub, found = SOLUTION.subn(r"\1# your code here", code.source)
+        if (question.cell_type, code.cell_type, found) != ("markdown", "code", 1):
+            raise ValueError(f"{task.name}: expected its question, then one cell of code with one solution in it")
+        heading = f"**Exercise {int(lesson)}.{number}** ({LEVELS[task.level]}). "
+        first, *rest = question.source.split("\n\n")
+        text = "\n\n".join([fill(heading + first, WIDTH), *rest])
+        below = {"slideshow": {"slide_type": "subslide"}}
+        cells += [new_markdown_cell(text, metadata=below), new_code_cell(stub)]
+    return cells
+
+
+def _as_script(cells: list[NotebookNode], **metadata) -> str:
+    metadata["jupytext"] = {"notebook_metadata_filter": "kernelspec,-jupytext"}
+    script = re.sub(
+        r"\n{3,}# %%", "\n\n# %%", jupytext.writes(new_notebook(cells=cells, metadata=metadata), "py:percent")
+    )
+    return re.sub(r"\n\n(# %%\ndef )", r"\n\n\n\1", script)  # the blank lines that the formatter wants
+
+
+def _as_markdown(quiz: Quiz) -> str:
+    choices = [fill(f"- **{key}** {text}", WIDTH, subsequent_indent="  ") for key, text in quiz.choices.items()]
+    return "\n".join([fill(f"**Quiz.** {quiz.question}", WIDTH), "", *choices])
+
+
+def _way(stem: str, found: list[Lesson]) -> str:
+    place = next(number for number, lesson in enumerate(found) if lesson.stem == stem)
+    around = {"Previous": found[place - 1] if place else None, "Next": found[place + 1] if found[place + 1 :] else None}
+    return " ·\n".join(f"{word}: [{at.title}]({at.stem}.ipynb)" for word, at in around.items() if at)
+
+
+def write_generated(folder: Path = FOLDER) -> None:
+    """Write the index, and the generated part of every lesson, as they are now."""
+    found = lessons(folder)
+    wanted = {INDEX: index_source(found)} | {lesson.stem: lesson_source(lesson.stem, found, folder) for lesson in found}
+    for stem, text in wanted.items():
+        (folder / f"{stem}.py").write_text(text, encoding="utf-8")
+
+
+EXERCISES_TOP = """\
+## Exercises
+
+Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
+not right yet, why. Stuck? `hint("{first}", 1)` is a first push, `hint("{first}", 2)` says more. After *Restart Kernel*
+run the next cell first; then each exercise works by itself."""
+EXERCISES_IMPORT = """\
+from tlkit.classroom.exercises import check, hint
+from tlkit.classroom.widgets import quiz"""
+DOCTOR = """\
+from tlkit.cli import main
+
+exit_code = main(["doctor"])"""
+HEALTHY = """\
+print("all checks passed:", exit_code == 0)
+assert exit_code == 0"""
+INDEX_TOP = """\
+# Transfer learning, hands on
+
+A small language model, really pretrained, is adapted to text about Rust: in several ways, on the machine you have.
+Each lesson asks one question, lets you predict the answer, and then measures it.
+
+The workbook goes over a published experiment: five reports that adapt Qwen2-0.5B, a model of half a billion values, to
+text about Rust. Some of its programs are written in Python, some in Rust. "The Python run" and "the Rust run" are named
+after the program; the text is about Rust in both.
+
+{table}
+
+About {minutes} minutes in all, reading included; quiz and exercises come on top. This page is made from the lessons;
+they build on one another, so take them in order the first time.
+
+## How to work
+
+- **In each lesson, first *Edit → Clear Outputs of All Cells***: they come with recorded answers, which would spoil the
+  guess.
+- **Run the cells from the top**, with Shift+Enter. Where a cell says *Predict first*, write your guess down before you
+  run the next one. A wrong guess that you wrote down is worth more than a right answer that you read.
+- **Change something**, then *Kernel → Restart Kernel and Run All Cells*: training changes a model in place, so a cell
+  run twice trains twice. Model and data are only read. The lesson itself is saved as you change it: keep a copy if you
+  want the recorded answers back.
+- **Numbers and orderings are asserted.** Where the text says that one number is above another, a cell fails if it is
+  not.
+- Lessons are sized for two CPU cores. For more data and more epochs set `TLKIT_PROFILE` before you start JupyterLab:
+  `TLKIT_PROFILE=laptop make lab`, or on Windows `set TLKIT_PROFILE=laptop` (in PowerShell
+  `$env:TLKIT_PROFILE = "laptop"`) and then the command of the README.
+
+## Is everything here?"""
+INDEX_BOTTOM = """\
+A line with [FAIL] says what is missing. The README has a table of what can go wrong and what to do.
+
+Next: [{first.title}]({first.stem}.ipynb)
+"""

@@ -1,0 +1,193 @@
+"""What each panel shows, as plain functions: the same answers from code, with no widget in sight."""
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from tlkit.corpus import load_corpus, pack
+from tlkit.evaluation import generate
+from tlkit.fitting.estimate import estimate_memory
+from tlkit.fitting.fallback import FallbackLog, train_with_fallback
+from tlkit.fitting.recommendation import CARD_SHARE
+from tlkit.memory import in_units, virtual_device
+from tlkit.models import load_model, meta_model
+from tlkit.reports.charts import overfitting_chart
+from tlkit.reports.figure import Chart
+from tlkit.reports.memory_charts import attempts_chart, memory_chart
+from tlkit.settings import Profile, setup
+from tlkit.steps import Plan, StepRecord, mean_loss
+from tlkit.strategies import StrategyReport, apply_strategy
+from tlkit.training import TrainingConfig, TrainingResult, new_state, steps_per_epoch, total_steps, training_steps
+
+PROMPT = "Ownership in Rust means"
+LONGEST_PROMPT = 400  # characters; the bundled model reads 256 tokens
+
+
+@dataclass(frozen=True)
+class View:
+    """A picture, and in words what it says."""
+
+    figure: Chart
+    text: str
+
+    def picture(self) -> str:
+        """The figure for a page, with its words as alternative text."""
+        return f'<img alt="{html.escape(self.text)}" src="data:image/png;base64,{self.figure.png(dpi=90)}">'
+
+
+def memory_view(
+    model: str = "qwen2-0.5b",
+    strategy: str = "full",
+    dtype: str = "fp32",
+    batch_size: int = 1,
+    sequence_length: int = 512,
+    card: str = "RTX 4060 8GB",
+    *,
+    activation_checkpointing: bool = False,
+) -> View:
+    """A training step's bytes against the memory of a card (see `CARDS`), and the verdict.
+
+    Raises ValueError as `estimate_memory` does, and for an unknown card.
+    """
+    budget = virtual_device(card).budget
+    plan = Plan(activation_checkpointing=activation_checkpointing)
+    shape = {"batch_size": batch_size, "sequence_length": sequence_length}
+    estimate = estimate_memory(model, strategy, dtype=dtype, plan=plan, **shape)
+    usable = int(CARD_SHARE * budget)
+    largest = max(estimate.categories, key=estimate.categories.get)
+    needs = f"{strategy} on {model} needs {in_units(estimate.peak)}, most of it {largest}."
+    if estimate.peak <= usable:
+        verdict = f"Fits {card}: {in_units(usable - estimate.peak)} are left of the {in_units(usable)} it can give."
+    else:
+        over = in_units(estimate.peak - usable)
+        verdict = f"Does not fit {card}: {over} more than the {in_units(usable)} it can give."
+    figure = memory_chart({strategy: estimate}, {card: budget})
+    figure.set_figheight(2.6)  # one bar; the controls stay in sight on a projector
+    return View(figure, f"{verdict} {needs}")
+
+
+def strategy_boxes(report: StrategyReport) -> str:
+    """A page's fragment: each part of the model a box, as high as it is large, filled by the share that is trained.
+
+    A box says its counts when the mouse is over it or the keyboard has come to it.
+    """
+    largest = max(part.total_values for part in report.components.values())
+    tallest, rows = 560 / len(report.components), []  # all of it in sight on a projector, where it has few parts
+    for name, part in reversed(report.components.items()):
+        share = part.trainable_values / part.total_values
+        words = f"{name}: {part.trainable_values:,} of {part.total_values:,} values trained"
+        height = 17 + round(tallest * part.total_values / largest)
+        fill = f"linear-gradient(to right, #56B4E9 {share:.0%}, #eeeeee {share:.0%})"
+        mark = "trained" if share == 1 else "frozen" if share == 0 else f"{share:.1%} trained"
+        rows.append(
+            f'<div tabindex="0" role="img" title="{words}" aria-label="{words}" style="height:{height}px;'
+            f"line-height:{height}px;margin:2px;padding:0 8px;width:420px;border:1px solid #333;color:#000;"
+            f'background:{fill}">{name}<span style="float:right">{mark}</span></div>'
+        )
+    return "".join(rows)
+
+
+def strategy_report(model: str, strategy: str) -> StrategyReport:
+    """What a strategy trains in a preset, without weights."""
+    return apply_strategy(meta_model(model), strategy)
+
+
+@dataclass(frozen=True)
+class LabState:
+    """A training run so far: the model as it is now, its records, and validation losses by step."""
+
+    model: object
+    history: pd.DataFrame
+    validation: pd.DataFrame
+    total_steps: int
+    config: TrainingConfig
+
+    @property
+    def done(self) -> bool:
+        return len(self.history) == self.total_steps
+
+    def view(self) -> View:
+        """Training and validation loss, and how far it has come."""
+        result = TrainingResult(self.history, self.validation, 0, not self.done, self.config)
+        loss, held_out = self.history.loss.iloc[-1], self.validation.validation_loss.iloc[-1]
+        first = self.validation.validation_loss.iloc[0]
+        text = (
+            f"Step {len(self.history)} of {self.total_steps}: training loss {loss:.2f}, validation loss {held_out:.2f} "
+            f"nats per token, {first - held_out:.2f} less than after the first step."
+        )
+        return View(overfitting_chart({"this run": result}), text)
+
+
+def training_lab(
+    strategy: str = "full",
+    learning_rate: float = 1e-3,
+    epochs: float = 1,
+    *,
+    profile: Profile | None = None,
+    every: int = 4,
+) -> Iterator[LabState]:
+    """Train the bundled model on Rust, yielding its state after the first and then every few steps; to stop, stop
+    asking.
+
+    What was reached is kept in the last state. Raises ValueError for what cannot train, before any work.
+    """
+    profile = profile or setup()
+    loaded = load_model("tiny")
+    rust = load_corpus("rust").limited(profile.train_passages)
+    blocks = pack(rust.train, loaded.tokenizer, 128)
+    unseen = pack(rust.validation, loaded.tokenizer, 128)[:8]
+    config = TrainingConfig(learning_rate, epochs=epochs, batch_size=4)
+    model = apply_strategy(loaded.model, strategy).model
+    total = total_steps(len(blocks), config)
+    records: list[StepRecord] = []
+    scores: list[dict[str, float]] = []
+    for record in training_steps(new_state(model, config), blocks, config):
+        records.append(record)
+        if record.step == 1 or record.step % every == 0 or record.step == total:
+            scores.append({"step": record.step, "validation_loss": mean_loss(model, unseen)})
+            history = pd.DataFrame([vars(record) for record in records])
+            history.insert(1, "epoch", history.step / steps_per_epoch(len(blocks), config))
+            yield LabState(model, history, pd.DataFrame(scores), total, config)
+
+
+def continuations(
+    models: dict[str, object], tokenizer, prompt: str = PROMPT, *, temperature: float = 0.0, seed: int = 0
+) -> dict[str, str]:
+    """How each model goes on from the same prompt. Raises ValueError for a prompt that is empty or too long."""
+    if not prompt.strip():
+        raise ValueError("the prompt is empty: type a few words to go on from")
+    if len(prompt) > LONGEST_PROMPT:
+        raise ValueError(f"the prompt has {len(prompt)} characters: at most {LONGEST_PROMPT}")
+    return {
+        name: generate(model, tokenizer, [prompt], temperature=temperature, seed=seed)[0]
+        for name, model in models.items()
+    }
+
+
+def fallback_run(memory: str = "48MB", strategy: str = "full") -> FallbackLog:
+    """A short training of the bundled model on a card of that size, every rung tried after a real failure."""
+    loaded = load_model("tiny")
+    blocks = pack(load_corpus("rust").train[:20], loaded.tokenizer, 64)[:8]
+    model = apply_strategy(loaded.model, strategy).model
+    order = ("chunked loss", "smaller micro-batch", "activation checkpointing", "optimizer on the host")
+    order += ("training on the host",)
+    config = TrainingConfig(batch_size=4)
+    _, log = train_with_fallback(model, blocks, config, device=virtual_device(memory=memory), order=order)
+    return log
+
+
+def ladder_views(log: FallbackLog) -> list[View]:
+    """A fallback's attempts, one view each, with all that were made before it."""
+    tries = [attempt for attempt in log.attempts if attempt.action == "training"]
+    views = []
+    for number, attempt in enumerate(tries, 1):
+        said = f"Attempt {number} of {len(tries)}, {attempt.rung}: "
+        if attempt.failed_in:
+            asked, free = in_units(attempt.bytes_asked), in_units(attempt.bytes_available)
+            said += f"failed in the {attempt.failed_in}, at step {attempt.first_step}. Asked for {asked}, free {free}."
+        else:
+            said += f"it holds, and does {attempt.steps_done} steps from step {attempt.first_step} on."
+        views.append(View(attempts_chart(tries[:number]), said))
+    return views

@@ -1,0 +1,227 @@
+"""Panels to play with, in a notebook or on a page: each shows what a function of `panels` says, and decides nothing.
+
+Every control has a label and works from the keyboard. What goes wrong is shown in the panel.
+"""
+
+import html
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import ipywidgets as ipw
+
+from tlkit.classroom.exercises import Quiz, check, find
+
+WIDE = {"description_width": "9em"}
+LAYOUT = {"width": "24em"}
+
+
+def quiz(name: str) -> ipw.VBox:
+    """A quiz with a button for each choice; without widgets, `check(name, "b")` does the same.
+
+    Raises ValueError for a quiz that there is not.
+    """
+    task = find(name)
+    if not isinstance(task, Quiz):
+        raise ValueError(f"{name} is an exercise, not a quiz: give your answer to check({name!r}, answer)")
+    options = [(f"{letter}) {text}", letter) for letter, text in task.choices.items()]
+    choice = ipw.RadioButtons(options=options, value=None, description="Your choice", layout={"width": "auto"})
+    said = _said()
+
+    def judge(change) -> None:
+        said.value = _paragraph(str(check(name, change["new"])))
+
+    choice.observe(judge, "value")
+    return ipw.VBox([choice, said])
+
+
+def memory_explorer() -> ipw.VBox:
+    """What a training step needs against what a card has; from code: `panels.memory_view(...)`."""
+    from tlkit.classroom.panels import memory_view
+    from tlkit.fitting.estimate import DTYPES
+    from tlkit.memory import CARDS
+    from tlkit.models import PRESETS
+    from tlkit.strategies import STRATEGIES
+
+    controls = {
+        "model": _choice("Model", list(PRESETS), "qwen2-0.5b"),
+        "strategy": _choice("Strategy", list(STRATEGIES), "full"),
+        "dtype": _choice("Precision", list(DTYPES), "fp32"),
+        "batch_size": _choice("Batch size", [1, 2, 4, 8, 16, 32], 1),
+        "sequence_length": _choice("Sequence length", [32, 64, 128, 256, 512, 1024, 2048], 512),
+        "card": _choice("Card", list(CARDS), "RTX 4060 8GB"),
+    }
+    said, picture = _said(), ipw.HTML()
+
+    def update(change=None) -> None:
+        said.value = _paragraph("estimating, a few seconds for a large model …")
+        with _shown(said):
+            view = memory_view(**{name: control.value for name, control in controls.items()})
+            picture.value, said.value = view.picture(), _paragraph(view.text)
+
+    for control in controls.values():
+        control.observe(update, "value")
+    update()
+    return ipw.VBox([_row(controls.values()), said, picture])
+
+
+def strategy_map() -> ipw.VBox:
+    """Which parts of a model a strategy trains; from code: `charts.components_chart(panels.strategy_report(...))`."""
+    from tlkit.classroom.panels import strategy_boxes, strategy_report
+    from tlkit.models import PRESETS
+    from tlkit.strategies import STRATEGIES
+
+    model, strategy = _choice("Model", list(PRESETS), "tiny"), _choice("Strategy", list(STRATEGIES), "full")
+    said, boxes = _said(), ipw.HTML()
+
+    def update(change=None) -> None:
+        said.value = _paragraph("counting …")
+        with _shown(said):
+            report = strategy_report(model.value, strategy.value)
+            boxes.value, said.value = strategy_boxes(report), _paragraph(str(report))
+
+    for control in (model, strategy):
+        control.observe(update, "value")
+    update()
+    return ipw.VBox([_row([model, strategy]), said, boxes])
+
+
+class TrainingLab:
+    """Train the bundled model while you watch; `state` is what was reached. From code: `panels.training_lab(...)`."""
+
+    def __init__(self) -> None:
+        from tlkit.strategies import STRATEGIES
+
+        self.strategy = _choice("Strategy", list(STRATEGIES), "full")
+        self.learning_rate = _choice("Learning rate", [1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2], 1e-3)
+        self.epochs = _choice("Epochs", [0.5, 1, 2, 4], 1)
+        self.start_button = ipw.Button(description="Start", tooltip="Train from the pretrained weights")
+        self.stop_button = ipw.Button(description="Stop", tooltip="Stop, and keep what was reached", disabled=True)
+        self.bar = ipw.FloatProgress(min=0, max=1, description="Progress", style=WIDE)
+        self.said, self.picture = _said(), ipw.HTML()
+        self.state = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.start_button.on_click(lambda button: self.start())
+        self.stop_button.on_click(lambda button: self.stop())
+        buttons = ipw.HBox([self.start_button, self.stop_button, self.bar])
+        controls = _row([self.strategy, self.learning_rate, self.epochs])
+        self.panel = ipw.VBox([controls, buttons, self.said, self.picture])
+
+    def start(self) -> None:
+        """Begin a run in the background, so that Stop is heard."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._stop.clear()
+        self._running(True)
+        self.said.value = _paragraph("loading the model …")
+        self._thread = threading.Thread(target=self._train, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """After the step that is being taken; its result is kept in `state`."""
+        self._stop.set()
+
+    def wait(self) -> None:
+        """Until the run has ended."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _train(self) -> None:
+        from tlkit.classroom.panels import training_lab
+
+        with _shown(self.said):
+            for state in training_lab(self.strategy.value, self.learning_rate.value, self.epochs.value):
+                self.state = state
+                view = state.view()
+                self.bar.value = len(state.history) / state.total_steps
+                self.picture.value, self.said.value = view.picture(), _paragraph(view.text)
+                if self._stop.is_set() and not state.done:
+                    self.said.value = _paragraph(f"Stopped, and kept. {view.text}")
+                    break
+        self._running(False)
+
+    def _running(self, running: bool) -> None:
+        self.start_button.disabled, self.stop_button.disabled = running, not running
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display(self.panel)
+
+
+def before_and_after(before, after: Callable[[], object], tokenizer) -> ipw.VBox:
+    """A prompt, continued by two models side by side; from code: `panels.continuations(...)`.
+
+    `after` is asked for the adapted model each time, so that it can be one still in training; None: there is none yet.
+    """
+    from tlkit.classroom.panels import PROMPT, continuations
+
+    prompt = ipw.Textarea(value=PROMPT, description="Prompt", style=WIDE, layout={"width": "48em", "height": "4em"})
+    temperature = _choice("Temperature", [0.0, 0.3, 0.7, 1.0, 1.5], 0.0)
+    button = ipw.Button(description="Continue", tooltip="Let both models continue the prompt")
+    said, texts = _said(), [ipw.HTML(layout={"width": "48%"}) for _ in range(2)]
+
+    def update(clicked=None) -> None:
+        said.value = _paragraph("writing …")
+        adapted = after()
+        models = {"before": before} if adapted is None else {"before": before, "after": adapted}
+        with _shown(said):
+            written = continuations(models, tokenizer, prompt.value, temperature=temperature.value)
+            for place, name in zip(texts, ("before", "after"), strict=True):
+                place.value = f"<h4>{name}</h4>" + _paragraph(written.get(name, "not adapted yet: train it first"))
+            said.value = _paragraph("Greedy: the same each time." if temperature.value == 0 else "Drawn, with seed 0.")
+
+    button.on_click(update)
+    return ipw.VBox([prompt, ipw.HBox([temperature, button]), said, ipw.HBox(texts)])
+
+
+def ladder_player(log=None) -> ipw.VBox:
+    """Step through a fallback; from code: `panels.ladder_views(log)`. Without a log, one is made on a card of 48 MB."""
+    from tlkit.classroom.panels import fallback_run, ladder_views
+
+    back, on = ipw.Button(description="Back", tooltip="The attempt before"), ipw.Button(description="Next attempt")
+    said, picture = _said(), ipw.HTML()
+    views, place = [], -1
+
+    def show(number: int) -> None:
+        nonlocal views, place
+        with _shown(said):
+            if not views:
+                said.value = _paragraph("training on a card of 48 MB, some seconds …")
+                views = ladder_views(log or fallback_run())
+            place = min(max(number, 0), len(views) - 1)
+            back.disabled, on.disabled = place == 0, place == len(views) - 1
+            picture.value, said.value = views[place].picture(), _paragraph(views[place].text)
+
+    back.disabled, said.value = True, _paragraph("Nothing tried yet.")
+    back.on_click(lambda button: show(place - 1))
+    on.on_click(lambda button: show(place + 1))
+    return ipw.VBox([ipw.HBox([back, on]), said, picture])
+
+
+def _choice(label: str, options: list, value) -> ipw.Dropdown:
+    return ipw.Dropdown(options=options, value=value, description=label, style=WIDE, layout=LAYOUT)
+
+
+def _row(controls) -> ipw.HBox:
+    return ipw.HBox(list(controls), layout={"flex_flow": "row wrap"})
+
+
+def _said() -> ipw.HTML:
+    """Where a panel speaks; what changes there is read out."""
+    return ipw.HTML()
+
+
+def _paragraph(text: str) -> str:
+    return f'<p role="status" style="line-height:1.4">{html.escape(text)}</p>'
+
+
+@contextmanager
+def _shown(said: ipw.HTML) -> Iterator[None]:
+    """An error in a callback would end in a log that nobody reads: it is shown in the panel."""
+    try:
+        yield
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}"
+        said.value = f'<p role="alert" style="color:#a00000;line-height:1.4">{html.escape(words)}</p>'

@@ -1,0 +1,1 @@
+"""What may be said about a training run, and how surely."""

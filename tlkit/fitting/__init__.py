@@ -1,0 +1,1 @@
+"""What a training step will need, and what to do when it does not fit."""

@@ -1,0 +1,86 @@
+"""Tell an out-of-memory error from every other, say where it happened, and let go of what it holds."""
+
+import gc
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What an out-of-memory error said; the error itself would keep the tensors of the failed step alive."""
+
+    failed_in: str
+    bytes_asked: float
+    bytes_available: float
+    message: str
+
+
+def catch_out_of_memory(action: Callable[[], T]) -> tuple[Failure | None, T | None]:
+    """What `action` returns, or what it ran out of memory for; every other exception passes through."""
+    try:
+        return None, action()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        failure = _describe(error)
+        _let_go(error)
+    # Out here nothing refers to the error any more, so that its tensors are gone.
+    gc.collect()
+    if torch.accelerator.is_available():
+        torch.accelerator.empty_cache()
+    return failure, None
+
+
+MESSAGES = re.compile(
+    r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|MPS backend out of memory|"
+    r"XPU out of memory|UR_RESULT_ERROR_OUT_OF_(DEVICE|HOST|RESOURCES)|"
+    r"DefaultCPUAllocator: (can't allocate memory|not enough memory)"
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for what CUDA, cuBLAS, MPS, XPU, the CPU allocators of Linux and Windows, and Python raise."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and MESSAGES.search(str(error)) is not None
+
+
+def _describe(error: BaseException) -> Failure:
+    names = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
+    if "update_weights" in names or "clip_grad_norm_" in names:
+        where = "optimizer step"
+    elif "backward" in names:
+        where = "backward pass"
+    else:
+        where = "forward pass"
+    message = str(error).splitlines()[0] if str(error) else type(error).__name__
+    asked = re.search(r"(?:allocate|allocated) ([\d.]+) (bytes|KiB|MiB|GiB)", message)
+    free = re.search(r"of which ([\d.]+) (bytes|KiB|MiB|GiB) is free", message)
+    return Failure(where, _bytes(asked), _bytes(free), message)
+
+
+def _let_go(error: BaseException) -> None:
+    """The frames of the failed calls hold their tensors."""
+    for link in _chain(error):
+        traceback.clear_frames(link.__traceback__)
+
+
+def _bytes(match: re.Match | None) -> float:
+    if match is None:
+        return float("nan")
+    return float(match[1]) * {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[match[2]]
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,1 @@
+"""Table in, picture or file out."""

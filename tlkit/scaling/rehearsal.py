@@ -1,0 +1,116 @@
+"""Play several machines on one: the same short training by one, two and four processes, timed and counted."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import torch
+from torch import distributed
+
+from tlkit.corpus import load_corpus, pack
+from tlkit.models import load_model, meta_model
+from tlkit.scaling.processes import joined, smaller
+from tlkit.settings import setup
+from tlkit.strategies import apply_strategy
+from tlkit.team import Team
+from tlkit.training import TrainingConfig, new_state, training_steps
+
+STEPS, BATCH, BLOCK = 5, 8, 64
+RUNS = (("ddp", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 2), ("fsdp", 4))
+TOO_LONG = 600  # seconds
+# From a process of its own: nothing of the reader's, be it a notebook or a script, is imported again.
+LAUNCH = f"""
+import sys
+from tlkit.scaling.processes import launch
+qwen2 = "transformers.models.qwen2.modeling_qwen2"
+launch({max(count for _, count in RUNS)}, "tlkit.scaling.rehearsal:take_part", *sys.argv[1:], imports=(qwen2,))
+"""
+
+
+def rehearse(strategy: str = "full") -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The same five steps of the bundled model by 1, 2 and 4 processes of this machine by DDP, by 2 and 4 by FSDP.
+
+    Two tables. Every step: exchange, processes, step, loss, seconds. Every run: `sent` (bytes a process sent in a
+    step: counted on the loopback device of Linux, NaN elsewhere), `predicted` (see `scaling.sent_per_step`),
+    `exchange_seconds` (of adding up as many numbers, and nothing else), `step_seconds` (median), `held` (bytes of
+    parameters in the first process). Raises ValueError for an unknown strategy.
+    """
+    from tlkit.scaling.on_paper import sent_per_step  # the processes themselves do without it
+
+    model = apply_strategy(meta_model("tiny"), strategy).model
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder) / "runs.json"
+        command = [sys.executable, "-c", LAUNCH, strategy, str(found)]
+        without_cards = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TOO_LONG, env=without_cards)
+        if done.returncode:
+            raise RuntimeError(f"the rehearsal ended with {done.returncode}:\n{done.stderr}")
+        runs = json.loads(found.read_text(encoding="utf-8"))
+    for run in runs:
+        run["predicted"] = sent_per_step(model, run["processes"], run["exchange"], backend="gloo")
+    named = [({key: run[key] for key in ("exchange", "processes")}, run.pop("steps")) for run in runs]
+    steps = pd.DataFrame([name | step for name, steps in named for step in steps])
+    return steps, pd.DataFrame(runs)
+
+
+def take_part(strategy: str, found: str) -> None:
+    """One of the processes: in each run it is among the first so many, or it waits."""
+    setup(threads=1)
+    runs = []
+    with joined() as everybody:
+        for exchange, count in RUNS:
+            team = smaller(everybody, count)
+            if team is not None:
+                runs.append(_run(replace(team, exchange=exchange), strategy))
+            distributed.barrier()
+        if everybody.rank == 0:
+            Path(found).write_text(json.dumps(runs), encoding="utf-8")
+
+
+def _run(team: Team, strategy: str) -> dict:
+    loaded = load_model("tiny")
+    torch.manual_seed(0)  # an adapter's first values
+    report = apply_strategy(loaded.model, strategy)
+    blocks = pack(load_corpus("rust").train[:60], loaded.tokenizer, BLOCK)[: STEPS * BATCH]
+    config = TrainingConfig(1e-3, batch_size=BATCH)
+    state = new_state(report.model, config, team=team)
+    steps = training_steps(state, blocks, config)
+    records = [next(steps)]  # the first makes what the others find
+    distributed.barrier(group=team.group)
+    before = _loopback()
+    records += list(steps)
+    distributed.barrier(group=team.group)
+    sent = (_loopback() - before) / (STEPS - 1) / team.size
+    numbers = torch.zeros(report.trainable_values)
+    return {
+        "exchange": team.exchange,
+        "processes": team.size,
+        "sent": sent,
+        "exchange_seconds": _median_seconds(lambda: distributed.all_reduce(numbers, group=team.group)),
+        "step_seconds": statistics.median(record.seconds for record in records[1:]),
+        "held": sum((p.to_local() if team.exchange == "fsdp" else p).nbytes for p in report.model.parameters()),
+        "steps": [{"step": r.step, "loss": r.loss, "seconds": r.seconds} for r in records],
+    }
+
+
+def _loopback() -> float:
+    """Bytes that processes of this machine have sent to one another, all of them together."""
+    device = psutil.net_io_counters(pernic=True).get("lo")
+    return float("nan") if device is None else float(device.bytes_sent)
+
+
+def _median_seconds(action) -> float:
+    seconds = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - begun)
+    return statistics.median(seconds)
