@@ -4,11 +4,13 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 BIN := .venv/bin
 
-.PHONY: run test lab demo slides book notebooks lint bench
+.PHONY: run test test-versions lab demo slides book notebooks lint bench
 run: .venv/installed
 	$(BIN)/python -m tlkit run --jobs 2
 test: .venv/installed
 	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --nbval notebooks tests
+test-versions: .venv/installed
+	$(BIN)/python tests/versions.py
 lab: .venv/installed
 	$(BIN)/python -m jupyterlab notebooks/00_index.ipynb
 demo: .venv/installed

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import torch
 
-DATA = Path(__file__).resolve().parent.parent / "data"
+from tlkit.settings import DATA
+
 SPLITS = ("train", "validation", "test")
 
 

@@ -14,7 +14,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-BUNDLED = Path(__file__).resolve().parent.parent / "data" / "tiny-qwen2"
+from tlkit.settings import DATA
+
+BUNDLED = DATA / "tiny-qwen2"
 # Weights without pickle, and the small files beside them.
 WEIGHTS_AND_TOKENIZER = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 WAY_ON = "The bundled model needs no network: load_model('tiny')."

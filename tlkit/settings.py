@@ -5,6 +5,13 @@ import logging
 import os
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
+
+# In the repository the data lie beside the package, in a wheel inside it.
+DATA = next(
+    (folder for folder in (Path(__file__).parent / "data", Path(__file__).parents[1] / "data") if folder.is_dir()),
+    Path(__file__).parents[1] / "data",
+)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from functools import partial
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from tlkit.quantization import tensors_of
 from tlkit.strategies import base_model, find_blocks, trainable_parameters
@@ -215,10 +216,10 @@ def accumulate_gradients(
     In a team, those of this process' share.
     """
     base = base_model(model)
-    if plan.activation_checkpointing and not base.is_activation_checkpointing:
-        base.activation_checkpointing_enable()
-    elif base.is_activation_checkpointing and not plan.activation_checkpointing:
-        base.activation_checkpointing_disable()
+    # Releases of transformers before 5.20 call it gradient checkpointing.
+    kind = "activation" if hasattr(base, "activation_checkpointing_enable") else "gradient"
+    if plan.activation_checkpointing != getattr(base, f"is_{kind}_checkpointing"):
+        getattr(base, f"{kind}_checkpointing_{'enable' if plan.activation_checkpointing else 'disable'}")()
     model.train()
     device = next(model.parameters()).device
     tokens = batch[:, 1:].numel()
@@ -261,14 +262,21 @@ def summed_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan) -> torch.Ten
         base = base_model(model)
         head = base.get_output_embeddings()
         hidden = base.get_decoder()(input_ids=inputs, use_cache=False).last_hidden_state
-    return functional.linear_cross_entropy(
-        hidden.flatten(0, 1).to(head.weight.dtype),
-        head.weight,
-        labels.flatten(),
-        linear_bias=head.bias,
-        reduction="sum",
-        options=nn.LinearCrossEntropyOptions(batch_chunk_size=LOSS_CHUNK_TOKENS),
-    )
+    return _loss_in_chunks(hidden.flatten(0, 1).to(head.weight.dtype), head, labels.flatten())
+
+
+def _loss_in_chunks(hidden: torch.Tensor, head: nn.Linear, labels: torch.Tensor) -> torch.Tensor:
+    """Summed loss of the head's logits, of which no more than LOSS_CHUNK_TOKENS rows are there at a time."""
+    if hasattr(functional, "linear_cross_entropy"):  # torch 2.13 and newer
+        options = nn.LinearCrossEntropyOptions(batch_chunk_size=LOSS_CHUNK_TOKENS)
+        given = {"linear_bias": head.bias, "reduction": "sum", "options": options}
+        return functional.linear_cross_entropy(hidden, head.weight, labels, **given)
+
+    def of_chunk(rows: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(head(rows), targets, reduction="sum")
+
+    chunks = zip(hidden.split(LOSS_CHUNK_TOKENS), labels.split(LOSS_CHUNK_TOKENS), strict=True)
+    return sum(checkpoint(of_chunk, *chunk, use_reentrant=False) for chunk in chunks)
 
 
 @torch.no_grad()

@@ -10,10 +10,11 @@ from tlkit.evidence.learning_rates import default_rates
 from tlkit.fitting.estimate import DTYPES
 from tlkit.memory import parse_size
 from tlkit.models import PRESETS, architecture
+from tlkit.settings import DATA
 from tlkit.steps import Plan
 from tlkit.strategies import STRATEGIES
 
-FOLDER = Path(__file__).resolve().parents[2] / "data" / "tiers"
+FOLDER = DATA / "tiers"
 TIER_NAMES = ("quick", "convergence", "memory", "extended", "full")
 # What a tier can ask of a run; `tiers.py` has a judge for each.
 CRITERIA = (
