@@ -16,7 +16,10 @@ BOOTSTRAP_DRAWS = 1000
 
 @dataclass(frozen=True)
 class PerplexityResult:
-    """Token-weighted perplexity of a set of documents, with a 95% bootstrap interval over documents."""
+    """Token-weighted perplexity of a set of documents, with a 95% bootstrap interval over documents.
+
+    Only results of one window and stride can be compared: the same text scores better with more context a token.
+    """
 
     perplexity: float
     low: float
@@ -26,11 +29,16 @@ class PerplexityResult:
     tokens: int
     documents: int
     warnings: tuple[str, ...]
+    context: int  # tokens that a window reads
+    stride: int  # tokens that it moves on by
+    document_nats: tuple[float, ...]  # summed over the tokens of each document, in the order given
+    document_tokens: tuple[int, ...]
 
     def __str__(self) -> str:
         text = (
             f"perplexity {self.perplexity:,.2f} [{self.low:,.2f}, {self.high:,.2f}], "
-            f"{self.bits_per_byte:.3f} bits per byte, {self.tokens:,} tokens of {self.documents} documents"
+            f"{self.bits_per_byte:.3f} bits per byte, {self.tokens:,} tokens of {self.documents} documents "
+            f"(window {self.context}, stride {self.stride})"
         )
         return "\n".join([text, *(f"WARNING: {warning}" for warning in self.warnings)])
 
@@ -57,7 +65,7 @@ def perplexity(
     losses = torch.zeros(len(texts), dtype=torch.float64)
     counts = torch.zeros(len(texts), dtype=torch.float64)
     for inputs, targets, places in _windows(stream, context, stride, batch_size):
-        nats = _losses(model, inputs, targets).double().cpu().flatten()
+        nats = _losses(model, inputs, targets).cpu().double().flatten()  # not every device has float64
         document = owners[places].flatten()
         losses.index_add_(0, document, nats)
         counts.index_add_(0, document, torch.ones_like(nats))
@@ -67,14 +75,18 @@ def perplexity(
     size = sum(len(text.encode()) for text in texts)
     value = math.exp(nats_per_token) if nats_per_token < 700 else math.inf
     return PerplexityResult(
-        value,
-        low,
-        high,
-        nats_per_token,
-        float(losses.sum()) / math.log(2) / size,
-        int(counts.sum()),
-        len(texts),
-        _doubts(value, int(counts.sum()), model.config.vocab_size),
+        perplexity=value,
+        low=low,
+        high=high,
+        nats_per_token=nats_per_token,
+        bits_per_byte=float(losses.sum()) / math.log(2) / size,
+        tokens=int(counts.sum()),
+        documents=len(texts),
+        warnings=_doubts(value, int(counts.sum()), model.config.vocab_size),
+        context=context,
+        stride=stride,
+        document_nats=tuple(losses.tolist()),
+        document_tokens=tuple(int(count) for count in counts),
     )
 
 

@@ -38,6 +38,21 @@ def test_perplexity_equals_a_float64_computation(tiny):
     size = sum(len(text.encode()) for text in TEXTS)
     assert result.bits_per_byte == pytest.approx(total / math.log(2) / size, rel=1e-5)
     assert result.low < result.perplexity < result.high
+    assert (result.context, result.stride) == (64, 64) and "(window 64, stride 64)" in str(result)
+
+
+def test_scores_of_documents_are_those_of_their_tokens(tiny):
+    """In one window, a document's score is that of its tokens after all before them; 1e-5 as above."""
+    texts = [text[:300] for text in TEXTS[:2]]
+    stream, owners = token_stream(texts, tiny.tokenizer)
+    result = perplexity(tiny.model, tiny.tokenizer, texts, context=256, stride=100)
+    with torch.no_grad():
+        scores = tiny.model(input_ids=stream[None, :-1]).logits[0].double().log_softmax(-1)
+    nats = -scores[torch.arange(len(stream) - 1), stream[1:]]
+    expected = [nats[owners[1:] == document].sum().item() for document in (0, 1)]
+    assert len(stream) <= 257 and result.document_nats == pytest.approx(expected, rel=1e-5)
+    assert list(result.document_tokens) == torch.bincount(owners[1:]).tolist()
+    assert sum(result.document_tokens) == result.tokens
 
 
 def test_sliding_window_equals_masking_labels(tiny):
