@@ -9,7 +9,7 @@ _WHERE = {
     "settings": ("setup",),
     "devices": ("probe",),
     "corpus": ("load_corpus", "pack"),
-    "models": ("BUNDLED", "PRESETS", "architecture", "load_model", "meta_model"),
+    "models": ("BUNDLED", "PRESETS", "architecture", "load_model", "longest_input", "meta_model", "save_model"),
     "quantization": ("dequantized", "logical_size", "tensors_of"),
     "strategies": ("STRATEGIES", "apply_strategy", "describe", "find_blocks", "is_tied"),
     "evaluation": ("first_loss_warning", "generate", "perplexity", "score_table"),

@@ -13,8 +13,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from tlkit.adapters import adapter_names, continues_adapter
 from tlkit.steps import StepRecord, TrainingState
-from tlkit.strategies import is_adapter
 from tlkit.team import gather_full, shard_like
 
 KEPT = 2  # the newest, and the one before it in case the newest is damaged
@@ -120,12 +120,13 @@ class Checkpoints:
 def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: dict) -> dict:
     """What makes two runs the same run: the base model's weights, what is trained, the data, the settings.
 
-    Ask before training: the base model's weights are hashed as they are now. Adapters start at random and are no
-    part of the base model.
+    Ask before training: the base model's weights are hashed as they are now. New adapters start at random and are no
+    part of it; one that is continued is.
     """
     adapter = getattr(model, "peft_config", {}).get("default")
+    fresh = frozenset() if continues_adapter(model) else adapter_names(model)
     return {
-        "base model": _hash(p for name, p in model.named_parameters() if not is_adapter(name)),
+        "base model": _hash(p for name, p in model.named_parameters() if name not in fresh),
         "trainable tensors": {name: list(p.shape) for name, p in model.named_parameters() if p.requires_grad},
         "adapter": {key: getattr(adapter, key) for key in ("r", "lora_alpha", "lora_dropout")} if adapter else {},
         "data": _hash(data),

@@ -1,6 +1,7 @@
 """How well a model predicts text: perplexity, bits per byte, an interval, sanity checks, and generation."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pandas as pd
@@ -8,9 +9,11 @@ import torch
 from torch.nn import functional
 
 from tlkit.corpus import token_stream
+from tlkit.models import evaluation_mode, longest_input
 
 PROMPTS = ("In Rust, Vec<T> is", "The Result type in Rust", "Ownership in Rust means")
 FEWEST_TOKENS = 256
+MOST_UNKNOWN = 0.01
 BOOTSTRAP_DRAWS = 1000
 
 
@@ -44,19 +47,40 @@ class PerplexityResult:
 
 
 def perplexity(
-    model: torch.nn.Module, tokenizer, texts, *, context: int = 256, stride: int | None = None, batch_size: int = 8
+    model: torch.nn.Module,
+    tokenizer,
+    texts,
+    *,
+    context: int | None = None,
+    stride: int | None = None,
+    batch_size: int = 8,
 ) -> PerplexityResult:
     """Perplexity over packed documents: every token but the very first is scored exactly once.
 
-    `context` is the window in tokens and `stride` (default: `context`) how far it moves; a smaller stride gives
-    each token more context and costs more. Losses are in nats, computed in fp32 and summed in float64.
-    Raises ValueError for no text, a window beyond the model's context, or an impossible stride.
+    Losses are in nats, computed in fp32 and summed in float64.
+
+    Args:
+        model: a causal language model.
+        tokenizer: its tokenizer, with an end-of-text token.
+        texts: the documents, in any number and length.
+        context: tokens that a window reads; None for 256, or fewer where the model reads fewer.
+        stride: tokens that it moves on by; None for `context`. A smaller one gives each token more context, and costs
+            more.
+        batch_size: windows at once.
+
+    Returns:
+        The score, with its window and stride.
+
+    Raises:
+        ValueError: for no text, a window beyond the model's longest input, or an impossible stride.
+
     Source: the sliding-window method of the transformers documentation, "Perplexity of fixed-length models".
     """
-    stride = stride or context
-    limit = getattr(model.config, "max_position_embeddings", context)
-    if not 2 <= context <= limit:
-        raise ValueError(f"context={context}: expected 2 to {limit}, the model's longest input")
+    limit = longest_input(model)
+    context = min(256, limit or 256) if context is None else context
+    stride = context if stride is None else stride
+    if context < 2 or limit and context > limit:
+        raise ValueError(f"context={context}: expected 2 to {limit or 'any number'}, the model's longest input")
     if not 1 <= stride <= context:
         raise ValueError(f"stride={stride}: expected 1 to context={context}, or tokens would be skipped")
     if not texts:
@@ -64,15 +88,17 @@ def perplexity(
     stream, owners = token_stream(texts, tokenizer)
     losses = torch.zeros(len(texts), dtype=torch.float64)
     counts = torch.zeros(len(texts), dtype=torch.float64)
-    for inputs, targets, places in _windows(stream, context, stride, batch_size):
-        nats = _losses(model, inputs, targets).cpu().double().flatten()  # not every device has float64
-        document = owners[places].flatten()
-        losses.index_add_(0, document, nats)
-        counts.index_add_(0, document, torch.ones_like(nats))
+    with evaluation_mode(model):
+        for inputs, targets, places in _windows(stream, context, stride, batch_size):
+            nats = _losses(model, inputs, targets).cpu().double().flatten()  # not every device has float64
+            document = owners[places].flatten()
+            losses.index_add_(0, document, nats)
+            counts.index_add_(0, document, torch.ones_like(nats))
 
     nats_per_token = float(losses.sum() / counts.sum())
     low, high = _bootstrap(losses, counts)
     size = sum(len(text.encode()) for text in texts)
+    unknown = 0.0 if tokenizer.unk_token == tokenizer.eos_token else _share(stream, tokenizer.unk_token_id)
     value = math.exp(nats_per_token) if nats_per_token < 700 else math.inf
     return PerplexityResult(
         perplexity=value,
@@ -82,7 +108,7 @@ def perplexity(
         bits_per_byte=float(losses.sum()) / math.log(2) / size,
         tokens=int(counts.sum()),
         documents=len(texts),
-        warnings=_doubts(value, int(counts.sum()), model.config.vocab_size),
+        warnings=_doubts(value, int(counts.sum()), model.config.get_text_config().vocab_size, unknown),
         context=context,
         stride=stride,
         document_nats=tuple(losses.tolist()),
@@ -91,7 +117,14 @@ def perplexity(
 
 
 def score_table(scores: dict[str, PerplexityResult]) -> pd.DataFrame:
-    """Named results as a table, a row each; its columns are those that `charts.perplexity_chart` draws."""
+    """Put named results in a table that `charts.perplexity_chart` draws.
+
+    Args:
+        scores: a result for each name.
+
+    Returns:
+        A row for each.
+    """
     rows = [
         {
             "strategy": name,
@@ -111,6 +144,13 @@ def first_loss_warning(first_training_loss: float, nats_per_token: float) -> str
 
     Both are nats per token on text of one kind, so they should agree within a nat; labels shifted twice, or a
     model that did not load, part them by several.
+
+    Args:
+        first_training_loss: of the first step, nats per token.
+        nats_per_token: of the model before training.
+
+    Returns:
+        The warning; None where they agree.
     """
     if abs(first_training_loss - nats_per_token) <= 1.0:
         return None
@@ -131,34 +171,62 @@ def generate(
     seed: int = 0,
     batch_size: int | None = None,
 ) -> list[str]:
-    """Continue each prompt; greedy at temperature 0, otherwise sampled. Stops at the end-of-text token.
+    """Continue each prompt, up to the end-of-text token where the model writes one.
 
-    Returns prompt and continuation, in the order given; `batch_size` prompts at once (None: all), from which the
-    drawing of samples depends. Raises ValueError for an empty prompt or a negative temperature.
+    Prompts of one length are continued together. Others would have to be padded, for which some tokenizers have no
+    token, and which some architectures cannot tell from text.
+
+    Args:
+        model: a causal language model.
+        tokenizer: its tokenizer.
+        prompts: each with at least one token.
+        new_tokens: the most that are written behind each prompt.
+        temperature: 0 for the likeliest token each time, otherwise sampled.
+        seed: of the samples; the random numbers of the program are left as they were.
+        batch_size: the most prompts at once, None for all of one length; samples depend on it.
+
+    Returns:
+        Prompt and continuation, in the order given.
+
+    Raises:
+        ValueError: for an empty prompt, a negative temperature, or more tokens than the model can read.
     """
     if temperature < 0:
         raise ValueError(f"temperature={temperature}: expected 0 (greedy) or more")
-    if not all(prompts):
-        raise ValueError("an empty prompt: expected at least one character in each")
-    was_training = model.training
-    model.eval()
-    torch.manual_seed(seed)
-    prompts, size = list(prompts), batch_size or len(prompts)
+    encoded = [tokenizer(prompt, add_special_tokens=False)["input_ids"] for prompt in prompts]
+    if not all(encoded):
+        raise ValueError("an empty prompt: expected at least one token in each")
+    longest, limit = max(map(len, encoded), default=0), longest_input(model)
+    if limit and longest + new_tokens > limit:
+        raise ValueError(f"a prompt of {longest} tokens and new_tokens={new_tokens}: this model reads at most {limit}")
+    ends = model.generation_config.eos_token_id
+    ends = tokenizer.eos_token_id if ends is None else ends
+    ends = {ends} if isinstance(ends, int) else set(ends or ())
     sampling = {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
-    texts: list[str] = []
-    for begin in range(0, len(prompts), size):
-        batch = tokenizer(
-            prompts[begin : begin + size],
-            return_tensors="pt",
-            padding=True,
-            padding_side="left",
-            add_special_tokens=False,
-            return_token_type_ids=False,
-        ).to(next(model.parameters()).device)
-        ids = model.generate(**batch, max_new_tokens=new_tokens, pad_token_id=tokenizer.eos_token_id, **sampling)
-        texts += tokenizer.batch_decode(ids, skip_special_tokens=True)
-    model.train(was_training)
+    # A row that has ended is filled up while others go on: with what, is of no importance.
+    options = {"max_new_tokens": new_tokens, "eos_token_id": list(ends) or None, "pad_token_id": min(ends, default=0)}
+    device = next(model.parameters()).device
+    texts = [""] * len(encoded)
+    with evaluation_mode(model), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        for places in _of_one_length(encoded, batch_size):
+            ids = torch.tensor([encoded[place] for place in places], device=device)
+            rows = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **options, **sampling)
+            for place, row in zip(places, rows.tolist(), strict=True):
+                written = range(ids.shape[1], len(row))
+                end = next((number + 1 for number in written if row[number] in ends), len(row))
+                texts[place] = tokenizer.decode(row[:end], skip_special_tokens=True)
     return texts
+
+
+def _of_one_length(encoded: list[list[int]], batch_size: int | None) -> Iterator[list[int]]:
+    """Yield the places of sequences that are as long as one another, at most `batch_size` at a time."""
+    by_length: dict[int, list[int]] = {}
+    for place, ids in enumerate(encoded):
+        by_length.setdefault(len(ids), []).append(place)
+    for places in by_length.values():
+        size = batch_size or len(places)
+        yield from (places[begin : begin + size] for begin in range(0, len(places), size))
 
 
 def _windows(stream: torch.Tensor, context: int, stride: int, batch_size: int):
@@ -195,11 +263,8 @@ def _stack(stream: torch.Tensor, windows: list[tuple[int, int, int]]):
 @torch.no_grad()
 def _losses(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Loss of every target, shape (windows, scored); logits are made for the scored places only."""
-    was_training = model.training
-    model.eval()
     device = next(model.parameters()).device
     logits = model(input_ids=inputs.to(device), logits_to_keep=targets.shape[1], use_cache=False).logits.float()
-    model.train(was_training)
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten().to(device), reduction="none")
 
 
@@ -211,12 +276,21 @@ def _bootstrap(losses: torch.Tensor, counts: torch.Tensor) -> tuple[float, float
     return low, high
 
 
-def _doubts(value: float, tokens: int, vocabulary: int) -> tuple[str, ...]:
+def _share(stream: torch.Tensor, token: int | None) -> float:
+    return 0.0 if token is None else float((stream == token).double().mean())
+
+
+def _doubts(value: float, tokens: int, vocabulary: int, unknown: float) -> tuple[str, ...]:
     doubts = []
     if value > vocabulary:
         doubts.append(
             f"perplexity {value:,.0f} is above the vocabulary size {vocabulary:,}: guessing uniformly would do better, "
             "so the weights did not load, or the labels are shifted"
+        )
+    if unknown > MOST_UNKNOWN:
+        doubts.append(
+            f"{unknown:.0%} of the tokens are unknown to the tokenizer: all one token, easy to guess, so that the "
+            "figure says little about this text"
         )
     if tokens < FEWEST_TOKENS:
         doubts.append(f"only {tokens} tokens were scored; below {FEWEST_TOKENS} the figure is mostly chance")

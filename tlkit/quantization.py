@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -13,8 +14,14 @@ BLOCK = 64  # weights that share a scale; the scales are quantised again, in blo
 def quantize_linear_layers(blocks: nn.ModuleList, compute_dtype: torch.dtype) -> None:
     """Put 4-bit layers in the place of all linear ones; embeddings, norms, biases and the head stay as they are.
 
-    Raises ValueError where bitsandbytes is missing, or where there is no linear layer. Source: Dettmers et al. 2023,
-    QLoRA.
+    Args:
+        blocks: the transformer blocks, which are changed.
+        compute_dtype: what the weights are unpacked to when they are used.
+
+    Raises:
+        ValueError: where bitsandbytes is missing, or where there is no linear layer.
+
+    Source: Dettmers et al. 2023, QLoRA.
     """
     bitsandbytes = _bitsandbytes()
     found = [(name, module) for name, module in blocks.named_modules() if isinstance(module, nn.Linear)]
@@ -37,8 +44,48 @@ def quantize_linear_layers(blocks: nn.ModuleList, compute_dtype: torch.dtype) ->
         blocks.set_submodule(name, new)
 
 
+def restore_linear_layers(blocks: nn.ModuleList) -> None:
+    """Put ordinary linear layers in the place of 4-bit ones, with the weights that these compute with.
+
+    Args:
+        blocks: the transformer blocks, which are changed. The rounding to 4 bits stays.
+    """
+    for name, old in list(blocks.named_modules()):
+        if getattr(old, "quant_state", None) is not None:
+            new = nn.Linear(old.in_features, old.out_features, bias=False, device="meta")
+            new.weight, new.bias = nn.Parameter(dequantized(old.weight).to(old.compute_dtype)), old.bias
+            blocks.set_submodule(name, new)
+
+
+def four_bit_lora_config(**settings):
+    """peft's LoraConfig that also writes into `adapter_config.json` that the base model is in 4 bits.
+
+    Without that, the adapter would be loaded beside other weights than those it was trained with.
+
+    Args:
+        settings: as for `peft.LoraConfig`.
+
+    Returns:
+        The configuration.
+    """
+    from peft import LoraConfig
+
+    @dataclass
+    class FourBitLoraConfig(LoraConfig):
+        base_quantization: str = "nf4"
+
+    return FourBitLoraConfig(**settings)
+
+
 def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
-    """All that a model holds: parameters, buffers, and the scales without which 4-bit weights cannot be read."""
+    """All that a model holds: parameters, buffers, and the scales without which 4-bit weights cannot be read.
+
+    Args:
+        model: any module.
+
+    Returns:
+        Its tensors, packed ones as they are.
+    """
     yield from model.parameters()
     yield from model.buffers()
     for parameter in model.parameters():
@@ -46,13 +93,27 @@ def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def logical_size(parameter: nn.Parameter) -> int:
-    """How many weights a tensor stands for: packed in 4 bits, it has half as many elements."""
+    """How many weights a tensor stands for: packed in 4 bits, it has half as many elements.
+
+    Args:
+        parameter: of a model, packed or not.
+
+    Returns:
+        Weights.
+    """
     state = getattr(parameter, "quant_state", None)
     return parameter.numel() if state is None else math.prod(state.shape)
 
 
 def dequantized(parameter: nn.Parameter) -> torch.Tensor:
-    """The weights that are really computed with, in their logical shape."""
+    """The weights that are really computed with.
+
+    Args:
+        parameter: of a model, packed or not.
+
+    Returns:
+        A tensor of the logical shape.
+    """
     state = getattr(parameter, "quant_state", None)
     return parameter.detach() if state is None else _bitsandbytes().functional.dequantize_4bit(parameter.data, state)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from tlkit.adapters import adapter_names, add_lora, base_model, refuse_all_but_continuing
 from tlkit.quantization import logical_size, quantize_linear_layers
 
 Selector = Callable[..., nn.Module]
@@ -67,16 +68,34 @@ class StrategyReport:
 
 
 def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport:
-    """Make `model` trainable the way `strategy` says; `report.model` is what to train from here on.
+    """Make a model trainable the way a strategy says; `report.model` is what to train from here on.
 
-    Options belong to the strategy (`blocks=` for last_layers, `r=` for lora, …). Raises ValueError for an unknown
-    strategy or option, before anything is frozen, and when nothing, or by accident everything, was selected.
+    An adapter that `load_model(…, adapter="continue")` brought is trained on by "lora" or "qlora"; any other model
+    that holds an adapter is refused, for a second strategy would lose it or train beside it.
+
+    Args:
+        model: as loaded; it is changed.
+        strategy: a name in `STRATEGIES`.
+        options: those of the strategy (`blocks=` for last_layers, `r=` for lora, …); of an adapter that is continued,
+            they must be what it was made with.
+
+    Returns:
+        What is trainable now.
+
+    Raises:
+        ValueError: for an unknown strategy or option and for an adapter in the way, before anything is frozen; and
+            when nothing, or by accident everything, was selected.
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy {strategy!r} is unknown: expected one of {', '.join(STRATEGIES)}")
     known = [name for name in inspect.signature(OPTIONS.get(strategy, STRATEGIES[strategy])).parameters][1:]
     if unknown := sorted(set(options) - set(known)):
         raise ValueError(f"{strategy} has no option {', '.join(unknown)}: expected {', '.join(known) or 'none'}")
+    if added := adapter_names(model):
+        refuse_all_but_continuing(model, strategy, options)
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name in added)
+        return describe(model, strategy)
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     adapted = STRATEGIES[strategy](model, **options)
@@ -89,7 +108,15 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
 
 
 def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
-    """Count what is trainable now, per component; shared (tied) tensors are counted once."""
+    """Count what is trainable now, per component; shared (tied) tensors are counted once.
+
+    Args:
+        model: a transformers model, or peft's wrapper.
+        strategy: a name for the report.
+
+    Returns:
+        The counts.
+    """
     parameters = list(model.named_parameters())  # named_parameters() already leaves out the second name of a tied one
     base = base_model(model)
     owners = _component_of(base)
@@ -105,20 +132,17 @@ def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
     return StrategyReport(strategy, model, *totals, components, _tying_in_words(base), trainable)
 
 
-def base_model(model: nn.Module) -> nn.Module:
-    """The transformers model, also where peft has wrapped it."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def is_adapter(name: str) -> bool:
-    """True for the name of a weight that peft has added to the model."""
-    return "lora_" in name
-
-
 def find_blocks(model: nn.Module) -> nn.ModuleList:
-    """The transformer blocks: the ModuleList of the decoder that is as long as the configuration says.
+    """Find the transformer blocks: the ModuleList of the decoder that is as long as the configuration says.
 
-    Raises ValueError, naming the architecture, where there is none.
+    Args:
+        model: a transformers model.
+
+    Returns:
+        The blocks, the first one next to the embedding.
+
+    Raises:
+        ValueError: naming the architecture, where there is no such list.
     """
     depth = getattr(model.config, "num_hidden_layers", None)
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
@@ -126,6 +150,17 @@ def find_blocks(model: nn.Module) -> nn.ModuleList:
         if isinstance(module, nn.ModuleList) and len(module) == depth:
             return module
     raise ValueError(f"{type(model).__name__} is not supported: no list of {depth} decoder blocks was found in it")
+
+
+def is_tied(model: nn.Module) -> bool:
+    """True where the head is the token embedding, used a second time."""
+    head = model.get_output_embeddings()
+    return head is not None and head.weight is model.get_input_embeddings().weight
+
+
+def trainable_parameters(model: nn.Module) -> list[torch.nn.Parameter]:
+    """What an optimizer should be given: nothing that is frozen."""
+    return [p for p in model.parameters() if p.requires_grad]
 
 
 def _train(*modules: nn.Module) -> None:
@@ -178,23 +213,11 @@ def _bitfit(model: nn.Module) -> nn.Module:
     return model
 
 
-def _lora(
-    model: nn.Module, r: int = 8, alpha: int = 16, dropout: float = 0.0, targets: str | list[str] = "all-linear"
-) -> nn.Module:
-    """Low-rank adapters beside the linear layers (peft). Source: Hu et al. 2021, LoRA."""
-    from peft import LoraConfig, get_peft_model
-
-    if r < 1:
-        raise ValueError(f"lora(r={r}): expected a rank of at least 1")
-    settings = LoraConfig(r=r, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets, task_type="CAUSAL_LM")
-    return get_peft_model(model, settings)
-
-
 def _qlora(model: nn.Module, **options) -> nn.Module:
     """LoRA beside blocks whose linear layers are kept in 4 bits; options as for lora. Source: Dettmers et al. 2023."""
     quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
     model.is_loaded_in_4bit = True  # peft asks, and then makes the adapters that go with 4-bit layers
-    return _lora(model, **options)
+    return add_lora(model, **options)
 
 
 STRATEGIES: dict[str, Selector] = {
@@ -202,12 +225,12 @@ STRATEGIES: dict[str, Selector] = {
     "freeze_lower": _freeze_lower,
     "freeze_embeddings": _freeze_embeddings,
     "last_layers": _last_layers,
-    "lora": _lora,
+    "lora": add_lora,
     "qlora": _qlora,
     "bitfit": _bitfit,
 }
 
-OPTIONS = {"qlora": _lora}  # whose options it takes where not its own
+OPTIONS = {"qlora": add_lora}  # whose options it takes where not its own
 
 
 def _embedding_parameters(model: nn.Module, trainable: bool) -> None:
@@ -227,9 +250,7 @@ def _is_norm(module: nn.Module) -> bool:
 def _component_of(model: nn.Module) -> dict[int, str]:
     owners: dict[int, str] = {}
     for number, block in enumerate(find_blocks(model)):
-        for name, parameter in block.named_parameters():
-            if not is_adapter(name):
-                owners[id(parameter)] = f"block {number}"
+        owners |= dict.fromkeys(map(id, block.parameters()), f"block {number}")
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             owners |= {id(p): "embedding" for p in module.parameters()}
@@ -237,16 +258,13 @@ def _component_of(model: nn.Module) -> dict[int, str]:
     if head is not None:
         for parameter in head.parameters():
             owners.setdefault(id(parameter), "head")
+    added = adapter_names(model)
     for name, parameter in model.named_parameters():
-        if not is_adapter(name):
+        if name in added:
+            owners.pop(id(parameter), None)
+        else:
             owners.setdefault(id(parameter), "final norm and others")
     return owners
-
-
-def is_tied(model: nn.Module) -> bool:
-    """True where the head is the token embedding, used a second time."""
-    head = model.get_output_embeddings()
-    return head is not None and head.weight is model.get_input_embeddings().weight
 
 
 def _tying_in_words(model: nn.Module) -> str:
@@ -257,8 +275,3 @@ def _tying_in_words(model: nn.Module) -> str:
 
 def _why_nothing(strategy: str) -> str:
     return ": this architecture has no bias vectors" if strategy == "bitfit" else ""
-
-
-def trainable_parameters(model: nn.Module) -> list[torch.nn.Parameter]:
-    """What an optimizer should be given: nothing that is frozen."""
-    return [p for p in model.parameters() if p.requires_grad]

@@ -1,0 +1,347 @@
+"""Adapters in folders: evaluated as they were trained, merged or continued as asked, and never lost."""
+
+import json
+import shutil
+
+import peft
+import pytest
+import torch
+from peft import AutoPeftModelForCausalLM, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+
+from tlkit.adapters import adapter_names, base_model
+from tlkit.corpus import load_corpus
+from tlkit.evaluation import perplexity
+from tlkit.models import BUNDLED, architecture, check_save, download_needed, load_model, meta_model, save_model
+from tlkit.models.checks import largest_change, logits_of
+from tlkit.quantization import logical_size
+from tlkit.strategies import STRATEGIES, apply_strategy, describe
+from tlkit.training import TrainingConfig, train
+
+TEXTS = load_corpus("rust").test[:2]
+IDS = torch.arange(100, 140)[None]
+BLOCKS = torch.randint(4096, (2, 32), generator=torch.Generator().manual_seed(0))
+BRIEFLY = TrainingConfig(0.03, batch_size=1, schedule="constant", warmup_fraction=0)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory, tiny):
+    """The folder of a whole model, small enough to be loaded a hundred times."""
+    config = Qwen2Config(
+        vocab_size=4096,
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.2,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("base")
+    save_model(Qwen2ForCausalLM(config), tiny.tokenizer, folder)
+    return folder
+
+
+def trained(strategy: str, model: torch.nn.Module, **options) -> torch.nn.Module:
+    """An adapter with weights that change the model."""
+    torch.manual_seed(0)
+    adapted = apply_strategy(model, strategy, **options).model
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(0, 0.1)
+    return adapted
+
+
+@pytest.fixture(scope="module", params=["lora", "qlora"])
+def saved(request, base, tmp_path_factory, tiny):
+    """A trained adapter's folder, and the logits that it had in memory."""
+    folder = tmp_path_factory.mktemp(request.param) / "adapter"
+    model = trained(request.param, load_model(base).model)
+    save_model(model, tiny.tokenizer, folder)
+    return request.param, folder, logits_of(model, IDS)
+
+
+@pytest.fixture
+def lora(base, tiny, tmp_path):
+    """A folder to spoil, with a LoRA adapter."""
+    save_model(trained("lora", load_model(base).model), tiny.tokenizer, tmp_path / "lora")
+    return tmp_path / "lora"
+
+
+def rewrite(folder, **changes) -> None:
+    notes = folder / "adapter_config.json"
+    notes.write_text(json.dumps(json.loads(notes.read_text()) | changes))
+
+
+@pytest.mark.parametrize("mode", [None, "continue", "merge"])
+def test_a_folder_is_loaded_as_it_was_saved(saved, base, mode):
+    """Merged, sums are taken in another order: 1e-4 of the logits' spread."""
+    strategy, folder, expected = saved
+    plain, loaded = load_model(base), load_model(folder, adapter=mode)
+    found = logits_of(loaded.model, IDS)
+    assert largest_change(expected, found) <= 1e-4 and (mode == "merge" or torch.equal(expected, found))
+    assert largest_change(expected, logits_of(plain.model, IDS)) > 0.1
+    report = describe(loaded.model)
+    adapters = report.components.get("adapters", (0, 0, 0, 0))
+    assert report.total_values - adapters[1] == describe(plain.model).total_values
+    assert (loaded.tensors_loaded, bool(adapters[1])) == (report.total_tensors, mode != "merge")
+    assert f"{report.total_values:,} values in {report.total_tensors} tensors" in str(loaded)
+    assert architecture(str(folder)).num_hidden_layers == 2 and download_needed(str(folder)) == ""
+
+
+def test_a_folder_may_be_moved_and_names_no_place_on_this_machine(tiny, tmp_path):
+    model = trained("lora", load_model("tiny").model)
+    save_model(model, tiny.tokenizer, tmp_path / "here")
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert torch.equal(logits_of(load_model(tmp_path / "there").model, IDS), logits_of(model, IDS))
+    assert json.loads((tmp_path / "there" / "adapter_config.json").read_text())["base_model_name_or_path"] == "tiny"
+    for file in (tmp_path / "there").iterdir():
+        assert str(BUNDLED).encode() not in file.read_bytes() and str(tmp_path).encode() not in file.read_bytes(), file
+    save_model(load_model(tmp_path / "there", adapter="merge").model, tiny.tokenizer, tmp_path / "merged")
+    assert not any(str(tmp_path).encode() in file.read_bytes() for file in (tmp_path / "merged").iterdir())
+
+
+@pytest.mark.parametrize("then", ["full", "lora"])
+def test_training_on_from_a_folder_scores_as_printed_when_it_is_loaded_again(saved, then, tmp_path, tiny):
+    """The reproduction: what was saved after `full` was the old adapter, and after `lora` a new one alone."""
+    strategy, folder, _ = saved
+    report = apply_strategy(load_model(folder, adapter="merge").model, then)
+    train(report.model, BLOCKS, BRIEFLY)
+    printed = perplexity(report.model, tiny.tokenizer, TEXTS).perplexity
+    save_model(report.model, tiny.tokenizer, tmp_path / "then")
+    assert perplexity(load_model(tmp_path / "then").model, tiny.tokenizer, TEXTS).perplexity == printed
+    before = perplexity(load_model(folder).model, tiny.tokenizer, TEXTS).perplexity
+    assert abs(printed - before) > 1e-3 * before
+
+
+def test_an_adapter_is_continued_and_saved_as_what_it_became(saved, tmp_path, tiny):
+    strategy, folder, expected = saved
+    report = apply_strategy(load_model(folder, adapter="continue").model, strategy, r=8, targets="all-linear")
+    assert torch.equal(logits_of(report.model, IDS), expected)
+    assert report.trainable == adapter_names(report.model) and report.trainable_tensors == 2 * 7 * 2
+    train(report.model, BLOCKS, BRIEFLY)
+    printed = logits_of(report.model, IDS)
+    save_model(report.model, tiny.tokenizer, tmp_path / "on")
+    assert torch.equal(logits_of(load_model(tmp_path / "on").model, IDS), printed)
+    assert largest_change(expected, printed) > 1e-3
+    save_model(report.model, tiny.tokenizer, tmp_path / "on")  # the same kind may be written again
+
+
+@pytest.mark.parametrize("mode", [None, "continue"])
+def test_no_strategy_replaces_an_adapter_unasked(saved, mode):
+    made_by, folder, _ = saved
+    model = load_model(folder, adapter=mode).model
+    before = describe(model).trainable
+    for strategy in STRATEGIES:
+        if strategy == made_by and mode == "continue":
+            continue
+        with pytest.raises(ValueError, match=strategy) as caught:
+            apply_strategy(model, strategy)
+        said = str(caught.value)
+        assert "\n" not in said and ("continue it with" in said or "adapter='merge'" in said and "'continue'" in said)
+        assert describe(model).trainable == before
+
+
+def test_a_second_adapter_in_memory_is_refused(base):
+    model = load_model(base).model
+    adapted = apply_strategy(model, "lora").model
+    for held in (model, adapted):
+        with pytest.raises(ValueError, match="holds an adapter already"):
+            apply_strategy(held, "full")
+
+
+def test_options_that_contradict_the_adapter_are_refused(lora):
+    model = load_model(lora, adapter="continue").model
+    for option, value in {"r": 4, "alpha": 8, "dropout": 0.1, "targets": ["q_proj"]}.items():
+        with pytest.raises(ValueError, match=f"{option}=.*the adapter to be continued has {option}="):
+            apply_strategy(model, "lora", **{option: value})
+
+
+def test_what_was_merged_and_adapted_again_keeps_both(lora, tiny, tmp_path):
+    """The second adapter's base is the first one's folder: peft itself would have written down the bundled model."""
+    second = trained("lora", load_model(lora, adapter="merge").model, r=4)
+    save_model(second, tiny.tokenizer, tmp_path / "second")
+    assert torch.equal(logits_of(load_model(tmp_path / "second").model, IDS), logits_of(second, IDS))
+    for folder in (lora, tmp_path / "second"):  # a folder that is needed is not written over
+        with pytest.raises(ValueError, match="base model that this adapter needs"):
+            save_model(trained("lora", load_model(tmp_path / "second", adapter="merge").model), tiny.tokenizer, folder)
+    lora.rename(tmp_path / "away")
+    with pytest.raises(ValueError, match="base model of its adapter, .*lora, is not there"):
+        load_model(tmp_path / "second")
+    rewrite(tmp_path / "second", base_model_name_or_path=str(tmp_path / "second"))
+    with pytest.raises(ValueError, match="names itself"):
+        load_model(tmp_path / "second")
+
+
+def test_peft_and_transformers_read_it_alone_and_write_what_is_read_here(lora, base, tmp_path):
+    expected = logits_of(load_model(lora).model, IDS)
+    plain = AutoModelForCausalLM.from_pretrained(base)
+    assert torch.equal(logits_of(PeftModel.from_pretrained(plain, lora), IDS), expected)
+    theirs = trained("lora", AutoModelForCausalLM.from_pretrained(base))
+    theirs.save_pretrained(tmp_path / "theirs")  # names its base by path, and has no tokenizer
+    loaded = load_model(tmp_path / "theirs", adapter="continue")
+    assert torch.equal(logits_of(loaded.model, IDS), logits_of(theirs, IDS)) and len(loaded.tokenizer) == 4096
+    assert torch.equal(logits_of(AutoPeftModelForCausalLM.from_pretrained(tmp_path / "theirs"), IDS), expected)
+
+
+def test_peft_alone_writes_down_that_a_base_is_in_four_bits(base, tmp_path):
+    model = trained("qlora", load_model(base).model)
+    model.save_pretrained(tmp_path)
+    assert torch.equal(logits_of(load_model(tmp_path).model, IDS), logits_of(model, IDS))
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("a tensor missing", "1 weights are not in the file"),
+        ("a tensor too many", "1 weights of the file have no place"),
+        ("another rank", "does not fit its base model"),
+        ("cut", "the weight file is damaged"),
+        ("no weights", "has no adapter_model.safetensors"),
+        ("no JSON", "is no description of an adapter"),
+        ("no base", "names no base model"),
+        ("unknown kind", "could not be loaded"),
+        ("a whole model beside it", "holds an adapter and a whole model"),
+    ],
+)
+def test_a_damaged_adapter_is_one_clear_line(lora, fault, said):
+    file = lora / "adapter_model.safetensors"
+    weights = load_file(file)
+    if fault == "a tensor missing":
+        del weights[next(iter(weights))]
+        save_file(weights, file)
+    elif fault == "a tensor too many":
+        save_file(weights | {"base_model.model.model.layers.9.mlp.up_proj.lora_A.weight": torch.ones(8, 64)}, file)
+    elif fault == "another rank":
+        rewrite(lora, r=4)
+    elif fault == "cut":
+        file.write_bytes(file.read_bytes()[:1000])
+    elif fault == "no weights":
+        file.unlink()
+    elif fault == "no JSON":
+        (lora / "adapter_config.json").write_text("{")
+    elif fault == "no base":
+        rewrite(lora, base_model_name_or_path=None)
+    elif fault == "unknown kind":
+        rewrite(lora, peft_type="NONE_SUCH")
+    else:
+        shutil.copy(BUNDLED / "config.json", lora)
+    with pytest.raises((ValueError, RuntimeError), match=said) as caught:
+        load_model(lora)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_asked_of_a_model_without_adapter_is_refused():
+    for mode in ("merge", "continue"):
+        with pytest.raises(ValueError, match=f"has no adapter to {mode}"):
+            load_model("tiny", adapter=mode)
+    with pytest.raises(ValueError, match="expected 'merge', 'continue' or None"):
+        load_model("tiny", adapter="fuse")
+
+
+def test_saving_refuses_whatever_would_be_lost(lora, base, tiny, tmp_path):
+    whole, adapted = load_model(base).model, trained("lora", load_model(base).model)
+    save_model(whole, tiny.tokenizer, tmp_path / "whole")
+    refused = [
+        (whole, lora, "holds an adapter, and a whole model"),
+        (adapted, tmp_path / "whole", "holds a whole model, and an adapter"),
+        (base_model(adapted), tmp_path / "new", "what `apply_strategy` returned"),
+    ]
+    adapted_and_more = trained("lora", load_model(base).model)
+    base_model(adapted_and_more).model.norm.weight.requires_grad_(True)
+    refused.append((adapted_and_more, tmp_path / "new", "1 trainable tensors are no part of the adapter"))
+    twice = trained("lora", load_model(base).model)
+    twice.add_adapter("other", peft.LoraConfig(target_modules=["q_proj"], task_type="CAUSAL_LM"))
+    refused.append((twice, tmp_path / "new", "expected a single one"))
+    for model, folder, said in refused:
+        for act in (check_save, lambda model, folder: save_model(model, tiny.tokenizer, folder)):
+            with pytest.raises(ValueError, match=said):
+                act(model, folder)
+    assert not (tmp_path / "new").exists()
+    assert torch.equal(logits_of(load_model(tmp_path / "whole").model, IDS), logits_of(whole, IDS))
+
+
+def test_saving_again_leaves_one_model_and_foreign_files(base, tiny, tmp_path):
+    """A file left of a model in parts would be read in the place of the new one, or the other way round."""
+    (tmp_path / "README.md").write_text("Mine.")
+    (tmp_path / "thesis.safetensors").write_text("Mine too.")
+    model = load_model(base).model
+    model.save_pretrained(tmp_path, max_shard_size="1MB")
+    assert len(list(tmp_path.glob("model-*"))) > 1
+    with torch.no_grad():
+        model.model.norm.weight.mul_(2)
+    save_model(model, tiny.tokenizer, tmp_path)
+    assert torch.equal(logits_of(load_model(tmp_path).model, IDS), logits_of(model, IDS))
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"README.md", "thesis.safetensors", "model.safetensors", "config.json"} | {
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    assert (tmp_path / "README.md").read_text() == "Mine." and (tmp_path / "thesis.safetensors").stat().st_size == 9
+
+
+METHODS = {
+    "LoRA and a norm": peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["norm"]),
+    "DoRA": peft.LoraConfig(target_modules="all-linear", use_dora=True),
+    "LoRA of the embedding": peft.LoraConfig(target_modules=["embed_tokens"]),
+    "IA3": peft.IA3Config(target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"]),
+    "LoHa": peft.LoHaConfig(target_modules=["q_proj"]),
+    "VeRA": peft.VeraConfig(target_modules=["q_proj"], r=4),
+    "OFT": peft.OFTConfig(target_modules=["q_proj"], oft_block_size=8),
+    "prompts": peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_any_method_of_peft_adds_is_told_from_the_model_itself(base, method):
+    plain = meta_model(str(base))
+    own = {id(parameter) for parameter in plain.parameters()}
+    values = describe(plain).total_values
+    adapted = get_peft_model(plain, METHODS[method])
+    added = adapter_names(adapted)
+    assert added == {name for name, parameter in adapted.named_parameters() if id(parameter) not in own} != set()
+    report = describe(adapted)
+    sizes = sum(logical_size(parameter) for name, parameter in adapted.named_parameters() if name in added)
+    assert report.components["adapters"].total_values == sizes == report.total_values - values
+
+
+@pytest.mark.parametrize("method", ["IA3", "LoRA and a norm", "DoRA"])
+def test_other_adapters_are_evaluated_and_merged(method, base, tmp_path, tiny):
+    adapted = get_peft_model(load_model(base).model, METHODS[method])
+    names = adapter_names(adapted)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if name in names:
+                parameter.add_(torch.randn_like(parameter), alpha=0.05)
+    expected = logits_of(adapted, IDS)
+    save_model(adapted, tiny.tokenizer, tmp_path)
+    assert torch.equal(logits_of(load_model(tmp_path).model, IDS), expected)
+    assert largest_change(expected, logits_of(load_model(tmp_path, adapter="merge").model, IDS)) <= 1e-4
+    if method == "IA3":
+        with pytest.raises(ValueError, match="of the kind IA3: expected LoRA"):
+            load_model(tmp_path, adapter="continue")
+
+
+def test_virtual_tokens_are_refused(base, tmp_path):
+    adapted = get_peft_model(load_model(base).model, METHODS["prompts"])
+    adapted.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="PROMPT_TUNING: expected LoRA"):
+        load_model(tmp_path)
+
+
+def test_layers_that_are_not_linear_are_adapted_and_merged_too(tmp_path, tiny):
+    """GPT-2 keeps its matrices transposed."""
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=32, n_head=4, vocab_size=4096, n_positions=64))
+    save_model(model, tiny.tokenizer, tmp_path / "base")
+    adapted = trained("lora", load_model(tmp_path / "base").model)
+    save_model(adapted, tiny.tokenizer, tmp_path / "lora")
+    expected = logits_of(adapted, IDS)
+    assert torch.equal(logits_of(load_model(tmp_path / "lora", adapter="continue").model, IDS), expected)
+    assert largest_change(expected, logits_of(load_model(tmp_path / "lora", adapter="merge").model, IDS)) <= 1e-4

@@ -1,0 +1,145 @@
+"""Adapters in folders of their own: load one into its base model, merge it, save it so that nothing is lost."""
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from tlkit.adapters import adapter_names, base_model
+from tlkit.models.checks import largest_change, logits_of, refuse_partial_load, rounding
+from tlkit.models.sources import WAY_ON, named_base, one_line_errors, source_of
+from tlkit.quantization import four_bit_lora_config, quantize_linear_layers, restore_linear_layers
+from tlkit.strategies import find_blocks
+
+CARD = "README.md"  # peft's draft of a model card, never in the place of what someone wrote
+MODEL_FILES = re.compile(r"(adapter_)?model(-\d+-of-\d+)?\.safetensors(\.index\.json)?")
+
+
+def save_model(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
+    """Write a model and its tokenizer so that `load_model(folder)` gives the same model again.
+
+    A model with an adapter is written as the adapter alone. Its base model is named by preset or hub id, so that the
+    folder can be moved; only a base that was itself a folder is named by its path.
+
+    Args:
+        model: a transformers model, or peft's wrapper; of a strategy, `report.model`.
+        tokenizer: its tokenizer.
+        folder: made where it does not exist; files of other kinds in it stay.
+
+    Raises:
+        ValueError: where something would be lost: see `check_save`.
+    """
+    folder = Path(folder)
+    check_save(model, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for config in getattr(model, "peft_config", {}).values():
+        config.base_model_name_or_path = None  # peft writes the base model's own name, and asks no hub about it
+    with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as part:  # a file in use is never written into
+        model.save_pretrained(part)
+        tokenizer.save_pretrained(part)
+        written = {path.name for path in Path(part).iterdir()}
+        if (folder / CARD).exists():
+            written.discard(CARD)
+        for name in sorted(written, key=lambda name: name.endswith(".json")):
+            os.replace(Path(part) / name, folder / name)
+    for path in folder.iterdir():
+        if MODEL_FILES.fullmatch(path.name) and path.name not in written:
+            path.unlink()  # a part of the model that was here before
+
+
+def check_save(model: nn.Module, folder: str | Path) -> None:
+    """Refuse what `save_model` would refuse; ask before training.
+
+    Args:
+        model: what is to be saved.
+        folder: where.
+
+    Raises:
+        ValueError: where the folder holds the base model that an adapter needs, or a model of the other kind (an
+            adapter beside whole weights: neither could be told from the other); where weights were trained that an
+            adapter's file leaves out; where adapters are left in a model without peft's wrapper.
+    """
+    folder, added = Path(folder), adapter_names(model)
+    wrapped = hasattr(model, "get_base_model")
+    if added and not wrapped:
+        raise ValueError(
+            "the layers of this model hold an adapter: save what `apply_strategy` returned, `report.model`"
+        )
+    other = folder / ("config.json" if wrapped else "adapter_config.json")
+    if other.exists():
+        kinds = ("a whole model", "an adapter") if wrapped else ("an adapter", "a whole model")
+        raise ValueError(f"{folder} holds {kinds[0]}, and {kinds[1]} is to be saved: name another folder")
+    if not wrapped:
+        return
+    if list(model.peft_config) != ["default"]:
+        raise ValueError(f"adapters {', '.join(model.peft_config)}: expected a single one, named 'default'")
+    if lost := [n for n, p in model.named_parameters() if p.requires_grad and n not in added]:
+        raise ValueError(f"{len(lost)} trainable tensors are no part of the adapter ({lost[0]}, …) and would be lost")
+    base: str | None = base_model(model).name_or_path
+    while base and (path := Path(source_of(base))).is_dir():
+        if path.resolve() == folder.resolve():
+            raise ValueError(f"{folder} holds the base model that this adapter needs: name another folder")
+        base = named_base(path)
+
+
+def with_adapter(name: str, model: PreTrainedModel, folder: Path, mode: str | None) -> nn.Module:
+    """The base model with an adapter in it.
+
+    Args:
+        name: of the model that was asked for, for messages.
+        model: the base model, which is changed.
+        folder: of the adapter.
+        mode: "continue", "merge", or None for a frozen adapter.
+
+    Returns:
+        peft's wrapper around the model; merged, the model.
+
+    Raises:
+        ValueError: where the adapter cannot be read, does not fit, or is of a kind that cannot be continued.
+        RuntimeError: where its file is incomplete, or merging changes what the model computes.
+    """
+    from peft import PeftConfig, PeftType, get_peft_model
+
+    if not (folder / "adapter_model.safetensors").is_file():
+        raise ValueError(f"model {name!r}: {folder} has no adapter_model.safetensors. {WAY_ON}")
+    with one_line_errors(name):
+        settings = PeftConfig.from_json_file(str(folder / "adapter_config.json"))
+        quantized = settings.pop("base_quantization", None)
+        config = PeftConfig.from_peft_type(**settings)
+        if config.is_prompt_learning or mode == "continue" and config.peft_type != "LORA":
+            raise ValueError(f"its adapter is of the kind {PeftType(config.peft_type).value}: expected LoRA.")
+        if quantized:
+            quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
+            if mode == "merge":
+                restore_linear_layers(find_blocks(model))
+            else:
+                model.is_loaded_in_4bit = True
+                config = four_bit_lora_config(**config.to_dict())
+        config.inference_mode, config.base_model_name_or_path = mode != "continue", None
+        adapted = get_peft_model(model, config)
+        try:
+            loading = adapted.load_adapter(folder, "default", is_trainable=mode == "continue", torch_device="cpu")
+        except RuntimeError as error:
+            raise ValueError("its adapter does not fit its base model.") from error
+    refuse_partial_load(name, {**loading._asdict(), "mismatched_keys": []})
+    adapted.continues_adapter = mode == "continue"
+    return _merged(name, adapted) if mode == "merge" else adapted
+
+
+def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:
+    """Plain weights that compute what the base model computed with its adapter."""
+    ids = torch.arange(8)[None] % adapted.get_input_embeddings().num_embeddings
+    with one_line_errors(name):
+        before = logits_of(adapted, ids)
+        model = adapted.merge_and_unload(safe_merge=True)
+    change = largest_change(before, logits_of(model, ids))
+    if not change <= rounding(model):
+        raise RuntimeError(
+            f"model {name!r}: merged, it computes something else (logits move by {change:.1e} of their "
+            "spread): use adapter='continue'"
+        )
+    return model.requires_grad_(True)

@@ -1,0 +1,190 @@
+"""Load a causal language model by preset, hub id or folder, and refuse one that did not really load."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from huggingface_hub import errors, snapshot_download
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from tlkit.models.adapter_folders import with_adapter
+from tlkit.models.checks import refuse_partial_load, refuse_sight_of_the_future, refuse_unusable_tokenizer
+from tlkit.models.sources import (
+    CONFIGURATIONS,
+    PRESETS,
+    chosen_model,
+    first_line,
+    named_base,
+    one_line_errors,
+    source_of,
+    with_bases,
+)
+from tlkit.quantization import logical_size
+
+OFFLINE = {"trust_remote_code": False, "local_files_only": True}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model with its tokenizer, and how many of its tensors came out of the file."""
+
+    model: nn.Module  # a transformers model; with an adapter, peft's wrapper around one
+    tokenizer: PreTrainedTokenizerBase
+    name: str
+    tensors_loaded: int
+    tensors_total: int
+
+    def __str__(self) -> str:
+        values = sum(map(logical_size, self.model.parameters()))
+        return f"{self.name}: {values:,} values in {self.tensors_total} tensors, {self.tensors_loaded} from the file"
+
+
+def load_model(
+    name: str | None = None,
+    *,
+    adapter: str | None = None,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    random_init: bool = False,
+    seed: int = 0,
+) -> LoadedModel:
+    """Load a model and its tokenizer, and refuse what is not wholly there or cannot be a causal language model.
+
+    A folder that `save_model` or peft wrote for an adapter is loaded with the base model it names, ready to be
+    evaluated. To train on from it, say what becomes of the adapter: nothing else may replace it by accident.
+
+    Args:
+        name: a preset, a hub id or a folder; None for `TLKIT_MODEL`, else the bundled model.
+        adapter: "merge" makes a trained adapter part of plain weights, for any strategy; "continue" keeps it apart,
+            to be trained on by `apply_strategy(model, "lora")` (or "qlora"); None loads it frozen.
+        device: where the model is put.
+        dtype: of the weights in memory.
+        random_init: keep architecture and tokenizer, but draw fresh weights (and no adapter): the control that says
+            what pretraining is worth.
+        seed: for the fresh weights.
+
+    Returns:
+        Model and tokenizer.
+
+    Raises:
+        ValueError: where the name leads nowhere, a file is no model, the tokenizer cannot read, logits depend on later
+            tokens, or there is no adapter to merge or to continue.
+        RuntimeError: where weights are missing from the file, or the file has weights that the model leaves out.
+    """
+    name = chosen_model(name)
+    if adapter not in (None, "merge", "continue"):
+        raise ValueError(f"adapter={adapter!r}: expected 'merge', 'continue' or None")
+    folders = with_bases(name)
+    if adapter and len(folders) == 1:
+        raise ValueError(f"model {name!r} has no adapter to {adapter}: it is a whole model, load it without `adapter`")
+    plain = folders[-1][1]
+    with one_line_errors(name):
+        tokenizer = AutoTokenizer.from_pretrained(_tokenizer_folder(folders), **OFFLINE)
+        if random_init:
+            torch.manual_seed(seed)
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(plain, **OFFLINE), dtype=dtype)
+        else:
+            model = _pretrained(name, plain, dtype)
+    _call(model, folders[-1][0])
+    if not random_init:
+        for reference, folder in reversed(folders[:-1]):
+            mode = adapter if folder == folders[0][1] else "merge"  # an adapter's base was merged before it was adapted
+            model = with_adapter(name, model, folder, mode)
+            if mode == "merge":
+                _call(model, reference)
+
+    refuse_unusable_tokenizer(name, tokenizer, model)
+    model.to(device)
+    refuse_sight_of_the_future(name, model, tokenizer)
+    total = len(list(model.parameters()))
+    return LoadedModel(model, tokenizer, name, 0 if random_init else total, total)
+
+
+def architecture(name: str) -> PretrainedConfig:
+    """The configuration of a preset (no network), a folder, or a hub id; of an adapter, that of its base model.
+
+    Args:
+        name: as for `load_model`.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ValueError: as `load_model` does.
+    """
+    if name in PRESETS:
+        known = dict(PRESETS[name].architecture)
+        return AutoConfig.for_model(known.pop("model_type"), **known)
+    _, folder = with_bases(name, CONFIGURATIONS)[-1]
+    with one_line_errors(name):
+        return AutoConfig.from_pretrained(folder, **OFFLINE)
+
+
+def meta_model(source: str | PretrainedConfig) -> PreTrainedModel:
+    """An architecture without weights (torch's meta device), for counting; no network for a preset.
+
+    Args:
+        source: a name as for `load_model`, or a configuration.
+
+    Returns:
+        The model, untrained and without memory.
+
+    Raises:
+        ValueError: as `load_model` does.
+    """
+    config = architecture(source) if isinstance(source, str) else source
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        model.tie_weights()
+    return model
+
+
+def download_needed(name: str) -> str:
+    """How to get a model that is not on this machine, and how big it is. Asks no network.
+
+    Args:
+        name: as for `load_model`.
+
+    Returns:
+        One line; empty where the model is here.
+    """
+    source = source_of(name)
+    if Path(source).is_dir():
+        base = named_base(Path(source))
+        return download_needed(base) if base else ""
+    try:
+        snapshot_download(source, allow_patterns=["config.json", "*.safetensors"], local_files_only=True)
+    except errors.LocalEntryNotFoundError:
+        size = ""
+        if name in PRESETS:  # files of the hub hold two bytes a value
+            size = f" (about {2 * sum(p.numel() for p in meta_model(name).parameters()) / 1e9:.1f} GB)"
+        return f"{source} is not on this machine: fetch it with `hf download {source}`{size}"
+    except errors.HFValidationError as error:
+        return f"{name!r} is neither a preset nor a folder here, and no hub id: {first_line(error)}"
+    return ""
+
+
+def _call(model: PreTrainedModel, reference: str) -> None:
+    """Give a model the name that an adapter's folder writes down as that of its base."""
+    model.name_or_path = model.config.name_or_path = reference
+
+
+def _tokenizer_folder(folders: list[tuple[str, Path]]) -> Path:
+    """That of the adapter, where it was saved with one."""
+    return next((f for _, f in folders if (f / "tokenizer_config.json").is_file()), folders[-1][1])
+
+
+def _pretrained(name: str, folder: Path, dtype: torch.dtype) -> PreTrainedModel:
+    model, loading = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True, **OFFLINE
+    )
+    refuse_partial_load(name, loading, frozenset(key for key, _ in model.named_buffers()))
+    return model
