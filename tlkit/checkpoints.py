@@ -1,15 +1,19 @@
 """Save what training changes, so that a run killed at any moment goes on as if nothing had happened."""
 
+import errno
 import hashlib
 import json
 import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import torch
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -19,10 +23,72 @@ from tlkit.team import gather_full, shard_like
 
 KEPT = 2  # the newest, and the one before it in case the newest is damaged
 NAME = "step-{:08d}"
+LOCK = ".tlkit.lock"
 
 
 class CheckpointError(OSError):
     """A checkpoint cannot be written or read; the message says which, why, and what is still there."""
+
+
+def write_atomically(path: Path, fill: Callable[[Path], object]) -> str:
+    """Write a file so that a reader, and a run killed at any moment, finds all of it or nothing.
+
+    The content goes to `<name>.part` in the same folder, is flushed to the disk, and is then renamed over `path`. Where
+    that fails, `path` is as it was before and nothing is left beside it.
+
+    Args:
+        path: the file to write or to replace; its folder exists.
+        fill: writes the content to the path that it is given.
+
+    Returns:
+        The SHA-256 of the content, in hexadecimal.
+
+    Raises:
+        OSError: where the folder or the disk does not allow it, or what else `fill` raises.
+    """
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)  # of a run that was killed; never written through, in case it is a link
+    try:
+        fill(part)
+        with open(part, "rb+") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    _flush_folder(path.parent)
+    return digest
+
+
+@contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Keep every other run out of a folder; it is made where there is none.
+
+    The lock belongs to the operating system, so it ends with the process, however that ends. Its file is removed
+    on leaving. The file that a killed run leaves behind locks nothing.
+
+    Args:
+        folder: the folder that a run writes to.
+
+    Raises:
+        CheckpointError: where another run holds the folder, in this process or another, or where nothing can be
+            written there.
+    """
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):  # the lock's file may be there already, in a folder that is read-only now
+            lock.acquire()
+    except Timeout:
+        raise CheckpointError(f"{folder} is in use by another run: wait for it, or name another folder") from None
+    except (OSError, NotImplementedError) as error:
+        raise CheckpointError(f"nothing can be written to {folder}: {_reason(error)}") from error
+    try:
+        yield
+    finally:
+        if os.name == "posix":  # while it is held, so that nobody else's is removed; Windows removes it on release
+            (folder / LOCK).unlink(missing_ok=True)
+        lock.release()
 
 
 @dataclass
@@ -73,7 +139,7 @@ class Checkpoints:
         tensors, notes = self.folder / f"{stem}.safetensors", self.folder / f"{stem}.json"
         try:
             notes.unlink(missing_ok=True)  # of a damaged checkpoint of this step: never an old note on new tensors
-            digest = _write(tensors, lambda path: save_file(found, path))
+            digest = write_atomically(tensors, lambda path: save_file(found, path))
             content = {
                 "step": state.step,
                 "sha256": digest,
@@ -82,7 +148,9 @@ class Checkpoints:
                 "scores": journal.scores,
                 "evaluations_without_gain": journal.evaluations_without_gain,
             }
-            _write(notes, lambda path: path.write_text(json.dumps(_sealed(content), indent=1), encoding="utf-8"))
+            write_atomically(
+                notes, lambda path: path.write_text(json.dumps(_sealed(content), indent=1), encoding="utf-8")
+            )
         except (OSError, SafetensorError) as error:
             for path in self.folder.glob("*.part"):
                 path.unlink(missing_ok=True)
@@ -174,23 +242,6 @@ def _put_back(content: dict, tensors: dict[str, torch.Tensor], state: TrainingSt
     journal.evaluations_without_gain = content["evaluations_without_gain"]
 
 
-def _write(path: Path, fill: Callable[[Path], object]) -> str:
-    """Under a temporary name, safe on the disk, then renamed: a reader sees all of it or nothing. Returns its hash."""
-    part = path.with_name(path.name + ".part")
-    fill(part)
-    with open(part, "rb+") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        os.fsync(file.fileno())
-    os.replace(part, path)
-    if os.name == "posix":  # elsewhere a folder cannot be opened, and need not be
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    return digest
-
-
 def _read(notes: Path) -> tuple[dict, dict[str, torch.Tensor]]:
     """Content and tensors. Raises CheckpointError where either is not what was written."""
     try:
@@ -239,6 +290,20 @@ def _differences(saved: dict, now: dict, where: str = "") -> Iterator[str]:
         elif old != new:
             short = [str(value)[:12] if isinstance(value, str) and len(value) == 64 else value for value in (old, new)]
             yield f"{name} was {short[0]} and is now {short[1]}"
+
+
+def _flush_folder(folder: Path) -> None:
+    """So that a rename, too, is on the disk."""
+    if os.name != "posix":  # elsewhere a folder cannot be opened, and need not be
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems flush files alone
+            raise
+    finally:
+        os.close(opened)
 
 
 def _reason(error: Exception) -> str:

@@ -1,5 +1,6 @@
 """Runs that are killed, damaged, refused: what is resumed ends as if nothing had happened."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from tlkit.checkpoints import CheckpointError
+from tlkit.checkpoints import CheckpointError, hold_folder, write_atomically
 from tlkit.cli import main
 from tlkit.models import load_model
 from tlkit.strategies import STRATEGIES, apply_strategy
@@ -240,3 +241,37 @@ def test_the_command_resumes_and_its_adapter_is_read_by_others(tmp_path, capsys)
         merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32)(tokens).logits
     assert (adapted - plain).abs().max() > 1e-2
     assert (merged - adapted).abs().max() < 1e-5 * adapted.abs().max()
+
+
+def test_a_folder_is_held_by_one_run_until_it_ends_or_dies(tmp_path):
+    """In this process and in another; a killed holder holds nothing, and nothing is left behind."""
+    folder = tmp_path / "runs"
+    hold = "from pathlib import Path; from tlkit.checkpoints import hold_folder"
+    hold += f"; held = hold_folder(Path({str(folder)!r})); held.__enter__()"
+    with hold_folder(folder):
+        with pytest.raises(CheckpointError, match="is in use by another run: wait for it, or"), hold_folder(folder):
+            pass
+        other = subprocess.run([sys.executable, "-c", hold], capture_output=True, text=True)
+        assert other.returncode == 1 and f"{folder} is in use by another run" in other.stderr
+    killed = subprocess.run([sys.executable, "-c", f"{hold}; import os; os.kill(os.getpid(), 9)"])
+    assert killed.returncode != 0
+    with hold_folder(folder):
+        pass
+    assert list(folder.iterdir()) == []
+
+
+def test_what_is_written_is_whole_or_not_there(tmp_path):
+    path = tmp_path / "table.csv"
+    assert write_atomically(path, lambda part: part.write_text("old")) == hashlib.sha256(b"old").hexdigest()
+
+    def torn(part):
+        part.write_text("ne")
+        raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        write_atomically(path, torn)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    (tmp_path / "other.txt").write_text("mine")
+    (tmp_path / "table.csv.part").symlink_to(tmp_path / "other.txt")
+    write_atomically(path, lambda part: part.write_text("new"))
+    assert path.read_text() == "new" and (tmp_path / "other.txt").read_text() == "mine"
