@@ -292,7 +292,7 @@ KINDS += ["notes of others", "notes empty"]
 STATES_OF_A_CHECKPOINT = strategies.sampled_from(KINDS)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kinds=strategies.tuples(*[STATES_OF_A_CHECKPOINT] * 4),
     foreign=strategies.dictionaries(strategies.sampled_from(FOREIGN), strategies.binary(max_size=20)),
