@@ -8,7 +8,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -87,8 +87,9 @@ def hold_folder(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if os.name == "posix":  # while it is held, so that nobody else's is removed; Windows removes it on release
-            (folder / LOCK).unlink(missing_ok=True)
+        # While it is held, so that nobody else's is removed; Windows refuses that and removes it on release.
+        with suppress(OSError):  # left behind, it locks nothing: no reason to lose the run's result
+            (folder / LOCK).unlink()
         lock.release()
 
 
@@ -250,7 +251,11 @@ def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: 
 
 
 def newest_step(folder: Path) -> int:
-    """The step of the newest checkpoint in a folder, whole or not; 0 where there is none."""
+    """The step of the newest checkpoint in a folder, whole or not; 0 where there is none.
+
+    Args:
+        folder: of checkpoints; it need not be there.
+    """
     return max(map(_step_of, _committed(folder)), default=0)
 
 
