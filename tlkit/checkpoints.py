@@ -1,28 +1,100 @@
 """Save what training changes, so that a run killed at any moment goes on as if nothing had happened."""
 
+import errno
 import hashlib
 import json
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import torch
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from tlkit.adapters import adapter_names, continues_adapter
 from tlkit.steps import StepRecord, TrainingState
 from tlkit.team import gather_full, shard_like
 
 KEPT = 2  # the newest, and the one before it in case the newest is damaged
-NAME = "step-{:08d}"
+NAME = "step-{:08d}.{}"
+OURS = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.(json|safetensors)(\.part)?")
+LOCK = ".tlkit.lock"
 
 
 class CheckpointError(OSError):
     """A checkpoint cannot be written or read; the message says which, why, and what is still there."""
+
+
+def write_atomically(path: Path, fill: Callable[[Path], object]) -> str:
+    """Write a file so that a reader, and a run killed at any moment, finds all of it or nothing.
+
+    The content goes to `<name>.part` in the same folder, is flushed to the disk, and is then renamed over `path`. Where
+    that fails, `path` is as it was before and nothing is left beside it.
+
+    Args:
+        path: the file to write or to replace; its folder exists.
+        fill: writes the content to the path that it is given.
+
+    Returns:
+        The SHA-256 of the content, in hexadecimal.
+
+    Raises:
+        OSError: where the folder or the disk does not allow it, or what else `fill` raises.
+    """
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)  # of a run that was killed; never written through, in case it is a link
+    try:
+        fill(part)
+        with open(part, "rb+") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    _flush_folder(path.parent)
+    return digest
+
+
+@contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Keep every other run out of a folder; it is made where there is none.
+
+    The lock belongs to the operating system, so it ends with the process, however that ends. Its file is removed
+    on leaving. The file that a killed run leaves behind locks nothing.
+
+    Args:
+        folder: the folder that a run writes to.
+
+    Raises:
+        CheckpointError: where another run holds the folder, in this process or another, or where nothing can be
+            written there.
+    """
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):  # the lock's file may be there already, in a folder that is read-only now
+            lock.acquire()
+    except Timeout:
+        raise CheckpointError(f"{folder} is in use by another run: wait for it, or name another folder") from None
+    except (OSError, NotImplementedError) as error:
+        raise CheckpointError(f"nothing can be written to {folder}: {_reason(error)}") from error
+    try:
+        yield
+    finally:
+        # While it is held, so that nobody else's is removed; Windows refuses that and removes it on release.
+        with suppress(OSError):  # left behind, it locks nothing: no reason to lose the run's result
+            (folder / LOCK).unlink()
+        lock.release()
+
+
+class _Damaged(Exception):
+    """What was read is not what was written."""
 
 
 @dataclass
@@ -34,113 +106,197 @@ class Journal:
     best_loss: float = math.inf
     best_weights: list[torch.Tensor] | None = None
     evaluations_without_gain: int = 0
+    whole: list[int] = field(default_factory=list)  # steps whose checkpoints this process has written or read whole
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """A folder of checkpoints of one run; `identity` is what a run that goes on must have in common with it."""
+    """A folder of checkpoints of one run. Files whose names are not exactly ours are never touched.
+
+    Args:
+        folder: where the checkpoints are; other files may be there too.
+        every: optimizer steps from one checkpoint to the next.
+        identity: what a run that goes on must have in common with this one, from `identity_of`.
+    """
 
     folder: Path
-    every: int  # optimizer steps
+    every: int
     identity: dict
 
-    def prepare(self, resume: bool) -> None:
-        """Make the folder, before any work. Raises CheckpointError where it cannot be used, or holds another run's."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            probe = self.folder / ".writable"
-            probe.touch()
-            probe.unlink()
-        except OSError as error:
-            raise CheckpointError(f"no checkpoints can be kept in {self.folder}: {error.strerror}") from error
-        if not resume and (found := _committed(self.folder)):
-            raise CheckpointError(
-                f"{self.folder} holds {found[-1].stem} of an earlier run: resume it, or name another folder"
-            )
+    @contextmanager
+    def hold(self, resume: bool) -> Iterator[None]:
+        """Keep other runs out of the folder, from before any work until the run ends.
+
+        Args:
+            resume: whether the run goes on with the checkpoints that are there.
+
+        Raises:
+            CheckpointError: where the folder cannot be used or is in use, or holds another run's checkpoints.
+        """
+        with hold_folder(self.folder):
+            if not resume and (found := _committed(self.folder)):
+                raise CheckpointError(
+                    f"{self.folder} holds {found[-1].stem} of an earlier run: resume it, or name another folder"
+                )
+            yield
 
     def save(self, state: TrainingState, journal: Journal) -> None:
-        """Write a checkpoint, then remove all but the newest two.
+        """Write a checkpoint, then remove all but this one and the one before it.
 
         Two files: tensors, and a JSON file that names their hash. The JSON file comes last: without it there is no
         checkpoint. In a team, every process calls this and the first one writes: what it writes does not depend on
-        how many there are. Raises CheckpointError where writing fails; earlier checkpoints are untouched then.
+        how many there are.
+
+        Args:
+            state: the training state, between two steps.
+            journal: what the run has seen up to this step.
+
+        Raises:
+            CheckpointError: where writing fails; earlier checkpoints are untouched then.
         """
         first = state.team.rank == 0
         found = _tensors(state, journal) if first or state.team.in_parts else {}  # parts are gathered from all
         if not first:
             return
-        stem = NAME.format(state.step)
-        tensors, notes = self.folder / f"{stem}.safetensors", self.folder / f"{stem}.json"
+        notes = self.folder / NAME.format(state.step, "json")
         try:
             notes.unlink(missing_ok=True)  # of a damaged checkpoint of this step: never an old note on new tensors
-            digest = _write(tensors, lambda path: save_file(found, path))
             content = {
                 "step": state.step,
-                "sha256": digest,
+                "sha256": write_atomically(notes.with_suffix(".safetensors"), lambda path: save_file(found, path)),
                 "identity": self.identity,
                 "records": [asdict(record) for record in journal.records],
                 "scores": journal.scores,
                 "evaluations_without_gain": journal.evaluations_without_gain,
             }
-            _write(notes, lambda path: path.write_text(json.dumps(_sealed(content), indent=1), encoding="utf-8"))
+            text = json.dumps(_sealed(content), indent=1)
+            write_atomically(notes, lambda path: path.write_text(text, encoding="utf-8"))
         except (OSError, SafetensorError) as error:
-            for path in self.folder.glob("*.part"):
-                path.unlink(missing_ok=True)
-            kept = _committed(self.folder)
+            kept = [NAME.format(step, "json") for step in journal.whole if step != state.step]
             raise CheckpointError(
                 f"the checkpoint of step {state.step} could not be written to {self.folder} ({_reason(error)}); "
-                + (f"{kept[-1].stem} is there and whole" if kept else "there is none yet")
+                + (f"{Path(kept[-1]).stem} is there and whole" if kept else "there is none yet")
             ) from error
-        _remove_all_but(_committed(self.folder)[-KEPT:], self.folder)
+        journal.whole = [step for step in journal.whole if step != state.step][-KEPT + 1 :] + [state.step]
+        try:
+            _remove_all_but(journal.whole, self.folder)
+        except OSError as error:
+            warnings.warn(f"older checkpoints are still in {self.folder}: {_reason(error)}", stacklevel=2)
 
     def restore(self, state: TrainingState, journal: Journal) -> None:
         """Bring state and journal to the newest checkpoint that is whole; they stay as they are where there is none.
 
-        One that is damaged is passed over with a warning. Raises CheckpointError where all are, and ValueError,
-        naming the difference, where the checkpoint belongs to another model, other data or other settings.
+        A damaged checkpoint is passed over with a warning, and left as it is.
+
+        Args:
+            state: the training state, as it was before the first step; changed in place.
+            journal: an empty journal; changed in place.
+
+        Raises:
+            CheckpointError: where there are checkpoints but none is whole, or where one cannot be read: that may
+                pass, so no older one is taken in its place.
+            ValueError: where the checkpoint belongs to another model, other data or other settings; says which.
         """
-        notes = _committed(self.folder)
-        for path in reversed(notes):
+        damaged = []
+        for path in reversed(_committed(self.folder)):
             try:
                 content, tensors = _read(path)
-            except (CheckpointError, OSError) as error:
-                warnings.warn(f"{error}: the checkpoint before it is used", stacklevel=2)
-                if state.team.rank == 0:
-                    path.rename(path.with_suffix(".json.damaged"))
+            except _Damaged as damage:
+                damaged.append(str(damage))
                 continue
+            except (OSError, SafetensorError) as error:
+                raise CheckpointError(
+                    f"{path.stem} in {self.folder} cannot be read ({_reason(error)}): make it readable and try again, "
+                    "or move it away to go on with the one before it"
+                ) from error
+            if damaged:
+                warnings.warn(f"{'; '.join(damaged)}: {path.stem} is used", stacklevel=2)
             differences = list(_differences(content["identity"], self.identity))
             if differences:
                 raise ValueError(f"{path.stem} in {self.folder} cannot be gone on with: {'; '.join(differences)}")
             _put_back(content, tensors, state, journal)
             return
-        if notes:
-            raise CheckpointError(f"no checkpoint in {self.folder} is whole: {len(notes)} were found, all damaged")
+        if damaged:
+            raise CheckpointError(
+                f"no checkpoint in {self.folder} is whole ({'; '.join(damaged)}): "
+                "bring them back from a copy, or name another folder to begin anew"
+            )
 
 
 def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: dict) -> dict:
-    """What makes two runs the same run: the base model's weights, what is trained, the data, the settings.
+    """What makes two runs the same run: the weights they begin with, what is trained, the data, the settings.
 
-    Ask before training: the base model's weights are hashed as they are now. New adapters start at random and are no
-    part of it; one that is continued is.
+    Ask before training: weights are hashed as they are now. Only a new adapter is left out, because it starts at
+    random and the checkpoint holds all of it.
+
+    Args:
+        model: the model, with what is trainable in it.
+        data: token ids, training blocks first.
+        settings: all else that decides what a step computes; plain values.
+
+    Returns:
+        A dictionary that JSON can hold.
     """
-    adapter = getattr(model, "peft_config", {}).get("default")
-    fresh = frozenset() if continues_adapter(model) else adapter_names(model)
-    return {
-        "base model": _hash(p for name, p in model.named_parameters() if name not in fresh),
-        "trainable tensors": {name: list(p.shape) for name, p in model.named_parameters() if p.requires_grad},
-        "adapter": {key: getattr(adapter, key) for key in ("r", "lora_alpha", "lora_dropout")} if adapter else {},
+    new = {id(parameter) for parameter in _new_adapters(model)}
+    identity = {
+        "base model": _hash(parameter for parameter in model.parameters() if id(parameter) not in new),
+        "trainable tensors": {name: p.shape for name, p in model.named_parameters() if p.requires_grad},
+        "adapter": {name: _what_it_does(config) for name, config in getattr(model, "peft_config", {}).items()},
         "data": _hash(data),
         "settings": settings,
     }
+    return json.loads(
+        json.dumps(identity, default=lambda value: sorted(value) if isinstance(value, set) else str(value))
+    )
 
 
 def newest_step(folder: Path) -> int:
-    """The step of the newest checkpoint in a folder, whole or not; 0 where there is none."""
-    return max((int(path.stem.removeprefix("step-")) for path in _committed(folder)), default=0)
+    """The step of the newest checkpoint in a folder, whole or not; 0 where there is none.
+
+    Args:
+        folder: of checkpoints; it need not be there.
+    """
+    return max(map(_step_of, _committed(folder)), default=0)
+
+
+def _new_adapters(model: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
+    """Trainable weights of adapters that have not been trained, or that cannot be told from such.
+
+    Beside its random tensors a new adapter has one with a single value, so that it changes nothing yet (LoRA's B is
+    zero). After training it has none.
+    """
+    if not hasattr(model, "peft_config"):
+        return
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for name, module in model.named_modules():
+        prompt = name.endswith("prompt_encoder")  # a prompt that is learned has random tensors alone
+        if not prompt and not isinstance(module, BaseTunerLayer):
+            continue
+        parts = [module] if prompt else [getattr(module, part, None) for part in module.adapter_layer_names]
+        found = [p for part in parts if isinstance(part, torch.nn.Module) for p in part.parameters() if p.requires_grad]
+        if prompt or len(found) == 1 or any(bool((p == p.flatten()[0]).all()) for p in found):
+            yield from found
+
+
+def _what_it_does(config) -> dict:
+    """An adapter's settings without its origin. What is off or empty is left out: a later peft has more of that."""
+    about = ("base_model_name_or_path", "revision", "peft_version", "auto_mapping", "inference_mode")
+    return {key: value for key, value in config.to_dict().items() if value and key not in about}
 
 
 def _committed(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*.json"))
+    """The JSON files of our checkpoints, oldest first. A folder of that name is not ours."""
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted((path for path in found if _is_ours(path) and path.suffix == ".json"), key=_step_of)
+
+
+def _is_ours(path: Path) -> bool:
+    return OURS.fullmatch(path.name) is not None and (path.is_symlink() or not path.is_dir())
+
+
+def _step_of(path: Path) -> int:
+    return int(OURS.fullmatch(path.name)[1])
 
 
 def _tensors(state: TrainingState, journal: Journal) -> dict[str, torch.Tensor]:
@@ -173,40 +329,28 @@ def _put_back(content: dict, tensors: dict[str, torch.Tensor], state: TrainingSt
     journal.best_loss = min((score["validation_loss"] for score in journal.scores), default=math.inf)
     journal.best_weights = [best[number] for number in sorted(best)] or None
     journal.evaluations_without_gain = content["evaluations_without_gain"]
-
-
-def _write(path: Path, fill: Callable[[Path], object]) -> str:
-    """Under a temporary name, safe on the disk, then renamed: a reader sees all of it or nothing. Returns its hash."""
-    part = path.with_name(path.name + ".part")
-    fill(part)
-    with open(part, "rb+") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        os.fsync(file.fileno())
-    os.replace(part, path)
-    if os.name == "posix":  # elsewhere a folder cannot be opened, and need not be
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    return digest
+    journal.whole = [state.step]
 
 
 def _read(notes: Path) -> tuple[dict, dict[str, torch.Tensor]]:
-    """Content and tensors. Raises CheckpointError where either is not what was written."""
+    """Content and tensors. Raises _Damaged where either is not what was written, OSError where it cannot be read."""
+    raw = notes.read_bytes()
     try:
-        content = json.loads(notes.read_text(encoding="utf-8"))
+        content = json.loads(raw)
         whole = content == _sealed({key: value for key, value in content.items() if key != "seal"})
-    except (ValueError, AttributeError):
+        whole = whole and content["step"] == _step_of(notes)
+    except (ValueError, AttributeError, KeyError, RecursionError):
         whole = False
     if not whole:
-        raise CheckpointError(f"{notes} is damaged")
+        raise _Damaged(f"{notes} is damaged")
     path = notes.with_suffix(".safetensors")
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing")
-    with open(path, "rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != content["sha256"]:
-            raise CheckpointError(f"{path} is damaged")
+    try:
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise _Damaged(f"{path} is missing") from None
+    if digest != content["sha256"]:
+        raise _Damaged(f"{path} is damaged")
     return content, load_file(path)
 
 
@@ -215,13 +359,12 @@ def _sealed(content: dict) -> dict:
     return content | {"seal": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
 
 
-def _remove_all_but(kept: list[Path], folder: Path) -> None:
+def _remove_all_but(steps: list[int], folder: Path) -> None:
     """Notes before tensors: there is never a checkpoint without its tensors."""
-    stems = {path.stem for path in kept}
-    for pattern in ("step-*.json", "step-*.safetensors", "*.part"):
-        for path in folder.glob(pattern):
-            if path.name.split(".")[0] not in stems or path.suffix == ".part":
-                path.unlink(missing_ok=True)
+    kept = {NAME.format(step, suffix) for step in steps for suffix in ("json", "safetensors")}
+    for path in sorted(filter(_is_ours, folder.iterdir()), key=lambda path: path.suffix == ".safetensors"):
+        if path.name not in kept:
+            path.unlink(missing_ok=True)
 
 
 def _hash(tensors: Iterable[torch.Tensor]) -> str:
@@ -240,6 +383,20 @@ def _differences(saved: dict, now: dict, where: str = "") -> Iterator[str]:
         elif old != new:
             short = [str(value)[:12] if isinstance(value, str) and len(value) == 64 else value for value in (old, new)]
             yield f"{name} was {short[0]} and is now {short[1]}"
+
+
+def _flush_folder(folder: Path) -> None:
+    """So that a rename, too, is on the disk."""
+    if os.name != "posix":  # elsewhere a folder cannot be opened, and need not be
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems flush files alone
+            raise
+    finally:
+        os.close(opened)
 
 
 def _reason(error: Exception) -> str:

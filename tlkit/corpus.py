@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import math
 import os
 import random
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,20 +15,47 @@ import torch
 from tlkit.settings import DATA
 
 SPLITS = ("train", "validation", "test")
+NOT_READ = ("node_modules", "__pycache__", "site-packages")  # folders of other people's text, beside hidden ones
+FENCE = re.compile(r"[ \t]*(`{3,}(?=[^`]*$)|~{3,})(.*)")  # opens or closes a block of code, also in a list
+CODE = re.compile(r"\t| {4}|[ >]*(```|~~~)")  # a line that is code, or says that code begins
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents in three splits; no document is in two of them."""
+    """Documents in three splits; no document is in two of them, however its white space differs.
+
+    Args:
+        name: what was asked for: a bundled corpus, or a path.
+        train: documents to train on.
+        validation: documents to choose settings with.
+        test: documents to score once.
+        duplicates: documents left out because an earlier one has the same words.
+
+    Raises:
+        ValueError: where a document is in two splits.
+    """
 
     name: str
     train: tuple[str, ...]
     validation: tuple[str, ...]
     test: tuple[str, ...]
+    duplicates: int = 0
+
+    def __post_init__(self):
+        owner = {}
+        for split in SPLITS:
+            for text in getattr(self, split):
+                if owner.setdefault(_words(text), split) != split:
+                    raise ValueError(f"{self.name}: {text[:40]!r} is in {owner[_words(text)]} and in {split}")
 
     def limited(self, train: int | None = None, test: int | None = None) -> "Corpus":
-        """The first `train` training documents and the first `test` of each other split (None: all)."""
-        return Corpus(self.name, self.train[:train], self.validation[:test], self.test[:test])
+        """The first documents of each split.
+
+        Args:
+            train: training documents to keep; None keeps all.
+            test: validation documents and test documents to keep; None keeps all.
+        """
+        return replace(self, train=self.train[:train], validation=self.validation[:test], test=self.test[:test])
 
     @property
     def sha256(self) -> str:
@@ -38,13 +67,29 @@ class Corpus:
         return digest.hexdigest()
 
 
-def load_corpus(name: str | None = None) -> Corpus:
-    """Load `rust`, `facts`, `general`, or a path to .txt, .md or .jsonl (a file or a folder of them).
+def load_corpus(name: str | Path | None = None) -> Corpus:
+    """Load a bundled corpus or the reader's own text.
 
-    Without a name, `TLKIT_CORPUS` decides, then `rust`. A reader's own text is split 80/10/10 by document,
-    the same way every time. Raises FileNotFoundError or ValueError, naming the file and line.
+    In .txt and .md a blank line ends a document, except in a fenced block of code. The lines of a document are joined
+    by a space, unless it has code in it (a fence, or a line indented by four spaces or a tab). In .jsonl every
+    line is an object whose "text" is a document. Of documents with the same words the first is kept; the rest
+    are shuffled and split 80/10/10, the same way every time. In a folder, hidden files and folders, links to folders,
+    virtual environments and `NOT_READ` are left out.
+
+    Args:
+        name: `rust`, `facts`, `general`, or a path to .txt, .md or .jsonl in UTF-8, a file or a folder of them.
+            None: what `TLKIT_CORPUS` says, then `rust`.
+
+    Raises:
+        FileNotFoundError: where there is no such file.
+        ValueError: where a file cannot be read as what it should be, naming file and line, or where there are fewer
+            than ten different documents.
+        OSError: where a file or folder may not be read.
     """
-    name = str(name or os.environ.get("TLKIT_CORPUS") or "rust")
+    if name is None:
+        name = os.environ.get("TLKIT_CORPUS") or "rust"
+    if not str(name).strip():
+        raise ValueError(f"corpus {str(name)!r}: expected rust, facts, general, or a path to .txt, .md or .jsonl")
     if name == "rust":
         return Corpus("rust", *(tuple(_read_jsonl(DATA / "rust" / f"{split}.jsonl")) for split in SPLITS))
     if name == "facts":
@@ -53,14 +98,24 @@ def load_corpus(name: str | None = None) -> Corpus:
     if name == "general":
         texts = _python_reference()
         return Corpus("general", tuple(texts[285:]), tuple(texts[225:285]), tuple(texts[:225]))
-    return _split(name, _read_path(Path(name)))
+    return _split(str(Path(name)), _read_path(Path(name)))
 
 
-def pack(texts: tuple[str, ...] | list[str], tokenizer, block_size: int) -> torch.Tensor:
-    """Join documents, each opened by the end-of-text token, and cut the stream into equal blocks.
+def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
+    """Join documents and cut the stream into equal blocks.
 
-    Returns token ids, shape (blocks, block_size); the tail that does not fill a block is left out.
-    Raises ValueError when there is no text, or not enough for one block.
+    Each document is opened by the end-of-text token; the tail that does not fill a block is left out.
+
+    Args:
+        texts: the documents.
+        tokenizer: a transformers tokenizer with an end-of-text token.
+        block_size: tokens in a block, at least 2.
+
+    Returns:
+        Token ids, shape (blocks, block_size).
+
+    Raises:
+        ValueError: where there is no text, or not enough for one block.
     """
     if block_size < 2:
         raise ValueError(f"block_size={block_size}: expected at least 2 tokens")
@@ -74,8 +129,21 @@ def pack(texts: tuple[str, ...] | list[str], tokenizer, block_size: int) -> torc
     return stream[: len(stream) // block_size * block_size].view(-1, block_size)
 
 
-def token_stream(texts: tuple[str, ...] | list[str], tokenizer) -> tuple[torch.Tensor, torch.Tensor]:
-    """All token ids in one row, and beside it the number of the document each token belongs to."""
+def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokenise documents into one row.
+
+    Args:
+        texts: the documents.
+        tokenizer: a transformers tokenizer with an end-of-text token, which opens each document.
+
+    Returns:
+        Token ids, shape (tokens,), and the number of the document each token belongs to, of the same shape.
+
+    Raises:
+        ValueError: where the tokenizer has no end-of-text token, or one string was given for a list of documents.
+    """
+    if isinstance(texts, str):
+        raise ValueError("one string was given: expected a list of documents")
     if tokenizer.eos_token_id is None:
         raise ValueError("this tokenizer has no end-of-text token to part documents with")
     ids, owners = [], []
@@ -101,52 +169,135 @@ def _python_reference() -> list[str]:
     return list(dict.fromkeys(paragraphs))
 
 
-def _read_jsonl(path: Path) -> list[str]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; expected a .jsonl file with a text in every line")
-    texts = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}, line {number}: not JSON ({error.msg})") from None
-        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-            raise ValueError(f'{path}, line {number}: expected an object with a "text" of type string')
-        texts.append(row["text"])
-    return texts
-
-
 def _read_path(path: Path) -> list[str]:
-    readers = {".txt": _read_paragraphs, ".md": _read_paragraphs, ".jsonl": _read_jsonl}
     if not path.exists():
         raise FileNotFoundError(
             f"corpus {str(path)!r}: expected rust, facts, general, or a path to .txt, .md or .jsonl"
         )
-    files = sorted(f for f in path.rglob("*") if f.suffix in readers) if path.is_dir() else [path]
-    if not files:
-        raise ValueError(f"{path}: no .txt, .md or .jsonl file in this folder")
+    readers = {".txt": _read_paragraphs, ".md": _read_paragraphs, ".jsonl": _read_jsonl}
+    files = [path]
+    if path.is_dir():
+        files = [file for file in _files_in(path) if file.suffix.lower() in readers]
+        if not files:
+            raise ValueError(f"{path}: no .txt, .md or .jsonl file in this folder")
     texts = []
     for file in files:
-        if file.suffix not in readers:
+        if file.suffix.lower() not in readers:
             raise ValueError(f"{file}: expected a .txt, .md or .jsonl file")
-        texts += readers[file.suffix](file)
+        texts += readers[file.suffix.lower()](file)
+    return texts
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """In an order that depends on their names alone."""
+
+    def stop(error: OSError):
+        raise error
+
+    found = []
+    for here, folders, names in os.walk(folder, onerror=stop):  # links to folders are not followed: they may go round
+        place = Path(here)
+        if (place / "pyvenv.cfg").is_file() and place != folder:
+            folders.clear()
+            continue
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in NOT_READ]
+        found += [place / name for name in names if not name.startswith(".")]
+    return sorted(found, key=lambda file: file.relative_to(folder).parts)
+
+
+def _read_text(path: Path) -> str:
+    """With `\\n` for every line end, and without a byte order mark."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file, or not a file of text")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise ValueError(f"{path}, line {line}: a zero byte, so no text in UTF-8; save it as UTF-8")
+    return text
+
+
+def _read_jsonl(path: Path) -> list[str]:
+    texts = []
+    for number, line in enumerate(_read_text(path).split("\n"), 1):  # str.splitlines splits at U+2028 and others too
+        line = line.lstrip("\ufeff")  # of files that were joined
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}, line {number}: not JSON ({getattr(error, 'msg', error)})") from None
+        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
+            raise ValueError(f'{path}, line {number}: expected an object with a "text" of type string')
+        try:
+            row["text"].encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{path}, line {number}: half a character ({error.reason})") from None
+        texts.append(row["text"])
     return texts
 
 
 def _read_paragraphs(path: Path) -> list[str]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
-    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
+    return [_unwrapped(lines) for lines in _parts(_read_text(path).split("\n"))]
+
+
+def _parts(lines: list[str]) -> Iterator[list[str]]:
+    """What blank lines part; those in a fenced block of code do not."""
+    part: list[str] = []
+    last_line_of, last = _fenced_blocks(lines), -1
+    for number, line in enumerate(lines):
+        last = last_line_of.get(number, last)
+        if line.strip() or number < last:
+            part.append(line)
+        elif part:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _fenced_blocks(lines: list[str]) -> dict[int, int]:
+    """Of the first line of each block its last. A fence that is never closed is text like any other."""
+    fences = [(number, *found.groups()) for number, line in enumerate(lines) if (found := FENCE.fullmatch(line))]
+    blocks, last = {}, -1
+    never_closed = {"`": math.inf, "~": math.inf}  # of this length or longer
+    for place, (number, fence, _) in enumerate(fences):
+        if number <= last or len(fence) >= never_closed[fence[0]]:
+            continue
+        for later in range(place + 1, len(fences)):
+            end, closing, more = fences[later]
+            if closing.startswith(fence) and not more.strip():
+                blocks[number] = last = end
+                break
+        else:
+            never_closed[fence[0]] = len(fence)
+    return blocks
+
+
+def _unwrapped(lines: list[str]) -> str:
+    if any(CODE.match(line) for line in lines):
+        return "\n".join(line.rstrip() for line in lines)
+    return _words(" ".join(lines))
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _split(name: str, texts: list[str]) -> Corpus:
-    texts = [text for text in texts if text.strip()]
-    if len(texts) < 10:
-        raise ValueError(f"{name}: {len(texts)} documents; at least 10 are needed for an 80/10/10 split")
-    random.Random(0).shuffle(texts)
-    tenth = len(texts) // 10
-    return Corpus(name, tuple(texts[2 * tenth :]), tuple(texts[:tenth]), tuple(texts[tenth : 2 * tenth]))
+    kept: dict[str, str] = {}
+    for text in texts:
+        kept.setdefault(_words(text), text)
+    kept.pop("", None)
+    unique = list(kept.values())
+    repeats = sum(bool(text.strip()) for text in texts) - len(unique)
+    if len(unique) < 10:
+        also = f", beside {repeats} that repeat them" if repeats else ""
+        raise ValueError(f"{name}: {len(unique)} documents{also}; at least 10 are needed for an 80/10/10 split")
+    random.Random(0).shuffle(unique)
+    tenth = len(unique) // 10
+    train, validation, test = unique[2 * tenth :], unique[:tenth], unique[tenth : 2 * tenth]
+    return Corpus(name, tuple(train), tuple(validation), tuple(test), duplicates=repeats)

@@ -1,6 +1,7 @@
 """The training loop, to be read: batches in a fixed order, one step, one record, nothing hidden."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from tlkit.checkpoints import Checkpoints, Journal, identity_of
+from tlkit.checkpoints import CheckpointError, Checkpoints, Journal, identity_of
 from tlkit.memory import MemoryTrack
 from tlkit.quantization import tensors_of
 from tlkit.steps import (
@@ -107,21 +108,20 @@ def train(
         settings = asdict(config) | {"precision": plan.precision}
         identity = identity_of(model, [blocks] if validation is None else [blocks, validation], settings)
         checkpoints = Checkpoints(Path(checkpoint_dir), every, identity)
-        if team.rank == 0:
-            checkpoints.prepare(resume)
-    trained = twin_for_parts(model) if team.in_parts else model
-    state = new_state(trained, config, team=team)
-    if checkpoints is not None:
-        checkpoints.restore(state, journal)
-        if team.sum(state.step) != team.size * state.step:
-            raise ValueError(
-                f"process {team.rank} would go on after step {state.step}, another after a different one: expected "
-                f"{checkpoint_dir} to be the same folder on all machines"
-            )
-    state.apply_plan(plan)
-    score = None if validation is None else lambda: mean_loss(trained, validation, plan, state.team)
-    steps = training_steps(state, blocks, config)
-    result = run_steps(steps, state, len(blocks), config, score, progress, journal=journal, checkpoints=checkpoints)
+    with checkpoints.hold(resume) if checkpoints and team.rank == 0 else nullcontext():
+        trained = twin_for_parts(model) if team.in_parts else model
+        state = new_state(trained, config, team=team)
+        if checkpoints is not None:
+            checkpoints.restore(state, journal)
+            if team.sum(state.step) != team.size * state.step:
+                raise ValueError(
+                    f"process {team.rank} would go on after step {state.step}, another after a different one: expected "
+                    f"{checkpoint_dir} to be the same folder on all machines"
+                )
+        state.apply_plan(plan)
+        score = None if validation is None else lambda: mean_loss(trained, validation, plan, state.team)
+        steps = training_steps(state, blocks, config)
+        result = run_steps(steps, state, len(blocks), config, score, progress, journal=journal, checkpoints=checkpoints)
     if team.in_parts:
         restore_full_weights(model, trained)
     return result
@@ -177,7 +177,13 @@ def run_steps(
         if score is not None and (number % every == 0 or number == total):
             _note_score(score(), number, state, journal, keep_best=config.patience is not None)
         if checkpoints is not None and (number % checkpoints.every == 0 or number == total):
-            checkpoints.save(state, journal)
+            try:
+                checkpoints.save(state, journal)
+            except CheckpointError as error:
+                if number < total:
+                    raise
+                # Nothing is left to protect: the model is trained, and the caller can still save it elsewhere.
+                warnings.warn(f"{error}. Training is complete and the model is in memory: save it", stacklevel=2)
     bar.close()
     if journal.best_weights is not None:
         with torch.no_grad():

@@ -44,7 +44,10 @@ def run(folder: Path, resume: bool) -> str:
 
 
 def in_child(folder: Path, resume: bool, dies_at: int | None = None) -> int:
-    """Start a run; returns the child's number. `dies_at`: the call of a write at which it kills itself."""
+    """Start a run; returns the child's number. `dies_at`: the call of a write at which it kills itself (0: none).
+
+    A run that ends leaves the hash of its weights in FOLDER.hash and the calls it counted in FOLDER.calls.
+    """
     child = os.fork()
     if child:
         return child
@@ -64,7 +67,8 @@ def in_child(folder: Path, resume: bool, dies_at: int | None = None) -> int:
         os.replace, os.fsync, os.unlink = deadly(os.replace), deadly(os.fsync), deadly(os.unlink)
     code = 1
     try:
-        (folder.parent / f"{folder.name}.hash").write_text(run(folder, resume))
+        folder.with_suffix(".hash").write_text(run(folder, resume))
+        folder.with_suffix(".calls").write_text(str(calls))
         code = 0
     finally:
         os._exit(code)
@@ -73,9 +77,10 @@ def in_child(folder: Path, resume: bool, dies_at: int | None = None) -> int:
 def main(folder: Path, kills: int) -> None:
     setup(threads=1)  # a forked child must not wait for threads that only its parent has
     began = time.perf_counter()
-    os.waitpid(in_child(folder / "whole", resume=False), 0)
+    os.waitpid(in_child(folder / "whole", resume=False, dies_at=0), 0)
     seconds = time.perf_counter() - began
     print(json.dumps({"hash": (folder / "whole.hash").read_text()}), flush=True)
+    last_call = int((folder / "whole.calls").read_text())
     calls, moments = random.Random(0), random.Random(1)
     for number in range(kills):
         place = folder / str(number)
@@ -83,7 +88,7 @@ def main(folder: Path, kills: int) -> None:
         killed = False
         while not killed:  # a random moment may come after the end: then it is another run, and another moment
             shutil.rmtree(place, ignore_errors=True)
-            child = in_child(place, resume=False, dies_at=calls.randint(1, 45) if inside else None)
+            child = in_child(place, resume=False, dies_at=calls.randint(1, last_call) if inside else None)
             if not inside:
                 time.sleep(moments.uniform(0.05, 0.95) * seconds)
                 os.kill(child, signal.SIGKILL)

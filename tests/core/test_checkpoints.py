@@ -1,21 +1,28 @@
 """Runs that are killed, damaged, refused: what is resumed ends as if nothing had happened."""
 
+import builtins
+import errno
+import hashlib
+import io
 import json
 import os
+import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings, strategies
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from tlkit.checkpoints import CheckpointError
+from tlkit.checkpoints import CheckpointError, Checkpoints, Journal, hold_folder, identity_of, write_atomically
 from tlkit.cli import main
 from tlkit.models import load_model
 from tlkit.strategies import STRATEGIES, apply_strategy
-from tlkit.training import TrainingConfig, train
+from tlkit.training import TrainingConfig, new_state, train
 
 BLOCKS = torch.randint(64, (20, 16), generator=torch.Generator().manual_seed(1))
 HELD_OUT = torch.randint(64, (4, 16), generator=torch.Generator().manual_seed(2))
@@ -130,24 +137,203 @@ def flip(path):
         ("json", lambda path: path.write_text(path.read_text()[:-100]), "is damaged"),
         ("json", lambda path: path.write_text(path.read_text().replace('"step": 4', '"step": 5', 1)), "is damaged"),
         ("json", lambda path: path.write_text("[]"), "is damaged"),
+        ("json", lambda path: path.write_text("[" * 100_000), "is damaged"),
+        ("json", lambda path: path.write_bytes(b"\xff\xfe\x00"), "is damaged"),
+        ("json", lambda path: path.write_bytes(path.with_stem("step-00000002").read_bytes()), "is damaged"),
     ],
 )
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(tmp_path, suffix, damage, said):
     expected, _ = undisturbed()
     until(5, tmp_path)
     damage(tmp_path / f"step-00000004.{suffix}")
-    with pytest.warns(UserWarning, match=rf"step-00000004\.{suffix} {said}: the checkpoint before it is used"):
+    with pytest.warns(UserWarning, match=rf"step-00000004\.{suffix} {said}: step-00000002 is used"):
         model, result = resumed(tmp_path)
     assert torch.equal(weights_of(model), weights_of(expected))
     assert result.history.step.tolist() == list(range(1, len(result.history) + 1))
 
 
-def test_nothing_whole_is_an_error_and_no_new_beginning(tmp_path):
+def test_nothing_whole_is_an_error_each_time_and_no_new_beginning(tmp_path):
     until(5, tmp_path)
     for path in tmp_path.glob("*.safetensors"):
         flip(path)
-    with pytest.warns(UserWarning, match="is damaged"), pytest.raises(CheckpointError, match="2 were found, all damag"):
-        resumed(tmp_path)
+    before = content_of(tmp_path)
+    for _ in range(2):
+        with pytest.raises(
+            CheckpointError, match=r"no checkpoint in .* is whole \(.*4.* is damaged; .*2.* is damaged\)"
+        ):
+            resumed(tmp_path)
+        assert content_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("suffix", ["json", "safetensors"])
+def test_a_read_error_is_not_damage(tmp_path, monkeypatch, suffix):
+    """It may pass: no older checkpoint is taken in its place, and all stays there for the next try."""
+    until(5, tmp_path)
+    before = content_of(tmp_path)
+
+    def failing(name):
+        original = getattr(io, name)
+
+        def opened(file, *arguments, **options):
+            if str(file).endswith(f"step-00000004.{suffix}"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return original(file, *arguments, **options)
+
+        return opened
+
+    with monkeypatch.context() as patch:
+        for module in (io, builtins):
+            patch.setattr(module, "open", failing("open"))
+        with pytest.raises(
+            CheckpointError, match="step-00000004 in .* cannot be read .Input/output error.: make it rea"
+        ):
+            resumed(tmp_path)
+    assert content_of(tmp_path) == before
+    expected, _ = undisturbed()
+    assert torch.equal(weights_of(resumed(tmp_path)[0]), weights_of(expected))
+
+
+def content_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+FOREIGN = (
+    "thesis.pdf.part",
+    "step-by-step.json",
+    "step-1.json",
+    "step-00000004.json.bak",
+    "step-00000004.safetensors.index.json",
+    "step-000000004.json",
+    "step-０００００００４.json",
+    "Step-00000004.json",
+    ".writable",
+    "model.safetensors",
+)
+
+
+def test_files_of_others_are_never_touched(tmp_path):
+    for name in FOREIGN:
+        (tmp_path / name).write_text(f"mine: {name}")
+    (tmp_path / "x.part").mkdir()
+    (tmp_path / "step-00000003.json").mkdir()
+    (tmp_path / "step-00000004.json.part").write_text("left by a run that was killed")
+    expected, _ = undisturbed()
+    until(5, tmp_path)
+    model, _ = resumed(tmp_path)
+    assert torch.equal(weights_of(model), weights_of(expected))
+    for name in FOREIGN:
+        assert (tmp_path / name).read_text() == f"mine: {name}"
+    assert (tmp_path / "x.part").is_dir() and (tmp_path / "step-00000003.json").is_dir()
+    assert not (tmp_path / "step-00000004.json.part").exists()
+
+
+def test_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    (folder / "step-00000002.safetensors").symlink_to(tmp_path / "notes.txt")
+    (folder / "step-00000002.json.part").symlink_to(tmp_path / "notes.txt")
+    until(3, folder)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert not (folder / "step-00000002.safetensors").is_symlink()
+
+
+def test_a_folder_in_use_is_refused_before_any_work(tmp_path):
+    second = small_model()
+    second.register_forward_pre_hook(lambda *_: pytest.fail("work was done"))
+    first, refused = small_model(), []
+
+    def intrude(module, inputs):
+        if not refused:
+            for resume in (False, True):
+                with pytest.raises(
+                    CheckpointError, match="is in use by another run: wait for it, or name another fold"
+                ):
+                    train(second, BLOCKS, CONFIG, validation=HELD_OUT, checkpoint_dir=tmp_path, resume=resume)
+            refused.append(True)
+
+    first.register_forward_pre_hook(intrude)
+    train(first, BLOCKS, CONFIG, validation=HELD_OUT, checkpoint_dir=tmp_path)
+    assert refused and list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A state, and a folder with one checkpoint a step; the last two sort the other way round by name."""
+    folder = tmp_path_factory.mktemp("written")
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
+    model = AutoModelForCausalLM.from_config(Qwen2Config(**sizes, num_attention_heads=4), dtype=torch.float32)
+    state = new_state(apply_strategy(model, "last_layers", blocks=1).model, CONFIG)
+    for step in (3, 4, 99_999_999, 100_000_000):
+        state.step = step
+        with torch.no_grad():
+            state.parameters[0].fill_(step)
+        place = folder / str(step)
+        place.mkdir()
+        Checkpoints(place, 1, {}).save(state, Journal())
+    return state, folder
+
+
+def damage_of(kind):
+    return {
+        "whole": lambda notes, tensors: None,
+        "tensors flipped": lambda notes, tensors: flip(tensors),
+        "tensors cut": lambda notes, tensors: tensors.write_bytes(tensors.read_bytes()[:-9]),
+        "tensors missing": lambda notes, tensors: tensors.unlink(),
+        "notes missing": lambda notes, tensors: notes.unlink(),
+        "notes torn": lambda notes, tensors: notes.write_bytes(notes.read_bytes()[:-9]),
+        "notes of others": lambda notes, tensors: notes.write_text('{"step": 4, "loss": 0.1}'),
+        "notes empty": lambda notes, tensors: notes.write_bytes(b""),
+    }[kind]
+
+
+KINDS = ["absent", "whole", "tensors flipped", "tensors cut", "tensors missing", "notes missing", "notes torn"]
+KINDS += ["notes of others", "notes empty"]
+STATES_OF_A_CHECKPOINT = strategies.sampled_from(KINDS)
+
+
+@settings(deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    kinds=strategies.tuples(*[STATES_OF_A_CHECKPOINT] * 4),
+    foreign=strategies.dictionaries(strategies.sampled_from(FOREIGN), strategies.binary(max_size=20)),
+    parts=strategies.sets(strategies.sampled_from(["step-00000003.json.part", "step-00000009.safetensors.part"])),
+)
+def test_the_newest_whole_checkpoint_is_restored_from_any_folder(written, tmp_path, kinds, foreign, parts):
+    state, source = written
+    folder = tmp_path / "folder"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    there = {step: kind for step, kind in zip((3, 4, 99_999_999, 100_000_000), kinds, strict=True) if kind != "absent"}
+    for step, kind in there.items():
+        for path in (source / str(step)).iterdir():
+            shutil.copyfile(path, folder / path.name)
+        damage_of(kind)(folder / f"step-{step:08d}.json", folder / f"step-{step:08d}.safetensors")
+    for name, content in foreign.items():
+        (folder / name).write_bytes(content)
+    for name in parts:
+        (folder / name).write_bytes(b"torn")
+    before = content_of(folder)
+
+    checkpoints, journal, state.step = Checkpoints(folder, 1, {}), Journal(), 0
+    whole = max((step for step, kind in there.items() if kind == "whole"), default=0)
+    newer = [kind for step, kind in there.items() if step > whole and kind != "notes missing"]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        if newer and not whole:
+            with pytest.raises(CheckpointError, match="is whole"):
+                checkpoints.restore(state, journal)
+        else:
+            checkpoints.restore(state, journal)
+    assert state.step == whole and len(said) == bool(newer and whole)
+    assert not whole or bool((state.parameters[0] == whole).all())
+    assert content_of(folder) == before
+
+    state.step += 1
+    checkpoints.save(state, journal)
+    kept = {f"step-{step:08d}.{suffix}" for step in {whole, whole + 1} - {0} for suffix in ("json", "safetensors")}
+    kept |= {"step-00000001.json", "step-00000001.safetensors"} if not whole else set()
+    assert content_of(folder).keys() == kept | foreign.keys()
+    assert all((folder / name).read_bytes() == content for name, content in foreign.items())
 
 
 @pytest.mark.parametrize(
@@ -157,7 +343,7 @@ def test_nothing_whole_is_an_error_and_no_new_beginning(tmp_path):
         ({}, {"batch_size": 4}, BLOCKS, "settings: batch_size was 2 and is now 4"),
         ({}, {}, BLOCKS.flip(0), "data was [0-9a-f]{12} and is now [0-9a-f]{12}"),
         ({"strategy": "full"}, {}, BLOCKS, "trainable tensors: "),
-        ({"alpha": 32}, {}, BLOCKS, "adapter: lora_alpha was 16 and is now 32"),
+        ({"alpha": 32}, {}, BLOCKS, "adapter: default: lora_alpha was 16 and is now 32"),
         ({"shift": 1e-3}, {}, BLOCKS, "base model was [0-9a-f]{12} and is now [0-9a-f]{12}"),
     ],
 )
@@ -190,7 +376,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(tmp_path):
     for folder in [tmp_path / "file", *(place for place in [Path("/proc/self")] if place.is_dir())]:
         model = small_model()
         model.register_forward_pre_hook(lambda *_: pytest.fail("work was done"))
-        with pytest.raises(CheckpointError, match=f"no checkpoints can be kept in {folder}: "):
+        with pytest.raises(CheckpointError, match=f"nothing can be written to {folder}: "):
             train(model, BLOCKS, checkpoint_dir=folder)
 
 
@@ -219,6 +405,93 @@ def test_a_full_disk_is_one_error_and_loses_nothing(tmp_path):
     assert torch.equal(weights_of(again), weights_of(expected))
 
 
+def test_a_full_disk_at_the_last_save_leaves_the_trained_model_and_its_result(tmp_path):
+    config = TrainingConfig(learning_rate=1e-2, batch_size=4, evaluate_every=2)
+    resource = pytest.importorskip("resource")
+    expected, reference = undisturbed(config=config)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    model, last, passes = small_model(), len(reference.history), []
+
+    def fill(module, inputs):
+        passes.append(module.training)
+        if sum(passes) == last:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+
+    handle = model.register_forward_pre_hook(fill)
+    try:
+        with pytest.warns(
+            UserWarning, match=rf"step {last} could not be .* Training is complete and the model is in me"
+        ):
+            result = train(model, BLOCKS, config, validation=HELD_OUT, checkpoint_dir=tmp_path, every=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        handle.remove()
+    assert torch.equal(weights_of(model), weights_of(expected))
+    assert result.validation.equals(reference.validation)
+
+
+def with_adapter(settings, seed):
+    from peft import get_peft_model
+
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(Qwen2Config(**sizes, num_attention_heads=4), dtype=torch.float32)
+    torch.manual_seed(seed)
+    return get_peft_model(model, settings)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("LoraConfig", {}),
+        ("LoraConfig", {"use_dora": True, "modules_to_save": ["norm"]}),
+        ("LoHaConfig", {}),
+        ("VeraConfig", {}),
+        ("IA3Config", {"feedforward_modules": []}),
+        ("PrefixTuningConfig", {"num_virtual_tokens": 2}),
+    ],
+)
+def test_a_new_adapter_may_begin_at_other_random_weights_and_a_trained_one_may_not(method, options):
+    """Whatever the method of peft. Where training cannot be seen in the weights (IA3, prefixes), nothing is refused."""
+    import peft
+
+    targets = {} if method.startswith("Prefix") else {"target_modules": ["q_proj", "v_proj"]}
+    first, second, other = (
+        with_adapter(getattr(peft, method)(**targets, **options, **more, task_type="CAUSAL_LM"), seed)
+        for seed, more in (
+            (1, {}),
+            (2, {}),
+            (3, {} if targets else {"prefix_projection": True, "encoder_hidden_size": 8}),
+        )
+    )
+    identity = identity_of(first, [BLOCKS], {})
+    assert identity == identity_of(second, [BLOCKS], {}) == json.loads(json.dumps(identity))
+    if targets:
+        other.peft_config["default"].target_modules = {"q_proj"}
+    assert identity["adapter"] != identity_of(other, [BLOCKS], {})["adapter"]
+    if method in ("IA3Config", "PrefixTuningConfig"):
+        return
+    with torch.no_grad():
+        for parameter in first.parameters():
+            if parameter.requires_grad:
+                parameter += torch.randn_like(parameter)
+    trained = identity_of(first, [BLOCKS], {})
+    assert trained["base model"] != identity["base model"]
+    assert trained | {"base model": ""} == identity | {"base model": ""}
+
+
+def test_frozen_weights_of_an_adapter_belong_to_the_run():
+    """No checkpoint holds them, so a run that goes on with others would not be the same run."""
+    from peft import LoraConfig
+
+    first, second = (with_adapter(LoraConfig(target_modules=["q_proj"]), seed) for seed in (1, 2))
+    assert identity_of(first, [BLOCKS], {}) == identity_of(second, [BLOCKS], {})
+    for model in (first, second):
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_("lora_B" in name)
+    assert identity_of(first, [BLOCKS], {})["base model"] != identity_of(second, [BLOCKS], {})["base model"]
+
+
 def test_the_command_resumes_and_its_adapter_is_read_by_others(tmp_path, capsys):
     """Plain peft on the base model, and plain transformers after merging: the same logits to 1e-5."""
     from peft import PeftModel
@@ -240,3 +513,39 @@ def test_the_command_resumes_and_its_adapter_is_read_by_others(tmp_path, capsys)
         merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32)(tokens).logits
     assert (adapted - plain).abs().max() > 1e-2
     assert (merged - adapted).abs().max() < 1e-5 * adapted.abs().max()
+
+
+def test_a_folder_is_held_by_one_run_until_it_ends_or_dies(tmp_path):
+    """In this process and in another; a killed holder holds nothing, and nothing is left behind."""
+    folder = tmp_path / "runs"
+    refused = pytest.raises(CheckpointError, match=f"{folder} is in use by another run: wait for it, or")
+    with hold_folder(folder), refused, hold_folder(folder):
+        pass
+    assert list(folder.iterdir()) == []
+    script = "import sys, pathlib; from tlkit.checkpoints import hold_folder\n"
+    script += "with hold_folder(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", script, folder], stdin=-1, stdout=-1, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        with refused, hold_folder(folder):
+            pass
+        other.kill()
+    with hold_folder(folder):
+        pass
+    assert list(folder.iterdir()) == []
+
+
+def test_what_is_written_is_whole_or_not_there(tmp_path):
+    path = tmp_path / "table.csv"
+    assert write_atomically(path, lambda part: part.write_text("old")) == hashlib.sha256(b"old").hexdigest()
+
+    def torn(part):
+        part.write_text("ne")
+        raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        write_atomically(path, torn)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    (tmp_path / "other.txt").write_text("mine")
+    (tmp_path / "table.csv.part").symlink_to(tmp_path / "other.txt")
+    write_atomically(path, lambda part: part.write_text("new"))
+    assert path.read_text() == "new" and (tmp_path / "other.txt").read_text() == "mine"

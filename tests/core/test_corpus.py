@@ -1,0 +1,254 @@
+"""Text that readers bring: what is read, what makes a document, and that nothing is lost or counted twice."""
+
+import hashlib
+import json
+import os
+from pydoc_data.topics import topics
+
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tlkit.corpus import SPLITS, Corpus, _parts, load_corpus, pack, token_stream
+from tlkit.evaluation import _windows
+
+TEN = [f"Document number {number}." for number in range(10)]
+# The same examples in every run; the folder of a test is made anew by each.
+quick = settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+def documents(corpus):
+    return [text for split in SPLITS for text in getattr(corpus, split)]
+
+
+def with_ten_more(folder, *texts, name="notes.md"):
+    """What is read of a file with these texts and ten others."""
+    (folder / name).write_bytes("\n\n".join([*texts, *TEN]).encode())
+    return sorted(set(documents(load_corpus(folder / name))) - set(TEN))
+
+
+def test_the_bundled_corpora_stay_as_they_are():
+    assert load_corpus("rust").sha256 == "2da1031650acff45d24af34df2b17345e1fdf150426a74b4880a97a86a6fba6e"
+    assert load_corpus("facts").sha256 == "871eef603bd733857c10ceb63651f0fad3847f0be6072adcf12e3009bd6aabd3"
+    text = "\0".join(f"{name}\0{topic}" for name, topic in sorted(topics.items()))
+    if hashlib.sha256(text.encode()).hexdigest().startswith("853505944682f683"):  # each Python has its own reference
+        assert load_corpus("general").sha256 == "1cc899f7f109aaa44ec3f67688e98eb0736ee06fd8558bf41b7a7dc9148632d4"
+
+
+def test_repeated_documents_are_left_out_and_counted(tmp_path):
+    """However their white space differs, and in whichever file they are."""
+    for name, end in (("a.txt", "\n"), ("b.md", "\r\n")):
+        (tmp_path / name).write_bytes(f"{end}{end}".join([*TEN, *TEN]).replace(" ", "  ").encode())
+    rows = [json.dumps({"text": text.replace(" ", "\n")}) for text in [*TEN, "", " \n"]]
+    (tmp_path / "c.jsonl").write_text("\n".join(rows))
+    corpus = load_corpus(tmp_path)
+    assert sorted(documents(corpus)) == sorted(TEN)
+    assert corpus.duplicates == 40 and corpus.limited(train=2).duplicates == 40
+    (tmp_path / "few.txt").write_text("\n\n".join(TEN[:3] * 10))
+    with pytest.raises(ValueError, match="few.txt: 3 documents, beside 27 that repeat them; at least 10 are needed"):
+        load_corpus(tmp_path / "few.txt")
+
+
+def test_a_corpus_with_a_document_in_two_splits_cannot_be_made():
+    with pytest.raises(ValueError, match="mine: 'One  two.' is in train and in test"):
+        Corpus("mine", ("One two.",), ("Three.",), ("One  two.",))
+
+
+# Few words and much white space, so that documents repeat and are empty.
+texts = st.lists(st.text(alphabet="ab \n\t\u2028\u0085\ufeff", max_size=6), max_size=60)
+
+
+@quick
+@given(texts=texts)
+@example(texts=["a"] * 30)
+def test_splits_are_disjoint_complete_and_always_the_same(tmp_path, texts):
+    path = tmp_path / "any.jsonl"
+    path.write_text("\n".join(json.dumps({"text": text}, ensure_ascii=False) for text in texts), encoding="utf-8")
+    words = {" ".join(text.split()) for text in texts} - {""}
+    if len(words) < 10:
+        with pytest.raises(ValueError, match=f": {len(words)} documents"):
+            load_corpus(path)
+        return
+    corpus = load_corpus(path)
+    splits = [{" ".join(text.split()) for text in getattr(corpus, split)} for split in SPLITS]
+    assert set.union(*splits) == words and sum(map(len, splits)) == len(words) == len(documents(corpus))
+    assert set(documents(corpus)) <= set(texts)
+    assert len(words) + corpus.duplicates == sum(bool(text.strip()) for text in texts)
+    assert len(corpus.validation) == len(corpus.test) == len(words) // 10
+    assert load_corpus(path) == corpus
+
+
+def test_lines_of_jsonl_end_at_line_feeds_alone(tmp_path):
+    """With a byte order mark, also between joined files, Windows line ends, and what str.splitlines splits at."""
+    odd = "a\u2028b\u2029c\u0085d\x0be\x1cf"
+    rows = [json.dumps({"text": text}, ensure_ascii=False) for text in [odd, *TEN]]
+    rows[1] = f"\ufeff{rows[1]}"
+    (tmp_path / "a.jsonl").write_bytes("\r\n".join(rows).encode("utf-8-sig"))
+    assert sorted(documents(load_corpus(tmp_path))) == sorted([odd, *TEN])
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_no_text(tmp_path):
+    (tmp_path / "a.txt").write_bytes("\r\n\r\n".join(["One\r\ntwo.", *TEN]).encode("utf-8-sig"))
+    assert sorted(documents(load_corpus(tmp_path))) == sorted(["One two.", *TEN])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.txt", b"Fine.\ncaf\xe9", r"a.txt, line 2: not UTF-8 text \(byte 9\)"),
+        ("a.jsonl", b'{"text": "caf\xe9"}', "a.jsonl, line 1: not UTF-8 text"),
+        ("a.md", "Sixteen bits.".encode("utf-16"), "a.md, line 1: not UTF-8 text"),
+        ("a.md", "x\nSixteen bits.".encode("utf-16-le"), "a.md, line 1: a zero byte"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": "\\ud800"}', "a.jsonl, line 2: half a character"),
+        ("a.jsonl", b"[" * 100_000, "a.jsonl, line 1: not JSON"),
+        ("a.jsonl", b'{"text": ' + b"1" * 5000 + b"}", "a.jsonl, line 1: not JSON"),
+        ("a.jsonl", b'["text"]', "a.jsonl, line 1: expected an object"),
+        ("a.txt", b"", "a.txt: 0 documents; at least 10"),
+    ],
+)
+def test_what_cannot_be_read_is_named_in_one_line(tmp_path, name, content, said):
+    """Also where it is one file of many."""
+    (tmp_path / name).write_bytes(content)
+    if content:
+        (tmp_path / "b.txt").write_text("\n\n".join(TEN))
+    with pytest.raises(ValueError, match=said) as caught:
+        load_corpus(tmp_path / name if not content else tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_name_is_no_folder(monkeypatch):
+    monkeypatch.delenv("TLKIT_CORPUS", raising=False)
+    for name in ("", " "):
+        with pytest.raises(ValueError, match="expected rust, facts, general, or a path"):
+            load_corpus(name)
+    assert load_corpus().name == "rust"
+
+
+def test_only_the_readers_own_text_is_read(tmp_path):
+    others = [".venv/lib", ".ipynb_checkpoints", "a/.git", "node_modules/x", "a/__pycache__", "lib/site-packages/x"]
+    for folder in [*others, "env/lib", "a/b"]:
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "text.md").write_text(f"Text in {folder}.")
+    (tmp_path / "env" / "pyvenv.cfg").touch()
+    (tmp_path / ".hidden.txt").write_text("Hidden.")
+    (tmp_path / "folder.md").mkdir()
+    (tmp_path / "folder.md" / "NOTES.TXT").write_text("\n\n".join(TEN))
+    (tmp_path / "README.Md").write_text("Read me.")
+    assert sorted(documents(load_corpus(tmp_path))) == sorted([*TEN, "Read me.", "Text in a/b."])
+    assert load_corpus(f"{tmp_path}{os.sep}") == load_corpus(tmp_path)
+    (tmp_path / ".venv" / "ten.txt").write_text("\n\n".join(TEN))
+    assert len(documents(load_corpus(tmp_path / ".venv"))) == 11, "a hidden folder that is named is read"
+
+
+def test_links_that_go_round_end_and_links_to_nothing_are_named(tmp_path):
+    (tmp_path / "ten.txt").write_text("\n\n".join(TEN))
+    (tmp_path / "round").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "again.txt").symlink_to(tmp_path / "ten.txt")
+    corpus = load_corpus(tmp_path)
+    assert sorted(documents(corpus)) == sorted(TEN) and corpus.duplicates == 10
+    (tmp_path / "lost.txt").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="lost.txt: no such file, or not a file of text"):
+        load_corpus(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(FileNotFoundError, match="pipe.txt"):
+        load_corpus(tmp_path)
+
+
+RUST = 'fn main() {\n    let a = 1;\n\n    println!("{a}");\n}'
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("Wrapped\nprose  of\ntwo lines.", ["Wrapped prose of two lines."]),
+        (f"```rust\n{RUST}\n```", [f"```rust\n{RUST}\n```"]),
+        (f"Look:\n~~~~\n{RUST}\n~~~\n~~~~  \nDone.", [f"Look:\n~~~~\n{RUST}\n~~~\n~~~~\nDone."]),
+        (f"```\n{RUST}\n~~~\n\n````", [f"```\n{RUST}\n~~~\n\n````"]),
+        (f"Look:\n\n```\n{RUST}\n```\n\nDone.", ["Done.", "Look:", f"```\n{RUST}\n```"]),
+        (
+            "- Like this:\n\n      ```\n      a\n\n      b\n      ```",
+            ["      ```\n      a\n\n      b\n      ```", "- Like this:"],
+        ),
+        ("    if a:\n        b = 1", ["    if a:\n        b = 1"]),
+        ("\tif a:\n\t\tb = 1  ", ["\tif a:\n\t\tb = 1"]),
+        ("> ```\n> if a:\n>     b\n> ```", ["> ```\n> if a:\n>     b\n> ```"]),
+        ("```\nnever closed\n\nprose", ["```\nnever closed", "prose"]),
+        ("```inline``` code\n\nand\nprose", ["```inline``` code", "and prose"]),
+        ("One.\n \t\nTwo.\n\n\n\nThree.", ["One.", "Three.", "Two."]),
+    ],
+)
+def test_prose_is_unwrapped_and_code_keeps_its_lines(tmp_path, given, read):
+    assert with_ten_more(tmp_path, given) == sorted(read)
+    assert with_ten_more(tmp_path, given.replace("\n", "\r\n"), name="windows.txt") == sorted(read)
+
+
+HARD_LINES = ["", " ", "```", "```rust", "````", "~~~", "  ~~~~", "prose", "    code", "> ```"]
+
+
+@quick
+@given(lines=st.lists(st.sampled_from(HARD_LINES), max_size=40))
+def test_no_line_is_lost_or_moved_and_blank_ones_stay_in_fences_alone(lines):
+    parts = list(_parts(lines))
+    assert [line for part in parts for line in part if line.strip()] == [line for line in lines if line.strip()]
+    for part in parts:
+        blank = [number for number, line in enumerate(part) if not line.strip()]
+        fences = [number for number, line in enumerate(part) if line.lstrip()[:3] in ("```", "~~~")]
+        assert not blank or fences[0] < blank[0] and blank[-1] < fences[-1]
+
+
+def test_many_fences_that_are_never_closed_take_no_time(tmp_path):
+    """Searching each one's end to the last line would be five billion comparisons."""
+    (tmp_path / "a.md").write_text("\n\n".join(f"```{number}" for number in range(100_000)))
+    assert len(documents(load_corpus(tmp_path))) == 100_000
+
+
+@quick
+@given(texts=st.lists(st.text(max_size=20), min_size=1, max_size=8), block_size=st.integers(2, 12))
+def test_packing_keeps_every_token_but_the_tail(tiny, texts, block_size):
+    each = [
+        [tiny.tokenizer.eos_token_id, *tiny.tokenizer(text, add_special_tokens=False)["input_ids"]] for text in texts
+    ]
+    expected = [token for tokens in each for token in tokens]
+    stream, owners = token_stream(texts, tiny.tokenizer)
+    assert stream.tolist() == expected
+    assert owners.tolist() == [number for number, tokens in enumerate(each) for _ in tokens]
+    if len(expected) < block_size:
+        with pytest.raises(ValueError, match=f"{len(expected)} tokens do not fill one block of {block_size}"):
+            pack(texts, tiny.tokenizer, block_size)
+        return
+    blocks = pack(texts, tiny.tokenizer, block_size)
+    assert blocks.shape == (len(expected) // block_size, block_size)
+    assert blocks.flatten().tolist() == expected[: blocks.numel()]
+
+
+def test_one_string_is_no_list_of_documents(tiny):
+    with pytest.raises(ValueError, match="one string was given: expected a list of documents"):
+        pack("One string.", tiny.tokenizer, 2)
+
+
+@quick
+@given(st.data())
+def test_windows_score_every_token_but_the_first_exactly_once(data):
+    """And each after the `context - stride` tokens before it at least, or all there are."""
+    length, context = data.draw(st.integers(1, 60)), data.draw(st.integers(2, 20))
+    stride, batch_size = data.draw(st.integers(1, context)), data.draw(st.integers(1, 5))
+    stream = torch.arange(length) + 1000
+    scored = []
+    for inputs, targets, places in _windows(stream, context, stride, batch_size):
+        assert len(inputs) <= batch_size and inputs.shape[1] <= context
+        assert torch.equal(stream[places], targets)
+        assert torch.equal(inputs[:, -targets.shape[1] :] + 1, targets), "each is predicted from the token before it"
+        before = torch.arange(inputs.shape[1] - targets.shape[1], inputs.shape[1]) + 1
+        assert bool((before >= torch.minimum(places, torch.tensor(context - stride))).all())
+        scored += places.flatten().tolist()
+    assert scored == list(range(1, length))
