@@ -1,13 +1,17 @@
 """What this machine can compute on: kind, name, memory, native bf16, cores, and the container's memory limit."""
 
+import functools
+import math
 import os
 import platform
+import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 KINDS = ("cuda", "mps", "xpu", "cpu")
 
@@ -27,11 +31,12 @@ class Device:
 
     @property
     def torch(self) -> torch.device:
+        """The device by torch's name."""
         return torch.device(self.kind)
 
     @property
     def has_host(self) -> bool:
-        """True where there is another memory to go to; a CPU is its own host."""
+        """Whether there is another memory to go to; a CPU is its own host."""
         return self.kind != "cpu"
 
     def host(self) -> AbstractContextManager:
@@ -40,10 +45,16 @@ class Device:
 
 
 def probe(kind: str | None = None) -> Device:
-    """Describe the device to train on: `kind`, else `TLKIT_DEVICE`, else the best one that works.
+    """Describe the device to train on.
 
     A device that is present but fails a small multiplication is named in `notes`, and the next kind is tried.
-    Raises ValueError for an unknown kind and RuntimeError when the kind that was asked for does not work.
+
+    Args:
+        kind: one of `KINDS`; None: that of the environment's `TLKIT_DEVICE`, else the best one that works.
+
+    Raises:
+        ValueError: for an unknown kind.
+        RuntimeError: where the kind that was asked for does not work.
     """
     asked = kind or os.environ.get("TLKIT_DEVICE")
     if asked and asked not in KINDS:
@@ -60,8 +71,28 @@ def probe(kind: str | None = None) -> Device:
     raise RuntimeError(f"{'; '.join(notes)}. Leave TLKIT_DEVICE unset, or set it to cpu")
 
 
+def bf16_pays(device: Device) -> bool:
+    """Whether a matrix product under bf16 autocast is faster on `device` than the same product in fp32.
+
+    A processor may have instructions for bf16 and still be slower with them, and without them it can be hundreds of
+    times slower. So both are measured, once in a process and for some milliseconds. CUDA cards are not measured:
+    those with native bf16 are faster with it.
+
+    Args:
+        device: a real device, from `probe`.
+    """
+    return device.native_bf16 if device.kind == "cuda" else _bf16_is_faster(device.kind, torch.get_num_threads())
+
+
 def container_memory_limit(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """The cgroup (v2, else v1) memory limit in bytes, or None where there is none."""
+    """The memory limit of this process' control group (v2, else v1).
+
+    Args:
+        root: where control groups are mounted.
+
+    Returns:
+        Bytes; None where there is no limit.
+    """
     for file in (root / "memory.max", root / "memory" / "memory.limit_in_bytes"):
         if file.is_file():
             text = file.read_text().strip()
@@ -72,7 +103,14 @@ def container_memory_limit(root: Path = Path("/sys/fs/cgroup")) -> int | None:
 
 
 def container_memory_used(root: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes the cgroup (v2, else v1) uses that it could not give back at once (file cache is not counted)."""
+    """What this process' control group (v2, else v1) uses and could not give back at once.
+
+    Args:
+        root: where control groups are mounted.
+
+    Returns:
+        Bytes, file cache not counted; 0 where there is no control group.
+    """
     for file, cache in (("memory.current", "inactive_file"), ("memory/memory.usage_in_bytes", "total_inactive_file")):
         if (root / file).is_file():
             statistics = ((root / file).parent / "memory.stat").read_text().split()
@@ -118,6 +156,34 @@ def _describe(kind: str, notes: tuple[str, ...]) -> Device:
         free = min(ram.available, total - container_memory_used() if limit else total)
         name, bf16 = _cpu_name(), _cpu_has_bf16()
     return Device(kind, name, int(total), int(free), bool(bf16), cores, limit, notes)
+
+
+@functools.cache
+def _bf16_is_faster(kind: str, threads: int) -> bool:
+    """`threads` is only asked so that another number of them is measured anew."""
+    size, rounds, hopeless = 512, 5, 3
+    with _disable_current_modes(), torch.no_grad():  # no virtual device counts this, and no trace fakes it
+        factors = torch.ones(2, size, size, device=kind)
+        best = {False: math.inf, True: math.inf}
+        for number in range(1 + rounds):
+            for in_bf16 in best:
+                seconds = _seconds_of_product(*factors, in_bf16)
+                if number:  # the first round loads kernels
+                    best[in_bf16] = min(best[in_bf16], seconds)
+            if number and best[True] > hopeless * best[False]:
+                break
+    return best[True] < best[False]
+
+
+def _seconds_of_product(left: torch.Tensor, right: torch.Tensor, in_bf16: bool) -> float:
+    """Seconds of one product, with the conversions that autocast makes around it."""
+    synchronize = torch.get_device_module(left.device).synchronize
+    synchronize()
+    begun = time.perf_counter()
+    with torch.autocast(left.device.type, torch.bfloat16, enabled=in_bf16, cache_enabled=False):
+        left.mm(right)
+    synchronize()
+    return time.perf_counter() - begun
 
 
 def _cpu_name() -> str:

@@ -1,15 +1,20 @@
-"""Count live tensors while code runs: to measure a step, or to play a card with a memory budget."""
+"""Where tensors lie and how many bytes they take: to measure a step, or to play a card with a memory budget."""
 
 import re
 import weakref
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 import torch
+from torch.overrides import enable_reentrant_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tlkit.quantization import tensors_of
+
+CPU = torch.device("cpu")
+# Makes a context in which new tensors lie in the host's memory; only virtual devices need one.
+Host = Callable[[], AbstractContextManager]
 
 
 class MemoryTrack(TorchDispatchMode):
@@ -35,7 +40,11 @@ class MemoryTrack(TorchDispatchMode):
         return super().__exit__(*exception)
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Count tensors that are there already."""
+        """Count tensors that are there already.
+
+        Args:
+            tensors: of any device; those that are counted already are not counted twice.
+        """
         for tensor in tensors if not self._on_host else ():
             storage = tensor.untyped_storage()
             if storage._cdata not in self._known:
@@ -51,7 +60,11 @@ class MemoryTrack(TorchDispatchMode):
             self._on_host -= 1
 
     def admit(self, size: int) -> None:
-        """Called before `size` bytes are counted; a device with a budget raises here."""
+        """Called before bytes are counted; a device with a budget raises here.
+
+        Args:
+            size: how many.
+        """
 
     def _count(self, storage: torch.UntypedStorage, key: int, tensor: torch.Tensor) -> None:
         """A thousand times a step: each line here is paid for."""
@@ -72,13 +85,15 @@ class MemoryTrack(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **kwargs) if kwargs else function(*args)
         # Half of a step's thousands of calls return a view or their argument, and are known by their identity:
         # operators live as long as the process, and hashing one takes longer than all that follows.
-        allocates = _ALLOCATES.get(id(function))
-        if allocates is None:
-            returns = function._schema.returns
-            allocates = _ALLOCATES[id(function)] = any(value.alias_info is None for value in returns)
+        known = _KNOWN.get(id(function)) or _look_up(function)
+        is_of_torch, allocates = known
+        if is_of_torch:
+            result = function(*args, **kwargs) if kwargs else function(*args)
+        else:
+            with _autocast_of_caller(args):
+                result = function(*args, **kwargs or {})
         if allocates and not self._on_host:
             for tensor in result if isinstance(result, SEVERAL) else (result,):
                 if isinstance(tensor, torch.Tensor):
@@ -89,13 +104,38 @@ class MemoryTrack(TorchDispatchMode):
         return result
 
 
-_ALLOCATES: dict[int, bool] = {}
 SEVERAL = (tuple, list)
+_KNOWN: dict[int, tuple[bool, bool]] = {}
+
+
+def _look_up(function: torch._ops.OpOverload) -> tuple[bool, bool]:
+    """Whether an operator is torch's own, and whether it makes new tensors."""
+    allocates = any(value.alias_info is None for value in function._schema.returns)
+    known = _KNOWN[id(function)] = function.namespace in ("aten", "prim"), allocates
+    return known
+
+
+def _autocast_of_caller(args: tuple) -> AbstractContextManager:
+    """Autocast as it was where an operator was called; while operators are counted, it is off.
+
+    An operator of another library may itself be made of torch's, as that of bitsandbytes for 4-bit weights is, and
+    without autocast it would compute in another type than without the counting.
+    """
+    kind = next((value.device.type for value in args if isinstance(value, torch.Tensor)), "cpu")
+    if not torch.amp.is_autocast_available(kind):
+        return nullcontext()
+    with enable_reentrant_dispatch():
+        enabled = torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, torch.get_autocast_dtype(kind), enabled=enabled)
 
 
 @contextmanager
 def track_memory(model: torch.nn.Module) -> Iterator[MemoryTrack]:
-    """Count the model's tensors and every tensor made inside the block; `peak` is in bytes."""
+    """Count the model's tensors and every tensor made inside the block; the count is its `peak`, in bytes.
+
+    Args:
+        model: whose tensors are there already.
+    """
     with MemoryTrack() as track:
         track.hold(tensors_of(model))
         yield track
@@ -105,6 +145,10 @@ class VirtualDevice(MemoryTrack):
     """A card that is not there: tensors stay on the CPU, but the one that would pass the budget is refused.
 
     Use it as a context; `hold` the model's tensors, or let `train_with_fallback` do both.
+
+    Args:
+        name: of the card.
+        budget: bytes that it may hold.
     """
 
     def __init__(self, name: str, budget: int) -> None:
@@ -117,10 +161,18 @@ class VirtualDevice(MemoryTrack):
 
     @property
     def free_memory(self) -> int:
+        """Bytes that are left."""
         return self.budget - self.current
 
     def admit(self, size: int) -> None:
-        """Raise torch.OutOfMemoryError, in CUDA's own words, where `size` bytes more would pass the budget."""
+        """Refuse what would pass the budget, in CUDA's own words.
+
+        Args:
+            size: bytes that are asked for.
+
+        Raises:
+            torch.OutOfMemoryError: where fewer are free.
+        """
         if self.current + size > self.budget:
             # Who has read this sentence here will know it there.
             raise torch.OutOfMemoryError(
@@ -143,9 +195,14 @@ CARDS = {
 
 
 def virtual_device(name: str | None = None, *, memory: str | None = None) -> VirtualDevice:
-    """A card by its name (see `CARDS`) or by its memory ("48MB"), played on the CPU.
+    """A card played on the CPU.
 
-    Raises ValueError for an unknown name, an unreadable size, or neither.
+    Args:
+        name: of a card in `CARDS`; with `memory`, any name.
+        memory: a size such as "48MB".
+
+    Raises:
+        ValueError: for an unknown name, an unreadable size, or neither.
     """
     if memory is not None:
         return VirtualDevice(name or f"virtual card of {memory}", parse_size(memory))
@@ -155,7 +212,17 @@ def virtual_device(name: str | None = None, *, memory: str | None = None) -> Vir
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as "48MB", "8 GB" or "7.5GiB"; units count in 1024s. Raises ValueError."""
+    """Read a size; units count in 1024s.
+
+    Args:
+        text: such as "48MB", "8 GB" or "7.5GiB".
+
+    Returns:
+        Bytes.
+
+    Raises:
+        ValueError: for anything else.
+    """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT])i?B\s*", str(text), re.IGNORECASE)
     size = int(float(match[1]) * 1024 ** ("KMGT".index(match[2].upper()) + 1)) if match else 0
     if size <= 0:
@@ -164,5 +231,47 @@ def parse_size(text: str) -> int:
 
 
 def in_units(count: float) -> str:
-    """Bytes in MiB or GiB, as torch's messages write them."""
+    """A size for people, as torch's messages write it.
+
+    Args:
+        count: bytes.
+
+    Returns:
+        In MiB, or in GiB from 1 GiB on.
+    """
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.2f} MiB"
+
+
+def move_weights(model: torch.nn.Module, device: torch.device, host: Host = nullcontext) -> None:
+    """Move a model, its tied weights still tied.
+
+    Args:
+        model: changed in place.
+        device: where to; with a virtual device, `CPU` is the host.
+        host: that virtual device's `host`.
+    """
+    with host() if device == CPU else nullcontext():
+        for tensor in tensors_of(model):
+            tensor.data = tensor.data.to(device, copy=True)
+
+
+def saved_on_host(model: torch.nn.Module, host: Host) -> AbstractContextManager:
+    """What the forward pass saves for the backward pass goes to the host's memory, weights excepted.
+
+    Args:
+        model: whose weights stay where they are.
+        host: as in `move_weights`.
+    """
+    weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+
+    def pack(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.device | None]:
+        if tensor.untyped_storage()._cdata in weights:
+            return tensor, None
+        with host():
+            return tensor.to(CPU, copy=True), tensor.device
+
+    def unpack(packed: tuple[torch.Tensor, torch.device | None]) -> torch.Tensor:
+        tensor, device = packed
+        return tensor if device is None else tensor.to(device, copy=True)
+
+    return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
