@@ -42,6 +42,7 @@ _WHERE = {
         "gradient_flow_chart",
         "learning_curves",
         "overfitting_chart",
+        "pairs_chart",
         "perplexity_chart",
         "quantization_chart",
     ),

@@ -82,7 +82,24 @@ SCHEMA = _fields(_REQUIRED | _OPTIONAL, tuple(_REQUIRED))
 
 @dataclass(frozen=True)
 class Tier:
-    """What to train, for how long, within which memory (bytes), and what it must show."""
+    """What to train, for how long, within which memory, and what it must show.
+
+    Args:
+        name: of the file.
+        model: preset, folder or hub id.
+        strategy: one of `STRATEGIES`.
+        dtype: of the frozen weights and the arithmetic, one of `DTYPES`.
+        corpus: name of a corpus.
+        steps: optimizer steps.
+        batch_size: blocks a step.
+        sequence_length: tokens a block.
+        learning_rate: the highest of the schedule.
+        required_memory: bytes that the step may need.
+        criteria: what to judge; a number is the limit in percent.
+        lora: options of the adapters, with strategy lora or qlora.
+        quantization: options of the 4 bits, with strategy qlora.
+        activation_checkpointing: whether activations are computed again on the way back.
+    """
 
     name: str
     model: str

@@ -28,7 +28,17 @@ SMOOTHING = 5  # parts of a run whose mean losses are compared
 
 @dataclass(frozen=True)
 class Run:
-    """What a tier's training left behind; `held` is the bytes of live tensors after each step."""
+    """What a tier's training left behind.
+
+    Args:
+        records: one for each finished step.
+        held: bytes of live tensors after each step.
+        peak: most bytes held at any time.
+        estimate: what the step was estimated to need.
+        gradient_problems: faults that `check_gradient_flow` found; empty where it was not asked.
+        reload_problem: how a checkpoint that was read back differs; empty where it does not.
+        failure: why the run broke off; empty where it did not.
+    """
 
     records: list[StepRecord]
     held: list[int]
@@ -36,12 +46,18 @@ class Run:
     estimate: MemoryEstimate
     gradient_problems: tuple[str, ...]
     reload_problem: str
-    failure: str = ""  # why it broke off, where it did
+    failure: str = ""
 
 
 @dataclass(frozen=True)
 class CriterionResult:
-    """A criterion, whether it holds, and the figures that say so."""
+    """The verdict on one criterion.
+
+    Args:
+        criterion: its name in the tier's file.
+        holds: whether the run met it.
+        found: the figures that say so, in words.
+    """
 
     criterion: str
     holds: bool
