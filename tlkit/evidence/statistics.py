@@ -94,7 +94,8 @@ def rank_intervals(pairs: pd.DataFrame, names: list[str]) -> pd.Series:
 
     Returns:
         By name "3" where it is separated from all others, "tied 2-4" where these ranks are left open, and "" where
-        it has no rank: no other strategy to compare it with, only one seed, or too few documents.
+        it has no rank: no other strategy to compare it with, only one seed, or too few documents. Two seeds give
+        hardly more than "tied".
     """
     pairs = pairs[pairs["first"].isin(names) & pairs["second"].isin(names)]
     compared = set(pairs["first"]) | set(pairs["second"])
@@ -243,7 +244,7 @@ def _over_seeds(per_token: np.ndarray, pair: list[int]) -> tuple[float, float]:
     own = (per_token[pair[0]] - per_token[pair[1]]).var(ddof=1)
     known = per_token[np.isfinite(per_token).all(axis=1)]
     rest = known - known.mean(axis=0) - known.mean(axis=1, keepdims=True) + known.mean()
-    products = rest.T @ rest
+    products = rest.T @ rest  # between seeds: smaller than the covariances of strategies, with the same eigenvalues
     mean = 2 * products.trace() / (len(known) - 1) / (seeds - 1)
     share = products.trace() ** 2 / (products**2).sum() if mean > 0 else 1.0
     return float(np.sqrt(max(own, mean) / seeds)), float((seeds - 1) * share)
