@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import first_loss_warning, perplexity
 from tlkit.evidence.flops import count_flops, speedup_warning
-from tlkit.evidence.statistics import rank_intervals
+from tlkit.evidence.statistics import compare_pairs, rank_intervals
 from tlkit.models import BUNDLED, architecture, load_model, meta_model
 from tlkit.steps import mean_loss
 from tlkit.strategies import STRATEGIES, apply_strategy, describe
@@ -80,8 +80,10 @@ def test_a_choice_raises_no_doubt(strategy):
 def test_a_ranking_from_one_block(tiny):
     text = tiny.tokenizer.decode(pack(load_corpus("rust").validation, tiny.tokenizer, 32)[0])
     assert any("tokens" in said for said in perplexity(tiny.model, tiny.tokenizer, [text]).warnings)
-    one_seed = pd.DataFrame({"strategy": ["a", "b", "c"], "seed": 0, "perplexity": [1.0, 2.0, 300.0]})
-    assert set(rank_intervals(one_seed)) == {"tied 1-3"}
+    scores = pd.DataFrame(
+        {"strategy": ["a", "b", "c"], "seed": 0, "document": 0, "nats": [0.1, 9.0, 200.0], "tokens": 31}
+    )
+    assert set(rank_intervals(compare_pairs(scores), ["a", "b", "c"])) == {""}
 
 
 def test_a_speed_that_arithmetic_does_not_allow():

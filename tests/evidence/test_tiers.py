@@ -1,8 +1,10 @@
 """Tiers: read strictly, run for real on the bundled model, and every criterion can fail."""
 
 import json
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -130,36 +132,49 @@ def test_every_criterion_can_hold_and_can_fail(criterion, wanted, good, bad):
     assert not verdict.holds and str(verdict).startswith(f"[FAIL] {criterion}: ")
 
 
-def test_a_flat_line_has_no_slope_and_a_noisy_one_an_interval():
-    from tlkit.evidence.tiers import slope_with_error
-
-    slope, error = slope_with_error(torch.arange(50).double().numpy() * 3 + 7)
-    assert slope == pytest.approx(3) and error == pytest.approx(0, abs=1e-9)
-    noise = torch.randn(500, generator=torch.Generator().manual_seed(0)).double().numpy()
-    slope, error = slope_with_error(noise)
-    # The textbook's error of a slope: sigma / sqrt(n (n^2 - 1) / 12); sigma is 1 within 10% for 500 draws.
-    assert error == pytest.approx((500 * (500**2 - 1) / 12) ** -0.5, rel=0.1)
-    assert abs(slope) < 3 * error
+def test_growth_of_memory_is_a_slope_with_its_interval():
+    """Against the textbook: 3 bytes a step of 1,000, without noise and with noise of a known spread."""
+    tier, steps = replace(SHORT, required_memory=2000), np.arange(500)
+    line = JUDGES["memory_growth_percent"](29, tier, a_run([1] * 500, held=list(3 * steps + 7)))
+    assert line.found.startswith("30.000% to 30.000% of the peak per 100 steps") and not line.holds
+    noise = np.random.default_rng(0).normal(0, 200, 500)
+    found = JUDGES["memory_growth_percent"](29, tier, a_run([1] * 500, held=list(3 * steps + noise))).found
+    low, high = (float(part.strip("% ")) for part in found.split(" of the peak")[0].split("to"))
+    # The error of a slope is sigma / sqrt(n (n^2 - 1) / 12); sigma is known to 10% from 500 draws.
+    error = 200 * (498 * (498**2 - 1) / 12) ** -0.5
+    assert high - low == pytest.approx(2 * 1.965 * error * 10, rel=0.1) and low < 30 < high
+    few = JUDGES["memory_growth_percent"](0.1, tier, a_run([1] * 4, held=[500] * 4))
+    assert not few.holds and few.found == "4 steps are too few: expected at least 5"
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"optimiser": "adamw"}, "field 'optimiser' is unknown: expected activation_checkpointing, batch_size"),
+        ({"optimiser": "adamw"}, "mine.yaml: field 'optimiser' is unknown: expected model, strategy, dtype"),
         ({"steps": None}, "steps is None: expected a whole number above 0"),
         ({"steps": True}, "steps is True: expected a whole number above 0"),
+        ({"steps": 10.0}, "steps is 10.0: expected a whole number above 0"),
         ({"batch_size": 0}, "batch_size is 0: expected a whole number above 0"),
         ({"learning_rate": "2e-4"}, "learning_rate is '2e-4': expected a number above 0"),
+        ({"learning_rate": math.inf}, "learning_rate is inf: expected a number above 0"),
+        ({"learning_rate": math.nan}, "learning_rate is nan: expected a number above 0"),
         ({"strategy": "qalora"}, "strategy is 'qalora': expected one of full, freeze_lower"),
         ({"dtype": "int4"}, "dtype is 'int4': expected one of fp32, bf16, fp16"),
         ({"required_memory": "lots"}, "required_memory: memory 'lots': expected a size such as 48MB or 8GB"),
-        ({"lora": {"rank": 8}}, "lora: 'rank' is unknown: expected r, alpha, dropout, targets"),
+        ({"lora": {"rank": 8}}, "lora: field 'rank' is unknown: expected r, alpha, dropout, targets"),
         ({"lora": {"dropout": 1}}, "lora: dropout is 1: expected a number from 0 to below 1"),
+        ({"lora": {"targets": "q_proj"}}, "lora: targets is 'q_proj': expected all-linear or a list of names"),
+        (
+            {"lora": {"targets": ["q_proj", 1]}},
+            "lora: targets is ['q_proj', 1]: expected all-linear or a list of names",
+        ),
+        ({"lora": []}, "lora is []: expected some of r, alpha, dropout, targets"),
+        ({1: 2}, "field 1 is unknown: expected model"),
         ({"quantization": {"type": "fp4"}}, "quantization: type is 'fp4': expected one of nf4"),
         ({"strategy": "lora"}, "quantization: expected with strategy qlora, and with no other"),
         ({"strategy": "full", "quantization": "absent"}, "lora: expected with strategy lora or qlora only"),
         ({"criteria": {}}, "criteria is {}: expected some of completes"),
-        ({"criteria": {"loss_falls": 30}}, "criteria: 'loss_falls' is unknown: expected completes"),
+        ({"criteria": {"loss_falls": 30}}, "criteria: field 'loss_falls' is unknown: expected completes"),
         ({"criteria": {"loss_falls_percent": True}}, "criteria: loss_falls_percent is True: expected a number above 0"),
         ({"model": "absent"}, "field 'model' is missing"),
     ],

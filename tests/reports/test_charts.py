@@ -6,11 +6,20 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
 
 from tlkit.evidence.flops import StepFlops
 from tlkit.fitting.estimate import MemoryEstimate
 from tlkit.reports import charts, memory_charts
-from tlkit.reports.charts import CHARTS, differences_chart, flops_chart, overfitting_chart, sweep_chart, tradeoff_chart
+from tlkit.reports.charts import (
+    CHARTS,
+    differences_chart,
+    flops_chart,
+    overfitting_chart,
+    pairs_chart,
+    sweep_chart,
+    tradeoff_chart,
+)
 
 TABLE = pd.DataFrame(
     {
@@ -33,6 +42,21 @@ def test_differences_have_their_intervals_and_the_reference_its_line():
     assert any(line.get_xdata()[0] == 0 for line in axes.lines)
     alone = SimpleNamespace(table=TABLE[:2], provenance={"against": "full"})
     assert CHARTS["differences"](alone) is None
+
+
+def test_every_pair_has_two_fields_and_only_the_separated_ones_a_colour():
+    pairs = pd.DataFrame(
+        [("full", "lora", -8.0, True), ("full", "qlora", -9.0, True), ("lora", "qlora", -1.0, False)],
+        columns=["first", "second", "difference", "separated"],
+    )
+    axes = pairs_chart(pairs).axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == [label.get_text() for label in axes.get_xticklabels()] == ["full", "lora", "qlora"]
+    shown = {text.get_position(): text.get_text() for text in axes.texts}
+    assert shown == {(1, 0): "-8.0", (0, 1): "+8.0", (2, 0): "-9.0", (0, 2): "+9.0", (2, 1): "-1.0", (1, 2): "+1.0"}
+    shades = {(field.get_x() + 0.5, field.get_y() + 0.5): to_hex(field.get_facecolor()) for field in axes.patches}
+    assert shades[1, 0] == shades[2, 0] != shades[0, 1] == shades[0, 2]
+    assert shades[2, 1] == shades[1, 2] == "#ffffff" not in (shades[1, 0], shades[0, 1])
 
 
 def test_a_sweep_is_drawn_through_the_means_of_its_seeds_and_without_what_diverged():
@@ -72,7 +96,7 @@ def test_arithmetic_is_stacked():
 
 def test_every_chart_says_in_words_what_it_shows():
     chart = differences_chart(TABLE, "full")
-    assert chart.alt.startswith("Each strategy's perplexity minus that of `against`, seed by seed;")
+    assert chart.alt.startswith("Each strategy's perplexity minus that of one other; where")
     assert "bitfit, lora" in chart.alt and "perplexity more than full" in chart.alt
     logarithmic = charts.parameters_chart(
         pd.DataFrame({"strategy": ["full", "lora"], "trainable_values": [4e6, 2e5], "perplexity": [70.0, 80.0]})

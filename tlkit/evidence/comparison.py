@@ -13,7 +13,13 @@ from tlkit.corpus import Corpus, load_corpus, pack
 from tlkit.devices import Device, probe
 from tlkit.evaluation import PerplexityResult, perplexity
 from tlkit.evidence.learning_rates import CONTROL, default_rates, load_with_strategy
-from tlkit.evidence.statistics import paired_differences, rank_intervals, seed_intervals
+from tlkit.evidence.statistics import (
+    compare_pairs,
+    document_scores,
+    paired_differences,
+    rank_intervals,
+    seed_intervals,
+)
 from tlkit.fitting.fallback import (
     HOST,
     FallbackLog,
@@ -117,7 +123,10 @@ def compare(
     if device_memory:
         command += f" --device-memory {device_memory}"
     command += " --fallback" if fallback else ""
-    table = _summary(runs, against, f"virtual card of {device_memory}" if device_memory else device.kind, command)
+    documents = _each_step(outcomes, "documents", ["document", "nats", "tokens"])
+    pairs = compare_pairs(documents[documents.strategy != CONTROL])
+    where = f"virtual card of {device_memory}" if device_memory else device.kind
+    table = _summary(runs, pairs, against, where, command)
     provenance = _provenance(base.name, corpus, device, profile, seeds) | {"learning_rates": rates, "against": against}
     return Comparison(table, runs, curves, attempts, failures, provenance)
 
@@ -166,6 +175,7 @@ def _outcome(
         report, result, after = _run(name, model, data, config, device, log if fallback else None, team)
         values, total = report.trainable_values, report.total_values
         found["row"] = _row(name, config.seed, values, total, data.before, after, result)
+        found["documents"] = document_scores(name, config.seed, after[""]).to_dict("records")
         found["curve"] = result.history.to_dict("records")
     except (RuntimeError, ValueError, ArithmeticError, MemoryError):
         # One strategy that cannot run must not lose the others; its traceback is part of the result.
@@ -255,7 +265,7 @@ def _row(name, seed, values, total, before, after, result) -> dict[str, object]:
     }
 
 
-def _summary(runs: pd.DataFrame, against: str, device: str, command: str) -> pd.DataFrame:
+def _summary(runs: pd.DataFrame, pairs: pd.DataFrame, against: str, device: str, command: str) -> pd.DataFrame:
     """One row a strategy: means, intervals over seeds, differences from `against`, improvement, rank."""
     grouped = runs.groupby("strategy", sort=False)
     table = grouped.mean(numeric_only=True).drop(columns="seed", errors="ignore")  # all None where every run failed
@@ -269,7 +279,7 @@ def _summary(runs: pd.DataFrame, against: str, device: str, command: str) -> pd.
         table["difference_high"] = differences.high
     else:  # its runs failed
         table[["difference", "difference_low", "difference_high"]] = math.nan
-    table["rank"] = rank_intervals(trained)
+    table["rank"] = rank_intervals(pairs, list(trained.strategy.unique()))
     table["seeds"] = grouped["seed"].count()
     table["device"] = device
     one = command.replace("compare", "compare --strategies {}")

@@ -12,21 +12,37 @@ from torch.utils.flop_counter import FlopCounterMode
 
 @dataclass(frozen=True)
 class StepFlops:
-    """Floating-point operations of matrix products, a multiplication and an addition counted as two."""
+    """Floating-point operations of the matrix products of a step.
+
+    A multiplication and an addition count as two.
+
+    Args:
+        forward: of the forward pass.
+        backward: of the backward pass.
+    """
 
     forward: int
     backward: int
 
     @property
     def total(self) -> int:
+        """Operations of both passes."""
         return self.forward + self.backward
 
 
 def count_flops(model: torch.nn.Module, blocks: torch.Tensor) -> StepFlops:
-    """Forward and backward pass over `blocks`, shape (blocks, tokens), with what is trainable now.
+    """Count the arithmetic of a forward and a backward pass, with what is trainable now.
 
-    Norms, activations and the optimizer are left out: they take time, but next to no arithmetic. Weights and
-    gradients are afterwards as they were. A model on the meta device is counted on paper.
+    Norms, activations and the optimizer are left out, because they take time but hardly any arithmetic. Weights and
+    gradients are afterwards as they were. On the meta device only shapes are computed, so a model of any size can be
+    counted.
+
+    Args:
+        model: a transformers model, also with adapters, also in 4 bits.
+        blocks: token ids, shape (blocks, tokens).
+
+    Returns:
+        Operations of the forward and of the backward pass.
     """
     blocks = blocks.to(next(model.parameters()).device)
     kept = [parameter.grad for parameter in model.parameters()]
@@ -44,9 +60,18 @@ def count_flops(model: torch.nn.Module, blocks: torch.Tensor) -> StepFlops:
 
 
 def speedup_warning(claimed: float, slow: StepFlops, fast: StepFlops) -> str | None:
-    """Say so when a claimed speed-up is more than the arithmetic of two steps allows.
+    """Warn when a claimed speed-up is more than the arithmetic of two steps allows.
 
-    Some of a difference is honest: a smaller optimizer, better use of caches. Twice the ratio is given for that.
+    A smaller optimizer and better use of caches can make a step faster than its arithmetic says, so up to twice the
+    ratio of the operations raises no warning.
+
+    Args:
+        claimed: how many times faster a step is said to be.
+        slow: operations of the slower step.
+        fast: operations of the faster step.
+
+    Returns:
+        The warning, or None where the claim can be true.
     """
     ratio = slow.total / fast.total
     if claimed <= 2 * ratio:

@@ -6,10 +6,21 @@ import torch
 
 
 def interpolate(base: torch.nn.Module, adapted: torch.nn.Module, share: float) -> torch.nn.Module:
-    """A new model whose weights lie between two others': 0 is `base`, 1 is `adapted`.
+    """Make a model whose weights lie between those of two others.
 
-    Raises ValueError for a share outside 0 to 1, or where the two do not have the same tensors (adapters, 4 bits).
-    Source: Wortsman et al. 2022, Robust fine-tuning of zero-shot models.
+    Args:
+        base: the model before training.
+        adapted: the same architecture after training.
+        share: how far to go from `base` (0) to `adapted` (1).
+
+    Returns:
+        A new model; the two given stay as they are.
+
+    Raises:
+        ValueError: for a share outside 0 to 1, or where the two do not have the same tensors (adapters, 4 bits).
+
+    Source:
+        Wortsman et al. 2022, Robust fine-tuning of zero-shot models.
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share={share}: expected 0 (the base) to 1 (the adapted model)")
@@ -28,9 +39,18 @@ def interpolate(base: torch.nn.Module, adapted: torch.nn.Module, share: float) -
 
 
 def mix_in(blocks: torch.Tensor, others: torch.Tensor, share: float) -> torch.Tensor:
-    """`blocks`, and so many of `others` that they are `share` of all; shapes (blocks, tokens) of one length.
+    """Append so many other blocks that they are a share of all; training shuffles them.
 
-    Training shuffles them. Raises ValueError for a share outside 0 to below 1, or where `others` are too few.
+    Args:
+        blocks: token ids of the new text, shape (blocks, tokens).
+        others: token ids of text that should not be forgotten, shape (blocks, tokens), with as many tokens a block.
+        share: of the others in the result, 0 to below 1.
+
+    Returns:
+        Token ids, shape (blocks and others, tokens).
+
+    Raises:
+        ValueError: for a share outside 0 to below 1, or where `others` are too few.
     """
     if not 0 <= share < 1:
         raise ValueError(f"share={share}: expected 0 to below 1")

@@ -15,7 +15,14 @@ from tlkit.strategies import StrategyReport, base_model, find_blocks
 
 @dataclass(frozen=True)
 class GradientFlow:
-    """What two steps did to every tensor: a row of `table` for each, a sentence in `problems` for each fault."""
+    """What two steps did to every tensor.
+
+    Args:
+        strategy: its name.
+        table: a row for each tensor, with columns tensor, place, declared, trains, and for each step norm_1, norm_2
+            (of the gradient before clipping, NaN where none arrived) and moved_1, moved_2.
+        problems: a sentence for each kind of fault; empty where there is none.
+    """
 
     strategy: str
     table: pd.DataFrame
@@ -32,11 +39,20 @@ class GradientFlow:
 def check_gradient_flow(
     report: StrategyReport, blocks: torch.Tensor, *, state: TrainingState | None = None, learning_rate: float = 1e-3
 ) -> GradientFlow:
-    """Take two real steps on `blocks`, shape (blocks, tokens), and compare what moved with what was declared.
+    """Take two real steps and compare what moved with what was declared trainable.
 
-    Declared is what `apply_strategy` made trainable, whatever was done to the model since. `state` brings an optimizer
-    that is there already; the default is a new one without weight decay, which would move a weight that has no
-    gradient. Afterwards weights and optimizer are as they were.
+    Declared is what `apply_strategy` made trainable, whatever was done to the model since. Afterwards weights and
+    optimizer are as they were.
+
+    Args:
+        report: what `apply_strategy` returned; its model takes the steps.
+        blocks: token ids, shape (blocks, tokens).
+        state: brings an optimizer that is there already; default: a new one without weight decay, because decay would
+            move a weight that has no gradient.
+        learning_rate: of the two steps.
+
+    Returns:
+        Norms and movements of every tensor, and what is wrong with them.
     """
     model, state = report.model, state or TrainingState(report.model, weight_decay=0.0)
     done, optimizer = state.step, copy.deepcopy(state.optimizer.state_dict())

@@ -1,25 +1,149 @@
-"""What several seeds allow to be said: intervals, paired differences, and places only where they are earned."""
+"""Which strategy is ahead: intervals over seeds, every pair compared, and ranks only where they are earned.
 
+Two strategies are compared on the same documents and the same seeds. Both are samples: other documents or other
+seeds would have given another difference. `compare_pairs` measures the two sources of chance apart and lets each
+count with the certainty that its number of values allows, forty documents or three seeds.
+
+A bootstrap over documents and seeds is the usual tool, but not with three seeds. Those can be drawn in only ten
+different ways, their resampled variance is a third too small, and 21 pairs need probabilities near 0.002. Student's t
+accounts for three values. `tests/benchmarks/identical_strategies.csv` records how often each method errs.
+"""
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
 import pandas as pd
 
+from tlkit.evaluation import PerplexityResult
+
 CONFIDENCE = 0.95
+FEWEST_DOCUMENTS = 5
+SMALLEST_P = 1e-15  # beyond it the tails of the distributions are not to be trusted
+SCORE_COLUMNS = ["strategy", "seed", "document", "nats", "tokens"]
+PAIR_COLUMNS = ["first", "second", "difference", "low", "high", "p", "p_adjusted", "separated"]
+
+
+def document_scores(strategy: str, seed: int, result: PerplexityResult) -> pd.DataFrame:
+    """Lay out the score of one run as rows for `compare_pairs`, one row for each document.
+
+    Args:
+        strategy: the name under which the run is compared.
+        seed: the seed of the run; runs of one seed are compared with each other.
+        result: what `perplexity` returned for the trained model.
+
+    Returns:
+        Columns strategy, seed, document (its place in the evaluated texts), nats (summed over the document), tokens.
+    """
+    scores = {"document": range(result.documents), "nats": result.document_nats, "tokens": result.document_tokens}
+    return pd.DataFrame({"strategy": strategy, "seed": seed} | scores)
+
+
+def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
+    """Compare every pair of strategies on the same documents and seeds.
+
+    The logarithm of the ratio of two perplexities is the difference of their nats per token, averaged over seeds. Its
+    standard error has two parts, one from documents and one from seeds. Each part is multiplied by its own quantile
+    of Student's t, and the half-width of the interval is the root of the sum of their squares. Such an interval
+    covers at least as often as it says, whichever of the two parts is the larger.
+
+    Holm's correction then keeps the chance that any pair of equal strategies is called separated at 5% or below,
+    however many pairs there are. With one seed, fewer than five documents, or a score that is not finite, p is NaN and
+    nothing is separated, because the spread cannot be known.
+
+    Args:
+        scores: a row for each strategy, seed and document, with columns strategy, seed, document, nats, tokens;
+            `document_scores` makes them. All runs have the same documents. Strategies may lack seeds: a pair is
+            compared on the seeds that both have. Leave out what is trained in another way, such as a control:
+            the seeds of all strategies together say how much a seed matters.
+
+    Returns:
+        A row for each pair, with columns first, second; difference, the perplexity of the first minus that of the
+        second, each a geometric mean over seeds; low and high, the interval of the difference, which excludes zero
+        exactly where the pair is separated (its confidence is 95%, or more as Holm's correction asks for this pair);
+        p, at least 1e-15; p_adjusted, by Holm; separated, whether p_adjusted is below 0.05.
+
+    Raises:
+        ValueError: where a column is missing, a run has a document twice or lacks one, or has other token counts.
+
+    Source:
+        Banerjee 1960, Approximate confidence interval for linear functions of means of k populations when the
+        population variances are not equal (the two parts). Owen 2007, The pigeonhole bootstrap (two-way samples).
+        Holm 1979, A simple sequentially rejective multiple test procedure.
+    """
+    runs = _by_run(scores)
+    pairs = list(combinations(runs.names, 2))
+    found = [_compare(runs, *pair) for pair in pairs]
+    p = np.array([difference.p for difference in found])
+    corrected = _holm(p)
+    rows = []
+    for (first, second), difference, own, adjusted in zip(pairs, found, p, corrected, strict=True):
+        low, high = difference.interval((1 - CONFIDENCE) * own / adjusted)
+        separated = bool(adjusted < 1 - CONFIDENCE)
+        rows.append((first, second, difference.estimate, low, high, own, np.minimum(adjusted, 1), separated))
+    kinds = dict.fromkeys(PAIR_COLUMNS[2:7], float) | {"separated": bool}
+    return pd.DataFrame(rows, columns=PAIR_COLUMNS).astype(kinds)
+
+
+def rank_intervals(pairs: pd.DataFrame, names: list[str]) -> pd.Series:
+    """Rank each strategy, 1 the lowest perplexity, as far as the pairs that are separated allow.
+
+    Args:
+        pairs: what `compare_pairs` returned.
+        names: the strategies to rank; pairs with any other are left out.
+
+    Returns:
+        By name "3" where it is separated from all others, "tied 2-4" where these ranks are left open, and "" where
+        it has no rank: no other strategy to compare it with, only one seed, or too few documents. Two seeds give
+        hardly more than "tied".
+    """
+    pairs = pairs[pairs["first"].isin(names) & pairs["second"].isin(names)]
+    compared = set(pairs["first"]) | set(pairs["second"])
+    judged = pairs.dropna(subset="p")
+    ranked = set(judged["first"]) | set(judged["second"])
+    apart = pairs[pairs.separated]
+    ahead = pd.Series(np.where(apart.difference < 0, apart["first"], apart["second"]), dtype=object).value_counts()
+    behind = pd.Series(np.where(apart.difference < 0, apart["second"], apart["first"]), dtype=object).value_counts()
+    ranks = {}
+    for name in names:
+        best, last = 1 + behind.get(name, 0), len(compared) - ahead.get(name, 0)
+        ranks[name] = "" if name not in ranked else str(best) if best == last else f"tied {best}-{last}"
+    return pd.Series(ranks, dtype=object)
 
 
 def seed_intervals(runs: pd.DataFrame, column: str = "perplexity") -> pd.DataFrame:
-    """Mean of each strategy over its seeds, with a 95% t-interval: columns mean, low, high, seeds.
+    """Average each strategy over its seeds, with a 95% t-interval.
 
-    `runs` has a row for each strategy and seed. With one seed there is no interval: low and high are NaN.
+    The interval is about the luck of training alone: the documents of the test set are taken as they are.
+
+    Args:
+        runs: a row for each strategy and seed, with columns strategy and `column`.
+        column: what is averaged.
+
+    Returns:
+        Columns mean, low, high, seeds, by strategy. With one seed there is no interval: low and high are NaN.
     """
     rows = {name: _interval(part[column]) for name, part in runs.groupby("strategy", sort=False)}
     return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "low", "high", "seeds"]).astype({"seeds": int})
 
 
 def paired_differences(runs: pd.DataFrame, against: str, column: str = "perplexity") -> pd.DataFrame:
-    """Each strategy minus `against`, seed by seed: columns mean, low, high, seeds, separated.
+    """Subtract `against` from each other strategy, seed by seed, with a 95% t-interval over seeds.
 
-    One seed gives all strategies the same batches in the same order, so what luck does to both falls out of their
-    difference. `separated`: the 95% interval of the mean difference leaves zero out. Raises ValueError where
-    `against` has no runs.
+    One seed gives all strategies the same batches in the same order, so what luck does to both cancels in their
+    difference. The interval is about the luck of training alone and about one pair at a time; `compare_pairs` decides
+    which strategies are separated.
+
+    Args:
+        runs: a row for each strategy and seed, with columns strategy, seed and `column`.
+        against: the strategy that is subtracted.
+        column: what is compared.
+
+    Returns:
+        Columns mean, low, high, seeds, by strategy; seeds are those that both have.
+
+    Raises:
+        ValueError: where `against` has no runs.
     """
     if against not in set(runs.strategy):
         raise ValueError(f"against={against!r} has no runs: expected one of {', '.join(dict.fromkeys(runs.strategy))}")
@@ -27,26 +151,141 @@ def paired_differences(runs: pd.DataFrame, against: str, column: str = "perplexi
     names = [name for name in dict.fromkeys(runs.strategy) if name != against]
     rows = {name: _interval((by_seed[name] - by_seed[against]).dropna()) for name in names}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "low", "high", "seeds"])
-    table["separated"] = (table.low > 0) | (table.high < 0)
     return table.astype({"seeds": int})
 
 
-def rank_intervals(runs: pd.DataFrame, column: str = "perplexity") -> pd.Series:
-    """The place of each strategy, 1 the lowest: "3" where it is separated from all others, else "tied 2-4".
+@dataclass(frozen=True)
+class _Runs:
+    """Nats of every run, shape (documents, strategies, seeds), which runs are there, and each document's tokens."""
 
-    The places named are those that the paired differences leave open. With one seed nothing is separated.
+    names: list[str]
+    nats: np.ndarray
+    present: np.ndarray
+    tokens: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """The logarithm of the ratio of two perplexities, and for each source of chance (error, degrees of freedom)."""
+
+    log_mean: float
+    log_ratio: float
+    parts: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def estimate(self) -> float:
+        return self._in_perplexity(self.log_ratio)
+
+    @property
+    def p(self) -> float:
+        """The level at which the interval just reaches zero."""
+        from scipy.optimize import bisect
+
+        if not self.parts or self.log_ratio == 0:
+            return 1.0 if self.parts else np.nan
+
+        def excess(log_level: float) -> float:
+            return self._half_width(np.exp(log_level)) - abs(self.log_ratio)
+
+        lowest = np.log(SMALLEST_P)
+        return SMALLEST_P if excess(lowest) <= 0 else float(np.exp(bisect(excess, lowest, 0.0)))
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """The differences of perplexity that are not refused at this level."""
+        half = self._half_width(level) if self.parts else np.nan
+        return self._in_perplexity(self.log_ratio - half), self._in_perplexity(self.log_ratio + half)
+
+    def _half_width(self, level: float) -> float:
+        from scipy.special import stdtrit
+
+        widths = [stdtrit(freedom, level / 2) * error for error, freedom in self.parts if error > 0]
+        return float(np.hypot.reduce(widths))
+
+    def _in_perplexity(self, log_ratio: float) -> float:
+        """Two perplexities with this ratio and this geometric mean differ by so much."""
+        with np.errstate(over="ignore"):
+            return float(2 * np.exp(self.log_mean) * np.sinh(log_ratio / 2))
+
+
+def _compare(runs: _Runs, first: str, second: str) -> _Difference:
+    pair = [runs.names.index(name) for name in (first, second)]
+    seeds = runs.present[pair].all(axis=0)
+    nats, total = runs.nats[:, :, seeds], runs.tokens.sum()
+    per_token = nats.sum(axis=0) / total if total else np.full(nats.shape[1:], np.nan)
+    if not seeds.any() or not np.isfinite(per_token[pair]).all():
+        return _Difference(np.nan, np.nan)
+    one, other = per_token[pair].mean(axis=1)
+    parts = ()
+    if seeds.sum() > 1 and len(runs.tokens) >= FEWEST_DOCUMENTS:
+        apart = (nats[:, pair[0]] - nats[:, pair[1]]).mean(axis=1)
+        parts = (_over_documents(apart, runs.tokens), _over_seeds(per_token, pair))
+    return _Difference((one + other) / 2, one - other, parts)
+
+
+def _over_documents(apart: np.ndarray, tokens: np.ndarray) -> tuple[float, float]:
+    """Jackknife error of sum(apart) / sum(tokens): it is computed without each document in turn.
+
+    The degrees of freedom are Kish's effective number of documents less one: long documents count for more than
+    short ones, so there are fewer than there seem.
     """
-    names = list(dict.fromkeys(runs.strategy))
-    better, worse = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
-    for name in names:
-        differences = paired_differences(runs, name, column)
-        better[name] = int((differences.high < 0).sum())
-        worse[name] = int((differences.low > 0).sum())
-    found = {}
-    for name in names:
-        best, last = 1 + better[name], len(names) - worse[name]
-        found[name] = str(best) if best == last else f"tied {best}-{last}"
-    return pd.Series(found)
+    without = (apart.sum() - apart) / (tokens.sum() - tokens)
+    error = np.sqrt((len(apart) - 1) * without.var())
+    return float(error), float(tokens.sum() ** 2 / (tokens**2).sum() - 1)
+
+
+def _over_seeds(per_token: np.ndarray, pair: list[int]) -> tuple[float, float]:
+    """Error of a pair's mean over seeds, from nats per token of shape (strategies, seeds).
+
+    Three seeds of two strategies hardly say how much a seed matters; the seeds of all strategies say more. The variance
+    is the mean of all pairs' or the pair's own, whichever is larger. The mean's degrees of freedom are as Box (1954)
+    and Greenhouse and Geisser (1959) have them, so they fall to those of one pair where one strategy varies most.
+    """
+    seeds = per_token.shape[1]
+    own = (per_token[pair[0]] - per_token[pair[1]]).var(ddof=1)
+    known = per_token[np.isfinite(per_token).all(axis=1)]
+    rest = known - known.mean(axis=0) - known.mean(axis=1, keepdims=True) + known.mean()
+    products = rest.T @ rest  # between seeds: smaller than the covariances of strategies, with the same eigenvalues
+    mean = 2 * products.trace() / (len(known) - 1) / (seeds - 1)
+    share = products.trace() ** 2 / (products**2).sum() if mean > 0 else 1.0
+    return float(np.sqrt(max(own, mean) / seeds)), float((seeds - 1) * share)
+
+
+def _holm(p: np.ndarray) -> np.ndarray:
+    """Each p times the number of pairs not more certain, and at least that of each more certain pair; NaN stays."""
+    judged = np.flatnonzero(np.isfinite(p))
+    order = judged[np.argsort(p[judged])]
+    adjusted = np.full(len(p), np.nan)
+    adjusted[order] = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
+    return adjusted
+
+
+def _by_run(scores: pd.DataFrame) -> _Runs:
+    """Scores as arrays, once it is sure that all runs have been measured on the same documents."""
+    missing = [column for column in SCORE_COLUMNS if column not in scores]
+    if missing:
+        raise ValueError(f"scores lack {', '.join(missing)}: expected columns {', '.join(SCORE_COLUMNS)}")
+    twice = scores[scores.duplicated(SCORE_COLUMNS[:3])]
+    if len(twice):
+        strategy, seed, document = twice[SCORE_COLUMNS[:3]].iloc[0]
+        raise ValueError(f"strategy {strategy!r}, seed {seed} has document {document} twice: expected one row each")
+    names, seeds, documents = (scores[column].unique().tolist() for column in SCORE_COLUMNS[:3])
+    every = pd.MultiIndex.from_product([documents, names, seeds])
+    by_place = scores.set_index(["document", "strategy", "seed"]).reindex(every)
+    shape = (len(documents), len(names), len(seeds))
+    nats, counts = (by_place[column].to_numpy(dtype=float).reshape(shape) for column in ("nats", "tokens"))
+    present = ~np.isnan(counts).all(axis=0)
+    tokens = counts[:, 0, present[0].argmax()] if len(names) else np.empty(0)
+    other = np.argwhere(present & (counts != tokens[:, None, None]))
+    if len(other):
+        document, name, seed = other[0]
+        count = counts[document, name, seed]
+        raise ValueError(
+            f"document {documents[document]} has {'no score' if np.isnan(count) else f'{count:g} tokens'} in strategy "
+            f"{names[name]!r}, seed {seeds[seed]}, and {tokens[document]:g} in {names[0]!r}: expected the same "
+            "documents in each run, scored with one tokenizer"
+        )
+    scored = tokens > 0
+    return _Runs(names, nats[scored], present, tokens[scored])
 
 
 def _interval(values: pd.Series) -> tuple[float, float, float, int]:

@@ -28,7 +28,17 @@ SMOOTHING = 5  # parts of a run whose mean losses are compared
 
 @dataclass(frozen=True)
 class Run:
-    """What a tier's training left behind; `held` is the bytes of live tensors after each step."""
+    """What a tier's training left behind.
+
+    Args:
+        records: one for each finished step.
+        held: bytes of live tensors after each step.
+        peak: most bytes held at any time.
+        estimate: what the step was estimated to need.
+        gradient_problems: faults that `check_gradient_flow` found; empty where it was not asked.
+        reload_problem: how a checkpoint that was read back differs; empty where it does not.
+        failure: why the run broke off; empty where it did not.
+    """
 
     records: list[StepRecord]
     held: list[int]
@@ -36,12 +46,18 @@ class Run:
     estimate: MemoryEstimate
     gradient_problems: tuple[str, ...]
     reload_problem: str
-    failure: str = ""  # why it broke off, where it did
+    failure: str = ""
 
 
 @dataclass(frozen=True)
 class CriterionResult:
-    """A criterion, whether it holds, and the figures that say so."""
+    """The verdict on one criterion.
+
+    Args:
+        criterion: its name in the tier's file.
+        holds: whether the run met it.
+        found: the figures that say so, in words.
+    """
 
     criterion: str
     holds: bool
@@ -62,7 +78,20 @@ def run_tier(
     estimate: MemoryEstimate | None = None,
     on_step: Callable = lambda record: None,
 ) -> list[CriterionResult]:
-    """Train as the tier says and judge every criterion. Raises CannotRunHere before any work."""
+    """Train as the tier says and judge every criterion.
+
+    Args:
+        tier: what to train and what to ask of it.
+        device: where; default: what `probe` finds.
+        estimate: what the tier needs, if `estimate_tier` has been asked already.
+        on_step: called with the `StepRecord` of each step.
+
+    Returns:
+        A result for each criterion of the tier; a run that breaks off fails all, and the first says why.
+
+    Raises:
+        CannotRunHere: before any work, where memory or the model's files are missing.
+    """
     device, estimate = device or probe(), estimate or estimate_tier(tier)
     refuse_what_does_not_fit(tier, estimate, device)
     if needed := download_needed(tier.model):
@@ -75,13 +104,22 @@ def run_tier(
 
 
 def estimate_tier(tier: Tier) -> MemoryEstimate:
-    """What the tier's step will need; no weights, no network for presets."""
+    """Estimate the memory of a tier's training step; no weights, no network for presets."""
     shape = {"batch_size": tier.batch_size, "sequence_length": tier.sequence_length}
     return estimate_memory(tier.model, tier.strategy, dtype=tier.dtype, **shape, plan=tier.plan, **(tier.lora or {}))
 
 
 def refuse_what_does_not_fit(tier: Tier, estimate: MemoryEstimate, device: Device) -> None:
-    """Raise CannotRunHere, with numbers, where the device's free memory is less than the estimate."""
+    """Refuse a tier that does not fit into the device's free memory.
+
+    Args:
+        tier: what is to run.
+        estimate: what it needs; see `estimate_tier`.
+        device: where it is to run.
+
+    Raises:
+        CannotRunHere: where less is free than the estimate; the message has both numbers.
+    """
     if estimate.resident > device.free_memory:
         raise CannotRunHere(
             f"{tier.name} needs {in_units(estimate.resident)} and {device.name} has {in_units(device.free_memory)} "
@@ -177,10 +215,18 @@ def _memory_within_limit(wanted, tier: Tier, run: Run) -> CriterionResult:
 
 def _memory_growth(wanted: float, tier: Tier, run: Run) -> CriterionResult:
     """Slope of a straight line through the bytes held after each step; the upper end of its 95% interval counts."""
-    slope, error = slope_with_error(np.array(run.held[WARM_UP:], dtype=float))
-    percent = [100 * 100 * bytes_a_step / run.peak for bytes_a_step in (slope - 1.96 * error, slope + 1.96 * error)]
-    found = f"{percent[0]:.3f}% to {percent[1]:.3f}% of the peak per 100 steps (wanted below {wanted}%)"
-    return CriterionResult("memory_growth_percent", percent[1] < wanted, found)
+    from scipy import stats
+
+    held = run.held[WARM_UP:]
+    if len(held) < 3:
+        found = f"{len(run.held)} steps are too few: expected at least {WARM_UP + 3}"
+        return CriterionResult("memory_growth_percent", False, found)
+    line = stats.linregress(range(len(held)), held)
+    error = line.stderr if len(set(held)) > 1 else 0.0  # a flat line has no correlation to compute an error from
+    margin = stats.t.ppf(0.975, len(held) - 2) * error
+    low, high = (100 * 100 * bytes_a_step / run.peak for bytes_a_step in (line.slope - margin, line.slope + margin))
+    found = f"{low:.3f}% to {high:.3f}% of the peak per 100 steps (wanted below {wanted}%)"
+    return CriterionResult("memory_growth_percent", bool(high < wanted), found)
 
 
 def _throughput(wanted: float, tier: Tier, run: Run) -> CriterionResult:
@@ -209,11 +255,3 @@ JUDGES: dict[str, Callable[[float | bool, Tier, Run], CriterionResult]] = {
     "throughput_varies_percent": _throughput,
     "checkpoint_reloads": _checkpoint_reloads,
 }
-
-
-def slope_with_error(values: np.ndarray) -> tuple[float, float]:
-    """Least squares slope per step, and its standard error."""
-    steps = np.arange(len(values)) - (len(values) - 1) / 2
-    slope = float(steps @ values / (steps @ steps))
-    rest = values - values.mean() - slope * steps
-    return slope, float(np.sqrt(rest @ rest / max(1, len(values) - 2) / (steps @ steps)))

@@ -2,6 +2,7 @@
 
 import pandas as pd
 import torch
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator
 
 from tlkit.evidence.flops import StepFlops
@@ -14,7 +15,11 @@ from tlkit.training import TrainingResult
 
 @described
 def perplexity_chart(table: pd.DataFrame) -> Chart:
-    """Perplexity on the test text by strategy, with the 95% interval over documents."""
+    """Perplexity on the test text by strategy, with the 95% interval over documents.
+
+    Args:
+        table: a row for each strategy, with columns strategy, perplexity, perplexity_low, perplexity_high.
+    """
     table = table.sort_values("perplexity", ascending=False)
     figure, axes = new_figure()
     # The interval of one document is a point, up to rounding.
@@ -30,7 +35,11 @@ def perplexity_chart(table: pd.DataFrame) -> Chart:
 
 @described
 def learning_curves(curves: pd.DataFrame) -> Chart:
-    """Training loss by optimizer step, averaged over seeds; the control, which begins far above, is left out."""
+    """Training loss by optimizer step, averaged over seeds; the control, which begins far above, is left out.
+
+    Args:
+        curves: a row for each step of each run, with columns strategy, seed, step, loss (nats per token).
+    """
     figure, axes = new_figure()
     curves = curves[curves.strategy != CONTROL]
     for number, (strategy, part) in enumerate(curves.groupby("strategy", sort=False)):
@@ -45,7 +54,11 @@ def learning_curves(curves: pd.DataFrame) -> Chart:
 
 @described
 def parameters_chart(table: pd.DataFrame) -> Chart:
-    """Trainable values (log scale) against perplexity, without the control."""
+    """Trainable values (log scale) against perplexity, without the control.
+
+    Args:
+        table: a row for each strategy, with columns strategy, trainable_values, perplexity.
+    """
     return _scatter(
         table[(table.trainable_values > 0) & (table.strategy != CONTROL)],
         "trainable_values",
@@ -58,7 +71,11 @@ def parameters_chart(table: pd.DataFrame) -> Chart:
 
 @described
 def cost_chart(table: pd.DataFrame) -> Chart:
-    """Seconds of training and peak memory of tensors, side by side."""
+    """Seconds of training and peak memory of tensors, side by side.
+
+    Args:
+        table: a row for each strategy, with columns strategy, seconds, peak_memory_mb.
+    """
     table = table[table.seconds > 0]
     figure, (left, right) = panels_beside(2)
     left.barh(table.strategy, table.seconds, color=COLOURS[5], edgecolor="black")
@@ -70,7 +87,11 @@ def cost_chart(table: pd.DataFrame) -> Chart:
 
 @described
 def forgetting_chart(table: pd.DataFrame) -> Chart:
-    """What was gained on the new text against what was lost on general text."""
+    """What was gained on the new text against what was lost on general text.
+
+    Args:
+        table: a row for each strategy, with columns strategy, perplexity, general (perplexity on general text).
+    """
     table = table[table.strategy != CONTROL]
     return _scatter(
         table, "perplexity", "general", "perplexity on Rust (lower: adapted more)", "perplexity on general text"
@@ -79,19 +100,58 @@ def forgetting_chart(table: pd.DataFrame) -> Chart:
 
 @described
 def differences_chart(table: pd.DataFrame, against: str = "full") -> Chart:
-    """Each strategy's perplexity minus that of `against`, seed by seed; an interval across zero separates nothing."""
+    """Each strategy's perplexity minus that of one other; where the interval includes zero, the two are not separated.
+
+    Args:
+        table: a row for each strategy, with columns strategy, difference, difference_low, difference_high; rows
+            without a difference are left out.
+        against: the strategy that was subtracted.
+    """
     table = table.dropna(subset="difference").sort_values("difference", ascending=False)
     figure, axes = new_figure()
     errors = [table.difference - table.difference_low, table.difference_high - table.difference]
     axes.errorbar(table.difference, table.strategy, xerr=errors, fmt="o", color=COLOURS[0], ecolor="black", capsize=4)
     axes.axvline(0, color="black", linestyle="--")
-    axes.set_xlabel(f"perplexity more than {against} (lines: 95% interval of the mean difference over seeds)")
+    axes.set_xlabel(f"perplexity more than {against} (lines: interval over documents and seeds)")
+    return figure
+
+
+@described
+def pairs_chart(pairs: pd.DataFrame) -> Chart:
+    """Perplexity of the row's strategy minus the column's; coloured where the two are separated.
+
+    Args:
+        pairs: what `compare_pairs` returned.
+    """
+    names = list(dict.fromkeys([*pairs["first"], *pairs["second"]]))
+    figure, axes = new_figure()
+    axes.grid(False)
+    for pair in pairs.itertuples():
+        for row, column, sign in ((pair.first, pair.second, 1), (pair.second, pair.first, -1)):
+            x, y, difference = names.index(column), names.index(row), sign * pair.difference
+            shade = ("white", COLOURS[4] if difference > 0 else COLOURS[5])[int(pair.separated)]
+            axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=shade, edgecolor="grey"))
+            axes.text(x, y, f"{difference:+.1f}", ha="center", va="center", fontsize="small")
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel(
+        "perplexity of the row minus the column (blue: row lower; orange: row higher; white: not separated)"
+    )
     return figure
 
 
 @described
 def sweep_chart(record: pd.DataFrame, x: str, x_label: str, y: str = "validation_perplexity") -> Chart:
-    """A line a strategy over the setting `x` (log scale), through the means of its seeds, each seed a dot."""
+    """A line for each strategy over one setting (log scale), through the means of its seeds; each seed is a dot.
+
+    Args:
+        record: a row for each run, with columns strategy, `x` and `y`; what is infinite is left out.
+        x: column of the setting.
+        x_label: what the setting is, with its unit.
+        y: column of the result, a perplexity.
+    """
     figure, axes = new_figure()
     record = record[record[y] < float("inf")]
     for number, (strategy, part) in enumerate(record.groupby("strategy", sort=False)):
@@ -113,9 +173,10 @@ def sweep_chart(record: pd.DataFrame, x: str, x_label: str, y: str = "validation
 
 @described
 def tradeoff_chart(paths: dict[str, pd.DataFrame]) -> Chart:
-    """Gain against loss along several paths; each table has perplexities `rust` and `general`, and a `label` a point.
+    """Gain against loss along several paths; the best corner is at the bottom left.
 
-    The best corner is at the bottom left.
+    Args:
+        paths: by name a table with a row for each point: its label, and its perplexities rust and general.
     """
     figure, axes = new_figure()
     for number, (name, path) in enumerate(paths.items()):
@@ -131,7 +192,11 @@ def tradeoff_chart(paths: dict[str, pd.DataFrame]) -> Chart:
 
 @described
 def overfitting_chart(runs: dict[str, TrainingResult]) -> Chart:
-    """Training loss (dashed) and validation loss (solid) of each run, by epoch."""
+    """Training loss (dashed) and validation loss (solid) of each run, by epoch.
+
+    Args:
+        runs: by name what `train` returned, with validation.
+    """
     figure, axes = new_figure()
     for number, (name, run) in enumerate(runs.items()):
         history = run.history
@@ -147,7 +212,11 @@ def overfitting_chart(runs: dict[str, TrainingResult]) -> Chart:
 
 @described
 def components_chart(*reports: StrategyReport) -> Chart:
-    """Where a model's values are, and which of them each strategy trains; one panel a report, bottom block lowest."""
+    """Where a model's values are, and which of them each strategy trains; one panel a report, bottom block lowest.
+
+    Args:
+        reports: what `apply_strategy` returned, for models of one architecture.
+    """
     figure, panels = panels_beside(len(reports))
     for axes, report in zip(panels, reports, strict=True):
         names = list(report.components)
@@ -164,7 +233,11 @@ def components_chart(*reports: StrategyReport) -> Chart:
 
 @described
 def gradient_flow_chart(flow: GradientFlow) -> Chart:
-    """The gradient's norm at each place of the model, in the first two steps; a gap is where none arrived."""
+    """The gradient's norm at each place of the model, in the first two steps; a gap is where none arrived.
+
+    Args:
+        flow: what `check_gradient_flow` returned.
+    """
     norms = flow.table.set_index("place")[["norm_1", "norm_2"]].pow(2).groupby(level=0, sort=False).sum().pow(0.5)
     figure, axes = new_figure()
     for number, column in enumerate(norms):
@@ -182,7 +255,12 @@ def gradient_flow_chart(flow: GradientFlow) -> Chart:
 
 @described
 def quantization_chart(weights: torch.Tensor, quantized: torch.Tensor) -> Chart:
-    """What becomes of weights that share one scale: each goes to the nearest of sixteen values."""
+    """What becomes of weights that share one scale: each goes to the nearest of sixteen values.
+
+    Args:
+        weights: as trained, any shape.
+        quantized: the same weights after 4 bits and back, of the same shape.
+    """
     figure, axes = new_figure()
     low, high = float(weights.min()), float(weights.max())
     axes.plot([low, high], [low, high], color="grey", linestyle="--", label="no error")
@@ -195,7 +273,11 @@ def quantization_chart(weights: torch.Tensor, quantized: torch.Tensor) -> Chart:
 
 @described
 def flops_chart(steps: dict[str, StepFlops]) -> Chart:
-    """Arithmetic of a training step by strategy: forward and backward pass, in billions of operations."""
+    """Arithmetic of a training step by strategy: forward and backward pass, in billions of operations.
+
+    Args:
+        steps: by strategy what `count_flops` returned.
+    """
     figure, axes = new_figure()
     names, forward = list(steps), [step.forward / 1e9 for step in steps.values()]
     backward = [step.backward / 1e9 for step in steps.values()]

@@ -22,13 +22,17 @@ PLACES = {name: place for place, name in enumerate((*STRATEGIES, "zero-shot"))}
 
 
 class Chart(Figure):
-    """A figure that says in words what it shows: its alternative text, in a notebook's file and on its pages."""
+    """A figure that says in words what it shows: its alternative text, in a notebook's file and on its pages.
+
+    Args:
+        about: what is drawn, in one sentence; `described` sets it.
+    """
 
     about = ""
 
     @property
     def alt(self) -> str:
-        """What it is, its axes, and what is drawn; the numbers stand in the table beside it."""
+        """Alternative text: what is drawn, the axes, and the names; the numbers are in the table beside it."""
         panels = []
         for axes in self.axes:
             named = [text.get_text() for text in [*axes.get_yticklabels(), *axes.get_xticklabels()]]
@@ -40,7 +44,14 @@ class Chart(Figure):
         return f"{self.about} Shown: {'. '.join(panels)}."
 
     def png(self, dpi: int = 100) -> str:
-        """The picture as a PNG file in base64, for a page or a notebook."""
+        """Draw the picture as a PNG file, for a page or a notebook.
+
+        Args:
+            dpi: dots per inch.
+
+        Returns:
+            The file in base64.
+        """
         buffer = io.BytesIO()
         self.savefig(buffer, format="png", dpi=dpi)
         return base64.b64encode(buffer.getvalue()).decode()
@@ -51,7 +62,14 @@ class Chart(Figure):
 
 
 def described(draw: Callable[..., Chart]) -> Callable[..., Chart]:
-    """A chart is about what the first line of its function says."""
+    """Let a chart be about what the first line of its function's docstring says.
+
+    Args:
+        draw: a function that returns a `Chart`.
+
+    Returns:
+        The same function; the `about` of its charts is set.
+    """
 
     @wraps(draw)
     def drawn(*tables, **options) -> Chart:
@@ -63,7 +81,11 @@ def described(draw: Callable[..., Chart]) -> Callable[..., Chart]:
 
 
 def new_figure() -> tuple[Chart, Axes]:
-    """An empty chart with one panel."""
+    """Make an empty chart with one panel.
+
+    Returns:
+        The chart and its axes.
+    """
     figure, axes = plt.subplots(FigureClass=Chart, figsize=SIZE, layout="constrained")
     plt.close(figure)  # a notebook shows what a cell returns, once
     axes.grid(alpha=0.3)
@@ -71,7 +93,14 @@ def new_figure() -> tuple[Chart, Axes]:
 
 
 def panels_beside(count: int) -> tuple[Chart, list[Axes]]:
-    """An empty chart with so many panels side by side, on one vertical axis."""
+    """Make an empty chart with panels side by side, on one vertical axis.
+
+    Args:
+        count: how many panels, at least 1.
+
+    Returns:
+        The chart and the axes of its panels, from left to right.
+    """
     options = {"figsize": SIZE, "sharey": True, "squeeze": False, "layout": "constrained"}
     figure, panels = plt.subplots(1, count, FigureClass=Chart, **options)
     plt.close(figure)
@@ -79,17 +108,39 @@ def panels_beside(count: int) -> tuple[Chart, list[Axes]]:
 
 
 def colour(number: int, name: str = "") -> str:
-    """The same for a strategy in every chart; for others by their number."""
+    """Choose a colour: a strategy has the same in every chart.
+
+    Args:
+        number: place in the chart; decides for what is no strategy.
+        name: of a strategy, where it is one.
+
+    Returns:
+        The colour as "#RRGGBB".
+    """
     return COLOURS[PLACES.get(name, number) % len(COLOURS)]
 
 
 def marker(number: int, name: str = "") -> str:
-    """As `colour`."""
+    """Choose a marker: a strategy has the same in every chart.
+
+    Args:
+        number: place in the chart; decides for what is no strategy.
+        name: of a strategy, where it is one.
+
+    Returns:
+        The marker's letter in matplotlib.
+    """
     return MARKERS[PLACES.get(name, number) % len(MARKERS)]
 
 
 def mark(axes: Axes, x: float, name: str) -> None:
-    """A dashed line with its name at its lower end."""
+    """Draw a dashed vertical line with its name at its lower end.
+
+    Args:
+        axes: where to draw.
+        x: in units of the horizontal axis.
+        name: written beside the line.
+    """
     axes.axvline(x, color="black", linestyle="--")
     transform = axes.get_xaxis_transform()
     behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}

@@ -10,7 +10,12 @@ from tlkit.reports.figure import COLOURS, HATCHES, Chart, described, mark, new_f
 
 @described
 def memory_chart(estimates: dict[str, MemoryEstimate], budgets: dict[str, int] | None = None) -> Chart:
-    """Estimated bytes by category, a bar each; `budgets` (bytes) are drawn as lines with their names."""
+    """Estimated bytes by category, a bar for each estimate; memory that is there is a dashed line.
+
+    Args:
+        estimates: by name what `estimate_memory` returned.
+        budgets: by name the bytes of a card.
+    """
     figure, axes = new_figure()
     unit, divisor = ("GiB", 2**30) if max(e.peak for e in estimates.values()) >= 2**30 else ("MiB", 2**20)
     left = [0.0] * len(estimates)
@@ -29,7 +34,12 @@ def memory_chart(estimates: dict[str, MemoryEstimate], budgets: dict[str, int] |
 
 @described
 def ladder_chart(rungs: list[Rung], budgets: dict[str, int]) -> Chart:
-    """What each rung of the ladder should need on the device, coloured by tier; `budgets` (bytes) are lines."""
+    """What each rung of the ladder should need on the device, coloured by tier; memory that is there is a dashed line.
+
+    Args:
+        rungs: with their estimates.
+        budgets: by name the bytes of a card.
+    """
     figure, axes = new_figure()
     for number, (tier, names) in enumerate(FALLBACK_TIERS.items()):
         places = [place for place, rung in enumerate(rungs) if rung.name in names]
@@ -49,7 +59,11 @@ def ladder_chart(rungs: list[Rung], budgets: dict[str, int]) -> Chart:
 
 @described
 def attempts_chart(attempts: list[Attempt]) -> Chart:
-    """How much memory each attempt of a fallback held on the card at its highest, and whether it was enough."""
+    """How much memory each attempt of a fallback held on the card at its highest, and whether it was enough.
+
+    Args:
+        attempts: from a `FallbackLog`, in their order.
+    """
     figure, axes = new_figure()
     for number, (label, failed) in enumerate({"out of memory": True, "holds": False}.items()):
         places = [place for place, attempt in enumerate(attempts) if bool(attempt.failed_in) is failed]
@@ -64,7 +78,11 @@ def attempts_chart(attempts: list[Attempt]) -> Chart:
 
 @described
 def fit_chart(table: pd.DataFrame) -> Chart:
-    """What each strategy needs, against the memory of common cards (log scale); from `recommendation.fit_table`."""
+    """What each strategy needs, against the memory of common cards (log scale).
+
+    Args:
+        table: what `fit_table` returned.
+    """
     figure, axes = new_figure()
     table = table.dropna(subset="gib")
     axes.plot(table.gib, table.strategy, "o", color=COLOURS[0], markersize=9)
