@@ -1,13 +1,17 @@
 """What this machine can compute on: kind, name, memory, native bf16, cores, and the container's memory limit."""
 
+import functools
+import math
 import os
 import platform
+import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 KINDS = ("cuda", "mps", "xpu", "cpu")
 
@@ -58,6 +62,19 @@ def probe(kind: str | None = None) -> Device:
         elif asked:
             notes.append(f"{candidate}: not present on this machine")
     raise RuntimeError(f"{'; '.join(notes)}. Leave TLKIT_DEVICE unset, or set it to cpu")
+
+
+def bf16_pays(device: Device) -> bool:
+    """Whether a matrix product under bf16 autocast is faster on `device` than the same product in fp32.
+
+    A processor may have instructions for bf16 and still be slower with them, and without them it can be hundreds of
+    times slower. So both are measured, once in a process and for some milliseconds. CUDA cards are not measured:
+    those with native bf16 are faster with it.
+
+    Args:
+        device: a real device, from `probe`.
+    """
+    return device.native_bf16 if device.kind == "cuda" else _bf16_is_faster(device.kind, torch.get_num_threads())
 
 
 def container_memory_limit(root: Path = Path("/sys/fs/cgroup")) -> int | None:
@@ -118,6 +135,34 @@ def _describe(kind: str, notes: tuple[str, ...]) -> Device:
         free = min(ram.available, total - container_memory_used() if limit else total)
         name, bf16 = _cpu_name(), _cpu_has_bf16()
     return Device(kind, name, int(total), int(free), bool(bf16), cores, limit, notes)
+
+
+@functools.cache
+def _bf16_is_faster(kind: str, threads: int) -> bool:
+    """`threads` is only asked so that another number of them is measured anew."""
+    size, rounds, hopeless = 512, 5, 3
+    with _disable_current_modes(), torch.no_grad():  # no virtual device counts this, and no trace fakes it
+        factors = torch.ones(2, size, size, device=kind)
+        best = {False: math.inf, True: math.inf}
+        for number in range(1 + rounds):
+            for in_bf16 in best:
+                seconds = _seconds_of_product(*factors, in_bf16)
+                if number:  # the first round loads kernels
+                    best[in_bf16] = min(best[in_bf16], seconds)
+            if number and best[True] > hopeless * best[False]:
+                break
+    return best[True] < best[False]
+
+
+def _seconds_of_product(left: torch.Tensor, right: torch.Tensor, in_bf16: bool) -> float:
+    """Seconds of one product, with the conversions that autocast makes around it."""
+    synchronize = torch.get_device_module(left.device).synchronize
+    synchronize()
+    begun = time.perf_counter()
+    with torch.autocast(left.device.type, torch.bfloat16, enabled=in_bf16, cache_enabled=False):
+        left.mm(right)
+    synchronize()
+    return time.perf_counter() - begun
 
 
 def _cpu_name() -> str:

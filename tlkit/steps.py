@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tlkit.quantization import tensors_of
 from tlkit.strategies import base_model, find_blocks, trainable_parameters
@@ -294,6 +295,47 @@ def chunked_loss_agrees(model: nn.Module, blocks: torch.Tensor) -> bool:
     return math.isclose(whole, pieces, rel_tol=1e-4)
 
 
+@torch.no_grad()
+def draws_random_numbers(model: nn.Module) -> bool:
+    """Whether a training pass of `model` draws random numbers, as dropout does.
+
+    Such numbers are drawn for each pass in turn, so a batch that is cut into smaller micro-batches gets others and
+    the result of the step is another. The model itself is asked: it reads two tokens in training mode, and the
+    generators of torch are compared before and after. Nothing is changed by it.
+
+    Args:
+        model: with real weights, on any device.
+
+    Raises:
+        ValueError: for a model on the meta device, where nothing is ever drawn.
+    """
+    device = next(model.parameters()).device
+    if device.type == "meta":
+        raise ValueError("a model without weights (on the meta device) cannot be asked whether it draws random numbers")
+    generators = [torch.random] if device.type == "cpu" else [torch.random, torch.get_device_module(device)]
+    before = [generator.get_rng_state() for generator in generators]
+    try:
+        with _disable_current_modes(), mode(model, training=True):  # a virtual device does not count this
+            model(input_ids=torch.zeros(1, 2, dtype=torch.long, device=device), use_cache=False)
+        after = [generator.get_rng_state() for generator in generators]
+        return not all(map(torch.equal, before, after))
+    finally:
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_rng_state(state)
+
+
+@contextmanager
+def mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """Inside, the model is in training or in evaluation mode; afterwards each of its modules as it was."""
+    before = [(module, module.training) for module in model.modules()]
+    model.train(training)
+    try:
+        yield
+    finally:
+        for module, trained in before:
+            module.training = trained
+
+
 def saved_on_host(model: nn.Module, host: Host) -> AbstractContextManager:
     """What the forward pass saves for the backward pass goes to the host's memory, weights excepted."""
     weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
@@ -315,14 +357,10 @@ def saved_on_host(model: nn.Module, host: Host) -> AbstractContextManager:
 def mean_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan | None = None, team: Team = ALONE) -> float:
     """Token-weighted loss in nats over blocks of equal length, shape (blocks, tokens)."""
     plan = plan or Plan()
-    was_training = model.training
-    model.eval()
     device = next(model.parameters()).device
-    try:
+    with mode(model, training=False):
         parts = [
             loss_of(model, part.to(device), plan, team).item() * weight
             for part, weight in team.shard_batch(blocks, plan.micro_batch_size or 8)
         ]
-    finally:
-        model.train(was_training)
     return team.sum(sum(parts)) / blocks[:, 1:].numel()

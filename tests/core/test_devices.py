@@ -1,0 +1,75 @@
+"""Devices: whether bf16 pays is measured, once, and in bf16."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tlkit import devices
+from tlkit.devices import bf16_pays, probe
+from tlkit.memory import virtual_device
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """Products that take as long as the test says; returns the seconds of each precision and a list of those timed."""
+    seconds, timed = {True: 1.0, False: 1.0}, []
+
+    def pretended(left, right, in_bf16):
+        timed.append(in_bf16)
+        return seconds[in_bf16]
+
+    monkeypatch.setattr(devices, "_seconds_of_product", pretended)
+    devices._bf16_is_faster.cache_clear()
+    yield seconds, timed
+    devices._bf16_is_faster.cache_clear()
+
+
+@pytest.mark.parametrize(("in_bf16", "in_fp32", "pays"), [(0.5, 1.0, True), (2.0, 1.0, False), (1.0, 1.0, False)])
+def test_bf16_pays_where_its_product_is_faster(products, in_bf16, in_fp32, pays):
+    seconds, timed = products
+    seconds |= {True: in_bf16, False: in_fp32}
+    native, emulated = (dataclasses.replace(probe("cpu"), native_bf16=native) for native in (True, False))
+    assert bf16_pays(native) is pays
+    measured = len(timed)
+    assert timed.count(True) == timed.count(False) > 1
+    assert bf16_pays(emulated) is pays and len(timed) == measured  # the instructions say nothing; measured once
+
+
+def test_a_hopeless_bf16_is_not_measured_again_and_again(products):
+    seconds, timed = products
+    seconds[True] = 400.0
+    assert not bf16_pays(probe("cpu")) and timed.count(True) == 2
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_cuda_card_is_taken_at_its_word(products, native):
+    card = dataclasses.replace(probe("cpu"), kind="cuda", native_bf16=native)
+    assert bf16_pays(card) is native and not products[1]
+
+
+class _Products(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.types = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.mm.default:
+            self.types.append(args[0].dtype)
+        return function(*args, **kwargs or {})
+
+
+def test_the_products_are_of_the_types_that_are_compared():
+    with _Products() as seen:
+        for in_bf16 in (True, False):
+            assert devices._seconds_of_product(*torch.ones(2, 8, 8), in_bf16) > 0
+    assert seen.types == [torch.bfloat16, torch.float32]
+
+
+def test_measuring_takes_nothing_from_a_virtual_device():
+    devices._bf16_is_faster.cache_clear()
+    processor = probe("cpu")
+    with virtual_device(memory="1KB") as card:
+        bf16_pays(processor)
+    assert card.peak == 0
