@@ -170,7 +170,8 @@ def _put_back(content: dict, tensors: dict[str, torch.Tensor], state: TrainingSt
     state.step = content["step"]
     journal.records = [StepRecord(**record) for record in content["records"]]
     journal.scores = content["scores"]
-    journal.best_loss = min((score["validation_loss"] for score in journal.scores), default=math.inf)
+    losses = (score["validation_loss"] for score in journal.scores)
+    journal.best_loss = min(filter(math.isfinite, losses), default=math.inf)
     journal.best_weights = [best[number] for number in sorted(best)] or None
     journal.evaluations_without_gain = content["evaluations_without_gain"]
 

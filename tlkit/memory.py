@@ -1,15 +1,20 @@
-"""Count live tensors while code runs: to measure a step, or to play a card with a memory budget."""
+"""Where tensors lie and how many bytes they take: to measure a step, or to play a card with a memory budget."""
 
 import re
 import weakref
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 import torch
+from torch.overrides import enable_reentrant_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tlkit.quantization import tensors_of
+
+CPU = torch.device("cpu")
+# Makes a context in which new tensors lie in the host's memory; only virtual devices need one.
+Host = Callable[[], AbstractContextManager]
 
 
 class MemoryTrack(TorchDispatchMode):
@@ -72,13 +77,15 @@ class MemoryTrack(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **kwargs) if kwargs else function(*args)
         # Half of a step's thousands of calls return a view or their argument, and are known by their identity:
         # operators live as long as the process, and hashing one takes longer than all that follows.
-        allocates = _ALLOCATES.get(id(function))
-        if allocates is None:
-            returns = function._schema.returns
-            allocates = _ALLOCATES[id(function)] = any(value.alias_info is None for value in returns)
+        known = _KNOWN.get(id(function)) or _look_up(function)
+        is_of_torch, allocates = known
+        if is_of_torch:
+            result = function(*args, **kwargs) if kwargs else function(*args)
+        else:
+            with _autocast_of_caller(args):
+                result = function(*args, **kwargs or {})
         if allocates and not self._on_host:
             for tensor in result if isinstance(result, SEVERAL) else (result,):
                 if isinstance(tensor, torch.Tensor):
@@ -89,8 +96,29 @@ class MemoryTrack(TorchDispatchMode):
         return result
 
 
-_ALLOCATES: dict[int, bool] = {}
 SEVERAL = (tuple, list)
+_KNOWN: dict[int, tuple[bool, bool]] = {}
+
+
+def _look_up(function: torch._ops.OpOverload) -> tuple[bool, bool]:
+    """Whether an operator is torch's own, and whether it makes new tensors."""
+    allocates = any(value.alias_info is None for value in function._schema.returns)
+    known = _KNOWN[id(function)] = function.namespace in ("aten", "prim"), allocates
+    return known
+
+
+def _autocast_of_caller(args: tuple) -> AbstractContextManager:
+    """Autocast as it was where an operator was called; while operators are counted, it is off.
+
+    An operator of another library may itself be made of torch's, as that of bitsandbytes for 4-bit weights is, and
+    without autocast it would compute in another type than without the counting.
+    """
+    kind = next((value.device.type for value in args if isinstance(value, torch.Tensor)), "cpu")
+    if not torch.amp.is_autocast_available(kind):
+        return nullcontext()
+    with enable_reentrant_dispatch():
+        enabled = torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, torch.get_autocast_dtype(kind), enabled=enabled)
 
 
 @contextmanager
@@ -166,3 +194,38 @@ def parse_size(text: str) -> int:
 def in_units(count: float) -> str:
     """Bytes in MiB or GiB, as torch's messages write them."""
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.2f} MiB"
+
+
+def move_weights(model: torch.nn.Module, device: torch.device, host: Host = nullcontext) -> None:
+    """Move a model, its tied weights still tied.
+
+    Args:
+        model: changed in place.
+        device: where to; with a virtual device, `CPU` is the host.
+        host: that virtual device's `host`.
+    """
+    with host() if device == CPU else nullcontext():
+        for tensor in tensors_of(model):
+            tensor.data = tensor.data.to(device, copy=True)
+
+
+def saved_on_host(model: torch.nn.Module, host: Host) -> AbstractContextManager:
+    """What the forward pass saves for the backward pass goes to the host's memory, weights excepted.
+
+    Args:
+        model: whose weights stay where they are.
+        host: as in `move_weights`.
+    """
+    weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+
+    def pack(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.device | None]:
+        if tensor.untyped_storage()._cdata in weights:
+            return tensor, None
+        with host():
+            return tensor.to(CPU, copy=True), tensor.device
+
+    def unpack(packed: tuple[torch.Tensor, torch.device | None]) -> torch.Tensor:
+        tensor, device = packed
+        return tensor if device is None else tensor.to(device, copy=True)
+
+    return torch.autograd.graph.saved_tensors_hooks(pack, unpack)

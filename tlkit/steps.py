@@ -4,33 +4,30 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import nn
-from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tlkit.quantization import tensors_of
+from tlkit.losses import SummedLoss, loss_of, mode
+from tlkit.memory import CPU, Host, move_weights, saved_on_host
 from tlkit.strategies import base_model, find_blocks, trainable_parameters
 from tlkit.team import ALONE, Team, gather_full
 
-Host = Callable[[], AbstractContextManager]
-CPU = torch.device("cpu")
-# Tokens whose logits are there at a time where the loss is computed in pieces: as fast as all at once. torch's own
-# choice is the size of the hidden states, six tokens for a vocabulary of 151,936, and takes five times as long.
-LOSS_CHUNK_TOKENS = 256
 # Fused: one call changes all weights, after everything that can fail.
 OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, fused=True)}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a step is carried out, never what it computes; `precision` alone rounds differently."""
+    """How a step is carried out, never what it computes; `precision` alone rounds differently.
+
+    A model that draws random numbers draws others for smaller micro-batches, see `draws_random_numbers`.
+    """
 
     micro_batch_size: int | None = None  # blocks in one forward pass; None: the whole batch
     precision: str = "fp32"  # or "bf16": autocast, weights stay in fp32
@@ -53,14 +50,21 @@ class StepRecord:
     samples: int
     tokens: int
     seconds: float
+    memory_counted: bool = False  # counting live tensors slows a step down, so its seconds are too many
 
 
 class TrainingState:
     """All that training changes: the trainable weights, the optimizer, and the number of steps done.
 
-    Random numbers are no part of it: each step draws its own, from `seed` and its number. `host` makes a
-    context in which new tensors lie in the host's memory; only virtual devices need one. With a `team`, each of its
-    processes has such a state and takes the same steps.
+    Random numbers are no part of it: each step draws its own, from `seed` and its number.
+
+    Args:
+        model: with a strategy applied.
+        optimizer: a name in `OPTIMIZERS`.
+        weight_decay: of that optimizer.
+        seed: of the random numbers of all steps.
+        host: makes a context in which new tensors lie in the host's memory; only virtual devices need one.
+        team: of processes that each have such a state and take the same steps.
     """
 
     def __init__(
@@ -127,6 +131,7 @@ class TrainingState:
                 moments["step"].fill_(done)
 
     def drop_gradients(self) -> None:
+        """Free them, also those of copies on the host."""
         for tensor in (*self.parameters, *self.updated):
             tensor.grad = None
 
@@ -145,25 +150,24 @@ class TrainingState:
             parameter.copy_(copy)
 
 
-def move_weights(model: nn.Module, device: torch.device, host: Host = nullcontext) -> None:
-    """Move a model, its tied weights still tied. With a virtual device, `CPU` is the host."""
-    with host() if device == CPU else nullcontext():
-        for tensor in tensors_of(model):
-            tensor.data = tensor.data.to(device, copy=True)
-
-
 def take_step(
     state: TrainingState, batch: torch.Tensor, learning_rate: float, *, max_gradient_norm: float = 1.0
 ) -> StepRecord:
-    """Carry out one optimizer step on `batch`, shape (blocks, tokens), as `state.plan` says.
+    """Carry out one optimizer step on `batch` as `state.plan` says.
 
     Where it breaks off, be it out of memory or interrupted, the state is as it was before, or as it is after.
 
-    Raises FloatingPointError where the loss is no number, and whatever torch raises.
+    Args:
+        state: changed in place.
+        batch: token ids, shape (blocks, tokens).
+        learning_rate: of this step.
+        max_gradient_norm: a longer gradient is scaled down to this.
+
+    Raises:
+        FloatingPointError: where loss or gradient are not finite; the state is as it was before.
     """
-    plan = state.plan
-    started, done = time.perf_counter(), state.step
-    team = state.team
+    plan, team, done = state.plan, state.team, state.step
+    started = time.perf_counter()
     torch.manual_seed((state.seed * 1_000_003 + done) * team.size + team.rank)
     try:
         with state.host() if plan.train_on_host else nullcontext():
@@ -172,13 +176,15 @@ def take_step(
                 state.make_moments()
             team.add_up_gradients(state.parameters)
             loss = team.sum(sum(part.item() for part in losses))
-            if not math.isfinite(loss):
-                raise FloatingPointError(
-                    f"the loss became {loss} at step {done + 1}: try a learning rate below {learning_rate:g}"
-                )
             gradients = [parameter.grad for parameter in state.parameters if parameter.grad is not None]
             total_norm = nn.utils.get_total_norm(gradients)
             norm = gather_full(total_norm).item()
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                raise FloatingPointError(
+                    f"the loss became {loss} and the norm of the gradient {norm} at step {done + 1}; the weights are "
+                    f"those of step {done}: try a learning rate below {learning_rate:g}"
+                    + (", or the precision fp32" if plan.precision != "fp32" else "")
+                )
             if norm > max_gradient_norm:  # else there is nothing to change, and no need to walk over all gradients
                 nn.utils.clip_grads_with_norm_(state.parameters, max_gradient_norm, total_norm)
             with interrupts_wait():
@@ -211,10 +217,18 @@ def interrupts_wait() -> Iterator[None]:
 
 def accumulate_gradients(
     model: nn.Module, batch: torch.Tensor, plan: Plan, host: Host = nullcontext, team: Team = ALONE
-) -> list:
-    """Add up the gradients of all micro-batches; returns their losses, which sum to the loss of the batch.
+) -> list[torch.Tensor]:
+    """Add up the gradients of all micro-batches; in a team, those of this process' share.
 
-    In a team, those of this process' share.
+    Args:
+        model: put into training mode.
+        batch: token ids, shape (blocks, tokens).
+        plan: how to carry it out.
+        host: as in `TrainingState`.
+        team: already wrapped around the model's loss.
+
+    Returns:
+        The losses of the micro-batches, which sum to the loss of the batch in nats per token.
     """
     base = base_model(model)
     # Releases of transformers before 5.20 call it gradient checkpointing.
@@ -234,65 +248,6 @@ def accumulate_gradients(
                 (loss * team.scale).backward()
             losses.append(loss.detach())
     return losses
-
-
-def loss_of(model: nn.Module, blocks: torch.Tensor, plan: Plan, team: Team = ALONE) -> torch.Tensor:
-    """`summed_loss`, through DDP or FSDP where the team has put one of them around it."""
-    return summed_loss(model, blocks, plan) if team.module is None else team.module(blocks, plan)
-
-
-class SummedLoss(nn.Module):
-    """`summed_loss` as a module, for DDP and FSDP, which act where a module's forward pass begins and ends."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, blocks: torch.Tensor, plan: Plan) -> torch.Tensor:
-        return summed_loss(self.model, blocks, plan)
-
-
-def summed_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan) -> torch.Tensor:
-    """Loss in nats, summed over all tokens but the first of each block."""
-    # The last token of a block predicts none, so it is only a label: no work is done for it.
-    inputs, labels = blocks[:, :-1], blocks[:, 1:].contiguous()
-    with torch.autocast(blocks.device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
-        if not plan.chunked_loss:
-            shifted = {"labels": labels, "shift_labels": labels}  # the model need not shift them itself
-            return model(input_ids=inputs, **shifted, num_items_in_batch=1, use_cache=False).loss
-        base = base_model(model)
-        head = base.get_output_embeddings()
-        hidden = base.get_decoder()(input_ids=inputs, use_cache=False).last_hidden_state
-    return _loss_in_chunks(hidden.flatten(0, 1).to(head.weight.dtype), head, labels.flatten())
-
-
-def _loss_in_chunks(hidden: torch.Tensor, head: nn.Linear, labels: torch.Tensor) -> torch.Tensor:
-    """Summed loss of the head's logits, of which no more than LOSS_CHUNK_TOKENS rows are there at a time."""
-    if hasattr(functional, "linear_cross_entropy"):  # torch 2.13 and newer
-        options = nn.LinearCrossEntropyOptions(batch_chunk_size=LOSS_CHUNK_TOKENS)
-        given = {"linear_bias": head.bias, "reduction": "sum", "options": options}
-        return functional.linear_cross_entropy(hidden, head.weight, labels, **given)
-
-    def of_chunk(rows: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(head(rows), targets, reduction="sum")
-
-    chunks = zip(hidden.split(LOSS_CHUNK_TOKENS), labels.split(LOSS_CHUNK_TOKENS), strict=True)
-    return sum(checkpoint(of_chunk, *chunk, use_reentrant=False) for chunk in chunks)
-
-
-@torch.no_grad()
-def chunked_loss_agrees(model: nn.Module, blocks: torch.Tensor) -> bool:
-    """True where the loss in pieces is this model's loss: some scale or cap their logits behind the head."""
-    if not isinstance(base_model(model).get_output_embeddings(), nn.Linear):
-        return False
-    if next(model.parameters()).is_meta:  # an architecture on paper: nothing to compute with
-        return True
-    was_training = model.training
-    model.eval()
-    few = blocks[:1, :8].to(next(model.parameters()).device)
-    whole, pieces = (summed_loss(model, few, Plan(chunked_loss=chunked)).item() for chunked in (False, True))
-    model.train(was_training)
-    return math.isclose(whole, pieces, rel_tol=1e-4)
 
 
 @torch.no_grad()
@@ -324,38 +279,16 @@ def draws_random_numbers(model: nn.Module) -> bool:
             generator.set_rng_state(state)
 
 
-@contextmanager
-def mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Inside, the model is in training or in evaluation mode; afterwards each of its modules as it was."""
-    before = [(module, module.training) for module in model.modules()]
-    model.train(training)
-    try:
-        yield
-    finally:
-        for module, trained in before:
-            module.training = trained
-
-
-def saved_on_host(model: nn.Module, host: Host) -> AbstractContextManager:
-    """What the forward pass saves for the backward pass goes to the host's memory, weights excepted."""
-    weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
-
-    def pack(tensor: torch.Tensor):
-        if tensor.untyped_storage()._cdata in weights:
-            return tensor, None
-        with host():
-            return tensor.to(CPU, copy=True), tensor.device
-
-    def unpack(packed):
-        tensor, device = packed
-        return tensor if device is None else tensor.to(device, copy=True)
-
-    return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
-
-
 @torch.no_grad()
 def mean_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan | None = None, team: Team = ALONE) -> float:
-    """Token-weighted loss in nats over blocks of equal length, shape (blocks, tokens)."""
+    """Loss in nats per token over blocks of equal length.
+
+    Args:
+        model: evaluated as it is, and left in the mode in which it was.
+        blocks: token ids, shape (blocks, tokens).
+        plan: how to carry it out; 8 blocks at a time where it names no micro-batch.
+        team: all processes call this with the same blocks, each scores its share, and all get the same answer.
+    """
     plan = plan or Plan()
     device = next(model.parameters()).device
     with mode(model, training=False):

@@ -85,7 +85,7 @@ class Team:
         """The sum over all processes."""
         if self.size == 1:
             return value
-        summed = torch.tensor(value, dtype=torch.float64)
+        summed = torch.tensor(value, dtype=torch.float64, device="cpu")
         distributed.all_reduce(summed, group=self.group)
         return summed.item()
 

@@ -1,27 +1,20 @@
 """The training loop, to be read: batches in a fixed order, one step, one record, nothing hidden."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
 import torch
 
 from tlkit.checkpoints import Checkpoints, Journal, identity_of
-from tlkit.memory import MemoryTrack
+from tlkit.losses import chunked_loss_agrees
+from tlkit.memory import Host, MemoryTrack
 from tlkit.quantization import tensors_of
-from tlkit.steps import (
-    OPTIMIZERS,
-    Host,
-    Plan,
-    StepRecord,
-    TrainingState,
-    chunked_loss_agrees,
-    mean_loss,
-    take_step,
-)
+from tlkit.steps import OPTIMIZERS, Plan, StepRecord, TrainingState, mean_loss, take_step
 from tlkit.strategies import trainable_parameters
 from tlkit.team import ALONE, Team, restore_full_weights, twin_for_parts
 
@@ -39,7 +32,7 @@ class TrainingConfig:
     weight_decay: float = 0.01
     max_gradient_norm: float = 1.0
     evaluate_every: int | None = None  # steps between validation losses; None: once at the end
-    patience: int | None = None  # evaluations without improvement before stopping; the best weights come back
+    patience: int | None = None  # so many evaluations in a row without improvement end it; the best weights come back
     seed: int = 0
 
 
@@ -47,7 +40,9 @@ class TrainingConfig:
 class TrainingResult:
     """What a training run leaves behind.
 
-    `peak_memory` is in bytes of tensors, over the first two steps; NaN where FSDP keeps them in parts.
+    `history` has one row per step, `validation` one per evaluation. `peak_memory` is in bytes of tensors; NaN where
+    FSDP keeps them in parts, and where no step was left to take. To find it, live tensors are counted in one step,
+    the first that has the optimizer's state (in a team, from its first step on); it is marked `memory_counted`.
     """
 
     history: pd.DataFrame
@@ -58,18 +53,28 @@ class TrainingResult:
 
     @property
     def seconds(self) -> float:
-        return float(self.history.seconds.sum())
+        """Seconds of all steps, evaluations and checkpoints not included.
+
+        A step in which memory was counted takes longer for it; it is taken to need as long per token as the others
+        did. Where there are no others, as in a run of one step, its own time is all there is, and is too long.
+        """
+        timed = self.history[~self.history.memory_counted]
+        timed = self.history if timed.empty else timed
+        return float(timed.seconds.sum()) * self.tokens / int(timed.tokens.sum())
 
     @property
     def tokens(self) -> int:
+        """Tokens scored in all steps; the first of each block is only read."""
         return int(self.history.tokens.sum())
 
     @property
     def tokens_per_second(self) -> float:
+        """By `seconds`."""
         return self.tokens / self.seconds
 
     @property
     def samples_per_second(self) -> float:
+        """Blocks, by `seconds`."""
         return int(self.history.samples.sum()) / self.seconds
 
 
@@ -86,13 +91,26 @@ def train(
     progress: bool = False,
     team: Team = ALONE,
 ) -> TrainingResult:
-    """Train what is trainable in `model` on `blocks`, shape (blocks, tokens); `model` is changed in place.
+    """Train what is trainable in `model` on `blocks`.
 
-    `validation` (same shape) is scored every `evaluate_every` steps and at the end. With `checkpoint_dir`, all that
-    training changes is saved there after `every` steps and at the end; `resume` goes on from the newest checkpoint,
-    with a model as it was before its first step. In a `team` every process calls this with the same arguments, and
-    takes its share of each batch. Raises ValueError for settings or data that cannot train, or that are not those of
-    the checkpoint, before any work, and CheckpointError where a checkpoint cannot be written.
+    In a team every process calls this with the same arguments, and takes its share of each batch.
+
+    Args:
+        model: with a strategy applied; changed in place. To resume, as it was before its first step.
+        blocks: token ids, shape (blocks, tokens).
+        config: what to train towards.
+        plan: how to carry out a step.
+        validation: token ids of the same shape, scored every `evaluate_every` steps and at the end.
+        checkpoint_dir: where all that training changes is saved, after `every` steps and at the end.
+        every: optimizer steps between checkpoints.
+        resume: go on from the newest checkpoint there.
+        progress: show a bar.
+        team: of processes that train together.
+
+    Raises:
+        ValueError: before any work, for settings or data that cannot train, or that are not those of the checkpoint.
+        CheckpointError: where a checkpoint cannot be written or read.
+        FloatingPointError: where loss or gradient are not finite; the model is then as the last good step left it.
     """
     config, plan = config or TrainingConfig(), plan or Plan()
     check_settings(model, blocks, config, plan, validation)
@@ -130,14 +148,27 @@ def train(
 def new_state(
     model: torch.nn.Module, config: TrainingConfig, host: Host = nullcontext, team: Team = ALONE
 ) -> TrainingState:
-    """The state before the first step."""
+    """The state before the first step.
+
+    Args:
+        model: with a strategy applied.
+        config: names the optimizer, its weight decay and the seed.
+        host: as in `TrainingState`.
+        team: as in `TrainingState`.
+    """
     return TrainingState(
         model, optimizer=config.optimizer, weight_decay=config.weight_decay, seed=config.seed, host=host, team=team
     )
 
 
 def training_steps(state: TrainingState, blocks: torch.Tensor, config: TrainingConfig) -> Iterator[StepRecord]:
-    """Yield one StepRecord after each optimizer step; to stop, stop asking."""
+    """Take the steps that are left, one each time the next record is asked for; to stop, stop asking.
+
+    Args:
+        state: changed in place; its number of steps done says where to begin.
+        blocks: token ids, shape (blocks, tokens).
+        config: what to train towards.
+    """
     total = total_steps(len(blocks), config)
     while state.step < total:
         batch = batch_at(state.step, blocks, config)
@@ -156,20 +187,34 @@ def run_steps(
     journal: Journal | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> TrainingResult:
-    """Take the steps one by one: keep their records, score and save now and then, stop early where asked to."""
+    """Take the steps one by one: keep their records, score and save now and then, stop early where asked to.
+
+    Args:
+        steps: takes a step each time it is asked for the next record.
+        state: that these steps change.
+        blocks: how many blocks there are.
+        config: what to train towards.
+        score: the validation loss now, in nats per token; None where there is nothing to score on.
+        progress: show a bar.
+        journal: what the run has seen before; written to.
+        checkpoints: where to save; None: nowhere.
+    """
     total, journal = total_steps(blocks, config), journal or Journal()
     every = config.evaluate_every or total
-    in_parts = state.team.in_parts
-    track = MemoryTrack()
-    track.hold(() if in_parts else tensors_of(state.model))
     bar = _progress_bar(total, progress)
     bar.update(state.step)
     first = state.step + 1
+    counted = _steps_to_count_in(state, total)
+    track = MemoryTrack()
     for number in range(first, total + 1):
-        if config.patience is not None and journal.evaluations_without_gain > config.patience:
+        if config.patience is not None and journal.evaluations_without_gain >= config.patience:
             break
-        # The optimizer's state is there from step 2 on.
-        with track if number <= first + 1 and not in_parts else nullcontext():
+        if number in counted:
+            track.hold(tensors_of(state.model))
+            track.hold(moment for moments in state.optimizer.state.values() for moment in moments.values())
+            with track:
+                record = replace(next(steps), memory_counted=True)
+        else:
             record = next(steps)
         journal.records.append(record)
         bar.update()
@@ -186,14 +231,26 @@ def run_steps(
     history = pd.DataFrame([vars(record) for record in journal.records])
     history.insert(1, "epoch", history.step / steps_per_epoch(blocks, config))
     validation = pd.DataFrame(journal.scores, columns=["step", "validation_loss", "validation_perplexity"])
-    peak = math.nan if in_parts else track.peak
+    peak = track.peak or math.nan
     return TrainingResult(history, validation, peak, len(journal.records) < total, config)
+
+
+def _steps_to_count_in(state: TrainingState, total: int) -> range:
+    """The first step that has the optimizer's state from the beginning, which the very first has not."""
+    if state.team.in_parts:
+        return range(0)
+    first = state.step + 1
+    last = min(max(first, 2), total)
+    # What DDP makes in the first step, and keeps, is seen only there.
+    return range(first if state.team.size > 1 else last, last + 1)
 
 
 def _note_score(loss: float, step: int, state: TrainingState, journal: Journal, keep_best: bool) -> None:
     perplexity = math.exp(min(loss, 700))
     journal.scores.append({"step": step, "validation_loss": loss, "validation_perplexity": perplexity})
-    if loss >= journal.best_loss:
+    if not math.isfinite(loss):
+        warnings.warn(f"the validation loss after step {step} is {loss}: it counts as no improvement", stacklevel=3)
+    if not loss < journal.best_loss:  # nor where it is no number
         journal.evaluations_without_gain += 1
         return
     journal.best_loss, journal.evaluations_without_gain = loss, 0
@@ -203,24 +260,52 @@ def _note_score(loss: float, step: int, state: TrainingState, journal: Journal, 
 
 
 def steps_per_epoch(blocks: int, config: TrainingConfig) -> int:
-    """Optimizer steps in one pass over the data; the last batch of a pass may be smaller."""
+    """Optimizer steps in one pass over the data; the last batch of a pass may be smaller.
+
+    Args:
+        blocks: how many there are.
+        config: has the batch size.
+    """
     return math.ceil(blocks / config.batch_size)
 
 
 def total_steps(blocks: int, config: TrainingConfig) -> int:
-    """Optimizer steps in the whole run, at least one."""
+    """Optimizer steps in the whole run, at least one.
+
+    Args:
+        blocks: how many there are.
+        config: has the batch size and the epochs.
+    """
     return max(1, round(config.epochs * steps_per_epoch(blocks, config)))
 
 
 def batch_at(step: int, blocks: torch.Tensor, config: TrainingConfig) -> torch.Tensor:
-    """The batch of one step, from the seed and the step number alone, so that any step can be repeated."""
+    """The batch of one step, from the seed and the step number alone, so that any step can be repeated.
+
+    Args:
+        step: from 0.
+        blocks: token ids, shape (blocks, tokens).
+        config: has the batch size and the seed.
+
+    Returns:
+        Token ids, shape (batch, tokens); each block comes once in an epoch.
+    """
     epoch, place = divmod(step, steps_per_epoch(len(blocks), config))
     order = torch.randperm(len(blocks), generator=torch.Generator().manual_seed(config.seed * 1_000_003 + epoch))
     return blocks[order[place * config.batch_size : (place + 1) * config.batch_size]]
 
 
 def learning_rate_factor(step: int, total: int, config: TrainingConfig) -> float:
-    """Linear warm-up, then the schedule down towards zero; between 0 and 1."""
+    """Linear warm-up, then the schedule down towards zero.
+
+    Args:
+        step: from 0.
+        total: steps in the run.
+        config: has the warm-up and the schedule.
+
+    Returns:
+        Between 0 and 1, to be multiplied by the learning rate.
+    """
     warmup = round(config.warmup_fraction * total)
     if step < warmup:
         return (step + 1) / warmup
@@ -235,7 +320,18 @@ def check_settings(
     plan: Plan,
     validation: torch.Tensor | None = None,
 ) -> None:
-    """Raise ValueError, one line, for settings or data that cannot train."""
+    """Refuse settings or data that cannot train, before any work.
+
+    Args:
+        model: with a strategy applied.
+        blocks: token ids, shape (blocks, tokens).
+        config: what to train towards.
+        plan: how to carry out a step.
+        validation: token ids of the same shape.
+
+    Raises:
+        ValueError: one line, with what was given and what was expected.
+    """
     limit = getattr(model.config, "max_position_embeddings", None)
     problems = [
         (blocks.ndim != 2 or len(blocks) == 0, f"blocks of shape {tuple(blocks.shape)}: expected (blocks, tokens)"),
@@ -256,6 +352,10 @@ def check_settings(
         (config.optimizer not in OPTIMIZERS, f"optimizer={config.optimizer!r}: expected {' or '.join(OPTIMIZERS)}"),
         (config.schedule not in ("cosine", "linear", "constant"), f"schedule={config.schedule!r} is unknown"),
         (plan.precision not in ("fp32", "bf16"), f"precision={plan.precision!r}: expected fp32 or bf16"),
+        (
+            config.patience is not None and config.patience < 1,
+            f"patience={config.patience}: expected at least 1 evaluation without improvement",
+        ),
         (config.patience is not None and validation is None, "early stopping (patience) needs validation blocks"),
         (not trainable_parameters(model), "nothing in this model is trainable: apply a strategy first"),
     ]
@@ -273,7 +373,7 @@ def check_settings(
                 "was another tokenizer used?"
             )
 
-    if plan.chunked_loss and not chunked_loss_agrees(model, blocks):
+    if plan.chunked_loss and not chunked_loss_agrees(model):
         raise ValueError(
             f"chunked_loss: {type(model).__name__} changes its logits behind the head, so it cannot be cut"
         )

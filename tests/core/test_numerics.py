@@ -189,7 +189,7 @@ def test_losses_equal_the_transformers_trainer(strategy, blocks, tmp_path):
 
 def test_early_stopping_restores_the_best_weights(blocks):
     model = apply_strategy(load_model("tiny").model, "full").model
-    config = TrainingConfig(0.03, epochs=6, batch_size=4, evaluate_every=2, patience=0, schedule="constant")
+    config = TrainingConfig(0.03, epochs=6, batch_size=4, evaluate_every=2, patience=1, schedule="constant")
     result = train(model, blocks[:8], config, validation=blocks[8:])
     assert result.stopped_early
     assert mean_loss(model, blocks[8:]) == pytest.approx(result.validation.validation_loss.min(), rel=1e-6)

@@ -1,14 +1,27 @@
 """The step on architectures other than the bundled one: gradients, chunked losses, random numbers, faults."""
 
+import copy
+import math
+from contextlib import nullcontext
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tlkit.memory import virtual_device
+from tlkit.fitting.fallback import train_with_fallback
+from tlkit.losses import chunked_loss_agrees
+from tlkit.memory import MemoryTrack, virtual_device
 from tlkit.models import load_model, meta_model
-from tlkit.steps import draws_random_numbers
-from tlkit.strategies import apply_strategy
+from tlkit.steps import Plan, accumulate_gradients, draws_random_numbers, mean_loss, take_step
+from tlkit.strategies import STRATEGIES, apply_strategy
+from tlkit.team import Team
+from tlkit.training import TrainingConfig, new_state, train
 
+BLOCKS = torch.randint(97, (8, 12), generator=torch.Generator().manual_seed(0))
 LLAMA = {
     "vocab_size": 97,
     "hidden_size": 32,
@@ -29,6 +42,13 @@ GPT2 = {
     "n_positions": 64,
     "bos_token_id": 1,
     "eos_token_id": 2,
+}
+VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "image_size": 16,
 }
 WITHOUT_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 
@@ -78,3 +98,212 @@ def test_dropout_set_on_a_module_or_on_adapters_is_noticed():
 def test_a_model_without_weights_is_not_asked():
     with pytest.raises(ValueError, match="meta"):
         draws_random_numbers(meta_model("tiny"))
+
+
+# The weights of the head are multiplied by this, so that logits are as large as those of a trained model.
+AS_TRAINED = 300
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "agrees"),
+    [
+        ("gpt2", {}, True),
+        ("llama", {}, True),
+        ("qwen2", {}, True),
+        ("opt", {"ffn_dim": 48, "word_embed_proj_dim": 16}, True),  # a projection, inside its decoder
+        ("falcon", {}, True),
+        ("mixtral", {"num_local_experts": 4, "output_router_logits": True}, True),
+        ("gemma2", {"head_dim": 8}, False),
+        ("gemma2", {"head_dim": 8, "final_logit_softcapping": None}, True),
+        ("cohere", {}, False),
+        ("cohere", {"logit_scale": 1.0}, True),
+        ("granite", {"logits_scaling": 8.0}, False),
+        ("bert", {"is_decoder": True}, False),
+    ],
+)
+def test_the_structure_says_whether_the_loss_can_be_computed_in_pieces(kind, settings, agrees):
+    assert chunked_loss_agrees(small(kind, "meta", **settings)) is agrees
+    model = small(kind, **settings).eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    assert chunked_loss_agrees(model) is agrees  # at weights where no cap bites yet
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert not any(module.training or "forward" in vars(module) for module in model.modules())
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(AS_TRAINED)
+    losses = [mean_loss(model, BLOCKS, Plan(chunked_loss=chunked)) for chunked in (False, True)]
+    # Relative 1e-5: fp32, the same sums in another order.
+    assert math.isclose(*losses, rel_tol=1e-5) is agrees
+
+
+def test_a_cap_that_does_not_bite_yet_is_no_agreement():
+    """Losses alone would not tell: at the first weights they are the same."""
+    model = small("gemma2", head_dim=8).eval()
+    losses = [mean_loss(model, BLOCKS, Plan(chunked_loss=chunked)) for chunked in (False, True)]
+    assert math.isclose(*losses, rel_tol=1e-4)
+    with pytest.raises(ValueError, match="chunked_loss: Gemma2ForCausalLM changes its logits behind the head"):
+        train(model, BLOCKS, plan=Plan(chunked_loss=True))
+
+
+def test_adapters_are_no_obstacle_unless_they_change_the_head():
+    assert chunked_loss_agrees(apply_strategy(small("llama"), "lora").model)
+    assert not chunked_loss_agrees(apply_strategy(small("llama"), "lora", targets=["lm_head"]).model)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("git", {"vision_config": VISION}),  # shifts labels itself, whatever it is told
+        ("mixtral", {"num_local_experts": 4, "output_router_logits": True}),  # adds a loss of its routers
+        ("gpt2", {}),
+    ],
+)
+def test_the_loss_is_that_of_the_next_token(kind, settings):
+    """Relative 1e-5: float64 here, fp32 there."""
+    model = small(kind, **settings).eval()
+    found = mean_loss(model, BLOCKS)
+    with torch.no_grad():
+        scores = model(input_ids=BLOCKS).logits.double().log_softmax(-1)
+    expected = -sum(scores[row, place, BLOCKS[row, place + 1]] for row in range(8) for place in range(11)) / 88
+    assert found == pytest.approx(expected.item(), rel=1e-5)
+
+
+def snapshot(state) -> list[torch.Tensor]:
+    """All that a step may change."""
+    moments = [value.clone() for kept in state.optimizer.state.values() for value in kept.values()]
+    return [*(p.detach().clone() for p in state.parameters), *moments, torch.tensor(state.step)]
+
+
+@pytest.mark.parametrize("planted", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("taken", [0, 2])
+def test_a_gradient_that_is_not_finite_changes_nothing(planted, taken):
+    """The loss is as good as ever; only the backward pass is poisoned, in one value of one tensor."""
+    model, undisturbed = (small("llama") for _ in range(2))
+    state, other = (new_state(m, TrainingConfig()) for m in (model, undisturbed))
+    for _ in range(taken):
+        take_step(state, BLOCKS, 1e-2)
+        take_step(other, BLOCKS, 1e-2)
+    before = snapshot(state)
+
+    def poison(gradient):
+        poisoned = gradient.clone()
+        poisoned.view(-1)[5] = planted
+        return poisoned
+
+    hook = model.model.layers[0].mlp.up_proj.weight.register_hook(poison)
+    with pytest.raises(FloatingPointError, match=f"gradient .* at step {taken + 1}.*learning rate below 0.01"):
+        take_step(state, BLOCKS, 1e-2)
+    after = snapshot(state)
+    assert len(before) == len(after) and all(map(torch.equal, before, after))
+    assert all(p.grad is None for p in model.parameters())
+    hook.remove()
+    take_step(state, BLOCKS, 1e-2)
+    take_step(other, BLOCKS, 1e-2)
+    assert all(map(torch.equal, snapshot(state), snapshot(other)))
+
+
+def test_a_gradient_that_is_not_finite_is_no_want_of_memory():
+    model = small("llama")
+    before = copy.deepcopy(model.state_dict())
+    model.lm_head.weight.register_hook(lambda gradient: gradient * math.nan)
+    with pytest.raises(FloatingPointError, match="gradient .* step 1.*precision fp32"):
+        train_with_fallback(model, BLOCKS, device=virtual_device(memory="1GB"), plan=Plan(precision="bf16"))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_in_a_team_the_gradient_of_another_process_may_be_the_bad_one(monkeypatch):
+    """Another process is played: what it adds to this one's gradients is no number."""
+
+    class Done:
+        def wait(self):
+            pass
+
+    def added_up(tensor, group=None, async_op=False):
+        if async_op:  # gradients; a sum of losses is finite
+            tensor.add_(math.nan)
+        return Done()
+
+    monkeypatch.setattr("tlkit.team.distributed.all_reduce", added_up)
+    state = new_state(small("llama"), TrainingConfig(), team=Team(0, 2, "afterwards"))
+    before = snapshot(state)
+    with pytest.raises(FloatingPointError, match="gradient"):
+        take_step(state, BLOCKS, 1e-2)
+    assert all(map(torch.equal, before, snapshot(state))) and not state.optimizer.state
+
+
+MODEL = small("llama")
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=st.integers(1, 7), tokens=st.integers(2, 9), micro=st.integers(1, 8), chunked=st.booleans())
+def test_micro_batches_of_any_size_give_the_gradients_of_the_whole_batch(rows, tokens, micro, chunked):
+    """Against one plain pass over the mean loss. 1e-5 of the largest value: sums in another order, fp32."""
+    batch = torch.randint(97, (rows, tokens), generator=torch.Generator().manual_seed(rows * 100 + tokens))
+    MODEL.zero_grad()
+    loss = functional.cross_entropy(MODEL(input_ids=batch).logits[:, :-1].flatten(0, 1), batch[:, 1:].flatten())
+    loss.backward()
+    expected = [p.grad.clone() for p in MODEL.parameters()]
+    MODEL.zero_grad()
+    losses = accumulate_gradients(MODEL, batch, Plan(micro_batch_size=micro, chunked_loss=chunked))
+    assert len(losses) == math.ceil(rows / micro)
+    assert sum(losses).item() == pytest.approx(loss.item(), rel=1e-5)
+    for parameter, gradient in zip(MODEL.parameters(), expected, strict=True):
+        assert (parameter.grad - gradient).abs().max() <= 1e-5 * max(gradient.abs().max(), 1e-3)
+
+
+@settings(max_examples=200, deadline=None)
+@given(blocks=st.integers(1, 30), size=st.integers(1, 12), rows=st.none() | st.integers(1, 31))
+def test_a_team_of_any_size_counts_each_row_once(blocks, size, rows):
+    batch = torch.arange(blocks)[:, None]
+    shares = [Team(rank, size).shard_batch(batch, rows) for rank in range(size)]
+    assert len({len(share) for share in shares}) == 1  # all make as many passes, or one would wait for ever
+    counted = [row for share in shares for part, weight in share if weight for row in part.flatten().tolist()]
+    assert sorted(counted) == list(range(blocks))
+    assert {weight for share in shares for _, weight in share} <= {0.0, 1.0}
+    assert all(1 <= len(part) <= (rows or blocks) for share in shares for part, _ in share)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_counting_memory_changes_no_result(strategy, precision):
+    """Bit for bit. The operator for 4-bit weights is made of others, and autocast reaches into it."""
+    results = []
+    for counting in (nullcontext(), MemoryTrack()):
+        model = small("qwen2")
+        state = new_state(
+            apply_strategy(model, strategy, **({"blocks": 1} if strategy == "last_layers" else {})).model,
+            TrainingConfig(),
+        )
+        state.apply_plan(Plan(precision=precision))
+        with counting:
+            records = [take_step(state, BLOCKS, 1e-2) for _ in range(2)]
+        results.append([*snapshot(state), torch.tensor([(r.loss, r.gradient_norm) for r in records])])
+    assert all(map(torch.equal, *results))
+
+
+class _NoFloat64(TorchDispatchMode):
+    """Like Apple's GPUs, which have no numbers of 64 bits with a fraction."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **kwargs or {})
+        for value in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
+                raise TypeError(f"{function}: no float64 on this device")
+        return result
+
+
+@pytest.mark.parametrize(
+    "plan", [Plan(), Plan(2, "bf16", True, True, offload_activations=True, offload_optimizer=True)]
+)
+def test_training_needs_no_float64(plan):
+    with pytest.raises(TypeError, match="float64"), _NoFloat64():
+        torch.ones(1).double()
+    with _NoFloat64():
+        result = train(small("llama"), BLOCKS, TrainingConfig(batch_size=4), plan=plan, validation=BLOCKS[:2])
+    assert len(result.history) == 2
+
+
+def test_figures_of_processes_are_added_up_on_the_host(monkeypatch):
+    """The default device may be one without float64, or as here without any numbers."""
+    monkeypatch.setattr("tlkit.team.distributed.all_reduce", lambda tensor, group=None: tensor.mul_(2))
+    with torch.device("meta"):
+        assert Team(0, 2).sum(0.1) == 0.2

@@ -7,8 +7,9 @@ import torch
 
 from tlkit.devices import Device
 from tlkit.fitting.estimate import estimate_memory
+from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import VirtualDevice
-from tlkit.steps import Plan, chunked_loss_agrees
+from tlkit.steps import Plan
 
 
 def _smaller_micro_batch(plan: Plan, batch: int) -> Plan | None:
@@ -64,7 +65,7 @@ def descend(
         names = list(order)
 
     with device.host():
-        if "chunked loss" in names and not chunked_loss_agrees(model, batch):
+        if "chunked loss" in names and not chunked_loss_agrees(model):
             names = [name for name in names if name != "chunked loss"]
 
     def needs(candidate: Plan) -> int | None:
