@@ -1,0 +1,196 @@
+"""The loop around the steps: early stopping, scores that are no numbers, honest seconds, the peak of a resumed run."""
+
+import math
+import time
+import warnings
+
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from tlkit import training
+from tlkit.memory import MemoryTrack
+from tlkit.training import TrainingConfig, TrainingResult, train
+
+BLOCKS = torch.randint(97, (12, 16), generator=torch.Generator().manual_seed(0))
+
+
+def small_model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=97, max_position_embeddings=64, **shape))
+
+
+def weights_of(model) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Validation losses that the test chooses; `weights` are those that each was given for."""
+    losses, weights = [], []
+
+    def pretended(model, *_):
+        weights.append(weights_of(model).clone())
+        loss = losses[len(weights) - 1]
+        if loss is None:
+            raise KeyboardInterrupt
+        return loss
+
+    monkeypatch.setattr(training, "mean_loss", pretended)
+    return losses, weights
+
+
+def run(patience, model=None, **options):
+    """Six steps, with an evaluation after each."""
+    config = TrainingConfig(1e-2, batch_size=2, evaluate_every=1, patience=patience)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return train(model or small_model(), BLOCKS, config, validation=BLOCKS, **options)
+
+
+def expected_end(losses: list[float], patience: int) -> tuple[int, int]:
+    """Evaluations made and the place of the best, as Keras and transformers count; a bad first score counts too."""
+    best, best_epoch, wait = math.inf, 0, 0
+    for epoch, current in enumerate(losses):
+        wait += 1
+        if current < best:
+            best, best_epoch, wait = current, epoch, 0
+            continue
+        if wait >= patience:
+            return epoch + 1, best_epoch
+    return len(losses), best_epoch
+
+
+@pytest.mark.parametrize(
+    ("losses", "patience", "made"),
+    [
+        ([5.0, 4.0, 4.1, 3.0, 2.0, 1.0], 1, 3),
+        ([5.0, 4.0, 4.1, 4.2, 2.0, 1.0], 2, 4),
+        ([5.0, 4.0, 4.1, 3.9, 4.0, 4.0], 2, 6),
+        ([5.0, 4.0, 4.0, 3.0, 2.0, 1.0], 1, 3),
+        ([5.0, math.nan, 4.0, 3.0, 2.0, 1.0], 1, 2),
+        ([math.nan, 4.0, math.nan, math.nan, 2.0, 1.0], 2, 4),
+        ([math.inf, 4.0, 3.0, 2.0, 1.0, 0.5], 1, 1),
+    ],
+)
+def test_patience_counts_evaluations_in_a_row_without_improvement(scripted, losses, patience, made):
+    assert expected_end(losses, patience)[0] == made
+    scripted[0][:] = losses
+    model = small_model()
+    result = run(patience, model)
+    assert len(result.validation) == made and result.stopped_early is (made < 6)
+    if math.isfinite(losses[0]) or made > 1:
+        assert torch.equal(weights_of(model), scripted[1][expected_end(losses, patience)[1]])
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.sampled_from([1.0, 2.0, 3.0, math.nan, math.inf]), min_size=6, max_size=6), st.integers(1, 6))
+def test_it_stops_and_restores_as_keras_and_transformers_do(losses, patience):
+    model, given_for = small_model(), []
+
+    def pretended(*_):
+        given_for.append(weights_of(model).clone())
+        return losses[len(given_for) - 1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "mean_loss", pretended)
+        run(patience, model)
+    made, best = expected_end(losses, patience)
+    assert len(given_for) == made
+    if any(math.isfinite(loss) for loss in losses[:made]):
+        assert torch.equal(weights_of(model), given_for[best])
+    else:
+        assert torch.equal(weights_of(model), given_for[-1])  # there is no best: nothing is put back
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_score_that_is_no_number_is_said(scripted, loss):
+    scripted[0][:] = [3.0, loss]
+    config = TrainingConfig(1e-2, batch_size=6, evaluate_every=1)
+    with pytest.warns(UserWarning, match=f"validation loss after step 2 is {loss}: it counts as no improvement"):
+        result = train(small_model(), BLOCKS, config, validation=BLOCKS)
+    assert len(result.validation) == 2  # it stands in the table
+
+
+def test_a_resumed_run_knows_that_such_a_score_was_not_the_best(scripted, tmp_path):
+    losses, given_for = scripted
+    losses[:] = [math.nan, 3.0, None]
+    with pytest.raises(KeyboardInterrupt):
+        run(3, checkpoint_dir=tmp_path, every=1)
+    losses[:] = [None, None, None, 2.0, 3.5, 3.2, 3.1]  # of steps 3 to 6
+    model = small_model()
+    result = run(3, model, checkpoint_dir=tmp_path, every=1, resume=True)
+    assert len(result.history) == 6 and torch.equal(weights_of(model), given_for[3])
+
+
+@pytest.mark.parametrize("patience", [0, -1])
+def test_no_patience_at_all_is_refused(patience):
+    with pytest.raises(ValueError, match=f"patience={patience}: expected at least 1"):
+        run(patience)
+
+
+class _SlowTrack(MemoryTrack):
+    """Counting that takes a millisecond more for each operator: most of a step's time."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        time.sleep(0.001)
+        return super().__torch_dispatch__(function, types, args, kwargs)
+
+
+def test_seconds_do_not_include_the_counting(monkeypatch, tmp_path):
+    """The counted step is at least ten times as slow here; the others say how long a step takes."""
+    monkeypatch.setattr(training, "MemoryTrack", _SlowTrack)
+    for steps in (2, 4):
+        result = train(small_model(), BLOCKS[:steps], TrainingConfig(batch_size=1))
+        counted = result.history[result.history.memory_counted]
+        others = result.history[~result.history.memory_counted]
+        assert list(counted.step) == [2] and counted.seconds.item() > 0.3 > others.seconds.max()
+        assert result.seconds == pytest.approx(steps * others.seconds.mean())
+        assert result.tokens_per_second == pytest.approx(15 / others.seconds.mean())
+
+    config, folder = TrainingConfig(batch_size=1, evaluate_every=1), {"checkpoint_dir": tmp_path, "every": 1}
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        scores = iter([1.0, 1.0, 1.0])
+
+        def cut_off(*_):
+            if (score := next(scores, None)) is None:
+                raise KeyboardInterrupt
+            return score
+
+        patch.setattr(training, "mean_loss", cut_off)
+        train(small_model(), BLOCKS[:5], config, validation=BLOCKS[:1], **folder)
+    result = train(small_model(), BLOCKS[:5], config, validation=BLOCKS[:1], **folder, resume=True)
+    assert list(result.history.step[result.history.memory_counted]) == [2, 4]  # once in each process
+    assert result.seconds == pytest.approx(5 * result.history[~result.history.memory_counted].seconds.mean())
+
+
+def test_seconds_go_by_tokens_where_steps_are_of_different_size():
+    history = pd.DataFrame(
+        {"seconds": [1.0, 9.0, 1.0], "tokens": [100, 100, 50], "samples": [4, 4, 2], "memory_counted": [0, 1, 0]}
+    ).astype({"memory_counted": bool})
+    result = TrainingResult(history, pd.DataFrame(), 0, False, TrainingConfig())
+    assert result.seconds == pytest.approx(2.0 * 250 / 150)
+    assert result.tokens_per_second == pytest.approx(75) and result.samples_per_second == pytest.approx(3)
+    alone = TrainingResult(history[1:2], pd.DataFrame(), 0, False, TrainingConfig())
+    assert alone.seconds == 9.0  # there is nothing else to go by
+
+
+def test_the_peak_is_that_of_a_step_with_the_optimizers_state(tmp_path):
+    """Whether a run is new or resumed; 1%: what is kept from the first step, such as tables of positions."""
+    config = TrainingConfig(batch_size=2)
+    with MemoryTrack() as track:
+        model = small_model()
+        train(model, BLOCKS, config)
+    new = train(small_model(), BLOCKS, config, checkpoint_dir=tmp_path, every=5)
+    (tmp_path / "step-00000006.json").unlink()
+    resumed = train(small_model(), BLOCKS, config, checkpoint_dir=tmp_path, every=5, resume=True)
+    assert list(resumed.history.step[resumed.history.memory_counted]) == [2, 6]
+    assert resumed.peak_memory == pytest.approx(new.peak_memory, rel=0.01)
+    # Counted from before the model was made, with the inner counting switched on in the second step too.
+    assert new.peak_memory == pytest.approx(track.peak, rel=0.05)
+    finished = train(small_model(), BLOCKS, config, checkpoint_dir=tmp_path, every=5, resume=True)
+    assert math.isnan(finished.peak_memory) and len(finished.history) == 6
