@@ -31,11 +31,12 @@ class Device:
 
     @property
     def torch(self) -> torch.device:
+        """The device by torch's name."""
         return torch.device(self.kind)
 
     @property
     def has_host(self) -> bool:
-        """True where there is another memory to go to; a CPU is its own host."""
+        """Whether there is another memory to go to; a CPU is its own host."""
         return self.kind != "cpu"
 
     def host(self) -> AbstractContextManager:
@@ -44,10 +45,16 @@ class Device:
 
 
 def probe(kind: str | None = None) -> Device:
-    """Describe the device to train on: `kind`, else `TLKIT_DEVICE`, else the best one that works.
+    """Describe the device to train on.
 
     A device that is present but fails a small multiplication is named in `notes`, and the next kind is tried.
-    Raises ValueError for an unknown kind and RuntimeError when the kind that was asked for does not work.
+
+    Args:
+        kind: one of `KINDS`; None: that of the environment's `TLKIT_DEVICE`, else the best one that works.
+
+    Raises:
+        ValueError: for an unknown kind.
+        RuntimeError: where the kind that was asked for does not work.
     """
     asked = kind or os.environ.get("TLKIT_DEVICE")
     if asked and asked not in KINDS:
@@ -78,7 +85,14 @@ def bf16_pays(device: Device) -> bool:
 
 
 def container_memory_limit(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """The cgroup (v2, else v1) memory limit in bytes, or None where there is none."""
+    """The memory limit of this process' control group (v2, else v1).
+
+    Args:
+        root: where control groups are mounted.
+
+    Returns:
+        Bytes; None where there is no limit.
+    """
     for file in (root / "memory.max", root / "memory" / "memory.limit_in_bytes"):
         if file.is_file():
             text = file.read_text().strip()
@@ -89,7 +103,14 @@ def container_memory_limit(root: Path = Path("/sys/fs/cgroup")) -> int | None:
 
 
 def container_memory_used(root: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes the cgroup (v2, else v1) uses that it could not give back at once (file cache is not counted)."""
+    """What this process' control group (v2, else v1) uses and could not give back at once.
+
+    Args:
+        root: where control groups are mounted.
+
+    Returns:
+        Bytes, file cache not counted; 0 where there is no control group.
+    """
     for file, cache in (("memory.current", "inactive_file"), ("memory/memory.usage_in_bytes", "total_inactive_file")):
         if (root / file).is_file():
             statistics = ((root / file).parent / "memory.stat").read_text().split()

@@ -24,12 +24,23 @@ LOSS_CHUNK_TOKENS = 256
 
 
 def loss_of(model: nn.Module, blocks: torch.Tensor, plan: "Plan", team: Team = ALONE) -> torch.Tensor:
-    """`summed_loss`, through DDP or FSDP where the team has put one of them around it."""
+    """`summed_loss`, through DDP or FSDP where the team has put one of them around it.
+
+    Args:
+        model: as in `summed_loss`.
+        blocks: as in `summed_loss`.
+        plan: as in `summed_loss`.
+        team: whose module is called instead of the model, where it has one.
+    """
     return summed_loss(model, blocks, plan) if team.module is None else team.module(blocks, plan)
 
 
 class SummedLoss(nn.Module):
-    """`summed_loss` as a module, for DDP and FSDP, which act where a module's forward pass begins and ends."""
+    """`summed_loss` as a module, for DDP and FSDP, which act where a module's forward pass begins and ends.
+
+    Args:
+        model: as in `summed_loss`.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -137,7 +148,12 @@ def _is_same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 @contextmanager
 def mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Inside, the model is in training or in evaluation mode; afterwards each of its modules as it was."""
+    """Inside, the model is in training or in evaluation mode; afterwards each of its modules is as it was.
+
+    Args:
+        model: changed in place, and back.
+        training: which mode.
+    """
     before = [(module, module.training) for module in model.modules()]
     model.train(training)
     try:

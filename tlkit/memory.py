@@ -40,7 +40,11 @@ class MemoryTrack(TorchDispatchMode):
         return super().__exit__(*exception)
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Count tensors that are there already."""
+        """Count tensors that are there already.
+
+        Args:
+            tensors: of any device; those that are counted already are not counted twice.
+        """
         for tensor in tensors if not self._on_host else ():
             storage = tensor.untyped_storage()
             if storage._cdata not in self._known:
@@ -56,7 +60,11 @@ class MemoryTrack(TorchDispatchMode):
             self._on_host -= 1
 
     def admit(self, size: int) -> None:
-        """Called before `size` bytes are counted; a device with a budget raises here."""
+        """Called before bytes are counted; a device with a budget raises here.
+
+        Args:
+            size: how many.
+        """
 
     def _count(self, storage: torch.UntypedStorage, key: int, tensor: torch.Tensor) -> None:
         """A thousand times a step: each line here is paid for."""
@@ -123,7 +131,11 @@ def _autocast_of_caller(args: tuple) -> AbstractContextManager:
 
 @contextmanager
 def track_memory(model: torch.nn.Module) -> Iterator[MemoryTrack]:
-    """Count the model's tensors and every tensor made inside the block; `peak` is in bytes."""
+    """Count the model's tensors and every tensor made inside the block; the count is its `peak`, in bytes.
+
+    Args:
+        model: whose tensors are there already.
+    """
     with MemoryTrack() as track:
         track.hold(tensors_of(model))
         yield track
@@ -133,6 +145,10 @@ class VirtualDevice(MemoryTrack):
     """A card that is not there: tensors stay on the CPU, but the one that would pass the budget is refused.
 
     Use it as a context; `hold` the model's tensors, or let `train_with_fallback` do both.
+
+    Args:
+        name: of the card.
+        budget: bytes that it may hold.
     """
 
     def __init__(self, name: str, budget: int) -> None:
@@ -145,10 +161,18 @@ class VirtualDevice(MemoryTrack):
 
     @property
     def free_memory(self) -> int:
+        """Bytes that are left."""
         return self.budget - self.current
 
     def admit(self, size: int) -> None:
-        """Raise torch.OutOfMemoryError, in CUDA's own words, where `size` bytes more would pass the budget."""
+        """Refuse what would pass the budget, in CUDA's own words.
+
+        Args:
+            size: bytes that are asked for.
+
+        Raises:
+            torch.OutOfMemoryError: where fewer are free.
+        """
         if self.current + size > self.budget:
             # Who has read this sentence here will know it there.
             raise torch.OutOfMemoryError(
@@ -171,9 +195,14 @@ CARDS = {
 
 
 def virtual_device(name: str | None = None, *, memory: str | None = None) -> VirtualDevice:
-    """A card by its name (see `CARDS`) or by its memory ("48MB"), played on the CPU.
+    """A card played on the CPU.
 
-    Raises ValueError for an unknown name, an unreadable size, or neither.
+    Args:
+        name: of a card in `CARDS`; with `memory`, any name.
+        memory: a size such as "48MB".
+
+    Raises:
+        ValueError: for an unknown name, an unreadable size, or neither.
     """
     if memory is not None:
         return VirtualDevice(name or f"virtual card of {memory}", parse_size(memory))
@@ -183,7 +212,17 @@ def virtual_device(name: str | None = None, *, memory: str | None = None) -> Vir
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as "48MB", "8 GB" or "7.5GiB"; units count in 1024s. Raises ValueError."""
+    """Read a size; units count in 1024s.
+
+    Args:
+        text: such as "48MB", "8 GB" or "7.5GiB".
+
+    Returns:
+        Bytes.
+
+    Raises:
+        ValueError: for anything else.
+    """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT])i?B\s*", str(text), re.IGNORECASE)
     size = int(float(match[1]) * 1024 ** ("KMGT".index(match[2].upper()) + 1)) if match else 0
     if size <= 0:
@@ -192,7 +231,14 @@ def parse_size(text: str) -> int:
 
 
 def in_units(count: float) -> str:
-    """Bytes in MiB or GiB, as torch's messages write them."""
+    """A size for people, as torch's messages write it.
+
+    Args:
+        count: bytes.
+
+    Returns:
+        In MiB, or in GiB from 1 GiB on.
+    """
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.2f} MiB"
 
 

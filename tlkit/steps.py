@@ -87,7 +87,11 @@ class TrainingState:
         self.plan = Plan()
 
     def apply_plan(self, plan: Plan) -> None:
-        """Bring weights and optimizer to where `plan` wants them; from the device to the host, never back."""
+        """Bring weights and optimizer to where a plan wants them; from the device to the host, never back.
+
+        Args:
+            plan: for the steps to come.
+        """
         self.plan = plan
         if plan.train_on_host:
             move_weights(self.model, CPU, self.host)
@@ -98,7 +102,11 @@ class TrainingState:
             self._give_optimizer_to_host(copies)
 
     def update_weights(self, learning_rate: float) -> None:
-        """One step of the optimizer, by the gradients that lie in the weights."""
+        """One step of the optimizer, by the gradients that lie in the weights.
+
+        Args:
+            learning_rate: of this step.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         if self.updated is self.parameters:
@@ -122,7 +130,11 @@ class TrainingState:
                     }
 
     def undo(self, done: int) -> None:
-        """After a step that broke off before the weights changed: make the state whole, with `done` steps taken."""
+        """Make the state whole after a step that broke off before the weights changed.
+
+        Args:
+            done: steps that were taken before it.
+        """
         self.drop_gradients()
         if done == 0:
             self.optimizer.state.clear()  # the first step makes the moments, and may have made half of them

@@ -18,8 +18,9 @@ class Team:
     "ddp": torch's DistributedDataParallel adds them up while the backward pass goes on; each process holds the whole
     model. "fsdp": torch's fully_shard, each holds its part of every tensor, gathers a block when it is needed, and
     `offload` keeps the parts on the host. "afterwards": all at once when every process has done its passes, so that
-    one that runs out of memory keeps nobody waiting. Source: Li et al. 2020, PyTorch Distributed; Zhao et al. 2023,
-    PyTorch FSDP.
+    one that runs out of memory keeps nobody waiting.
+
+    Source: Li et al. 2020, PyTorch Distributed; Zhao et al. 2023, PyTorch FSDP.
     """
 
     rank: int = 0
@@ -30,7 +31,12 @@ class Team:
     group: distributed.ProcessGroup | None = None  # None: all processes that there are
 
     def wrap(self, loss: nn.Module, blocks: nn.ModuleList) -> "Team":
-        """The same team with the loss, called as loss(rows, plan), wrapped as `exchange` says."""
+        """The same team with DDP or FSDP around the loss, as `exchange` says.
+
+        Args:
+            loss: called as loss(rows, plan).
+            blocks: of the model in it; FSDP gathers one at a time.
+        """
         if self.size == 1 and not self.in_parts or self.exchange == "afterwards":
             return self
         if self.exchange == "ddp":
@@ -50,10 +56,17 @@ class Team:
         return replace(self, module=fully_shard(loss, **options))
 
     def shard_batch(self, batch: torch.Tensor, rows: int | None = None) -> list[tuple[torch.Tensor, float]]:
-        """This process' share of a batch, at most `rows` (default: all of it) a pass, each with its weight.
+        """This process' share of a batch, cut into passes.
 
         Every process makes as many passes as the others, or they would wait for it: one whose rows are used up takes
         a row that counts nothing.
+
+        Args:
+            batch: shape (blocks, tokens).
+            rows: at most so many in a pass; None: the whole share.
+
+        Returns:
+            For each pass its rows and their weight, 1 or 0.
         """
         most = math.ceil(len(batch) / self.size)
         mine = batch[self.rank :: self.size]
@@ -61,7 +74,11 @@ class Team:
         return parts + [(batch[:1], 0.0)] * (math.ceil(most / (rows or most)) - len(parts))
 
     def exchange_in(self, last: bool) -> AbstractContextManager:
-        """Around a pass: DDP adds up in the last one only."""
+        """Around a pass: DDP adds up in the last one only.
+
+        Args:
+            last: whether this is the last pass of the step.
+        """
         return self.module.no_sync() if isinstance(self.module, DistributedDataParallel) and not last else nullcontext()
 
     @property
@@ -75,14 +92,22 @@ class Team:
         return 1 if self.module is None else self.size
 
     def add_up_gradients(self, parameters: list[nn.Parameter]) -> None:
-        """The sum of all processes' gradients into each, where neither DDP nor FSDP has done so."""
+        """The sum of all processes' gradients into each, where neither DDP nor FSDP has done so.
+
+        Args:
+            parameters: the same ones in the same order in every process.
+        """
         if self.size > 1 and self.module is None:
             gradients = [p.grad for p in parameters if p.grad is not None]
             for work in [distributed.all_reduce(g, group=self.group, async_op=True) for g in gradients]:
                 work.wait()
 
     def sum(self, value: float) -> float:
-        """The sum over all processes."""
+        """The sum over all processes; each has to ask.
+
+        Args:
+            value: what this one adds. It is summed in float64 on the host, since some devices have no float64.
+        """
         if self.size == 1:
             return value
         summed = torch.tensor(value, dtype=torch.float64, device="cpu")
@@ -90,7 +115,11 @@ class Team:
         return summed.item()
 
     def any_rank(self, here: bool) -> bool:
-        """True where it is so in any process."""
+        """Whether it is so in any process; each has to ask.
+
+        Args:
+            here: whether it is so in this one.
+        """
         return self.sum(float(here)) > 0
 
     @contextmanager
@@ -112,7 +141,14 @@ ALONE = Team()
 
 
 def twin_for_parts(model: nn.Module) -> nn.Module:
-    """A second module over the same weights, for FSDP to cut up; the first's are empty until `restore_full_weights`."""
+    """A second module over the same weights, for FSDP to cut up.
+
+    Args:
+        model: its weights are empty until `restore_full_weights`.
+
+    Raises:
+        ValueError: for weights in 4 bits.
+    """
     if any(hasattr(p, "quant_state") for p in model.parameters()):
         raise ValueError("weights in 4 bits cannot be kept in parts: use lora, or the exchange ddp")
     twin = copy.deepcopy(model, {id(p): nn.Parameter(p.data, p.requires_grad) for p in model.parameters()})
@@ -122,18 +158,32 @@ def twin_for_parts(model: nn.Module) -> nn.Module:
 
 
 def restore_full_weights(model: nn.Module, twin: nn.Module) -> None:
-    """All weights, gathered, into the first module again, in every process."""
+    """All weights, gathered, into the first module again, in every process.
+
+    Args:
+        model: as it was given to `twin_for_parts`.
+        twin: what that returned.
+    """
     for parameter, part in zip(model.parameters(), twin.parameters(), strict=True):
         parameter.data = gather_full(part.detach()).to(parameter.device)
 
 
 def gather_full(tensor: torch.Tensor) -> torch.Tensor:
-    """All of a tensor that FSDP keeps in parts; every process has to ask. Any other tensor is whole already."""
+    """All of a tensor that FSDP keeps in parts; every process has to ask.
+
+    Args:
+        tensor: in parts, or whole already.
+    """
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def shard_like(tensor: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
-    """A whole tensor, in parts where `kept` is."""
+    """A whole tensor, in parts where another is.
+
+    Args:
+        tensor: whole.
+        kept: of the same shape; in parts, or whole too.
+    """
     if not hasattr(kept, "full_tensor"):
         return tensor
     from torch.distributed.tensor import distribute_tensor

@@ -13,6 +13,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from tlkit import training
 from tlkit.memory import MemoryTrack
+from tlkit.steps import Plan, take_step
+from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, TrainingResult, train
 
 BLOCKS = torch.randint(97, (12, 16), generator=torch.Generator().manual_seed(0))
@@ -194,3 +196,34 @@ def test_the_peak_is_that_of_a_step_with_the_optimizers_state(tmp_path):
     assert new.peak_memory == pytest.approx(track.peak, rel=0.05)
     finished = train(small_model(), BLOCKS, config, checkpoint_dir=tmp_path, every=5, resume=True)
     assert math.isnan(finished.peak_memory) and len(finished.history) == 6
+
+
+def test_a_resumed_run_in_bf16_over_4_bits_is_the_undisturbed_one(tmp_path):
+    """Bit for bit, though memory is counted in other steps: that must not change what they compute."""
+
+    def run(steps, **options):
+        model = small_model()
+        torch.manual_seed(0)
+        model = apply_strategy(model, "qlora").model
+        config = TrainingConfig(1e-2, batch_size=2, schedule="constant", warmup_fraction=0)
+        with pytest.MonkeyPatch.context() as patch:
+            if steps < 6:
+                patch.setattr(training, "take_step", _failing_after(steps))
+            result = train(model, BLOCKS, config, plan=Plan(precision="bf16"), **options)
+        trained = torch.cat([p.detach().flatten() for p in model.parameters() if p.requires_grad])
+        return result.history[["step", "loss", "gradient_norm"]], trained
+
+    expected, weights = run(6)
+    with pytest.raises(KeyboardInterrupt):
+        run(3, checkpoint_dir=tmp_path, every=1)
+    found, resumed = run(6, checkpoint_dir=tmp_path, every=1, resume=True)
+    assert found.equals(expected) and torch.equal(resumed, weights)
+
+
+def _failing_after(steps: int):
+    def step(state, *arguments, **options):
+        if state.step == steps:
+            raise KeyboardInterrupt
+        return take_step(state, *arguments, **options)
+
+    return step
