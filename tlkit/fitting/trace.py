@@ -1,6 +1,7 @@
 """Follow a training step on tensors without contents, and count what it keeps, category by category."""
 
 import copy
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from unittest.mock import patch
@@ -195,6 +196,8 @@ def as_if_real() -> Iterator[None]:
         # A virtual device must not count them.
         stack.enter_context(_disable_current_modes())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        # What fails is raised; torch would also print a page about it.
+        stack.enter_context(patch.object(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True))
         # transformers looks at contents to see whether a row holds several sequences (ours never does); where it
         # cannot look, it makes an attention mask that a real step does without.
         stack.enter_context(patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None))
