@@ -108,7 +108,7 @@ def train(options) -> int:
     from tlkit.devices import probe
     from tlkit.evaluation import perplexity
     from tlkit.evidence.learning_rates import default_rates
-    from tlkit.fitting.fallback import move_to_device
+    from tlkit.fitting.placement import move_to_device
     from tlkit.models import load_model
     from tlkit.prefix import cached_prefix
     from tlkit.scaling.processes import joined

@@ -15,6 +15,7 @@ PROMPTS = ("In Rust, Vec<T> is", "The Result type in Rust", "Ownership in Rust m
 FEWEST_TOKENS = 256
 MOST_UNKNOWN = 0.01
 BOOTSTRAP_DRAWS = 1000
+LOGITS_AT_ONCE = 2**25  # values, 128 MiB in fp32: so an evaluation does not need more memory than the training did
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def perplexity(
         context: tokens that a window reads; None for 256, or fewer where the model reads fewer.
         stride: tokens that it moves on by; None for `context`. A smaller one gives each token more context, and costs
             more.
-        batch_size: windows at once.
+        batch_size: windows at once, fewer where the vocabulary is large (`windows_at_once`).
 
     Returns:
         The score, with its window and stride.
@@ -88,8 +89,9 @@ def perplexity(
     stream, owners = token_stream(texts, tokenizer)
     losses = torch.zeros(len(texts), dtype=torch.float64)
     counts = torch.zeros(len(texts), dtype=torch.float64)
+    at_once = windows_at_once(model.config.get_text_config().vocab_size, context, batch_size)
     with evaluation_mode(model):
-        for inputs, targets, places in _windows(stream, context, stride, batch_size):
+        for inputs, targets, places in _windows(stream, context, stride, at_once):
             nats = _losses(model, inputs, targets).cpu().double().flatten()  # not every device has float64
             document = owners[places].flatten()
             losses.index_add_(0, document, nats)
@@ -114,6 +116,17 @@ def perplexity(
         document_nats=tuple(losses.tolist()),
         document_tokens=tuple(int(count) for count in counts),
     )
+
+
+def windows_at_once(vocabulary: int, context: int, most: int = 8) -> int:
+    """How many windows `perplexity` evaluates at a time: at least one, and no more logits than `LOGITS_AT_ONCE`.
+
+    Args:
+        vocabulary: logits of a token.
+        context: tokens in a window.
+        most: windows that were asked for.
+    """
+    return min(most, max(1, LOGITS_AT_ONCE // (vocabulary * context)))
 
 
 def score_table(scores: dict[str, PerplexityResult]) -> pd.DataFrame:

@@ -1,27 +1,37 @@
 """Compute the frozen lower part of a model once, and begin every further pass above it."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MethodType
 from unittest.mock import patch
 
 import torch
 from torch import nn
 
 from tlkit.memory import in_units
+from tlkit.steps import mode
 from tlkit.strategies import base_model, find_blocks
 
 LIMIT = 2**30
+# What a decoder may be given besides tokens without its blocks computing anything else.
+NEUTRAL = ("input_ids", "labels", "shift_labels", "num_items_in_batch", "logits_to_keep", "return_dict")
 
 
 @dataclass
 class PrefixCache:
-    """What comes out of the lowest `blocks` blocks, by the tokens that went in.
+    """What comes out of the lowest blocks, by the tokens that went in.
 
-    `rows_computed` and `rows_reused` count sequences, `nbytes` what is kept. Beyond `limit` bytes the states lie in
-    files in `folder`, which the operating system maps into memory.
+    Attributes:
+        blocks: how many of them are passed over.
+        limit: bytes kept in memory; what is beyond lies in files, which the operating system maps into memory.
+        folder: of these files.
+        rows_computed: sequences computed.
+        rows_reused: sequences passed over.
+        nbytes: bytes kept, in memory and in files.
     """
 
     blocks: int
@@ -31,7 +41,7 @@ class PrefixCache:
     rows_reused: int = 0
     nbytes: int = 0
     _states: dict[tuple, torch.Tensor] = field(default_factory=dict, repr=False)
-    _weights: tuple = field(default=(), repr=False)
+    _weights: torch.Tensor | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return (
@@ -40,17 +50,20 @@ class PrefixCache:
         )
 
     def forget(self) -> None:
+        """Drop all that is kept."""
         self._states.clear()
         self.nbytes = 0
 
     def keep(self, key: tuple, states: torch.Tensor) -> None:
+        """Keep the hidden states of a sequence, shape (tokens, width).
+
+        Raises:
+            OSError: where they belong on the disk and it is full; nothing else is lost.
+        """
         kept = states.to("cpu", copy=True)
+        if self.nbytes + kept.nbytes > self.limit:
+            kept = _in_a_file(kept, self.folder / f"{len(self._states)}.states")
         self.nbytes += kept.nbytes
-        if self.nbytes > self.limit:
-            path = self.folder / f"{len(self._states)}.states"
-            path.unlink(missing_ok=True)  # of weights that have changed since
-            mapped = torch.from_file(str(path), shared=True, size=kept.numel(), dtype=kept.dtype)
-            kept = mapped.view(kept.shape).copy_(kept)
         self._states[key] = kept
 
 
@@ -58,17 +71,29 @@ class PrefixCache:
 def cached_prefix(model: nn.Module, *, limit: int = LIMIT, folder: str | Path | None = None) -> Iterator[PrefixCache]:
     """Inside, the frozen blocks below the lowest trainable one see no sequence twice; the losses stay what they were.
 
-    Generation, padded batches and other unusual inputs are computed as ever. Where frozen weights change, all is
-    computed anew. `limit` bytes are kept in memory, the rest in files in `folder` (default: where temporary files
-    go), which are removed at the end. Raises ValueError where there is nothing to keep: what enters the second block
-    is trained already, or what is below draws random numbers (dropout); and RuntimeError, at the next pass, where a
-    weight below becomes trainable inside.
+    Generation, padded batches and other unusual inputs are computed as ever. Where frozen weights change, by whatever
+    means, all is computed anew: their values are summed up before each pass, which takes one reading of them (see
+    `_fingerprint` for the exchanges that it cannot see).
+
+    Args:
+        model: with its strategy applied, on one device.
+        limit: bytes to keep in memory.
+        folder: where the rest is kept, in files that are removed at the end; by default where temporary files go.
+
+    Yields:
+        What is kept, with its counts.
+
+    Raises:
+        ValueError: where there is nothing to keep: what enters the second block is trained already, what is below
+            draws random numbers (dropout), or blocks hand on more than hidden states.
+        RuntimeError: at the next pass, where a weight below becomes trainable inside.
     """
     base = base_model(model)
     layers, decoder = find_blocks(base), base.get_decoder()
     count = frozen_blocks(model)
-    above = {id(p) for block in layers[count:] for p in block.parameters()}
+    above = {id(tensor) for block in layers[count:] for tensor in (*block.parameters(), *block.buffers())}
     below = [p for p in decoder.parameters() if id(p) not in above and not p.requires_grad]
+    below += [buffer for buffer in decoder.buffers() if id(buffer) not in above]
     stand_in: list[torch.Tensor] = []  # what the blocks below give back in this pass; empty: they compute
 
     with ExitStack() as stack:
@@ -76,27 +101,30 @@ def cached_prefix(model: nn.Module, *, limit: int = LIMIT, folder: str | Path | 
         cache = PrefixCache(count, limit, place)
         stack.callback(cache.forget)  # before its files go
 
-        def look_up(_, args: tuple, kwargs: dict) -> None:
+        def look_up(module, args: tuple, kwargs: dict) -> None:
             stand_in.clear()
             tokens = kwargs.get("input_ids", args[0] if args else None)
-            if _is_plain(tokens, kwargs):
+            if module is decoder and _is_plain(tokens, args[1:], kwargs):  # and not a copy of it
                 stand_in.append(_states(cache, base, below, tokens))
 
-        stack.callback(decoder.register_forward_pre_hook(look_up, with_kwargs=True).remove)
         for block in layers[:count]:
-
-            def forward(hidden, *args, _compute=block.forward, **kwargs):
-                return stand_in[0] if stand_in else _compute(hidden, *args, **kwargs)
-
-            stack.enter_context(patch.object(block, "forward", forward))
+            stack.enter_context(patch.object(block, "forward", _forward_or(stand_in, block)))
+        _refuse_other_paths(base, count, stand_in)
+        stack.callback(decoder.register_forward_pre_hook(look_up, with_kwargs=True).remove)
         yield cache
 
 
 def frozen_blocks(model: nn.Module) -> int:
-    """How many of the lowest blocks give the same for the same tokens, whatever is trained; asked of the model itself.
+    """Count the lowest blocks that give the same for the same tokens, whatever is trained.
 
-    Two passes over a few tokens, as in training: what enters a block must carry no gradient and not change between
-    them. Raises ValueError, with the reason, where not even the first block is so.
+    The model itself is asked, by two passes over a few tokens, as in training: what enters a block must carry no
+    gradient and not change between them.
+
+    Args:
+        model: with its strategy applied.
+
+    Raises:
+        ValueError: with the reason, where not even the first block is so.
     """
     base = base_model(model)
     entered = [_entering_blocks(model, seed) for seed in (0, 1)]
@@ -119,43 +147,80 @@ def frozen_blocks(model: nn.Module) -> int:
 def _entering_blocks(model: nn.Module, seed: int) -> list[torch.Tensor]:
     """What enters each block in training, for a few tokens."""
     base = base_model(model)
-    entered, was_training = [], model.training
-    hooks = [block.register_forward_pre_hook(lambda _, args: entered.append(args[0])) for block in find_blocks(base)]
-    device = next(model.parameters()).device
-    model.train()
+    entered = []
+
+    def note(_, args, kwargs):
+        entered.append(_entering(args, kwargs))
+
+    hooks = [block.register_forward_pre_hook(note, with_kwargs=True) for block in find_blocks(base)]
     try:
-        with torch.random.fork_rng(), torch.enable_grad():
+        with mode(model, training=True), torch.random.fork_rng(), torch.enable_grad():
             torch.manual_seed(seed)
-            base.get_decoder()(input_ids=torch.arange(8, device=device)[None], use_cache=False)
+            tokens = torch.arange(8, device=next(model.parameters()).device)[None]
+            base.get_decoder()(input_ids=tokens, use_cache=False)
     finally:
-        model.train(was_training)
         for hook in hooks:
             hook.remove()
     return entered
 
 
-def _is_plain(tokens, kwargs: dict) -> bool:
+def _entering(args: tuple, kwargs: dict) -> torch.Tensor:
+    return args[0] if args else kwargs["hidden_states"]
+
+
+def _forward_or(stand_in: list[torch.Tensor], block: nn.Module) -> MethodType:
+    """The forward pass of a block, or what is in `stand_in`, in the form of the block's own output."""
+    forms = []  # of its first output: a None for each thing behind the hidden states, or None where they are alone
+
+    def forward(self, *args, **kwargs):
+        if stand_in:
+            return stand_in[0] if forms[0] is None else (stand_in[0], *forms[0])
+        output = type(self).forward(self, *args, **kwargs)
+        if not forms:
+            forms.append((None,) * (len(output) - 1) if isinstance(output, tuple) else None)
+        return output
+
+    return MethodType(forward, block)  # a method, so that a copy of the model gets one of its own
+
+
+@torch.no_grad()
+def _refuse_other_paths(base: nn.Module, count: int, stand_in: list[torch.Tensor]) -> None:
+    """Raise ValueError where the model computes something else when its lower blocks give back their stand-in."""
+    tokens, reason = torch.arange(8, device=next(base.parameters()).device)[None], None
+    with mode(base, training=False):
+        expected = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
+        stand_in.append(_compute(base, count, tokens))
+        try:
+            found = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
+        except (TypeError, AttributeError, KeyError, IndexError) as error:  # it looks for what is not handed on
+            found, reason = torch.full_like(expected, torch.nan), error
+        stand_in.clear()
+    # The same arithmetic twice; rounded to the weights' precision, where kernels add in another order.
+    if not torch.allclose(found, expected, rtol=0, atol=8 * torch.finfo(expected.dtype).eps * expected.abs().max()):
+        kind = type(base).__name__
+        raise ValueError(f"no frozen prefix: the lower blocks of {kind} hand on more than hidden states") from reason
+
+
+def _is_plain(tokens, others: tuple, kwargs: dict) -> bool:
     """True for tokens alone: a mask, other positions or keys of earlier tokens would change what comes out."""
-    special = ("attention_mask", "position_ids", "past_key_values", "inputs_embeds")
-    asked = ("output_hidden_states", "output_attentions")
+    given = [*others, *(value for name, value in kwargs.items() if name not in NEUTRAL)]
     return (
         type(tokens) is torch.Tensor
         and not tokens.is_meta  # neither a trace nor on paper
-        and all(kwargs.get(name) is None for name in special)
         and kwargs.get("use_cache") is False
-        and not any(kwargs.get(name) for name in asked)
+        and all(value is None or value is False for value in given)
     )
 
 
-def _states(cache: PrefixCache, base: nn.Module, below: list[nn.Parameter], tokens: torch.Tensor) -> torch.Tensor:
+def _states(cache: PrefixCache, base: nn.Module, below: list[torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
     """What enters the first block above, shape (sequences, tokens, width)."""
-    if any(p.requires_grad for p in below):
+    if any(tensor.requires_grad for tensor in below):
         raise RuntimeError(
             "a weight that was frozen when cached_prefix was entered has become trainable: apply the strategy first, "
             "then enter it again"
         )
-    weights = tuple((p.data_ptr(), p._version) for p in below)
-    if weights != cache._weights:
+    weights = _fingerprint(below)
+    if cache._weights is None or not torch.equal(weights, cache._weights):
         cache.forget()
         cache._weights = weights
     kind = tokens.device.type
@@ -170,19 +235,65 @@ def _states(cache: PrefixCache, base: nn.Module, below: list[nn.Parameter], toke
     return torch.stack([cache._states[key] for key in keys]).to(tokens.device)
 
 
+SEGMENT = 61  # a prime, so that rows and columns of weights do not fall into step with it
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@torch.no_grad()
+def _fingerprint(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """The bits of each 61 neighbouring values, summed up as whole numbers.
+
+    torch's own count of changes (`_version`) misses those through `.data`. These sums see every change of a single
+    value, however small, and all others but those within 61 neighbours that cancel exactly, as an exchange of two of
+    them does. A sum at memory speed takes a fraction of the pass that it guards.
+    """
+    sums = []
+    for tensor in tensors:
+        bits = tensor.detach().reshape(-1).view(INTEGERS[tensor.element_size()])
+        whole = len(bits) // SEGMENT * SEGMENT
+        for part in (bits[:whole].view(-1, SEGMENT), bits[whole:][None]):
+            sums.append(part.sum(1, dtype=bits.dtype).cpu().long())
+    return torch.cat(sums)
+
+
 class _Reached(Exception):
     """Carries what enters a block out of the pass, which need not go on."""
 
 
 @torch.no_grad()
 def _compute(base: nn.Module, count: int, tokens: torch.Tensor) -> torch.Tensor:
-    def stop(_, args):
-        raise _Reached(args[0])
+    def stop(_, args, kwargs):
+        raise _Reached(_entering(args, kwargs))
 
-    hook = find_blocks(base)[count].register_forward_pre_hook(stop)
+    hook = find_blocks(base)[count].register_forward_pre_hook(stop, with_kwargs=True)
     try:
         base.get_decoder().forward(input_ids=tokens, use_cache=False)  # past the hook that asks for these states
     except _Reached as reached:
         return reached.args[0]
     finally:
         hook.remove()
+
+
+def _in_a_file(states: torch.Tensor, path: Path) -> torch.Tensor:
+    """A copy in a file, mapped into memory. Its place is taken first: a full disk would end the process later."""
+    path.unlink(missing_ok=True)  # of weights that have changed since
+    try:
+        with path.open("wb") as file:  # closing it may fail as well
+            _take_place(file, states.nbytes)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise OSError(
+            error.errno,
+            f"no room for {in_units(states.nbytes)} of the frozen prefix in {path.parent} ({error.strerror}): give "
+            "cached_prefix a folder= on another disk, or a larger limit= of memory",
+        ) from error
+    mapped = torch.from_file(str(path), shared=True, size=states.numel(), dtype=states.dtype)
+    return mapped.view(states.shape).copy_(states)
+
+
+def _take_place(file, size: int) -> None:
+    """Make the disk hold `size` bytes for an empty file, not only promise them."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)  # the C library writes zeros where a file system has no such call
+    else:
+        file.write(bytes(size))

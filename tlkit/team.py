@@ -151,6 +151,10 @@ def twin_for_parts(model: nn.Module) -> nn.Module:
     """
     if any(hasattr(p, "quant_state") for p in model.parameters()):
         raise ValueError("weights in 4 bits cannot be kept in parts: use lora, or the exchange ddp")
+    if any("forward" in vars(module) for module in model.modules()):
+        raise ValueError(
+            "cached_prefix is not possible with weights in parts (fsdp): leave it, or use the exchange ddp"
+        )
     twin = copy.deepcopy(model, {id(p): nn.Parameter(p.data, p.requires_grad) for p in model.parameters()})
     for parameter in model.parameters():
         parameter.data = parameter.data.new_empty(0)

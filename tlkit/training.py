@@ -136,7 +136,10 @@ def train(
                     f"{checkpoint_dir} to be the same folder on all machines"
                 )
         state.apply_plan(plan)
-        score = None if validation is None else lambda: mean_loss(trained, validation, plan, state.team)
+        # As many blocks at a time as in training: a pass without gradients then needs less memory than a step did.
+        rows = plan.micro_batch_size or config.batch_size
+        scoring = replace(plan, micro_batch_size=min(8, rows))
+        score = None if validation is None else lambda: mean_loss(trained, validation, scoring, state.team)
         steps = training_steps(state, blocks, config)
         result = run_steps(steps, state, len(blocks), config, score, progress, journal=journal, checkpoints=checkpoints)
     if team.in_parts:

@@ -1,15 +1,21 @@
 """The frozen prefix computed once: the same losses with less work, and a refusal where it would be wrong."""
 
+import copy
+import errno
+import os
+
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.cli import main
 from tlkit.evaluation import generate, perplexity
+from tlkit.fitting.estimate import estimate_memory
 from tlkit.models import load_model
 from tlkit.prefix import cached_prefix, frozen_blocks
-from tlkit.steps import Plan
+from tlkit.steps import Plan, summed_loss
 from tlkit.strategies import apply_strategy, find_blocks
+from tlkit.team import Team
 from tlkit.training import TrainingConfig, train
 
 PREFIXED = {
@@ -67,16 +73,76 @@ def test_losses_are_those_without_a_cache(strategy, plan):
     assert cache.rows_reused == 2 * len(BLOCKS) + 3 * 2 + checked
 
 
-@pytest.mark.parametrize("kind", NO_DROPOUT)
-def test_other_architectures_give_the_same_logits(kind):
-    model = apply_strategy(small(kind, **NO_DROPOUT[kind]), "last_layers", blocks=1, train_norms=False).model
-    plain = model(input_ids=BLOCKS, use_cache=False).logits
+WIDE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
+GPT = {"n_embd": 32, "n_layer": 3, "n_head": 2, "n_positions": 32}
+KEYS = {"num_key_value_heads": 2}
+ARCHITECTURES = {
+    "gpt2": GPT | NO_DROPOUT["gpt2"],
+    "opt": WIDE | {"ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0.0},
+    "llama": WIDE,
+    "qwen2": WIDE | KEYS,
+    "gpt_neox": WIDE | NO_DROPOUT["gpt_neox"],
+    "phi": WIDE,
+    "falcon": WIDE,
+    "gptj": GPT | {"rotary_dim": 8},
+    "gpt_neo": {
+        "hidden_size": 32,
+        "num_layers": 3,
+        "num_heads": 2,
+        "attention_types": [[["global", "local", "global"], 1]],
+    },
+    "codegen": GPT | {"rotary_dim": 4, "n_head": 4},
+    "bloom": {"hidden_size": 32, "n_layer": 3, "n_head": 2},
+    "mpt": {"d_model": 32, "n_layers": 3, "n_heads": 2},
+    "gemma2": WIDE | KEYS | {"head_dim": 16},
+    "mixtral": WIDE | KEYS | {"num_local_experts": 4},
+}
+ONE_BLOCK = {"blocks": 1, "train_norms": False}
+
+
+def of(kind: str, **changes):
+    """A tiny model of that architecture, of which the last of three blocks is trained."""
+    torch.manual_seed(0)
+    tokens = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    config = AutoConfig.for_model(kind, **tokens | ARCHITECTURES.get(kind, WIDE | KEYS) | changes)
+    return apply_strategy(AutoModelForCausalLM.from_config(config), "last_layers", **ONE_BLOCK).model
+
+
+def loss_and_gradients(model, blocks):
+    losses = []
+    for part in blocks.split(3):
+        losses.append(summed_loss(model, part, Plan()) / part.numel())
+        losses[-1].backward()
+    gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    return torch.stack(losses).detach(), gradients
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_every_architecture_has_the_same_losses_and_gradients(kind):
+    """1e-6, as promised: below the first trained block nothing but the cutting into batches may differ."""
+    model, blocks = of(kind), BLOCKS % 64
+    expected, slopes = loss_and_gradients(model.train(), blocks)
     with cached_prefix(model) as cache:
-        first = model(input_ids=BLOCKS, use_cache=False).logits
-        again = model(input_ids=BLOCKS.flip(0), use_cache=False).logits.flip(0)
-    assert cache.blocks == 3 and cache.rows_reused == len(BLOCKS)
-    torch.testing.assert_close(first, plain)
-    torch.testing.assert_close(again, plain)
+        for _ in range(2):
+            losses, gradients = loss_and_gradients(model, blocks)
+            torch.testing.assert_close(losses, expected, rtol=0, atol=1e-6)
+            torch.testing.assert_close(gradients, slopes, rtol=1e-5, atol=1e-6)
+    assert (cache.blocks, cache.rows_computed, cache.rows_reused) == (2, len(blocks), len(blocks))
+
+
+def test_blocks_that_hand_on_more_than_hidden_states_are_refused():
+    """The upper blocks of Gemma 3n attend to keys that a lower one has made."""
+    shared = {
+        "num_kv_shared_layers": 1,
+        "layer_types": ["full_attention"] * 3,
+        "activation_sparsity_pattern": [0.0] * 3,
+    }
+    sizes = {"vocab_size_per_layer_input": 64, "hidden_size_per_layer_input": 8, "laurel_rank": 4, "head_dim": 16}
+    model = of("gemma3n_text", **sizes, **shared, intermediate_size=[64] * 3)
+    with pytest.raises(ValueError, match="no frozen prefix: .*Gemma3nForCausalLM hand on more"), cached_prefix(model):
+        pass
+    assert all("forward" not in vars(block) for block in find_blocks(model))
 
 
 def test_blocks_below_are_not_computed_twice_and_come_back_afterwards():
@@ -107,6 +173,88 @@ def test_changed_weights_and_changed_data_are_computed_anew():
     assert not torch.allclose(before, after)
     torch.testing.assert_close(after, model(input_ids=BLOCKS, use_cache=False).logits)
     torch.testing.assert_close(changed, model(input_ids=other, use_cache=False).logits)
+
+
+CHANGES = {
+    "all of a tensor": lambda weight: weight.data.mul_(1.01),
+    "one value": lambda weight: weight.data[5, 7].mul_(1.0001),
+    "one value, set to its neighbour float": lambda weight: weight.data.view(torch.int32)[0, 0].add_(1),
+    "exchanged rows": lambda weight: weight.data.copy_(weight.data.flip(0)),
+    "exchanged columns": lambda weight: weight.data.copy_(weight.data.flip(1)),
+    "other memory": lambda weight: setattr(weight, "data", weight.data * 2),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_weights_changed_behind_the_back_of_autograd_are_noticed(change):
+    """`.data` leaves `_version` as it is."""
+    model = apply_strategy(small(), "last_layers", blocks=1, train_norms=False).model
+    for weight in (find_blocks(model)[2].mlp.up_proj.weight, model.get_input_embeddings().weight):
+        with cached_prefix(model) as cache:
+            model(input_ids=BLOCKS, use_cache=False)
+            version = weight._version
+            CHANGES[change](weight)
+            after = model(input_ids=BLOCKS, use_cache=False).logits
+            assert weight._version == version and cache.rows_computed == 2 * len(BLOCKS)
+        assert torch.equal(after, model(input_ids=BLOCKS, use_cache=False).logits)
+
+
+def test_a_copy_of_the_model_computes_for_itself():
+    model = apply_strategy(small(), "last_layers", blocks=1, train_norms=False).model
+    with cached_prefix(model) as cache:
+        model(input_ids=BLOCKS, use_cache=False)
+        twin = copy.deepcopy(model)
+        with torch.no_grad():
+            find_blocks(twin)[0].mlp.up_proj.weight.mul_(2)
+        changed = twin(input_ids=BLOCKS, use_cache=False).logits
+        assert estimate_memory(model, batch_size=2, sequence_length=16).peak > 0
+    assert cache.rows_reused == 0
+    plain = model(input_ids=BLOCKS, use_cache=False).logits
+    with torch.no_grad():
+        find_blocks(model)[0].mlp.up_proj.weight.mul_(2)
+    assert not torch.allclose(changed, plain)
+    assert torch.equal(changed, model(input_ids=BLOCKS, use_cache=False).logits)
+
+
+def test_weights_in_parts_are_refused_before_they_are_taken_apart():
+    model = apply_strategy(small(), "last_layers", blocks=1, train_norms=False).model
+    sizes = [p.numel() for p in model.parameters()]
+    with cached_prefix(model), pytest.raises(ValueError, match="cached_prefix .* weights in parts"):
+        train(model, BLOCKS, CONFIG, team=Team(exchange="fsdp"))
+    assert [p.numel() for p in model.parameters()] == sizes
+
+
+def test_a_full_disk_is_an_error_that_leaves_nothing_behind(tmp_path, monkeypatch):
+    """Written to through a mapping, a full disk ends the process; so its place is taken before."""
+    model = apply_strategy(small(), "last_layers", blocks=1, train_norms=False).model
+    plain, real, calls = model(input_ids=BLOCKS, use_cache=False).logits, os.posix_fallocate, []
+
+    def full(descriptor, offset, length):
+        calls.append(length)
+        if len(calls) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor, offset, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with cached_prefix(model, limit=0, folder=tmp_path) as cache:
+        with pytest.raises(OSError, match=r"no room for .* give cached_prefix a folder=") as caught:
+            model(input_ids=BLOCKS, use_cache=False)
+        assert caught.value.errno == errno.ENOSPC and len(str(caught.value).splitlines()) == 1
+        row = 16 * 32 * 4
+        assert calls == [row] * 3 and cache.nbytes == 2 * row
+        assert [file.stat().st_size for file in tmp_path.rglob("*.states")] == [row] * 2
+        torch.testing.assert_close(model(input_ids=BLOCKS, use_cache=False).logits, plain)
+        assert cache.rows_reused == 2  # what had been kept stays good
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_the_system_cannot_reserve_zeros_are_written(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "posix_fallocate")
+    model = apply_strategy(small(), "last_layers", blocks=1, train_norms=False).model
+    plain = model(input_ids=BLOCKS, use_cache=False).logits
+    with cached_prefix(model, limit=0, folder=tmp_path):
+        for _ in range(2):
+            torch.testing.assert_close(model(input_ids=BLOCKS, use_cache=False).logits, plain)
 
 
 def test_padding_positions_and_generation_are_computed_as_ever():

@@ -8,13 +8,15 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.devices import probe
+from tlkit.evaluation import LOGITS_AT_ONCE, perplexity, windows_at_once
 from tlkit.fitting.estimate import closed_form, estimate_memory
 from tlkit.fitting.recommendation import fit_table, recommend
-from tlkit.memory import parse_size, virtual_device
+from tlkit.memory import parse_size, track_memory, virtual_device
 from tlkit.models import PRESETS, architecture, load_model
 from tlkit.quantization import tensors_of
-from tlkit.steps import Plan, TrainingState, take_step
+from tlkit.steps import LOSS_CHUNK_TOKENS, Plan, TrainingState, summed_loss, take_step
 from tlkit.strategies import STRATEGIES, apply_strategy
+from tlkit.training import TrainingConfig, train
 
 PLANS = [
     Plan(),
@@ -202,3 +204,67 @@ def test_a_strategy_that_cannot_be_estimated_says_why_in_the_table(monkeypatch):
     monkeypatch.setattr(recommendation, "estimate_memory", refuses)
     table = fit_table("tiny", sequence_length=64).set_index("strategy")
     assert table.why["lora"] == "planted reason" and table.gib.isna()["lora"] and table.gib["full"] > 0
+
+
+def head_of(vocabulary: int, **changes):
+    """A small body under a large head."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    return AutoModelForCausalLM.from_config(
+        AutoConfig.for_model("llama", vocab_size=vocabulary, **sizes | changes, num_key_value_heads=2)
+    )
+
+
+@pytest.mark.parametrize(
+    "experts", [{"mixtral": {"num_local_experts": 4}}, {"olmoe": {"num_experts": 4, "num_experts_per_tok": 2}}], ids=str
+)
+@pytest.mark.parametrize("plan", [Plan(), Plan(precision="bf16", chunked_loss=True)])
+def test_mixtures_of_experts_are_estimated(experts, plan):
+    """0.5%: a few scalars, in a step of half a MiB."""
+    ((kind, options),) = experts.items()
+    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = AutoConfig.for_model(kind, **sizes, **options, num_key_value_heads=2, intermediate_size=64)
+    model = apply_strategy(AutoModelForCausalLM.from_config(config), "full").model
+    estimate = estimate_memory(config, "full", batch_size=4, sequence_length=32, plan=plan)
+    assert estimate.peak == pytest.approx(measured(model, (4, 32), plan), rel=5e-3)
+
+
+@pytest.mark.parametrize("strategy", ["full", "last_layers"])
+@pytest.mark.parametrize("vocabulary", [1000, 32_000, 128_000])
+def test_a_loss_in_pieces_has_the_logits_of_one_piece(vocabulary, strategy):
+    """By hand: 256 tokens' logits in fp32, whatever the batch; and 0.3% of the step that is really taken."""
+    model = apply_strategy(head_of(vocabulary), strategy, **OPTIONS.get(strategy, {})).model
+    plan = Plan(chunked_loss=True)
+    estimate = estimate_memory(model, batch_size=3, sequence_length=129, plan=plan)
+    assert estimate.peak == pytest.approx(measured(model, (3, 129), plan), rel=3e-3)
+    one_piece, weights = 4 * LOSS_CHUNK_TOKENS * vocabulary, sum(p.nbytes for p in model.parameters())
+    with track_memory(model) as track:
+        summed_loss(model, torch.zeros(3, 129, dtype=torch.long), plan)
+    assert min(track.peak, estimate.phases["forward pass"]) > weights + one_piece
+
+
+def test_an_evaluation_is_a_phase_and_needs_less_than_eight_windows_would():
+    """SmolLM2's vocabulary: eight windows of 256 tokens would be 768 MiB of logits and their logarithms."""
+    tokenizer, vocabulary = load_model("tiny").tokenizer, 49_152
+    model = apply_strategy(head_of(vocabulary), "lora").model
+    windows = windows_at_once(vocabulary, 256)
+    estimate = estimate_memory(model, batch_size=1, sequence_length=64, evaluation=(windows, 256))
+    with track_memory(model) as track:
+        perplexity(model, tokenizer, ["A vector owns its elements. " * 120], context=256)
+    assert estimate.phases["evaluation"] == pytest.approx(track.peak, rel=0.01)  # the text itself is counted there
+    assert track.peak < 2 * 4 * LOGITS_AT_ONCE + 20 * 2**20
+    assert estimate.phase == "evaluation" and estimate.peak == estimate.phases["evaluation"]
+    assert "evaluation" not in estimate_memory(model, batch_size=1, sequence_length=64).phases
+    assert windows_at_once(4096, 256) == 8 and windows_at_once(10**6, 256) == 1
+
+
+def test_a_validation_needs_no_more_than_a_step():
+    """One block in a step, eight to validate: not eight at a time."""
+    model, blocks = head_of(8192), torch.randint(8192, (8, 64), generator=torch.Generator().manual_seed(0))
+    model = apply_strategy(model, "last_layers", blocks=1).model
+    needed = estimate_memory(model, batch_size=1, sequence_length=64).peak
+    config = TrainingConfig(epochs=0.25, batch_size=1, evaluate_every=1)
+    with virtual_device(memory=f"{1.05 * needed / 2**20:.3f}MB") as card:
+        card.hold(tensors_of(model))
+        result = train(model, blocks, config, validation=blocks)
+    assert len(result.validation) == 2

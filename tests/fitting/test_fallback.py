@@ -13,8 +13,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen2For
 
 from tlkit.devices import probe
 from tlkit.evaluation import generate, perplexity
+from tlkit.fitting.attempts import FallbackLog
 from tlkit.fitting.estimate import estimate_memory
-from tlkit.fitting.fallback import FallbackLog, evaluate_with_fallback, train_with_fallback
+from tlkit.fitting.fallback import evaluate_with_fallback, train_with_fallback
 from tlkit.fitting.ladder import LADDER
 from tlkit.fitting.out_of_memory import catch_out_of_memory, is_out_of_memory
 from tlkit.memory import VirtualDevice, virtual_device
@@ -399,7 +400,9 @@ def test_estimates_choose_the_rung_so_that_nothing_fails():
 
 def test_what_the_host_cannot_hold_is_refused_with_numbers(monkeypatch):
     here = probe("cpu")
-    monkeypatch.setattr("tlkit.fitting.fallback.probe", lambda kind=None: dataclasses.replace(here, free_memory=100))
+    for module in ("fallback", "placement"):
+        little = dataclasses.replace(here, free_memory=100)
+        monkeypatch.setattr(f"tlkit.fitting.{module}.probe", lambda kind=None: little)  # noqa: B023 - always the same
     frugal = Plan(1, "bf16", chunked_loss=True, activation_checkpointing=True)
     with pytest.raises(MemoryError, match=r"needs at least [\d.]+ MiB on .* which has [\d.]+ MiB"):
         train_with_fallback(small_model(), BLOCKS, CONFIG, plan=frugal)

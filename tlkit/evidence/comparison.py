@@ -20,14 +20,9 @@ from tlkit.evidence.statistics import (
     rank_intervals,
     seed_intervals,
 )
-from tlkit.fitting.fallback import (
-    HOST,
-    FallbackLog,
-    device_context,
-    evaluate_with_fallback,
-    move_to_device,
-    train_with_fallback,
-)
+from tlkit.fitting.attempts import HOST, FallbackLog
+from tlkit.fitting.fallback import evaluate_with_fallback, train_with_fallback
+from tlkit.fitting.placement import device_context, move_to_device
 from tlkit.memory import VirtualDevice, parse_size, virtual_device
 from tlkit.models import load_model, meta_model
 from tlkit.scaling.processes import gathered

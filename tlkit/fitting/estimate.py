@@ -1,22 +1,16 @@
-"""What a training step will need, before it is taken: the real step, traced on tensors without contents."""
+"""What a training step will need, before it is taken."""
 
-import copy
 import functools
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from unittest.mock import patch
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import _disable_current_modes
 from transformers import PretrainedConfig
 
-from tlkit.memory import MemoryTrack, in_units
+from tlkit.fitting.trace import trace_step
+from tlkit.memory import in_units
 from tlkit.models import PRESETS, architecture, meta_model
-from tlkit.quantization import tensors_of
-from tlkit.steps import OPTIMIZERS, Plan, TrainingState, accumulate_gradients
+from tlkit.steps import OPTIMIZERS, Plan
 from tlkit.strategies import apply_strategy
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -29,9 +23,12 @@ CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "logits 
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes at the moment of the step that needs most, by category; `phase` says which moment that is.
+    """Bytes at the moment of the step that needs most, by category.
 
-    `phases` has the peak of each part of the step; `process_overhead` is what a process needs besides its tensors.
+    Attributes:
+        categories: bytes of each of `CATEGORIES` at that moment.
+        phases: the peak in bytes of each part of the step, and of the evaluation where one was asked for.
+        process_overhead: bytes that a process needs besides its tensors.
     """
 
     categories: dict[str, int]
@@ -40,70 +37,22 @@ class MemoryEstimate:
 
     @property
     def peak(self) -> int:
+        """Bytes of tensors at the highest moment."""
         return sum(self.categories.values())
 
     @property
     def resident(self) -> int:
-        """What a process grows by: to compare with the free memory of a processor."""
+        """Bytes a process grows by: to compare with the free memory of a processor."""
         return self.peak + self.process_overhead
 
     @property
     def phase(self) -> str:
+        """The part of the step that needs most."""
         return max(self.phases, key=self.phases.get)
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {in_units(size)}" for name, size in self.categories.items())
         return f"{in_units(self.peak)} in the {self.phase}: {parts}; and {in_units(self.process_overhead)} on top"
-
-
-class _StepTrace(MemoryTrack):
-    """Tells the categories apart, and keeps the peak of each phase."""
-
-    def __init__(self, vocabulary: int) -> None:
-        super().__init__()
-        self.vocabulary = vocabulary
-        self.phase = ""
-        self.by_category: dict[str, int] = {}
-        self._category_of: dict[int, str] = {}
-        self.peaks: dict[str, tuple[int, dict[str, int]]] = {}
-
-    def classify(self, tensor: torch.Tensor) -> str:
-        """The category of a new tensor, by its shape and by when it is made."""
-        if tensor.ndim > 1 and tensor.shape[-1] == self.vocabulary:
-            return "logits and loss"
-        return "activations" if self.phase == "forward pass" and not _in_backward() else "temporary"
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function is torch.ops.prim.device.default:  # two thirds of all calls: answered without asking further
-            return args[0].fake_device
-        return super().__torch_dispatch__(function, types, args, kwargs)
-
-    def hold(self, tensors, category: str = "weights") -> None:
-        """Count tensors under a category, from now on also those that are counted under another."""
-        tensors = list(tensors)
-        super().hold(tensors)
-        for tensor in tensors if not self._on_host else ():
-            key = tensor.untyped_storage()._cdata
-            self._classify(key, category)
-
-    def _classify(self, key: int, category: str | None) -> None:
-        size, before = self._known[key][0], self._category_of.pop(key, None)
-        for name, change in ((before, -size), (category, size)):
-            if name is not None:
-                self.by_category[name] = self.by_category.get(name, 0) + change
-        if category is not None:
-            self._category_of[key] = category
-
-    def _forget(self, key: int, reference=None) -> None:
-        self._classify(key, None)
-        super()._forget(key)
-
-    def _count(self, storage, key: int, tensor: torch.Tensor) -> None:
-        super()._count(storage, key, tensor)
-        self._classify(key, self.classify(tensor))
-        phase = "backward pass" if self.phase == "forward pass" and _in_backward() else self.phase
-        if self.current > self.peaks.get(phase, (0, {}))[0]:
-            self.peaks[phase] = self.current, dict(self.by_category)
 
 
 def estimate_memory(
@@ -115,14 +64,32 @@ def estimate_memory(
     sequence_length: int = 512,
     plan: Plan | None = None,
     optimizer: str = "adamw",
+    evaluation: tuple[int, int] | None = None,
     **options,
 ) -> MemoryEstimate:
     """Bytes that one training step will need at its peak; nothing of that size is made.
 
-    A preset, folder, hub id or configuration is built without weights and adapted by `strategy` (and its
-    `options`); a model that is here already is copied as it is, without contents. `dtype` is that of the weights;
-    `plan` says how the step is carried out. Raises ValueError for an unknown model, strategy, dtype or size,
-    before any work.
+    The real step is carried out on tensors that have shapes and no contents, and every tensor is counted.
+
+    Args:
+        model: a preset, folder, hub id or configuration, which is built without weights and adapted by `strategy`; or
+            a model that is here already, which is copied as it is, without contents.
+        strategy: a name of `STRATEGIES`, by default full fine-tuning.
+        dtype: of the weights: "fp32", "bf16" or "fp16".
+        batch_size: blocks in an optimizer step.
+        sequence_length: tokens in a block.
+        plan: how the step is carried out, by default all blocks at once.
+        optimizer: "adamw" or "sgd".
+        evaluation: windows and tokens of an evaluation after the training, where it is part of the job (`perplexity`
+            takes `windows_at_once` windows); it becomes the phase "evaluation".
+        options: of the strategy.
+
+    Returns:
+        The peak, by category and by phase.
+
+    Raises:
+        ValueError: for an unknown model, strategy, dtype or size, before any work.
+        CannotEstimate: where what the model does depends on the contents of its tensors, as routing to experts may.
     """
     plan = plan or Plan()
     if dtype not in DTYPES:
@@ -132,12 +99,12 @@ def estimate_memory(
     if batch_size < 1 or sequence_length < 2:
         raise ValueError(f"{batch_size} blocks of {sequence_length} tokens: expected at least 1 of at least 2")
     if isinstance(model, str) and model in PRESETS and not options:
-        return _of_preset(model, strategy, dtype, batch_size, sequence_length, plan, optimizer)
+        return _of_preset(model, strategy, dtype, batch_size, sequence_length, plan, optimizer, evaluation)
     if not isinstance(model, nn.Module):
         model = apply_strategy(meta_model(model).to(DTYPES[dtype]), strategy or "full", **options).model
     # The second micro-batch finds the gradients of the first; a third would find nothing new.
     rows = min(batch_size, 2 * (plan.micro_batch_size or batch_size))
-    trace = trace_step(model, (rows, sequence_length), plan, optimizer)
+    trace = trace_step(model, (rows, sequence_length), plan, optimizer, evaluation)
     phases = {phase: sum(categories.values()) for phase, categories in trace.items()}
     if not phases:
         return MemoryEstimate(dict.fromkeys(CATEGORIES, 0), {"nothing on the device": 0})
@@ -146,14 +113,10 @@ def estimate_memory(
 
 
 @functools.lru_cache
-def _of_preset(model: str, strategy, dtype, batch_size, sequence_length, plan, optimizer) -> MemoryEstimate:
+def _of_preset(model, strategy, dtype, batch_size, sequence_length, plan, optimizer, evaluation) -> MemoryEstimate:
     """A preset does not change, and tables ask for the same estimate more than once."""
-    shape = {"batch_size": batch_size, "sequence_length": sequence_length}
-    config = architecture(model)
-    return estimate_memory(config, strategy, dtype=dtype, **shape, plan=plan, optimizer=optimizer)
-
-
-Trace = dict[str, dict[str, int]]  # phase -> category -> bytes at the peak of that phase
+    question = {"batch_size": batch_size, "sequence_length": sequence_length, "evaluation": evaluation}
+    return estimate_memory(architecture(model), strategy, dtype=dtype, plan=plan, optimizer=optimizer, **question)
 
 
 def closed_form(model: str, *, batch_size: int = 1, sequence_length: int = 512) -> dict[str, int]:
@@ -162,6 +125,14 @@ def closed_form(model: str, *, batch_size: int = 1, sequence_length: int = 512) 
     A step has two high moments: when the loss has been computed (all activations are kept, and the logits are there
     three times: themselves, as log-probabilities, as gradients) and when the backward pass ends (all gradients are
     there, and for a tied embedding those of its two uses and their sum). The larger one is the peak.
+
+    Args:
+        model: the name of a preset.
+        batch_size: blocks in the step.
+        sequence_length: tokens in a block.
+
+    Returns:
+        Bytes of each part, of both moments, and the peak.
     """
     config = architecture(model)
     values = sum(p.numel() for p in meta_model(config).parameters())
@@ -184,67 +155,3 @@ def closed_form(model: str, *, batch_size: int = 1, sequence_length: int = 512) 
     at_the_loss = lasting + parts["activations"] + parts["logits and loss"]
     at_the_end = lasting + parts["gradients"] + parts["second and third embedding gradient"]
     return parts | {"at the loss": at_the_loss, "at the end": at_the_end, "peak": max(at_the_loss, at_the_end)}
-
-
-def trace_step(model: nn.Module, shape: tuple[int, int], plan: Plan, optimizer: str = "adamw") -> Trace:
-    """Carry out a step on a copy of `model` whose tensors have shapes and no contents, and count them.
-
-    It is not the very first step of a training: the optimizer's state is there already.
-    """
-    with as_if_real():
-        twin = twin_of(model)
-        with _StepTrace(model.config.vocab_size) as trace:
-            trace.hold(tensors_of(twin))
-            state = TrainingState(twin, optimizer=optimizer, host=trace.host)
-            for parameter in state.parameters:
-                parameter.grad = torch.zeros_like(parameter)
-            state.update_weights(0.0)
-            state.drop_gradients()
-            trace.hold(
-                [v for s in state.optimizer.state.values() for v in s.values() if v is not None], "optimizer state"
-            )
-            state.apply_plan(plan)
-
-            for parameter in state.parameters:
-                parameter.register_post_accumulate_grad_hook(lambda p: trace.hold([p.grad], "gradients"))
-            blocks = torch.zeros(shape, dtype=torch.long, device=state.home)
-            trace.peaks = {}
-            with trace.host() if plan.train_on_host else nullcontext():
-                trace.phase = "forward pass"
-                accumulate_gradients(twin, blocks, plan, trace.host)
-                trace.phase = "optimizer step"
-                nn.utils.clip_grad_norm_(state.parameters, 1.0)
-                state.update_weights(1e-3)
-                state.drop_gradients()
-            return {phase: categories for phase, (_, categories) in trace.peaks.items()}
-
-
-def twin_of(model: nn.Module) -> nn.Module:
-    """A deep copy in which every tensor is a fake one, tied where the original is tied."""
-    copies = {}
-    for tensor in tensors_of(model):
-        device = "cpu" if tensor.is_meta else tensor.device
-        fake = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
-        is_weight = isinstance(tensor, nn.Parameter)
-        copies[id(tensor)] = nn.Parameter(fake, requires_grad=tensor.requires_grad) if is_weight else fake
-    for tensor in model.parameters():
-        if hasattr(tensor, "quant_state"):  # how to read it is written on the packed weight itself
-            copies[id(tensor)].quant_state = copy.deepcopy(tensor.quant_state, copies)
-    return copy.deepcopy(model, copies)
-
-
-def _in_backward() -> bool:
-    return torch._C._current_graph_task_id() != -1
-
-
-@contextmanager
-def as_if_real() -> Iterator[None]:
-    """Let the model do with tensors that have no contents exactly what it does with real ones."""
-    with ExitStack() as stack:
-        # A virtual device must not count them.
-        stack.enter_context(_disable_current_modes())
-        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        # transformers looks at contents to see whether a row holds several sequences (ours never does); where it
-        # cannot look, it makes an attention mask that a real step does without.
-        stack.enter_context(patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None))
-        yield

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tlkit.devices import Device
+from tlkit.devices import Device, bf16_pays
 from tlkit.fitting.estimate import estimate_memory
+from tlkit.fitting.trace import CannotEstimate
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import VirtualDevice
-from tlkit.steps import Plan
+from tlkit.steps import CPU, Plan, draws_random_numbers
 
 
 def _smaller_micro_batch(plan: Plan, batch: int) -> Plan | None:
@@ -42,11 +43,33 @@ ON_HOST = ("training on the host", "everything on the host")
 
 @dataclass(frozen=True)
 class Rung:
-    """A plan, how it came about, and the bytes it should need at its peak (None: not estimated)."""
+    """One way to carry out a step.
+
+    Attributes:
+        name: of the change that led here, or "as planned".
+        plan: how the step is carried out.
+        estimate: bytes it should need at its peak; None where that is not known.
+        changes_numerics: True where the result is not that of the plan asked for, beyond the order of additions.
+        note: what else there is to know, or empty.
+    """
 
     name: str
     plan: Plan
     estimate: int | None = None
+    changes_numerics: bool = False
+    note: str = ""
+
+
+def bf16_is_faster(device: Device | VirtualDevice) -> bool:
+    """Whether to compute in bf16 on `device` for its speed.
+
+    Real devices are measured. A virtual card counts as one of today's cards, which compute in bf16 natively, although
+    its products are really carried out by this machine's processor.
+
+    Args:
+        device: real or virtual.
+    """
+    return isinstance(device, VirtualDevice) or bf16_pays(device)
 
 
 def descend(
@@ -56,31 +79,58 @@ def descend(
     device: Device | VirtualDevice,
     order: tuple[str, ...] | None = None,
 ) -> Iterator[Rung]:
-    """The rungs from `plan` downwards, one at a time; without `order`, only those that should need less."""
-    if order is None:
-        on_device = [name for name in LADDER if name not in ON_HOST and (device.has_host or name not in OFFLOADS)]
-        # Twice: what saves nothing at first may do so once something else no longer sets the peak.
-        names = [*on_device, *on_device, *(ON_HOST if device.has_host else ())]
-    else:
-        names = list(order)
+    """Yield the rungs from `plan` downwards, one at a time.
 
+    Without `order`, only those that should need less; where that cannot be estimated, all of them. On a device that
+    is slower in bf16, that rung comes after all others that leave the step on the device.
+
+    Args:
+        model: what is trained, with its weights, not yet on the device if it may be too large for it.
+        batch: the blocks of one optimizer step, shape (blocks, tokens).
+        plan: what was asked for.
+        device: where to train.
+        order: names of rungs, to be tried in this order and without an estimate.
+    """
+    names = list(order) if order is not None else _usual_order(device)
+    slow = "bf16 autocast" in names and not bf16_is_faster(device)
     with device.host():
         if "chunked loss" in names and not chunked_loss_agrees(model):
             names = [name for name in names if name != "chunked loss"]
+        random = draws_random_numbers(model)
 
-    def needs(candidate: Plan) -> int | None:
-        if order is not None:
-            return None
-        if candidate.train_on_host:
-            return 0
-        return estimate_memory(model, batch_size=len(batch), sequence_length=batch.shape[1], plan=candidate).peak
+    def rung_of(name: str, lower: Plan) -> Rung:
+        estimate, note = None, ""
+        if order is None:
+            try:
+                estimate = 0 if lower.train_on_host else _peak(model, batch, lower)
+            except CannotEstimate as error:
+                note = str(error)
+        if lower.precision == "bf16" and slow:
+            note = f"slower: {device.name} computes in fp32 faster than in bf16"
+        # Each pass draws its own numbers, and the host draws others than a card.
+        other_draws = lower.micro_batch_size != plan.micro_batch_size or lower.train_on_host and device.torch != CPU
+        return Rung(name, lower, estimate, lower.precision != plan.precision or random and other_draws, note)
 
-    rung = Rung("as planned", plan, needs(plan))
+    rung = rung_of("as planned", plan)
     yield rung
     for name in names:
         while (lower := LADDER[name](rung.plan, len(batch))) not in (None, rung.plan):
-            candidate = Rung(name, lower, needs(lower))
-            if candidate.estimate is not None and candidate.estimate > 0.99 * rung.estimate and name not in ON_HOST:
+            candidate = rung_of(name, lower)
+            known = None not in (candidate.estimate, rung.estimate) and name not in ON_HOST
+            if known and candidate.estimate > 0.99 * rung.estimate:
                 break
             rung = candidate
             yield rung
+
+
+def _usual_order(device: Device | VirtualDevice) -> list[str]:
+    """The names of the rungs, those on the device twice: what saves nothing at first may do so later on."""
+    on_device = [name for name in LADDER if name not in ON_HOST and (device.has_host or name not in OFFLOADS)]
+    if not bf16_is_faster(device):
+        in_fp32 = [name for name in on_device if name != "bf16 autocast"]
+        on_device = [*in_fp32, *in_fp32, "bf16 autocast"]
+    return [*on_device, *on_device, *(ON_HOST if device.has_host else ())]
+
+
+def _peak(model: torch.nn.Module, batch: torch.Tensor, plan: Plan) -> int:
+    return estimate_memory(model, batch_size=len(batch), sequence_length=batch.shape[1], plan=plan).peak

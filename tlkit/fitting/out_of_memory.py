@@ -14,7 +14,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Failure:
-    """What an out-of-memory error said; the error itself would keep the tensors of the failed step alive."""
+    """What an out-of-memory error said; the error itself would keep the tensors of the failed step alive.
+
+    Attributes:
+        failed_in: "forward pass", "backward pass" or "optimizer step".
+        bytes_asked: of the allocation that failed, NaN where unknown.
+        bytes_available: that were free, NaN where unknown.
+        message: the first line of the error.
+    """
 
     failed_in: str
     bytes_asked: float
@@ -23,7 +30,14 @@ class Failure:
 
 
 def catch_out_of_memory(action: Callable[[], T]) -> tuple[Failure | None, T | None]:
-    """What `action` returns, or what it ran out of memory for; every other exception passes through."""
+    """Call `action`, and let go of all that it held if it runs out of memory.
+
+    Args:
+        action: called without arguments; every other exception of it passes through.
+
+    Returns:
+        (None, what it returned), or (what it ran out of memory for, None).
+    """
     try:
         return None, action()
     except Exception as error:
@@ -46,7 +60,7 @@ MESSAGES = re.compile(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """True for what CUDA, cuBLAS, MPS, XPU, the CPU allocators of Linux and Windows, and Python raise."""
+    """Recognise the errors for want of memory of CUDA, cuBLAS, MPS, XPU, the CPU allocators, and Python itself."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and MESSAGES.search(str(error)) is not None

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from tlkit.fitting.attempts import Attempt
 from tlkit.fitting.estimate import MemoryEstimate
-from tlkit.fitting.fallback import Attempt
 from tlkit.fitting.ladder import FALLBACK_TIERS, Rung
 from tlkit.reports.figure import COLOURS, HATCHES, Chart, described, mark, new_figure
 

@@ -2,7 +2,8 @@
 
 from torch import nn
 
-from tlkit.fitting.estimate import CATEGORIES, DTYPES, MemoryEstimate, trace_step
+from tlkit.fitting.estimate import CATEGORIES, DTYPES, MemoryEstimate
+from tlkit.fitting.trace import trace_step
 from tlkit.models import meta_model
 from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy, base_model, find_blocks

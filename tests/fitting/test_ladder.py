@@ -1,0 +1,158 @@
+"""The ladder: which rungs there are, what each says about itself, and models of which nothing is known beforehand."""
+
+import dataclasses
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from tlkit.devices import probe
+from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
+from tlkit.fitting.fallback import train_with_fallback
+from tlkit.fitting.ladder import LADDER, descend
+from tlkit.fitting.placement import refuse_what_the_host_cannot_hold
+from tlkit.fitting.recommendation import fit_table, recommend
+from tlkit.fitting.trace import CannotEstimate
+from tlkit.memory import virtual_device
+from tlkit.steps import Plan
+from tlkit.strategies import apply_strategy
+from tlkit.training import TrainingConfig, train
+
+CONFIG = TrainingConfig(1e-3, batch_size=4)
+BLOCKS = torch.randint(64, (8, 32), generator=torch.Generator().manual_seed(0))
+SIZES = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+EXPERTS = {
+    "mixtral": {"num_local_experts": 4},
+    "qwen2_moe": {"num_experts": 4, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 64},
+    "jetmoe": {"num_local_experts": 4, "kv_channels": 8},  # counts the tokens of each expert in Python
+}
+
+
+def tiny(kind: str = "qwen2", strategy: str = "full", **options):
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(kind, **SIZES, num_key_value_heads=2, **EXPERTS.get(kind, {}))
+    return apply_strategy(AutoModelForCausalLM.from_config(config), strategy, **options).model
+
+
+def weights_of(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.fixture
+def slow_in_bf16(monkeypatch):
+    monkeypatch.setattr("tlkit.fitting.ladder.bf16_pays", lambda device: False)
+
+
+@pytest.fixture
+def always_less(monkeypatch):
+    """Estimates out of thin air, so that every rung is offered: each is a hundredth less than the one before."""
+    sizes = (MemoryEstimate({"weights": int(2**40 * 0.98**n)}, {"forward pass": 1}) for n in range(100))
+    monkeypatch.setattr("tlkit.fitting.ladder.estimate_memory", lambda model, **question: next(sizes))
+
+
+def test_bf16_comes_last_where_it_is_slower_and_says_so(slow_in_bf16, always_less):
+    *others, last = list(descend(tiny(), BLOCKS[:4], Plan(), probe("cpu")))
+    assert last.name == "bf16 autocast" and last.note.startswith("slower: ") and last.changes_numerics
+    offered = list(dict.fromkeys(rung.name for rung in others))
+    assert offered == ["as planned", "chunked loss", "smaller micro-batch", "activation checkpointing"]
+    assert all(rung.plan.precision == "fp32" and not rung.note for rung in others)
+
+
+def test_bf16_comes_in_its_turn_where_it_is_faster(monkeypatch, always_less):
+    monkeypatch.setattr("tlkit.fitting.ladder.bf16_pays", lambda device: True)
+    rungs = list(descend(tiny(), BLOCKS[:4], Plan(), probe("cpu")))
+    assert [rung.name for rung in rungs].count("bf16 autocast") == 1 and not any(rung.note for rung in rungs)
+
+
+def test_a_virtual_card_computes_in_bf16_natively(slow_in_bf16, always_less):
+    rungs = list(descend(tiny(), BLOCKS[:4], Plan(), virtual_device(memory="1GB")))
+    assert list(dict.fromkeys(rung.name for rung in rungs)) == ["as planned", *LADDER]
+    assert not any(rung.note for rung in rungs)
+
+
+def by_choice(model, strategy, *, dtype, **question):
+    """qlora needs 10 MiB, lora 20, all others 40; half of it in bf16."""
+    size = {"qlora": 10, "lora": 20}.get(strategy, 40) * 2**20 // (2 if dtype == "bf16" else 1)
+    return MemoryEstimate({"weights": size}, {"forward pass": size})
+
+
+def test_recommendations_leave_bf16_until_nothing_else_fits(slow_in_bf16, monkeypatch):
+    monkeypatch.setattr("tlkit.fitting.recommendation.estimate_memory", by_choice)
+    found = {}
+    for size in (50, 25, 15, 7):
+        here = dataclasses.replace(probe("cpu"), free_memory=size * 2**20)
+        found[size] = recommend(here, "tiny")
+        assert (size == 7) is ("slower than fp32" in str(found[size]))
+    chosen = [(choice.strategy, choice.dtype) for choice in found.values()]
+    assert chosen == [("last_layers", "fp32"), ("lora", "fp32"), ("qlora", "fp32"), ("qlora", "bf16")]
+    card = recommend(virtual_device(memory="15MB"), "tiny")
+    assert (card.strategy, card.dtype, card.note) == ("lora", "bf16", "")
+
+
+@pytest.mark.parametrize(("dropout", "changes"), [(0.0, False), (0.3, True)])
+def test_smaller_micro_batches_change_numbers_where_random_numbers_are_drawn(dropout, changes):
+    """And are said to do so exactly where they do; those of the whole batch are drawn again as they were."""
+    order = ("activation checkpointing", "smaller micro-batch")
+    rungs = list(descend(tiny(strategy="lora", dropout=dropout), BLOCKS[:4], Plan(), probe("cpu"), order))
+    assert [rung.name for rung in rungs] == ["as planned", order[0], order[1], order[1]]
+    ends = []
+    for rung in rungs:
+        model = tiny(strategy="lora", dropout=dropout)
+        train(model, BLOCKS, CONFIG, plan=rung.plan)
+        ends.append(weights_of(model))
+    # Without dropout the rest is the order of additions, which AdamW's first steps enlarge.
+    differs = [float((end - ends[0]).norm() / ends[0].norm()) > 1e-5 for end in ends]
+    assert differs == [rung.changes_numerics for rung in rungs] == [False, False, changes, changes]
+
+
+def test_a_plan_that_was_asked_for_changes_nothing():
+    rungs = list(descend(tiny(), BLOCKS[:4], Plan(2, "bf16"), probe("cpu"), ("smaller micro-batch",)))
+    assert [rung.changes_numerics for rung in rungs] == [False, False]
+
+
+@pytest.mark.parametrize("kind", ["mixtral", "qwen2_moe"])
+def test_experts_are_estimated_and_the_ladder_foresees(kind):
+    reference, model = tiny(kind), tiny(kind)
+    train(reference, BLOCKS, CONFIG)
+    whole = estimate_memory(model, batch_size=4, sequence_length=32).peak
+    card = virtual_device(memory=f"{0.98 * whole / 2**20:.4f}MB")
+    _, log = train_with_fallback(model, BLOCKS, CONFIG, device=card)
+    assert log.table.failed_in.iloc[0] == "not tried" and log.table.failed_in.iloc[-1] == ""
+    assert (log.table.action == "training").sum() == 1 and card.peak <= card.budget
+    torch.testing.assert_close(weights_of(model), weights_of(reference), rtol=0, atol=1e-4)
+
+
+def test_what_cannot_be_estimated_descends_by_real_errors():
+    reference, model = tiny("jetmoe"), tiny("jetmoe")
+    with pytest.raises(CannotEstimate, match="memory of JetMoeForCausalLM cannot be estimated: .*contents") as caught:
+        estimate_memory(model, batch_size=4, sequence_length=32)
+    assert len(str(caught.value).splitlines()) == 1
+    refuse_what_the_host_cannot_hold(model, BLOCKS[:4], Plan(train_on_host=True))  # nothing is known against it
+
+    result = train(reference, BLOCKS, CONFIG)
+    card = virtual_device(memory=f"{0.8 * result.peak_memory / 2**20:.4f}MB")
+    fallen, log = train_with_fallback(model, BLOCKS, CONFIG, device=card)
+    assert set(log.table.action) == {"training"} and log.table.failed_in.iloc[0] != ""
+    assert log.table.note.str.contains("cannot be estimated").all()
+    assert log.table.steps_done.sum() == 2 and card.peak <= card.budget
+    assert fallen.history.loss.tolist() == pytest.approx(result.history.loss.tolist(), rel=1e-4)
+
+
+def test_tables_and_recommendations_go_on_without_what_cannot_be_estimated(monkeypatch):
+    def some(model, strategy, *, dtype, **question):
+        if strategy == "full" or model == "tinyllama-1.1b":
+            raise CannotEstimate("planted")
+        return by_choice(model, strategy, dtype=dtype)
+
+    monkeypatch.setattr("tlkit.fitting.recommendation.estimate_memory", some)
+    table = fit_table("tiny").set_index("strategy")
+    assert table.why["full"] == "planted" and table.gib.drop("full").notna().all()
+    assert recommend(virtual_device(memory="1GB"), "tiny").strategy == "last_layers"
+    with pytest.raises(CannotEstimate, match="planted"):
+        recommend(virtual_device(memory="1GB"), "tinyllama-1.1b")
+
+
+def test_every_rung_of_the_ladder_is_offered_without_an_estimate():
+    card = virtual_device(memory="1GB")
+    offered = list(dict.fromkeys(rung.name for rung in descend(tiny("jetmoe"), BLOCKS[:4], Plan(), card)))
+    assert offered == ["as planned", *LADDER]

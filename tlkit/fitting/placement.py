@@ -1,0 +1,79 @@
+"""What a device can hold, and bringing a model there."""
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+import torch
+
+from tlkit.devices import Device, probe
+from tlkit.fitting.estimate import estimate_memory
+from tlkit.fitting.trace import CannotEstimate
+from tlkit.memory import VirtualDevice, in_units
+from tlkit.quantization import tensors_of
+from tlkit.steps import Plan, move_weights
+from tlkit.team import ALONE, Team
+
+
+def memory_for(model: torch.nn.Module, device: Device | VirtualDevice) -> int:
+    """Bytes that a step may use on `device`: what is free now, and what the model itself holds there already."""
+    if isinstance(device, VirtualDevice):
+        return device.budget
+    held = sum(p.nbytes for p in model.parameters() if p.device.type == device.kind)
+    return probe(device.kind).free_memory + held
+
+
+def refuse_what_the_host_cannot_hold(model: torch.nn.Module, batch: torch.Tensor, plan: Plan) -> None:
+    """Refuse a training on the host for which its memory is too small: no exception would come, only the end.
+
+    Args:
+        model: what is trained. One whose step cannot be estimated is not refused.
+        batch: the blocks of one optimizer step, shape (blocks, tokens).
+        plan: where it leaves the step on the device, nothing is refused.
+
+    Raises:
+        MemoryError: with numbers.
+    """
+    if not plan.train_on_host:
+        return
+    there = replace(plan, train_on_host=False, evaluate_on_host=False)
+    try:
+        needed = estimate_memory(model, batch_size=len(batch), sequence_length=batch.shape[1], plan=there).resident
+    except CannotEstimate:
+        return
+    free = memory_for(model, probe("cpu"))
+    if needed > free:
+        raise MemoryError(
+            f"training on the host needs {in_units(needed)} and {in_units(free)} of its memory are free: use a "
+            "strategy with less to train, a smaller model, or shorter blocks"
+        )
+
+
+def device_context(device: Device | VirtualDevice) -> AbstractContextManager:
+    """A context in which a virtual device counts, and only once; a real device needs none."""
+    return device if isinstance(device, VirtualDevice) and not device.active else nullcontext()
+
+
+def move_to_device(model: torch.nn.Module, device: Device | VirtualDevice, team: Team = ALONE) -> None:
+    """Bring the model to the device; not where FSDP will bring its parts there, for the whole may be too large."""
+    if team.in_parts:
+        return
+    if isinstance(device, VirtualDevice):
+        device.hold(tensors_of(model))
+    elif next(model.parameters()).device.type != device.kind:
+        move_weights(model, device.torch)
+
+
+def reset_peak(device: Device | VirtualDevice) -> None:
+    """Count the peak of `device` from now on."""
+    if isinstance(device, VirtualDevice):
+        device.peak = device.current
+    elif device.kind == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_of(device: Device | VirtualDevice) -> float:
+    """Most bytes held on `device` since `reset_peak`; NaN where they are not counted."""
+    if isinstance(device, VirtualDevice):
+        return device.peak
+    return torch.cuda.max_memory_allocated() if device.kind == "cuda" else math.nan
