@@ -37,9 +37,18 @@ PROFILES = {
 
 
 def setup(profile: str | None = None, *, seed: int = 0, threads: int | None = None) -> Profile:
-    """Make a run repeatable and quiet, and return its profile.
+    """Make a run repeatable and quiet.
 
-    `profile` defaults to the environment's `TLKIT_PROFILE`, then to `ci`. Raises ValueError for an unknown one.
+    Args:
+        profile: a name in `PROFILES`; None for `TLKIT_PROFILE`, else "ci".
+        seed: of torch's random numbers.
+        threads: of torch; None leaves them as they are.
+
+    Returns:
+        The profile.
+
+    Raises:
+        ValueError: for an unknown profile, or fewer than one thread.
     """
     name = profile or os.environ.get("TLKIT_PROFILE") or "ci"
     if name not in PROFILES:

@@ -58,6 +58,7 @@ class StrategyReport:
 
     @property
     def percent(self) -> float:
+        """Trainable values of all values, in percent."""
         return 100 * self.trainable_values / self.total_values
 
     def __str__(self) -> str:

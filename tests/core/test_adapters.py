@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen
 
 from tlkit.adapters import adapter_names, base_model
 from tlkit.corpus import load_corpus
-from tlkit.evaluation import perplexity
+from tlkit.evaluation import generate, perplexity
 from tlkit.models import BUNDLED, architecture, check_save, download_needed, load_model, meta_model, save_model
 from tlkit.models.checks import largest_change, logits_of
 from tlkit.quantization import logical_size
@@ -86,6 +86,8 @@ def test_a_folder_is_loaded_as_it_was_saved(saved, base, mode):
     found = logits_of(loaded.model, IDS)
     assert largest_change(expected, found) <= 1e-4 and (mode == "merge" or torch.equal(expected, found))
     assert largest_change(expected, logits_of(plain.model, IDS)) > 0.1
+    written = generate(loaded.model, loaded.tokenizer, ["In Rust", "The Result type is"], new_tokens=3)
+    assert written[0].startswith("In Rust") and len(written[1]) > len("The Result type is")
     report = describe(loaded.model)
     adapters = report.components.get("adapters", (0, 0, 0, 0))
     assert report.total_values - adapters[1] == describe(plain.model).total_values

@@ -30,7 +30,7 @@ def refuse_partial_load(name: str, loading: dict, buffers: frozenset[str] = froz
     random = sorted(loading["missing_keys"]) + sorted(str(key[0]) for key in loading["mismatched_keys"])
     if random:
         raise RuntimeError(
-            f"model {name!r}: {len(random)} weights are not in the file and would stay random "
+            f"model {name!r}: {len(random)} weights are not in the file, or not in this shape, and would stay random "
             f"({', '.join(random[:3])}, …). Expected every weight to come from the file. {WAY_ON}"
         )
     left_out = sorted(k for k in loading["unexpected_keys"] if k not in buffers and not NEVER_LEARNED.search(k))
