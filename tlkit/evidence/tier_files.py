@@ -9,7 +9,7 @@ import yaml
 from tlkit.evidence.learning_rates import default_rates
 from tlkit.fitting.estimate import DTYPES
 from tlkit.memory import parse_size
-from tlkit.models import PRESETS, architecture
+from tlkit.models import PRESETS, longest_input, meta_model
 from tlkit.settings import DATA
 from tlkit.steps import Plan
 from tlkit.strategies import STRATEGIES
@@ -195,6 +195,6 @@ def _bytes(size: str) -> int:
 
 def _with_model(tier: Tier, model: str) -> Tier:
     """The tier on another model: in blocks that it can read, and with its own learning rate where that is recorded."""
-    limit = getattr(architecture(model), "max_position_embeddings", tier.sequence_length)
+    limit = longest_input(meta_model(model)) or tier.sequence_length
     rate = default_rates()[tier.strategy] if model == "tiny" else tier.learning_rate
     return replace(tier, model=model, sequence_length=min(tier.sequence_length, limit), learning_rate=rate)
