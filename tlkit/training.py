@@ -111,7 +111,8 @@ def train(
     Raises:
         ValueError: before any work, for settings or data that cannot train, or that are not those of the checkpoint.
         CheckpointError: where a checkpoint cannot be written or read.
-        FloatingPointError: where loss or gradient are not finite; the model is then as the last good step left it.
+        FloatingPointError: where loss or gradient are not finite; the model is then as the last good step left it
+            (with FSDP, what it left is in the newest checkpoint).
     """
     config, plan = config or TrainingConfig(), plan or Plan()
     check_settings(model, blocks, config, plan, validation)
