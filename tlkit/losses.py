@@ -1,7 +1,5 @@
 """The loss of a model on blocks of tokens: all at once, or in pieces so that the logits are never all there."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
@@ -11,8 +9,9 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from tlkit.adapters import base_model
 from tlkit.memory import CPU
-from tlkit.strategies import base_model
+from tlkit.models import mode
 from tlkit.team import ALONE, Team
 
 if TYPE_CHECKING:
@@ -144,20 +143,3 @@ def _is_same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
     """The same memory, read in the same way; also said of tensors without contents."""
     layouts = [(t.untyped_storage()._cdata, t.shape, t.stride(), t.storage_offset(), t.dtype) for t in (one, other)]
     return layouts[0] == layouts[1]
-
-
-@contextmanager
-def mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Inside, the model is in training or in evaluation mode; afterwards each of its modules is as it was.
-
-    Args:
-        model: changed in place, and back.
-        training: which mode.
-    """
-    before = [(module, module.training) for module in model.modules()]
-    model.train(training)
-    try:
-        yield
-    finally:
-        for module, trained in before:
-            module.training = trained

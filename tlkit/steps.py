@@ -13,8 +13,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tlkit.losses import SummedLoss, loss_of, mode
+from tlkit.losses import SummedLoss, loss_of
 from tlkit.memory import CPU, Host, move_weights, saved_on_host
+from tlkit.models import evaluation_mode, mode
 from tlkit.strategies import base_model, find_blocks, trainable_parameters
 from tlkit.team import ALONE, Team, gather_full
 
@@ -303,7 +304,7 @@ def mean_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan | None = None, 
     """
     plan = plan or Plan()
     device = next(model.parameters()).device
-    with mode(model, training=False):
+    with evaluation_mode(model):
         parts = [
             loss_of(model, part.to(device), plan, team).item() * weight
             for part, weight in team.shard_batch(blocks, plan.micro_batch_size or 8)

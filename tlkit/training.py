@@ -13,6 +13,7 @@ import torch
 from tlkit.checkpoints import CheckpointError, Checkpoints, Journal, identity_of
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import Host, MemoryTrack
+from tlkit.models import longest_input
 from tlkit.quantization import tensors_of
 from tlkit.steps import OPTIMIZERS, Plan, StepRecord, TrainingState, mean_loss, take_step
 from tlkit.strategies import trainable_parameters
@@ -110,7 +111,8 @@ def train(
     Raises:
         ValueError: before any work, for settings or data that cannot train, or that are not those of the checkpoint.
         CheckpointError: where a checkpoint cannot be written or read.
-        FloatingPointError: where loss or gradient are not finite; the model is then as the last good step left it.
+        FloatingPointError: where loss or gradient are not finite; the model is then as the last good step left it
+            (with FSDP, what it left is in the newest checkpoint).
     """
     config, plan = config or TrainingConfig(), plan or Plan()
     check_settings(model, blocks, config, plan, validation)
@@ -340,7 +342,7 @@ def check_settings(
     Raises:
         ValueError: one line, with what was given and what was expected.
     """
-    limit = getattr(model.config, "max_position_embeddings", None)
+    limit = longest_input(model)
     problems = [
         (blocks.ndim != 2 or len(blocks) == 0, f"blocks of shape {tuple(blocks.shape)}: expected (blocks, tokens)"),
         (not math.isfinite(config.learning_rate) or config.learning_rate <= 0, f"learning_rate={config.learning_rate}"),

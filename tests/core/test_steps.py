@@ -307,3 +307,24 @@ def test_figures_of_processes_are_added_up_on_the_host(monkeypatch):
     monkeypatch.setattr("tlkit.team.distributed.all_reduce", lambda tensor, group=None: tensor.mul_(2))
     with torch.device("meta"):
         assert Team(0, 2).sum(0.1) == 0.2
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "limit"),
+    [
+        ("gpt2", {"n_positions": 8}, 8),
+        ("llama", {"max_position_embeddings": 8}, 8),
+        ("bloom", {"n_layer": 2, "n_head": 4}, None),
+    ],
+)
+def test_blocks_longer_than_the_model_reads_are_refused(kind, settings, limit):
+    model = small(kind, **settings)
+    if limit is None:
+        assert len(train(model, BLOCKS).history) == 1
+        return
+    before = copy.deepcopy(model.state_dict())
+    for part in ({"blocks": BLOCKS}, {"blocks": BLOCKS[:, :8], "validation": BLOCKS}):
+        with pytest.raises(ValueError, match=f"of 12 tokens: this model reads at most {limit}"):
+            train(model, **part)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert len(train(model, BLOCKS[:, :8]).history) == 1

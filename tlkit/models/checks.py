@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import nn
@@ -121,15 +121,29 @@ def longest_input(model: nn.Module) -> int | None:
 
 
 @contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Inside, the model has no dropout; afterwards each of its modules is in the mode that it was in."""
+def mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """Inside, the model is in training or in evaluation mode; afterwards each of its modules is as it was.
+
+    Args:
+        model: changed in place, and back.
+        training: which mode.
+    """
     modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    model.train(training)
     try:
         yield
     finally:
-        for module, training in modes:
-            module.training = training
+        for module, before in modes:
+            module.training = before
+
+
+def evaluation_mode(model: nn.Module) -> AbstractContextManager[None]:
+    """Inside, the model has no dropout; afterwards each of its modules is in the mode that it was in.
+
+    Args:
+        model: changed in place, and back.
+    """
+    return mode(model, training=False)
 
 
 @torch.no_grad()
