@@ -14,7 +14,7 @@ PACKAGE = ROOT / "tlkit"
 # Each may import from itself and from those before it.
 ROOMS = ("core", "fitting", "scaling", "evidence", "reports", "classroom", "cli")
 AT_THE_TOP = 18
-COMMAND_LINE = {"cli", "__main__"}
+COMMAND_LINE = {"cli", "commands", "__main__"}
 
 
 def room_of(parts: list[str]) -> str:

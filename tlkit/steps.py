@@ -16,28 +16,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 from tlkit.losses import SummedLoss, loss_of
 from tlkit.memory import CPU, Host, move_weights, saved_on_host
 from tlkit.models import evaluation_mode, mode
+from tlkit.options import Plan
 from tlkit.strategies import base_model, find_blocks, trainable_parameters
 from tlkit.team import ALONE, Team, gather_full
 
 # Fused: one call changes all weights, after everything that can fail.
 OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, fused=True)}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a step is carried out, never what it computes; `precision` alone rounds differently.
-
-    A model that draws random numbers draws others for smaller micro-batches, see `draws_random_numbers`.
-    """
-
-    micro_batch_size: int | None = None  # blocks in one forward pass; None: the whole batch
-    precision: str = "fp32"  # or "bf16": autocast, weights stay in fp32
-    chunked_loss: bool = False  # head and loss in pieces, so that the logits are never all there
-    activation_checkpointing: bool = False  # forget activations, compute them again in the backward pass
-    offload_activations: bool = False  # keep them in the host's memory until the backward pass
-    offload_optimizer: bool = False  # moments and update are the host's
-    train_on_host: bool = False  # weights too: only evaluation is left to the device
-    evaluate_on_host: bool = False
 
 
 @dataclass(frozen=True)

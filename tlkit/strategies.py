@@ -1,14 +1,16 @@
 """What is trainable: one registry of strategies, one report of what each really selected."""
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, get_args, get_origin
 
 import torch
 from torch import nn
 
 from tlkit.adapters import adapter_names, add_lora, base_model, refuse_all_but_continuing
+from tlkit.options import is_a
 from tlkit.quantization import logical_size, quantize_linear_layers
 
 Selector = Callable[..., nn.Module]
@@ -87,11 +89,7 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
         ValueError: for an unknown strategy or option and for an adapter in the way, before anything is frozen; and
             when nothing, or by accident everything, was selected.
     """
-    if strategy not in STRATEGIES:
-        raise ValueError(f"strategy {strategy!r} is unknown: expected one of {', '.join(STRATEGIES)}")
-    known = [name for name in inspect.signature(OPTIONS.get(strategy, STRATEGIES[strategy])).parameters][1:]
-    if unknown := sorted(set(options) - set(known)):
-        raise ValueError(f"{strategy} has no option {', '.join(unknown)}: expected {', '.join(known) or 'none'}")
+    check_strategy(strategy, options)
     if added := adapter_names(model):
         refuse_all_but_continuing(model, strategy, options)
         for name, parameter in model.named_parameters():
@@ -106,6 +104,29 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     if strategy != "full" and report.trainable_values == report.total_values:
         raise ValueError(f"{strategy} selected every weight of {type(model).__name__}: that is `full`")
     return report
+
+
+def check_strategy(strategy: str, options: dict[str, object]) -> None:
+    """Refuse an unknown strategy and options that it does not have, before there is a model.
+
+    Args:
+        strategy: a name of `STRATEGIES`.
+        options: its options by name, with values as a Python caller or YAML gives them.
+
+    Raises:
+        ValueError: naming what was given and what was expected.
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy {strategy!r} is unknown: expected one of {', '.join(STRATEGIES)}")
+    known = dict(list(inspect.signature(OPTIONS.get(strategy, STRATEGIES[strategy])).parameters.items())[1:])
+    if unknown := sorted(set(options) - set(known)):
+        raise ValueError(f"{strategy} has no option {', '.join(unknown)}: expected {', '.join(known) or 'none'}")
+    for name, value in options.items():
+        allowed = get_args(known[name].annotation) or (known[name].annotation,)
+        finite = not isinstance(value, float) or math.isfinite(value)
+        if not finite or not any(is_a(get_origin(kind) or kind, value) for kind in allowed):
+            words = " or ".join(kind.__name__ for kind in allowed)
+            raise ValueError(f"{strategy}: {name}={value!r}: expected a value of type {words}")
 
 
 def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:

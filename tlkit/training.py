@@ -14,27 +14,11 @@ from tlkit.checkpoints import CheckpointError, Checkpoints, Journal, identity_of
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import Host, MemoryTrack
 from tlkit.models import longest_input
+from tlkit.options import Plan, TrainingConfig, check_settings_alone
 from tlkit.quantization import tensors_of
-from tlkit.steps import OPTIMIZERS, Plan, StepRecord, TrainingState, mean_loss, take_step
+from tlkit.steps import StepRecord, TrainingState, mean_loss, take_step
 from tlkit.strategies import trainable_parameters
 from tlkit.team import ALONE, Team, restore_full_weights, twin_for_parts
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """What to train towards. Lengths are in blocks, rates per optimizer step."""
-
-    learning_rate: float = 1e-3
-    epochs: float = 1
-    batch_size: int = 8  # the effective batch: blocks in one optimizer step
-    optimizer: str = "adamw"  # or "sgd", without momentum
-    warmup_fraction: float = 0.1
-    schedule: str = "cosine"  # or "linear", "constant"
-    weight_decay: float = 0.01
-    max_gradient_norm: float = 1.0
-    evaluate_every: int | None = None  # steps between validation losses; None: once at the end
-    patience: int | None = None  # so many evaluations in a row without improvement end it; the best weights come back
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -342,30 +326,10 @@ def check_settings(
     Raises:
         ValueError: one line, with what was given and what was expected.
     """
+    check_settings_alone(config, plan)
     limit = longest_input(model)
     problems = [
         (blocks.ndim != 2 or len(blocks) == 0, f"blocks of shape {tuple(blocks.shape)}: expected (blocks, tokens)"),
-        (not math.isfinite(config.learning_rate) or config.learning_rate <= 0, f"learning_rate={config.learning_rate}"),
-        (not config.epochs > 0, f"epochs={config.epochs}: expected more than 0"),
-        (config.batch_size < 1, f"batch_size={config.batch_size}: expected at least 1"),
-        (
-            plan.micro_batch_size is not None and not 1 <= plan.micro_batch_size <= config.batch_size,
-            f"micro_batch_size={plan.micro_batch_size}: expected 1 to batch_size={config.batch_size}",
-        ),
-        (not 0 <= config.warmup_fraction <= 1, f"warmup_fraction={config.warmup_fraction}: expected 0 to 1"),
-        (not config.weight_decay >= 0, f"weight_decay={config.weight_decay}: expected 0 or more"),
-        (not config.max_gradient_norm > 0, f"max_gradient_norm={config.max_gradient_norm}: expected more than 0"),
-        (
-            config.evaluate_every is not None and config.evaluate_every < 1,
-            f"evaluate_every={config.evaluate_every}: expected at least 1 step",
-        ),
-        (config.optimizer not in OPTIMIZERS, f"optimizer={config.optimizer!r}: expected {' or '.join(OPTIMIZERS)}"),
-        (config.schedule not in ("cosine", "linear", "constant"), f"schedule={config.schedule!r} is unknown"),
-        (plan.precision not in ("fp32", "bf16"), f"precision={plan.precision!r}: expected fp32 or bf16"),
-        (
-            config.patience is not None and config.patience < 1,
-            f"patience={config.patience}: expected at least 1 evaluation without improvement",
-        ),
         (config.patience is not None and validation is None, "early stopping (patience) needs validation blocks"),
         (not trainable_parameters(model), "nothing in this model is trainable: apply a strategy first"),
     ]

@@ -37,18 +37,36 @@ def test_altered_data_is_found_by_its_hash(monkeypatch, tmp_path, change, said):
         (folder / name).write_text(name)
     sums = [f"{hashlib.sha256((folder / n).read_bytes()).hexdigest()}  {n}" for n in ("a.txt", "b.txt")]
     (folder / "SHA256SUMS").write_text("\n".join(sums) + "\n")
-    monkeypatch.setattr(doctor, "ROOT", tmp_path)
+    monkeypatch.setattr(doctor, "DATA", folder)
     assert doctor.data("data").status == "OK"
     change(folder / "b.txt")
     assert doctor.data("data").status == "FAIL" and said in doctor.data("data").found
     assert "git checkout" in doctor.data("data").fix
 
 
-def test_packages_missing_or_other_than_tested(monkeypatch):
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("0.1", "torch 0.1 is older than"), ("999.0", "torch 999.0 is newer than"), ("2.13.0+cu126", "")],
+)
+def test_versions_outside_of_the_tested_window_are_a_warning(version, said, monkeypatch):
     real = doctor.metadata.version
-    monkeypatch.setattr(doctor.metadata, "version", lambda name: "0.1" if name == "pandas" else real(name))
-    assert doctor.packages("packages").status == "WARN" and "pandas 0.1, tested with" in doctor.packages("p").found
+    monkeypatch.setattr(doctor.metadata, "version", lambda name: version if name == "torch" else real(name))
+    finding = doctor.packages("packages")
+    assert (finding.status, finding.found.startswith(said)) == ("WARN" if said else "OK", True)
+    if not said:
+        assert all(f"{name} {real(name).split('+')[0]} (tested: " in finding.found for name in ("transformers", "peft"))
+        assert "torch 2.13.0 (tested: " in finding.found
 
+
+def test_the_window_is_known_without_the_repository_too(monkeypatch, tmp_path):
+    here = doctor.tested_window()
+    monkeypatch.setattr(doctor, "ROOT", tmp_path)
+    monkeypatch.setattr(doctor.metadata, "requires", lambda _: ["torch>=2.9", 'voila>=0.5; extra == "demo"'])
+    assert doctor.tested_window() == {"torch": ("2.9", "")} and doctor.packages("packages").status == "OK"
+    assert all(newest for _, newest in here.values()) and {"torch", "transformers", "peft"} <= set(here)
+
+
+def test_missing_packages_are_named(monkeypatch):
     def gone(name):
         raise doctor.metadata.PackageNotFoundError(name)
 

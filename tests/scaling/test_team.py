@@ -134,7 +134,7 @@ def test_alone_there_is_nothing_to_exchange():
     ("arguments", "said"),
     [
         (["--sharding", "fsdp"], "needs several processes"),
-        (["--sharding", "zero"], "'zero' is unknown: expected one of ddp, fsdp"),
+        (["--sharding", "zero"], "--sharding 'zero': expected ddp or fsdp"),
     ],
 )
 def test_refuses_sharding_where_it_cannot_be(arguments, said, tmp_path, capsys):
@@ -245,7 +245,7 @@ def test_only_the_first_process_speaks_and_writes(rank, monkeypatch, tmp_path, c
     table = pd.DataFrame({"strategy": ["full"], "perplexity": [70.0]})
     monkeypatch.setattr("tlkit.scaling.processes.joined", lambda *_, **__: nullcontext(Team(rank, 2)))
     monkeypatch.setattr("tlkit.evidence.comparison.compare", lambda *_, **__: SimpleNamespace(table=table, failures={}))
-    monkeypatch.setattr("tlkit.reports.export.as_markdown", lambda _: "the table")
+    monkeypatch.setattr("tlkit.reports.export.readable", lambda table: table)
     monkeypatch.setattr("tlkit.reports.export.export", lambda _, folder: folder.mkdir())
     assert main(["compare", "--spread", "--json", "--output", str(tmp_path / "out")]) == 0
     assert (capsys.readouterr().out != "") is (rank == 0) and (tmp_path / "out").exists() is (rank == 0)

@@ -1,24 +1,27 @@
-"""Is everything here? Each check looks at one thing a lesson needs, and knows what to do where it is missing."""
+"""Is everything here? Each check looks at one thing that a lesson needs, and knows what to do where it is missing."""
 
 import hashlib
 import importlib.metadata as metadata
 import re
 import shutil
 import sys
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tlkit.settings import DATA
+
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL = 'python -m pip install -c constraints.txt -e ".[test]", in the folder of this repository'
-PACKAGES = ("torch", "transformers", "peft", "accelerate", "safetensors", "ipywidgets", "matplotlib", "pandas")
-PACKAGES += ("jupyterlab", "jupytext", "nbval")
+MEND_DATA = "git checkout -- data" if (ROOT / ".git").exists() else "install tlkit anew"
+SHOWN = ("torch", "transformers", "peft")  # on which the figures depend
 LEAST_MEMORY, LEAST_DISK = 2e9, 1e9  # bytes: what the lessons take at most, and what a download of a model would
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found: `status` is OK, WARN (works, but …) or FAIL; `fix` says what to do."""
+    """What one check found: `status` is OK, WARN (lessons run, but …) or FAIL; `fix` says what to do."""
 
     check: str
     status: str
@@ -30,7 +33,11 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Every check, in order; one that breaks is a FAIL, and the others go on."""
+    """Make every check of `CHECKS`, in order.
+
+    Returns:
+        What each found; one that breaks is a FAIL, and the others go on.
+    """
     findings = []
     for name, (check, fix) in CHECKS.items():
         try:
@@ -49,23 +56,50 @@ def python(name: str) -> Finding:
 
 
 def packages(name: str) -> Finding:
-    """All installed, and of the versions that were tested."""
-    tested = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M))
-    found, missing, other = [], [], []
-    for package in PACKAGES:
+    """All that tlkit needs is installed, in versions between the oldest and the newest that were tested."""
+    from packaging.version import Version
+
+    missing, outside, shown = [], [], []
+    for package, (oldest, newest) in tested_window().items():
         try:
             version = metadata.version(package).split("+")[0]
         except metadata.PackageNotFoundError:
             missing.append(package)
             continue
-        found.append(f"{package} {version}")
-        if version != tested[package]:
-            other.append(f"{package} {version}, tested with {tested[package]}")
+        if package in SHOWN:
+            shown.append(f"{package} {version} (tested: {oldest} to {newest or 'any'})")
+        if Version(version) < Version(oldest):
+            outside.append(f"{package} {version} is older than {oldest}, the oldest that was tested")
+        elif newest and Version(version) > Version(newest):
+            outside.append(f"{package} {version} is newer than {newest}, the newest that was tested")
     if missing:
         return Finding(name, "FAIL", f"missing: {', '.join(missing)}", INSTALL)
-    if other:
-        return Finding(name, "WARN", "; ".join(other), INSTALL)
-    return Finding(name, "OK", ", ".join(found))
+    if outside:
+        return Finding(name, "WARN", "; ".join(outside), INSTALL)
+    return Finding(name, "OK", ", ".join(shown))
+
+
+def tested_window() -> dict[str, tuple[str, str]]:
+    """The versions that tlkit was tested with.
+
+    Returns:
+        For each package that tlkit needs, the oldest version, and the newest; that is empty where tlkit was installed
+        without its repository, which names it.
+    """
+    from packaging.requirements import Requirement
+
+    project, pins = ROOT / "pyproject.toml", ROOT / "constraints.txt"
+    if project.is_file():
+        needed = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"]
+    else:
+        needed = [line for line in metadata.requires("tlkit") or () if "extra ==" not in line]
+    pinned = pins.read_text(encoding="utf-8") if pins.is_file() else ""
+    newest = dict(re.findall(r"^([\w.-]+)==(\S+)$", pinned.lower(), re.MULTILINE))
+    windows = {}
+    for requirement in map(Requirement, needed):
+        oldest = next(bound.version for bound in requirement.specifier if bound.operator == ">=")
+        windows[requirement.name] = (oldest, newest.get(requirement.name.lower(), ""))
+    return windows
 
 
 def kernel(name: str) -> Finding:
@@ -112,15 +146,15 @@ def disk(name: str) -> Finding:
 
 def data(name: str) -> Finding:
     """Every file is the one that the lessons were recorded with."""
-    lines = (ROOT / "data" / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    lines = (DATA / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
     changed = []
     for line in lines:
         digest, file = line.split(maxsplit=1)
-        path = ROOT / "data" / file
+        path = DATA / file
         if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
             changed.append(file)
     if changed:
-        return Finding(name, "FAIL", f"missing or altered: {', '.join(changed)}", "git checkout -- data")
+        return Finding(name, "FAIL", f"missing or altered: {', '.join(changed)}", MEND_DATA)
     return Finding(name, "OK", f"{len(lines)} files, hashes as recorded")
 
 
@@ -151,7 +185,7 @@ def widgets(name: str) -> Finding:
 
 def extras(name: str) -> Finding:
     """What single lessons need: without it, they say so and go on."""
-    wanted = {"bitsandbytes": "qlora (lessons 8 and 11)", "voila": "the live demo"}
+    wanted = {"bitsandbytes": "qlora", "voila": "live demo", "jupyterlab": "JupyterLab (any Jupyter opens the lessons)"}
     missing = {}
     for package, use in wanted.items():
         try:
@@ -171,9 +205,9 @@ CHECKS: dict[str, tuple[Callable[[str], Finding], str]] = {
     "device": (device, "unset TLKIT_DEVICE, or set it to cpu"),
     "memory": (memory, ""),
     "disk": (disk, ""),
-    "data": (data, "git checkout -- data"),
-    "bundled model": (model, "git checkout -- data"),
-    "rust corpus": (corpus, "git checkout -- data"),
+    "data": (data, MEND_DATA),
+    "bundled model": (model, MEND_DATA),
+    "rust corpus": (corpus, MEND_DATA),
     "widgets": (widgets, INSTALL),
     "extras": (extras, ""),
 }

@@ -1,0 +1,459 @@
+"""The command line: one line and an exit code, whatever it is given; settings from one place; runs that repeat."""
+
+import errno
+import inspect
+import io
+import json
+import math
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from tlkit.cli import COMMANDS, main
+from tlkit.commands.parsing import parser_of
+from tlkit.options import Plan, TrainingConfig, check, kind_of, options_of
+from tlkit.steps import OPTIMIZERS
+from tlkit.training import learning_rate_factor
+
+ROOT = Path(__file__).resolve().parent.parent
+REACHED = "the work begins"
+# What does the work of each command, once everything that can be refused has been.
+WORK = (
+    "tlkit.models.load_model",
+    "tlkit.evidence.comparison.load_model",
+    "tlkit.evidence.sweeps.run_trial",
+    "tlkit.evidence.tiers.estimate_tier",
+    "tlkit.fitting.estimate.trace_step",
+    "tlkit.strategies.apply_strategy",
+    "tlkit.classroom.doctor.examine",
+    "tlkit.classroom.handouts.write_slides",
+    "tlkit.classroom.notebooks.execute_all",
+    "tlkit.classroom.notebooks.grade",
+    "tlkit.classroom.pages.write_generated",
+    "voila.app.main",
+)
+NEEDED = {"train": ["--strategy", "bitfit"], "sweep": ["general"], "validate": ["quick"], "grade": ["there.ipynb"]}
+PARSER = parser_of(COMMANDS)
+SETTINGS = [
+    (name, setting)
+    for name, command in COMMANDS.items()
+    for parameter in inspect.signature(command).parameters.values()
+    for setting in options_of(parameter.annotation)
+]
+NO_NUMBERS = ["", " ", "nan", "-inf", "abc", "1,5", "0x10", "None", "--", "9" * 5000, "1e999999", "é", "\udcff", "\n"]
+NO_WHOLE_NUMBERS = [*NO_NUMBERS, "1.5", "1e9", "inf", str(10**12), str(-(10**12))]
+TEXTS = ["", "nan", "-1", ".", "/proc/no", "~", "a b", "{0}", "%s", "é ☃", "x" * 5000, "\udcff", "a\nb"]
+
+
+@pytest.fixture
+def stopped(monkeypatch, tmp_path):
+    """In an empty folder, without a network, and with the work of every command replaced by an error."""
+
+    def begin(*_, **__):
+        raise RuntimeError(REACHED)
+
+    for place in WORK:
+        monkeypatch.setattr(place, begin)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    # A thousand commands: the parser is made once, and the garbage is left where it is.
+    monkeypatch.setattr("tlkit.cli.parser_of", lambda commands: PARSER)
+    monkeypatch.setattr("gc.collect", lambda: 0)
+    for name in ("TLKIT_MODEL", "TLKIT_CORPUS", "TLKIT_PROFILE", "TLKIT_DEVICE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "there.ipynb").write_text("{}")
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def command_line(name: str, *more: str) -> list[str]:
+    line = [name, *NEEDED.get(name, ())]
+    return [*line, *more] + (["--output", "out"] if name in ("train", "compare") and "--output" not in more else [])
+
+
+def said(capsys) -> str:
+    """The one line that went to stderr."""
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+def flag(setting) -> str:
+    return "--" + setting.name.replace("_", "-")
+
+
+@pytest.mark.parametrize(("name", "setting"), SETTINGS, ids=lambda value: getattr(value, "name", value))
+def test_every_option_of_every_command_refuses_what_it_cannot_be(name, setting, stopped, capsys):
+    """Nothing is loaded, nothing is written, and one line says which option it was."""
+    kind = kind_of(setting)
+    (stopped / "folder").mkdir()
+    (stopped / "latin").write_bytes(b"\xe9t\xe9: [")
+    paths = ["", "folder", "latin", "x" * 5000, "no/such", "there.ipynb/below", "/proc/no", "\udcff"]
+    wrong = {int: NO_WHOLE_NUMBERS, float: NO_NUMBERS}.get(kind, [])
+    if setting.metadata["limits"]["at_most"] == math.inf:
+        wrong = [value for value in wrong if not value.startswith(("9", "1e"))]  # those are infinity
+    doubtful = {int: ["-1", "0", "1"], float: ["-1", "0", "1e9", "inf"], str: TEXTS, Path: paths, dict: TEXTS}
+    for value in wrong + doubtful.get(kind, []):
+        # A name of its own for the option, so that what is needed besides is not given twice.
+        if setting.metadata.get("positional"):
+            line = [name, "--", value]
+        else:
+            line = command_line(name, f"{flag(setting)}={value}")
+        code = main(line)
+        heard = said(capsys)
+        assert heard.startswith(f"tlkit {name}: ") and "Traceback" not in heard and "not foreseen" not in heard
+        if value in wrong:
+            assert code == 2 and flag(setting) in heard, (value, heard)
+        assert (code == 1) is (REACHED in heard) and code in (1, 2), (value, heard)
+        assert not (stopped / "out").exists() or code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["train", "--epochs", "inf"], "--epochs 'inf': expected a number above 0"),
+        (["train", "--strategy", "lora", "--strategy-option", "r=abc"], "lora: r='abc': expected a value of type int"),
+        (["train", "--strategy", "lora", "--strategy-option", "r=[1"], "'r=[1': expected NAME=VALUE"),
+        (["train", "--strategy", "lora", "--strategy-option", "dropout=.nan"], "dropout=nan"),
+        (["train", "--strategy", "last_layers", "--strategy-option", "blocks=1.5"], "blocks=1.5"),
+        (["train", "--strategy", "last_layers", "--strategy-option", "train_norms=3"], "train_norms=3"),
+        (["train", "--strategy", "adapter"], "strategy 'adapter' is unknown"),
+        (["train", "--micro-batch-size", "5"], "micro_batch_size=5: expected 1 to batch_size=4"),
+        (["train", "--epoch", "3"], "unrecognized arguments: --epoch 3"),
+        (["train", "--patience", "-1"], "--patience '-1': expected a whole number of at least 0"),
+        (["train", "--profile", "tpu"], "profile 'tpu' is unknown"),
+        (["train", "--corpus", "nowhere"], "corpus 'nowhere'"),
+        (["train", "--run-file", "nowhere.yaml"], "--run-file nowhere.yaml: no such file"),
+        (["estimate", "--micro-batch-size", "-1"], "--micro-batch-size '-1': expected a whole number of at least 1"),
+        (["estimate", "--micro-batch-size", "2"], "micro_batch_size=2: expected 1 to batch_size=1"),
+        (["estimate", "--dtype", "int4"], "--dtype 'int4': expected fp32 or bf16 or fp16"),
+        (["compare", "--learning-rates", "folder"], "--learning-rates folder: this is a folder, expected a file"),
+        (["compare", "--output", "file"], "--output file: this is a file, expected a folder"),
+        (["compare", "--output", "file/below"], "file is a file, expected a folder"),
+        (["sweep", "rates", "--output", "folder"], "--output folder: this is a folder, expected a file"),
+        (["demo", "--port", "70000"], "--port '70000': expected a whole number of at least 1 and of at most 65,535"),
+        (["run", "--jobs", "0"], "--jobs '0': expected a whole number of at least 1"),
+        (["grade"], "the following arguments are required: NOTEBOOKS"),
+        (["nonsense"], "invalid choice: 'nonsense'"),
+        ([], "the following arguments are required: COMMAND"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(arguments, expected, stopped, capsys):
+    (stopped / "folder").mkdir()
+    (stopped / "file").write_text("")
+    line = command_line(*arguments) if arguments[:1] == ["train"] else arguments
+    assert main(line) == 2
+    assert expected in said(capsys)
+    assert not (stopped / "out").exists()
+
+
+def test_train_says_what_it_lacks(stopped, capsys):
+    assert main(["train", "--output", "out"]) == 2
+    assert "--strategy is missing: what to train: full, " in said(capsys)
+
+
+def test_a_device_that_is_not_there_is_a_failure(stopped, monkeypatch, capsys):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    monkeypatch.setenv("TLKIT_DEVICE", "cuda")
+    for name in ("train", "evaluate"):
+        assert main(command_line(name)) == 1
+        assert "cuda: not present" in said(capsys)
+    monkeypatch.setenv("TLKIT_DEVICE", "abacus")
+    assert main(command_line("train")) == 2
+    assert "'abacus' is unknown" in said(capsys)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "expected"),
+    [
+        (FloatingPointError("the loss became nan\nat step 3"), 1, "tlkit evaluate: the loss became nan at step 3"),
+        (MemoryError(), 1, "tlkit evaluate: the memory of this machine is exhausted"),
+        (OSError(errno.ENOSPC, "No space left on device", "out/model"), 1, "out/model: No space left on device"),
+        (OSError(errno.ENOENT, "No such file or directory", "corpus"), 2, "corpus: No such file or directory"),
+        (OSError(errno.ENAMETOOLONG, "File name too long"), 2, "tlkit evaluate: File name too long"),
+        (RuntimeError(""), 1, "tlkit evaluate: RuntimeError (not foreseen"),
+        (KeyError("x"), 1, "tlkit evaluate: KeyError 'x' (not foreseen: TLKIT_TRACEBACK=1 shows where)"),
+        (KeyboardInterrupt(), 130, "tlkit evaluate: interrupted"),
+    ],
+)
+def test_every_failure_is_one_line_with_its_exit_code(error, code, expected, stopped, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("tlkit.models.load_model", fail)
+    assert main(["evaluate"]) == code
+    assert expected in said(capsys)
+
+
+def test_a_checkpoint_error_is_a_failure_and_a_traceback_is_there_for_who_asks(stopped, monkeypatch, capsys):
+    from tlkit.checkpoints import CheckpointError
+
+    def fail(*_, **__):
+        raise CheckpointError("no checkpoints can be kept in out: Permission denied")
+
+    monkeypatch.setattr("tlkit.models.load_model", fail)
+    assert main(["evaluate"]) == 1
+    assert "no checkpoints can be kept" in said(capsys)
+    monkeypatch.setenv("TLKIT_TRACEBACK", "1")
+    assert main(["evaluate"]) == 1
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of this kind")
+def test_a_reader_that_has_had_enough_ends_a_command_quietly():
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "tlkit", "--help"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+    )
+    os.close(write)
+    assert done.stderr == "" and done.returncode == 141
+
+
+def test_help_is_there_without_the_libraries():
+    """And of grade, it says that students' code is run."""
+    heavy = {"torch", "transformers", "pandas", "numpy", "peft", "matplotlib"}
+    program = f"import sys; from tlkit.cli import main\nfor name in {list(COMMANDS)}:\n    main([name, '--help'])\n"
+    program += f"assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "This runs the students' code" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    for _, setting in SETTINGS:
+        name = setting.name.upper() if setting.metadata.get("positional") else flag(setting)
+        assert name in done.stdout and setting.metadata["help"]
+
+
+def test_every_setting_of_a_training_is_an_option_of_train_and_of_its_run_file(stopped, capsys):
+    offered = {setting.name for name, setting in SETTINGS if name == "train"}
+    wanted = {setting.name for kind in (TrainingConfig, Plan) for setting in fields(kind)}
+    assert wanted - offered == {"train_on_host", "evaluate_on_host"}, "what only a fallback decides"
+    assert {setting.name for setting in options_of(Plan)} <= {s.name for name, s in SETTINGS if name == "estimate"}
+    for setting in options_of(TrainingConfig) + options_of(Plan):
+        Path("run.yaml").write_text(f"strategy: bitfit\noutput: out\n{setting.name}: {{}}\n")
+        assert main(["train", "--run-file", "run.yaml"]) == 2
+        assert said(capsys).startswith(f"tlkit train: run.yaml: {setting.name}: {{}}: expected ")
+
+
+@pytest.mark.parametrize("page", ["README.md", "notebooks/instructors.md"])
+def test_the_commands_in_the_documentation_are_understood(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.findall(r"-m tlkit ([a-z][^\n`#|…]*)", text)
+    assert found
+    for line in found:
+        given = vars(PARSER.parse_args(shlex.split(line)))
+        assert COMMANDS[given["command"]], line
+
+
+def test_choices_are_those_that_there_are():
+    choices = {setting.name: setting.metadata["choices"] for setting in options_of(TrainingConfig)}
+    assert choices["optimizer"] == tuple(OPTIMIZERS)
+    for schedule in choices["schedule"]:
+        assert 0 <= learning_rate_factor(9, 10, TrainingConfig(schedule=schedule)) <= 1
+    for kind in (TrainingConfig, Plan):
+        check(kind())  # the defaults are allowed
+    check(TrainingConfig(max_gradient_norm=math.inf))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("epoch: 2", "run.yaml: 'epoch' is unknown: did you mean epochs?"),
+        ("learning-rate: 2", "run.yaml: 'learning-rate' is unknown: did you mean learning_rate?"),
+        ("zzz: 2", "run.yaml: 'zzz' is unknown: expected some of strategy, output, "),
+        ("run_file: other.yaml", "run.yaml: 'run_file' is unknown"),
+        ("epochs: 2\nepochs: 3", "run.yaml: epochs is there more than once"),
+        ("epochs: .inf", "run.yaml: epochs: inf: expected a number above 0"),
+        ("batch_size: true", "run.yaml: batch_size: True: expected a whole number of at least 1"),
+        ("batch_size: 2.0", "run.yaml: batch_size: 2.0: expected a whole number"),
+        ("chunked_loss: 1", "run.yaml: chunked_loss: 1: expected true or false"),
+        ("seed: 2026-01-01", "run.yaml: seed: datetime.date(2026, 1, 1): expected a whole number"),
+        ("seed: 2026-13-01", "run.yaml: no valid YAML"),
+        ("strategy_option: r=3", "run.yaml: strategy_option: 'r=3': expected names with values"),
+        ("strategy_option: {r: a}", "bitfit has no option r"),
+        ("model: ''", "run.yaml: model: '': expected a text"),
+        ("a: [", "run.yaml: no valid YAML"),
+        ("[" * 2000, "run.yaml: no valid YAML"),
+        ("- 1", "run.yaml: expected names with values"),
+        ("", "run.yaml: expected names with values"),
+        ("output: file", "--output file: this is a file"),
+        (b"epochs: \xe9", "run.yaml: not UTF-8 text (byte 8)"),
+    ],
+)
+def test_a_run_file_is_checked_key_by_key(text, expected, stopped, capsys):
+    Path("file").touch()
+    Path("run.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    line = ["train", "--run-file", "run.yaml", "--strategy", "bitfit"]
+    assert main(line + ([] if "output" in str(text) else ["--output", "out"])) == 2
+    assert expected in said(capsys)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    from tlkit.settings import PROFILES, Profile
+
+    profile = Profile("small", train_passages=6, test_passages=3, epochs=1, seeds=1)
+    monkeypatch.setitem(PROFILES, "small", profile)
+
+
+def test_a_run_is_repeated_by_the_file_it_leaves(tmp_path, capsys, small):
+    """The command line wins over the file, and the file over the defaults; train and evaluate score the same."""
+    asked = {"strategy": "lora", "profile": "small", "epochs": "1e-1", "seed": 7, "precision": "bf16"}
+    asked |= {"strategy_option": {"r": 2}, "micro_batch_size": 1, "batch_size": 3, "schedule": "linear"}
+    asked |= {"learning_rate": 1e-2, "context": 64, "stride": 32, "optimizer": "sgd", "sequence_length": 64}
+    (tmp_path / "asked.yaml").write_text(yaml.safe_dump(asked))
+    first, second = tmp_path / "first", tmp_path / "second"
+    line = ["train", "--run-file", str(tmp_path / "asked.yaml"), "--batch-size", "2", "--json", "--output", str(first)]
+    assert main(line) == 0
+    one = json.loads(capsys.readouterr().out)
+    used = yaml.safe_load((first / "run.yaml").read_text())
+    assert used.items() >= (asked | {"batch_size": 2, "epochs": 0.1, "model": "tiny", "corpus": "rust"}).items()
+    assert used["weight_decay"] == 0.01 and used["chunked_loss"] is False, "what was not said is written down too"
+    assert not {"output", "resume", "run_file"} & set(used)
+
+    assert main(["train", "--run-file", str(first / "run.yaml"), "--json", "--output", str(second)]) == 0
+    two = json.loads(capsys.readouterr().out)
+    for key in ("before", "after", "context", "stride"):
+        assert one[key] == two[key]
+    assert (second / "run.yaml").read_text().split("model:")[1] == (first / "run.yaml").read_text().split("model:")[1]
+
+    assert main(["evaluate", "--profile", "small", "--context", "64", "--stride", "32", "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert alone.items() >= one["before"].items() and alone["documents"] == 3
+    assert (alone["context"], alone["stride"]) == (one["context"], one["stride"]) == (64, 32)
+
+
+def test_a_run_file_says_what_the_environment_chose_and_stays_while_another_run_is_refused(
+    tmp_path, capsys, monkeypatch, small
+):
+    monkeypatch.setenv("TLKIT_PROFILE", "small")
+    monkeypatch.setenv("TLKIT_CORPUS", "facts")
+    line = ["train", "--strategy", "bitfit", "--sequence-length", "64", "--output", str(tmp_path)]
+    assert main(line) == 0
+    used = yaml.safe_load((tmp_path / "run.yaml").read_text())
+    assert (used["profile"], used["corpus"], used["model"]) == ("small", "facts", "tiny")
+    assert (used["context"], used["stride"]) == (256, 256)
+    assert main([*line, "--seed", "5"]) == 1
+    assert "of an earlier run" in capsys.readouterr().err
+    assert main([*line, "--seed", "5", "--resume"]) == 2
+    assert "seed was 0 and is now 5" in capsys.readouterr().err
+    assert yaml.safe_load((tmp_path / "run.yaml").read_text())["seed"] == 0
+
+
+def test_the_seed_decides_an_adapters_first_values(tmp_path, monkeypatch, small):
+    first = []
+
+    def note(model, *_, **__):
+        first.append({name: p.detach().clone() for name, p in model.named_parameters() if "lora_A" in name})
+        raise RuntimeError(REACHED)
+
+    monkeypatch.setattr("tlkit.training.train", note)
+    for seed in (1, 1, 2):
+        main(["train", "--strategy", "lora", "--profile", "small", "--seed", str(seed), "--output", str(tmp_path)])
+    name = next(iter(first[0]))
+    assert first[0][name].equal(first[1][name]) and not first[0][name].equal(first[2][name])
+
+
+def test_settings_of_train_reach_the_training(tmp_path, capsys, monkeypatch, small):
+    """Each as it was given, and a validation split where one is asked for."""
+    seen = {}
+
+    def note(model, blocks, config, **more):
+        seen.update(vars(config), **vars(more["plan"]), validation=more["validation"], blocks=blocks)
+        raise RuntimeError(REACHED)
+
+    monkeypatch.setattr("tlkit.training.train", note)
+    given = {"weight_decay": 0.5, "warmup_fraction": 0.25, "max_gradient_norm": math.inf, "patience": 3, "seed": 9}
+    given |= {"schedule": "constant", "optimizer": "sgd", "evaluate_every": 2, "micro_batch_size": 2, "epochs": 3.0}
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    words += ["--chunked-loss", "--activation-checkpointing", "--offload-activations", "--offload-optimizer"]
+    line = ["train", "--strategy", "bitfit", "--profile", "small", "--output", str(tmp_path / "out"), *words]
+    assert main(line) == 1
+    assert seen.items() >= given.items() and seen["learning_rate"] > 0
+    assert seen["chunked_loss"] and seen["activation_checkpointing"] and seen["offload_optimizer"]
+    assert seen["validation"].shape[1] == seen["blocks"].shape[1] == 128
+    assert REACHED in said(capsys)
+
+
+def test_a_loss_that_diverges_is_one_line(tmp_path, capsys, small):
+    line = ["train", "--strategy", "full", "--profile", "small", "--learning-rate", "1e30", "--epochs", "9"]
+    assert main([*line, "--warmup-fraction", "0", "--output", str(tmp_path / "out")]) == 1
+    heard = capsys.readouterr().err.splitlines()[-1]
+    assert heard.startswith("tlkit train: ") and "try a learning rate below" in heard
+
+
+@pytest.mark.parametrize("kind", ["of the system", "of safetensors"])
+def test_a_full_disk_at_the_last_save_loses_nothing(kind, tmp_path, capsys, monkeypatch, small):
+    from peft import PeftModel
+    from safetensors import SafetensorError
+
+    def full(*_, **__):
+        message = "No space left on device"
+        raise OSError(errno.ENOSPC, message) if kind == "of the system" else SafetensorError(message)
+
+    line = ["train", "--strategy", "lora", "--profile", "small", "--sequence-length", "64", "--output", str(tmp_path)]
+    with monkeypatch.context() as patch:
+        patch.setattr(PeftModel, "save_pretrained", full)
+        assert main(line) == 1
+    heard = capsys.readouterr().err.splitlines()[-1]
+    assert "could not be saved" in heard and "No space left on device" in heard and "--resume" in heard
+    assert main([*line, "--resume"]) == 0, "what was said is true"
+    assert (tmp_path / "adapter_model.safetensors").is_file()
+
+
+def test_json_is_all_that_stdout_has(tmp_path, capsys, monkeypatch):
+    """Numbers that are none are null, and what is said on the way goes to stderr."""
+
+    def run_sweep(*_, **__):
+        print("one run")
+        return pd.DataFrame({"trial": ["a"], "validation_perplexity": [math.inf]})
+
+    monkeypatch.setattr("tlkit.evidence.sweeps.run_sweep", run_sweep)
+    assert main(["sweep", "rates", "--output", str(tmp_path / "record.csv"), "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out) == [{"trial": "a", "validation_perplexity": None}] and told.err == "one run\n"
+
+    monkeypatch.setattr("tlkit.classroom.notebooks.execute_all", lambda *_, **__: {"03_full": "ValueError: no"})
+    assert main(["run", "--json"]) == 1
+    told = capsys.readouterr()
+    assert json.loads(told.out)["failed"] == {"03_full": "ValueError: no"} and "FAILED 03_full" in told.err
+
+    monkeypatch.setattr("voila.app.main", lambda arguments: print("served", arguments))
+    assert main(["demo", "--json", "--port", "8001", "--token", "t"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"url": "http://localhost:8001/?token=t"}
+
+
+def test_what_a_terminal_shows_fits_it(capsys, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    assert main(["estimate", "--strategy", "bitfit", "--device-memory", "1GB"]) == 0
+    lines = terminal.getvalue().splitlines()
+    assert max(map(len, lines)) <= 100 and "fits into 1.00 GiB" in lines
+
+
+def test_a_table_is_aligned_and_repeats_its_first_column_where_it_is_too_wide():
+    from tlkit.commands.outcome import as_columns
+
+    table = pd.DataFrame({"strategy": ["full", "last_layers"]} | {f"a long name {n}": [n, None] for n in range(9)})
+    lines = as_columns(table).splitlines()
+    assert max(map(len, lines)) <= 100 and len(lines) > 3
+    assert sum(line.startswith("last_layers") for line in lines) > 1 and "nan" not in str(lines).lower()

@@ -1,0 +1,130 @@
+"""Commands for those who run the workbook, and for those who teach with it."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tlkit.commands.outcome import Outcome
+from tlkit.options import option
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class GradeOptions:
+    """What to grade"""
+
+    notebooks: tuple[Path, ...] = option(help="lessons that students have handed in", positional=True, path="file")
+    output: Path | None = option(None, "a CSV file with a row for each notebook and exercise", path="new file")
+
+
+@dataclass(frozen=True)
+class HandoutsOptions:
+    """Where to"""
+
+    output: Path = option(ROOT / "results" / "handouts", "the folder for slides and code", path="new folder")
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """How to serve"""
+
+    port: int = option(8866, "of this machine", at_least=1, at_most=65535)
+    token: str | None = option(None, "what opens the page; default: a new one, which is printed")
+    browser: bool = option(True, "open a browser")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run"""
+
+    in_place: bool = option(False, "write the executed notebooks beside their sources")
+    jobs: int = option(1, "lessons at a time; times are truest with one", at_least=1)
+
+
+def doctor() -> Outcome:
+    """Say what is here, what works, and how to mend what does not; exit 1 where a lesson would fail."""
+    from tlkit.classroom.doctor import examine
+    from tlkit.settings import setup
+
+    setup()
+    findings = examine()
+    code = 1 if any(finding.status == "FAIL" for finding in findings) else 0
+    return Outcome(findings, "\n".join(map(str, findings)), code)
+
+
+def run(options: RunOptions) -> Outcome:
+    """Execute every notebook, and write the executed copies, the comparison and its charts below results/."""
+    from tlkit.classroom.notebooks import FOLDER, execute_all, sources
+    from tlkit.classroom.pages import write_generated
+
+    _refuse_without(FOLDER)
+    results = ROOT / "results"
+    if options.in_place:
+        write_generated()
+    scripts = [*sources(), FOLDER / "demo.py"] if options.in_place else sources()
+    failed = execute_all(scripts, FOLDER if options.in_place else results, results, jobs=options.jobs)
+    for name, reason in failed.items():
+        print(f"FAILED {name}: {reason}", file=sys.stderr)
+    table = results / "comparison.md"
+    lines = [table.read_text(encoding="utf-8")] if table.is_file() else []
+    text = "\n".join([*lines, f"Results are in {results}"])
+    return Outcome({"results": results, "failed": failed}, text, 1 if failed else 0)
+
+
+def grade(options: GradeOptions) -> Outcome:
+    """Run the exercises of handed-in lessons anew, and say which are right.
+
+    This runs the students' code, with your rights: do it where their programs may run, in a container or under an
+    account that holds nothing of yours, and not where marks or keys lie.
+    """
+    import pandas as pd
+
+    from tlkit.classroom.notebooks import grade as grade_one
+
+    marks = {str(path): grade_one(path) for path in options.notebooks}
+    rows = [{"notebook": path, "exercise": n, "right": right} for path, of in marks.items() for n, right in of.items()]
+    if options.output:
+        pd.DataFrame(rows).to_csv(options.output, index=False)
+    lines = [f"{path}: {sum(of.values())} of {len(of)} right ({_names(of)})" for path, of in marks.items()]
+    return Outcome(rows, "\n".join(lines))
+
+
+def _names(marks: dict[str, bool]) -> str:
+    return ", ".join(f"{name} {'right' if right else 'wrong'}" for name, right in marks.items())
+
+
+def handouts(options: HandoutsOptions) -> Outcome:
+    """Write the executed lessons as slides, and their code alone."""
+    from tlkit.classroom.handouts import write_code_only, write_slides
+    from tlkit.classroom.notebooks import FOLDER
+
+    _refuse_without(FOLDER)
+    written = write_slides(options.output / "slides") + write_code_only(options.output / "code")
+    return Outcome(written, "\n".join(map(str, written)))
+
+
+def demo(options: DemoOptions) -> Outcome:
+    """Serve the live demo on this machine, behind a token; Ctrl+C ends it."""
+    import os
+    import secrets
+
+    from tlkit.classroom.notebooks import FOLDER
+
+    _refuse_without(FOLDER)
+    token = options.token or secrets.token_urlsafe()
+    os.environ["JUPYTER_PATH"] = str(FOLDER / "share")  # read when Voilà is imported
+    from voila.app import main as serve
+
+    url = f"http://localhost:{options.port}/?token={token}"
+    print(url, flush=True)
+    arguments = ["--Voila.ip=localhost", f"--port={options.port}", "--template=classroom", f"--token={token}"]
+    arguments.append("--VoilaConfiguration.extension_denylist=jupyterlab-jupytext")  # made for another page
+    arguments += [] if options.browser else ["--no-browser"]
+    serve([*arguments, str(FOLDER / "demo.ipynb")])
+    return Outcome({"url": url})
+
+
+def _refuse_without(lessons: Path) -> None:
+    if not lessons.is_dir():
+        raise RuntimeError("the lessons are not part of an installed package: run this in a clone of the repository")

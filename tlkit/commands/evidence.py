@@ -1,0 +1,157 @@
+"""Commands that measure: compare strategies, sweep settings, validate."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tlkit.commands.models import MODEL
+from tlkit.commands.outcome import Outcome, as_columns
+from tlkit.commands.training import Processes
+from tlkit.options import option
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """What to compare"""
+
+    model: str | None = option(None, MODEL)
+    strategies: str | None = option(None, "comma-separated; default: all")
+    seeds: int | None = option(None, "runs of each strategy; default: as the profile says", at_least=1, at_most=1000)
+    profile: str | None = option(None, "ci, laptop or gpu: how much data, how many epochs and seeds")
+    device_memory: str | None = option(None, "such as 48MB: play a card of that size on the CPU")
+    fallback: bool = option(False, "go on with less when memory runs out")
+    against: str | None = option(None, "the strategy that the others are compared with; default: full")
+    learning_rates: Path | None = option(None, "record of `sweep rates`; default: that of the model", path="file")
+    output: Path = option(Path("results"), "the folder for tables and charts", path="new folder")
+    spread: bool = option(False, "under torchrun: each process does runs of its own")
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """What to sweep"""
+
+    sweep: str = option(help="rates, epochs, passages or general", positional=True)
+    model: str | None = option(None, MODEL)
+    profile: str | None = option(None, "ci, laptop or gpu: how much data")
+    output: Path | None = option(None, "CSV file; a record that is there is gone on with", path="new file")
+
+
+@dataclass(frozen=True)
+class ValidateOptions:
+    """Which tiers, and how"""
+
+    tier: str = option(help="quick, convergence, memory, extended, full, or all", positional=True)
+    model: str | None = option(None, "in the place of the tier's model: tiny runs its logic anywhere")
+    check_memory: bool = option(False, "estimate and compare, without training")
+    verbose: bool = option(False, "show the loss on the way")
+    continue_on_error: bool = option(False, "with all: go on after a tier that fails")
+
+
+def compare(options: CompareOptions, processes: Processes) -> Outcome:
+    """Train by every strategy with several seeds, and put what each gained and lost into one table.
+
+    Exit 1 when a strategy failed; the others are in the table all the same.
+    """
+    import json
+    import sys
+
+    import pandas as pd
+
+    from tlkit.evidence.comparison import compare as compare_strategies
+    from tlkit.evidence.learning_rates import best_rates
+    from tlkit.reports.export import export, readable
+    from tlkit.scaling.processes import joined
+    from tlkit.settings import setup
+
+    strategies = options.strategies.split(",") if options.strategies else None
+    with joined(processes.sharding, offload=processes.cpu_offload) as team:
+        first = team.rank == 0
+        comparison = compare_strategies(
+            options.model,
+            strategies,
+            profile=setup(options.profile),
+            seeds=options.seeds,
+            device_memory=options.device_memory,
+            fallback=options.fallback,
+            against=options.against,
+            learning_rates=best_rates(pd.read_csv(options.learning_rates)) if options.learning_rates else None,
+            progress=first,
+            **{"spread_over" if options.spread else "team": team},
+        )
+    code = 1 if comparison.failures else 0
+    if not first:
+        return Outcome(code=code)
+    export(comparison, options.output)
+    for name, reason in comparison.failures.items():
+        print(f"FAILED {name}: {reason.splitlines()[-1]}", file=sys.stderr)
+    table = json.loads(comparison.table.to_json(orient="records"))
+    return Outcome(table, f"{as_columns(readable(comparison.table))}\nFiles are in {options.output}", code)
+
+
+def sweep(options: SweepOptions) -> Outcome:
+    """Run one grid of settings for all strategies, judged on validation text.
+
+    Every run is added to OUTPUT when it is done, and what is there already is not run again.
+    """
+    import json
+
+    from tlkit.evidence.sweeps import run_sweep
+    from tlkit.settings import setup
+
+    output = options.output or Path("results") / f"sweep_{options.sweep}.csv"
+    record = run_sweep(options.sweep, output, profile=setup(options.profile), model=options.model, progress=True)
+    return Outcome(json.loads(record.to_json(orient="records")), f"{len(record)} runs are in {output}")
+
+
+def validate(options: ValidateOptions) -> Outcome:
+    """Train a validation tier and judge its criteria.
+
+    Exit 1 where one does not hold, or where the tier cannot run on this machine.
+    """
+    from tlkit.evidence.tier_files import TIER_NAMES, load_tier
+    from tlkit.settings import setup
+
+    setup()
+    names = TIER_NAMES if options.tier == "all" else [options.tier]
+    tiers = [load_tier(name, model=options.model) for name in names]
+    rows, code = [], 0
+    for tier in tiers:
+        verdicts, text = _judge(tier, options)
+        rows.append({"tier": tier.name, "model": tier.model, "criteria": verdicts, "said": text})
+        print(text, flush=True)  # each tier as soon as it is judged: the next one may take hours
+        if not verdicts or not all(verdict["holds"] for verdict in verdicts):
+            code = 1
+            if not options.continue_on_error:
+                break
+    return Outcome(rows, "", code)
+
+
+def _judge(tier, options: ValidateOptions) -> tuple[list[dict], str]:
+    """The verdicts on a tier, none where it cannot run here, and all that is to be said of it."""
+    from tlkit.devices import probe
+    from tlkit.evidence.tiers import CannotRunHere, estimate_tier, refuse_what_does_not_fit, run_tier
+    from tlkit.memory import in_units
+
+    def show(record) -> None:
+        if options.verbose and (record.step % 10 == 0 or record.step == 1):
+            print(f"  step {record.step}: loss {record.loss:.3f}, {record.tokens / record.seconds:,.0f} tokens/s")
+
+    device, estimate = probe(), estimate_tier(tier)
+    lines = [
+        f"{tier.name}: {tier.model}, {tier.strategy}, {tier.steps} steps of {tier.batch_size} x {tier.sequence_length} "
+        f"tokens on {device.name}",
+        f"estimate: {estimate}",
+    ]
+    verdicts = []
+    try:
+        if options.check_memory:
+            refuse_what_does_not_fit(tier, estimate, device)
+            fits = estimate.peak <= tier.required_memory
+            verdicts = [{"criterion": "memory", "holds": fits, "found": str(estimate)}]
+            lines.append(f"{in_units(tier.required_memory)} allowed, {in_units(device.free_memory)} free here")
+        else:
+            found = run_tier(tier, device=device, estimate=estimate, on_step=show)
+            lines += [str(verdict) for verdict in found]
+            verdicts = [vars(verdict) for verdict in found]
+    except CannotRunHere as error:
+        lines.append(f"[CANNOT RUN HERE] {error}")
+    return verdicts, "\n".join(lines)

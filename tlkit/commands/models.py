@@ -1,0 +1,174 @@
+"""Commands that look at one model: count its values, estimate a step, evaluate."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tlkit.commands.outcome import Outcome, as_columns
+from tlkit.options import Plan, TrainingConfig, check_micro_batch, option, same_option
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from tlkit.corpus import Corpus
+    from tlkit.settings import Profile
+
+MODEL = "a preset, a hub id or a folder; default: TLKIT_MODEL, else tiny"
+STRATEGY = "what to train: full, freeze_lower, freeze_embeddings, last_layers, lora, qlora or bitfit"
+
+
+@dataclass(frozen=True)
+class ParamsOptions:
+    """Model"""
+
+    model: str | None = option(None, MODEL + "; no weights are read")
+
+
+@dataclass(frozen=True)
+class EstimateOptions:
+    """What is to be trained"""
+
+    model: str | None = option(None, MODEL + "; no weights are read")
+    strategy: str = option("full", STRATEGY)
+    strategy_option: dict = option({}, "of the strategy, such as r=16 or train_norms=false; may be given several times")
+    dtype: str = option("fp32", "of the weights", choices=("fp32", "bf16", "fp16"))
+    batch_size: int = same_option(TrainingConfig, "batch_size", 1)
+    sequence_length: int = option(512, "tokens in a block", at_least=2)
+    optimizer: str = same_option(TrainingConfig, "optimizer", "adamw")
+    device_memory: str | None = option(None, "such as 8GB: say whether it fits; exit 1 where it does not")
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Model"""
+
+    model: str | None = option(None, MODEL)
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How text is scored; train and evaluate score the same documents"""
+
+    corpus: str | None = option(
+        None,
+        "rust, facts, general, or a .txt, .md or .jsonl file or a folder of them; default: TLKIT_CORPUS, else rust",
+    )
+    profile: str | None = option(None, "ci, laptop or gpu: how many documents; default: TLKIT_PROFILE, else ci")
+    context: int | None = option(None, "tokens in a window; default: 256, or all that the model reads", at_least=2)
+    stride: int | None = option(None, "tokens that the window moves; default: the whole window", at_least=1)
+
+
+def params(options: ParamsOptions) -> Outcome:
+    """Count what each strategy would train, without reading weights."""
+    import pandas as pd
+
+    from tlkit.models import chosen_model, meta_model
+    from tlkit.settings import setup
+    from tlkit.strategies import STRATEGIES, apply_strategy
+
+    setup()
+    name = chosen_model(options.model)
+    meta_model(name)  # an unknown model is bad input; a strategy that does not fit is a row
+    rows, shown = [], []
+    for strategy in STRATEGIES:
+        try:
+            report = apply_strategy(meta_model(name), strategy)
+        except ValueError as error:
+            rows.append({"strategy": strategy, "cannot": str(error)})
+            shown.append({"strategy": strategy, "tensors": "cannot"})
+            continue
+        keys = ("strategy", "trainable_values", "total_values", "trainable_tensors", "total_tensors", "percent")
+        rows.append({key: getattr(report, key) for key in keys})
+        shown.append(
+            {
+                "strategy": strategy,
+                "trainable values": f"{report.trainable_values:,}",
+                "of": f"{report.total_values:,}",
+                "%": f"{report.percent:.2f}",
+                "tensors": f"{report.trainable_tensors} of {report.total_tensors}",
+            }
+        )
+    reasons = [row["cannot"] for row in rows if "cannot" in row]
+    return Outcome(rows, "\n".join([as_columns(pd.DataFrame(shown)), *reasons]))
+
+
+def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
+    """Say what memory a training step will need, before it is taken.
+
+    The step is traced on tensors without contents, so nothing of that size is made. Exit 1 where it does not fit the
+    memory given.
+    """
+    from tlkit.fitting.estimate import estimate_memory
+    from tlkit.memory import in_units, parse_size
+    from tlkit.models import chosen_model
+    from tlkit.settings import setup
+    from tlkit.strategies import check_strategy
+
+    setup()
+    check_micro_batch(plan, options.batch_size)
+    check_strategy(options.strategy, options.strategy_option)
+    budget = parse_size(options.device_memory) if options.device_memory else None
+    found = estimate_memory(
+        chosen_model(options.model),
+        options.strategy,
+        dtype=options.dtype,
+        batch_size=options.batch_size,
+        sequence_length=options.sequence_length,
+        plan=plan,
+        optimizer=options.optimizer,
+        **options.strategy_option,
+    )
+    fits = budget is None or found.peak <= budget
+    lines = [str(found), "A card's driver, libraries and rounding take more: leave 15% of a card."]
+    if budget is not None:
+        lines.append(f"{'fits' if fits else 'does not fit'} into {in_units(budget)}")
+    figures = {
+        "peak": found.peak,
+        "phase": found.phase,
+        **found.categories,
+        "on top": found.process_overhead,
+        "fits": fits,
+    }
+    return Outcome(figures, "\n".join(lines), 0 if fits else 1)
+
+
+def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
+    """Measure the perplexity of a model on the test split of a corpus.
+
+    With the same profile, window and stride these are the documents and the figures of `train` and `compare`.
+    """
+    from tlkit.devices import probe
+    from tlkit.evaluation import perplexity
+    from tlkit.fitting.placement import move_to_device
+    from tlkit.models import load_model
+
+    device, (_, corpus) = probe(), documents(scoring)
+    loaded = load_model(options.model)
+    score = window(scoring, loaded.model)
+    move_to_device(loaded.model, device)
+    result = perplexity(loaded.model, loaded.tokenizer, corpus.test, **score)
+    return Outcome(vars(result) | score, f"{loaded}\n{corpus.name}: {result}\n{in_words(score)}")
+
+
+def documents(scoring: Scoring) -> tuple["Profile", "Corpus"]:
+    """The profile, and the documents that it lets be trained on and scored."""
+    from tlkit.corpus import load_corpus
+    from tlkit.settings import setup
+
+    profile = setup(scoring.profile)
+    return profile, load_corpus(scoring.corpus).limited(profile.train_passages, profile.test_passages)
+
+
+def window(scoring: Scoring, model: "nn.Module") -> dict[str, int]:
+    """Context and stride as they are used on this model, in tokens."""
+    context = scoring.context or min(256, longest_block(model))
+    return {"context": context, "stride": scoring.stride or context}
+
+
+def longest_block(model: "nn.Module") -> int:
+    """Tokens that the model reads at most; without a limit, as many as anybody has."""
+    return getattr(model.config, "max_position_embeddings", None) or 2**31
+
+
+def in_words(score: dict[str, int]) -> str:
+    """What a perplexity depends on besides the text."""
+    return "scored in windows of {context} tokens that move by {stride}".format(**score)

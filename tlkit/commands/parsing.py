@@ -1,0 +1,160 @@
+"""From dataclasses of settings to a command line, and from a command line back to dataclasses."""
+
+import argparse
+import inspect
+import os
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import Field
+from pathlib import Path
+
+import yaml
+
+from tlkit.commands.outcome import WIDTH
+from tlkit.commands.run_files import read_run_file
+from tlkit.options import checked, is_needed, kind_of, options_of
+
+METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH", dict: "NAME=VALUE"}
+
+
+def parser_of(commands: Mapping[str, Callable]) -> argparse.ArgumentParser:
+    """The command line of functions whose parameters are dataclasses of settings.
+
+    All values stay text here: what they may be is said by `options.checked`.
+
+    Args:
+        commands: the functions, by the name that is typed. Their docstrings are the help.
+
+    Returns:
+        A parser whose result has the settings that were given, `command` and `json`.
+    """
+    parser = _Parser(prog="python -m tlkit", description="Transfer learning, from a shell.", allow_abbrev=False)
+    names = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
+    for name, command in commands.items():
+        words = inspect.getdoc(command)
+        one = names.add_parser(
+            name,
+            help=words.splitlines()[0],
+            description="\n\n".join(textwrap.fill(part, WIDTH) for part in words.split("\n\n")),
+            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=32, width=WIDTH),
+            argument_default=argparse.SUPPRESS,
+            allow_abbrev=False,
+        )
+        one.add_argument("--json", action="store_true", default=False, help="print JSON, for machines")
+        for kind in _kinds_of(command):
+            group = one.add_argument_group(kind.__doc__.splitlines()[0].rstrip("."))
+            for setting in options_of(kind):
+                _add(group, setting)
+    return parser
+
+
+def settings_of(command: Callable, given: Mapping[str, object]) -> list[object]:
+    """What a command takes, from its command line, then from its run file, then by default.
+
+    Args:
+        command: a function whose parameters are dataclasses of settings.
+        given: the settings that were given, as text, by name.
+
+    Returns:
+        An object of each dataclass, in the order of the parameters.
+
+    Raises:
+        ValueError: naming the option or the key of the run file, for a value that it cannot have, or none.
+        OSError: where a path cannot be what it was given for.
+    """
+    kinds = _kinds_of(command)
+    known = {setting.name: setting for kind in kinds for setting in options_of(kind)}
+    values = {name: _from_words(known[name], words) for name, words in given.items()}
+    if "run_file" in values:
+        file = values["run_file"]
+        _check_path("--run-file", "file", file)
+        values = read_run_file(file, {name: known[name] for name in known if name != "run_file"}) | values
+    for name, setting in known.items():
+        if name not in values and is_needed(setting):
+            raise ValueError(f"{_flag(setting)} is missing: {setting.metadata['help']}")
+    for name, value in values.items():
+        for path in value if isinstance(value, tuple) else (value,):
+            _check_path(_flag(known[name]), known[name].metadata.get("path"), path)
+    return [kind(**{s.name: values[s.name] for s in options_of(kind) if s.name in values}) for kind in kinds]
+
+
+def _from_words(setting: Field, words: object) -> object:
+    """What was typed, in the setting's own type."""
+    if kind_of(setting) is dict:
+        return _named_values(_flag(setting), words)
+    several = isinstance(words, list)
+    if words == []:  # what argparse makes of "--"
+        words, several = "--", False
+    try:
+        values = [checked(setting, word) for word in (words if several else [words])]
+    except ValueError as error:
+        raise ValueError(f"{_flag(setting)} {error}") from None
+    return tuple(values) if several else values[0]
+
+
+def _named_values(flag: str, words: list[str]) -> dict[str, object]:
+    """Of train_norms=false, {"train_norms": False}."""
+    found = {}
+    for text in words:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise ValueError(f"{flag} {text!r}: expected NAME=VALUE, such as train_norms=false")
+        try:
+            found[name] = yaml.safe_load(value)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            raise ValueError(f"{flag} {text!r}: expected NAME=VALUE, with a value that YAML can read") from None
+    return found
+
+
+def _check_path(flag: str, use: str | None, path: Path) -> None:
+    """Raise OSError, before any work, where a path cannot be what a setting needs: a file, or a place to write."""
+    if use is None or path is None:
+        return
+    if use.endswith("file") and path.is_dir():
+        raise IsADirectoryError(f"{flag} {path}: this is a folder, expected a file")
+    if use == "file":
+        if not path.exists():
+            raise FileNotFoundError(f"{flag} {path}: no such file")
+        with open(path, "rb"):
+            return
+    if use == "new folder" and path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"{flag} {path}: this is a file, expected a folder")
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if there != path and not there.is_dir():
+        raise NotADirectoryError(f"{flag} {path}: {there} is a file, expected a folder")
+    if not os.access(there, os.W_OK):
+        raise PermissionError(f"{flag} {path}: {there} cannot be written")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:
+        """argparse would print its usage too, and end the process."""
+        raise ValueError(f"{message} (see {self.prog} --help)")
+
+
+def _add(group, setting: Field) -> None:
+    kind, words = kind_of(setting), setting.metadata["help"].replace("%", "%%")
+    if setting.metadata.get("positional"):
+        several = "+" if setting.type is not kind else None
+        group.add_argument(setting.name, nargs=several, metavar=_flag(setting), help=words)
+        return
+    if is_needed(setting):
+        words += " (needed)"
+    elif kind is not dict and setting.default not in (None, False):
+        words += f"; default: {'yes' if setting.default is True else setting.default}"
+    form = {"metavar": "|".join(setting.metadata["choices"]) or METAVARS.get(kind)}
+    if kind is dict:
+        form["action"] = "append"
+    elif kind is bool:
+        form = {"action": argparse.BooleanOptionalAction}
+    group.add_argument(_flag(setting), dest=setting.name, help=words, **form)
+
+
+def _flag(setting: Field) -> str:
+    """As it is written on the command line."""
+    return setting.name.upper() if setting.metadata.get("positional") else "--" + setting.name.replace("_", "-")
+
+
+def _kinds_of(command: Callable) -> list[type]:
+    """The dataclasses of settings that a command takes."""
+    return [parameter.annotation for parameter in inspect.signature(command).parameters.values()]

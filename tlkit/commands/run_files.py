@@ -1,0 +1,69 @@
+"""Run files: the settings of one run as YAML, read with every key checked, written so that it can be repeated."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import Field
+from pathlib import Path
+
+import yaml
+
+from tlkit.options import checked
+
+
+def read_run_file(path: Path, known: Mapping[str, Field]) -> dict[str, object]:
+    """The settings in a run file.
+
+    Args:
+        path: a YAML file of names and values.
+        known: the settings that there are, by name.
+
+    Returns:
+        The values by name, in the settings' own types.
+
+    Raises:
+        ValueError: naming the file and the key, for what is no YAML, unknown or twice there, or has a wrong value.
+        OSError: where the file cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = yaml.safe_load(text)
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of the 13th month is a ValueError
+        raise ValueError(f"{path}: no valid YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected names with values, such as `epochs: 2`")
+    written = [key.value for key, _ in tree.value]
+    if twice := sorted({name for name in written if written.count(name) > 1}):
+        raise ValueError(f"{path}: {', '.join(twice)} is there more than once")
+    found = {}
+    for name, value in content.items():
+        if name not in known:
+            near = difflib.get_close_matches(str(name).replace("-", "_"), known, n=1, cutoff=0.5)
+            raise ValueError(f"{path}: {name!r} is unknown: " + (f"did you mean {near[0]}?" if near else _names(known)))
+        try:
+            found[name] = checked(known[name], value)
+        except ValueError as error:
+            raise ValueError(f"{path}: {name}: {error}") from None
+    return found
+
+
+def write_run_file(path: Path, settings: Mapping[str, object], notes: Mapping[str, object]) -> None:
+    """Write settings so that `read_run_file` reads the same.
+
+    Args:
+        path: the file, written anew.
+        settings: the values by name.
+        notes: what the run depends on besides, for people: written as comments.
+
+    Raises:
+        OSError: where the file cannot be written.
+    """
+    plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+    comments = "".join(f"# {name}: {value}\n" for name, value in notes.items())
+    path.write_text(comments + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def _names(known: Mapping[str, Field]) -> str:
+    return f"expected some of {', '.join(known)}"

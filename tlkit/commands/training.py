@@ -1,0 +1,162 @@
+"""The command that trains one model and saves it, with all that is needed to do so again."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tlkit.commands.models import MODEL, STRATEGY, EstimateOptions, Scoring, documents, in_words, longest_block, window
+from tlkit.commands.outcome import Outcome
+from tlkit.commands.run_files import write_run_file
+from tlkit.options import Plan, TrainingConfig, check_settings_alone, option, options_of, same_option
+
+LONGEST_BLOCK = 128  # tokens, where nothing else is said
+OF_THIS_CALL = {"output", "resume", "run_file"}  # and not of the run: no part of its run file
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What to train, and where to save it"""
+
+    strategy: str = option(help=STRATEGY)
+    output: Path = option(help="the folder for the trained model, its checkpoints and run.yaml", path="new folder")
+    run_file: Path | None = option(
+        None, "YAML with these same settings by name; what is given on the command line wins", path="file"
+    )
+    model: str | None = option(None, MODEL)
+    adapter: str | None = option(
+        None,
+        "for a model that is an adapter: train it further, or put it into the weights",
+        choices=("continue", "merge"),
+    )
+    strategy_option: dict = same_option(EstimateOptions, "strategy_option", {})
+    sequence_length: int | None = option(
+        None, f"tokens in a block; default: {LONGEST_BLOCK}, or fewer if the model reads fewer", at_least=2
+    )
+    cached_prefix: bool = option(False, "compute frozen lower blocks once for each sequence")
+    checkpoint_every: int = option(100, "steps between two checkpoints", at_least=1)
+    resume: bool = option(False, "go on with the run whose checkpoints are in OUTPUT")
+
+
+@dataclass(frozen=True)
+class TrainSettings(TrainingConfig):
+    """What to train towards"""
+
+    learning_rate: float | None = same_option(TrainingConfig, "learning_rate", None)
+    batch_size: int = same_option(TrainingConfig, "batch_size", 4)  # for which the recorded rates were found
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Several processes, started by torchrun"""
+
+    sharding: str | None = option(
+        None, "with ddp, the default, each process holds the whole model, with fsdp a part", choices=("ddp", "fsdp")
+    )
+    cpu_offload: bool = option(False, "with fsdp: keep the parts in the host's memory")
+
+
+def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: Plan, processes: Processes) -> Outcome:
+    """Adapt a model by one strategy and save it.
+
+    All settings may stand in a run file (--run-file). What was used is saved as run.yaml beside the model, so that
+    `train --run-file OUTPUT/run.yaml --output OTHER` repeats the run. Under torchrun, several processes train together.
+    """
+    import torch
+
+    from tlkit.checkpoints import newest_step
+    from tlkit.corpus import pack
+    from tlkit.devices import probe
+    from tlkit.evaluation import perplexity
+    from tlkit.evidence.learning_rates import default_rates
+    from tlkit.fitting.placement import move_to_device
+    from tlkit.models import chosen_model, load_model
+    from tlkit.prefix import cached_prefix
+    from tlkit.scaling.processes import joined
+    from tlkit.strategies import apply_strategy, check_strategy
+    from tlkit.training import train as train_model
+
+    # What can be refused without a model comes first.
+    check_strategy(options.strategy, options.strategy_option)
+    rate = config.learning_rate or default_rates()[options.strategy]
+    config = replace(config, learning_rate=rate)
+    check_settings_alone(config, plan)
+    device, (profile, corpus) = probe(), documents(scoring)
+    checkpoints = options.output / "checkpoints"
+    with joined(processes.sharding, offload=processes.cpu_offload) as team:
+        loaded = load_model(options.model)
+        score = window(scoring, loaded.model)
+        length = options.sequence_length or min(LONGEST_BLOCK, longest_block(loaded.model))
+        torch.manual_seed(config.seed)  # an adapter's first values
+        report = apply_strategy(loaded.model, options.strategy, **options.strategy_option)
+        model, tokenizer = report.model, loaded.tokenizer
+        blocks, validation = pack(corpus.train, tokenizer, length), None
+        if config.patience is not None or config.evaluate_every is not None:
+            validation = pack(corpus.validation, tokenizer, length)
+        first = team.rank == 0
+        move_to_device(model, device, team)
+        before = perplexity(loaded.model, tokenizer, corpus.test, **score) if first else None
+        used = (
+            replace(options, model=chosen_model(options.model), sequence_length=length),
+            replace(scoring, profile=profile.name, corpus=corpus.name, **score),
+            config,
+            plan,
+        )
+        if first and not newest_step(checkpoints):  # else that run's file stays until this one has been accepted
+            _save_run_file(options.output, used, device)
+        with cached_prefix(model) if options.cached_prefix else nullcontext() as cache:
+            result = train_model(
+                model,
+                blocks,
+                config,
+                plan=plan,
+                validation=validation,
+                checkpoint_dir=checkpoints,
+                every=options.checkpoint_every,
+                resume=options.resume,
+                progress=first,
+                team=team,
+            )
+    if not first:
+        return Outcome()
+    _save_model(model, tokenizer, options.output)
+    _save_run_file(options.output, used, device)
+    after = perplexity(model, tokenizer, corpus.test, **score)
+    figures = {"before": vars(before), "after": vars(after), **score, "output": str(options.output)}
+    figures |= {"seconds": result.seconds, "stopped_early": result.stopped_early}
+    lines = [str(report), f"before: {before}", f"after:  {after}", in_words(score)]
+    lines += [f"frozen prefix: {cache}"] if cache else []
+    return Outcome(figures, "\n".join([*lines, f"saved in {options.output}; run.yaml there repeats this run"]))
+
+
+def _save_run_file(folder: Path, used: tuple, device) -> None:
+    import datetime
+    from importlib.metadata import version
+
+    settings = {
+        setting.name: getattr(part, setting.name)
+        for part in used
+        for setting in options_of(type(part))
+        if setting.name not in OF_THIS_CALL
+    }
+    notes = {
+        "repeated by": "python -m tlkit train --run-file run.yaml --output OTHER",
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "device": f"{device.kind}: {device.name}",
+        "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft")),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_run_file(folder / "run.yaml", settings, notes)
+
+
+def _save_model(model, tokenizer, folder: Path) -> None:
+    """Save what was trained; where that fails, say where it is all the same."""
+    from safetensors import SafetensorError
+
+    try:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    except (OSError, SafetensorError) as error:
+        raise RuntimeError(
+            f"the trained model could not be saved in {folder} ({error}); nothing is lost, its last checkpoint is in "
+            f"{folder / 'checkpoints'}: make room, then give the same command with --resume"
+        ) from error

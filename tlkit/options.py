@@ -1,0 +1,205 @@
+"""What a run can be told, said once: each setting carries its help and its limits.
+
+The command line, run files (YAML) and the checks before a training are all made from these fields. Nothing here
+needs torch, so that `--help` is there at once.
+"""
+
+import math
+import numbers
+import reprlib
+import sys
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args
+
+LARGEST = 2**31 - 1  # of whole numbers that name no limit of their own
+NUMBERS = {int: numbers.Integral, float: numbers.Real}  # numpy's are among them
+IN_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    Path: "a path",
+    dict: "names with values",
+}
+_shorten = reprlib.Repr()
+_shorten.maxstring = _shorten.maxother = 80
+
+
+def option(
+    default: Any = MISSING,
+    help: str = "",
+    *,
+    choices: tuple = (),
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    **notes: object,
+) -> Any:
+    """A field of a dataclass of settings, with all that is known of it.
+
+    Args:
+        default: the value where nothing is said; without one, a value has to be given.
+        help: what it is, in one line. A field without help is no option of the command line.
+        choices: the values it may have.
+        at_least: the smallest number it may be.
+        above: what a number has to be larger than.
+        at_most: the largest number it may be; `math.inf` allows infinity too, which is refused otherwise.
+        notes: more for the command line: `positional=True`, or `path="file"`, `"new file"`, `"new folder"`.
+    """
+    limits = {"above": above, "at_least": at_least, "at_most": at_most}
+    return _field(default, {"help": help, "choices": choices, "limits": limits, **notes})
+
+
+def same_option(settings: type, name: str, default: Any = MISSING) -> Any:
+    """A field as another dataclass defines it, with a default of its own."""
+    return _field(default, settings.__dataclass_fields__[name].metadata)
+
+
+def is_needed(setting: Field) -> bool:
+    """Whether a value has to be given."""
+    return setting.default is setting.default_factory is MISSING
+
+
+def _field(default: Any, metadata: Mapping) -> Any:
+    return field(**({"default_factory": dict} if default == {} else {"default": default}), metadata=metadata)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """What to train towards. Lengths are in blocks, rates per optimizer step."""
+
+    learning_rate: float = option(1e-3, "the highest rate, after the warm-up", above=0)
+    epochs: float = option(1, "passes over the training text; fractions are allowed", above=0, at_most=1_000_000)
+    batch_size: int = option(8, "blocks in one optimizer step, however the step is carried out", at_least=1)
+    optimizer: str = option("adamw", "what takes the steps; sgd is without momentum", choices=("adamw", "sgd"))
+    warmup_fraction: float = option(0.1, "share of the steps in which the rate rises", at_least=0, at_most=1)
+    schedule: str = option("cosine", "how the rate falls after that", choices=("cosine", "linear", "constant"))
+    weight_decay: float = option(0.01, "share of each weight that a step at rate 1 would remove", at_least=0)
+    max_gradient_norm: float = option(1.0, "longer gradients are cut to it; inf: never", above=0, at_most=math.inf)
+    evaluate_every: int | None = option(None, "steps between validation losses; default: once at the end", at_least=1)
+    patience: int | None = option(
+        None, "evaluations in a row without improvement that end it; the best weights come back", at_least=1
+    )
+    seed: int = option(0, "decides the order of the batches and an adapter's first values", at_least=0, at_most=2**32)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a step is carried out, never what it computes; `precision` alone rounds differently.
+
+    A model that draws random numbers draws others for smaller micro-batches, see `draws_random_numbers`.
+    """
+
+    micro_batch_size: int | None = option(None, "blocks in one forward pass; default: the whole batch", at_least=1)
+    precision: str = option(
+        "fp32", "of the arithmetic; bf16 is autocast, the weights stay as they are", choices=("fp32", "bf16")
+    )
+    chunked_loss: bool = option(False, "compute head and loss in pieces: the logits are never all there")
+    activation_checkpointing: bool = option(False, "forget activations, compute them again in the backward pass")
+    offload_activations: bool = option(False, "keep activations in the host's memory until the backward pass")
+    offload_optimizer: bool = option(False, "keep the optimizer's moments, and its update, on the host")
+    train_on_host: bool = False  # weights too: only evaluation is left to the device
+    evaluate_on_host: bool = False
+
+
+def check_settings_alone(config: TrainingConfig, plan: Plan) -> None:
+    """What can be known to be wrong before there is a model or data.
+
+    Args:
+        config: what to train towards.
+        plan: how a step is carried out.
+
+    Raises:
+        ValueError: one line, with name, value and what was expected.
+    """
+    check(config)
+    check(plan)
+    check_micro_batch(plan, config.batch_size)
+
+
+def check_micro_batch(plan: Plan, batch_size: int) -> None:
+    """A micro-batch is a part of a batch. Raises ValueError where it is larger."""
+    if plan.micro_batch_size is not None and plan.micro_batch_size > batch_size:
+        raise ValueError(f"micro_batch_size={plan.micro_batch_size}: expected 1 to batch_size={batch_size}")
+
+
+def check(settings: object) -> None:
+    """Every field of a dataclass of settings has a value that it may have; else ValueError names the first."""
+    for setting in options_of(type(settings)):
+        try:
+            checked(setting, getattr(settings, setting.name))
+        except ValueError as error:
+            raise ValueError(f"{setting.name}={error}") from None
+
+
+def options_of(settings: type) -> list[Field]:
+    """The fields of a dataclass that carry help."""
+    return [setting for setting in fields(settings) if "help" in setting.metadata]
+
+
+def checked(setting: Field, value: object) -> object:
+    """The value, where the setting may have it.
+
+    Args:
+        setting: a field made by `option`.
+        value: what it is to be; text stands for a number or a path, as a command line or YAML has it.
+
+    Returns:
+        The value in the setting's own type.
+
+    Raises:
+        ValueError: the value and what was expected, for the caller to put a name before it.
+    """
+    if value is None and NoneType in get_args(setting.type):
+        return None
+    kind = kind_of(setting)
+    known = _from_text(kind, value) if isinstance(value, str) else value
+    choices = setting.metadata["choices"]
+    if not is_a(kind, known) or known == "" or not _within(setting, known) or (choices and known not in choices):
+        raise ValueError(f"{_shorten.repr(value)}: expected {expected(setting)}")
+    return float(known) if kind is float else known
+
+
+def expected(setting: Field) -> str:
+    """In words, what a setting may be: "a whole number of at least 1"."""
+    if setting.metadata["choices"]:
+        return " or ".join(map(str, setting.metadata["choices"]))
+    words = {"above": "above", "at_least": "of at least", "at_most": "of at most"}
+    limits = {name: limit for name, limit in setting.metadata["limits"].items() if limit not in (None, math.inf)}
+    said = " and ".join(f"{words[name]} {limit:,}" for name, limit in limits.items())
+    return f"{IN_WORDS[kind_of(setting)]} {said}".strip()
+
+
+def kind_of(setting: Field) -> type:
+    """The type of one value: int of `int | None`, Path of `tuple[Path, ...]`."""
+    parts = [part for part in get_args(setting.type) if part not in (NoneType, ...)]
+    return parts[0] if parts else setting.type
+
+
+def is_a(kind: type, value: object) -> bool:
+    """Whether a value has a type: a whole number is a number, and true is none."""
+    return kind is bool if isinstance(value, bool) else isinstance(value, NUMBERS.get(kind, kind))
+
+
+def _from_text(kind: type, text: str) -> object:
+    """The number or path that a text stands for, else the text."""
+    if kind is bool and text in ("true", "false"):
+        return text == "true"
+    if kind not in (int, float, Path) or not text:
+        return text
+    try:
+        return kind(text)
+    except ValueError:
+        return text
+
+
+def _within(setting: Field, value: object) -> bool:
+    if not is_a(float, value):
+        return True
+    above, least, most = (setting.metadata["limits"][name] for name in ("above", "at_least", "at_most"))
+    if most is None:
+        most = LARGEST if kind_of(setting) is int else sys.float_info.max
+    return (above is None or value > above) and (least is None or value >= least) and value <= most
