@@ -12,8 +12,8 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
+from tlkit.losses import mode
 from tlkit.memory import in_units
-from tlkit.steps import mode
 from tlkit.strategies import base_model, find_blocks
 
 LIMIT = 2**30
@@ -195,7 +195,7 @@ def _refuse_other_paths(base: nn.Module, count: int, stand_in: list[torch.Tensor
         except (TypeError, AttributeError, KeyError, IndexError) as error:  # it looks for what is not handed on
             found, reason = torch.full_like(expected, torch.nan), error
         stand_in.clear()
-    # The same arithmetic twice; rounded to the weights' precision, where kernels add in another order.
+    # The same arithmetic twice, up to the order of additions.
     if not torch.allclose(found, expected, rtol=0, atol=8 * torch.finfo(expected.dtype).eps * expected.abs().max()):
         kind = type(base).__name__
         raise ValueError(f"no frozen prefix: the lower blocks of {kind} hand on more than hidden states") from reason
@@ -266,8 +266,9 @@ def _compute(base: nn.Module, count: int, tokens: torch.Tensor) -> torch.Tensor:
         raise _Reached(_entering(args, kwargs))
 
     hook = find_blocks(base)[count].register_forward_pre_hook(stop, with_kwargs=True)
+    decoder = base.get_decoder()
     try:
-        base.get_decoder().forward(input_ids=tokens, use_cache=False)  # past the hook that asks for these states
+        type(decoder).forward(decoder, input_ids=tokens, use_cache=False)  # past the hook that asks for these states
     except _Reached as reached:
         return reached.args[0]
     finally:
@@ -278,7 +279,7 @@ def _in_a_file(states: torch.Tensor, path: Path) -> torch.Tensor:
     """A copy in a file, mapped into memory. Its place is taken first: a full disk would end the process later."""
     path.unlink(missing_ok=True)  # of weights that have changed since
     try:
-        with path.open("wb") as file:  # closing it may fail as well
+        with path.open("wb") as file:
             _take_place(file, states.nbytes)
     except OSError as error:
         path.unlink(missing_ok=True)

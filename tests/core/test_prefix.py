@@ -11,9 +11,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from tlkit.cli import main
 from tlkit.evaluation import generate, perplexity
 from tlkit.fitting.estimate import estimate_memory
+from tlkit.losses import summed_loss
 from tlkit.models import load_model
 from tlkit.prefix import cached_prefix, frozen_blocks
-from tlkit.steps import Plan, summed_loss
+from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy, find_blocks
 from tlkit.team import Team
 from tlkit.training import TrainingConfig, train
@@ -70,7 +71,7 @@ def test_losses_are_those_without_a_cache(strategy, plan):
         assert torch.allclose(weights[0], weights[1], atol=1e-5)
     checked = int(plan.chunked_loss)  # one short sequence, to see that the loss may be cut
     assert cache.rows_computed == len(BLOCKS) + checked  # each once, in three epochs and three evaluations
-    assert cache.rows_reused == 2 * len(BLOCKS) + 3 * 2 + checked
+    assert cache.rows_reused == 2 * len(BLOCKS) + 3 * 2
 
 
 WIDE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}

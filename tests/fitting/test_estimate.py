@@ -11,10 +11,11 @@ from tlkit.devices import probe
 from tlkit.evaluation import LOGITS_AT_ONCE, perplexity, windows_at_once
 from tlkit.fitting.estimate import closed_form, estimate_memory
 from tlkit.fitting.recommendation import fit_table, recommend
+from tlkit.losses import LOSS_CHUNK_TOKENS, summed_loss
 from tlkit.memory import parse_size, track_memory, virtual_device
 from tlkit.models import PRESETS, architecture, load_model
 from tlkit.quantization import tensors_of
-from tlkit.steps import LOSS_CHUNK_TOKENS, Plan, TrainingState, summed_loss, take_step
+from tlkit.steps import Plan, TrainingState, take_step
 from tlkit.strategies import STRATEGIES, apply_strategy
 from tlkit.training import TrainingConfig, train
 

@@ -108,7 +108,7 @@ def trace_step(
     """
     with as_if_real():
         twin = twin_of(model)
-        with _StepTrace(model.config.vocab_size) as trace:
+        with _StepTrace(model.config.get_text_config().vocab_size) as trace:
             trace.hold(tensors_of(twin))
             _train(twin, shape, plan, optimizer, trace)  # what only training holds is gone when it returns
             if evaluation is not None and not plan.evaluate_on_host:
