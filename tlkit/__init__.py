@@ -12,7 +12,7 @@ _WHERE = {
     "models": ("BUNDLED", "PRESETS", "architecture", "load_model", "longest_input", "meta_model", "save_model"),
     "quantization": ("dequantized", "logical_size", "tensors_of"),
     "strategies": ("STRATEGIES", "apply_strategy", "describe", "find_blocks", "is_tied"),
-    "evaluation": ("first_loss_warning", "generate", "perplexity", "score_table"),
+    "evaluation": ("first_loss_warning", "generate", "perplexity", "score_table", "windows_at_once"),
     "memory": ("CARDS", "in_units", "track_memory", "virtual_device"),
     "steps": ("Plan", "mean_loss"),
     "prefix": ("cached_prefix", "frozen_blocks"),
@@ -20,7 +20,8 @@ _WHERE = {
     "fitting.estimate": ("closed_form", "estimate_memory"),
     "fitting.fallback": ("train_with_fallback",),
     "fitting.ladder": ("FALLBACK_TIERS", "LADDER", "Rung"),
-    "fitting.recommendation": ("recommend",),
+    "fitting.recommendation": ("fit_table", "recommend"),
+    "fitting.trace": ("CannotEstimate",),
     "scaling.on_paper": ("memory_in_parts", "sent_per_step"),
     "scaling.rehearsal": ("rehearse",),
     "evidence.statistics": (

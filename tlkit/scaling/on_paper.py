@@ -12,12 +12,23 @@ DIVIDED = ("weights", "gradients", "optimizer state")  # among processes, where 
 
 
 def sent_per_step(model: nn.Module, processes: int, exchange: str = "ddp", *, backend: str = "nccl") -> float:
-    """Bytes that each process sends in an optimizer step of one micro-batch, for what is trainable in `model` now.
+    """Count the bytes that each process sends in an optimizer step of one micro-batch.
 
-    "ddp": in a ring, every gradient is passed on twice, once to be added up and once to hand out the sum, each time
-    all but the process' own share. "fsdp": the weights of a block are gathered in the forward and again in the backward
-    pass, those outside the blocks once, and gradients are added up where their part is kept; for that last step
-    `backend` "gloo" (processors) does twice what "nccl" (cards) does. Source: Rajbhandari et al. 2020, ZeRO.
+    With "ddp" every gradient is passed on twice in a ring, once to be added up and once to hand out the sum, each time
+    all but the process' own share. With "fsdp" the weights of a block are gathered in the forward and again in the
+    backward pass, those outside the blocks once, and gradients are added up where their part is kept.
+
+    Args:
+        model: of whose weights those count that are trainable now; it may be on the meta device.
+        processes: how many, at least 1.
+        exchange: "ddp" or "fsdp".
+        backend: "nccl" (cards) or "gloo" (processors), which sends twice as much to add up gradients in parts.
+
+    Returns:
+        Bytes, as a mean over the processes.
+
+    Source:
+        Rajbhandari et al. 2020, ZeRO.
     """
     passed_on = (processes - 1) / processes
     gradients = sum(p.nbytes for p in model.parameters() if p.requires_grad)
@@ -37,11 +48,26 @@ def memory_in_parts(
     sequence_length: int = 512,
     plan: Plan | None = None,
 ) -> dict[int, MemoryEstimate]:
-    """What each process needs under FSDP, for each number of processes.
+    """Estimate what each process needs under FSDP, for each number of processes.
 
-    `batch_size` is each process' own; no weights are read. What is made of weights is divided; what is made of text is
-    not. On top comes what is gathered: all that lies outside the blocks for the whole pass, and two blocks at a time,
-    the one at work and the next, with the gradients of one.
+    What is made of weights is divided; what is made of text is not. On top comes what is gathered: all that lies
+    outside the blocks for the whole pass, and two blocks at a time, the one at work and the next, with the gradients
+    of one. No weights are read.
+
+    Args:
+        model: a preset, folder or hub id.
+        strategy: a name of `STRATEGIES`.
+        processes: the numbers of processes to estimate for.
+        dtype: of the weights.
+        batch_size: blocks of each process in a step.
+        sequence_length: tokens in a block.
+        plan: how the step is carried out.
+
+    Returns:
+        For each number of processes, what each of them needs; the categories have "gathered" besides the usual ones.
+
+    Raises:
+        ValueError: for an unknown model or strategy, and where no estimate is possible.
     """
     adapted = apply_strategy(meta_model(model).to(DTYPES[dtype]), strategy).model
     trace = trace_step(adapted, (batch_size, sequence_length), plan or Plan())

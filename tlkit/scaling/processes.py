@@ -22,10 +22,19 @@ LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|refused|Timed out|n
 
 
 def launch(count: int, function: str, *arguments: object, imports: tuple[str, ...] = ()) -> None:
-    """What `torchrun` does, for a function ("package.module:name") that calls `joined`.
+    """Start several processes, as `torchrun` does, and wait for them.
 
-    Where the system can fork, the processes come out of one that has imported the module and `imports` already: that
-    takes seconds, and is done once. Raises ChildFailedError, with its traceback, where a process fails.
+    Where the system can fork, they come out of one process that has imported what they need: that takes seconds, and
+    is done once.
+
+    Args:
+        count: how many processes.
+        function: what each calls, as "package.module:name"; it calls `joined`.
+        arguments: of the function.
+        imports: modules to import before the processes part, besides that of the function.
+
+    Raises:
+        ChildFailedError: with its traceback, where a process fails.
     """
     import multiprocessing
 
@@ -46,10 +55,19 @@ def _call(function: str, *arguments: object) -> None:
 
 @contextmanager
 def joined(exchange: str | None = None, *, offload: bool = False) -> Iterator[Team]:
-    """The processes that torchrun has started, as a team; alone where it has started none.
+    """Join the processes that torchrun has started; alone where it has started none.
 
-    `exchange` is "ddp" (the default) or "fsdp", see `Team`. Raises ValueError for another, or where one is asked for
-    and there are no processes to exchange with; and ConnectionError where another process ends before its time.
+    Args:
+        exchange: "ddp" (the default) or "fsdp", see `Team`.
+        offload: keep the parts of weights on the host (fsdp).
+
+    Yields:
+        The team.
+
+    Raises:
+        ValueError: for another exchange, where one is asked for and there are no processes to exchange with, and for
+            more processes than cards.
+        ConnectionError: where another process ends before its time.
     """
     if exchange is not None and exchange not in EXCHANGES:
         raise ValueError(f"sharding {exchange!r} is unknown: expected one of {', '.join(EXCHANGES)}")
@@ -100,7 +118,15 @@ def _end(*_: object) -> None:
 
 
 def smaller(team: Team, count: int) -> Team | None:
-    """The first `count` processes as a team of their own, None in the others; all of them have to ask."""
+    """Make a team of the first `count` processes; all of them have to ask.
+
+    Args:
+        team: of all processes.
+        count: at most its size.
+
+    Returns:
+        The smaller team, or None in a process that is not in it.
+    """
     if count == team.size:
         return team
     group = distributed.new_group(list(range(count)))
@@ -108,7 +134,15 @@ def smaller(team: Team, count: int) -> Team | None:
 
 
 def gathered(team: Team, rows: list[dict]) -> list[dict]:
-    """The rows of all processes, in the order of their ranks, in every process. They travel as JSON."""
+    """Collect the rows of all processes in every process; all of them have to ask.
+
+    Args:
+        team: whose processes.
+        rows: of this process. They travel as JSON, so their values are numbers, texts, lists and dictionaries.
+
+    Returns:
+        All rows, in the order of the processes' ranks.
+    """
     if team.size == 1:
         return rows
     mine = torch.frombuffer(bytearray(json.dumps(rows, default=_plain).encode()), dtype=torch.uint8)

@@ -36,12 +36,20 @@ launch({max(count for _, count in RUNS)}, "tlkit.scaling.rehearsal:take_part", *
 
 
 def rehearse(strategy: str = "full") -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The same five steps of the bundled model by 1, 2 and 4 processes of this machine by DDP, by 2 and 4 by FSDP.
+    """Take the same five steps of the bundled model by 1, 2 and 4 processes of this machine by DDP, by 2 and 4 by FSDP.
 
-    Two tables. Every step: exchange, processes, step, loss, seconds. Every run: `sent` (bytes a process sent in a
-    step: counted on the loopback device of Linux, NaN elsewhere), `predicted` (see `scaling.sent_per_step`),
-    `exchange_seconds` (of adding up as many numbers, and nothing else), `step_seconds` (median), `held` (bytes of
-    parameters in the first process). Raises ValueError for an unknown strategy.
+    Args:
+        strategy: a name of `STRATEGIES`.
+
+    Returns:
+        Two tables. The first has a row a step: exchange, processes, step, loss, seconds. The second has a row a run:
+        `sent` (bytes a process sent in a step, counted on the loopback device of Linux, NaN elsewhere), `predicted`
+        (the same on paper, see `sent_per_step`), `exchange_seconds` (of adding up as many numbers, and nothing else),
+        `step_seconds` (median) and `held` (bytes of parameters in the first process).
+
+    Raises:
+        ValueError: for an unknown strategy, before any process starts.
+        RuntimeError: with what the processes said, where one fails.
     """
     from tlkit.scaling.on_paper import sent_per_step  # the processes themselves do without it
 
@@ -62,7 +70,12 @@ def rehearse(strategy: str = "full") -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def take_part(strategy: str, found: str) -> None:
-    """One of the processes: in each run it is among the first so many, or it waits."""
+    """Be one of the processes: in each run among the first so many, or waiting.
+
+    Args:
+        strategy: a name of `STRATEGIES`.
+        found: the file for the results, which the first process writes.
+    """
     setup(threads=1)
     runs = []
     with joined() as everybody:
