@@ -125,7 +125,8 @@ def compare(
         planned = [(name, seed) for name in strategies for seed in range(settings.seeds)] + [(CONTROL, 0)]
         failures = {_name(*run): reasons[run[0]] for run in planned if run[0] in reasons}
         planned = [run for run in planned if run[0] in rates]
-        runs = {_name(*run): partial(_outcome, experiment, *run, rates, start, team) for run in planned}
+        sharing = ALONE if settings.spread else team  # of the processes, those that take part in one run
+        runs = {_name(*run): partial(_outcome, experiment, *run, rates, start, sharing) for run in planned}
         _refuse_other_rates(finished, runs, rates)
         outcomes = run_all(
             runs,

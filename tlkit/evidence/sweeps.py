@@ -207,7 +207,7 @@ def tune(
     record, lines = pd.DataFrame(columns=COLUMNS), Progress(count, progress and team.rank == 0)
     while trials := rate_trials(record, strategies, 1, short):
         rows = run_all(
-            {trial.name: partial(_row, trial, experiment, team) for trial in trials},
+            {trial.name: partial(_row, trial, experiment, ALONE if spread else team) for trial in trials},
             lines,
             finished=finished,
             keep=lambda name, row: None if row["error"] or not kept else kept.keep(name, row),
