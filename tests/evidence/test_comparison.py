@@ -14,11 +14,13 @@ from tlkit.cli import main
 from tlkit.corpus import load_corpus
 from tlkit.evaluation import perplexity
 from tlkit.evidence import experiment as experiments
+from tlkit.evidence import learning_rates
 from tlkit.evidence.comparison import Comparison, compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.finished_runs import FinishedRuns
 from tlkit.evidence.learning_rates import COARSE, CONTROL, default_rates, load_with_strategy
-from tlkit.models import load_model
+from tlkit.models import load_model, save_model
 from tlkit.reports.export import as_markdown, export, readable
 from tlkit.settings import PROFILES, Profile
 
@@ -223,16 +225,23 @@ def test_nothing_is_ranked_by_a_rate_that_was_not_tuned(tmp_path, whole):
     assert said in (tmp_path / "comparison.md").read_text() and said in (tmp_path / "comparison.html").read_text()
 
 
-def test_rates_recorded_for_other_text_serve_without_a_rank(profile):
-    """The bundled model and its recorded rates, once on the corpus of the record and once on another."""
+def test_rates_recorded_for_other_text_serve_without_a_rank(monkeypatch, tmp_path, small_model, profile):
+    """As if a sweep of this model were recorded; once on the text of that record, and once on other text."""
+    settings = load_experiment(small_model, profile, ComparisonSettings())[0].settings
+    rows = [(name, rate * GIVEN[name], 5 + abs(rate - 1)) for name in GIVEN for rate in (0.1, 1, 10)]
+    record = pd.DataFrame(rows, columns=["strategy", "learning_rate", "validation_perplexity"])
+    for name, value in (settings | {"model": "mine", "profile": "ci", "date": "2026-11-22"}).items():
+        record[name] = value
+    record.to_csv(tmp_path / "rates.csv", index=False)
+    monkeypatch.setattr(learning_rates, "_record_of", lambda model: tmp_path / "rates.csv")
     own, other = (
-        compare(strategies=["bitfit", "last_layers"], profile=profile, settings=ComparisonSettings(corpus=corpus))
+        quick(small_model, profile, learning_rates=None, corpus=corpus).table.set_index("strategy")
         for corpus in ("rust", "facts")
     )
-    ranks = [of.table.set_index("strategy")["rank"].fillna("") for of in (own, other)]
-    assert ranks[0]["bitfit"] != "" and ranks[1].eq("").all()
-    assert own.table.rate_source[1].endswith("here: profile test")
-    assert other.table.rate_source[1].endswith("here: corpus facts, profile test")
+    assert (own["rank"][["last_layers", "bitfit"]] != "").all() and other["rank"].fillna("").eq("").all()
+    assert list(own.learning_rate[list(GIVEN)]) == list(other.learning_rate[list(GIVEN)]) == list(GIVEN.values())
+    assert own.rate_source["bitfit"] == "recorded for mine (ci profile, 2026-11-22); here: profile test"
+    assert other.rate_source["bitfit"].endswith("; here: corpus facts, profile test")
 
 
 def test_tables_and_provenance_say_what_the_numbers_depend_on(whole, small_model):
@@ -329,6 +338,14 @@ def test_what_cannot_be_compared_is_refused_before_any_training(
     assert not carried_out
 
 
+def test_an_adapter_is_merged_before_strategies_are_compared_on_it(tmp_path, small_model, profile, carried_out):
+    report, tokenizer = load_with_strategy("lora", model=small_model)
+    save_model(report.model, tokenizer, tmp_path)
+    with pytest.raises(ValueError, match="holds a trained adapter.*adapter='merge'"):
+        quick(str(tmp_path), profile)
+    assert not carried_out
+
+
 def test_an_export_removes_what_an_earlier_one_wrote_and_nothing_else(tmp_path, whole):
     attempts = pd.DataFrame(
         [
@@ -399,11 +416,12 @@ def test_progress_says_which_run_of_how_many(small_model, profile, capsys):
     assert first == "run 1 of 2: bitfit, seed 0" and second.startswith(f"run 2 of 2: {CONTROL}, seed 0; about ")
 
 
-def test_train_and_evaluate_score_the_same_documents(tmp_path, capsys, profile):
+def test_train_and_evaluate_score_the_same_documents(tmp_path, capsys, small_model, profile):
     """What `train` says of the model it saved is what `evaluate` says of it."""
     output = tmp_path / "adapted"
     words = ["--profile", "test", "--json"]
-    assert main(["train", "--strategy", "last_layers", *words, "--output", str(output)]) == 0
+    trained = ["train", "--model", small_model, "--strategy", "last_layers", "--learning-rate", "1e-3", *words]
+    assert main([*trained, "--sequence-length", "64", "--output", str(output)]) == 0
     after = json.loads(capsys.readouterr().out)["after"]
     assert main(["evaluate", "--model", str(output), *words]) == 0
     evaluated = json.loads(capsys.readouterr().out)

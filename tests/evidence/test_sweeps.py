@@ -8,7 +8,7 @@ import pytest
 
 from tlkit.checkpoints import CheckpointError, hold_folder
 from tlkit.cli import main
-from tlkit.corpus import Corpus, load_corpus
+from tlkit.corpus import Corpus, load_corpus, token_stream
 from tlkit.evidence import sweeps
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
@@ -158,8 +158,10 @@ def test_the_short_sweep_says_its_cost_first_and_goes_on_where_it_stopped(
         if not noted:
             assert "No tuned learning rates for full, bitfit" in said
             assert f"about {2 * FORESEEN} runs of {experiment.steps} steps ({2 * FORESEEN * experiment.steps}" in said
-            # A second for each token that is read forward: three for each of a training step.
-            hours = 3 * 2 * FORESEEN * experiment.steps * experiment.batch_size * 64 / 3600
+            # At a second for each token that is read forward, and three for each that is trained on.
+            texts = (*experiment.corpus.validation, *experiment.general.validation)
+            scored = len(token_stream(texts, experiment.tokenizer)[0])
+            hours = 2 * FORESEEN * (3 * experiment.steps * experiment.batch_size * 64 + scored) / 3600
             assert f"about {hours:.1f} h)" in said
         if len(noted) == 5:
             raise KeyboardInterrupt

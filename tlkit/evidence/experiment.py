@@ -24,7 +24,7 @@ from tlkit.fitting.fallback import (
     train_with_fallback,
 )
 from tlkit.memory import VirtualDevice, virtual_device
-from tlkit.models import LoadedModel, chosen_model, load_model
+from tlkit.models import LoadedModel, chosen_model, load_model, longest_input
 from tlkit.scaling.processes import gathered
 from tlkit.settings import Profile
 from tlkit.strategies import StrategyReport
@@ -107,7 +107,12 @@ def load_experiment(
     whole, general = load_corpus(settings.corpus), load_corpus("general").limited(test=profile.test_passages)
     corpus = profile.limit(whole)
     base = load_model(chosen_model(model))
-    limit = getattr(base.model.config, "max_position_embeddings", None)  # some architectures have none
+    if hasattr(base.model, "peft_config"):
+        raise ValueError(
+            f"{base.name} holds a trained adapter, and every strategy starts from plain weights: merge it first "
+            f"(load_model({base.name!r}, adapter='merge')), save that and name its folder"
+        )
+    limit = longest_input(base.model)
     block_size = min(BLOCK_SIZE, limit or BLOCK_SIZE) if settings.block_size is None else settings.block_size
     context = min(CONTEXT, limit or CONTEXT) if settings.context is None else settings.context
     stride = context if settings.stride is None else settings.stride

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from tlkit.checkpoints import hold_folder, write_atomically
-from tlkit.corpus import pack
+from tlkit.corpus import pack, token_stream
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import Experiment, Progress, duration, load_experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns
@@ -193,7 +193,9 @@ def tune(
     """
     steps, count = min(experiment.steps, SHORT_STEPS), len(strategies) * FORESEEN
     if team.rank == 0:
-        tokens = 3 * steps * experiment.batch_size * experiment.blocks.shape[1]  # forward, and backward twice that
+        scored = token_stream((*experiment.corpus.validation, *experiment.general.validation), experiment.tokenizer)[0]
+        # A step goes forward once over its tokens, and backward takes about twice that.
+        tokens = 3 * steps * experiment.batch_size * experiment.blocks.shape[1] + len(scored)
         time = f", about {duration(count * tokens * seconds_per_token)}" if seconds_per_token else ""
         print(
             f"No tuned learning rates for {', '.join(strategies)} on {experiment.model} with {experiment.corpus.name}: "
