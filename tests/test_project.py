@@ -10,7 +10,6 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -102,68 +101,6 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, said, capsys):
     captured = capsys.readouterr().err.strip()
     assert said in captured and "\n" not in captured
     assert not Path("never").exists()
-
-
-def test_compare_keeps_the_others_when_one_strategy_fails(monkeypatch, tmp_path):
-    import tlkit.evidence.comparison as comparison
-    from tlkit.reports.export import export
-    from tlkit.settings import Profile
-
-    def broken(name, **options):
-        if name == "bitfit":
-            raise RuntimeError("planted fault")
-        return adapted(name, **options)
-
-    adapted = comparison.load_with_strategy
-    monkeypatch.setattr(comparison, "load_with_strategy", broken)
-    profile = Profile("test", train_passages=12, test_passages=3, epochs=1, seeds=1)
-    result = comparison.compare(strategies=["bitfit", "last_layers"], profile=profile)
-    assert list(result.failures) == ["bitfit, seed 0"] and "planted fault" in result.failures["bitfit, seed 0"]
-    assert list(result.table.strategy) == ["zero-shot", "last_layers", "random initialisation"]
-    names = {path.name for path in export(result, tmp_path)}
-    assert {"comparison.csv", "comparison.json", "comparison.md", "comparison.html", "perplexity.svg"} <= names
-    assert len([n for n in names if n.endswith(".png")]) == 5
-    for name in ("comparison.csv", "comparison.json", "comparison.md", "comparison.html"):
-        assert result.provenance["model_sha256"] in (tmp_path / name).read_text()
-    assert "planted fault" in (tmp_path / "comparison.md").read_text()
-
-
-def test_the_commands_in_a_comparison_reproduce_its_rows(tmp_path, capsys, monkeypatch):
-    """The same command twice gives the same table, time and memory aside; and it is the command the table names."""
-    from tlkit.settings import PROFILES, Profile
-
-    monkeypatch.setitem(PROFILES, "test", Profile("test", train_passages=12, test_passages=3, epochs=1, seeds=1))
-    wanted = ["compare", "--profile", "test", "--strategies", "bitfit", "--json"]
-    assert main([*wanted, "--model", "tiny", "--seeds", "1", "--output", str(tmp_path / "first")]) == 0
-    first = json.loads(capsys.readouterr().out)
-    named = next(row["command"] for row in first if row["strategy"] == "bitfit").split()[3:]
-    assert main([*named, "--json", "--output", str(tmp_path / "second")]) == 0
-    second = json.loads(capsys.readouterr().out)
-    for one, two in zip(first, second, strict=True):
-        for key in ("strategy", "perplexity", "perplexity_before_low", "general", "rank", "trainable_values"):
-            assert one[key] == two[key]
-
-
-def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch):
-    """Without fallback each strategy fails and says so; with it, all end, the lightest first."""
-    from tlkit.settings import PROFILES, Profile
-
-    monkeypatch.setitem(PROFILES, "test", Profile("test", train_passages=12, test_passages=3, epochs=0.2, seeds=1))
-    wanted = ["compare", "--profile", "test", "--strategies", "last_layers,bitfit", "--device-memory", "75MB", "--json"]
-    assert main([*wanted, "--output", str(tmp_path / "without")]) == 1
-    said = capsys.readouterr()
-    assert [row["strategy"] for row in json.loads(said.out)] == ["zero-shot"]
-    assert "FAILED bitfit, seed 0" in said.err and "CUDA out of memory" in said.err
-    assert main([*wanted, "--fallback", "--output", str(tmp_path / "with")]) == 0
-    table = json.loads(capsys.readouterr().out)
-    assert main(["compare", "--device-memory", "much", "--output", str(tmp_path / "no")]) == 2
-    assert "expected a size such as" in capsys.readouterr().err and not (tmp_path / "no").exists()
-    assert [row["strategy"] for row in table] == ["zero-shot", "bitfit", "last_layers", "random initialisation"]
-    assert all(row["peak_memory_mb"] <= 75 * 2**20 / 1e6 for row in table[1:])
-    completion = pd.read_csv(tmp_path / "with" / "completion.csv", comment="#")
-    assert completion.completed.all() and completion.on_device.all() and not completion.as_planned.any()
-    assert (tmp_path / "with" / "attempts.csv").is_file()
-    assert "in all 100% of the runs" in (tmp_path / "with" / "comparison.md").read_text()
 
 
 def test_estimate_says_whether_it_fits(capsys):

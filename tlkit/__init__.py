@@ -36,6 +36,7 @@ _WHERE = {
     "evidence.forgetting": ("interpolate", "mix_in"),
     "evidence.learning_rates": ("CONTROL", "default_rates", "load_with_strategy"),
     "evidence.sweeps": ("recorded",),
+    "evidence.comparison_settings": ("ComparisonSettings",),
     "evidence.comparison": ("ZERO_SHOT", "compare"),
     "reports.charts": (
         "components_chart",

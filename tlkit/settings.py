@@ -6,6 +6,10 @@ import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tlkit.corpus import Corpus
 
 # In the repository the data lie beside the package, in a wheel inside it.
 DATA = next(
@@ -27,6 +31,17 @@ class Profile:
     test_passages: int | None
     epochs: float
     seeds: int
+
+    def limit(self, corpus: "Corpus") -> "Corpus":
+        """The documents of a corpus that this profile trains on and scores.
+
+        Args:
+            corpus: all documents.
+
+        Returns:
+            The first `train_passages` documents of the training split and the first `test_passages` of the others.
+        """
+        return corpus.limited(self.train_passages, self.test_passages)
 
 
 PROFILES = {

@@ -1,6 +1,5 @@
-"""Statistics against tables with a known answer; sweeps and remedies against what they promise."""
+"""Statistics against tables with a known answer, and remedies against what they promise."""
 
-import json
 import math
 import runpy
 from itertools import combinations
@@ -15,12 +14,9 @@ from hypothesis import strategies as st
 from scipy.stats import binom, ttest_1samp
 from scipy.stats import t as student_t
 
-from tlkit.cli import main
 from tlkit.corpus import load_corpus
 from tlkit.evaluation import perplexity
-from tlkit.evidence import sweeps
 from tlkit.evidence.forgetting import interpolate, mix_in
-from tlkit.evidence.learning_rates import CONTROL, best_rates, default_rates
 from tlkit.evidence.statistics import (
     compare_pairs,
     document_scores,
@@ -28,13 +24,8 @@ from tlkit.evidence.statistics import (
     rank_intervals,
     seed_intervals,
 )
-from tlkit.evidence.sweeps import RATES, Trial, planned, recorded, run_sweep, run_trial
 from tlkit.models import load_model
-from tlkit.settings import Profile
-from tlkit.strategies import STRATEGIES, apply_strategy, is_tied
-
-SMALL = Profile("test", train_passages=6, test_passages=3, epochs=1, seeds=1)
-
+from tlkit.strategies import apply_strategy, is_tied
 
 SIMULATION = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "identical_strategies.py"))
 
@@ -295,92 +286,3 @@ def test_a_share_of_other_text():
         mix_in(blocks, others, 0.5)
     with pytest.raises(ValueError, match="share=1"):
         mix_in(blocks, others, 1)
-
-
-def test_every_strategy_is_tuned_on_the_same_grid_and_none_at_its_edge():
-    grids = {name: set(part.learning_rate) for name, part in recorded("rates").groupby("strategy")}
-    assert set(grids) == {*STRATEGIES, CONTROL} and all(grid == set(RATES) for grid in grids.values())
-    assert len({len(part) for _, part in recorded("rates").groupby("strategy")}) == 1
-    for name, rate in default_rates().items():
-        assert min(RATES) < rate < max(RATES), name
-    assert default_rates()["full"] != default_rates()["lora"]
-
-
-def test_records_are_whole_and_say_where_they_were_made():
-    for sweep in sweeps.SWEEPS:
-        record = recorded(sweep)
-        assert set(record.trial) == {trial.name for trial in planned(sweep)}
-        assert record[["model", "profile", "device", "date", "torch", "python"]].notna().all().all()
-
-
-def test_the_best_rate_is_the_best_of_the_means():
-    rows = [("a", 1e-3, 5.0), ("a", 1e-3, 9.0), ("a", 1e-2, 6.0), ("a", 1e-2, 6.5), ("a", 1e-1, math.inf)]
-    assert best_rates(pd.DataFrame(rows, columns=["strategy", "learning_rate", "validation_perplexity"])) == {"a": 1e-2}
-
-
-def test_a_trial_never_sees_the_test_split_and_a_diverged_one_is_infinite(monkeypatch):
-    class Guarded:
-        def __init__(self, corpus):
-            self.corpus = corpus
-
-        def limited(self, *arguments, **options):
-            return Guarded(self.corpus.limited(*arguments, **options))
-
-        def __getattr__(self, name):
-            assert name != "test", "a trial has looked at the test split"
-            return getattr(self.corpus, name)
-
-    load = sweeps.load_corpus
-    monkeypatch.setattr(sweeps, "load_corpus", lambda name: Guarded(load(name)))
-    found = run_trial(Trial("last_layers", 3e-3, general_share=0.5), profile=SMALL)
-    assert 1 < found["validation_perplexity"] < 1000 and 1 < found["general_perplexity"] < 1000
-    with pytest.raises(AssertionError, match="looked at the test split"):
-        sweeps.load_corpus("rust").limited(1).test  # noqa: B018 - the guard itself, seen to work
-    diverged = run_trial(Trial("full", 1e12, steps=6), profile=SMALL)
-    assert diverged["validation_perplexity"] == diverged["training_loss"] == math.inf
-
-
-def test_a_sweep_goes_on_where_it_stopped(monkeypatch, tmp_path, capsys):
-    asked = []
-
-    def noted(trial, **options):
-        asked.append(trial.name)
-        if len(asked) == 2:
-            raise KeyboardInterrupt
-        return {"trial": trial.name, "strategy": trial.strategy, "validation_perplexity": 1.0}
-
-    monkeypatch.setattr(sweeps, "run_trial", noted)
-    monkeypatch.setitem(sweeps.SWEEPS, "general", lambda rates: [Trial("bitfit", 1e-2)])
-    monkeypatch.setattr(sweeps, "default_rates", dict)
-    record = tmp_path / "new" / "record.csv"
-    with pytest.raises(KeyboardInterrupt):
-        run_sweep("general", record, profile=SMALL)
-    assert len(pd.read_csv(record)) == 1
-    assert main(["sweep", "general", "--output", str(record), "--json"]) == 2
-    assert "holds runs of tiny, profile test" in capsys.readouterr().err
-    assert len(run_sweep("general", record, profile=SMALL)) == 2
-    assert (
-        asked
-        == ["strategy=bitfit learning_rate=0.01 epochs=1 general_share=0.0 seed=0"]
-        + ["strategy=bitfit learning_rate=0.01 epochs=1 general_share=0.0 seed=1"] * 2
-    )
-    assert main(["sweep", "everything", "--json"]) == 2
-    assert "expected one of rates, epochs, passages, general" in capsys.readouterr().err
-
-
-def test_a_comparison_takes_other_rates_and_another_reference(monkeypatch, tmp_path, capsys):
-    from tlkit.settings import PROFILES
-
-    monkeypatch.setitem(PROFILES, "test", SMALL)
-    record = tmp_path / "rates.csv"
-    rows = [("bitfit", 1e-9, 5.0), ("last_layers", 1e-9, 5.0)]
-    pd.DataFrame(rows, columns=["strategy", "learning_rate", "validation_perplexity"]).to_csv(record)
-    command = ["compare", "--profile", "test", "--strategies", "bitfit,last_layers", "--seeds", "2", "--json"]
-    command += ["--output", str(tmp_path / "out")]
-    assert main([*command, "--learning-rates", str(record), "--against", "last_layers"]) == 0
-    table = pd.DataFrame(json.loads(capsys.readouterr().out)).set_index("strategy")
-    # A rate of a billionth moves nothing: both are as before training, to the digits that a score has.
-    assert table.loc["bitfit", "perplexity"] == pytest.approx(table.loc["zero-shot", "perplexity"], rel=1e-5)
-    assert math.isnan(table.loc["last_layers", "difference"]) and abs(table.loc["bitfit", "difference"]) < 1e-3
-    assert main([*command, "--against", "full"]) == 2
-    assert "against='full': expected one of those compared, bitfit, last_layers" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from torch import distributed
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.evidence.comparison import compare
+from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.fallback import train_with_fallback
 from tlkit.memory import VirtualDevice
@@ -96,19 +97,22 @@ def weights_of(model) -> list[float]:
     return torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()
 
 
-def spread(team: Team) -> dict:
+def spread(team: Team, output: Path) -> dict:
     """A comparison whose runs are shared: what each process did of it, and the table that each returns."""
-    import tlkit.evidence.comparison as comparison
+    import tlkit.evidence.experiment as experiment
 
-    done, adapted_as_ever = [], comparison.load_with_strategy
+    done, adapted_as_ever = [], experiment.load_with_strategy
 
     def adapted(name, **options):
         done.append(f"{name} {options['seed']}")
         return adapted_as_ever(name, **options)
 
-    comparison.load_with_strategy = adapted
+    experiment.load_with_strategy = adapted
     profile = Profile("test", train_passages=12, test_passages=3, epochs=0.4, seeds=2)
-    table = compare(strategies=["bitfit", "last_layers"], profile=profile, spread_over=team).table
+    settings = ComparisonSettings(spread=True)
+    table = compare(
+        strategies=["bitfit", "last_layers"], profile=profile, settings=settings, output=output, team=team
+    ).table
     columns = ["strategy", "seeds", "perplexity", "difference"]
     mine = {"rank": team.rank, "done": done, "table": json.loads(table[columns].to_json(orient="records"))}
     return {"processes": gathered(team, [mine])}
@@ -124,7 +128,7 @@ def findings(team: Team, folder: Path) -> dict:
     found["memory"] = with_little_memory(team)
     found["rows"] = gathered(team, [{"rank": team.rank, "value": torch.pi * team.rank}] * (team.rank + 1))
     if team.size == 2:
-        found["spread"] = spread(team)
+        found["spread"] = spread(team, folder / "spread")
         found["offloaded"] = run("full", Plan(), replace(sharded, offload=True))
         run("full", Plan(), sharded, checkpoint_dir=folder / "by two", every=1)
     else:

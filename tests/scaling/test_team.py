@@ -230,11 +230,13 @@ def test_the_end_of_another_is_said_whichever_way_it_is_heard_of(first, monkeypa
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def test_runs_are_shared_and_each_process_has_the_whole_table(found):
+def test_runs_are_shared_and_each_process_has_the_whole_table(found, folder):
     first, second = sorted(found[2]["spread"]["processes"], key=lambda entry: entry["rank"])
     assert first["done"] == ["bitfit 0", "last_layers 0", "random initialisation 0"]
     assert second["done"] == ["bitfit 1", "last_layers 1"]
     assert first["table"] == second["table"]
+    kept = {path.stem.replace(", seed", "") for path in (folder / "spread" / "runs").iterdir()}
+    assert kept == {*first["done"], *second["done"]}
     table = {row["strategy"]: row for row in first["table"]}
     assert list(table) == ["zero-shot", "bitfit", "last_layers", "random initialisation"]
     assert table["bitfit"]["seeds"] == 2 and table["last_layers"]["perplexity"] < table["zero-shot"]["perplexity"]

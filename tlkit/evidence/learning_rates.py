@@ -1,32 +1,292 @@
-"""The learning rate of each strategy, and a model made ready to be trained with it."""
+"""The learning rate of each strategy: whose it is, where it came from, and how the best one is searched for."""
 
-from functools import lru_cache
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pandas as pd
 import torch
 
-from tlkit.corpus import DATA
-from tlkit.models import load_model
-from tlkit.strategies import StrategyReport, apply_strategy
+from tlkit.models import PRESETS, chosen_model, load_model
+from tlkit.settings import DATA
+from tlkit.strategies import STRATEGIES, StrategyReport, apply_strategy
 
 CONTROL = "random initialisation"
 RECORDS = DATA / "sweeps"
+COARSE = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # where every search begins
+LOWEST, HIGHEST = 1e-8, 1.0  # and how far it goes on where the best rate is the first or the last
+CLOSE = 3.5  # a best rate is found when its neighbours are within this factor
+# A rate is tuned for a model, a corpus and a batch; how much of the corpus is read, and how often, is only said.
+TUNED_FOR = {
+    "weights_sha256": "the weights of {model}",
+    "corpus_sha256": "corpus {corpus}",
+    "block_size": "blocks of {block_size}",
+    "batch_size": "batches of {batch_size}",
+}
+
+
+@dataclass(frozen=True)
+class LearningRate:
+    """A rate, where it came from in words, and whether it was tuned: found between worse ones, for runs like these."""
+
+    value: float
+    source: str
+    tuned: bool
 
 
 def load_with_strategy(strategy: str, *, model: str | None = None, seed: int = 0) -> tuple[StrategyReport, object]:
-    """A freshly loaded model, made trainable, and its tokenizer; `CONTROL` is full training of random weights."""
+    """Load a fresh model and make it trainable as a strategy says.
+
+    Args:
+        strategy: one of `STRATEGIES`, or `CONTROL` for full training of random weights.
+        model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
+        seed: of an adapter's first values, and of random weights.
+
+    Returns:
+        The report, whose `model` is what to train, and the tokenizer.
+
+    Raises:
+        ValueError: as `load_model` and `apply_strategy` do.
+    """
     fresh = load_model(model, random_init=strategy == CONTROL, seed=seed)
     torch.manual_seed(seed)  # an adapter's first values
     return apply_strategy(fresh.model, "full" if strategy == CONTROL else strategy), fresh.tokenizer
 
 
-def best_rates(record: pd.DataFrame) -> dict[str, float]:
-    """For each strategy the rate with the lowest mean validation perplexity over the seeds of a `rates` sweep."""
-    means = record.groupby(["strategy", "learning_rate"]).validation_perplexity.mean()
-    return {name: float(means[name].idxmin()) for name in means.index.get_level_values(0).unique()}
+def best_rates(record: pd.DataFrame, origin: str = "swept") -> dict[str, LearningRate]:
+    """Choose for each strategy the rate with the lowest mean validation perplexity over its seeds.
+
+    A rate at the edge of those tried is not tuned, for a better one may lie outside. A strategy whose every run
+    diverged or failed has no rate and is left out; `why_no_rate` says why.
+
+    Args:
+        record: a row for each run, with the columns strategy, learning_rate and validation_perplexity, and those of
+            `sweep rates` that say which model, corpus and batch the runs had.
+        origin: the first word of each source, such as "recorded".
+
+    Raises:
+        ValueError: where a column is missing, a rate is not a positive number, or the runs are of several models,
+            corpora or batches.
+    """
+    _refuse_record(record)
+    rates = {}
+    for strategy in dict.fromkeys(record.strategy):
+        means = _mean_scores(record, strategy)
+        best = min(means, key=means.get)
+        if math.isinf(means[best]):
+            continue
+        interior = min(means) < best < max(means)
+        source = f"{origin} for {_described(record)}" + ("" if interior else "; the edge of the rates that were tried")
+        rates[strategy] = LearningRate(best, source, interior)
+    return rates
 
 
-@lru_cache
-def default_rates() -> dict[str, float]:
-    """The learning rate of each strategy, as the recorded sweep found it for the bundled model."""
-    return best_rates(pd.read_csv(RECORDS / "rates.csv"))
+def why_no_rate(record: pd.DataFrame, strategy: str) -> str:
+    """Say why `best_rates` has found no rate for a strategy."""
+    part = record[record.strategy == strategy]
+    if part.empty:
+        return f"no learning rate was tried for {strategy}"
+    errors = part.error.dropna() if "error" in part else part.strategy.iloc[:0]
+    if len(errors):
+        return f"no learning rate for {strategy}: {errors.iloc[0]}"
+    tried = f"{part.learning_rate.min():g} to {part.learning_rate.max():g}"
+    return f"no learning rate for {strategy}: training diverged at every rate from {tried}"
+
+
+def next_rate(scores: Mapping[float, float]) -> float | None:
+    """Say which rate to try next: first one a decade, then closer around the best, until it lies between worse ones.
+
+    The answer depends on the scores alone, so a search that was stopped goes on as if it had not been.
+
+    Args:
+        scores: the mean validation perplexity of each rate tried so far, infinite where training diverged.
+
+    Returns:
+        A rate, or None where the search is over: after the decades of `COARSE` and one or two between them, and more
+        where the best is the lowest or the highest of them.
+    """
+    missing = [rate for rate in COARSE if rate not in scores]
+    if missing and set(scores) <= set(COARSE):
+        return missing[0]
+    tried = sorted(scores)
+    best = min(tried, key=scores.get)
+    below, above = [rate for rate in tried if rate < best], [rate for rate in tried if rate > best]
+    if not below and best > LOWEST:
+        return _rounded(best / 10)
+    if not above and best < HIGHEST:
+        return _rounded(best * 10)
+    wide = [rate for rate in (*below[-1:], *above[:1]) if max(best / rate, rate / best) > CLOSE]
+    return _rounded(math.sqrt(best * wide[0])) if wide else None
+
+
+def default_rates(model: str = "tiny") -> dict[str, float]:
+    """The recorded learning rate of each strategy, as a plain number.
+
+    Raises:
+        ValueError: where nothing is recorded for the model.
+    """
+    return {strategy: rate.value for strategy, rate in best_rates(_recorded(model)).items()}
+
+
+def rate_for(model: str | None, strategy: str) -> LearningRate:
+    """The recorded learning rate of one strategy on one model.
+
+    Args:
+        model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
+        strategy: one of `STRATEGIES`.
+
+    Raises:
+        ValueError: where none is recorded for that model: a rate of another model would be a guess.
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy {strategy!r} is unknown: expected one of {', '.join(STRATEGIES)}")
+    record = _recorded(chosen_model(model))
+    rates = best_rates(record, "recorded")
+    if strategy not in rates:
+        raise ValueError(why_no_rate(record, strategy))
+    return rates[strategy]
+
+
+def learning_rates_for(
+    model: str,
+    strategies: Iterable[str],
+    settings: Mapping[str, object],
+    given: pd.DataFrame | Mapping[str, float] | None = None,
+) -> dict[str, LearningRate]:
+    """Find the learning rates that are known before any run: those given, then those recorded for the model.
+
+    Args:
+        model: preset, hub id or folder.
+        strategies: names of `STRATEGIES`, or `CONTROL`.
+        settings: what the runs have in common: the keys of `TUNED_FOR`, and profile and corpus by name.
+        given: a record of `sweep rates`, or rates by strategy as plain numbers; see `read_rates`.
+
+    Returns:
+        A rate for each strategy that has one. Plain numbers never count as tuned, and those of a record only where
+        model, corpus, blocks and batch are the same; the source says what differs.
+
+    Raises:
+        ValueError: as `best_rates` does.
+    """
+    found, settings = {}, {"model": model, **settings}
+    if _record_of(model):
+        found |= _judged(_recorded(model), "recorded", settings)
+    if isinstance(given, pd.DataFrame):
+        found |= _judged(given, "given, swept", settings)
+    elif given:
+        found |= {name: LearningRate(value, "given", tuned=False) for name, value in given.items()}
+    return {strategy: found[strategy] for strategy in strategies if strategy in found}
+
+
+def read_rates(given: str | Path | Mapping[str, float]) -> pd.DataFrame | dict[str, float]:
+    """Read learning rates as a command line gives them.
+
+    Args:
+        given: the CSV file of `sweep rates`; or "full=1e-4,lora=1e-3"; or the same as a dict.
+
+    Returns:
+        The record, or rates by strategy.
+
+    Raises:
+        ValueError: where the file is no such record, a strategy is unknown, or a rate is no number above 0.
+        FileNotFoundError: where there is no such file.
+    """
+    if not isinstance(given, Mapping) and (os.path.exists(given) or "=" not in str(given)):
+        return _read_record(Path(given))
+    pairs = given.items() if isinstance(given, Mapping) else (part.split("=", 1) for part in str(given).split(","))
+    rates = {}
+    for strategy, value in (pair if len(pair) == 2 else (*pair, "") for pair in pairs):
+        if strategy not in (*STRATEGIES, CONTROL):
+            expected = ", ".join([*STRATEGIES, CONTROL])
+            raise ValueError(f"learning rates: strategy {strategy!r} is unknown: expected some of {expected}")
+        try:
+            rates[strategy] = float(value)
+        except (TypeError, ValueError):
+            rates[strategy] = math.nan
+        if not 0 < rates[strategy] < math.inf:
+            raise ValueError(f"learning rates: {strategy}={value}: expected a number above 0")
+    return rates
+
+
+def _read_record(path: Path) -> pd.DataFrame:
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{path}: no such file; expected a record of `sweep rates` or rates such as full=1e-4")
+    try:
+        record = pd.read_csv(path)
+        _refuse_record(record)
+    except (ValueError, IsADirectoryError) as error:  # pandas' own, and bytes that are no text, are ValueErrors too
+        raise ValueError(f"{path}: not a record of `sweep rates`: {str(error).splitlines()[0]}") from None
+    return record
+
+
+def _refuse_record(record: pd.DataFrame) -> None:
+    if missing := {"strategy", "learning_rate", "validation_perplexity"} - set(record):
+        raise ValueError(f"the column {', '.join(sorted(missing))} is missing")
+    rates = pd.to_numeric(record.learning_rate, errors="coerce")
+    if record.empty or not ((rates > 0) & (rates < math.inf)).all():
+        raise ValueError("a learning_rate is no number above 0" if len(record) else "it holds no runs")
+    if not pd.api.types.is_numeric_dtype(record.validation_perplexity):
+        raise ValueError("a validation_perplexity is no number")
+    for column in ("model", "profile", "corpus", *TUNED_FOR):
+        if column in record and record[column].nunique(dropna=False) > 1:
+            several = " and ".join(str(value)[:40] for value in record[column].unique()[:2])
+            raise ValueError(f"it holds runs of more than one {column}: {several}; expected one")
+
+
+def _mean_scores(record: pd.DataFrame, strategy: str) -> dict[float, float]:
+    """For each rate of a strategy the mean over its seeds, infinite where one of them diverged or failed."""
+    part = record[record.strategy == strategy].fillna({"validation_perplexity": math.inf})
+    return {
+        float(rate): float(mean) for rate, mean in part.groupby("learning_rate").validation_perplexity.mean().items()
+    }
+
+
+def _judged(record: pd.DataFrame, origin: str, settings: Mapping[str, object]) -> dict[str, LearningRate]:
+    """The best rates of a record; not tuned where the runs to come differ from its runs in what matters."""
+    differences = [
+        words.format_map(settings)
+        for key, words in TUNED_FOR.items()
+        if key not in record or record[key].iloc[0] != settings[key]
+    ]
+    said = list(differences)
+    if "profile" in record and record.profile.iloc[0] != settings["profile"]:
+        said.append(f"profile {settings['profile']}")
+    rates = best_rates(record, origin)
+    if not said:
+        return rates
+    return {
+        strategy: replace(rate, source=f"{rate.source}; here: {', '.join(said)}", tuned=rate.tuned and not differences)
+        for strategy, rate in rates.items()
+    }
+
+
+def _described(record: pd.DataFrame) -> str:
+    """Model, profile and date of a record, as far as it says them."""
+    details = [f"{record.profile.iloc[0]} profile"] if "profile" in record else []
+    details += [str(record.date.max())] if "date" in record else []
+    name = str(record.model.iloc[0]) if "model" in record else "a model without a name"
+    return f"{name} ({', '.join(details)})" if details else name
+
+
+def _recorded(model: str) -> pd.DataFrame:
+    path = _record_of(model)
+    if path is None:
+        raise ValueError(
+            f"no learning rates are recorded for {model}: give one (full fine-tuning of a pretrained model often wants "
+            f"1e-5 to 1e-4, lora ten times that), or find them with `python -m tlkit sweep rates --model {model}`"
+        )
+    return pd.read_csv(path)
+
+
+def _record_of(model: str) -> Path | None:
+    """The record that comes with the workbook for a preset, be it given by its name or by the hub id behind it."""
+    preset = next((name for name, known in PRESETS.items() if model in (name, known.source)), None)
+    path = RECORDS / str(preset) / "rates.csv"
+    return path if path.is_file() else None
+
+
+def _rounded(rate: float) -> float:
+    """Three digits, for people and for the names of trials."""
+    return float(f"{rate:.3g}")

@@ -1,67 +1,123 @@
 """A comparison as files: CSV, JSON, Markdown, self-contained HTML, and its charts as PNG and SVG."""
 
 import base64
+import hashlib
 import html
 import json
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
-from tlkit.evidence.comparison import Comparison, completion_table
+from tlkit.checkpoints import write_atomically
+from tlkit.evidence.comparison import Comparison
+from tlkit.fitting.fallback import HOST
 from tlkit.reports.charts import CHARTS
+
+TABLES = ("runs", "documents", "pairs")  # of a comparison, each in a CSV file of its own beside the table itself
 
 
 def export(comparison: Comparison, folder: str | Path) -> list[Path]:
-    """Write every table and chart below `folder`, each with its provenance; returns the paths written.
+    """Write every table and chart into a folder, each with its provenance.
 
-    Raises OSError where the folder cannot be written.
+    Files of an earlier export that this one does not write are removed, if they are as they were written.
+
+    Args:
+        comparison: what `compare` returned.
+        folder: is made where there is none.
+
+    Returns:
+        The paths written, in order.
+
+    Raises:
+        OSError: where the folder cannot be written.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    provenance = "\n".join(f"- {key}: {value}" for key, value in comparison.provenance.items())
-    failures = "".join(f"\nFAILED {name}: {text.splitlines()[-1]}\n" for name, text in comparison.failures.items())
+    earlier = _files_of_earlier_export(folder)
+    provenance = "\n".join(f"- {key}: {_in_words(value)}" for key, value in comparison.provenance.items())
     comment = "".join(f"# {line}\n" for line in provenance.splitlines())
-    texts = {
-        "comparison.csv": comment + comparison.table.to_csv(index=False),
-        "runs.csv": comment + comparison.runs.to_csv(index=False),
-        "comparison.json": json.dumps(
-            {
-                "provenance": comparison.provenance,
-                "table": json.loads(comparison.table.to_json(orient="records")),
-                "runs": json.loads(comparison.runs.to_json(orient="records")),
-                "failures": comparison.failures,
-            },
-            indent=2,
-        ),
-        "comparison.md": f"# Comparison\n\n{as_markdown(comparison.table)}\n{failures}\n{provenance}\n",
-    }
+    notes = "".join(f"\n{line}\n" for line in _notes(comparison))
+    tables = {"comparison": comparison.table} | {name: getattr(comparison, name) for name in TABLES}
+    summary = ""
     if len(comparison.attempts):
-        texts["attempts.csv"] = comment + comparison.attempts.to_csv(index=False)
         completion = completion_table(comparison)
-        texts["completion.csv"] = comment + completion.to_csv(index=False)
-        rates = completion[["as_planned", "on_device", "completed"]].mean()
-        texts["comparison.md"] += (
-            f"- as planned {rates.as_planned:.0%}, on the device after falling back {rates.on_device:.0%}, "
-            f"in all {rates.completed:.0%} of the runs (completion.csv)\n"
+        tables |= {"attempts": comparison.attempts, "completion": completion}
+        shares = completion[["as_planned", "on_device", "completed"]].mean()
+        summary = (
+            f"- as planned {shares.as_planned:.0%}, on the device after falling back {shares.on_device:.0%}, "
+            f"in all {shares.completed:.0%} of the runs (completion.csv)\n"
         )
+    written = {
+        f"{name}.csv": _write(folder / f"{name}.csv", comment + table.to_csv(index=False))
+        for name, table in tables.items()
+    }
+    pictures = {}
     figures = {name: draw(comparison) for name, draw in CHARTS.items()} if len(comparison.curves) else {}
-    figures = {name: figure for name, figure in figures.items() if figure is not None}
     for name, figure in figures.items():
-        for kind in ("png", "svg"):
+        for kind in ("png", "svg") if figure is not None else ():
             metadata = {"Title" if kind == "svg" else "Description": provenance}
-            figure.savefig(folder / f"{name}.{kind}", dpi=120, metadata=metadata)
-    pictures = {figure.alt: (folder / f"{name}.png").read_bytes() for name, figure in figures.items()}
-    texts["comparison.html"] = _page(comparison, pictures, provenance, failures)
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return sorted([folder / name for name in texts] + [folder / f"{n}.{k}" for n in figures for k in ("png", "svg")])
+            save = partial(figure.savefig, format=kind, dpi=120, metadata=metadata)
+            written[f"{name}.{kind}"] = write_atomically(folder / f"{name}.{kind}", save)
+        if figure is not None:
+            pictures[figure.alt] = (folder / f"{name}.png").read_bytes()
+    markdown = f"# Comparison\n\n{as_markdown(comparison.table)}\n{notes}\n{provenance}\n{summary}"
+    written["comparison.md"] = _write(folder / "comparison.md", markdown)
+    written["comparison.html"] = _write(folder / "comparison.html", _page(comparison, pictures, provenance, notes))
+    content = {
+        "provenance": comparison.provenance,
+        "table": rows_of(comparison.table),
+        "runs": rows_of(comparison.runs),
+        "pairs": rows_of(comparison.pairs),
+        "failures": comparison.failures,
+        "files": written,
+    }
+    _write(folder / "comparison.json", json.dumps(content, indent=2))
+    for name, digest in earlier.items():
+        path = folder / name
+        if name not in written and path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
+            path.unlink()
+    return sorted(folder / name for name in (*written, "comparison.json"))
+
+
+def rows_of(table: pd.DataFrame) -> list[dict]:
+    """A table as JSON has it: a dict a row, None where there is no figure."""
+    return json.loads(table.to_json(orient="records", double_precision=15))
+
+
+def completion_table(comparison: Comparison) -> pd.DataFrame:
+    """Say of each run with fallback what it tried where, whether it ran as planned, on the device, at all.
+
+    Returns:
+        A row for each strategy and seed. The means of as_planned, on_device and completed are the success rate as
+        planned, on the device after falling back, and overall.
+    """
+    rows = []
+    for (strategy, seed), part in comparison.attempts.groupby(["strategy", "seed"], sort=False):
+        training = part[part.action == "training"]
+        tried = part[part.action.isin(["estimate", "loading", "training"])]
+        done = f"{strategy}, seed {seed}" not in comparison.failures
+        last = training.iloc[-1] if len(training) else None
+        on_device = done and last is not None and last.device != HOST
+        rows.append(
+            {
+                "strategy": strategy,
+                "seed": seed,
+                "history": " > ".join(f"{row.rung} ({row.failed_in or 'done'})" for row in tried.itertuples()),
+                "as_planned": on_device and last.rung == "as planned",
+                "on_device": on_device,
+                "completed": done,
+            }
+        )
+    return pd.DataFrame(rows, columns=["strategy", "seed", "history", "as_planned", "on_device", "completed"])
 
 
 def as_markdown(table: pd.DataFrame) -> str:
     """The columns people read, rounded, as a Markdown table."""
-    shown = readable(table)
-    lines = [list(shown.columns), ["---"] * len(shown.columns), *shown.astype(str).values.tolist()]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    shown = readable(table).astype(str).replace(r"\|", r"\\|", regex=True)
+    text = ("strategy", "rank", "rate from")
+    sides = ["left" if column in text else "right" for column in shown]
+    return shown.to_markdown(index=False, disable_numparse=True, colalign=sides)
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
@@ -92,11 +148,40 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
             "improvement %": numbers("improvement_percent"),
             "seconds": numbers("seconds"),
             "peak MB": numbers("peak_memory_mb", 0),
+            "learning rate": [f"{rate:g}" if pd.notna(rate) else "" for rate in table.learning_rate],
+            "rate from": table.rate_source.fillna(""),
         }
     )
 
 
-def _page(comparison: Comparison, pictures: dict[str, bytes], provenance: str, failures: str) -> str:
+def _notes(comparison: Comparison) -> list[str]:
+    """What a reader of the table must know: what failed, and what has no rank for want of a tuned rate."""
+    table = comparison.table
+    guessed = table[table.rate_tuned.eq(False) & table.seeds.gt(0)].strategy
+    notes = [f"FAILED {name}: {text.splitlines()[-1]}" for name, text in comparison.failures.items()]
+    if len(guessed):
+        notes.append(f"Not ranked, because their learning rates are not tuned for these runs: {', '.join(guessed)}")
+    return notes
+
+
+def _files_of_earlier_export(folder: Path) -> dict[str, str]:
+    """Name and SHA-256 of what an earlier export has noted that it wrote here."""
+    try:
+        files = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["files"]
+        return {name: digest for name, digest in files.items() if Path(name).name == name}
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        return {}  # none, or a file of somebody else
+
+
+def _write(path: Path, text: str) -> str:
+    return write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def _in_words(value: object) -> str:
+    return "; ".join(f"{key}: {part}" for key, part in value.items()) if isinstance(value, dict) else str(value)
+
+
+def _page(comparison: Comparison, pictures: dict[str, bytes], provenance: str, notes: str) -> str:
     """Everything on one page that needs no other file; `pictures` are PNG files by their alternative text."""
     images = [
         f'<img alt="{html.escape(words)}" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
@@ -106,6 +191,6 @@ def _page(comparison: Comparison, pictures: dict[str, bytes], provenance: str, f
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Comparison of strategies</title>'
         "<style>body{font-family:sans-serif;max-width:70em;margin:2em auto}td,th{padding:.2em .6em;text-align:right}"
         "img{max-width:100%}</style><h1>Comparison of strategies</h1>"
-        f"{readable(comparison.table).to_html(index=False, border=0)}<pre>{html.escape(failures)}</pre>"
+        f"{readable(comparison.table).to_html(index=False, border=0)}<pre>{html.escape(notes)}</pre>"
         f"{''.join(images)}<h2>Provenance</h2><pre>{html.escape(provenance)}</pre></html>"
     )

@@ -1,0 +1,435 @@
+"""A comparison loses nothing that is finished, borrows no rate, and says all that its numbers depend on."""
+
+import hashlib
+import json
+import math
+import shlex
+from dataclasses import fields, replace
+
+import pandas as pd
+import pytest
+
+from tlkit.checkpoints import CheckpointError, hold_folder
+from tlkit.cli import main
+from tlkit.corpus import load_corpus
+from tlkit.evaluation import perplexity
+from tlkit.evidence import experiment as experiments
+from tlkit.evidence import learning_rates
+from tlkit.evidence.comparison import Comparison, compare
+from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.evidence.experiment import load_experiment
+from tlkit.evidence.finished_runs import FinishedRuns
+from tlkit.evidence.learning_rates import COARSE, CONTROL, default_rates, load_with_strategy
+from tlkit.models import load_model, save_model
+from tlkit.reports.export import as_markdown, export, readable
+from tlkit.settings import PROFILES, Profile
+
+GIVEN = {"last_layers": 1e-3, "bitfit": 1e-2, CONTROL: 1e-3}
+PROFILE = Profile("test", train_passages=6, test_passages=5, epochs=1, seeds=2)
+TIMES = ["seconds", "tokens_per_second", "samples_per_second", "date"]
+RUNS = [("last_layers", 0), ("last_layers", 1), ("bitfit", 0), ("bitfit", 1), (CONTROL, 0)]
+
+
+def quick(model, profile, output=None, **settings) -> Comparison:
+    """Two strategies at rates that are given, so that nothing is searched for."""
+    settings = ComparisonSettings(**({"learning_rates": GIVEN} | settings))
+    return compare(model, ["last_layers", "bitfit"], profile=profile, settings=settings, output=output)
+
+
+class Runs(list):
+    """The runs that were carried out, in order; `faults` are raised by those that have one."""
+
+    def __init__(self):
+        self.faults = {}
+
+
+@pytest.fixture
+def carried_out(monkeypatch) -> Runs:
+    runs = Runs()
+
+    def noted(strategy, *, model, seed):
+        runs.append((strategy, seed))
+        if (strategy, seed) in runs.faults:
+            raise runs.faults[strategy, seed]
+        return load_with_strategy(strategy, model=model, seed=seed)
+
+    monkeypatch.setattr(experiments, "load_with_strategy", noted)
+    return runs
+
+
+@pytest.fixture
+def profile(monkeypatch) -> Profile:
+    """Little text; the command line knows it as `test`."""
+    monkeypatch.setitem(PROFILES, "test", PROFILE)
+    return PROFILE
+
+
+@pytest.fixture(scope="module")
+def whole(small_model) -> Comparison:
+    """One that nothing has stopped."""
+    return quick(small_model, PROFILE)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(1), OSError(28, "No space left on device")])
+def test_a_comparison_that_was_stopped_goes_on_and_ends_as_if_it_had_not_been(
+    stop, monkeypatch, tmp_path, small_model, profile, carried_out, whole
+):
+    if isinstance(stop, OSError):  # the disk is full when the third run has ended
+        keep = FinishedRuns.keep
+
+        def full_disk(kept, name, outcome):
+            if name == "bitfit, seed 0":
+                raise stop
+            keep(kept, name, outcome)
+
+        monkeypatch.setattr(FinishedRuns, "keep", full_disk)
+    else:
+        carried_out.faults["bitfit", 0] = stop
+    with pytest.raises(type(stop)):
+        quick(small_model, profile, tmp_path)
+    assert carried_out == RUNS[:3]
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {
+        "last_layers, seed 0.json",
+        "last_layers, seed 1.json",
+    }
+    monkeypatch.undo()
+    monkeypatch.setattr(experiments, "load_with_strategy", load_with_strategy)
+    found = quick(small_model, profile, tmp_path)
+    assert len(list((tmp_path / "runs").iterdir())) == len(RUNS)
+    for name in ("table", "runs"):
+        one, other = (getattr(of, name).drop(columns=TIMES, errors="ignore") for of in (found, whole))
+        pd.testing.assert_frame_equal(one, other, check_exact=True)
+    pd.testing.assert_frame_equal(found.documents, whole.documents, check_exact=True)
+    pd.testing.assert_frame_equal(found.pairs, whole.pairs, check_exact=True)
+    assert found.curves.drop(columns="seconds").equals(whole.curves.drop(columns="seconds"))
+
+
+def test_a_second_start_runs_only_what_is_missing(tmp_path, small_model, profile, carried_out):
+    quick(small_model, profile, tmp_path, seeds=1)
+    assert carried_out == [("last_layers", 0), ("bitfit", 0), (CONTROL, 0)]
+    carried_out.clear()
+    found = quick(small_model, profile, tmp_path, seeds=2)  # more seeds are no other settings
+    assert carried_out == [("last_layers", 1), ("bitfit", 1)]
+    assert found.table.set_index("strategy").seeds.to_dict() == {
+        "zero-shot": 0,
+        "last_layers": 2,
+        "bitfit": 2,
+        CONTROL: 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"stride": 16}, "stride was 64 and is now 16"),
+        ({"context": 32}, "context was 64 and is now 32; stride was 64 and is now 32"),
+        ({"batch_size": 2}, "batch_size was 4 and is now 2"),
+        ({"corpus": "facts"}, "corpus was rust and is now facts"),
+        ({"device_memory": "1GB"}, "device was cpu and is now virtual card of 1GB"),
+        ({"learning_rates": GIVEN | {"bitfit": 0.5}}, "bitfit, seed 0 is in .* rate of 0.01, which is now 0.5"),
+    ],
+)
+def test_other_settings_in_the_same_folder_are_refused_by_name(
+    tmp_path_factory, small_model, profile, carried_out, change, said
+):
+    folder = tmp_path_factory.getbasetemp() / "one comparison"
+    if not folder.exists():
+        quick(small_model, profile, folder, seeds=1)
+        carried_out.clear()
+    with pytest.raises(ValueError, match=said):
+        quick(small_model, profile, folder, seeds=1, **change)
+    assert not carried_out
+
+
+def test_the_output_is_tried_before_anything_is_loaded(tmp_path, monkeypatch, small_model, profile):
+    monkeypatch.setattr(experiments, "load_model", lambda *_, **__: pytest.fail("loaded"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="nothing can be written to"):
+        quick(small_model, profile, tmp_path / "file")
+    with hold_folder(tmp_path), pytest.raises(CheckpointError, match="in use by another run"):
+        quick(small_model, profile, tmp_path)
+
+
+def test_a_run_that_fails_leaves_the_others_and_its_traceback(tmp_path, small_model, profile, carried_out):
+    """Whatever it raises: an IndexError once lost all that had been done."""
+    faults = [IndexError("planted fault"), MemoryError(), FloatingPointError("the loss became nan\nat step 3")]
+    failing = [("last_layers", 1), ("bitfit", 0), ("bitfit", 1)]
+    carried_out.faults = dict(zip(failing, faults, strict=True))
+    found = quick(small_model, profile, tmp_path)
+    assert list(found.failures) == ["last_layers, seed 1", "bitfit, seed 0", "bitfit, seed 1"] and carried_out == RUNS
+    assert found.failures["last_layers, seed 1"].startswith("Traceback")
+    assert list(found.table.strategy) == ["zero-shot", "last_layers", CONTROL]
+    assert found.table["rank"].fillna("").eq("").all()  # no rank without a competitor
+    names = {path.name for path in export(found, tmp_path)}
+    assert {"comparison.csv", "comparison.json", "comparison.md", "comparison.html", "perplexity.svg"} <= names
+    assert len([name for name in names if name.endswith(".png")]) == 5
+    for name in ("comparison.csv", "comparison.json", "comparison.md", "comparison.html"):
+        assert found.provenance["weights_sha256"] in (tmp_path / name).read_text()
+    said = (tmp_path / "comparison.md").read_text()
+    assert (
+        "FAILED last_layers, seed 1: IndexError: planted fault" in said and "FAILED bitfit, seed 0: MemoryError" in said
+    )
+    carried_out.clear()
+    carried_out.faults = {}
+    assert not quick(small_model, profile, tmp_path).failures and carried_out == failing
+
+
+def test_a_comparison_in_which_all_fails_says_so(small_model, profile, carried_out):
+    carried_out.faults = {run: RuntimeError("planted fault") for run in RUNS}
+    found = quick(small_model, profile)
+    assert len(found.failures) == len(RUNS) and list(found.table.strategy) == ["zero-shot"]
+    assert "119" not in as_markdown(found.table) and len(found.pairs) == len(found.curves) == 0
+
+
+def test_a_model_without_recorded_rates_is_tuned_first_and_never_by_rates_of_another(
+    tmp_path, capsys, small_model, profile, carried_out
+):
+    settings = ComparisonSettings(seeds=2)
+    found = compare(small_model, ["last_layers"], profile=profile, settings=settings, output=tmp_path)
+    said = capsys.readouterr().err
+    assert f"short sweep on validation text comes first, about {2 * (len(COARSE) + 2)} runs of" in said
+    record = pd.read_csv(tmp_path / "rates.csv")
+    assert set(record.strategy) == {"last_layers", CONTROL} and set(COARSE) <= set(record.learning_rate)
+    row = found.table.set_index("strategy").loc["last_layers"]
+    assert row.learning_rate != default_rates()["last_layers"] and row.rate_tuned
+    assert row.rate_source.startswith("short sweep of 4 steps in this run for ")
+    best = record[record.strategy == "last_layers"].set_index("learning_rate").validation_perplexity
+    assert row.learning_rate == best.idxmin()
+    # The same command searches and trains nothing again; its record is as good as a recorded one.
+    carried_out.clear()
+    again = compare(small_model, ["last_layers"], profile=profile, settings=settings, output=tmp_path)
+    given = ComparisonSettings(seeds=2, learning_rates=tmp_path / "rates.csv")
+    from_record = compare(small_model, ["last_layers"], profile=profile, settings=given, output=tmp_path)
+    assert not carried_out
+    tables = [of.table.drop(columns=[*TIMES[:3], "command", "rate_source"]) for of in (found, again, from_record)]
+    assert tables[0].equals(tables[1]) and tables[0].equals(tables[2])
+    assert from_record.table.rate_source[1].startswith("given, swept for ") and from_record.table.rate_tuned[1]
+
+
+def test_a_strategy_that_cannot_run_on_a_model_has_no_rate_and_says_why(without_biases, profile):
+    found = compare(without_biases, ["bitfit", "last_layers"], profile=profile, settings=ComparisonSettings(seeds=1))
+    assert set(found.failures) == {"bitfit, seed 0"}
+    assert (
+        "no learning rate for bitfit: ValueError: bitfit selected no weights of Llama"
+        in found.failures["bitfit, seed 0"]
+    )
+    assert list(found.table.strategy) == ["zero-shot", "last_layers", CONTROL]
+
+
+def test_nothing_is_ranked_by_a_rate_that_was_not_tuned(tmp_path, whole):
+    table = whole.table.set_index("strategy")
+    assert list(table.rate_source.dropna().unique()) == ["given"] and not table.rate_tuned.dropna().any()
+    assert table["rank"].fillna("").eq("").all() and len(whole.pairs) == 1
+    export(whole, tmp_path)
+    said = "Not ranked, because their learning rates are not tuned for these runs: last_layers, bitfit"
+    assert said in (tmp_path / "comparison.md").read_text() and said in (tmp_path / "comparison.html").read_text()
+
+
+def test_rates_recorded_for_other_text_serve_without_a_rank(monkeypatch, tmp_path, small_model, profile):
+    """As if a sweep of this model were recorded; once on the text of that record, and once on other text."""
+    settings = load_experiment(small_model, profile, ComparisonSettings())[0].settings
+    rows = [(name, rate * GIVEN[name], 5 + abs(rate - 1)) for name in GIVEN for rate in (0.1, 1, 10)]
+    record = pd.DataFrame(rows, columns=["strategy", "learning_rate", "validation_perplexity"])
+    for name, value in (settings | {"model": "mine", "profile": "ci", "date": "2026-11-22"}).items():
+        record[name] = value
+    record.to_csv(tmp_path / "rates.csv", index=False)
+    monkeypatch.setattr(learning_rates, "_record_of", lambda model: tmp_path / "rates.csv")
+    own, other = (
+        quick(small_model, profile, learning_rates=None, corpus=corpus).table.set_index("strategy")
+        for corpus in ("rust", "facts")
+    )
+    assert (own["rank"][["last_layers", "bitfit"]] != "").all() and other["rank"].fillna("").eq("").all()
+    assert list(own.learning_rate[list(GIVEN)]) == list(other.learning_rate[list(GIVEN)]) == list(GIVEN.values())
+    assert own.rate_source["bitfit"] == "recorded for mine (ci profile, 2026-11-22); here: profile test"
+    assert other.rate_source["bitfit"].endswith("; here: corpus facts, profile test")
+
+
+def test_tables_and_provenance_say_what_the_numbers_depend_on(whole, small_model):
+    row = whole.table.iloc[1]
+    here = {"corpus": "rust", "context": 64, "stride": 64, "block_size": 64, "batch_size": 4, "against": "last_layers"}
+    assert row[list(here)].to_dict() == here and here.items() <= whole.provenance.items()
+    assert row.learning_rate == GIVEN["last_layers"] and row.rate_source == "given"
+    assert whole.provenance["learning_rates"]["bitfit"] == "0.01, given"
+    assert {"corpus_sha256", "text_sha256", "weights_sha256", "epochs", "torch"} <= set(whole.provenance)
+    assert "rate from" in readable(whole.table) and "| given" in as_markdown(whole.table)
+
+
+def test_documents_are_those_that_were_scored(whole, small_model, profile):
+    """The baseline's, scored once more by hand; each run's perplexity follows from its documents."""
+    loaded = load_model(small_model)
+    by_hand = perplexity(loaded.model, loaded.tokenizer, load_corpus("rust").test[:5], context=64)
+    start = whole.documents[whole.documents.strategy == "zero-shot"]
+    assert tuple(start.nats) == by_hand.document_nats and tuple(start.tokens) == by_hand.document_tokens
+    for row in whole.runs.dropna(subset="seed").itertuples():
+        part = whole.documents[(whole.documents.strategy == row.strategy) & (whole.documents.seed == row.seed)]
+        assert math.exp(part.nats.sum() / part.tokens.sum()) == pytest.approx(row.perplexity, rel=1e-9)
+
+
+def test_differences_are_those_of_the_pairs_in_the_direction_of_the_reference(whole, small_model, profile, tmp_path):
+    pair = whole.pairs.iloc[0]
+    bitfit = whole.table.set_index("strategy").loc["bitfit"]
+    assert (pair["first"], pair["second"]) == ("last_layers", "bitfit")
+    assert [bitfit.difference, bitfit.difference_low, bitfit.difference_high] == [
+        -pair.difference,
+        -pair.high,
+        -pair.low,
+    ]
+    assert bitfit.difference_low < bitfit.difference < bitfit.difference_high
+    turned = quick(small_model, profile, against="bitfit").table.set_index("strategy").loc["last_layers"]
+    assert turned.difference == pair.difference and turned.difference_low == pair.low
+
+
+def test_the_commands_in_a_table_reproduce_its_rows(tmp_path, capsys, monkeypatch, small_model, profile):
+    """On a model whose name is a template, an option of two words and a comment, with every setting that can differ."""
+    monkeypatch.setattr("tlkit.reports.export.CHARTS", {})
+    chosen = ["--seeds", "1", "--block-size", "32", "--batch-size", "2", "--context", "48", "--stride", "24"]
+    chosen += ["--learning-rates", ",".join(f"{name}={rate}" for name, rate in GIVEN.items()), "--corpus", "facts"]
+    command = ["compare", "--profile", "test", "--model", small_model, "--strategies", "bitfit,last_layers", *chosen]
+    assert main([*command, "--json", "--output", str(tmp_path / "first")]) == 0
+    first = json.loads(capsys.readouterr().out)
+    row = next(row for row in first if row["strategy"] == "bitfit")
+    words = shlex.split(row["command"])
+    assert words[:4] == ["python", "-m", "tlkit", "compare"] and small_model in words
+    assert main([*words[3:], "--json", "--output", str(tmp_path / "second")]) == 0
+    second = json.loads(capsys.readouterr().out)
+    again = next(row for row in second if row["strategy"] == "bitfit")
+    different = {key for key in row if row[key] != again[key]}
+    assert different <= {"command", "against", *TIMES, "difference", "difference_low", "difference_high"}
+    whole = json.loads((tmp_path / "first" / "comparison.json").read_text())["provenance"]["command"]
+    assert main([*shlex.split(whole)[3:], "--json", "--output", str(tmp_path / "third")]) == 0
+    third = json.loads(capsys.readouterr().out)
+    assert [{key: of[key] for key in of if key not in TIMES} for of in third] == [
+        {key: of[key] for key in of if key not in TIMES} for of in first
+    ]
+
+
+def test_options_say_what_differs_from_the_defaults():
+    assert ComparisonSettings().options() == []
+    settings = ComparisonSettings(seeds=5, fallback=True, learning_rates={"full": 1e-4}, context=32)
+    options = ["--seeds", "5", "--context", "32", "--learning-rates", "full=0.0001", "--fallback"]
+    assert settings.options() == options
+    assert all(setting.metadata["help"] for setting in fields(ComparisonSettings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "strategies", "said"),
+    [
+        ({}, ["full", "adapter"], "strategies \\['adapter'\\]: expected some of full"),
+        ({}, [], "expected some of full"),
+        ({}, ["full", "full"], "'full' is named twice"),
+        ({"against": "lora"}, ["full"], "against='lora': expected one of those compared, full"),
+        ({"seeds": 0}, ["full"], "seeds=0: expected at least 1"),
+        ({"batch_size": 0}, ["full"], "batch_size=0: expected at least 1"),
+        ({"block_size": 1}, ["full"], "block_size=1: expected at least 2"),
+        ({"block_size": 65}, ["full"], "block_size=65: .* reads at most 64 tokens"),
+        ({"context": 65}, ["full"], "context=65: expected 2 to 64"),
+        ({"stride": 0}, ["full"], "stride=0: expected 1 to context=64"),
+        ({"tune": True}, ["full"], "expected either of the two"),
+        ({"device_memory": "much"}, ["full"], "expected a size such as"),
+        ({"learning_rates": "full=fast"}, ["full"], "full=fast: expected a number above 0"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_any_training(
+    settings, strategies, said, small_model, profile, carried_out
+):
+    settings = ComparisonSettings(**({"learning_rates": GIVEN} | settings))
+    with pytest.raises(ValueError, match=said):
+        compare(small_model, strategies, profile=profile, settings=settings)
+    assert not carried_out
+
+
+def test_an_adapter_is_merged_before_strategies_are_compared_on_it(tmp_path, small_model, profile, carried_out):
+    report, tokenizer = load_with_strategy("lora", model=small_model)
+    save_model(report.model, tokenizer, tmp_path)
+    with pytest.raises(ValueError, match="holds a trained adapter.*adapter='merge'"):
+        quick(str(tmp_path), profile)
+    assert not carried_out
+
+
+def test_an_export_removes_what_an_earlier_one_wrote_and_nothing_else(tmp_path, whole):
+    attempts = pd.DataFrame(
+        [
+            {
+                "strategy": "bitfit",
+                "seed": 0,
+                "action": "training",
+                "device": "card",
+                "rung": "as planned",
+                "failed_in": "",
+            }
+        ]
+    )
+    export(replace(whole, attempts=attempts), tmp_path)
+    assert {"attempts.csv", "completion.csv", "perplexity.png"} <= {path.name for path in tmp_path.iterdir()}
+    (tmp_path / "completion.csv").write_text("changed by hand")
+    (tmp_path / "thesis.csv").write_text("mine")
+    nothing = replace(whole, curves=whole.curves.iloc[:0])  # no charts
+    written = {path.name for path in export(nothing, tmp_path)}
+    assert {path.name for path in tmp_path.iterdir()} == written | {"completion.csv", "thesis.csv"}
+    assert "perplexity.png" not in written and "attempts.csv" not in written
+    hostile = json.loads((tmp_path / "comparison.json").read_text())
+    outside = tmp_path.parent / f"{tmp_path.name}.txt"
+    outside.write_text("mine")
+    hostile["files"] = {f"../{outside.name}": hashlib.sha256(b"mine").hexdigest()}
+    (tmp_path / "comparison.json").write_text(json.dumps(hostile))
+    export(nothing, tmp_path)
+    assert outside.exists()
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"files": 3}', '{"files": {"a": null}}', "\x00"])
+def test_a_foreign_file_of_the_same_name_is_no_list_of_ours(tmp_path, whole, content):
+    (tmp_path / "comparison.json").write_text(content)
+    assert export(replace(whole, curves=whole.curves.iloc[:0]), tmp_path)
+
+
+def test_markdown_columns_survive_what_is_in_them(whole):
+    table = whole.table.assign(rate_source="a|b")
+    lines = as_markdown(table).splitlines()
+    assert len({line.replace(r"\|", "").count("|") for line in lines}) == 1
+
+
+def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch):
+    """Without fallback each strategy fails and says so; with it, all end, the lightest first."""
+    profile = replace(PROFILES["ci"], name="test", train_passages=12, test_passages=3, epochs=0.2, seeds=1)
+    monkeypatch.setitem(PROFILES, "test", profile)
+    wanted = ["compare", "--profile", "test", "--strategies", "last_layers,bitfit", "--device-memory", "75MB", "--json"]
+    assert main([*wanted, "--output", str(tmp_path / "without")]) == 1
+    said = capsys.readouterr()
+    assert [row["strategy"] for row in json.loads(said.out)] == ["zero-shot"]
+    assert "FAILED bitfit, seed 0" in said.err and "CUDA out of memory" in said.err
+    assert main([*wanted, "--fallback", "--output", str(tmp_path / "with")]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert main(["compare", "--device-memory", "much", "--output", str(tmp_path / "no")]) == 2
+    assert "expected a size such as" in capsys.readouterr().err and not (tmp_path / "no").exists()
+    assert [row["strategy"] for row in table] == ["zero-shot", "bitfit", "last_layers", "random initialisation"]
+    assert all(row["peak_memory_mb"] <= 75 * 2**20 / 1e6 for row in table[1:])
+    completion = pd.read_csv(tmp_path / "with" / "completion.csv", comment="#")
+    assert completion.completed.all() and completion.on_device.all() and not completion.as_planned.any()
+    assert (tmp_path / "with" / "attempts.csv").is_file()
+    assert "in all 100% of the runs" in (tmp_path / "with" / "comparison.md").read_text()
+
+
+def test_progress_says_which_run_of_how_many(small_model, profile, capsys):
+    settings = ComparisonSettings(seeds=1, learning_rates=GIVEN)
+    compare(small_model, ["bitfit"], profile=profile, settings=settings, progress=True)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "run 1 of 2: bitfit, seed 0" and second.startswith(f"run 2 of 2: {CONTROL}, seed 0; about ")
+
+
+def test_train_and_evaluate_score_the_same_documents(tmp_path, capsys, small_model, profile):
+    """What `train` says of the model it saved is what `evaluate` says of it."""
+    output = tmp_path / "adapted"
+    words = ["--profile", "test", "--json"]
+    trained = ["train", "--model", small_model, "--strategy", "last_layers", "--learning-rate", "1e-3", *words]
+    assert main([*trained, "--sequence-length", "64", "--output", str(output)]) == 0
+    after = json.loads(capsys.readouterr().out)["after"]
+    assert main(["evaluate", "--model", str(output), *words]) == 0
+    evaluated = json.loads(capsys.readouterr().out)
+    assert after["documents"] == evaluated["documents"] == profile.test_passages
+    assert after["perplexity"] == pytest.approx(evaluated["perplexity"], rel=1e-6)  # saved and loaded in fp32
+
+
+def test_training_another_model_asks_for_a_rate(small_model, capsys, tmp_path):
+    command = ["train", "--model", small_model, "--strategy", "full", "--output", str(tmp_path / "out")]
+    assert main(command) == 2
+    assert "no learning rates are recorded for" in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -1,0 +1,212 @@
+"""A learning rate belongs to a model: found by a search that ends between worse ones, and never borrowed unsaid."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.evidence.experiment import load_experiment
+from tlkit.evidence.learning_rates import (
+    COARSE,
+    CONTROL,
+    HIGHEST,
+    LOWEST,
+    LearningRate,
+    best_rates,
+    default_rates,
+    learning_rates_for,
+    next_rate,
+    rate_for,
+    read_rates,
+    why_no_rate,
+)
+from tlkit.evidence.sweeps import Trial, rate_trials, recorded
+from tlkit.models import PRESETS
+from tlkit.settings import PROFILES
+from tlkit.strategies import STRATEGIES
+
+
+def record_of(*rows, **columns) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["strategy", "learning_rate", "validation_perplexity"]).assign(**columns)
+
+
+def searched(curve) -> dict[float, float]:
+    """What a search tries of a model whose perplexity is `curve` of the logarithm of the rate."""
+    scores = {}
+    while (rate := next_rate(scores)) is not None:
+        assert rate not in scores
+        scores[rate] = curve(math.log10(rate))
+    return scores
+
+
+@pytest.mark.parametrize("best", [3e-8, 1e-6, 4e-5, 1e-4, 2e-3, 0.05, 0.1, 0.4])
+def test_the_search_finds_the_best_rate_wherever_it_is(best):
+    """1e-4 is where full fine-tuning of a pretrained model is; the grid of before began at 5e-4."""
+    scores = searched(lambda x: math.inf if x > math.log10(best) + 1.2 else 40 + (x - math.log10(best)) ** 2)
+    found = min(scores, key=scores.get)
+    assert max(found / best, best / found) < math.sqrt(10) and min(scores) < found < max(scores)
+    tried = sorted(scores)
+    beside = tried[tried.index(found) - 1], tried[tried.index(found) + 1]
+    assert all(max(found / rate, rate / found) < 3.5 for rate in beside)
+    assert len(scores) <= (len(COARSE) + 2 if 1e-5 < best < 1e-2 else len(COARSE) + 4)
+
+
+def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been():
+    def curve(x):
+        return (x + 3.4) ** 2
+
+    whole = list(searched(curve).items())
+    for stopped in range(len(whole)):
+        assert next_rate(dict(whole[:stopped])) == whole[stopped][0]
+
+
+def test_a_search_without_an_optimum_ends():
+    for curve, end in ((lambda x: math.inf, LOWEST), (lambda x: -x, HIGHEST), (lambda x: x, LOWEST)):
+        scores = searched(curve)
+        assert len(scores) <= len(COARSE) + 5 and end in scores
+    rows = [("full", rate, math.inf) for rate in searched(lambda x: math.inf)]
+    assert best_rates(record_of(*rows)) == {}
+    assert "training diverged at every rate from 1e-08 to 0.1" in why_no_rate(record_of(*rows), "full")
+
+
+def test_the_best_rate_is_the_best_of_the_means():
+    rows = [("a", 1e-3, 5.0), ("a", 1e-3, 9.0), ("a", 1e-2, 6.0), ("a", 1e-2, 6.5), ("a", 1e-1, math.inf)]
+    assert best_rates(record_of(*rows))["a"].value == 1e-2
+    one_seed_diverged = [("a", 1e-3, 1.0), ("a", 1e-3, math.nan), ("a", 1e-2, 6.0), ("a", 1e-1, 7.0)]
+    assert best_rates(record_of(*one_seed_diverged))["a"].value == 1e-2
+
+
+def test_a_rate_at_the_edge_of_those_tried_is_not_tuned():
+    rows = [("low", 1e-3, 5.0), ("low", 1e-2, 6.0), ("between", 1e-3, 6.0), ("between", 1e-2, 5.0)]
+    rates = best_rates(record_of(*rows, ("between", 1e-1, math.inf)))
+    assert not rates["low"].tuned and "the edge of the rates that were tried" in rates["low"].source
+    assert rates["between"].tuned and "edge" not in rates["between"].source
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (record_of(("a", 1e-3, 5.0), ("a", 1e-2, 5.0)).assign(model=["tiny", "mine"]), "more than one model: tiny and"),
+        (record_of(("a", 1e-3, 5.0), ("a", 1e-2, 5.0)).assign(batch_size=[4, 8]), "more than one batch_size: 4 and 8"),
+        (record_of(("a", -1e-3, 5.0)), "a learning_rate is no number above 0"),
+        (record_of(("a", math.inf, 5.0)), "a learning_rate is no number above 0"),
+        (record_of(("a", "fast", 5.0)), "a learning_rate is no number above 0"),
+        (record_of(("a", 1e-3, "low")), "a validation_perplexity is no number"),
+        (record_of(), "it holds no runs"),
+        (record_of(("a", 1e-3, 5.0)).drop(columns="learning_rate"), "the column learning_rate is missing"),
+    ],
+)
+def test_a_record_that_settles_nothing_is_refused(record, said):
+    with pytest.raises(ValueError, match=said):
+        best_rates(record)
+
+
+def test_every_strategy_of_the_bundled_model_is_tuned_alike_and_none_at_an_edge():
+    record = recorded("rates")
+    grids = {name: set(part.learning_rate) for name, part in record.groupby("strategy")}
+    assert set(grids) == {*STRATEGIES, CONTROL} and len(set(map(frozenset, grids.values()))) == 1
+    assert len({len(part) for _, part in record.groupby("strategy")}) == 1
+    assert all(rate.tuned for rate in best_rates(record).values())
+    assert rate_trials(record.assign(error=None), (*STRATEGIES, CONTROL), 2, Trial("", 0.0)) == []  # nothing is open
+    assert default_rates()["full"] != default_rates()["lora"]
+
+
+@pytest.fixture(scope="module")
+def here() -> dict[str, object]:
+    """The settings of a comparison of the bundled model as lessons make it."""
+    experiment, _ = load_experiment("tiny", PROFILES["ci"], ComparisonSettings())
+    return experiment.settings
+
+
+def test_the_record_is_of_the_bundled_model_and_corpus(here):
+    for sweep in ("rates", "epochs", "passages", "general"):
+        row = recorded(sweep).iloc[0]
+        for setting in ("weights_sha256", "corpus_sha256", "block_size", "batch_size", "context", "stride", "profile"):
+            assert row[setting] == here[setting], (sweep, setting)
+
+
+def test_recorded_rates_serve_their_model_alone(here):
+    assert set(learning_rates_for("tiny", [*STRATEGIES, CONTROL], here)) == {*STRATEGIES, CONTROL}
+    assert learning_rates_for("smollm2-135m", STRATEGIES, here) == {}
+    assert rate_for(None, "lora").value == rate_for(PRESETS["tiny"].source, "lora").value == default_rates()["lora"]
+    for model in ("smollm2-135m", "HuggingFaceTB/SmolLM2-135M", "some/folder"):
+        with pytest.raises(ValueError, match=rf"no learning rates are recorded for {model}: .*sweep rates --model"):
+            rate_for(model, "full")
+        with pytest.raises(ValueError, match="no learning rates are recorded"):
+            default_rates(model)
+
+
+@pytest.mark.parametrize(
+    ("setting", "tuned", "said"),
+    [
+        ({}, True, None),
+        ({"profile": "laptop"}, True, "profile laptop"),
+        ({"corpus": "notes/", "corpus_sha256": "0"}, False, "corpus notes/"),
+        ({"weights_sha256": "0"}, False, "the weights of tiny"),
+        ({"batch_size": 64}, False, "batches of 64"),
+        ({"block_size": 32, "profile": "gpu"}, False, "blocks of 32, profile gpu"),
+    ],
+)
+def test_a_source_says_where_the_rate_was_tuned_and_what_is_different_here(here, setting, tuned, said):
+    rate = learning_rates_for("tiny", ["lora"], here | setting)["lora"]
+    whole = "recorded for tiny (ci profile, 2026-11-21)" + (f"; here: {said}" if said else "")
+    assert rate == LearningRate(default_rates()["lora"], whole, tuned)
+
+
+def test_given_rates_go_before_recorded_ones_and_only_a_record_of_the_same_model_is_tuned(here):
+    plain = learning_rates_for("tiny", STRATEGIES, here, {"lora": 3e-3})
+    assert plain["lora"] == LearningRate(3e-3, "given", tuned=False)
+    assert plain["full"].tuned and plain["full"].source.startswith("recorded for tiny")
+    rows = [("lora", 1e-3, 6.0), ("lora", 3e-3, 5.0), ("lora", 1e-2, 6.0)]
+    same = record_of(*rows, model="mine", **{name: here[name] for name in ("weights_sha256", "corpus_sha256")})
+    same = same.assign(block_size=here["block_size"], batch_size=here["batch_size"])
+    rate = learning_rates_for("mine", ["lora"], here, same)["lora"]
+    assert rate.tuned and rate.value == 3e-3 and rate.source == "given, swept for mine"
+    other = learning_rates_for("mine", ["lora"], here, same.assign(weights_sha256="0", model="another"))["lora"]
+    assert not other.tuned and other.source == "given, swept for another; here: the weights of mine"
+    unnamed = learning_rates_for("mine", ["lora"], here, record_of(*rows))["lora"]
+    assert not unnamed.tuned
+
+
+def test_rates_are_read_as_a_command_line_gives_them(tmp_path):
+    assert (
+        read_rates("full=1e-4,lora=0.001") == read_rates({"full": 1e-4, "lora": 1e-3}) == {"full": 1e-4, "lora": 1e-3}
+    )
+    record_of(("lora", 1e-3, 5.0)).to_csv(tmp_path / "rates.csv", index=False)
+    assert read_rates(tmp_path / "rates.csv").learning_rate.tolist() == [1e-3]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("full=0", "full=0: expected a number above 0"),
+        ("full=nan", "full=nan: expected a number above 0"),
+        ("full=fast", "full=fast: expected a number above 0"),
+        ("full=1e-4,lora", "lora=: expected a number above 0"),
+        ("adapter=1e-4", "strategy 'adapter' is unknown: expected some of full, "),
+        ({"full": None}, "full=None: expected a number above 0"),
+        ("text.csv", "text.csv: not a record of `sweep rates`: the column"),
+        ("empty.csv", "empty.csv: not a record"),
+        ("bytes.csv", "bytes.csv: not a record"),
+        (".", "not a record"),
+    ],
+)
+def test_bad_rates_are_refused_in_one_line(tmp_path, monkeypatch, given, said):
+    monkeypatch.chdir(tmp_path)
+    for name, content in (("text.csv", b"a,b\n1,2\n"), ("empty.csv", b""), ("bytes.csv", b"\xff\xfe\x00\x81")):
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError) as refused:
+        read_rates(given)
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("given", ["nowhere.csv", "x" * 5000])
+def test_a_file_that_is_not_there_is_named(given):
+    with pytest.raises(FileNotFoundError, match="no such file; expected a record of `sweep rates` or rates such as"):
+        read_rates(given)
+
+
+def test_the_strategy_of_a_single_rate_is_checked():
+    with pytest.raises(ValueError, match="strategy 'adapter' is unknown"):
+        rate_for("tiny", "adapter")

@@ -1,0 +1,196 @@
+"""Sweeps: judged on validation text alone, kept trial by trial, and of one model, text and profile each."""
+
+import math
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from tlkit.checkpoints import CheckpointError, hold_folder
+from tlkit.cli import main
+from tlkit.corpus import Corpus, load_corpus, token_stream
+from tlkit.evidence import sweeps
+from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.evidence.experiment import load_experiment
+from tlkit.evidence.finished_runs import FinishedRuns
+from tlkit.evidence.learning_rates import COARSE, CONTROL, best_rates, why_no_rate
+from tlkit.evidence.sweeps import FORESEEN, Trial, planned, recorded, run_sweep, run_trial, tune
+from tlkit.settings import Profile
+from tlkit.strategies import STRATEGIES
+
+
+@pytest.fixture
+def profile() -> Profile:
+    return Profile("test", train_passages=6, test_passages=5, epochs=1, seeds=2)
+
+
+@pytest.fixture
+def experiment(small_model, profile):
+    return load_experiment(small_model, profile, ComparisonSettings())[0]
+
+
+def test_records_are_whole_and_say_where_they_were_made():
+    for sweep in sweeps.SWEEPS:
+        record = recorded(sweep)
+        if sweep != "rates":
+            assert set(record.trial) == {trial.name for trial in planned(sweep)}
+        made = ["model", "weights_sha256", "profile", "corpus", "corpus_sha256", "device", "date", "torch", "python"]
+        assert record[made].notna().all().all() and record[made].nunique().eq(1).all()
+    with pytest.raises(ValueError, match="sweep 'everything' is unknown: expected one of rates, epochs, pass"):
+        recorded("everything")
+    with pytest.raises(ValueError, match="no sweep of rates is recorded for 'gpt': expected one of tiny"):
+        recorded("rates", "gpt")
+
+
+def test_a_trial_never_sees_the_test_split_and_a_diverged_one_is_infinite(experiment):
+    class Guarded(Corpus):
+        def __getattribute__(self, name):
+            assert name != "test", "a trial has looked at the test split"
+            return super().__getattribute__(name)
+
+    guarded = {name: Guarded(**vars(getattr(experiment, name))) for name in ("whole", "corpus", "general")}
+    found = run_trial(Trial("last_layers", 3e-3, general_share=0.5), replace(experiment, **guarded))
+    assert 1 < found["validation_perplexity"] < 10_000 and 1 < found["general_perplexity"] < 10_000
+    with pytest.raises(AssertionError, match="looked at the test split"):
+        guarded["corpus"].test  # noqa: B018 - the guard itself, seen to work
+    diverged = run_trial(Trial("full", 1e30, steps=6), experiment)
+    assert diverged["validation_perplexity"] == diverged["training_loss"] == math.inf
+
+
+def test_the_scores_of_a_trial_are_those_of_its_training(experiment):
+    """A trial done by hand: the same model, blocks and order of batches."""
+    from tlkit.evaluation import perplexity
+    from tlkit.evidence.learning_rates import load_with_strategy
+    from tlkit.training import TrainingConfig, train
+
+    found = run_trial(Trial("full", 1e-2, epochs=2, seed=1), experiment)
+    report, tokenizer = load_with_strategy("full", model=experiment.model, seed=1)
+    train(report.model, experiment.blocks, TrainingConfig(1e-2, epochs=2, batch_size=4, seed=1))
+    assert experiment.blocks.shape[1] == experiment.context == 64  # as many as this model reads
+    by_hand = perplexity(report.model, tokenizer, load_corpus("rust").validation[:5], context=64)
+    assert found["validation_perplexity"] == pytest.approx(by_hand.perplexity, rel=1e-6)  # the same sums in fp32
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """Trials that cost nothing: what was asked for, and a perplexity that is lowest at 1e-4."""
+    asked = []
+
+    def run(trial, experiment, team=None):
+        asked.append(trial.name)
+        if trial.strategy == "bitfit":
+            raise IndexError("planted fault")
+        score = 10 + (math.log10(trial.learning_rate) + 4) ** 2
+        return dict.fromkeys(("validation_perplexity", "general_perplexity", "training_loss"), score)
+
+    monkeypatch.setattr(sweeps, "run_trial", run)
+    return asked
+
+
+def test_a_sweep_goes_on_where_it_stopped(monkeypatch, tmp_path, capsys, noted, small_model, profile):
+    done = sweeps.run_trial
+
+    def stopped(trial, experiment, team=None):
+        if len(noted) == 3:
+            raise KeyboardInterrupt
+        return done(trial, experiment)
+
+    monkeypatch.setattr(sweeps, "run_trial", stopped)
+    output = tmp_path / "new" / "rates.csv"
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep("rates", output, profile=profile, model=small_model)
+    assert len(pd.read_csv(output)) == 3 and list(output.parent.iterdir()) == [output]
+    monkeypatch.setattr(sweeps, "run_trial", done)
+    command = ["sweep", "rates", "--model", small_model, "--output", str(output), "--json"]
+    assert main(command) == 2
+    assert f"{output} holds runs of another profile (test): choose another output for ci" in capsys.readouterr().err
+    record = run_sweep("rates", output, profile=profile, model=small_model)
+    assert len(set(noted)) == len(noted) == len(record)  # nothing twice, though it was stopped
+    rates = best_rates(record)
+    assert {rate.value for rate in rates.values()} == {1e-4} and all(rate.tuned for rate in rates.values())
+    # Two seeds for each of the rates that the search foresees, and only the first rate of what cannot run.
+    assert record.groupby("strategy").size().to_dict() == {
+        name: 2 if name == "bitfit" else 2 * FORESEEN for name in (*STRATEGIES, CONTROL)
+    }
+    assert set(rates) == {*STRATEGIES, CONTROL} - {"bitfit"}
+    assert why_no_rate(record, "bitfit") == "no learning rate for bitfit: IndexError: planted fault"
+
+
+def test_a_record_is_written_whole_or_not_at_all(monkeypatch, tmp_path, noted, small_model, profile):
+    output = tmp_path / "rates.csv"
+    whole = pd.DataFrame.to_csv
+
+    def full_disk(table, path, **options):
+        if len(table) > 2:
+            path.write_text("strategy,learn")
+            raise OSError(28, "No space left on device")
+        return whole(table, path, **options)
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        run_sweep("rates", output, profile=profile, model=small_model)
+    assert len(pd.read_csv(output)) == 2
+
+
+def test_a_record_in_use_is_refused(tmp_path, noted, small_model, profile):
+    with hold_folder(tmp_path), pytest.raises(CheckpointError, match="in use by another run"):
+        run_sweep("rates", tmp_path / "rates.csv", profile=profile, model=small_model)
+    assert not noted
+
+
+def test_the_other_sweeps_never_borrow_a_rate(monkeypatch, tmp_path, noted, small_model, profile):
+    with pytest.raises(ValueError, match="no learning rate for full, last_layers, lora on .*--learning-rates"):
+        run_sweep("epochs", tmp_path / "epochs.csv", profile=profile, model=small_model)
+    given = {"full": 1e-4, "last_layers": 2e-4, "lora": 3e-4}
+    record = run_sweep("epochs", tmp_path / "epochs.csv", profile=profile, model=small_model, learning_rates=given)
+    assert record.groupby("strategy").learning_rate.unique().str[0].to_dict() == given
+    assert len(record) == 2 * 3 * 5
+
+
+def test_the_short_sweep_says_its_cost_first_and_goes_on_where_it_stopped(
+    monkeypatch, tmp_path, capsys, noted, experiment
+):
+    kept = FinishedRuns(tmp_path, experiment.settings)
+    done = sweeps.run_trial
+
+    def stopped(trial, experiment, team=None):
+        said = capsys.readouterr().err
+        if not noted:
+            assert "No tuned learning rates for full, bitfit" in said
+            assert f"about {2 * FORESEEN} runs of {experiment.steps} steps ({2 * FORESEEN * experiment.steps}" in said
+            # At a second for each token that is read forward, and three for each that is trained on.
+            texts = (*experiment.corpus.validation, *experiment.general.validation)
+            scored = len(token_stream(texts, experiment.tokenizer)[0])
+            hours = 2 * FORESEEN * (3 * experiment.steps * experiment.batch_size * 64 + scored) / 3600
+            assert f"about {hours:.1f} h)" in said
+        if len(noted) == 5:
+            raise KeyboardInterrupt
+        return done(trial, experiment)
+
+    monkeypatch.setattr(sweeps, "run_trial", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        tune(experiment, ["full", "bitfit"], 1.0, kept=kept)
+    assert len(kept.read()) == 4  # what could not run is tried again
+    monkeypatch.setattr(sweeps, "run_trial", done)
+    record = tune(experiment, ["full", "bitfit"], 1.0, kept=kept)
+    assert noted.count(noted[0]) == 1 and len(noted) == 1 + len(record)  # bitfit, which failed, twice
+    assert best_rates(record)["full"].value == 1e-4 and "full" not in why_no_rate(record, "bitfit")
+    assert best_rates(pd.read_csv(tmp_path / "rates.csv"))["full"].value == 1e-4
+    assert len(record) == FORESEEN + 1 and set(COARSE) < set(record.learning_rate)
+
+
+def test_runs_of_other_settings_are_refused_by_name(tmp_path, experiment):
+    FinishedRuns(tmp_path, experiment.settings).keep("full, seed 0", {"row": {}})
+    with pytest.raises(ValueError, match="holds runs with other settings: stride was 64 and is now 32. Name another"):
+        FinishedRuns(tmp_path, experiment.settings | {"stride": 32}).read()
+    (tmp_path / "runs" / "notes.json").write_text("[my own]")
+    assert FinishedRuns(tmp_path, experiment.settings).read() == {"full, seed 0": {"row": {}}}
+    for torn in ('{"run": "full, seed 0", "sett', "[1]", '{"run": "full, seed 0"}'):
+        (tmp_path / "runs" / "full, seed 0.json").write_text(torn)
+        with pytest.raises(ValueError, match="full, seed 0.json is damaged: remove it"):
+            FinishedRuns(tmp_path, experiment.settings).read()
+
+
+def test_another_sweep_is_unknown(capsys):
+    assert main(["sweep", "everything", "--json"]) == 2
+    assert "expected one of rates, epochs, passages, general" in capsys.readouterr().err

@@ -1,0 +1,264 @@
+"""What all runs of a comparison or a sweep have in common, and how one of them is carried out."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import peft
+import torch
+import transformers
+
+from tlkit.corpus import Corpus, load_corpus, pack, token_stream
+from tlkit.devices import Device, probe
+from tlkit.evaluation import PerplexityResult, perplexity
+from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.evidence.learning_rates import load_with_strategy
+from tlkit.fitting.fallback import (
+    FallbackLog,
+    device_context,
+    evaluate_with_fallback,
+    move_to_device,
+    train_with_fallback,
+)
+from tlkit.memory import VirtualDevice, virtual_device
+from tlkit.models import LoadedModel, chosen_model, load_model, longest_input
+from tlkit.scaling.processes import gathered
+from tlkit.settings import Profile
+from tlkit.strategies import StrategyReport
+from tlkit.team import ALONE, Team
+from tlkit.training import TrainingConfig, TrainingResult, total_steps, train
+
+BLOCK_SIZE, CONTEXT = 128, 256  # tokens, where the model reads as many
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Model, texts, blocks and window: what decides a run's numbers beside its strategy, rate and seed."""
+
+    model: str
+    tokenizer: object
+    profile: Profile
+    whole: Corpus  # all its documents; `corpus` has those of the profile
+    corpus: Corpus
+    general: Corpus
+    blocks: torch.Tensor  # of the training split, shape (blocks, block_size)
+    batch_size: int
+    context: int
+    stride: int
+    device_memory: str | None  # of a virtual card
+    fallback: bool
+    weights_sha256: str
+    text_sha256: str
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Everything that the numbers depend on, in plain values: two runs may be compared where these are equal."""
+        return {
+            "weights_sha256": self.weights_sha256,
+            "corpus": self.corpus.name,
+            "corpus_sha256": self.whole.sha256,
+            "text_sha256": self.text_sha256,
+            "profile": self.profile.name,
+            "train_documents": len(self.corpus.train),
+            "test_documents": len(self.corpus.test),
+            "epochs": self.profile.epochs,
+            "block_size": self.blocks.shape[1],
+            "batch_size": self.batch_size,
+            "context": self.context,
+            "stride": self.stride,
+            "device": self.device().name if self.device_memory else self.device().kind,
+            "fallback": self.fallback,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "peft": peft.__version__,
+        }
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of a run as long as the profile says."""
+        return total_steps(len(self.blocks), TrainingConfig(epochs=self.profile.epochs, batch_size=self.batch_size))
+
+    def device(self) -> Device | VirtualDevice:
+        """Where a run takes place; a virtual card is a new one each time."""
+        return virtual_device(memory=self.device_memory) if self.device_memory else probe()
+
+
+def load_experiment(
+    model: str | None, profile: Profile, settings: ComparisonSettings
+) -> tuple[Experiment, LoadedModel]:
+    """Load the model and the texts once, and settle what was left open.
+
+    Args:
+        model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
+        profile: how many documents, how many epochs.
+        settings: corpus, blocks, batch, window and device.
+
+    Returns:
+        The experiment, and the model as it is before any training, on the host.
+
+    Raises:
+        ValueError: for settings that no run could have.
+    """
+    if settings.batch_size < 1:
+        raise ValueError(f"batch_size={settings.batch_size}: expected at least 1")
+    whole, general = load_corpus(settings.corpus), load_corpus("general").limited(test=profile.test_passages)
+    corpus = profile.limit(whole)
+    base = load_model(chosen_model(model))
+    if hasattr(base.model, "peft_config"):
+        raise ValueError(
+            f"{base.name} holds a trained adapter, and every strategy starts from plain weights: merge it first "
+            f"(load_model({base.name!r}, adapter='merge')), save that and name its folder"
+        )
+    limit = longest_input(base.model)
+    block_size = min(BLOCK_SIZE, limit or BLOCK_SIZE) if settings.block_size is None else settings.block_size
+    context = min(CONTEXT, limit or CONTEXT) if settings.context is None else settings.context
+    stride = context if settings.stride is None else settings.stride
+    if not 1 <= stride <= context:
+        raise ValueError(f"stride={stride}: expected 1 to context={context}, or tokens would be skipped")
+    if limit is not None and block_size > limit:
+        raise ValueError(f"block_size={block_size}: {base.name} reads at most {limit} tokens")
+    blocks = pack(corpus.train, base.tokenizer, block_size)
+    scored = [token_stream(texts, base.tokenizer)[0] for texts in (corpus.test, general.test)]
+    experiment = Experiment(
+        model=base.name,
+        tokenizer=base.tokenizer,
+        profile=profile,
+        whole=whole,
+        corpus=corpus,
+        general=general,
+        blocks=blocks,
+        batch_size=settings.batch_size,
+        context=context,
+        stride=stride,
+        device_memory=settings.device_memory,
+        fallback=settings.fallback,
+        weights_sha256=_hash(base.model.parameters()),
+        text_sha256=_hash([blocks, *scored]),
+    )
+    return experiment, base
+
+
+def run_strategy(
+    experiment: Experiment,
+    strategy: str,
+    config: TrainingConfig,
+    blocks: torch.Tensor,
+    texts: dict[str, tuple[str, ...]],
+    *,
+    log: FallbackLog | None = None,
+    team: Team = ALONE,
+) -> tuple[StrategyReport, TrainingResult, dict[str, PerplexityResult]]:
+    """Train a freshly loaded model by one strategy, and score it.
+
+    Args:
+        experiment: what the run has in common with others.
+        strategy: one of `STRATEGIES`, or `CONTROL`.
+        config: rate, epochs, batch and seed.
+        blocks: token ids to train on, shape (blocks, tokens).
+        texts: documents to score, by a name of yours.
+        log: notes what was tried where memory ran out; with `experiment.fallback` only.
+        team: the processes that share every batch.
+
+    Returns:
+        What was trained, how training went, and a score for each of `texts`.
+
+    Raises:
+        Exception: whatever the model, the strategy or the device raises.
+    """
+    report, _ = load_with_strategy(strategy, model=experiment.model, seed=config.seed)
+    device = experiment.device()
+    window = {"context": experiment.context, "stride": experiment.stride}
+    score = partial(perplexity, report.model, experiment.tokenizer, **window)
+    if not experiment.fallback:
+        with device_context(device):
+            move_to_device(report.model, device, team)
+            result = train(report.model, blocks, config, team=team)
+        return report, result, {name: score(part) for name, part in texts.items()}
+    log = FallbackLog() if log is None else log
+    result, _ = train_with_fallback(report.model, blocks, config, device=device, log=log, team=team)
+    scores = {
+        name: evaluate_with_fallback(
+            lambda size, part=part: score(part, batch_size=size), report.model, device=device, log=log
+        )
+        for name, part in texts.items()
+    }
+    return report, result, scores
+
+
+class Progress:
+    """A line for each run before it begins: which of how many, and about how long the rest will take."""
+
+    def __init__(self, total: int, shown: bool) -> None:
+        self.total, self.shown = total, shown
+        self.begun, self.seconds = 0, 0.0
+
+    @contextmanager
+    def run(self, name: str) -> Iterator[None]:
+        """Say what begins, and time it."""
+        self.total = max(self.total, self.begun + 1)  # a search may take more runs than was foreseen
+        left = f"; about {duration(self.seconds / self.begun * (self.total - self.begun))} left" if self.begun else ""
+        self.begun += 1
+        if self.shown:
+            print(f"run {self.begun} of {self.total}: {name}{left}", flush=True)
+        started = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - started
+
+
+def run_all(
+    runs: dict[str, Callable[[], dict]],
+    progress: Progress,
+    *,
+    finished: dict[str, dict] | None = None,
+    keep: Callable[[str, dict], None] | None = None,
+    team: Team = ALONE,
+    spread: bool = False,
+) -> dict[str, dict]:
+    """Carry out runs one after the other, all but those that are finished.
+
+    Args:
+        runs: by name, what carries each out and returns its outcome, in values that JSON can hold.
+        progress: says what is being done.
+        finished: outcomes of earlier runs by name.
+        keep: is given name and outcome as soon as a run ends, in one process of those that have taken part in it.
+        team: the processes there are; each of them calls this.
+        spread: whether each process does runs of its own; otherwise all of them share each run.
+
+    Returns:
+        The outcomes by name, in the order of `runs` and the same in every process.
+    """
+    # Each process may have seen another folder: what any of them has found is finished for all.
+    found = [{"name": name, "outcome": outcome} for name, outcome in (finished or {}).items() if name in runs]
+    done = {row["name"]: row["outcome"] for row in gathered(team, found)}
+    names = [name for name in runs if name not in done]
+    outcomes = []
+    for name in names[team.rank :: team.size] if spread else names:
+        with progress.run(name):
+            outcomes.append({"name": name, "rank": team.rank, "outcome": runs[name]()})
+        if keep and (spread or team.rank == 0):
+            keep(name, outcomes[-1]["outcome"])
+    # Of a run that all have shared, the first process' figures count: the others' differ in time and in rounding.
+    done |= {row["name"]: row["outcome"] for row in gathered(team, outcomes) if spread or row["rank"] == 0}
+    return {name: done[name] for name in runs}
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 100
+        else f"{seconds / 60:.0f} min"
+        if seconds < 6000
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+def _hash(tensors: Iterable[torch.Tensor]) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()

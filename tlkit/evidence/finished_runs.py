@@ -1,0 +1,69 @@
+"""A folder of finished runs: a file each, written when the run ends, so that whatever comes later cannot lose it."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tlkit.checkpoints import write_atomically
+
+NAMED_BY_US = re.compile(r"seed[ =]\d+$")  # what the name of every run ends in
+
+
+@dataclass(frozen=True)
+class FinishedRuns:
+    """The folder `runs` below an output folder, and the settings under which alone its outcomes may be used again."""
+
+    output: Path
+    settings: dict[str, object]
+
+    @property
+    def folder(self) -> Path:
+        return self.output / "runs"
+
+    def read(self) -> dict[str, dict]:
+        """Find the outcomes that are here already.
+
+        Raises:
+            ValueError: where a run had other settings, naming each difference, or where a file is damaged.
+            OSError: where a file cannot be read.
+        """
+        outcomes = {}
+        for path in sorted(self.folder.glob("*.json")) if self.folder.is_dir() else ():
+            if not NAMED_BY_US.search(path.stem):
+                continue
+            try:
+                content = json.loads(path.read_text(encoding="utf-8"))
+                name, settings, outcome = content["run"], dict(content["settings"]), dict(content["outcome"])
+            except (ValueError, KeyError, TypeError):
+                raise ValueError(f"{path} is damaged: remove it, and that run will be done again") from None
+            if differences := _differences(settings, self.settings):
+                raise ValueError(
+                    f"{self.folder} holds runs with other settings: {'; '.join(differences)}. Name another output "
+                    "folder, or choose the settings of before to go on with them"
+                )
+            outcomes[name] = outcome
+        return outcomes
+
+    def keep(self, name: str, outcome: dict) -> None:
+        """Write the outcome of a run that has ended, whole or not at all.
+
+        Raises:
+            OSError: where it cannot be written; everything that was kept before is still there.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"run": name, "settings": self.settings, "outcome": outcome}, indent=1)
+        write_atomically(self.folder / f"{name}.json", lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def _differences(before: dict[str, object], now: dict[str, object]) -> list[str]:
+    return [
+        f"{key} was {_short(before.get(key))} and is now {_short(now.get(key))}"
+        for key in {**before, **now}
+        if before.get(key) != now.get(key)
+    ]
+
+
+def _short(value: object) -> str:
+    """A hash is told from another by its beginning."""
+    return f"{value[:12]}…" if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else str(value)
