@@ -11,9 +11,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from tlkit.cli import main
 from tlkit.evaluation import generate, perplexity
 from tlkit.fitting.estimate import estimate_memory
+from tlkit.losses import summed_loss
 from tlkit.models import load_model
+from tlkit.options import Plan
 from tlkit.prefix import cached_prefix, frozen_blocks
-from tlkit.steps import Plan, summed_loss
 from tlkit.strategies import apply_strategy, find_blocks
 from tlkit.team import Team
 from tlkit.training import TrainingConfig, train
