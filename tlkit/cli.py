@@ -6,7 +6,9 @@ import json
 import os
 import sys
 import traceback
+import warnings
 from contextlib import nullcontext, redirect_stdout, suppress
+from functools import partial
 
 from tlkit.commands.classroom import demo, doctor, grade, handouts, run
 from tlkit.commands.evidence import compare, sweep, validate
@@ -48,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         if os.environ.get("TLKIT_TRACEBACK"):
             traceback.print_exc()
         traceback.clear_frames(error.__traceback__)  # a progress bar ends, and leaves its line to what is said here
-        print(f"{name}: {_in_one_line(error)}", file=sys.stderr)
+        print(f"{name}: {_said_by(error)}", file=sys.stderr)
         return 2 if _is_bad_input(error) else 1
     return code
 
@@ -60,10 +62,18 @@ def _run(arguments: list[str]) -> int:
         return end.code
     command, as_json = COMMANDS[given.pop("command")], given.pop("json")
     settings = settings_of(command, given)
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+    with redirect_stdout(sys.stderr) if as_json else nullcontext(), warnings.catch_warnings():
+        warnings.showwarning = partial(_warn, command.__name__)
         outcome = command(*settings)
     _show(outcome, as_json)
     return outcome.code
+
+
+def _warn(name: str, message: Warning | str, *_: object) -> None:
+    """A warning in one line, as an error is, and not in the middle of a progress bar."""
+    from tqdm import tqdm
+
+    tqdm.write(f"tlkit {name}: {_on_one_line(str(message))}", file=sys.stderr)
 
 
 def _show(outcome: Outcome, as_json: bool) -> None:
@@ -73,9 +83,14 @@ def _show(outcome: Outcome, as_json: bool) -> None:
         print(wrapped(outcome.text) if sys.stdout.isatty() else outcome.text)
 
 
-def _in_one_line(error: Exception) -> str:
-    """What an error says, whatever it is and however long; what cannot be printed, by its number."""
-    text = " ".join(str(error).split())
+def _on_one_line(text: str) -> str:
+    """Whatever it is and however long; what cannot be printed, by its number."""
+    return " ".join(text.split()).encode("utf-8", "backslashreplace").decode()
+
+
+def _said_by(error: Exception) -> str:
+    """What an error says, in one line."""
+    text = str(error).strip()
     foreseen = ValueError | OSError | RuntimeError | ArithmeticError | MemoryError | ImportError
     if isinstance(error, OSError) and error.strerror:  # without Python's "[Errno 28]"
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
@@ -83,7 +98,7 @@ def _in_one_line(error: Exception) -> str:
         text = text or "the memory of this machine is exhausted"
     if not text or not isinstance(error, foreseen):
         text = f"{type(error).__name__} {text}".strip() + " (not foreseen: TLKIT_TRACEBACK=1 shows where)"
-    return text.encode("utf-8", "backslashreplace").decode()
+    return _on_one_line(text)
 
 
 def _is_bad_input(error: Exception) -> bool:

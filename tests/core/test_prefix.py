@@ -13,8 +13,8 @@ from tlkit.evaluation import generate, perplexity
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.losses import summed_loss
 from tlkit.models import load_model
+from tlkit.options import Plan
 from tlkit.prefix import cached_prefix, frozen_blocks
-from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy, find_blocks
 from tlkit.team import Team
 from tlkit.training import TrainingConfig, train

@@ -7,12 +7,11 @@ from tlkit.commands.outcome import Outcome, as_columns
 from tlkit.options import Plan, TrainingConfig, check_micro_batch, option, same_option
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from tlkit.corpus import Corpus
     from tlkit.settings import Profile
 
 MODEL = "a preset, a hub id or a folder; default: TLKIT_MODEL, else tiny"
+WINDOW = 256  # tokens that `perplexity` reads at a time, where nothing else is said
 STRATEGY = "what to train: full, freeze_lower, freeze_embeddings, last_layers, lora, qlora or bitfit"
 
 
@@ -34,6 +33,7 @@ class EstimateOptions:
     batch_size: int = same_option(TrainingConfig, "batch_size", 1)
     sequence_length: int = option(512, "tokens in a block", at_least=2)
     optimizer: str = same_option(TrainingConfig, "optimizer", "adamw")
+    context: int | None = option(None, "tokens in a window of the evaluation; default: 256, or as in train", at_least=2)
     device_memory: str | None = option(None, "such as 8GB: say whether it fits; exit 1 where it does not")
 
 
@@ -92,14 +92,15 @@ def params(options: ParamsOptions) -> Outcome:
 
 
 def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
-    """Say what memory a training step will need, before it is taken.
+    """Say what memory a training will need, before it begins: its steps, and the evaluation that `train` makes.
 
-    The step is traced on tensors without contents, so nothing of that size is made. Exit 1 where it does not fit the
+    Both are traced on tensors without contents, so nothing of that size is made. Exit 1 where it does not fit the
     memory given.
     """
+    from tlkit.evaluation import windows_at_once
     from tlkit.fitting.estimate import estimate_memory
     from tlkit.memory import in_units, parse_size
-    from tlkit.models import chosen_model
+    from tlkit.models import chosen_model, longest_input, meta_model
     from tlkit.settings import setup
     from tlkit.strategies import check_strategy
 
@@ -107,14 +108,18 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     check_micro_batch(plan, options.batch_size)
     check_strategy(options.strategy, options.strategy_option)
     budget = parse_size(options.device_memory) if options.device_memory else None
+    name = chosen_model(options.model)
+    model = meta_model(name)
+    context = options.context or min(WINDOW, longest_input(model) or WINDOW)
     found = estimate_memory(
-        chosen_model(options.model),
+        name,
         options.strategy,
         dtype=options.dtype,
         batch_size=options.batch_size,
         sequence_length=options.sequence_length,
         plan=plan,
         optimizer=options.optimizer,
+        evaluation=(windows_at_once(model.config.get_text_config().vocab_size, context), context),
         **options.strategy_option,
     )
     fits = budget is None or found.peak <= budget
@@ -143,10 +148,10 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
 
     device, (_, corpus) = probe(), documents(scoring)
     loaded = load_model(options.model)
-    score = window(scoring, loaded.model)
     move_to_device(loaded.model, device)
-    result = perplexity(loaded.model, loaded.tokenizer, corpus.test, **score)
-    return Outcome(vars(result) | score, f"{loaded}\n{corpus.name}: {result}\n{in_words(score)}")
+    window = {"context": scoring.context, "stride": scoring.stride}
+    result = perplexity(loaded.model, loaded.tokenizer, corpus.test, **window)
+    return Outcome(result, f"{loaded}\n{corpus.name}: {result}")
 
 
 def documents(scoring: Scoring) -> tuple["Profile", "Corpus"]:
@@ -156,19 +161,3 @@ def documents(scoring: Scoring) -> tuple["Profile", "Corpus"]:
 
     profile = setup(scoring.profile)
     return profile, load_corpus(scoring.corpus).limited(profile.train_passages, profile.test_passages)
-
-
-def window(scoring: Scoring, model: "nn.Module") -> dict[str, int]:
-    """Context and stride as they are used on this model, in tokens."""
-    context = scoring.context or min(256, longest_block(model))
-    return {"context": context, "stride": scoring.stride or context}
-
-
-def longest_block(model: "nn.Module") -> int:
-    """Tokens that the model reads at most; without a limit, as many as anybody has."""
-    return getattr(model.config, "max_position_embeddings", None) or 2**31
-
-
-def in_words(score: dict[str, int]) -> str:
-    """What a perplexity depends on besides the text."""
-    return "scored in windows of {context} tokens that move by {stride}".format(**score)

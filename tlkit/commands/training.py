@@ -2,9 +2,10 @@
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from tlkit.commands.models import MODEL, STRATEGY, EstimateOptions, Scoring, documents, in_words, longest_block, window
+from tlkit.commands.models import MODEL, STRATEGY, EstimateOptions, Scoring, documents
 from tlkit.commands.outcome import Outcome
 from tlkit.commands.run_files import write_run_file
 from tlkit.options import Plan, TrainingConfig, check_settings_alone, option, options_of, same_option
@@ -69,10 +70,11 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
     from tlkit.evaluation import perplexity
     from tlkit.evidence.learning_rates import default_rates
     from tlkit.fitting.placement import move_to_device
-    from tlkit.models import chosen_model, load_model
+    from tlkit.models import check_save, chosen_model, load_model, longest_input
     from tlkit.prefix import cached_prefix
     from tlkit.scaling.processes import joined
     from tlkit.strategies import apply_strategy, check_strategy
+    from tlkit.training import total_steps
     from tlkit.training import train as train_model
 
     # What can be refused without a model comes first.
@@ -83,21 +85,22 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
     device, (profile, corpus) = probe(), documents(scoring)
     checkpoints = options.output / "checkpoints"
     with joined(processes.sharding, offload=processes.cpu_offload) as team:
-        loaded = load_model(options.model)
-        score = window(scoring, loaded.model)
-        length = options.sequence_length or min(LONGEST_BLOCK, longest_block(loaded.model))
+        loaded = load_model(options.model, adapter=options.adapter)
+        length = options.sequence_length or min(LONGEST_BLOCK, longest_input(loaded.model) or LONGEST_BLOCK)
         torch.manual_seed(config.seed)  # an adapter's first values
         report = apply_strategy(loaded.model, options.strategy, **options.strategy_option)
         model, tokenizer = report.model, loaded.tokenizer
+        check_save(model, options.output)
         blocks, validation = pack(corpus.train, tokenizer, length), None
         if config.patience is not None or config.evaluate_every is not None:
             validation = pack(corpus.validation, tokenizer, length)
         first = team.rank == 0
         move_to_device(model, device, team)
-        before = perplexity(loaded.model, tokenizer, corpus.test, **score) if first else None
+        score = partial(perplexity, model, tokenizer, corpus.test, context=scoring.context, stride=scoring.stride)
+        before = score() if first else None
         used = (
             replace(options, model=chosen_model(options.model), sequence_length=length),
-            replace(scoring, profile=profile.name, corpus=corpus.name, **score),
+            replace(scoring, profile=profile.name, corpus=corpus.name),
             config,
             plan,
         )
@@ -118,12 +121,12 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
             )
     if not first:
         return Outcome()
-    _save_model(model, tokenizer, options.output)
+    _save_model(model, tokenizer, options.output, total_steps(len(blocks), config))
     _save_run_file(options.output, used, device)
-    after = perplexity(model, tokenizer, corpus.test, **score)
-    figures = {"before": vars(before), "after": vars(after), **score, "output": str(options.output)}
+    after = score()
+    figures = {"before": before, "after": after, "output": options.output}
     figures |= {"seconds": result.seconds, "stopped_early": result.stopped_early}
-    lines = [str(report), f"before: {before}", f"after:  {after}", in_words(score)]
+    lines = [str(report), f"before: {before}", f"after:  {after}"]
     lines += [f"frozen prefix: {cache}"] if cache else []
     return Outcome(figures, "\n".join([*lines, f"saved in {options.output}; run.yaml there repeats this run"]))
 
@@ -148,15 +151,18 @@ def _save_run_file(folder: Path, used: tuple, device) -> None:
     write_run_file(folder / "run.yaml", settings, notes)
 
 
-def _save_model(model, tokenizer, folder: Path) -> None:
-    """Save what was trained; where that fails, say where it is all the same."""
+def _save_model(model, tokenizer, folder: Path, total: int) -> None:
+    """Save what was trained; where that fails, say what is left of it."""
     from safetensors import SafetensorError
 
+    from tlkit.checkpoints import newest_step
+    from tlkit.models import save_model
+
     try:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        save_model(model, tokenizer, folder)
     except (OSError, SafetensorError) as error:
         raise RuntimeError(
-            f"the trained model could not be saved in {folder} ({error}); nothing is lost, its last checkpoint is in "
-            f"{folder / 'checkpoints'}: make room, then give the same command with --resume"
+            f"the trained model could not be saved in {folder} ({getattr(error, 'strerror', None) or error}): make "
+            "room, then give the same command with --resume, which goes on from the newest checkpoint, "
+            f"of step {newest_step(folder / 'checkpoints')} of {total}"
         ) from error
