@@ -282,25 +282,26 @@ def run(options) -> int:
 
 
 def grade(options) -> int:
-    """Run the exercises of handed-in lessons, and say which are right."""
-    import pandas as pd
-
-    from tlkit.classroom.notebooks import grade as grade_one
+    """Run the exercises of handed-in lessons (students' code) and say which are right; exit 1: some were not graded."""
+    from tlkit.classroom.grading import grade_all
 
     for path in options.notebooks:
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such file")
-    marks = {str(path): grade_one(path) for path in options.notebooks}
-    rows = [{"notebook": path, "exercise": n, "right": right} for path, of in marks.items() for n, right in of.items()]
+    if options.output and not options.output.parent.is_dir():
+        raise FileNotFoundError(f"{options.output.parent}: no such folder")
+    marks = grade_all(options.notebooks)
     if options.output:
-        pd.DataFrame(rows).to_csv(options.output, index=False)
-    lines = [f"{path}: {sum(of.values())} of {len(of)} right ({_names(of)})" for path, of in marks.items()]
-    _show(options, rows, "\n".join(lines))
-    return 0
-
-
-def _names(marks: dict[str, bool]) -> str:
-    return ", ".join(f"{name} {'right' if right else 'wrong'}" for name, right in marks.items())
+        marks.to_csv(options.output, index=False)
+    lines = []
+    for path, of in marks.groupby("notebook", sort=False):
+        if of.right.isna().any():
+            lines.append(f"{path}: not graded: {of.reason.iloc[0]}")
+            continue
+        lines.append(f"{path}: {of.right.sum()} of {len(of)} right")
+        lines += [f"  {row.exercise} {'right' if row.right else f'wrong: {row.reason}'}" for row in of.itertuples()]
+    _show(options, json.loads(marks.to_json(orient="records")), "\n".join(lines))
+    return 1 if marks.right.isna().any() else 0
 
 
 def handouts(options) -> int:

@@ -62,11 +62,20 @@ def test_wrong_answers_are_told_why(task):
 
 
 @pytest.mark.parametrize("task", EXERCISES, ids=lambda task: task.name)
-def test_nothing_that_is_handed_in_breaks_a_check(task):
+def test_nothing_that_is_handed_in_breaks_a_check_or_pleases_it(task):
     def breaks(*arguments, **named):
         raise ZeroDivisionError("planted")
 
-    for answer in (float("nan"), "", "text", [], {}, True, -1, object(), lambda *a, **k: "text", lambda: 1, breaks):
+    class Anything:
+        """Equal to whatever it is compared with."""
+
+        def __eq__(self, other):
+            return True
+
+        __hash__ = None
+
+    odd = (float("nan"), "", "text", [], {}, True, -1, object(), Anything())
+    for answer in (*odd, lambda *a, **k: "text", lambda: 1, lambda *a, **k: Anything(), breaks):
         verdict = check(task.name, answer)
         assert not verdict.passed and str(verdict).startswith(f"[NOT YET] {task.name}: "), answer
 
@@ -126,33 +135,3 @@ def test_the_generated_part_comes_back_where_it_is_missing(tmp_path):
         (tmp_path / f"{stem}.py").write_text(bare, encoding="utf-8")
         bare = lesson_source(stem, found, tmp_path)
         assert bare == whole
-
-
-def test_grading_runs_the_exercises_anew(tmp_path, capsys):
-    """A solution is right, a stub is not, and what the file says of itself counts for nothing."""
-    import nbformat
-
-    from tlkit.cli import main
-
-    solution = jupytext.read(FOLDER / "solutions" / "03_full_fine_tuning.py")
-    before = nbformat.v4.new_code_cell("raise RuntimeError('the lesson itself is not run')")
-    heading = nbformat.v4.new_markdown_cell("## Exercises")
-    boast = [nbformat.v4.new_output("execute_result", {"text/plain": "[RIGHT] ex03_2: yes"}, execution_count=1)]
-    deadly = {"ex03_2": "import os\nos._exit(1)\n"}
-    for name, planted in (("right", {}), ("wrong", {"ex03_2": "gain_and_cost = print\n"}), ("dead", deadly)):
-        cells = []
-        for cell in solution.cells[1:]:
-            if cell.cell_type == "code":
-                spoilt = next((text for task, text in planted.items() if task in cell.source), "")
-                source = cell.source.replace("check(", f"{spoilt}check(")
-                cells.append(nbformat.v4.new_code_cell(source, outputs=boast, execution_count=1))
-        nbformat.write(nbformat.v4.new_notebook(cells=[before, heading, *cells]), tmp_path / f"{name}.ipynb")
-    files = [str(tmp_path / f"{name}.ipynb") for name in ("dead", "right", "wrong")]
-    assert main(["grade", *files, "--output", str(tmp_path / "marks.csv")]) == 0
-    said = capsys.readouterr().out
-    assert "right.ipynb: 3 of 3 right" in said and "wrong.ipynb: 2 of 3 right" in said and "ex03_2 wrong" in said
-    assert "dead.ipynb: 1 of 3 right" in said, "a kernel that dies costs what was not reached, and no other's marks"
-    assert len((tmp_path / "marks.csv").read_text().splitlines()) == 10
-    nbformat.write(nbformat.v4.new_notebook(cells=[before]), tmp_path / "other.ipynb")
-    assert main(["grade", str(tmp_path / "other.ipynb")]) == 2 and "is it a lesson?" in capsys.readouterr().err
-    assert main(["grade", str(tmp_path / "none.ipynb")]) == 2

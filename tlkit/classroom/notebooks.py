@@ -4,14 +4,12 @@ import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 INDEX = "00_index"
 CELL_SECONDS = 7200  # the comparison of the larger profiles takes half an hour on a small machine
-GRADING_SECONDS = 600  # an exercise that never ends is wrong after ten minutes
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
 
@@ -76,36 +74,6 @@ def execute(source: Path, target: Path, results: Path, *, threads: int | None = 
         for cell in notebook.cells:
             cell.metadata.pop("execution", None)
         nbformat.write(notebook, target)
-
-
-def grade(submitted: Path) -> dict[str, bool]:
-    """Which exercises of a handed-in lesson are right: its exercises are run anew, in a fresh kernel.
-
-    What was stored in the file counts for nothing, and a cell that fails is a wrong answer. It runs the student's
-    code: do so where you would run it yourself. Raises ValueError for a notebook without exercises.
-    """
-    import nbformat
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellTimeoutError, DeadKernelError
-
-    notebook = nbformat.read(submitted, as_version=4)
-    begins = [n for n, cell in enumerate(notebook.cells) if cell.source.startswith("## Exercises")]
-    if not begins:
-        raise ValueError(f"{submitted.name} has no cell that begins with '## Exercises': is it a lesson?")
-    notebook.cells = [cell for cell in notebook.cells[begins[0] :] if cell.cell_type == "code"]
-    notebook.metadata["kernelspec"] = KERNEL
-    for cell in notebook.cells:
-        cell.outputs = []
-    client = NotebookClient(notebook, timeout=GRADING_SECONDS, kernel_name="python3", allow_errors=True)
-    client.resources = {"metadata": {"path": FOLDER}}
-    with suppress(DeadKernelError, CellTimeoutError):  # what comes behind was not reached, and so it is not right
-        client.execute()
-    right = {}
-    for cell in notebook.cells:
-        for name in re.findall(r"^check\(\s*[\"'](ex\d\d_\d+)[\"']", cell.source, re.MULTILINE):
-            results = [output.data for output in cell.outputs if output.output_type == "execute_result"]
-            right[name] = any(data.get("text/plain", "").startswith(f"[RIGHT] {name}:") for data in results)
-    return right
 
 
 def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int = 1) -> dict[str, str]:

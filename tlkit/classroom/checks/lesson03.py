@@ -2,7 +2,7 @@
 
 import math
 
-from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near, numbers
+from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near, number, numbers
 
 
 @exercise(
@@ -62,7 +62,7 @@ def early_stopping(answer):
         ([5.0, 4.0, 4.2, 4.4, 3.0], 1, 1, "would have fallen again after training had stopped"),
     ]
     for losses, patience, right, story in cases:
-        given = called(answer, list(losses), patience)
+        given = number(called(answer, list(losses), patience))
         if given == right:
             continue
         if given == losses.index(min(losses)):
@@ -71,7 +71,7 @@ def early_stopping(answer):
             raise Wrong(f"for a curve that {story} your function returns the last place, not the best one.")
         if given in losses:
             raise Wrong("a place in the list is asked for, from 0 on, not the loss that stands there.")
-        raise Wrong(f"for a curve that {story}, {losses}, your function returns {given!r:.40}.")
+        raise Wrong(f"for a curve that {story}, {losses}, your function returns {given:g}.")
 
 
 QUIZ = Quiz(

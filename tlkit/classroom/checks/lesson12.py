@@ -79,7 +79,7 @@ def diagnosis(answer):
     ]
     for right, loss, baseline, vocabulary, story in cases:
         given = called(answer, loss, baseline, vocabulary)
-        if given not in ("sound", "evaluation", "loading"):
+        if not isinstance(given, str) or given not in ("sound", "evaluation", "loading"):
             raise Wrong(f'your function returns {given!r:.40}: expected "sound", "evaluation" or "loading".')
         if given == right:
             continue
