@@ -7,6 +7,7 @@ from pathlib import Path
 import jupytext
 import pytest
 
+import tlkit
 from tlkit.classroom.exercises import Exercise, Quiz, check, find, hint, progress, tasks_of
 from tlkit.classroom.pages import exercise_cells, lesson_source
 
@@ -16,26 +17,27 @@ TASKS = [task for solution in SOLUTIONS for task in tasks_of(solution.stem[:2]).
 EXERCISES = [task for task in TASKS if isinstance(task, Exercise)]
 
 
-def verdicts(cells):
-    """Run cells one after the other in one namespace; what `check` said of each, by name."""
-    said, namespace = {}, {}
+def verdicts(cells, monkeypatch):
+    """Run cells, each with nothing but `tl`, as their text promises; what `tl.check` said of each, by name."""
+    said = {}
 
     def keep(name, answer):
         said[name] = check(name, answer)
         return said[name]
 
+    monkeypatch.setattr(tlkit, "check", keep)
     for cell in cells:
-        if cell.cell_type == "code" and not cell.source.startswith(("from tlkit.classroom.exercises", "quiz(")):
-            exec(compile(cell.source, "<cell>", "exec"), namespace | {"check": keep})
+        if cell.cell_type == "code" and not cell.source.startswith("tl.quiz("):
+            exec(compile(cell.source, "<cell>", "exec"), {"tl": tlkit})
     return said
 
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
-def test_solutions_pass_and_stubs_fail_kindly(path):
+def test_solutions_pass_and_stubs_fail_kindly(path, monkeypatch):
     solution = jupytext.read(path)
-    right = verdicts(solution.cells)
+    right = verdicts(solution.cells, monkeypatch)
     assert right and all(verdict.passed for verdict in right.values()), right
-    stubs = verdicts(exercise_cells(path.stem[:2], solution))
+    stubs = verdicts(exercise_cells(path.stem[:2], solution), monkeypatch)
     assert stubs.keys() == right.keys()
     for verdict in stubs.values():
         assert not verdict.passed and ("no answer yet" in verdict.message or "returns nothing yet" in verdict.message)

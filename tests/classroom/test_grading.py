@@ -68,8 +68,8 @@ def test_right_answers_in_whatever_form_count(tmp_path, solved, monkeypatch):
     """
     monkeypatch.setenv("PLANTED_TOKEN", "secret")
     one, two, three = solved.values()
-    kept = one.replace("check(", "verdict = check(")
-    by_another_name = two.replace("check(", "import tlkit as tl\n\nfor ask in [tl.check]:\n    ask(")
+    kept = one.replace("tl.check(", "verdict = tl.check(")
+    by_another_name = two.replace("tl.check(", "from tlkit import check as ask\n\nfor _ in range(2):\n    ask(")
     surroundings = """%matplotlib inline
 import asyncio, os, pathlib, tlkit
 await asyncio.sleep(0)
@@ -115,7 +115,7 @@ def test_only_the_real_check_gives_a_verdict(tmp_path, solved):
 
 
 def test_the_last_answer_counts(tmp_path, solved):
-    path = handed_in(tmp_path / "twice.ipynb", solved["ex03_1"], 'check("ex03_1", 7)', solved["ex03_2"], "1 +")
+    path = handed_in(tmp_path / "twice.ipynb", solved["ex03_1"], 'tl.check("ex03_1", 7)', solved["ex03_2"], "1 +")
     assert [mark.right for mark in grade(path)] == [False, True, False]
 
 
@@ -161,6 +161,20 @@ def test_bad_arguments_are_refused_before_any_work(tmp_path, solved, capsys):
     good = handed_in(tmp_path / "good.ipynb", solved["ex03_1"])
     assert main(["grade", str(good), "--output", str(tmp_path / "no" / "marks.csv")]) == 2
     assert "no such folder" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_a_row_too(tmp_path, solved, monkeypatch):
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(grading.shutil, "copytree", full)
+    (row,) = grade_all([handed_in(tmp_path / "good.ipynb", *solved.values())]).itertuples()
+    assert pd.isna(row.right) and "no notebook can be run here: [Errno 28] No space left" in row.reason
+
+
+def test_a_message_that_was_cut_off_is_none(tmp_path):
+    whole = 'noise\n\nseal {"cell": 1}\nseal {"cell": '
+    assert grading._sealed(whole, "seal") == [{"cell": 1}]
 
 
 def test_where_no_notebook_can_be_run_no_student_is_blamed(tmp_path, solved, monkeypatch):

@@ -11,6 +11,7 @@ interpreter itself (a judge's stack frames, say, or the torch that it computes w
 
 import json
 import os
+import pkgutil
 import re
 import secrets
 import shutil
@@ -29,6 +30,7 @@ import pandas as pd
 from tqdm import tqdm
 
 import tlkit
+from tlkit.classroom import checks
 from tlkit.classroom.exercises import Exercise, tasks_of
 from tlkit.classroom.notebooks import lessons
 from tlkit.classroom.pages import EXERCISES_IMPORT
@@ -105,7 +107,10 @@ def grade(path: Path, *, seconds: float = NOTEBOOK_SECONDS) -> list[Mark]:
     lesson = _lesson_of(cells)
     expected = [task.name for task in tasks_of(lesson).values() if isinstance(task, Exercise)]
     code = _code_to_run(cells)
-    messages, ending = _run_apart(lesson, code, seconds)
+    try:
+        messages, ending = _run_apart(lesson, code, seconds)
+    except OSError as error:  # a full disk, no more processes
+        raise NotGraded(f"no notebook can be run here: {error}") from error
     verdicts = {message["name"]: message for message in messages if "name" in message}
     errors = {message["cell"]: message["error"] for message in messages if "cell" in message}
     marks = []
@@ -132,6 +137,7 @@ def _read(path: Path) -> list[Cell]:
 def _lesson_of(cells: list[Cell]) -> str:
     """The lesson ("03") that a notebook is, by its title, or else its exercises, or else the ids of its cells."""
     titles = {lesson.title: lesson.stem[:2] for lesson in lessons()}
+    numbers = {module.name.removeprefix("lesson") for module in pkgutil.iter_modules(checks.__path__)}
     headings = [match[1] for cell in cells for match in re.finditer(r"^# (.+?)\s*$", cell.source, re.MULTILINE)]
     evidence = (
         [titles[heading] for heading in headings if heading in titles],
@@ -139,7 +145,7 @@ def _lesson_of(cells: list[Cell]) -> str:
         [cell.id[:2] for cell in cells if re.fullmatch(r"\d\d-\d{3}", cell.id)],
     )
     for found in evidence:
-        known = Counter(lesson for lesson in found if lesson in titles.values())
+        known = Counter(lesson for lesson in found if lesson in numbers)
         if known:
             return known.most_common(1)[0][0]
     raise NotGraded("is none of the lessons: it has no lesson's title, exercises or cells")
@@ -221,9 +227,5 @@ def _end(process: subprocess.Popen) -> None:
 
 
 def _sealed(text: str, seal: str) -> list[dict]:
-    """The messages that carry the seal; whatever else found its way there is not ours."""
-    found = []
-    for line in text.splitlines():
-        if line.startswith(f"{seal} "):
-            found.append(json.loads(line.removeprefix(f"{seal} ")))
-    return found
+    """The messages that carry the seal and are whole; whatever else found its way there is not ours."""
+    return [json.loads(found) for found in re.findall(rf"^{seal} (.+)\n", text, re.MULTILINE)]

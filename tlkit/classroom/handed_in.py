@@ -23,7 +23,7 @@ def run_cells() -> None:
     messages = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
     def tell(**message) -> None:
-        messages.write(f"{job['seal']} {json.dumps(message)}\n")
+        messages.write(f"\n{job['seal']} {json.dumps(message)}\n")  # on a line of its own, whatever was written before
         messages.flush()
 
     judging = importlib.import_module("tlkit.classroom.exercises")

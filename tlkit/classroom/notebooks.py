@@ -15,7 +15,7 @@ KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
 @dataclass(frozen=True)
 class Lesson:
-    """What a lesson says of itself in its first cell."""
+    """What a lesson says of itself in its first cell; `stem` is the name of its file without the ending."""
 
     stem: str
     title: str
@@ -24,7 +24,11 @@ class Lesson:
 
 
 def lessons(folder: Path = FOLDER) -> list[Lesson]:
-    """Every lesson in order. Raises ValueError for one whose first cell lacks title, question or minutes."""
+    """Read what every lesson says of itself, in order.
+
+    Raises:
+        ValueError: for a lesson whose first cell lacks title, question or minutes.
+    """
     found = []
     for source in sources(folder):
         if source.stem == INDEX:
@@ -39,15 +43,24 @@ def lessons(folder: Path = FOLDER) -> list[Lesson]:
 
 
 def sources(folder: Path = FOLDER) -> list[Path]:
-    """The percent scripts, in order; the notebook of each stands beside it."""
+    """List the percent scripts, in order; the notebook of each stands beside it."""
     return sorted(folder.glob("[0-9][0-9]_*.py"))
 
 
 def execute(source: Path, target: Path, results: Path, *, threads: int | None = None) -> None:
     """Run one lesson from the top in a fresh kernel and write it, with its outputs, as a notebook.
 
-    The lesson finds `results` in its environment as TLKIT_RESULTS, and exports there; torch computes on `threads`
-    (None: all cores). What was reached is written also when a cell fails; then nbclient's CellExecutionError is raised.
+    What was reached is written also when a cell fails.
+
+    Args:
+        source: the percent script.
+        target: the notebook to write.
+        results: the folder that the lesson exports to; it finds it in its environment as TLKIT_RESULTS.
+        threads: that torch computes on (None: all cores).
+
+    Raises:
+        CellExecutionError: of nbclient, where a cell fails; CellTimeoutError or DeadKernelError where one never ends
+            or ends the kernel.
     """
     import jupytext
     import nbformat
@@ -77,10 +90,19 @@ def execute(source: Path, target: Path, results: Path, *, threads: int | None = 
 
 
 def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int = 1) -> dict[str, str]:
-    """Execute lessons into `folder`, `jobs` at a time, one line each; returns the failed ones with the reason.
+    """Execute lessons, and print a line for each that has ended.
 
     Side by side, each lesson gets its share of the cores: small models leave the second core idle half of the time,
     and threads that wait for one another's cores cost more than they bring.
+
+    Args:
+        scripts: the percent scripts.
+        folder: where the notebooks are written.
+        results: the folder that lessons export to; made where it is not there.
+        jobs: lessons at a time.
+
+    Returns:
+        From the stem of each lesson that failed to the reason; the others go on.
     """
     results.mkdir(parents=True, exist_ok=True)
     threads = None if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
