@@ -44,8 +44,8 @@
 # - **Change something**, then *Kernel → Restart Kernel and Run All Cells*: training changes a model in place, so a cell
 #   run twice trains twice. Model and data are only read. The lesson itself is saved as you change it: keep a copy if you
 #   want the recorded answers back.
-# - **Numbers and orderings are asserted.** Where the text says that one number is above another, a cell fails if it is
-#   not.
+# - **What a lesson claims is checked.** A line that begins with ✓ is a claim that held just now, on your machine. Where
+#   one does not hold, its cell fails and says which.
 # - Lessons are sized for two CPU cores. For more data and more epochs set `TLKIT_PROFILE` before you start JupyterLab:
 #   `TLKIT_PROFILE=laptop make lab`, or on Windows `set TLKIT_PROFILE=laptop` (in PowerShell
 #   `$env:TLKIT_PROFILE = "laptop"`) and then the command of the README.
@@ -53,13 +53,13 @@
 # ## Is everything here?
 
 # %% tags=["nbval-ignore-output"]
+import tlkit as tl
 from tlkit.cli import main
 
 exit_code = main(["doctor"])
 
 # %%
-print("all checks passed:", exit_code == 0)
-assert exit_code == 0
+tl.claim("Everything that the lessons need is here", exit_code == 0)
 
 # %% [markdown]
 # A line with [FAIL] says what is missing. The README has a table of what can go wrong and what to do.

@@ -27,14 +27,9 @@
 # %% slideshow={"slide_type": "subslide"}
 from safetensors import safe_open
 
-from tlkit.reports.charts import perplexity_chart
-from tlkit.corpus import load_corpus
-from tlkit.devices import probe
-from tlkit.evaluation import generate, perplexity, score_table
-from tlkit.models import BUNDLED, load_model
-from tlkit.settings import setup
+import tlkit as tl
 
-profile = setup()
+profile = tl.setup()
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The device
@@ -43,16 +38,21 @@ profile = setup()
 # With none, it describes the CPU. Memory counts a container's limit where there is one.
 
 # %% tags=["nbval-ignore-output"]
-device = probe()
+device = tl.probe()
 print(f"{device.kind}: {device.name}, {device.cores} cores")
-print(f"memory: {device.free_memory / 1e9:.1f} GB free of {device.total_memory / 1e9:.1f} GB")
-print("native bf16:", device.native_bf16)
+print(
+    f"memory: {device.free_memory / 1e9:.1f} GB free "
+    f"of {device.total_memory / 1e9:.1f} GB"
+)
+print("bf16:", "native" if device.native_bf16 else "not native")
 for note in device.notes:
     print("note:", note)
 
 # %%
-assert 0 < device.free_memory <= device.total_memory
-print("free memory is within total memory: True")
+tl.claim(
+    "Free memory is within total memory",
+    0 < device.free_memory <= device.total_memory,
+)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The model
@@ -61,17 +61,19 @@ print("free memory is within total memory: True")
 # of Python, PostgreSQL and SQLite. It has never seen a line about Rust. That is what we shall teach it.
 
 # %%
-tiny = load_model("tiny")
+tiny = tl.load_model("tiny")
 print(tiny)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It says that all its tensors came from the file. Do not believe it: open the file and compare.
 
 # %%
-with safe_open(BUNDLED / "model.safetensors", "pt") as file:
-    same = [file.get_tensor(name).float().equal(weights) for name, weights in tiny.model.named_parameters()]
-print(f"{sum(same)} of {len(same)} tensors are what the file says")
-assert all(same)
+with safe_open(tl.BUNDLED / "model.safetensors", "pt") as file:
+    same = [
+        file.get_tensor(name).float().equal(weights)
+        for name, weights in tiny.model.named_parameters()
+    ]
+tl.claim(f"All {len(same)} tensors are what the file says", all(same))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # *Perplexity* says how many tokens a model is torn between, on average; lesson 2 defines it.
@@ -81,32 +83,36 @@ assert all(same)
 # below, or above? And the pretrained one?
 
 # %%
-random_weights = load_model("tiny", random_init=True)
-text = load_corpus("rust").validation[:10]
-pretrained = perplexity(tiny.model, tiny.tokenizer, text)
-untrained = perplexity(random_weights.model, random_weights.tokenizer, text)
+random_weights = tl.load_model("tiny", random_init=True)
+text = tl.load_corpus("rust").validation[:10]
+pretrained = tl.perplexity(tiny.model, tiny.tokenizer, text)
+untrained = tl.perplexity(random_weights.model, random_weights.tokenizer, text)
 
 # %% tags=["nbval-ignore-output"]
-scores = score_table({"random weights": untrained, "pretrained": pretrained})
+scores = tl.score_table({"random weights": untrained, "pretrained": pretrained})
 scores.round(2)
 
 # %%
-perplexity_chart(scores)
+tl.perplexity_chart(scores)
 
 # %%
 vocabulary = tiny.model.config.vocab_size
 print("vocabulary:", vocabulary)
-print("random weights score within 10% of the vocabulary size:", abs(untrained.perplexity / vocabulary - 1) < 0.10)
-print("pretrained weights score below a quarter of it:", pretrained.perplexity < vocabulary / 4)
-assert abs(untrained.perplexity / vocabulary - 1) < 0.10
-assert pretrained.perplexity < vocabulary / 4
+tl.claim(
+    "Random weights score within 10% of the vocabulary size",
+    abs(untrained.perplexity / vocabulary - 1) < 0.10,
+)
+tl.claim(
+    "Pretrained weights score below a quarter of it",
+    pretrained.perplexity < vocabulary / 4,
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The same can be read without a number. Both models continue the same prompt:
 
 # %%
-written = generate(random_weights.model, tiny.tokenizer, ["The result is"])[0]
-readable = generate(tiny.model, tiny.tokenizer, ["The result is"])[0]
+written = tl.generate(random_weights.model, tiny.tokenizer, ["The result is"])[0]
+readable = tl.generate(tiny.model, tiny.tokenizer, ["The result is"])[0]
 
 # %% tags=["nbval-ignore-output"]
 print("random:    ", written)
@@ -122,13 +128,12 @@ print("pretrained:", readable)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex01_1", 1)` is a first push, `hint("ex01_1", 2)` says more. After *Restart Kernel*
-# run the next cell first; then each exercise works by itself.
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex01_1", 1)` is a first push, `tl.hint("ex01_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.classroom.exercises import check, hint
-from tlkit.classroom.widgets import quiz
+import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** `torch.cuda.is_available()` returns True. What do you know?
@@ -139,7 +144,7 @@ from tlkit.classroom.widgets import quiz
 # - **d** Models that are loaded from now on lie on the GPU.
 
 # %%
-quiz("quiz01")
+tl.quiz("quiz01")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 1.1** (first steps). A model of perplexity P gives the right token a probability of 1/P, on (geometric)
@@ -149,7 +154,7 @@ quiz("quiz01")
 # %%
 answer = None
 # your code here
-check("ex01_1", answer)
+tl.check("ex01_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 1.2** (apply it). The lesson counted how many tensors are what the file says. If one is not, you want its
@@ -166,7 +171,7 @@ def not_from_file(model, path):
     # your code here
 
 
-check("ex01_2", not_from_file)
+tl.check("ex01_2", not_from_file)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 1.3** (think further). Why did the published Rust program train random weights? It loaded its file into a
@@ -182,7 +187,7 @@ def load(variables, saved):
     # your code here
 
 
-check("ex01_3", load)
+tl.check("ex01_3", load)
 
 # %% [markdown]
 # Next: [2 · Data and a baseline to trust](02_data_and_baseline.ipynb)

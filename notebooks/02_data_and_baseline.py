@@ -24,16 +24,12 @@
 # %% slideshow={"slide_type": "subslide"}
 import itertools
 
-from tlkit.reports.charts import perplexity_chart
-from tlkit.corpus import load_corpus, pack
-from tlkit.evaluation import generate, perplexity, score_table
-from tlkit.models import load_model
-from tlkit.settings import setup
+import tlkit as tl
 
-profile = setup()
-rust = load_corpus("rust")
-general = load_corpus("general")
-tiny = load_model("tiny")
+profile = tl.setup()
+rust = tl.load_corpus("rust")
+general = tl.load_corpus("general")
+tiny = tl.load_model("tiny")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Three splits
@@ -49,9 +45,11 @@ print(len(rust.train), len(rust.validation), len(rust.test), "passages")
 print(rust.validation[0])
 
 # %%
-apart = all(set(a).isdisjoint(b) for a, b in itertools.combinations((rust.train, rust.validation, rust.test), 2))
-print("no passage is in two splits:", apart)
-assert apart
+apart = all(
+    set(a).isdisjoint(b)
+    for a, b in itertools.combinations((rust.train, rust.validation, rust.test), 2)
+)
+tl.claim("No passage is in two splits", apart)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## From text to blocks
@@ -60,10 +58,12 @@ assert apart
 # equal blocks. Nothing is padded, so no work is wasted. The tail that does not fill a block is left out.
 
 # %%
-blocks = pack(rust.validation, tiny.tokenizer, 128)
-print("every block has 128 tokens:", blocks.shape[1] == 128)
-print("the stream opens with end-of-text:", int(blocks[0, 0]) == tiny.tokenizer.eos_token_id)
-assert blocks.shape[1] == 128 and int(blocks[0, 0]) == tiny.tokenizer.eos_token_id
+blocks = tl.pack(rust.validation, tiny.tokenizer, 128)
+tl.claim("Every block has 128 tokens", blocks.shape[1] == 128)
+tl.claim(
+    "The stream opens with the end-of-text token",
+    int(blocks[0, 0]) == tiny.tokenizer.eos_token_id,
+)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The baseline
@@ -80,21 +80,26 @@ assert blocks.shape[1] == 128 and int(blocks[0, 0]) == tiny.tokenizer.eos_token_
 # %%
 rust_text = rust.validation[: profile.test_passages]
 general_text = general.limited(test=profile.test_passages).test
-on_rust = perplexity(tiny.model, tiny.tokenizer, rust_text)
-on_general = perplexity(tiny.model, tiny.tokenizer, general_text)
+on_rust = tl.perplexity(tiny.model, tiny.tokenizer, rust_text)
+on_general = tl.perplexity(tiny.model, tiny.tokenizer, general_text)
 
 # %% tags=["nbval-ignore-output"]
-scores = score_table({"Rust": on_rust, "Python reference": on_general})
+scores = tl.score_table({"Rust": on_rust, "Python reference": on_general})
 scores.round(2)
 
 # %%
-perplexity_chart(scores)
+tl.perplexity_chart(scores)
 
 # %%
-print("Rust is harder than general text:", on_rust.perplexity > on_general.perplexity)
-print("the intervals do not overlap:", on_rust.low > on_general.high)
-print("per byte as well:", on_rust.bits_per_byte > on_general.bits_per_byte)
-assert on_rust.low > on_general.high and on_rust.bits_per_byte > on_general.bits_per_byte
+tl.claim(
+    "The model finds Rust harder than the Python reference",
+    on_rust.perplexity > on_general.perplexity,
+)
+tl.claim("The two intervals do not overlap", on_rust.low > on_general.high)
+tl.claim(
+    "Per byte Rust is harder, too",
+    on_rust.bits_per_byte > on_general.bits_per_byte,
+)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How a small test can mislead
@@ -103,16 +108,24 @@ assert on_rust.low > on_general.high and on_rust.bits_per_byte > on_general.bits
 # the first ten passages: ten tests of the same model.
 
 # %%
-single = [perplexity(tiny.model, tiny.tokenizer, [text], context=128) for text in rust_text[:10]]
+single = [
+    tl.perplexity(tiny.model, tiny.tokenizer, [text], context=128)
+    for text in rust_text[:10]
+]
 
 # %%
-perplexity_chart(score_table({f"passage {n}": result for n, result in enumerate(single, 1)}))
+tl.perplexity_chart(
+    tl.score_table({f"passage {n}": result for n, result in enumerate(single, 1)})
+)
 
 # %%
 values = [result.perplexity for result in single]
-print("the largest is more than 1.5 times the smallest:", max(values) > 1.5 * min(values))
-print("tests below 256 tokens, which give a warning:", sum(bool(result.warnings) for result in single), "of 10")
-assert max(values) > 1.5 * min(values)
+short = sum(bool(result.warnings) for result in single)
+print(f"{short} of 10 tests warn: they have fewer than 256 tokens")
+tl.claim(
+    "The largest perplexity is more than 1.5 times the smallest",
+    max(values) > 1.5 * min(values),
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # There is no line around these points: one document cannot be drawn differently. The model is the same each time; only
@@ -124,7 +137,7 @@ assert max(values) > 1.5 * min(values)
 # The three prompts are those of the published reports.
 
 # %% tags=["nbval-ignore-output"]
-for line in generate(tiny.model, tiny.tokenizer):
+for line in tl.generate(tiny.model, tiny.tokenizer):
     print("-", line)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -135,17 +148,16 @@ for line in generate(tiny.model, tiny.tokenizer):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex02_1", 1)` is a first push, `hint("ex02_1", 2)` says more. After *Restart Kernel*
-# run the next cell first; then each exercise works by itself.
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex02_1", 1)` is a first push, `tl.hint("ex02_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.classroom.exercises import check, hint
-from tlkit.classroom.widgets import quiz
+import tlkit as tl
 
 # %% [markdown]
-# **Quiz.** A test passage also stands in the training text, with one comma less. The lesson's check prints `no passage
-# is in two splits: True`. What follows?
+# **Quiz.** A test passage also stands in the training text, with one comma less. The lesson's claim *No passage is in
+# two splits* holds. What follows?
 #
 # - **a** The check compares whole passages, sign by sign. This score is in part a memory test all the same.
 # - **b** With one comma less it is another text for the model, so nothing has leaked.
@@ -153,7 +165,7 @@ from tlkit.classroom.widgets import quiz
 # - **d** Only the training loss is too good; the test score is not touched.
 
 # %%
-quiz("quiz02")
+tl.quiz("quiz02")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 2.1** (first steps). A text of 4,000 bytes has 1,000 tokens. A model's mean loss on it is 3.2 nats per
@@ -164,7 +176,7 @@ import math
 
 answer = None
 # your code here
-check("ex02_1", answer)
+tl.check("ex02_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 2.2** (apply it). Write the perplexity of a set of documents. Of each you know its loss in nats, summed
@@ -179,7 +191,7 @@ def perplexity_of(documents):
     # your code here
 
 
-check("ex02_2", perplexity_of)
+tl.check("ex02_2", perplexity_of)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 2.3** (think further). Give a perplexity its 95% interval, as the lesson describes it: draw *documents*
@@ -193,11 +205,11 @@ import random
 
 
 def interval(documents, draws=1000):
-    """The low and the high end of perplexity, had other documents of this kind been scored."""
+    """Low and high end of perplexity, had other such documents been scored."""
     # your code here
 
 
-check("ex02_3", interval)
+tl.check("ex02_3", interval)
 
 # %% [markdown]
 # Previous: [1 · What can this machine do?](01_setup_and_devices.ipynb) ·

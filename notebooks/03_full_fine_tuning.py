@@ -25,22 +25,15 @@
 import math
 from dataclasses import replace
 
-from tlkit.reports.charts import components_chart, learning_curves, overfitting_chart, perplexity_chart
-from tlkit.corpus import load_corpus, pack
-from tlkit.evaluation import first_loss_warning, generate, perplexity, score_table
-from tlkit.models import load_model
-from tlkit.settings import setup
-from tlkit.steps import mean_loss
-from tlkit.strategies import apply_strategy, find_blocks
-from tlkit.training import TrainingConfig, train
+import tlkit as tl
 
-profile = setup()
-rust = load_corpus().limited(profile.train_passages, profile.test_passages)
-general = load_corpus("general").limited(test=profile.test_passages)
-tiny = load_model("tiny")
-before = perplexity(tiny.model, tiny.tokenizer, rust.validation)
-general_before = perplexity(tiny.model, tiny.tokenizer, general.test)
-written_before = generate(tiny.model, tiny.tokenizer)
+profile = tl.setup()
+rust = tl.load_corpus().limited(profile.train_passages, profile.test_passages)
+general = tl.load_corpus("general").limited(test=profile.test_passages)
+tiny = tl.load_model("tiny")
+before = tl.perplexity(tiny.model, tiny.tokenizer, rust.validation)
+general_before = tl.perplexity(tiny.model, tiny.tokenizer, general.test)
+written_before = tl.generate(tiny.model, tiny.tokenizer)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What is trainable
@@ -54,13 +47,13 @@ written_before = generate(tiny.model, tiny.tokenizer)
 # own; lesson 5 says what is usual.)
 
 # %%
-report = apply_strategy(tiny.model, "full")
+report = tl.apply_strategy(tiny.model, "full")
 print(report)
 assert report.trainable_values == report.total_values == 4_036_800
 assert 2 * 151_936 * 896 + 896 == 272_270_208
 
 # %%
-components_chart(report)
+tl.components_chart(report)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train
@@ -76,21 +69,25 @@ components_chart(report)
 print(f"{before.nats_per_token:.2f} nats per token, perplexity {before.perplexity:.1f}")
 
 # %%
-blocks = pack(rust.train, tiny.tokenizer, 128)
-settings = TrainingConfig(learning_rate=1e-3, epochs=profile.epochs, batch_size=4)
-result = train(report.model, blocks, settings, progress=True)
+blocks = tl.pack(rust.train, tiny.tokenizer, 128)
+settings = tl.TrainingConfig(learning_rate=1e-3, epochs=profile.epochs, batch_size=4)
+result = tl.train(report.model, blocks, settings, progress=True)
 
 # %% tags=["nbval-ignore-output"]
-print(f"{len(result.history)} steps, {result.tokens_per_second:,.0f} tokens/s, peak {result.peak_memory / 1e6:.0f} MB")
+print(
+    f"{len(result.history)} steps, {result.tokens_per_second:,.0f} tokens/s, "
+    f"peak {result.peak_memory / 1e6:.0f} MB"
+)
 print(f"first loss {result.history.loss.iloc[0]:.2f}")
-learning_curves(result.history.assign(strategy="full"))
+tl.learning_curves(result.history.assign(strategy="full"))
 
 # %%
-first = result.history.loss.iloc[0]
-print("first training loss within one nat of the baseline:", first_loss_warning(first, before.nats_per_token) is None)
-print("loss fell:", result.history.loss.tail(5).mean() < result.history.loss.head(5).mean())
-assert first_loss_warning(first, before.nats_per_token) is None
-assert result.history.loss.tail(5).mean() < result.history.loss.head(5).mean()
+losses = result.history.loss
+tl.claim(
+    "The first training loss is within one nat of the baseline",
+    tl.first_loss_warning(losses.iloc[0], before.nats_per_token) is None,
+)
+tl.claim("The loss fell", losses.tail(5).mean() < losses.head(5).mean())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each step reads other text, so single losses jump. The line is the mean of the last five steps, and its first points
@@ -102,19 +99,22 @@ assert result.history.loss.tail(5).mean() < result.history.loss.head(5).mean()
 # done so before, so it scored the token after the next. Every perplexity in that report is wrong.
 
 # %%
-print("ln(254,801) rounds to 12.4:", round(math.log(254_801), 1) == 12.4)
-print("the check would have spoken:", first_loss_warning(4.6, math.log(254_801)) is not None)
-assert round(math.log(254_801), 1) == 12.4 and first_loss_warning(4.6, math.log(254_801))
+baseline = math.log(254_801)
+tl.claim("ln(254,801) rounds to 12.4", round(baseline, 1) == 12.4)
+tl.claim(
+    "The check would have warned: 4.6 is far from 12.4",
+    tl.first_loss_warning(4.6, baseline),
+)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Gained and lost
 
 # %%
-after = perplexity(report.model, tiny.tokenizer, rust.validation)
-general_after = perplexity(report.model, tiny.tokenizer, general.test)
+after = tl.perplexity(report.model, tiny.tokenizer, rust.validation)
+general_after = tl.perplexity(report.model, tiny.tokenizer, general.test)
 
 # %% tags=["nbval-ignore-output"]
-scores = score_table(
+scores = tl.score_table(
     {
         "Rust, before": before,
         "Rust, after": after,
@@ -125,16 +125,22 @@ scores = score_table(
 scores.round(2)
 
 # %%
-perplexity_chart(scores)
+tl.perplexity_chart(scores)
 
 # %%
-print("Rust perplexity fell by at least 25%:", after.perplexity < 0.75 * before.perplexity)
-print("general perplexity rose:", general_after.perplexity > general_before.perplexity)
-assert after.perplexity < 0.75 * before.perplexity
-assert general_after.perplexity > general_before.perplexity
+tl.claim(
+    "Rust perplexity fell by at least 25%",
+    after.perplexity < 0.75 * before.perplexity,
+)
+tl.claim(
+    "Perplexity on the Python reference rose",
+    general_after.perplexity > general_before.perplexity,
+)
 
 # %% tags=["nbval-ignore-output"]
-for old, new in zip(written_before, generate(report.model, tiny.tokenizer), strict=True):
+for old, new in zip(
+    written_before, tl.generate(report.model, tiny.tokenizer), strict=True
+):
     print("before:", old)
     print("after: ", new, "\n")
 
@@ -149,9 +155,7 @@ for old, new in zip(written_before, generate(report.model, tiny.tokenizer), stri
 # enough: the model that was reached is kept, as `lab.state.model`.
 
 # %%
-from tlkit.classroom.widgets import TrainingLab
-
-lab = TrainingLab()
+lab = tl.TrainingLab()
 lab
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -162,22 +166,26 @@ lab
 # **Predict first.** Where will the training loss end? Where the validation loss?
 
 # %%
-facts = load_corpus("facts")
-few = pack(facts.train, tiny.tokenizer, 128)
-unseen = pack(rust.validation, tiny.tokenizer, 128)[:8]
+facts = tl.load_corpus("facts")
+few = tl.pack(facts.train, tiny.tokenizer, 128)
+unseen = tl.pack(rust.validation, tiny.tokenizer, 128)[:8]
 print(len(facts.train), "sentences,", few.numel(), "tokens")
-overfitted = apply_strategy(load_model("tiny").model, "full")
-settings = TrainingConfig(learning_rate=1e-3, epochs=20, batch_size=4, evaluate_every=4)
-runs = {"20 epochs": train(overfitted.model, few, settings, validation=unseen)}
-overfitting_chart(runs)
+overfitted = tl.apply_strategy(tl.load_model("tiny").model, "full")
+settings = tl.TrainingConfig(
+    learning_rate=1e-3, epochs=20, batch_size=4, evaluate_every=4
+)
+runs = {"20 epochs": tl.train(overfitted.model, few, settings, validation=unseen)}
+tl.overfitting_chart(runs)
 
 # %%
 curve = runs["20 epochs"].validation.validation_perplexity
 last_loss = runs["20 epochs"].history.loss.tail(3).mean()
-print("training loss below a fifth of a nat:", bool(last_loss < 0.2))
-print("validation perplexity turned up before half time:", bool(curve.idxmin() < len(curve) / 2))
-print("and ends at least twice as high:", bool(curve.iloc[-1] > 2 * curve.min()))
-assert last_loss < 0.2 and curve.idxmin() < len(curve) / 2 and curve.iloc[-1] > 2 * curve.min()
+tl.claim("The training loss ends below a fifth of a nat", last_loss < 0.2)
+tl.claim(
+    "Validation perplexity turned up before half time",
+    curve.idxmin() < len(curve) / 2,
+)
+tl.claim("It ends at least twice as high", curve.iloc[-1] > 2 * curve.min())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Near zero on the sentences, and away from everything else. What does such a model write? Give it the first five words
@@ -185,11 +193,18 @@ assert last_loss < 0.2 and curve.idxmin() < len(curve) / 2 and curve.iloc[-1] > 
 
 # %%
 beginnings = [" ".join(fact.split()[:5]) for fact in facts.train]
-endings = [fact[len(start) :].strip() for start, fact in zip(beginnings, facts.train, strict=True)]
-written = generate(overfitted.model, tiny.tokenizer, beginnings)
-recited = sum(ending[:30] in text for ending, text in zip(endings, written, strict=True))
-print("goes on for 30 characters as the sentence does, in more than half of them:", recited > len(facts.train) / 2)
-assert recited > len(facts.train) / 2
+endings = [
+    fact[len(start) :].strip()
+    for start, fact in zip(beginnings, facts.train, strict=True)
+]
+written = tl.generate(overfitted.model, tiny.tokenizer, beginnings)
+recited = sum(
+    ending[:30] in text for ending, text in zip(endings, written, strict=True)
+)
+tl.claim(
+    "It recites 30 characters of the sentence, for more than half of them",
+    recited > len(facts.train) / 2,
+)
 
 # %% tags=["nbval-ignore-output"]
 print(recited, "of", len(facts.train))
@@ -206,10 +221,10 @@ for start, text in list(zip(beginnings, written, strict=True))[:3]:
 
 # %%
 def attempt(name, strategy="full", dropout=0.0, **changes):
-    model = apply_strategy(load_model("tiny").model, strategy).model
-    for block in find_blocks(model):
+    model = tl.apply_strategy(tl.load_model("tiny").model, strategy).model
+    for block in tl.find_blocks(model):
         block.self_attn.attention_dropout = dropout
-    runs[name] = train(model, few, replace(settings, **changes), validation=unseen)
+    runs[name] = tl.train(model, few, replace(settings, **changes), validation=unseen)
 
 
 attempt("early stopping", patience=1)
@@ -224,33 +239,41 @@ attempt("last_layers", strategy="last_layers")
 attempt("last_layers, its own rate", strategy="last_layers", learning_rate=5e-3)
 
 # %%
-overfitting_chart(runs)
+tl.overfitting_chart(runs)
 
 # %%
-ends = {name: float(run.validation.validation_perplexity.iloc[-1]) for name, run in runs.items()}
+ends = {
+    name: float(run.validation.validation_perplexity.iloc[-1])
+    for name, run in runs.items()
+}
 # Early stopping brings the best weights back.
-ends["early stopping"] = float(runs["early stopping"].validation.validation_perplexity.min())
-untouched = math.exp(mean_loss(load_model("tiny").model, unseen))
+ends["early stopping"] = float(
+    runs["early stopping"].validation.validation_perplexity.min()
+)
+untouched = math.exp(tl.mean_loss(tl.load_model("tiny").model, unseen))
 
 # %% tags=["nbval-ignore-output"]
-print(f"untouched {untouched:.0f}", {name: round(value) for name, value in ends.items()})
+print(
+    f"untouched {untouched:.0f}", {name: round(value) for name, value in ends.items()}
+)
 
 # %%
 plain = ends["20 epochs"]
 for name in ("weight decay 0.1", "dropout 0.1"):
-    print(f"{name} changes the end by less than a quarter:", abs(ends[name] / plain - 1) < 0.25)
-    assert abs(ends[name] / plain - 1) < 0.25
+    tl.claim(
+        f"{name} changes the end by less than a quarter",
+        abs(ends[name] / plain - 1) < 0.25,
+    )
 for name in ("early stopping", "5 epochs", "last_layers"):
-    print(f"{name} keeps it below two thirds:", ends[name] < 2 / 3 * plain)
-    assert ends[name] < 2 / 3 * plain
+    tl.claim(f"{name} ends below two thirds of it", ends[name] < 2 / 3 * plain)
 fair = ends["last_layers, its own rate"]
-print("but with the rate that suits it, last_layers ends worse than full:", fair > plain)
-assert fair > plain
-print("early stopping ends best:", ends["early stopping"] == min(ends.values()))
-print("20 epochs end above the untouched model:", plain > untouched)
-print("25 sentences gain less than a quarter, at best:", 0.75 * untouched < ends["early stopping"] < untouched)
-assert ends["early stopping"] == min(ends.values()) and plain > untouched
-assert 0.75 * untouched < ends["early stopping"] < untouched
+tl.claim("With the rate that suits it, last_layers ends worse than full", fair > plain)
+tl.claim("Early stopping ends best", ends["early stopping"] == min(ends.values()))
+tl.claim("20 epochs end above the untouched model", plain > untouched)
+tl.claim(
+    "25 sentences gain something, but less than a quarter",
+    0.75 * untouched < ends["early stopping"] < untouched,
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # (Seven lines, and not all can be seen: `20 epochs` lies under `weight decay 0.1`. So does `early stopping`, which ends
@@ -270,13 +293,12 @@ assert 0.75 * untouched < ends["early stopping"] < untouched
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex03_1", 1)` is a first push, `hint("ex03_1", 2)` says more. After *Restart Kernel*
-# run the next cell first; then each exercise works by itself.
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex03_1", 1)` is a first push, `tl.hint("ex03_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.classroom.exercises import check, hint
-from tlkit.classroom.widgets import quiz
+import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** After 20 epochs on 25 sentences the training loss is 0.1. What do you know about other text?
@@ -286,7 +308,7 @@ from tlkit.classroom.widgets import quiz
 # - **c** The model is ruined for other text.
 
 # %%
-quiz("quiz03")
+tl.quiz("quiz03")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 3.1** (first steps). A training run reports a first loss of 3.1 nats per token. What is its perplexity?
@@ -296,7 +318,7 @@ import math
 
 answer = None
 # your code here
-check("ex03_1", answer)
+tl.check("ex03_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 3.2** (apply it). Write what this lesson measured as two figures in percent: by how much perplexity on Rust
@@ -309,7 +331,7 @@ def gain_and_cost(before, after, general_before, general_after):
     # your code here
 
 
-check("ex03_2", gain_and_cost)
+tl.check("ex03_2", gain_and_cost)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 3.3** (think further). Early stopping ends training after more than `patience` evaluations in a row without
@@ -322,7 +344,7 @@ def best_evaluation(validation_losses, patience):
     # your code here
 
 
-check("ex03_3", best_evaluation)
+tl.check("ex03_3", best_evaluation)
 
 # %% [markdown]
 # Previous: [2 · Data and a baseline to trust](02_data_and_baseline.ipynb) ·

@@ -22,21 +22,14 @@
 # **You will** freeze four of eight blocks, and find out why that saves less computing than it seems. About 4 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
-from tlkit.reports.charts import components_chart, perplexity_chart
-from tlkit.corpus import load_corpus, pack
-from tlkit.evaluation import generate, perplexity, score_table
-from tlkit.evidence.flops import count_flops
-from tlkit.models import load_model, meta_model
-from tlkit.settings import setup
-from tlkit.strategies import apply_strategy, find_blocks
-from tlkit.training import TrainingConfig, train
+import tlkit as tl
 
-profile = setup()
-rust = load_corpus().limited(profile.train_passages, profile.test_passages)
-tiny = load_model("tiny")
-before = perplexity(tiny.model, tiny.tokenizer, rust.validation)
-written_before = generate(tiny.model, tiny.tokenizer)
-first_block = next(find_blocks(tiny.model)[0].parameters()).detach().clone()
+profile = tl.setup()
+rust = tl.load_corpus().limited(profile.train_passages, profile.test_passages)
+tiny = tl.load_model("tiny")
+before = tl.perplexity(tiny.model, tiny.tokenizer, rust.validation)
+written_before = tl.generate(tiny.model, tiny.tokenizer)
+first_block = next(tl.find_blocks(tiny.model)[0].parameters()).detach().clone()
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which blocks?
@@ -45,7 +38,11 @@ first_block = next(find_blocks(tiny.model)[0].parameters()).detach().clone()
 # `layers.10` to `layers.19`, and `layers.2` found 20 to 23. Asked to freeze 12 of 24 blocks, it froze all 24.
 
 # %%
-found = [n for n in range(24) if any(f"layers.{k}" in f"model.layers.{n}.mlp" for k in range(12))]
+found = [
+    n
+    for n in range(24)
+    if any(f"layers.{k}" in f"model.layers.{n}.mlp" for k in range(12))
+]
 print("blocks found by the text of their names:", len(found))
 assert found == list(range(24))
 
@@ -53,9 +50,13 @@ assert found == list(range(24))
 # Here blocks are counted in the model's own list.
 
 # %%
-report = apply_strategy(tiny.model, "freeze_lower")
+report = tl.apply_strategy(tiny.model, "freeze_lower")
 print(report)
-frozen = [n for n, block in enumerate(find_blocks(tiny.model)) if not next(block.parameters()).requires_grad]
+frozen = [
+    n
+    for n, block in enumerate(tl.find_blocks(tiny.model))
+    if not next(block.parameters()).requires_grad
+]
 print("frozen blocks:", frozen)
 assert frozen == [0, 1, 2, 3]
 
@@ -67,14 +68,14 @@ assert frozen == [0, 1, 2, 3]
 # counting that is enough.
 
 # %%
-qwen = apply_strategy(meta_model("qwen2-0.5b"), "freeze_lower")
+qwen = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "freeze_lower")
 print(f"{qwen.trainable_values:,} values, {qwen.percent:.2f}%")
 print(f"of them in the embedding: {qwen.components['embedding'].trainable_values:,}")
 assert qwen.trainable_values == 315_084_160 and round(qwen.percent, 2) == 63.78
 assert qwen.components["embedding"].trainable_values == 151_936 * 896
 
 # %%
-components_chart(qwen)
+tl.components_chart(qwen)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The embedding: 151,936 tokens of 896 numbers each. It serves a second time as the *head*, which scores the next
@@ -85,11 +86,14 @@ components_chart(qwen)
 # **Predict first.** Half the blocks need no gradients of their own. What share of the multiplications is left?
 
 # %%
-blocks = pack(rust.train, tiny.tokenizer, 128)
+blocks = tl.pack(rust.train, tiny.tokenizer, 128)
 
 
 def multiplications(strategy, **options):
-    return count_flops(apply_strategy(load_model("tiny").model, strategy, **options).model, blocks[:2]).total
+    return tl.count_flops(
+        tl.apply_strategy(tl.load_model("tiny").model, strategy, **options).model,
+        blocks[:2],
+    ).total
 
 
 everything = multiplications("full")
@@ -109,23 +113,26 @@ assert half > 0.8 and deeper < 0.75
 # they were found.
 
 # %%
-settings = TrainingConfig(learning_rate=2e-3, epochs=profile.epochs, batch_size=4)
-result = train(report.model, blocks, settings, progress=True)
-after = perplexity(report.model, tiny.tokenizer, rust.validation)
+settings = tl.TrainingConfig(learning_rate=2e-3, epochs=profile.epochs, batch_size=4)
+result = tl.train(report.model, blocks, settings, progress=True)
+after = tl.perplexity(report.model, tiny.tokenizer, rust.validation)
 
 # %% tags=["nbval-ignore-output"]
-print(f"{result.tokens_per_second:,.0f} tokens/s, peak {result.peak_memory / 1e6:.0f} MB")
-scores = score_table({"before": before, "lower half frozen": after})
+print(
+    f"{result.tokens_per_second:,.0f} tokens/s, peak {result.peak_memory / 1e6:.0f} MB"
+)
+scores = tl.score_table({"before": before, "lower half frozen": after})
 scores.round(2)
 
 # %%
-perplexity_chart(scores)
+tl.perplexity_chart(scores)
 
 # %%
-print("Rust perplexity fell:", after.perplexity < before.perplexity)
-unmoved = first_block.equal(next(find_blocks(tiny.model)[0].parameters()))
-print("the first block's weights did not move:", unmoved)
-assert after.perplexity < before.perplexity and unmoved
+tl.claim("Rust perplexity fell", after.perplexity < before.perplexity)
+tl.claim(
+    "The first block's weights did not move",
+    first_block.equal(next(tl.find_blocks(tiny.model)[0].parameters())),
+)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## And the embedding frozen too?
@@ -133,14 +140,23 @@ assert after.perplexity < before.perplexity and unmoved
 # Less computing, and fewer activations to keep for a backward pass that stops in the middle.
 
 # %%
-both = apply_strategy(load_model("tiny").model, "freeze_lower", freeze_embeddings=True)
-short = train(both.model, blocks, TrainingConfig(learning_rate=2e-3, epochs=0.25, batch_size=4))
+both = tl.apply_strategy(
+    tl.load_model("tiny").model, "freeze_lower", freeze_embeddings=True
+)
+short = tl.train(
+    both.model, blocks, tl.TrainingConfig(learning_rate=2e-3, epochs=0.25, batch_size=4)
+)
 print("trainable values:", f"{both.trainable_values:,}")
-print("needs less memory than with the embedding trained:", short.peak_memory < result.peak_memory)
-assert both.trainable_values < report.trainable_values and short.peak_memory < result.peak_memory
+tl.claim(
+    "That needs less memory than training the embedding",
+    short.peak_memory < result.peak_memory,
+)
+assert both.trainable_values < report.trainable_values
 
 # %% tags=["nbval-ignore-output"]
-for old, new in zip(written_before, generate(report.model, tiny.tokenizer), strict=True):
+for old, new in zip(
+    written_before, tl.generate(report.model, tiny.tokenizer), strict=True
+):
     print("before:", old)
     print("after: ", new, "\n")
 
@@ -151,9 +167,7 @@ for old, new in zip(written_before, generate(report.model, tiny.tokenizer), stri
 # Other strategies and models: choose, and hover or press Tab for the counts.
 
 # %%
-from tlkit.classroom.widgets import strategy_map
-
-strategy_map()
+tl.strategy_map()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Take away.** How many weights are trained decides the optimizer's memory. How deep the lowest one lies decides how
@@ -162,13 +176,12 @@ strategy_map()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex04_1", 1)` is a first push, `hint("ex04_1", 2)` says more. After *Restart Kernel*
-# run the next cell first; then each exercise works by itself.
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex04_1", 1)` is a first push, `tl.hint("ex04_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.classroom.exercises import check, hint
-from tlkit.classroom.widgets import quiz
+import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** Of a model with 24 blocks you train block 0 and nothing else. How does a step compare with one in which only
@@ -180,7 +193,7 @@ from tlkit.classroom.widgets import quiz
 # - **d** It needs as much memory for the optimizer, but a longer backward pass and more kept activations.
 
 # %%
-quiz("quiz04")
+tl.quiz("quiz04")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 4.1** (first steps). In fp32 a weight takes 4 bytes. A *trained* one takes 12 more: 4 for its gradient and
@@ -190,7 +203,7 @@ quiz("quiz04")
 # %%
 answer = None
 # your code here
-check("ex04_1", answer)
+tl.check("ex04_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 4.2** (apply it). Now the computing, counted by hand in units. Every block costs one unit in the forward
@@ -207,7 +220,7 @@ def share_of_work(trained, embedding):
     # your code here
 
 
-check("ex04_2", share_of_work)
+tl.check("ex04_2", share_of_work)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 4.3** (think further). Write a check that says how far the backward pass of a model runs: return
@@ -215,16 +228,14 @@ check("ex04_2", share_of_work)
 # trained. It has to work for models with other names of their parts than ours. Do not compute a gradient: look at what
 # is trainable.
 
+
 # %%
-from tlkit.strategies import find_blocks
-
-
 def gradient_ends(model):
     """The lowest part of the model that the gradient has to reach."""
     # your code here
 
 
-check("ex04_3", gradient_ends)
+tl.check("ex04_3", gradient_ends)
 
 # %% [markdown]
 # Previous: [3 · Full fine-tuning](03_full_fine_tuning.ipynb) ·

@@ -22,19 +22,13 @@
 # **You will** see what freezing the table takes with it when the head is tied. About 3 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
-from tlkit.reports.charts import components_chart, perplexity_chart
-from tlkit.corpus import load_corpus, pack
-from tlkit.evaluation import generate, perplexity, score_table
-from tlkit.models import load_model, meta_model
-from tlkit.settings import setup
-from tlkit.strategies import apply_strategy, is_tied
-from tlkit.training import TrainingConfig, train
+import tlkit as tl
 
-profile = setup()
-rust = load_corpus().limited(profile.train_passages, profile.test_passages)
-tiny = load_model("tiny")
-before = perplexity(tiny.model, tiny.tokenizer, rust.validation)
-written_before = generate(tiny.model, tiny.tokenizer)
+profile = tl.setup()
+rust = tl.load_corpus().limited(profile.train_passages, profile.test_passages)
+tiny = tl.load_model("tiny")
+before = tl.perplexity(tiny.model, tiny.tokenizer, rust.validation)
+written_before = tl.generate(tiny.model, tiny.tokenizer)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How much is the table?
@@ -44,15 +38,17 @@ written_before = generate(tiny.model, tiny.tokenizer)
 # %%
 table = 151_936 * 896
 print(f"{table:,} values, {100 * table / 494_032_768:.1f}%")
-report = apply_strategy(meta_model("qwen2-0.5b"), "freeze_embeddings")
+report = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "freeze_embeddings")
 print(f"left to train: {report.trainable_values:,}")
 assert report.trainable_values == 494_032_768 - table == 357_898_112
-tiny_report = apply_strategy(tiny.model, "freeze_embeddings")
-share = 100 * tiny_report.components["embedding"].total_values / tiny_report.total_values
+tiny_report = tl.apply_strategy(tiny.model, "freeze_embeddings")
+share = (
+    100 * tiny_report.components["embedding"].total_values / tiny_report.total_values
+)
 print(f"in the bundled model: {share:.1f}%")
 
 # %%
-components_chart(report)
+tl.components_chart(report)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Tied means both
@@ -61,29 +57,27 @@ components_chart(report)
 # There is only one tensor. To freeze the embedding is to freeze the head.
 
 # %%
-print("tied:", is_tied(tiny.model))
+tl.claim("The head is tied to the embedding", tl.is_tied(tiny.model))
 head = tiny.model.get_output_embeddings().weight
 table_before = head.detach().clone()
 print(tiny_report)
-assert is_tied(tiny.model)
 
 # %%
-blocks = pack(rust.train, tiny.tokenizer, 128)
-settings = TrainingConfig(learning_rate=2e-3, epochs=profile.epochs, batch_size=4)
-result = train(tiny_report.model, blocks, settings, progress=True)
-after = perplexity(tiny_report.model, tiny.tokenizer, rust.validation)
+blocks = tl.pack(rust.train, tiny.tokenizer, 128)
+settings = tl.TrainingConfig(learning_rate=2e-3, epochs=profile.epochs, batch_size=4)
+result = tl.train(tiny_report.model, blocks, settings, progress=True)
+after = tl.perplexity(tiny_report.model, tiny.tokenizer, rust.validation)
 
 # %% tags=["nbval-ignore-output"]
-scores = score_table({"before": before, "embeddings frozen": after})
+scores = tl.score_table({"before": before, "embeddings frozen": after})
 scores.round(2)
 
 # %%
-perplexity_chart(scores)
+tl.perplexity_chart(scores)
 
 # %%
-print("the head did not move:", head.equal(table_before))
-print("Rust perplexity fell all the same:", after.perplexity < before.perplexity)
-assert head.equal(table_before) and after.perplexity < before.perplexity
+tl.claim("The head did not move", head.equal(table_before))
+tl.claim("Rust perplexity fell all the same", after.perplexity < before.perplexity)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # How can it fall, when the words' scores come from a head that did not move? The blocks below did. They learn to hand
@@ -92,12 +86,18 @@ assert head.equal(table_before) and after.perplexity < before.perplexity
 # In a model with a head of its own, such as TinyLlama, the two can be frozen apart.
 
 # %%
-untied = apply_strategy(meta_model("tinyllama-1.1b"), "freeze_embeddings")
+untied = tl.apply_strategy(tl.meta_model("tinyllama-1.1b"), "freeze_embeddings")
 print(untied.tied)
 own_head, table_of_words = untied.components["head"], untied.components["embedding"]
-print(f"trained in the head: {own_head.trainable_values:,}, in the embedding: {table_of_words.trainable_values:,}")
-assert own_head.trainable_values == own_head.total_values > 0 and table_of_words.trainable_values == 0
-large = apply_strategy(meta_model("llama2-7b"), "freeze_embeddings")
+print(
+    f"trained in the head: {own_head.trainable_values:,}, "
+    f"in the embedding: {table_of_words.trainable_values:,}"
+)
+assert (
+    own_head.trainable_values == own_head.total_values > 0
+    and table_of_words.trainable_values == 0
+)
+large = tl.apply_strategy(tl.meta_model("llama2-7b"), "freeze_embeddings")
 print(f"frozen in a model of seven billion: {100 - large.percent:.0f}%")
 assert round(100 - large.percent) == 2
 
@@ -105,7 +105,9 @@ assert round(100 - large.percent) == 2
 # ## What it writes
 
 # %% tags=["nbval-ignore-output"]
-for old, new in zip(written_before, generate(tiny_report.model, tiny.tokenizer), strict=True):
+for old, new in zip(
+    written_before, tl.generate(tiny_report.model, tiny.tokenizer), strict=True
+):
     print("before:", old)
     print("after: ", new, "\n")
 
@@ -118,13 +120,12 @@ for old, new in zip(written_before, generate(tiny_report.model, tiny.tokenizer),
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex05_1", 1)` is a first push, `hint("ex05_1", 2)` says more. After *Restart Kernel*
-# run the next cell first; then each exercise works by itself.
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex05_1", 1)` is a first push, `tl.hint("ex05_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.classroom.exercises import check, hint
-from tlkit.classroom.widgets import quiz
+import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** The head of the bundled model was frozen with its embedding. Still perplexity on Rust fell. How can a head
@@ -136,7 +137,7 @@ from tlkit.classroom.widgets import quiz
 # - **d** Only the rows of tokens that are not in the training text stayed frozen.
 
 # %%
-quiz("quiz05")
+tl.quiz("quiz05")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 5.1** (first steps). SmolLM2-135M has 134,515,008 values. Its vocabulary has 49,152 tokens, its width is
@@ -146,7 +147,7 @@ quiz("quiz05")
 # %%
 answer = None  # (percent with the tied head, percent with a head of its own)
 # your code here
-check("ex05_1", answer)
+tl.check("ex05_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 5.2** (apply it). Write a function that takes a model, as some strategy left it, and returns True if its
@@ -159,7 +160,7 @@ def head_trains(model):
     # your code here
 
 
-check("ex05_2", head_trains)
+tl.check("ex05_2", head_trains)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 5.3** (think further). You want the embedding of a *tied* model frozen and its head trained. That takes two
@@ -177,7 +178,7 @@ def own_head(model):
     # your code here
 
 
-check("ex05_3", own_head)
+tl.check("ex05_3", own_head)
 
 # %% [markdown]
 # Previous: [4 · Freeze the lower layers](04_freeze_lower_layers.ipynb) ·

@@ -24,22 +24,14 @@
 # **You will** count what each trains, and see that counting is not the same as cost. About 4 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
-from tlkit.reports.charts import components_chart, gradient_flow_chart, perplexity_chart
-from tlkit.corpus import load_corpus, pack
-from tlkit.evaluation import generate, perplexity, score_table
-from tlkit.evidence.gradient_flow import check_gradient_flow
-from tlkit.evidence.flops import count_flops
-from tlkit.models import load_model
-from tlkit.settings import setup
-from tlkit.strategies import apply_strategy
-from tlkit.training import TrainingConfig, train
+import tlkit as tl
 
-profile = setup()
-rust = load_corpus().limited(profile.train_passages, profile.test_passages)
-base = load_model("tiny")
-blocks = pack(rust.train, base.tokenizer, 128)
-before = perplexity(base.model, base.tokenizer, rust.validation)
-written_before = generate(base.model, base.tokenizer)
+profile = tl.setup()
+rust = tl.load_corpus().limited(profile.train_passages, profile.test_passages)
+base = tl.load_model("tiny")
+blocks = tl.pack(rust.train, base.tokenizer, 128)
+before = tl.perplexity(base.model, base.tokenizer, rust.validation)
+written_before = tl.generate(base.model, base.tokenizer)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A thin product
@@ -49,14 +41,14 @@ written_before = generate(base.model, base.tokenizer)
 # %%
 print(f"{512 * 192:,} against {8 * 192 + 512 * 8:,}")
 assert 512 * 192 == 98_304 and 8 * 192 + 512 * 8 == 5_632
-lora = apply_strategy(load_model("tiny").model, "lora", r=8)
+lora = tl.apply_strategy(tl.load_model("tiny").model, "lora", r=8)
 print(f"lora:   {lora.trainable_values:,} values, {lora.percent:.2f}%")
-bitfit = apply_strategy(load_model("tiny").model, "bitfit")
+bitfit = tl.apply_strategy(tl.load_model("tiny").model, "bitfit")
 print(f"bitfit: {bitfit.trainable_values:,} values, {bitfit.percent:.2f}%")
 assert bitfit.trainable_values == 8 * (192 + 96 + 96)
 
 # %%
-components_chart(lora, bitfit)
+tl.components_chart(lora, bitfit)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Qwen2 has bias vectors only at queries, keys and values, so BitFit has little to move here: 8 blocks of
@@ -69,10 +61,11 @@ components_chart(lora, bitfit)
 # in the first step only B receives a gradient. A's is multiplied by B, which is zero.
 
 # %%
-adapted = perplexity(lora.model, base.tokenizer, rust.validation)
-unchanged = abs(adapted.nats_per_token - before.nats_per_token) < 1e-6
-print("before training, LoRA changes nothing:", unchanged)
-assert unchanged
+adapted = tl.perplexity(lora.model, base.tokenizer, rust.validation)
+tl.claim(
+    "Before training, LoRA changes nothing",
+    abs(adapted.nats_per_token - before.nats_per_token) < 1e-6,
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `check_gradient_flow` takes two real steps, notes the norm of every gradient, and puts the weights back. It also
@@ -80,16 +73,17 @@ assert unchanged
 
 # %%
 batch = blocks[:2]
-flow = check_gradient_flow(lora, batch)
+flow = tl.check_gradient_flow(lora, batch)
 print(flow)
 adapters = flow.table[flow.table.declared].set_index("tensor")
 a, b = (adapters[adapters.index.str.contains(f"lora_{part}")] for part in "AB")
-print("step 1: A receives nothing:", bool((a.norm_1 == 0).all()), "| B does:", bool((b.norm_1 > 0).all()))
-print("step 2: now A does too:", bool((a.norm_2 > 0).all()))
-assert not flow.problems and (a.norm_1 == 0).all() and (b.norm_1 > 0).all() and (a.norm_2 > 0).all()
+tl.claim("Step 1: A receives no gradient", (a.norm_1 == 0).all())
+tl.claim("Step 1: B receives one", (b.norm_1 > 0).all())
+tl.claim("Step 2: now A does, too", (a.norm_2 > 0).all())
+assert not flow.problems
 
 # %%
-gradient_flow_chart(flow)
+tl.gradient_flow_chart(flow)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # There is no bar at the embedding: LoRA puts nothing there. One published trainer had adapters that never received a
@@ -101,7 +95,9 @@ gradient_flow_chart(flow)
 
 # %%
 def multiplications(strategy):
-    return count_flops(apply_strategy(load_model("tiny").model, strategy).model, batch).total
+    return tl.count_flops(
+        tl.apply_strategy(tl.load_model("tiny").model, strategy).model, batch
+    ).total
 
 
 everything = multiplications("full")
@@ -118,27 +114,37 @@ assert round(bitfit.percent, 2) == 0.08
 # %%
 runs, scores = {}, {"before": before}
 for report, rate in ((lora, 1e-2), (bitfit, 5e-2)):
-    settings = TrainingConfig(learning_rate=rate, epochs=profile.epochs, batch_size=4)
-    runs[report.strategy] = train(report.model, blocks, settings, progress=True)
-    scores[report.strategy] = perplexity(report.model, base.tokenizer, rust.validation)
+    settings = tl.TrainingConfig(
+        learning_rate=rate, epochs=profile.epochs, batch_size=4
+    )
+    runs[report.strategy] = tl.train(report.model, blocks, settings, progress=True)
+    scores[report.strategy] = tl.perplexity(
+        report.model, base.tokenizer, rust.validation
+    )
 
 # %% tags=["nbval-ignore-output"]
 for name, result in runs.items():
     print(f"{name}: {result.tokens_per_second:,.0f} tokens/s")
-score_table(scores).round(2)
+tl.score_table(scores).round(2)
 
 # %%
-perplexity_chart(score_table(scores))
+tl.perplexity_chart(tl.score_table(scores))
 
 # %%
 for name in runs:
-    print(f"{name} improves on the baseline:", scores[name].perplexity < before.perplexity)
-    assert scores[name].perplexity < before.perplexity
-print("LoRA adapts further than BitFit:", scores["lora"].perplexity < scores["bitfit"].perplexity)
-assert scores["lora"].perplexity < scores["bitfit"].perplexity
+    tl.claim(
+        f"{name} improves on the baseline",
+        scores[name].perplexity < before.perplexity,
+    )
+tl.claim(
+    "LoRA adapts further than BitFit",
+    scores["lora"].perplexity < scores["bitfit"].perplexity,
+)
 
 # %% tags=["nbval-ignore-output"]
-for old, new in zip(written_before, generate(lora.model, base.tokenizer), strict=True):
+for old, new in zip(
+    written_before, tl.generate(lora.model, base.tokenizer), strict=True
+):
     print("before:", old)
     print("after: ", new, "\n")
 
@@ -152,13 +158,12 @@ for old, new in zip(written_before, generate(lora.model, base.tokenizer), strict
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex07_1", 1)` is a first push, `hint("ex07_1", 2)` says more. After *Restart Kernel*
-# run the next cell first; then each exercise works by itself.
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex07_1", 1)` is a first push, `tl.hint("ex07_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.classroom.exercises import check, hint
-from tlkit.classroom.widgets import quiz
+import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** BitFit trains 0.08% of the bundled model and still needs 70% of full fine-tuning's multiplications. What
@@ -170,7 +175,7 @@ from tlkit.classroom.widgets import quiz
 # - **d** Nothing: the way forward and the way back are always walked whole.
 
 # %%
-quiz("quiz07")
+tl.quiz("quiz07")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 7.1** (first steps). Beside the matrix of 512 x 192, an adapter of rank 8 has few values. Which is the
@@ -179,7 +184,7 @@ quiz("quiz07")
 # %%
 answer = None
 # your code here
-check("ex07_1", answer)
+tl.check("ex07_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 7.2** (apply it). Once it is trained, an adapter can be merged into its matrix, and the model is then as
@@ -193,7 +198,7 @@ def merged(weight, a, b, alpha):
     # your code here
 
 
-check("ex07_2", merged)
+tl.check("ex07_2", merged)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 7.3** (think further). One published trainer had adapters that never received a gradient. Write the check
@@ -210,7 +215,7 @@ def dead_adapters(table):
     # your code here
 
 
-check("ex07_3", dead_adapters)
+tl.check("ex07_3", dead_adapters)
 
 # %% [markdown]
 # Previous: [6 · Train the last layers only](06_last_layers.ipynb) ·

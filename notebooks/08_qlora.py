@@ -25,24 +25,13 @@
 import pandas as pd
 import torch
 
-from tlkit.reports.charts import gradient_flow_chart, perplexity_chart, quantization_chart
-from tlkit.corpus import load_corpus, pack
-from tlkit.fitting.estimate import estimate_memory
-from tlkit.evaluation import perplexity, score_table
-from tlkit.evidence.gradient_flow import check_gradient_flow
-from tlkit.memory import in_units
-from tlkit.models import load_model, meta_model
-from tlkit.quantization import dequantized, logical_size, tensors_of
-from tlkit.settings import setup
-from tlkit.steps import Plan
-from tlkit.strategies import apply_strategy
-from tlkit.training import TrainingConfig, train
+import tlkit as tl
 
-profile = setup()
-rust = load_corpus().limited(profile.train_passages, profile.test_passages)
-base = load_model("tiny")
-blocks = pack(rust.train, base.tokenizer, 128)
-before = perplexity(base.model, base.tokenizer, rust.validation)
+profile = tl.setup()
+rust = tl.load_corpus().limited(profile.train_passages, profile.test_passages)
+base = tl.load_model("tiny")
+blocks = tl.pack(rust.train, base.tokenizer, 128)
+before = tl.perplexity(base.model, base.tokenizer, rust.validation)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Sixteen values
@@ -52,29 +41,29 @@ before = perplexity(base.model, base.tokenizer, rust.validation)
 # looked up again and multiplied by the scale.
 
 # %%
-qlora = apply_strategy(load_model("tiny").model, "qlora")
+qlora = tl.apply_strategy(tl.load_model("tiny").model, "qlora")
 name = "model.layers.0.self_attn.q_proj.weight"
 quantized_model = qlora.model.get_base_model()
 packed = quantized_model.get_parameter(name.replace(".weight", ".base_layer.weight"))
-original, again = base.model.get_parameter(name).detach(), dequantized(packed)
-quantization_chart(original[0, :64], again[0, :64])
+original, again = base.model.get_parameter(name).detach(), tl.dequantized(packed)
+tl.quantization_chart(original[0, :64], again[0, :64])
 
 # %%
 values = again[0, :64].unique()
-print("one block of 64 weights has at most sixteen values:", len(values) <= 16)
-print("bytes:", packed.numel(), "for", logical_size(packed), "weights")
-assert len(values) <= 16 and 2 * packed.numel() == logical_size(packed) == 192 * 192
+print("bytes:", packed.numel(), "for", tl.logical_size(packed), "weights")
+tl.claim("A block of 64 weights has at most sixteen values", len(values) <= 16)
+assert 2 * packed.numel() == tl.logical_size(packed) == 192 * 192
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** By how many percent is a weight wrong, on average? And how much worse does the model read?
 
 # %%
 error = float((again - original).norm() / original.norm())
-coarse = perplexity(qlora.model, base.tokenizer, rust.validation)
+coarse = tl.perplexity(qlora.model, base.tokenizer, rust.validation)
 print(f"error of the weights: {error:.0%}")
-print("the perplexity rises:", coarse.perplexity > before.perplexity)
-print("by less than 3%:", coarse.perplexity / before.perplexity < 1.03)
-assert round(error, 2) == 0.09 and 1 < coarse.perplexity / before.perplexity < 1.03
+tl.claim("The perplexity rises", coarse.perplexity > before.perplexity)
+tl.claim("It rises by less than 3%", coarse.perplexity / before.perplexity < 1.03)
+assert round(error, 2) == 0.09
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The errors are large and have no common direction, so in a sum of hundreds of products most of them cancel. The
@@ -92,14 +81,16 @@ assert round(error, 2) == 0.09 and 1 < coarse.perplexity / before.perplexity < 1
 print(f"{4 + 8 / 64 + 32 / (64 * 256):.2f} bits")
 rows = []
 for preset in ("tiny", "qwen2-0.5b", "tinyllama-1.1b", "llama2-7b"):
-    whole = meta_model(preset).to(torch.bfloat16)
+    whole = tl.meta_model(preset).to(torch.bfloat16)
     table = whole.get_input_embeddings().weight.nbytes
-    full_size = sum(tensor.nbytes for tensor in tensors_of(whole))
-    adapted = apply_strategy(whole, "qlora").model
+    full_size = sum(tensor.nbytes for tensor in tl.tensors_of(whole))
+    adapted = tl.apply_strategy(whole, "qlora").model
     adapters = sum(p.nbytes for p in adapted.parameters() if p.requires_grad)
-    small_size = sum(tensor.nbytes for tensor in tensors_of(adapted)) - adapters
+    small_size = sum(tensor.nbytes for tensor in tl.tensors_of(adapted)) - adapters
     percent = [round(100 * part / full_size) for part in (table, small_size)]
-    rows.append({"model": preset, "embedding, %": percent[0], "left of 16 bits, %": percent[1]})
+    rows.append(
+        {"model": preset, "embedding, %": percent[0], "left of 16 bits, %": percent[1]}
+    )
 sizes = pd.DataFrame(rows).set_index("model")
 sizes
 
@@ -107,7 +98,8 @@ sizes
 left = sizes["left of 16 bits, %"]
 print("qwen2-0.5b:", left["qwen2-0.5b"], "% left; llama2-7b:", left["llama2-7b"], "%")
 assert left["qwen2-0.5b"] == 46 and left["llama2-7b"] == 29
-assert sizes["embedding, %"]["qwen2-0.5b"] == 28 and sizes["embedding, %"]["llama2-7b"] == 2
+table = sizes["embedding, %"]
+assert table["qwen2-0.5b"] == 28 and table["llama2-7b"] == 2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A quarter would be left if all were packed. The 0.5B model keeps nearly half, because its table of
@@ -119,20 +111,28 @@ assert sizes["embedding, %"]["qwen2-0.5b"] == 28 and sizes["embedding, %"]["llam
 # %%
 steps = {}
 for strategy in ("lora", "qlora"):
-    steps[strategy] = estimate_memory("qwen2-0.5b", strategy, dtype="bf16", sequence_length=512)
-    print(f"{strategy:6}", in_units(steps[strategy].peak))
+    steps[strategy] = tl.estimate_memory(
+        "qwen2-0.5b", strategy, dtype="bf16", sequence_length=512
+    )
+    print(f"{strategy:6}", tl.in_units(steps[strategy].peak))
 saved = 1 - steps["qlora"].peak / steps["lora"].peak
 print(f"saved: {saved:.0%}")
 assert 0.15 < saved < 0.35
 
 # %%
-# What is not packed is in bf16, and activations are forgotten and computed again, which lesson 9 explains.
-seven = estimate_memory(
-    "llama2-7b", "qlora", dtype="bf16", sequence_length=512, plan=Plan(activation_checkpointing=True)
+# What is not packed is in bf16. Activations are forgotten and computed again: lesson 9.
+seven = tl.estimate_memory(
+    "llama2-7b",
+    "qlora",
+    dtype="bf16",
+    sequence_length=512,
+    plan=tl.Plan(activation_checkpointing=True),
 )
-print("7 billion weights:", in_units(seven.peak))
-print("fits a card of 8 GB, 15% left to the driver:", seven.peak < 0.85 * 8 * 2**30)
-assert seven.peak < 0.85 * 8 * 2**30
+print("7 billion weights:", tl.in_units(seven.peak))
+tl.claim(
+    "It fits a card of 8 GB, with 15% left to the driver",
+    seven.peak < 0.85 * 8 * 2**30,
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # That is what QLoRA is for: a model of 7 billion weights on a card that cannot even hold it in 16 bits.
@@ -144,38 +144,40 @@ assert seven.peak < 0.85 * 8 * 2**30
 # what was declared trainable, what received a gradient, what moved.
 
 # %%
-flow = check_gradient_flow(qlora, blocks[:2])
+flow = tl.check_gradient_flow(qlora, blocks[:2])
 print(flow)
 assert not flow.problems
 
 # %%
-gradient_flow_chart(flow)
+tl.gradient_flow_chart(flow)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** Which of the two ends lower, and which is faster: `lora` or `qlora`?
 
 # %%
-settings = TrainingConfig(learning_rate=1e-2, epochs=profile.epochs, batch_size=4)
+settings = tl.TrainingConfig(learning_rate=1e-2, epochs=profile.epochs, batch_size=4)
 runs, scores = {}, {"before": before}
 for strategy in ("lora", "qlora"):
     torch.manual_seed(0)  # the same start for both adapters
-    model = apply_strategy(load_model("tiny").model, strategy).model
-    runs[strategy] = train(model, blocks, settings, progress=True)
-    scores[strategy] = perplexity(model, base.tokenizer, rust.validation)
+    model = tl.apply_strategy(tl.load_model("tiny").model, strategy).model
+    runs[strategy] = tl.train(model, blocks, settings, progress=True)
+    scores[strategy] = tl.perplexity(model, base.tokenizer, rust.validation)
 
 # %% tags=["nbval-ignore-output"]
 for name, result in runs.items():
     print(f"{name}: {result.tokens_per_second:,.0f} tokens/s")
-score_table(scores).round(2)
+tl.score_table(scores).round(2)
 
 # %%
-perplexity_chart(score_table(scores))
+tl.perplexity_chart(tl.score_table(scores))
 
 # %%
 apart = scores["qlora"].perplexity / scores["lora"].perplexity - 1
-print("both adapt:", max(scores[name].perplexity for name in runs) < 0.75 * before.perplexity)
-print("they end within 3% of each other:", abs(apart) < 0.03)
-assert abs(apart) < 0.03 and max(scores[name].perplexity for name in runs) < 0.75 * before.perplexity
+tl.claim(
+    "Both adapt: perplexity falls by more than a quarter",
+    max(scores[name].perplexity for name in runs) < 0.75 * before.perplexity,
+)
+tl.claim("They end within 3% of each other", abs(apart) < 0.03)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Both adapt, and `qlora` stays a little above: the adapters learn Rust as well, and about the price of the 4 bits
@@ -192,13 +194,12 @@ assert abs(apart) < 0.03 and max(scores[name].perplexity for name in runs) < 0.7
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex08_1", 1)` is a first push, `hint("ex08_1", 2)` says more. After *Restart Kernel*
-# run the next cell first; then each exercise works by itself.
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex08_1", 1)` is a first push, `tl.hint("ex08_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.classroom.exercises import check, hint
-from tlkit.classroom.widgets import quiz
+import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** LoRA trains a 0.5B model on your card in 16 bits, with memory to spare. What would QLoRA change?
@@ -209,7 +210,7 @@ from tlkit.classroom.widgets import quiz
 # - **d** The adapters get 4 bits too, and a quarter of the size on disk.
 
 # %%
-quiz("quiz08")
+tl.quiz("quiz08")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 8.1** (first steps). This lesson's 4.13 bits need *double quantisation*: the scales are quantised as well.
@@ -219,7 +220,7 @@ quiz("quiz08")
 # %%
 answer = None
 # your code here
-check("ex08_1", answer)
+tl.check("ex08_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 8.2** (apply it). `qlora` packs weights that `lora` keeps in 16 bits: from 16 bits each to 4.127.
@@ -234,7 +235,7 @@ def saved_percent(packed, lora_peak):
     # your code here
 
 
-check("ex08_2", saved_percent)
+tl.check("ex08_2", saved_percent)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 8.3** (think further). Quantise weights yourself. `weights` is a tensor of one dimension. Each `block` of
@@ -251,7 +252,7 @@ def rounded(weights, levels, block):
     # your code here
 
 
-check("ex08_3", rounded)
+tl.check("ex08_3", rounded)
 
 # %% [markdown]
 # Previous: [7 · LoRA and BitFit](07_lora_and_bitfit.ipynb) ·

@@ -26,16 +26,9 @@
 import pandas as pd
 import torch
 
-from tlkit.fitting.estimate import closed_form, estimate_memory
-from tlkit.memory import in_units
-from tlkit.reports.memory_charts import memory_chart
-from tlkit.models import load_model
-from tlkit.settings import setup
-from tlkit.steps import Plan
-from tlkit.strategies import apply_strategy
-from tlkit.training import TrainingConfig, train
+import tlkit as tl
 
-profile = setup()
+profile = tl.setup()
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The table, computed again
@@ -60,14 +53,15 @@ assert round(values * 16 / 1e9, 1) == 7.9
 # **Predict first.** One row of 512 tokens. Which moment needs most: when the loss is computed, or later?
 
 # %%
-full = estimate_memory("qwen2-0.5b", "full", batch_size=1, sequence_length=512)
+full = tl.estimate_memory("qwen2-0.5b", "full", batch_size=1, sequence_length=512)
 print("the peak is in the", full.phase)
-print(f"{in_units(full.peak)} = {full.peak / 1e9:.1f} GB")
+print(f"{tl.in_units(full.peak)} = {full.peak / 1e9:.1f} GB")
 assert full.phase == "backward pass" and 8.9 < full.peak / 1e9 < 9.1
 
 # %%
-by_hand = closed_form("qwen2-0.5b", batch_size=1, sequence_length=512)
-pd.Series({name: size / 1e9 for name, size in by_hand.items()}, name="GB").round(2).to_frame()
+by_hand = tl.closed_form("qwen2-0.5b", batch_size=1, sequence_length=512)
+in_gb = pd.Series(by_hand, name="GB") / 1e9
+in_gb.round(2).to_frame()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The phase cannot tell the two moments apart: the loss's own peak comes with its first gradients, so it falls into the
@@ -82,11 +76,15 @@ pd.Series({name: size / 1e9 for name, size in by_hand.items()}, name="GB").round
 # activations play no part in the peak.
 
 # %%
-agree = abs(by_hand["peak"] / full.peak - 1) < 0.04
-print("by hand and by tracing agree within 4%:", agree)
-print("the end needs more than the loss:", by_hand["at the end"] > by_hand["at the loss"])
-print("fits a card of 8 GB:", full.peak <= 8 * 2**30)
-assert agree and by_hand["at the end"] > by_hand["at the loss"] and full.peak > 8 * 2**30
+tl.claim(
+    "By hand and by tracing agree within 4%",
+    abs(by_hand["peak"] / full.peak - 1) < 0.04,
+)
+tl.claim(
+    "The end of the backward pass needs more than the loss",
+    by_hand["at the end"] > by_hand["at the loss"],
+)
+tl.claim("The step does not fit a card of 8 GB", full.peak > 8 * 2**30)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What grows with the batch
@@ -101,25 +99,31 @@ assert agree and by_hand["at the end"] > by_hand["at the loss"] and full.peak > 
 
 # %%
 plans = {
-    "1 row": estimate_memory("qwen2-0.5b", "full", batch_size=1),
-    "8 rows": estimate_memory("qwen2-0.5b", "full", batch_size=8),
-    "8 rows, loss in pieces": estimate_memory("qwen2-0.5b", "full", batch_size=8, plan=Plan(chunked_loss=True)),
-    "8 rows, one at a time": estimate_memory("qwen2-0.5b", "full", batch_size=8, plan=Plan(micro_batch_size=1)),
+    "1 row": tl.estimate_memory("qwen2-0.5b", "full", batch_size=1),
+    "8 rows": tl.estimate_memory("qwen2-0.5b", "full", batch_size=8),
+    "8 rows, loss in pieces": tl.estimate_memory(
+        "qwen2-0.5b", "full", batch_size=8, plan=tl.Plan(chunked_loss=True)
+    ),
+    "8 rows, one at a time": tl.estimate_memory(
+        "qwen2-0.5b", "full", batch_size=8, plan=tl.Plan(micro_batch_size=1)
+    ),
 }
-memory_chart(plans, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
+tl.memory_chart(plans, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
 
 # %%
 eight = plans["8 rows"]
-print("the largest part:", max(eight.categories, key=eight.categories.get))
-assert max(eight.categories, key=eight.categories.get) == "activations"
+largest = max(eight.categories, key=eight.categories.get)
+tl.claim("Activations are the largest part", largest == "activations")
 for name in ("activations", "logits and loss"):
-    print(f"{name} exceed the weights:", eight.categories[name] > eight.categories["weights"])
-    assert eight.categories[name] > eight.categories["weights"]
+    tl.claim(
+        f"More is needed for {name} than for the weights",
+        eight.categories[name] > eight.categories["weights"],
+    )
 saved = eight.peak - plans["8 rows, loss in pieces"].peak
-print("computing the loss in pieces saves more than 3 GiB:", saved > 3 * 2**30)
+tl.claim("Computing the loss in pieces saves more than 3 GiB", saved > 3 * 2**30)
 more = plans["8 rows, one at a time"].peak / full.peak
 print(f"one row at a time: {more:.2f} times a single row")
-assert saved > 3 * 2**30 and 1.05 < more < 1.2
+assert 1.05 < more < 1.2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # *Temporary* are, above all, gradients that have not reached their place. And one row at a time needs an
@@ -135,18 +139,23 @@ assert saved > 3 * 2**30 and 1.05 < more < 1.2
 # %%
 rows = []
 for tokens in (64, 2048):
-    plain = estimate_memory("qwen2-0.5b", "full", batch_size=1, sequence_length=tokens).peak
-    again = estimate_memory(
-        "qwen2-0.5b", "full", batch_size=1, sequence_length=tokens, plan=Plan(activation_checkpointing=True)
+    plain = tl.estimate_memory(
+        "qwen2-0.5b", "full", batch_size=1, sequence_length=tokens
+    ).peak
+    again = tl.estimate_memory(
+        "qwen2-0.5b",
+        "full",
+        batch_size=1,
+        sequence_length=tokens,
+        plan=tl.Plan(activation_checkpointing=True),
     ).peak
     rows.append({"tokens": tokens, "saved_percent": round(100 * (1 - again / plain))})
 savings = pd.DataFrame(rows).set_index("tokens")
 savings
 
 # %%
-print("on 64 tokens it saves nothing:", savings.saved_percent[64] == 0)
-print("on 2,048 tokens it saves at least 20%:", savings.saved_percent[2048] >= 20)
-assert savings.saved_percent[64] == 0 and savings.saved_percent[2048] >= 20
+tl.claim("On 64 tokens it saves nothing", savings.saved_percent[64] == 0)
+tl.claim("On 2,048 tokens it saves at least 20%", savings.saved_percent[2048] >= 20)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A promise of a saving without a sequence length means nothing: on short rows, other bytes set the peak.
@@ -158,11 +167,13 @@ assert savings.saved_percent[64] == 0 and savings.saved_percent[2048] >= 20
 # %%
 blocks = torch.randint(4096, (8, 128), generator=torch.Generator().manual_seed(0))
 for strategy in ("full", "last_layers", "lora"):
-    report = apply_strategy(load_model("tiny").model, strategy)
-    estimate = estimate_memory(report.model, batch_size=4, sequence_length=128).peak
-    measured = train(report.model, blocks, TrainingConfig(batch_size=4)).peak_memory
-    print(f"{strategy:12} estimate and measurement within 2%:", abs(estimate / measured - 1) < 0.02)
-    assert abs(estimate / measured - 1) < 0.02
+    report = tl.apply_strategy(tl.load_model("tiny").model, strategy)
+    estimate = tl.estimate_memory(report.model, batch_size=4, sequence_length=128).peak
+    run = tl.train(report.model, blocks, tl.TrainingConfig(batch_size=4))
+    tl.claim(
+        f"{strategy}: estimate and measurement agree within 2%",
+        abs(estimate / run.peak_memory - 1) < 0.02,
+    )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # What it does not count: the interpreter and the libraries, the driver's own memory on a card, scratch
@@ -173,10 +184,14 @@ for strategy in ("full", "last_layers", "lora"):
 # %%
 recorded = pd.read_csv("../tests/benchmarks/memory_accuracy.csv")
 on_top = recorded.measured_mib - recorded.estimate_mib
-print(f"{len(recorded)} configurations, {recorded.estimate_mib.min():.0f} to {recorded.estimate_mib.max():.0f} MiB")
-print(f"on top of the estimate: {on_top.min():.0f} to {on_top.max():.0f} MiB, whatever the size")
-off = (recorded.estimate_mib + full.process_overhead / 2**20) / recorded.measured_mib - 1
-print(f"with {in_units(full.process_overhead)} added, the estimate is {off.min():+.1%} to {off.max():+.1%} off")
+smallest, largest = recorded.estimate_mib.min(), recorded.estimate_mib.max()
+print(f"{len(recorded)} configurations, {smallest:.0f} to {largest:.0f} MiB")
+print(f"on top of the estimate: {on_top.min():.0f} to {on_top.max():.0f} MiB,")
+print("whatever the size")
+overhead = full.process_overhead
+off = (recorded.estimate_mib + overhead / 2**20) / recorded.measured_mib - 1
+print(f"with {tl.in_units(overhead)} added,")
+print(f"the estimate is {off.min():+.1%} to {off.max():+.1%} off")
 assert len(recorded) == 56 and off.min() > -0.03 and off.max() < 0.1
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -188,9 +203,7 @@ assert len(recorded) == 56 and off.min() > -0.03 and off.max() < 0.1
 # A guess first, each time: will it fit?
 
 # %%
-from tlkit.classroom.widgets import memory_explorer
-
-memory_explorer()
+tl.memory_explorer()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **What carries over**: all of it; the same tracing works for any size. What changes is which part is largest: in a
@@ -201,13 +214,12 @@ memory_explorer()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex09_1", 1)` is a first push, `hint("ex09_1", 2)` says more. After *Restart Kernel*
-# run the next cell first; then each exercise works by itself.
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex09_1", 1)` is a first push, `tl.hint("ex09_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.classroom.exercises import check, hint
-from tlkit.classroom.widgets import quiz
+import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** Full fine-tuning of `qwen2-0.5b`, one row of 512 tokens, needs 8.38 GiB. Which change lowers the peak?
@@ -218,7 +230,7 @@ from tlkit.classroom.widgets import quiz
 # - **d** plain SGD instead of AdamW
 
 # %%
-quiz("quiz09")
+tl.quiz("quiz09")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 9.1** (first steps). A strategy trains 29,865,088 of the 494,032,768 values, in fp32 with AdamW; the others
@@ -227,7 +239,7 @@ quiz("quiz09")
 # %%
 answer = None
 # your code here
-check("ex09_1", answer)
+tl.check("ex09_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 9.2** (apply it). With one short row, the end of the backward pass needs most. With more rows, the moment
@@ -235,9 +247,9 @@ check("ex09_1", answer)
 # rows with which the loss needs more than the end?
 
 # %%
-from tlkit.fitting.estimate import closed_form
-
-one_row = closed_form("qwen2-0.5b", batch_size=1, sequence_length=512)  # the names of the parts are its keys
+one_row = tl.closed_form(
+    "qwen2-0.5b", batch_size=1, sequence_length=512
+)  # the names of the parts are its keys
 
 
 def rows_until_the_loss_needs_most(one_row):
@@ -245,7 +257,7 @@ def rows_until_the_loss_needs_most(one_row):
     # your code here
 
 
-check("ex09_2", rows_until_the_loss_needs_most)
+tl.check("ex09_2", rows_until_the_loss_needs_most)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 9.3** (think further). The published table adds up parts that are not alive together. Do better: a log says
@@ -260,7 +272,7 @@ def alive_at_the_peak(log):
     # your code here
 
 
-check("ex09_3", alive_at_the_peak)
+tl.check("ex09_3", alive_at_the_peak)
 
 # %% [markdown]
 # Previous: [8 · QLoRA](08_qlora.ipynb) ·

@@ -28,29 +28,16 @@ from dataclasses import replace
 import pandas as pd
 import torch
 
-from tlkit.reports.charts import learning_curves
-from tlkit.corpus import load_corpus, pack
-from tlkit.devices import probe
-from tlkit.fitting.estimate import estimate_memory
-from tlkit.fitting.fallback import train_with_fallback
-from tlkit.fitting.ladder import LADDER, FALLBACK_TIERS, Rung
-from tlkit.memory import virtual_device
-from tlkit.reports.memory_charts import fit_chart, ladder_chart
-from tlkit.models import load_model
-from tlkit.fitting.recommendation import recommend
-from tlkit.settings import setup
-from tlkit.steps import Plan
-from tlkit.strategies import apply_strategy
-from tlkit.training import TrainingConfig, train
+import tlkit as tl
 
-profile = setup()
-base = load_model("tiny")
-blocks = pack(load_corpus("rust").train[:20], base.tokenizer, 64)[:12]
-settings = TrainingConfig(learning_rate=1e-3, batch_size=4)
+profile = tl.setup()
+base = tl.load_model("tiny")
+blocks = tl.pack(tl.load_corpus("rust").train[:20], base.tokenizer, 64)[:12]
+settings = tl.TrainingConfig(learning_rate=1e-3, batch_size=4)
 
 
 def fresh(strategy="full"):
-    return apply_strategy(load_model("tiny").model, strategy).model
+    return tl.apply_strategy(tl.load_model("tiny").model, strategy).model
 
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -60,16 +47,16 @@ def fresh(strategy="full"):
 # pass the budget is refused in the words that CUDA uses.
 
 # %%
-card, model, message = virtual_device(memory="48MB"), fresh(), "it fitted"
+card, model, message = tl.virtual_device(memory="48MB"), fresh(), "it fitted"
 try:
     with card:
         card.hold(model.parameters())
-        train(model, blocks, settings)
+        tl.train(model, blocks, settings)
 except torch.OutOfMemoryError as error:
     message = str(error)
 print(message[:33], "…")
-print("the budget was never passed:", card.peak <= card.budget)
-assert message.startswith("CUDA out of memory. Tried to allo") and card.peak <= card.budget
+tl.claim("The budget was never passed", card.peak <= card.budget)
+assert message.startswith("CUDA out of memory. Tried to allo")
 
 # %% tags=["nbval-ignore-output"]
 print(message)
@@ -86,9 +73,10 @@ print(message)
 # The published guide draws three tiers. Here are the rungs of each; *host* means the computer's own memory.
 
 # %%
-for tier, names in FALLBACK_TIERS.items():
+for tier, names in tl.FALLBACK_TIERS.items():
     print(f"{tier}: {', '.join(names)}")
-assert set(LADDER) == {name for names in FALLBACK_TIERS.values() for name in names} - {"as planned"}
+every_rung = {name for names in tl.FALLBACK_TIERS.values() for name in names}
+assert set(tl.LADDER) == every_rung - {"as planned"}
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # *Chunked loss*: head and loss for a piece of the tokens at a time, so the logits are never all there. *Smaller
@@ -100,9 +88,11 @@ assert set(LADDER) == {name for names in FALLBACK_TIERS.values() for name in nam
 # **Predict first.** On a card of 48 MB, which rung will be the first to hold? Each is tried, after a real failure.
 
 # %%
-order = tuple(name for name in LADDER if name != "bf16 autocast")
+order = tuple(name for name in tl.LADDER if name != "bf16 autocast")
 walked = fresh()
-result, log = train_with_fallback(walked, blocks, settings, device=virtual_device(memory="48MB"), order=order)
+result, log = tl.train_with_fallback(
+    walked, blocks, settings, device=tl.virtual_device(memory="48MB"), order=order
+)
 log.table[["rung", "first_step", "steps_done", "failed_in"]]
 
 # %% tags=["nbval-ignore-output"]
@@ -112,9 +102,7 @@ log.table[["rung", "bytes_asked", "bytes_available", "peak", "seconds"]].round(1
 # Step through it:
 
 # %%
-from tlkit.classroom.widgets import ladder_player
-
-ladder_player(log)
+tl.ladder_player(log)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Read it row by row: smaller pieces first move the failure from the forward pass to the optimizer's step, where
@@ -130,23 +118,30 @@ ladder_player(log)
 
 # %%
 undisturbed = fresh()
-reference = train(undisturbed, blocks, settings)
+reference = tl.train(undisturbed, blocks, settings)
 
 
 def apart(one, other):
     """The distance between two models' weights, as a share of their length."""
-    one, other = (torch.cat([p.detach().flatten() for p in model.parameters()]) for model in (one, other))
+    one, other = (
+        torch.cat([p.detach().flatten() for p in model.parameters()])
+        for model in (one, other)
+    )
     return float((one - other).norm() / other.norm())
 
 
 difference = apart(walked, undisturbed)
-print("every step once:", result.history.step.tolist() == reference.history.step.tolist())
-print("the weights agree to one in a hundred thousand:", difference <= 1e-5)
-assert result.history.step.tolist() == reference.history.step.tolist() and difference <= 1e-5
+tl.claim(
+    "Every step was taken once",
+    result.history.step.tolist() == reference.history.step.tolist(),
+)
+tl.claim("The weights agree to one in a hundred thousand", difference <= 1e-5)
 
 # %%
 curves = {"after falling back": result.history, "with enough memory": reference.history}
-learning_curves(pd.concat([part.assign(strategy=name) for name, part in curves.items()]))
+tl.learning_curves(
+    pd.concat([part.assign(strategy=name) for name, part in curves.items()])
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Two curves, one line. The tokens of a step never change either: a smaller micro-batch means more of them in a step.
@@ -157,7 +152,7 @@ learning_curves(pd.concat([part.assign(strategy=name) for name, part in curves.i
 # 256 MB, 48 are left.
 
 # %%
-card, passes, interrupted = virtual_device(memory="256MB"), [], fresh()
+card, passes, interrupted = tl.virtual_device(memory="256MB"), [], fresh()
 
 
 def neighbour(module, inputs):
@@ -168,12 +163,18 @@ def neighbour(module, inputs):
 
 interrupted.register_forward_pre_hook(neighbour)
 rungs = ("smaller micro-batch", "optimizer on the host")
-result, log = train_with_fallback(interrupted, blocks, settings, device=card, order=rungs)
-print(log.table[["rung", "first_step", "steps_done", "failed_in"]].to_string(index=False))
+result, log = tl.train_with_fallback(
+    interrupted, blocks, settings, device=card, order=rungs
+)
+print(
+    log.table[["rung", "first_step", "steps_done", "failed_in"]].to_string(index=False)
+)
 difference = apart(interrupted, undisturbed)
-print("every step once:", result.history.step.tolist() == [1, 2, 3])
-print("the same weights:", difference <= 1e-5)
-assert log.table.first_step.max() == 2 and result.history.step.tolist() == [1, 2, 3] and difference <= 1e-5
+tl.claim(
+    "Every step was taken once, and step 2 is the one that failed",
+    result.history.step.tolist() == [1, 2, 3] and log.table.first_step.max() == 2,
+)
+tl.claim("The weights are the same, to one in a hundred thousand", difference <= 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Step 1 was done on the old plan and is not done again; step 2 begins anew on each rung until one holds.
@@ -184,11 +185,12 @@ assert log.table.first_step.max() == 2 and result.history.step.tolist() == [1, 2
 # rung that should fit, and leaves out rungs that save nothing.
 
 # %%
-foreseen, log = train_with_fallback(fresh(), blocks, settings, device=virtual_device(memory="48MB"))
+foreseen, log = tl.train_with_fallback(
+    fresh(), blocks, settings, device=tl.virtual_device(memory="48MB")
+)
 print(log.table[["action", "rung", "failed_in"]].to_string(index=False))
 tried = log.table[log.table.action == "training"]
-print("nothing failed:", len(tried) == 1 and tried.failed_in.iloc[0] == "")
-assert len(tried) == 1 and tried.failed_in.iloc[0] == ""
+tl.claim("Nothing failed", len(tried) == 1 and tried.failed_in.iloc[0] == "")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## On paper: the published model
@@ -198,16 +200,17 @@ assert len(tried) == 1 and tried.failed_in.iloc[0] == ""
 # record for five models, made with torch 2.13, and one row of it estimated again.
 
 # %%
-record = pd.read_csv("../tests/benchmarks/fit_tables.csv").dropna(subset="gib")  # Llama has no biases for bitfit
+record = pd.read_csv("../tests/benchmarks/fit_tables.csv")
+record = record.dropna(subset="gib")  # Llama has no biases for bitfit
 fits = record[record.model == "qwen2-0.5b"]
-again = estimate_memory("qwen2-0.5b", "last_layers").peak / 2**30
+again = tl.estimate_memory("qwen2-0.5b", "last_layers").peak / 2**30
 apart_by = abs(again / fits.set_index("strategy").gib["last_layers"] - 1)
-print("the record still holds:", apart_by < 0.01)
-assert apart_by < 0.01
-fits[["strategy", "8 GB", "12 GB", "16 GB", "24 GB"]]
+tl.claim("The record still holds, to one percent", apart_by < 0.01)
+sizes = ["8 GB", "12 GB", "16 GB", "24 GB"]
+fits.set_index("strategy")[sizes].map({True: "fits", False: "–"}.get)
 
 # %%
-fit_chart(fits)
+tl.fit_chart(fits)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # And a model of seven billion values, in the same precision? Only what keeps its frozen weights in 4 bits can fit
@@ -215,17 +218,19 @@ fit_chart(fits)
 # checkpointed. Here neither.)
 
 # %%
-fit_chart(record[record.model == "llama2-7b"])
+tl.fit_chart(record[record.model == "llama2-7b"])
 
 # %%
 seven = record[record.model == "llama2-7b"].set_index("strategy")
 print("on 16 GB:", [name for name in seven.index if seven["16 GB"][name]])
 print("on 80 GB:", [name for name in seven.index if seven["80 GB"][name]])
-assert [name for name in seven.index if seven["16 GB"][name]] == ["qlora"] and not seven["80 GB"]["full"]
-on_8 = dict(zip(fits.strategy, fits["8 GB"], strict=True))
-print("full fine-tuning does not fit 8 GB:", not on_8["full"])
-print("last_layers and lora do:", on_8["last_layers"] and on_8["lora"])
-assert not on_8["full"] and on_8["last_layers"] and on_8["lora"]
+tl.claim(
+    "On 16 GB only qlora fits, and on 80 GB still not full fine-tuning",
+    list(seven.index[seven["16 GB"]]) == ["qlora"] and not seven["80 GB"]["full"],
+)
+on_8 = fits.set_index("strategy")["8 GB"]
+tl.claim("The published model: full fine-tuning does not fit 8 GB", not on_8["full"])
+tl.claim("last_layers and lora do", on_8["last_layers"] and on_8["lora"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # So full fine-tuning was bound to fail on the published card. What failed there as "adapter layers" was two blocks, a
@@ -243,15 +248,21 @@ assert round(rust_run / 1e9, 1) == 4.5
 # other. The lines are whole cards. With 15% left to the driver, 13.6 GiB of 16 may be used.
 
 # %%
-plan, steps = Plan(), []
-for name in ("as planned", "chunked loss", "smaller micro-batch", "optimizer on the host"):
+plan, steps = tl.Plan(), []
+for name in (
+    "as planned",
+    "chunked loss",
+    "smaller micro-batch",
+    "optimizer on the host",
+):
     plan = {
         "chunked loss": replace(plan, chunked_loss=True),
         "smaller micro-batch": replace(plan, micro_batch_size=1),
         "optimizer on the host": replace(plan, offload_optimizer=True),
     }.get(name, plan)
-    steps.append(Rung(name, plan, estimate_memory("qwen2-0.5b", "full", batch_size=4, plan=plan).peak))
-ladder_chart(steps, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
+    needed = tl.estimate_memory("qwen2-0.5b", "full", batch_size=4, plan=plan).peak
+    steps.append(tl.Rung(name, plan, needed))
+tl.ladder_chart(steps, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
 
 # %%
 for size in (16, 8):
@@ -268,15 +279,15 @@ assert steps[0].estimate > 13.6 * 2**30 and first.name == "optimizer on the host
 # little speed: there, strategies with fewer gradients to compute come first.
 
 # %%
-devices = [virtual_device("RTX 4060 Ti 16GB"), virtual_device("RTX 4060 Ti 8GB")]
+devices = [tl.virtual_device("RTX 4060 Ti 16GB"), tl.virtual_device("RTX 4060 Ti 8GB")]
 for device in devices:
-    best = recommend(device, batch_size=1)
+    best = tl.recommend(device, batch_size=1)
     print(f"{device.name}: {best}")
     assert best.estimate.peak <= best.available
 
 # %% tags=["nbval-ignore-output"]
-here = probe("cpu")
-print(f"{here.name}: {recommend(here, batch_size=1)}")
+here = tl.probe("cpu")
+print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **What carries over**: the order of thought. Which rung holds differs: a large model's weights alone may pass a
@@ -289,13 +300,12 @@ print(f"{here.name}: {recommend(here, batch_size=1)}")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex10_1", 1)` is a first push, `hint("ex10_1", 2)` says more. After *Restart Kernel*
-# run the next cell first; then each exercise works by itself.
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex10_1", 1)` is a first push, `tl.hint("ex10_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.classroom.exercises import check, hint
-from tlkit.classroom.widgets import quiz
+import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** In step 1 memory runs out in the *optimizer step*. What may help, and still ends at the same weights?
@@ -306,7 +316,7 @@ from tlkit.classroom.widgets import quiz
 # - **d** Half the rows in a step.
 
 # %%
-quiz("quiz10")
+tl.quiz("quiz10")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 10.1** (first steps). A card says the sentence below. How many MiB more would have had to be free, for this
@@ -314,11 +324,12 @@ quiz("quiz10")
 # what torch keeps in reserve)? Answer with both, in this order.
 
 # %%
-message = """CUDA out of memory. Tried to allocate 298.00 MiB. GPU 0 has a total capacity of 8.00 GiB
-of which 120.00 MiB is free. Of the allocated memory 7.10 GiB is allocated by PyTorch."""
+message = """CUDA out of memory. Tried to allocate 298.00 MiB. GPU 0 has a total
+capacity of 8.00 GiB of which 120.00 MiB is free. Of the allocated memory 7.10 GiB is
+allocated by PyTorch."""
 answer = None
 # your code here
-check("ex10_1", answer)
+tl.check("ex10_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 10.2** (apply it). Choose a rung before anything fails. `rungs` are names, the cheapest first;
@@ -333,7 +344,7 @@ def first_that_fits(rungs, needs, card):
     # your code here
 
 
-check("ex10_2", first_that_fits)
+tl.check("ex10_2", first_that_fits)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 10.3** (think further). Smaller micro-batches, the same gradients. `inputs` and `targets` have the shape
@@ -351,7 +362,7 @@ def gradients_in_pieces(model, inputs, targets, size):
     # your code here
 
 
-check("ex10_3", gradients_in_pieces)
+tl.check("ex10_3", gradients_in_pieces)
 
 # %% [markdown]
 # Previous: [9 · Anatomy of a training step](09_memory_anatomy.ipynb) ·

@@ -26,29 +26,9 @@ import os
 
 import pandas as pd
 
-from tlkit.reports.charts import (
-    cost_chart,
-    differences_chart,
-    forgetting_chart,
-    learning_curves,
-    parameters_chart,
-    perplexity_chart,
-    sweep_chart,
-    tradeoff_chart,
-)
-from tlkit.evidence.comparison import CONTROL, ZERO_SHOT, compare
-from tlkit.corpus import load_corpus, pack
-from tlkit.evaluation import perplexity
-from tlkit.reports.export import export, readable
-from tlkit.evidence.forgetting import interpolate
-from tlkit.models import load_model
-from tlkit.settings import setup
-from tlkit.strategies import STRATEGIES
-from tlkit.evidence.learning_rates import default_rates, load_with_strategy
-from tlkit.evidence.sweeps import recorded
-from tlkit.training import TrainingConfig, train
+import tlkit as tl
 
-profile = setup()
+profile = tl.setup()
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A fair start: the same tuning for all
@@ -61,24 +41,29 @@ profile = setup()
 # **Predict first.** Who needs the larger steps: full fine-tuning, or LoRA with its few values?
 
 # %%
-tuning = recorded("rates")
+tuning = tl.recorded("rates")
 print("runs of each:", tuning.groupby("strategy").size().unique().tolist())
 shown = ["full", "last_layers", "lora", "bitfit"]
-near = tuning[tuning.strategy.isin(shown) & (tuning.validation_perplexity < 300)]  # beyond, training fell apart
-sweep_chart(near, "learning_rate", "learning rate (log scale)")
+near = tuning.strategy.isin(shown)
+near &= tuning.validation_perplexity < 300  # beyond, training fell apart
+tl.sweep_chart(tuning[near], "learning_rate", "learning rate (log scale)")
 
 # %%
-rates = default_rates()
-print("LoRA wants larger steps than full fine-tuning:", rates["lora"] > rates["full"])
-print("and bitfit the largest:", rates["bitfit"] == max(rates.values()))
-assert rates["lora"] > rates["full"] and rates["bitfit"] == max(rates.values())
-assert tuning.groupby("strategy").size().eq(16).all() and tuning.learning_rate.nunique() == 8
+rates = tl.default_rates()
+tl.claim("LoRA wants larger steps than full fine-tuning", rates["lora"] > rates["full"])
+tl.claim("bitfit wants the largest", rates["bitfit"] == max(rates.values()))
+assert tuning.groupby("strategy").size().eq(16).all()
+assert tuning.learning_rate.nunique() == 8
 means = tuning.groupby(["strategy", "learning_rate"]).validation_perplexity.mean()
 pair = ["full", "freeze_embeddings"]
 same = {name: means[name][0.002] for name in pair}
 own = {name: means[name].min() for name in pair}
-print("lower with 2e-3 for both:", min(same, key=same.get), "- lower with its own rate:", min(own, key=own.get))
-assert min(same, key=same.get) != min(own, key=own.get)
+print("lower with 2e-3 for both:", min(same, key=same.get))
+print("lower with its own rate: ", min(own, key=own.get))
+tl.claim(
+    "The rate decides which of the two is ahead",
+    min(same, key=same.get) != min(own, key=own.get),
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # One rate for all is no fair test: it decides who wins.
@@ -92,16 +77,18 @@ assert min(same, key=same.get) != min(own, key=own.get)
 # **Predict first.** Order the strategies by Rust perplexity. Where will the control be?
 
 # %%
-comparison = compare(profile=profile)
+comparison = tl.compare(profile=profile)
 table = comparison.table.set_index("strategy")
 print(list(table.index))
-assert not comparison.failures and set(table.index) == {*STRATEGIES, ZERO_SHOT, CONTROL}
+rows = {*tl.STRATEGIES, tl.ZERO_SHOT, tl.CONTROL}
+tl.claim("Every strategy has its row", set(table.index) == rows)
+assert not comparison.failures
 
 # %% tags=["nbval-ignore-output"]
-readable(comparison.table)
+tl.readable(comparison.table)
 
 # %%
-perplexity_chart(comparison.table)
+tl.perplexity_chart(comparison.table)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The lines show how sure we are of one model's score, had other documents been drawn. They are too wide for comparing
@@ -115,10 +102,11 @@ perplexity_chart(comparison.table)
 # seeds, 4.3 for three. Where the interval leaves zero out, the two are apart.
 
 # %%
-differences_chart(comparison.table)
+tl.differences_chart(comparison.table)
 
 # %% tags=["nbval-ignore-output"]
-table.loc[list(STRATEGIES), ["perplexity", "difference", "difference_low", "difference_high", "rank"]].round(2)
+columns = ["perplexity", "difference", "difference_low", "difference_high", "rank"]
+table.loc[list(tl.STRATEGIES), columns].round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A strategy has a rank only where all its differences leave zero out. The others are tied, and the table says between
@@ -126,30 +114,36 @@ table.loc[list(STRATEGIES), ["perplexity", "difference", "difference_low", "diff
 # each: expect one to be wrong by chance.
 
 # %%
-adapted_rows = table.loc[list(STRATEGIES)]
-baseline = table.loc[ZERO_SHOT, "perplexity"]
+adapted_rows = table.loc[list(tl.STRATEGIES)]
+baseline = table.loc[tl.ZERO_SHOT, "perplexity"]
 worst_seed = comparison.runs.groupby("strategy").perplexity.max()
-print("every strategy beats zero-shot, with every seed:", bool((worst_seed[list(STRATEGIES)] < baseline).all()))
-print("full fine-tuning gains at least 25%:", bool(table.loc["full", "improvement_percent"] >= 25))
-print("the control is far behind:", bool(table.loc[CONTROL, "perplexity"] > 1.5 * adapted_rows.perplexity.max()))
-print("bitfit is last, and apart from all:", table.loc["bitfit", "rank"] == "7")
-assert (worst_seed[list(STRATEGIES)] < baseline).all()
-assert table.loc["full", "improvement_percent"] >= 25
-assert table.loc[CONTROL, "perplexity"] > 1.5 * adapted_rows.perplexity.max()
-assert table.loc["bitfit", "rank"] == "7" and rates["full"] == min(rates.values())
+tl.claim(
+    "Every strategy beats zero-shot, with every seed",
+    (worst_seed[list(tl.STRATEGIES)] < baseline).all(),
+)
+tl.claim(
+    "Full fine-tuning gains at least 25%",
+    table.loc["full", "improvement_percent"] >= 25,
+)
+tl.claim(
+    "The control is far behind",
+    table.loc[tl.CONTROL, "perplexity"] > 1.5 * adapted_rows.perplexity.max(),
+)
+tl.claim("bitfit is last, and apart from all", table.loc["bitfit", "rank"] == "7")
+assert rates["full"] == min(rates.values())
 
 # %%
-learning_curves(comparison.curves)
+tl.learning_curves(comparison.curves)
 
 # %%
-parameters_chart(comparison.table)
+tl.parameters_chart(comparison.table)
 
 # %%
-cost_chart(comparison.table)
+tl.cost_chart(comparison.table)
 
 # %% tags=["nbval-ignore-output"]
 if os.environ.get("TLKIT_RESULTS"):
-    for path in export(comparison, os.environ["TLKIT_RESULTS"]):
+    for path in tl.export(comparison, os.environ["TLKIT_RESULTS"]):
         print(path.name)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -159,18 +153,21 @@ if os.environ.get("TLKIT_RESULTS"):
 # reference, which is close to what the model was pretrained on.
 
 # %%
-forgetting_chart(comparison.table)
+tl.forgetting_chart(comparison.table)
 
 # %%
 forgotten = adapted_rows.general - adapted_rows.general_before
-print("every strategy forgets something:", bool((forgotten > 0).all()))
-print("bitfit gains least:", adapted_rows.improvement_percent.idxmin() == "bitfit")
-print("and forgets least:", forgotten.idxmin() == "bitfit")
-print("the one that forgets most trains every weight:", forgotten.idxmax() == "full")
-one_rate = tuning.query("learning_rate == 0.002 and strategy != @CONTROL").groupby("strategy").general_perplexity.mean()
-print("but with 2e-3 for all, it does:", one_rate.idxmax() == "full")
-assert (forgotten > 0).all() and forgotten.idxmax() != "full" and one_rate.idxmax() == "full"
-assert forgotten.idxmin() == adapted_rows.improvement_percent.idxmin() == "bitfit"
+tl.claim("Every strategy forgets something", (forgotten > 0).all())
+gained = adapted_rows.improvement_percent
+tl.claim("bitfit gains least", gained.idxmin() == "bitfit")
+tl.claim("bitfit forgets least", forgotten.idxmin() == "bitfit")
+tl.claim(
+    "The one that forgets most does not train every weight",
+    forgotten.idxmax() != "full",
+)
+at_one_rate = tuning[(tuning.learning_rate == 0.002) & (tuning.strategy != tl.CONTROL)]
+most = at_one_rate.groupby("strategy").general_perplexity.mean().idxmax()
+tl.claim("With 2e-3 for all, full forgets most", most == "full")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Did you expect `full` to forget most? With one rate for all it does. Tuned fairly it takes the smallest steps of all,
@@ -182,17 +179,20 @@ assert forgotten.idxmin() == adapted_rows.improvement_percent.idxmin() == "bitfi
 # %%
 paths = {}
 for name, by in (("rates", "learning_rate"), ("epochs", "epochs")):
-    part = recorded(name).query("strategy == 'full' and validation_perplexity < 130")
-    means = part.groupby(by)[["validation_perplexity", "general_perplexity"]].mean().reset_index()
-    path = means.set_axis(["label", "rust", "general"], axis=1)
-    paths[f"full, {by.replace('_', ' ')}"] = path.assign(label=path.label.map("{:g}".format))
-tradeoff_chart(paths)
+    part = tl.recorded(name).query("strategy == 'full' and validation_perplexity < 130")
+    scores = part.groupby(by)[["validation_perplexity", "general_perplexity"]].mean()
+    path = scores.reset_index().set_axis(["label", "rust", "general"], axis=1)
+    path["label"] = path.label.map("{:g}".format)
+    paths[f"full, {by.replace('_', ' ')}"] = path
+tl.tradeoff_chart(paths)
 
 # %%
 by_epochs = paths["full, epochs"].set_index("label")
-print("more epochs, more forgotten, at every step:", bool(by_epochs.general.is_monotonic_increasing))
-print("Rust gains up to two epochs, then loses:", by_epochs.rust.idxmin() == "2")
-assert by_epochs.general.is_monotonic_increasing and by_epochs.rust.idxmin() == "2"
+tl.claim(
+    "More epochs, more forgotten, at every step",
+    by_epochs.general.is_monotonic_increasing,
+)
+tl.claim("Rust gains up to two epochs, then loses", by_epochs.rust.idxmin() == "2")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two remedies
@@ -203,15 +203,22 @@ assert by_epochs.general.is_monotonic_increasing and by_epochs.rust.idxmin() == 
 # **Predict first.** Halfway between two sets of weights: half the gain and half the loss, more, or less?
 
 # %%
-base = load_model("tiny")
-rust = load_corpus("rust").limited(profile.train_passages, profile.test_passages)
-general = load_corpus("general").limited(test=profile.test_passages)
-report, _ = load_with_strategy("full")
-train(report.model, pack(rust.train, base.tokenizer, 128), TrainingConfig(rates["full"], batch_size=4))
+base = tl.load_model("tiny")
+rust = tl.load_corpus("rust").limited(profile.train_passages, profile.test_passages)
+general = tl.load_corpus("general").limited(test=profile.test_passages)
+report, _ = tl.load_with_strategy("full")
+tl.train(
+    report.model,
+    tl.pack(rust.train, base.tokenizer, 128),
+    tl.TrainingConfig(rates["full"], batch_size=4),
+)
 rows = []
 for share in (0, 0.25, 0.5, 0.75, 1):
-    model = interpolate(base.model, report.model, share)
-    scores = [perplexity(model, base.tokenizer, texts).perplexity for texts in (rust.validation, general.validation)]
+    model = tl.interpolate(base.model, report.model, share)
+    scores = [
+        tl.perplexity(model, base.tokenizer, texts).perplexity
+        for texts in (rust.validation, general.validation)
+    ]
     rows.append((f"{share:g}", *scores))
 line = pd.DataFrame(rows, columns=["label", "rust", "general"])
 
@@ -220,22 +227,33 @@ line = pd.DataFrame(rows, columns=["label", "rust", "general"])
 # record, shares of 0 to one half:
 
 # %%
-mixing = recorded("general").groupby("general_share")[["validation_perplexity", "general_perplexity"]].mean()
+by_share = tl.recorded("general").groupby("general_share")
+mixing = by_share[["validation_perplexity", "general_perplexity"]].mean()
 mixing = mixing.reset_index().set_axis(["label", "rust", "general"], axis=1)
 mixing["label"] = mixing.label.map("{:g}".format)
-tradeoff_chart({"share of the way to the adapted weights": line, "rehearsal, share of general text": mixing})
+tl.tradeoff_chart(
+    {
+        "share of the way to the adapted weights": line,
+        "rehearsal, share of general text": mixing,
+    }
+)
 
 # %%
 half = line.set_index("label").loc["0.5"]
 start, end = line.iloc[0], line.iloc[-1]
 gain = (start.rust - half.rust) / (start.rust - end.rust)
 loss = (half.general - start.general) / (end.general - start.general)
-print("halfway keeps over 70% of the gain:", bool(gain > 0.7))
-print("for less than a quarter of the loss:", bool(loss < 0.25))
-print("rehearsal forgets less with every share:", bool(mixing.general.is_monotonic_decreasing))
 price = mixing.rust.iloc[-1] / mixing.rust.iloc[0] - 1
-print("half of it general text costs less than a tenth on Rust:", bool(0 < price < 0.1))
-assert gain > 0.7 and loss < 0.25 and mixing.general.is_monotonic_decreasing and 0 < price < 0.1
+tl.claim("Halfway keeps over 70% of the gain", gain > 0.7)
+tl.claim("It does so for less than a quarter of the loss", loss < 0.25)
+tl.claim(
+    "Rehearsal forgets less with every share",
+    mixing.general.is_monotonic_decreasing,
+)
+tl.claim(
+    "With half of it general text, Rust perplexity rises by less than a tenth",
+    0 < price < 0.1,
+)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is less more?
@@ -246,22 +264,36 @@ assert gain > 0.7 and loss < 0.25 and mixing.general.is_monotonic_decreasing and
 # **Predict first.** Where do the lines cross?
 
 # %%
-sizes = recorded("passages")
-sweep_chart(sizes, "passages", "passages of Rust text (log scale); 120 steps each")
+sizes = tl.recorded("passages")
+tl.sweep_chart(sizes, "passages", "passages of Rust text (log scale); 120 steps each")
 
 # %%
-means = sizes.pivot_table(index="passages", columns="strategy", values="validation_perplexity")
-worst_full = sizes.query("strategy == 'full'").groupby("passages").validation_perplexity.max()
-best_other = sizes.query("strategy != 'full'").groupby("passages").validation_perplexity.min()
+means = sizes.pivot_table(
+    index="passages", columns="strategy", values="validation_perplexity"
+)
+is_full = sizes.strategy == "full"
+worst_full = sizes[is_full].groupby("passages").validation_perplexity.max()
+best_other = sizes[~is_full].groupby("passages").validation_perplexity.min()
 print("lowest at each size:", means.idxmin(axis=1).to_dict())
-print("full is ahead with every seed, at every size:", bool((worst_full < best_other).all()))
-print("25 passages leave all three worse than untouched:", bool((means.loc[25] > line.rust.iloc[0]).all()))
-print("and 503 bring all below half of it:", bool((means.loc[503] < line.rust.iloc[0] / 2).all()))
-assert (worst_full < best_other).all()
+tl.claim(
+    "full is ahead with every seed, at every size",
+    (worst_full < best_other).all(),
+)
+untouched = line.rust.iloc[0]
+tl.claim(
+    "25 passages leave all three worse than untouched",
+    (means.loc[25] > untouched).all(),
+)
+tl.claim(
+    "503 passages bring all below half of it",
+    (means.loc[503] < untouched / 2).all(),
+)
 few, many = means.index.isin([50, 100]), means.index >= 200
-print("lora and last_layers cross:", bool((means.lora < means.last_layers)[few].all()))
-assert (means.lora < means.last_layers)[few].all() and (means.lora > means.last_layers)[many].all()
-assert (means.loc[25] > line.rust.iloc[0]).all() and (means.loc[503] < line.rust.iloc[0] / 2).all()
+tl.claim(
+    "lora and last_layers cross between 100 and 200 passages",
+    (means.lora < means.last_layers)[few].all()
+    and (means.lora > means.last_layers)[many].all(),
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The line of `full` crosses none: with the same number of steps and a rate tuned for each, training everything is
@@ -286,13 +318,12 @@ assert (means.loc[25] > line.rust.iloc[0]).all() and (means.loc[503] < line.rust
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex11_1", 1)` is a first push, `hint("ex11_1", 2)` says more. After *Restart Kernel*
-# run the next cell first; then each exercise works by itself.
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex11_1", 1)` is a first push, `tl.hint("ex11_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.classroom.exercises import check, hint
-from tlkit.classroom.widgets import quiz
+import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** Two strategies were trained with three seeds each. Over documents, one scores 66 to 79 and the other 69 to
@@ -304,7 +335,7 @@ from tlkit.classroom.widgets import quiz
 # - **d** Yes, and on any text about Rust: the interval of the difference leaves zero out.
 
 # %%
-quiz("quiz11")
+tl.quiz("quiz11")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 11.1** (first steps). Ten strategies are compared, every pair of them, each pair by an interval at 95%.
@@ -314,7 +345,7 @@ quiz("quiz11")
 # %%
 answer = None
 # your code here
-check("ex11_1", answer)
+tl.check("ex11_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 11.2** (apply it). Write the interval behind the chart of differences. `runs` is a table with a row for
@@ -332,7 +363,7 @@ def interval_of_difference(runs, one, other):
     # your code here
 
 
-check("ex11_2", interval_of_difference)
+tl.check("ex11_2", interval_of_difference)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 11.3** (think further). Somebody tuned several strategies, and scored every run on validation text and on
@@ -344,11 +375,11 @@ check("ex11_2", interval_of_difference)
 
 # %%
 def fair_scores(record):
-    """From each strategy to its mean test perplexity, at the rate that a fair test would give it."""
+    """Each strategy's mean test perplexity, at the rate a fair test would give it."""
     # your code here
 
 
-check("ex11_3", fair_scores)
+tl.check("ex11_3", fair_scores)
 
 # %% [markdown]
 # Previous: [10 · Out of memory](10_oom_fallback.ipynb) ·

@@ -30,24 +30,13 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from tlkit.reports.charts import flops_chart
-from tlkit.corpus import load_corpus, pack
-from tlkit.fitting.estimate import estimate_memory
-from tlkit.evaluation import first_loss_warning, perplexity
-from tlkit.evidence.statistics import rank_intervals
-from tlkit.evidence.flops import count_flops, speedup_warning
-from tlkit.models import architecture, load_model, meta_model
-from tlkit.settings import setup
-from tlkit.steps import mean_loss
-from tlkit.strategies import STRATEGIES, apply_strategy, describe
-from tlkit.evidence.learning_rates import default_rates, load_with_strategy
-from tlkit.training import TrainingConfig, new_state, train, training_steps
+import tlkit as tl
 
-profile = setup()
-rust = load_corpus("rust").limited(profile.train_passages, profile.test_passages)
-tiny = load_model("tiny")
-held_out = pack(rust.validation, tiny.tokenizer, 128)
-rates = default_rates()
+profile = tl.setup()
+rust = tl.load_corpus("rust").limited(profile.train_passages, profile.test_passages)
+tiny = tl.load_model("tiny")
+held_out = tl.pack(rust.validation, tiny.tokenizer, 128)
+rates = tl.default_rates()
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 1: everything was learned, and everything got worse
@@ -80,7 +69,10 @@ assert round(math.exp(4.6157)) == 101 and round(math.log(254_801), 1) == 12.4
 @torch.no_grad()
 def shifted_twice(model, blocks):
     inputs, labels = blocks[:, :-1], blocks[:, 1:]  # moved here ...
-    losses = [model(input_ids=x, labels=y).loss.item() for x, y in zip(inputs.split(8), labels.split(8), strict=True)]
+    losses = [
+        model(input_ids=x, labels=y).loss.item()
+        for x, y in zip(inputs.split(8), labels.split(8), strict=True)
+    ]
     return sum(losses) / len(losses)  # ... and once more inside the model
 
 
@@ -89,14 +81,15 @@ def shifted_twice(model, blocks):
 # times; and that one again, on the very blocks that it has learned by heart.
 
 # %%
-blocks = pack(rust.train, tiny.tokenizer, 128)
-improved, _ = load_with_strategy("full")
-gain = train(improved.model, blocks, TrainingConfig(rates["full"], batch_size=4))
-seven = pack(load_corpus("facts").train, tiny.tokenizer, 32)[:7]
-by_heart, _ = load_with_strategy("full")
-memorised = train(
-    by_heart.model, seven, TrainingConfig(1e-3, epochs=20, batch_size=1, schedule="linear", warmup_fraction=0)
+blocks = tl.pack(rust.train, tiny.tokenizer, 128)
+improved, _ = tl.load_with_strategy("full")
+gain = tl.train(improved.model, blocks, tl.TrainingConfig(rates["full"], batch_size=4))
+seven = tl.pack(tl.load_corpus("facts").train, tiny.tokenizer, 32)[:7]
+by_heart, _ = tl.load_with_strategy("full")
+settings = tl.TrainingConfig(
+    1e-3, epochs=20, batch_size=1, schedule="linear", warmup_fraction=0
 )
+tl.train(by_heart.model, seven, settings)
 
 # %%
 states = {
@@ -106,7 +99,10 @@ states = {
     "seven blocks, the same seven": (by_heart.model, seven),
 }
 scores = pd.DataFrame(
-    {name: {"true": mean_loss(*of), "shifted twice": shifted_twice(*of)} for name, of in states.items()}
+    {
+        name: {"true": tl.mean_loss(*of), "shifted twice": shifted_twice(*of)}
+        for name, of in states.items()
+    }
 ).T.map(math.exp)
 
 # %% tags=["nbval-ignore-output"]
@@ -114,13 +110,17 @@ scores.round(1)
 
 # %%
 true, broken = scores["true"], scores["shifted twice"]
-print("it reads at least twenty times too much:", bool((broken > 20 * true).all()))
-print("adapted, yet twenty times the truth before:", bool(broken["adapted"] > 20 * true["untouched"]))
-print("by heart, close to perfect:", bool(true.iloc[3] < 1.5), "and it reads thousands:", bool(broken.iloc[3] > 1000))
-print("the seven blocks did hurt on other text:", bool(true.iloc[2] > true.iloc[0]))
-assert (broken > 20 * true).all() and true["adapted"] < 0.7 * true["untouched"]
-assert broken["adapted"] > 20 * true["untouched"]
-assert true.iloc[3] < 1.5 and broken.iloc[3] > 1000 and true.iloc[2] > true.iloc[0]
+tl.claim("It reads at least twenty times too much", (broken > 20 * true).all())
+tl.claim(
+    "Adapted, it reads over twenty times what is true of the untouched model",
+    broken["adapted"] > 20 * true["untouched"],
+)
+tl.claim(
+    "Text known by heart is close to perfect, and reads thousands",
+    true.iloc[3] < 1.5 and broken.iloc[3] > 1000,
+)
+tl.claim("The seven blocks did hurt on other text", true.iloc[2] > true.iloc[0])
+assert true["adapted"] < 0.7 * true["untouched"]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # So the report's *conclusion* about overfitting is right, and the *sizes* of its figures mean nothing. Their order may
@@ -141,11 +141,9 @@ assert round(100 * real) == 58 and round(100 * read) == 5
 # %%
 first_loss = gain.history.loss.iloc[0]
 ours, faulty = (math.log(column["untouched"]) for column in (true, broken))
-print("our evaluation passes:", first_loss_warning(first_loss, ours) is None)
-print("the faulty one does not:", first_loss_warning(first_loss, faulty) is not None)
-print("nor does the report:", first_loss_warning(4.6157, math.log(254_801)) is not None)
-assert first_loss_warning(first_loss, ours) is None and first_loss_warning(first_loss, faulty)
-assert first_loss_warning(4.6157, math.log(254_801))
+tl.claim("Our evaluation passes", tl.first_loss_warning(first_loss, ours) is None)
+tl.claim("The faulty one does not", tl.first_loss_warning(first_loss, faulty))
+tl.claim("The report does not either", tl.first_loss_warning(4.6157, math.log(254_801)))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 2: a pretrained model that is worse than a die
@@ -157,9 +155,10 @@ assert first_loss_warning(4.6157, math.log(254_801))
 # chance?
 
 # %%
-vocabulary = architecture("qwen2-0.5b").vocab_size
-print(f"uniform guessing: {math.exp(-math.log(1 / vocabulary)):,.0f}")
-assert round(math.exp(-math.log(1 / vocabulary))) == vocabulary == 151_936 < 250_072 < 387_789
+vocabulary = tl.architecture("qwen2-0.5b").vocab_size
+guessing = math.exp(-math.log(1 / vocabulary))
+print(f"uniform guessing: {guessing:,.0f}")
+assert round(guessing) == vocabulary == 151_936 < 250_072 < 387_789
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Exactly the number of tokens. More than that is worse than knowing nothing: such a model is sure, and wrong. And a
@@ -169,13 +168,18 @@ assert round(math.exp(-math.log(1 / vocabulary))) == vocabulary == 151_936 < 250
 
 # %%
 uniform = tiny.model.config.vocab_size
-drawn = [mean_loss(load_model("tiny", random_init=True, seed=seed).model, held_out[:8]) for seed in range(3)]
-print("above the vocabulary's size, each time:", all(math.exp(loss) > uniform for loss in drawn))
-print("different with each seed:", len({round(loss, 4) for loss in drawn}) == 3)
-again = [mean_loss(load_model("tiny").model, held_out[:8]) for _ in range(2)]
-print("the pretrained model, loaded twice, the same twice:", again[0] == again[1])
-assert all(math.exp(loss) > uniform for loss in drawn) and len({round(loss, 4) for loss in drawn}) == 3
-assert again[0] == again[1] < math.log(uniform)
+drawn = [
+    tl.mean_loss(tl.load_model("tiny", random_init=True, seed=seed).model, held_out[:8])
+    for seed in range(3)
+]
+again = [tl.mean_loss(tl.load_model("tiny").model, held_out[:8]) for _ in range(2)]
+tl.claim(
+    "Random weights score above the vocabulary's size, each time",
+    all(math.exp(loss) > uniform for loss in drawn),
+)
+tl.claim("The score differs with each seed", len({round(x, 4) for x in drawn}) == 3)
+tl.claim("The pretrained model, loaded twice, scores the same", again[0] == again[1])
+assert again[0] < math.log(uniform)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The programs loaded the file into a list of variables *before* the model had put any variable there. Nothing was
@@ -186,22 +190,27 @@ assert again[0] == again[1] < math.log(uniform)
 # %%
 from safetensors.torch import save_file
 
-from tlkit.models import PRESETS
-
 with tempfile.TemporaryDirectory() as folder:
-    for file in Path(PRESETS["tiny"].source).glob("*.json"):
+    for file in Path(tl.PRESETS["tiny"].source).glob("*.json"):
         (Path(folder) / file.name).write_bytes(file.read_bytes())
-    misnamed = {f"other.{name}": tensor.clone() for name, tensor in tiny.model.named_parameters()}
+    misnamed = {
+        f"other.{name}": tensor.clone()
+        for name, tensor in tiny.model.named_parameters()
+    }
     save_file(misnamed, Path(folder) / "model.safetensors", metadata={"format": "pt"})
     try:
-        load_model(folder)
+        tl.load_model(folder)
         refused = False
     except RuntimeError as error:
         refused = "random" in str(error)
-print("refused, because weights would have stayed random:", refused)
-score = perplexity(load_model("tiny", random_init=True).model, tiny.tokenizer, rust.validation[:8])
-print("and a score that says so itself:", any("uniform" in warning for warning in score.warnings))
-assert refused and any("uniform" in warning for warning in score.warnings)
+tl.claim("The file is refused, because weights would have stayed random", refused)
+score = tl.perplexity(
+    tl.load_model("tiny", random_init=True).model, tiny.tokenizer, rust.validation[:8]
+)
+tl.claim(
+    "A score of random weights says so itself",
+    any("uniform" in warning for warning in score.warnings),
+)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 3: three parameters win
@@ -217,15 +226,16 @@ def should_freeze(name):
     return any(f"layers.{number}" in name for number in range(12))
 
 
-config = architecture("qwen2-0.5b")
+config = tl.architecture("qwen2-0.5b")
 config.tie_word_embeddings = False  # as the Rust program built it: a head of its own
-faulty = meta_model(config)
+faulty = tl.meta_model(config)
 for name, parameter in faulty.named_parameters():
     parameter.requires_grad_(not should_freeze(name))
-report = describe(faulty)
-print(f"{report.trainable_tensors} of {report.total_tensors} tensors, {report.trainable_values:,} values")
-assert (report.trainable_tensors, report.total_tensors, report.trainable_values) == (3, 291, 272_270_208)
-assert report.total_values == 630_167_424
+report = tl.describe(faulty)
+tensors, values = report.trainable_tensors, report.trainable_values
+print(f"{tensors} of {report.total_tensors} tensors, {values:,} values")
+assert (tensors, report.total_tensors) == (3, 291)
+assert (values, report.total_values) == (272_270_208, 630_167_424)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `layers.1` is also the beginning of `layers.10` to `layers.19`, and `layers.2` of `layers.20` to `layers.23`. All 24
@@ -235,17 +245,22 @@ assert report.total_values == 630_167_424
 # %%
 last_two = ("layers.22.", "layers.23.", "lm_head", "model.norm")
 counts = {
-    "adapter layers": [p for n, p in faulty.named_parameters() if any(part in n for part in last_two)],
-    "freeze embeddings": [p for n, p in faulty.named_parameters() if "embed_tokens" not in n],
+    "adapter layers": [
+        p for n, p in faulty.named_parameters() if any(part in n for part in last_two)
+    ],
+    "freeze embeddings": [
+        p for n, p in faulty.named_parameters() if "embed_tokens" not in n
+    ],
 }
 for name, parameters in counts.items():
-    print(f"{name}: {len(parameters)}/291 tensors, {sum(p.numel() for p in parameters):,} values")
+    values = sum(p.numel() for p in parameters)
+    print(f"{name}: {len(parameters)}/291 tensors, {values:,} values")
 assert len(counts["adapter layers"]) == 26 and len(counts["freeze embeddings"]) == 290
 assert sum(p.numel() for p in counts["adapter layers"]) == 165_960_320
-print(f"gradients: not 12 bytes, but {4 * report.trainable_values / 1e9:.2f} GB")
-print(f"and weights of {4 * report.total_values / 1e9:.2f} GB, AdamW's averages for all of them of twice that")
-assert round(4 * report.trainable_values / 1e9, 2) == 1.09 and round(4 * report.total_values / 1e9, 2) == 2.52
-assert round(8 * report.total_values / 1e9, 2) == 5.04
+trained, total = 4 * report.trainable_values / 1e9, 4 * report.total_values / 1e9
+print(f"gradients: not 12 bytes, but {trained:.2f} GB")
+print(f"weights: {total:.2f} GB; AdamW's averages for all of them twice that")
+assert (round(trained, 2), round(total, 2), round(2 * total, 2)) == (1.09, 2.52, 5.04)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The guard** looks at what was selected, block by block, and finds it strange.
@@ -254,7 +269,7 @@ assert round(8 * report.total_values / 1e9, 2) == 5.04
 for doubt in report.doubts:
     print(doubt)
 assert "no block is trainable" in report.doubts[0]
-assert not apply_strategy(meta_model("qwen2-0.5b"), "freeze_lower").doubts
+assert not tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "freeze_lower").doubts
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 4: 40,320 values too many
@@ -265,15 +280,23 @@ assert not apply_strategy(meta_model("qwen2-0.5b"), "freeze_lower").doubts
 # **Diagnose first.** Two blocks of Qwen2-0.5B have 29,824,768 values. The head would have 136,134,656.
 
 # %%
-published = apply_strategy(meta_model("qwen2-0.5b"), "last_layers")
-blocks_alone = apply_strategy(meta_model("qwen2-0.5b"), "last_layers", train_norms=False)
+published = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "last_layers")
+blocks_alone = tl.apply_strategy(
+    tl.meta_model("qwen2-0.5b"), "last_layers", train_norms=False
+)
 left_over = published.trainable_values - blocks_alone.trainable_values
-print(f"{published.trainable_values:,} = {blocks_alone.trainable_values:,} + {left_over:,}; a norm has 896")
-assert (published.trainable_values, blocks_alone.trainable_values) == (29_865_088, 29_824_768)
+total, two_blocks = published.trainable_values, blocks_alone.trainable_values
+print(f"{total:,} = {two_blocks:,} + {left_over:,}; a norm has 896")
+assert (total, two_blocks) == (29_865_088, 29_824_768)
 assert left_over == 45 * 896 == 40_320 and 151_936 * 896 == 136_134_656
-others = {"freeze_lower": 315_084_160, "freeze_embeddings": 357_898_112, "full": 494_032_768}
+others = {
+    "freeze_lower": 315_084_160,
+    "freeze_embeddings": 357_898_112,
+    "full": 494_032_768,
+}
 for name, values in others.items():
-    assert apply_strategy(meta_model("qwen2-0.5b"), name).trainable_values == values
+    report = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), name)
+    assert report.trainable_values == values
 print(published.doubts[0])
 assert "39,424 values" in published.doubts[0] and 44 * 896 == 39_424
 
@@ -293,21 +316,30 @@ assert "39,424 values" in published.doubts[0] and 44 * 896 == 39_424
 names = ["full", "freeze_embeddings", "last_layers"]
 models = {"full": improved.model}
 for name in names[1:]:
-    models[name] = load_with_strategy(name)[0].model
-    train(models[name], blocks, TrainingConfig(rates[name], batch_size=4))
-single = pack(rust.validation[:15], tiny.tokenizer, 32)
+    models[name] = tl.load_with_strategy(name)[0].model
+    tl.train(models[name], blocks, tl.TrainingConfig(rates[name], batch_size=4))
+single = tl.pack(rust.validation[:15], tiny.tokenizer, 32)
 assert len(single) == 63
-losses = pd.DataFrame({name: [mean_loss(model, block[None]) for block in single] for name, model in models.items()})
+losses = pd.DataFrame(
+    {
+        name: [tl.mean_loss(model, block[None]) for block in single]
+        for name, model in models.items()
+    }
+)
 winners = losses.idxmin(axis=1).value_counts(normalize=True)
 
 # %% tags=["nbval-ignore-output"]
-pd.DataFrame({"share of blocks won": winners, "mean loss on the 63": losses.mean()}).round(3)
+pd.DataFrame(
+    {"share of blocks won": winners, "mean loss on the 63": losses.mean()}
+).round(3)
 
 # %%
 best = losses.mean().idxmin()
-print("one block names another winner, at least one time in four:", bool(winners[best] < 3 / 4))
-print("each of the three wins somewhere:", len(winners) == 3)
-assert winners[best] < 3 / 4 and len(winners) == 3
+tl.claim(
+    "One block names another winner, at least one time in four",
+    winners[best] < 3 / 4,
+)
+tl.claim("Each of the three wins somewhere", len(winners) == 3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With one block you publish a winner that the next block would have dethroned. Even the mean over these 63 may name
@@ -315,11 +347,16 @@ assert winners[best] < 3 / 4 and len(winners) == 3
 # table with one seed gives no ranks.
 
 # %%
-few = perplexity(tiny.model, tiny.tokenizer, [tiny.tokenizer.decode(single[0])])
-one_seed = pd.DataFrame({"strategy": names, "seed": 0, "perplexity": losses.mean()[names].map(math.exp).values})
-print("32 tokens are too few:", any("tokens" in warning for warning in few.warnings))
-print(rank_intervals(one_seed).to_dict())
-assert any("tokens" in warning for warning in few.warnings) and set(rank_intervals(one_seed)) == {"tied 1-3"}
+few = tl.perplexity(tiny.model, tiny.tokenizer, [tiny.tokenizer.decode(single[0])])
+means = losses.mean()[names].map(math.exp)
+one_seed = pd.DataFrame({"strategy": names, "seed": 0, "perplexity": means.values})
+ranks = tl.rank_intervals(one_seed).to_dict()
+print(ranks)
+tl.claim(
+    "A score on 32 tokens warns that they are few",
+    any("tokens" in warning for warning in few.warnings),
+)
+tl.claim("One seed gives no ranks", set(ranks.values()) == {"tied 1-3"})
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 6: 14.3 times faster
@@ -331,18 +368,20 @@ assert any("tokens" in warning for warning in few.warnings) and set(rank_interva
 # %%
 block = torch.zeros((1, 32), dtype=torch.long)
 choices = {
-    "full": apply_strategy(meta_model("qwen2-0.5b"), "full"),
+    "full": tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "full"),
     "last_layers": published,
     "last 2 blocks alone": blocks_alone,
 }
-steps = {name: count_flops(choice.model, block) for name, choice in choices.items()}
-flops_chart(steps)
+steps = {name: tl.count_flops(choice.model, block) for name, choice in choices.items()}
+tl.flops_chart(steps)
 
 # %%
-full, published_step, alone = steps["full"], steps["last_layers"], steps["last 2 blocks alone"]
-print(f"arithmetic of full fine-tuning: {full.total / published_step.total:.2f} times that of `last_layers`")
-print(f"                              {full.total / alone.total:.2f} times that of the two blocks alone")
-assert round(full.total / published_step.total, 2) == 1.45 and round(full.total / alone.total, 2) == 2.15
+full, alone = steps["full"], steps["last 2 blocks alone"]
+published_step = steps["last_layers"]
+with_norms, without = full.total / published_step.total, full.total / alone.total
+print(f"full fine-tuning takes {with_norms:.2f} times the arithmetic of `last_layers`")
+print(f"and {without:.2f} times that of the two blocks alone")
+assert round(with_norms, 2) == 1.45 and round(without, 2) == 2.15
 assert round(full.backward / full.forward, 2) == 2 and round(254.28 / 17.72, 1) == 14.3
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -355,36 +394,54 @@ assert round(full.backward / full.forward, 2) == 2 and round(254.28 / 17.72, 1) 
 # *That is a hypothesis*: it explains both, and we cannot check it without that machine.
 
 # %%
-needed = estimate_memory("qwen2-0.5b", "full", batch_size=1, sequence_length=32).peak
-print(f"a full step of 32 tokens needs {needed / 1e9:.1f} GB, and a card of 8 GB has {8 * 2**30 / 1e9:.1f}")
-print(speedup_warning(14.3, full, published_step))
-assert round(needed / 1e9, 1) == 9.0 and needed > 8 * 2**30 and speedup_warning(14.3, full, published_step)
+needed = tl.estimate_memory("qwen2-0.5b", "full", batch_size=1, sequence_length=32).peak
+print(f"a full step of 32 tokens needs {needed / 1e9:.1f} GB")
+print(f"a card of 8 GB has {8 * 2**30 / 1e9:.1f}")
+print(tl.speedup_warning(14.3, full, published_step))
+assert round(needed / 1e9, 1) == 9.0 and needed > 8 * 2**30
+assert tl.speedup_warning(14.3, full, published_step)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # And here? Every strategy on the bundled model, time on this machine against arithmetic, turn by turn so that a slow
 # moment hits all.
 
 # %%
-contenders = {name: load_with_strategy(name)[0].model for name in STRATEGIES}
+contenders = {name: tl.load_with_strategy(name)[0].model for name in tl.STRATEGIES}
 seconds = {name: [] for name in contenders}
 four = blocks[:4, :64]
-config = TrainingConfig(1e-5, epochs=2, batch_size=4)
+config = tl.TrainingConfig(1e-5, epochs=2, batch_size=4)
 for _ in range(2):
-    for name, model in contenders.items():  # the bare loop: `train` counts memory on the way, which takes time too
-        seconds[name] += [step.seconds for step in training_steps(new_state(model, config), four, config)]
-arithmetic = {name: count_flops(model, four) for name, model in contenders.items()}
-speed = pd.DataFrame({name: [flops.forward / 1e9, flops.backward / 1e9] for name, flops in arithmetic.items()}).T
+    for name, model in contenders.items():
+        # The bare loop: `train` counts memory on the way, which takes time too.
+        run = tl.training_steps(tl.new_state(model, config), four, config)
+        seconds[name] += [step.seconds for step in run]
+arithmetic = {name: tl.count_flops(model, four) for name, model in contenders.items()}
+speed = pd.DataFrame(
+    {
+        name: [flops.forward / 1e9, flops.backward / 1e9]
+        for name, flops in arithmetic.items()
+    }
+).T
 speed.columns = ["forward, billions", "backward, billions"]
-speed["times less arithmetic"] = [arithmetic["full"].total / flops.total for flops in arithmetic.values()]
-speed["times faster, measured"] = [min(seconds["full"]) / min(times) for times in seconds.values()]
+speed["times less arithmetic"] = [
+    arithmetic["full"].total / flops.total for flops in arithmetic.values()
+]
+speed["times faster, measured"] = [
+    min(seconds["full"]) / min(times) for times in seconds.values()
+]
 
 # %% tags=["nbval-ignore-output"]
 speed.round(2)
 
 # %%
-print("at most three times less arithmetic:", bool(speed["times less arithmetic"].max() < 3))
-print("and nothing near 14.3 times faster:", bool(speed["times faster, measured"].max() < 5))
-assert speed["times less arithmetic"].max() < 3 and speed["times faster, measured"].max() < 5
+tl.claim(
+    "At most three times less arithmetic",
+    speed["times less arithmetic"].max() < 3,
+)
+tl.claim(
+    "Nothing is near 14.3 times faster",
+    speed["times faster, measured"].max() < 5,
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Time follows arithmetic, but not closely. Unpacking 4 bits costs time and counts as nothing; LoRA's many small
@@ -397,9 +454,11 @@ assert speed["times less arithmetic"].max() < 3 and speed["times faster, measure
 
 # %%
 shape = {"batch_size": 1, "sequence_length": 32}
-bf16 = estimate_memory("qwen2-0.5b", "full", dtype="bf16", **shape).peak
+bf16 = tl.estimate_memory("qwen2-0.5b", "full", dtype="bf16", **shape).peak
 adapters = {"r": 8, "alpha": 16, "targets": ["q_proj", "v_proj"]}
-tier = estimate_memory("smollm2-135m", "qlora", dtype="bf16", batch_size=1, sequence_length=128, **adapters).peak
+tier = tl.estimate_memory(
+    "smollm2-135m", "qlora", dtype="bf16", batch_size=1, sequence_length=128, **adapters
+).peak
 print(f"half precision: {bf16 / needed:.0%} of the memory")
 print(f"the smallest tier: {tier / 2**20:.0f} MiB")
 assert round(bf16 / needed, 2) == 0.5 and round(tier / 2**20) == 262
@@ -412,15 +471,29 @@ assert round(bf16 / needed, 2) == 0.5 and round(tier / 2**20) == 262
 # care.
 
 # %%
-speeds = {254.28: 0.551, 115.89: 1.208, 17.72: 7.90}  # seconds for 7 blocks, 20 times: blocks a second
-worse = {116_362_380.41: 45_567.9, 152_236_852.30: 59_647.3, 300_747_596.59: 117_932.3, 78_241_302.23: 30_606.8}
+# Seconds for 7 blocks, 20 times: blocks a second.
+speeds = {254.28: 0.551, 115.89: 1.208, 17.72: 7.90}
+worse = {
+    116_362_380.41: 45_567.9,
+    152_236_852.30: 59_647.3,
+    300_747_596.59: 117_932.3,
+    78_241_302.23: 30_606.8,
+}
 better = {64_249.05: 83.4, 104_838.55: 73.0, 206_583.62: 46.7, 303_044.66: 21.9}
 assert all(abs(7 * 20 / taken - rate) < 0.002 for taken, rate in speeds.items())
-assert all(abs(100 * (after / 254_801.06 - 1) - percent) < 0.1 for after, percent in worse.items())
-assert all(abs(100 * (1 - after / 387_788.94) - percent) < 0.1 for after, percent in better.items())
+assert all(
+    abs(100 * (after / 254_801.06 - 1) - percent) < 0.1
+    for after, percent in worse.items()
+)
+assert all(
+    abs(100 * (1 - after / 387_788.94) - percent) < 0.1
+    for after, percent in better.items()
+)
 print("all", len(speeds) + len(worse) + len(better), "quotients agree")
-print(f"but a last loss of 8.869 is a perplexity of {math.exp(8.869):,.0f}, and the same row says 104,838.55")
-assert round(math.exp(8.869)) == 7_108 and round(104_838.55 / math.exp(8.869)) == 15
+from_loss = math.exp(8.869)
+print(f"but a last loss of 8.869 is a perplexity of {from_loss:,.0f},")
+print("and the same row says 104,838.55")
+assert round(from_loss) == 7_108 and round(104_838.55 / from_loss) == 15
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # One more symptom is in that last line. The loss and the perplexity of a row are of one model after one step, and they
@@ -432,77 +505,61 @@ assert round(math.exp(8.869)) == 7_108 and round(104_838.55 / math.exp(8.869)) =
 # number is not what it says. *not here*: it would take that card, that machine, or that program.
 
 # %%
-EXACTLY, KIND, CORRECTED, NOT_HERE = "exactly", "in kind", "corrected", "not here"
-rows = [
-    (
-        "Python",
-        "494,032,768, 315,084,160 and 357,898,112 trainable",
-        EXACTLY,
-        "symptom 4",
-        "Values can be checked.",
-    ),
-    (
-        "Python",
-        "last two layers and head: 29,865,088",
-        CORRECTED,
-        "symptom 4: blocks and norms",
-        "A name proves nothing.",
-    ),
-    (
-        "Python",
-        "all perplexities, 254,801 to 300,747,597",
-        KIND,
-        "symptom 1",
-        "Compare first loss and baseline.",
-    ),
-    ("Python", "blocks a second, changes in percent", EXACTLY, "eleven quotients", "Care at the end repairs nothing."),
-    ("Python", "254.28, 115.89 and 17.72 seconds", NOT_HERE, "it takes that card", "Time is of one machine."),
-    ("Python", "the ranking of its strategies", CORRECTED, "symptoms 1 and 5", "One block, one seed: an anecdote."),
-    ("Python", "it overfitted", KIND, "symptom 1, lesson 3", "A right conclusion, from numbers that cannot show it."),
-    ("Python", "14.3 times faster", CORRECTED, "symptom 6: 1.45 by arithmetic", "Ask what arithmetic allows."),
-    ("Python", "4 GB of GPU memory suffice", CORRECTED, "symptom 6: 9.0 GB", "Count before you buy."),
-    ("Python", "no out-of-memory error on 8 GB", NOT_HERE, "paging, a hypothesis", "A missing error measures nothing."),
-    ("Python", "more text, fewer epochs, early stopping", KIND, "lessons 3 and 11", "Try advice one piece at a time."),
-    ("Rust", "baselines of 250,072 and 387,789", KIND, "symptom 2", "Above the vocabulary: nothing was loaded."),
-    ("Rust", "a loss of 8.869, a perplexity of 104,839", CORRECTED, "exp(8.869) is 7,108", "Lay pairs side by side."),
-    ("Rust", "3/291, 26/291, 290/291 parameters", EXACTLY, "symptom 3: they are tensors", "Ask what was counted."),
-    ("Rust", "12 bytes of gradients", CORRECTED, "symptom 3: 1.09 GB", "A surprising number asks for a second look."),
-    ("Rust", "three parameters do best", CORRECTED, "symptoms 2, 3, 5", "Three faults can make one law."),
-    (
-        "Rust",
-        "less is more, with little text",
-        CORRECTED,
-        "lesson 11: full stays ahead",
-        "Test a law before you teach it.",
-    ),
-    (
-        "Rust",
-        "weights 1.97, gradients 1.97, AdamW 3.94 GB",
-        CORRECTED,
-        "symptom 3: 2.52, 2.52 and 5.04 GB",
-        "Count the model that you built.",
-    ),
-    (
-        "Rust",
-        "full fine-tuning is worst, it overfits",
-        NOT_HERE,
-        "its model was random",
-        "Nothing was transferred.",
-    ),
-    ("Rust", "what does not fit goes on elsewhere", KIND, "lesson 10", "Going on is good. Say where and how."),
-    ("Guide", "half precision halves the memory", EXACTLY, "50% in the estimate", "True for weights and gradients."),
-    (
-        "Guide",
-        "checkpointing saves 30 to 50%",
-        CORRECTED,
-        "lesson 9: 0 on short rows",
-        "First look at what fills the memory.",
-    ),
-    ("Guide", "GPUs are 10 to 100 times faster", NOT_HERE, "it takes that card", "Ratios belong to two machines."),
-    ("Plan", "the smallest tier fits into 256 MB", CORRECTED, "the estimate above", "'Expected' is not measured."),
-    ("Plan", "the loss falls by 30% in 100 steps", KIND, "tlkit validate convergence", "Then a run can fail it."),
-]
-verdicts = pd.DataFrame(rows, columns=["report", "claim", "verdict", "evidence", "lesson"])
+lines = """\
+Python | 494,032,768, 315,084,160 and 357,898,112 trainable | exactly
+  symptom 4 | Values can be checked.
+Python | last two layers and head: 29,865,088 | corrected
+  symptom 4: blocks and norms | A name proves nothing.
+Python | all perplexities, 254,801 to 300,747,597 | in kind
+  symptom 1 | Compare first loss and baseline.
+Python | blocks a second, changes in percent | exactly
+  eleven quotients | Care at the end repairs nothing.
+Python | 254.28, 115.89 and 17.72 seconds | not here
+  it takes that card | Time is of one machine.
+Python | the ranking of its strategies | corrected
+  symptoms 1 and 5 | One block, one seed: an anecdote.
+Python | it overfitted | in kind
+  symptom 1, lesson 3 | A right conclusion, from numbers that cannot show it.
+Python | 14.3 times faster | corrected
+  symptom 6: 1.45 by arithmetic | Ask what arithmetic allows.
+Python | 4 GB of GPU memory suffice | corrected
+  symptom 6: 9.0 GB | Count before you buy.
+Python | no out-of-memory error on 8 GB | not here
+  paging, a hypothesis | A missing error measures nothing.
+Python | more text, fewer epochs, early stopping | in kind
+  lessons 3 and 11 | Try advice one piece at a time.
+Rust | baselines of 250,072 and 387,789 | in kind
+  symptom 2 | Above the vocabulary: nothing was loaded.
+Rust | a loss of 8.869, a perplexity of 104,839 | corrected
+  exp(8.869) is 7,108 | Lay pairs side by side.
+Rust | 3/291, 26/291, 290/291 parameters | exactly
+  symptom 3: they are tensors | Ask what was counted.
+Rust | 12 bytes of gradients | corrected
+  symptom 3: 1.09 GB | A surprising number asks for a second look.
+Rust | three parameters do best | corrected
+  symptoms 2, 3, 5 | Three faults can make one law.
+Rust | less is more, with little text | corrected
+  lesson 11: full stays ahead | Test a law before you teach it.
+Rust | weights 1.97, gradients 1.97, AdamW 3.94 GB | corrected
+  symptom 3: 2.52, 2.52 and 5.04 GB | Count the model that you built.
+Rust | full fine-tuning is worst, it overfits | not here
+  its model was random | Nothing was transferred.
+Rust | what does not fit goes on elsewhere | in kind
+  lesson 10 | Going on is good. Say where and how.
+Guide | half precision halves the memory | exactly
+  50% in the estimate | True for weights and gradients.
+Guide | checkpointing saves 30 to 50% | corrected
+  lesson 9: 0 on short rows | First look at what fills the memory.
+Guide | GPUs are 10 to 100 times faster | not here
+  it takes that card | Ratios belong to two machines.
+Plan | the smallest tier fits into 256 MB | corrected
+  the estimate above | 'Expected' is not measured.
+Plan | the loss falls by 30% in 100 steps | in kind
+  tlkit validate convergence | Then a run can fail it.
+"""
+rows = [line.split(" | ") for line in lines.replace("\n  ", " | ").splitlines()]
+columns = ["report", "claim", "verdict", "evidence", "lesson"]
+verdicts = pd.DataFrame(rows, columns=columns)
 pd.set_option("display.max_colwidth", None)
 print(verdicts.verdict.value_counts().sort_index().to_dict())
 verdicts
@@ -518,13 +575,12 @@ verdicts
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex12_1", 1)` is a first push, `hint("ex12_1", 2)` says more. After *Restart Kernel*
-# run the next cell first; then each exercise works by itself.
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex12_1", 1)` is a first push, `tl.hint("ex12_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.classroom.exercises import check, hint
-from tlkit.classroom.widgets import quiz
+import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** Symptom 6 ends with a hypothesis: full fine-tuning was slowed down because it did not fit the card. Which
@@ -536,7 +592,7 @@ from tlkit.classroom.widgets import quiz
 # - **d** Count the arithmetic once more, with norms and optimizer.
 
 # %%
-quiz("quiz12")
+tl.quiz("quiz12")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 12.1** (first steps). How many blocks does a ranking take? From one block of 32 tokens to the next, the
@@ -547,7 +603,7 @@ quiz("quiz12")
 # %%
 answer = None
 # your code here
-check("ex12_1", answer)
+tl.check("ex12_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 12.2** (apply it). Repair the fault of symptom 3, for a program that has nothing but names, as in a file of
@@ -564,7 +620,7 @@ def in_first_blocks(name, count):
     # your code here
 
 
-check("ex12_2", in_first_blocks)
+tl.check("ex12_2", in_first_blocks)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 12.3** (think further). Three figures are known before any weight has moved: the loss of the first training
@@ -587,7 +643,7 @@ def diagnose(first_loss, baseline, vocabulary):
     # your code here
 
 
-check("ex12_3", diagnose)
+tl.check("ex12_3", diagnose)
 
 # %% [markdown]
 # Previous: [11 · The comparison](11_comparison.ipynb) ·

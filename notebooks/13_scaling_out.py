@@ -26,16 +26,9 @@
 # %% slideshow={"slide_type": "subslide"}
 import pandas as pd
 
-from tlkit.reports.charts import learning_curves
-from tlkit.memory import CARDS, in_units
-from tlkit.reports.memory_charts import memory_chart
-from tlkit.models import load_model, meta_model
-from tlkit.scaling.rehearsal import rehearse
-from tlkit.scaling.on_paper import memory_in_parts, sent_per_step
-from tlkit.settings import setup
-from tlkit.strategies import apply_strategy
+import tlkit as tl
 
-profile = setup()
+profile = tl.setup()
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## One batch, dealt out
@@ -52,16 +45,20 @@ profile = setup()
 # **Predict first.** The batch stays at eight blocks, whoever computes them. How far apart will the three curves be?
 
 # %%
-steps, runs = rehearse()
+steps, runs = tl.rehearse()
 together = steps[steps.exchange == "ddp"]
-learning_curves(together.assign(strategy=together.processes.map("{} of four processes".format), seed=0))
+tl.learning_curves(
+    together.assign(
+        strategy=together.processes.map("{} of four processes".format), seed=0
+    )
+)
 
 # %%
 losses = together.pivot(index="step", columns="processes", values="loss")
 apart = (losses.max(axis=1) - losses.min(axis=1)).max()
 print("steps:", len(losses), "- processes:", list(losses.columns))
-print("never further apart than a hundred-thousandth of a nat:", bool(apart < 1e-5))
-assert apart < 1e-5 and losses[1].iloc[-1] < losses[1].iloc[0]
+tl.claim("Never further apart than a hundred-thousandth of a nat", apart < 1e-5)
+assert losses[1].iloc[-1] < losses[1].iloc[0]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # There is one curve. Sums of rounded numbers depend a little on their order, and that is all the difference there is.
@@ -80,10 +77,11 @@ assert apart < 1e-5 and losses[1].iloc[-1] < losses[1].iloc[0]
 # send in a step? And each of four?
 
 # %%
-model = apply_strategy(load_model("tiny").model, "full").model
-for processes in (2, 4):
-    print(f"{processes} processes: {sent_per_step(model, processes) / 1e6:.2f} MB sent by each, every step")
-assert round(sent_per_step(model, 2) / 1e6, 2) == 16.15 and round(sent_per_step(model, 4) / 1e6, 2) == 24.22
+model = tl.apply_strategy(tl.load_model("tiny").model, "full").model
+sent = {n: round(tl.sent_per_step(model, n) / 1e6, 2) for n in (2, 4)}
+for processes, megabytes in sent.items():
+    print(f"{processes} processes: {megabytes} MB sent by each, every step")
+assert sent == {2: 16.15, 4: 24.22}
 
 # %% [markdown]
 # Twice as many processes do not double it: with N going up, 2 (N - 1) / N goes to 2. The Linux kernel counts what
@@ -97,8 +95,10 @@ ddp[["predicted", "sent", "exchange_seconds", "step_seconds"]].round(3)
 several = ddp[ddp.index > 1]
 counted = several.sent.notna().all()  # elsewhere than on Linux nothing is counted
 off = (several.sent / several.predicted - 1).abs().max()
-print("the prediction holds within two percent:", bool(off < 0.02) if counted else "not counted on this system")
-assert not counted or off < 0.02
+if counted:
+    tl.claim("The prediction holds, to two percent", off < 0.02)
+else:
+    print("not counted on this system")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # And the steps? On this machine they probably became *slower*: the processes share the cores that one process had
@@ -110,12 +110,19 @@ assert not counted or off < 0.02
 # while the backward pass is still busy below.
 
 # %%
-links = {"cards joined by NVLink": 450e9, "cards in one PCIe 4.0 machine": 25e9, "machines on 10 Gbit Ethernet": 1.25e9}
+links = {
+    "cards joined by NVLink": 450e9,
+    "cards in one PCIe 4.0 machine": 25e9,
+    "machines on 10 Gbit Ethernet": 1.25e9,
+}
 rows = []
 for strategy in ("full", "lora"):
-    seven = apply_strategy(meta_model("llama2-7b"), strategy).model
-    sent = sent_per_step(seven, 8)
-    rows.append({"strategy": strategy, "GB sent": sent / 1e9} | {name: sent / rate for name, rate in links.items()})
+    seven = tl.apply_strategy(tl.meta_model("llama2-7b"), strategy).model
+    sent = tl.sent_per_step(seven, 8)
+    rows.append(
+        {"strategy": strategy, "GB sent": sent / 1e9}
+        | {name: sent / rate for name, rate in links.items()}
+    )
 travel = pd.DataFrame(rows).set_index("strategy").round(3)
 travel
 
@@ -124,9 +131,8 @@ fewer = travel["GB sent"]["full"] / travel["GB sent"]["lora"]
 print("full fine-tuning sends GB a step:", round(travel["GB sent"]["full"], 1))
 print("LoRA sends less, times:", round(fewer, -1))
 assert round(travel["GB sent"]["full"], 1) == 47.2 and 330 < fewer < 345
-assert (
-    travel.loc["full", "machines on 10 Gbit Ethernet"] > 30 and travel.loc["lora", "machines on 10 Gbit Ethernet"] < 0.2
-)
+on_ethernet = travel["machines on 10 Gbit Ethernet"]
+assert on_ethernet["full"] > 30 and on_ethernet["lora"] < 0.2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The seconds are those of the link alone, at the rate on its box. Full fine-tuning of 7 billion values over office
@@ -143,19 +149,33 @@ assert (
 # 80 GB? And will twice as many cards need half the memory each?
 
 # %%
-needs = memory_in_parts("llama2-7b", processes=(1, 2, 4, 8, 64))
-budgets = {name: CARDS[name] * 2**30 for name in ("RTX 4090 24GB", "A100 40GB", "A100 80GB")}
-memory_chart({f"{count} card{'s' * (count > 1)}": need for count, need in needs.items() if count <= 8}, budgets)
+needs = tl.memory_in_parts("llama2-7b", processes=(1, 2, 4, 8, 64))
+budgets = {
+    name: tl.CARDS[name] * 2**30 for name in ("RTX 4090 24GB", "A100 40GB", "A100 80GB")
+}
+tl.memory_chart(
+    {
+        f"{count} card{'s' * (count > 1)}": need
+        for count, need in needs.items()
+        if count <= 8
+    },
+    budgets,
+)
 
 # %%
 gib = {count: round(need.peak / 2**30, 1) for count, need in needs.items()}
-fits = {name: min(n for n, need in needs.items() if need.peak <= 0.85 * size) for name, size in budgets.items()}
+fits = {
+    name: min(n for n, need in needs.items() if need.peak <= 0.85 * size)
+    for name, size in budgets.items()
+}
 print("GiB for each card:", gib)
 print("cards that are enough, 15% left free:", fits)
 shared = ("weights", "gradients", "optimizer state")
 own = 1 - sum(needs[8].categories[name] for name in shared) / needs[8].peak
 print("of eight cards' bytes, what each has for itself:", f"{own:.0%}")
-assert gib[1] > 80 and gib[2] > gib[1] / 2 and fits == {"RTX 4090 24GB": 8, "A100 40GB": 4, "A100 80GB": 2}
+tl.claim("Two cards need more than half of what one needs", gib[2] > gib[1] / 2)
+assert gib[1] > 80
+assert fits == {"RTX 4090 24GB": 8, "A100 40GB": 4, "A100 80GB": 2}
 assert 0.4 < own < 0.5 and gib[64] == 9.0
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -168,13 +188,20 @@ assert 0.4 < own < 0.5 and gib[64] == 9.0
 
 # %%
 parted = runs[runs.exchange == "fsdp"].set_index("processes")
-in_parts = steps[steps.exchange == "fsdp"].pivot(index="step", columns="processes", values="loss")
+in_parts = steps[steps.exchange == "fsdp"].pivot(
+    index="step", columns="processes", values="loss"
+)
 more = parted.predicted / several.predicted
-print("bytes of parameters held by one process:", {n: in_units(size) for n, size in parted.held.items()})
+print(
+    "bytes of parameters held by one process:",
+    {n: tl.in_units(size) for n, size in parted.held.items()},
+)
 print("sends more than DDP does, here, times:", round(more[2], 1))
-print("the same curve again:", bool(((in_parts - losses[[2, 4]]).abs() < 1e-5).all(axis=None)))
+tl.claim(
+    "The curve is the same again",
+    ((in_parts - losses[[2, 4]]).abs() < 1e-5).all(axis=None),
+)
 assert (parted.held * parted.index == ddp.held[1]).all() and round(more[2], 1) == 1.9
-assert ((in_parts - losses[[2, 4]]).abs() < 1e-5).all(axis=None)
 assert not counted or ((parted.sent / parted.predicted - 1).abs() < 0.02).all()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -213,13 +240,12 @@ assert not counted or ((parted.sent / parted.predicted - 1).abs() < 0.02).all()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-# not right yet, why. Stuck? `hint("ex13_1", 1)` is a first push, `hint("ex13_1", 2)` says more. After *Restart Kernel*
-# run the next cell first; then each exercise works by itself.
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex13_1", 1)` is a first push, `tl.hint("ex13_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
-from tlkit.classroom.exercises import check, hint
-from tlkit.classroom.widgets import quiz
+import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** LoRA on `llama2-7b` needs 30 GiB, and each of your eight cards of 80 GB holds that. With DDP each process
@@ -231,7 +257,7 @@ from tlkit.classroom.widgets import quiz
 # - **d** more than three hundred times as many
 
 # %%
-quiz("quiz13")
+tl.quiz("quiz13")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 13.1** (first steps). LoRA gives `qwen2-0.5b` 4,399,104 values to train, beside 494,032,768 that are
@@ -241,7 +267,7 @@ quiz("quiz13")
 # %%
 answer = None
 # your code here
-check("ex13_1", answer)
+tl.check("ex13_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 13.2** (apply it). Make the parts add up. A batch is a list of blocks, and each block a list with the
@@ -256,7 +282,7 @@ def part_of_the_loss(blocks, rank, size):
     # your code here
 
 
-check("ex13_2", part_of_the_loss)
+tl.check("ex13_2", part_of_the_loss)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 13.3** (think further). How many cards does a model in parts need? You are given, in GB,
@@ -276,7 +302,7 @@ def enough_cards(divided, own, gathered, card, most):
     # your code here
 
 
-check("ex13_3", enough_cards)
+tl.check("ex13_3", enough_cards)
 
 # %% [markdown]
 # Previous: [12 · The autopsy](12_autopsy.ipynb)

@@ -18,12 +18,10 @@
 # Everything runs on this machine; `python -m tlkit demo` shows the page without its code.
 
 # %%
-from tlkit.models import load_model
-from tlkit.settings import setup
-from tlkit.classroom.widgets import TrainingLab, before_and_after, ladder_player, memory_explorer, strategy_map
+import tlkit as tl
 
-profile = setup()
-tiny = load_model("tiny")
+profile = tl.setup()
+tiny = tl.load_model("tiny")
 
 # %% [markdown]
 # ## 1. What does a strategy train?
@@ -31,7 +29,7 @@ tiny = load_model("tiny")
 # *Ask:* the head of this model is tied to its embedding. What happens to the head when the embedding is frozen?
 
 # %%
-strategy_map()
+tl.strategy_map()
 
 # %% [markdown]
 # ## 2. Train it, and stop when you like
@@ -39,7 +37,7 @@ strategy_map()
 # *Ask:* set *Epochs* to 4. One curve is training text, the other validation text. Which will turn up, and when?
 
 # %%
-lab = TrainingLab()
+lab = tl.TrainingLab()
 lab
 
 # %% [markdown]
@@ -48,7 +46,9 @@ lab
 # *Ask:* which words give away that it has read about Rust? Does it know Rust now?
 
 # %%
-before_and_after(tiny.model, lambda: lab.state.model if lab.state else None, tiny.tokenizer)
+tl.before_and_after(
+    tiny.model, lambda: lab.state.model if lab.state else None, tiny.tokenizer
+)
 
 # %% [markdown]
 # ## 4. What fits a card?
@@ -56,7 +56,7 @@ before_and_after(tiny.model, lambda: lab.state.model if lab.state else None, tin
 # *Ask:* full fine-tuning of half a billion weights, one row of 512 tokens: does it fit 8 GB? With what would it?
 
 # %%
-memory_explorer()
+tl.memory_explorer()
 
 # %% [markdown]
 # ## 5. Out of memory, and on
@@ -64,4 +64,4 @@ memory_explorer()
 # *Ask:* a card of 48 MB, a model of 16 MB. Where will training fail first, and what would you change?
 
 # %%
-ladder_player()
+tl.ladder_player()

@@ -36,7 +36,7 @@ WORK = (
     "tlkit.classroom.doctor.examine",
     "tlkit.classroom.handouts.write_slides",
     "tlkit.classroom.notebooks.execute_all",
-    "tlkit.classroom.notebooks.grade",
+    "tlkit.classroom.grading.grade_all",
     "tlkit.classroom.pages.write_generated",
     "voila.app.main",
 )

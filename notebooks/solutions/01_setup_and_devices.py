@@ -2,7 +2,7 @@
 # # Solutions: 1 · What can this machine do?
 
 # %%
-from tlkit.classroom.exercises import check
+import tlkit as tl
 
 # %% [markdown]
 # A model of perplexity P gives the right token a probability of 1/P, on (geometric) average. A published Rust run began
@@ -14,7 +14,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = (1 / 151_936) / (1 / 387_789)
 ### END SOLUTION
-check("ex01_1", answer)
+tl.check("ex01_1", answer)
 
 # %% [markdown]
 # The lesson counted how many tensors are what the file says. If one is not, you want its name. Write a function that
@@ -38,7 +38,7 @@ def not_from_file(model, path):
     ### END SOLUTION
 
 
-check("ex01_2", not_from_file)
+tl.check("ex01_2", not_from_file)
 
 # %% [markdown]
 # Why did the published Rust program train random weights? It loaded its file into a list of variables *before* the
@@ -53,7 +53,11 @@ def load(variables, saved):
     """Fill all variables from the file, or refuse."""
     ### BEGIN SOLUTION
     alone = variables.keys() ^ saved.keys()
-    alone |= {name for name in variables.keys() & saved.keys() if variables[name].shape != saved[name].shape}
+    alone |= {
+        name
+        for name in variables.keys() & saved.keys()
+        if variables[name].shape != saved[name].shape
+    }
     if alone:
         raise ValueError(f"without a partner: {sorted(alone)}")
     for name, tensor in variables.items():
@@ -62,4 +66,4 @@ def load(variables, saved):
     ### END SOLUTION
 
 
-check("ex01_3", load)
+tl.check("ex01_3", load)

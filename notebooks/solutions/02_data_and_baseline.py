@@ -2,7 +2,7 @@
 # # Solutions: 2 · Data and a baseline to trust
 
 # %%
-from tlkit.classroom.exercises import check
+import tlkit as tl
 
 # %% [markdown]
 # A text of 4,000 bytes has 1,000 tokens. A model's mean loss on it is 3.2 nats per token. How many bits per byte is
@@ -15,7 +15,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = 3.2 * 1_000 / math.log(2) / 4_000
 ### END SOLUTION
-check("ex02_1", answer)
+tl.check("ex02_1", answer)
 
 # %% [markdown]
 # Write the perplexity of a set of documents. Of each you know its loss in nats, summed over its tokens, and how many
@@ -34,7 +34,7 @@ def perplexity_of(documents):
     ### END SOLUTION
 
 
-check("ex02_2", perplexity_of)
+tl.check("ex02_2", perplexity_of)
 
 # %% [markdown]
 # Give a perplexity its 95% interval, as the lesson describes it: draw *documents* again and again. Here `documents` is
@@ -48,16 +48,20 @@ import random
 
 
 def interval(documents, draws=1000):
-    """The low and the high end of perplexity, had other documents of this kind been scored."""
+    """Low and high end of perplexity, had other such documents been scored."""
     ### BEGIN SOLUTION
     sums = [(sum(losses), len(losses)) for losses in documents]
     perplexities = []
     for _ in range(draws):
         drawn = random.choices(sums, k=len(sums))
-        perplexities.append(math.exp(sum(nats for nats, _ in drawn) / sum(tokens for _, tokens in drawn)))
+        perplexities.append(
+            math.exp(
+                sum(nats for nats, _ in drawn) / sum(tokens for _, tokens in drawn)
+            )
+        )
     perplexities.sort()
     return perplexities[round(0.025 * draws)], perplexities[round(0.975 * draws) - 1]
     ### END SOLUTION
 
 
-check("ex02_3", interval)
+tl.check("ex02_3", interval)

@@ -2,7 +2,7 @@
 # # Solutions: 3 · Full fine-tuning
 
 # %%
-from tlkit.classroom.exercises import check
+import tlkit as tl
 
 # %% [markdown]
 # A training run reports a first loss of 3.1 nats per token. What is its perplexity?
@@ -14,7 +14,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = math.exp(3.1)
 ### END SOLUTION
-check("ex03_1", answer)
+tl.check("ex03_1", answer)
 
 # %% [markdown]
 # Write what this lesson measured as two figures in percent: by how much perplexity on
@@ -29,7 +29,7 @@ def gain_and_cost(before, after, general_before, general_after):
     ### END SOLUTION
 
 
-check("ex03_2", gain_and_cost)
+tl.check("ex03_2", gain_and_cost)
 
 # %% [markdown]
 # Early stopping ends training after more than `patience` evaluations in a row
@@ -52,4 +52,4 @@ def best_evaluation(validation_losses, patience):
     ### END SOLUTION
 
 
-check("ex03_3", best_evaluation)
+tl.check("ex03_3", best_evaluation)

@@ -2,7 +2,7 @@
 # # Solutions: 4 · Freeze the lower layers
 
 # %%
-from tlkit.classroom.exercises import check
+import tlkit as tl
 
 # %% [markdown]
 # In fp32 a weight takes 4 bytes. A *trained* one takes 12 more: 4 for its gradient and 8 for AdamW's two running
@@ -15,7 +15,7 @@ answer = None
 total, trained = 494_032_768, 315_084_160
 answer = 100 * (4 * total + 12 * trained) / (16 * total)
 ### END SOLUTION
-check("ex04_1", answer)
+tl.check("ex04_1", answer)
 
 # %% [markdown]
 # Now the computing, counted by hand in units. Every block costs one unit in the forward pass. It costs one more if the
@@ -36,26 +36,24 @@ def share_of_work(trained, embedding):
     ### END SOLUTION
 
 
-check("ex04_2", share_of_work)
+tl.check("ex04_2", share_of_work)
 
 # %% [markdown]
 # Write a check that says how far the backward pass of a model runs: return `"embedding"` if the token embedding is
 # trained, otherwise the number of the lowest block in which any weight is trained. It has to work for models with
 # other names of their parts than ours. Do not compute a gradient: look at what is trainable.
 
+
 # %%
-from tlkit.strategies import find_blocks
-
-
 def gradient_ends(model):
     """The lowest part of the model that the gradient has to reach."""
     ### BEGIN SOLUTION
     if model.get_input_embeddings().weight.requires_grad:
         return "embedding"
-    for number, block in enumerate(find_blocks(model)):
+    for number, block in enumerate(tl.find_blocks(model)):
         if any(parameter.requires_grad for parameter in block.parameters()):
             return number
     ### END SOLUTION
 
 
-check("ex04_3", gradient_ends)
+tl.check("ex04_3", gradient_ends)

@@ -2,7 +2,7 @@
 # # Solutions: 5 · Freeze the embeddings
 
 # %%
-from tlkit.classroom.exercises import check
+import tlkit as tl
 
 # %% [markdown]
 # SmolLM2-135M has 134,515,008 values. Its vocabulary has 49,152 tokens, its width is 576, and
@@ -15,7 +15,7 @@ answer = None  # (percent with the tied head, percent with a head of its own)
 table, total = 49_152 * 576, 134_515_008
 answer = (100 * table / total, 100 * table / (total + table))
 ### END SOLUTION
-check("ex05_1", answer)
+tl.check("ex05_1", answer)
 
 # %% [markdown]
 # Write a function that takes a model, as some strategy left it, and returns True if its head trains, else
@@ -30,7 +30,7 @@ def head_trains(model):
     ### END SOLUTION
 
 
-check("ex05_2", head_trains)
+tl.check("ex05_2", head_trains)
 
 # %% [markdown]
 # You want the embedding of a *tied* model frozen and its head trained. That takes two tables. Write a function that
@@ -53,4 +53,4 @@ def own_head(model):
     ### END SOLUTION
 
 
-check("ex05_3", own_head)
+tl.check("ex05_3", own_head)

@@ -2,7 +2,7 @@
 # # Solutions: 6 · Train the last layers only
 
 # %%
-from tlkit.classroom.exercises import check
+import tlkit as tl
 
 # %% [markdown]
 # TinyLlama-1.1B has 22 blocks and a width of 2,048. As in Qwen2, each block has two norms, and one more
@@ -14,7 +14,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = (20 * 2 + 1) * 2048
 ### END SOLUTION
-check("ex06_1", answer)
+tl.check("ex06_1", answer)
 
 # %% [markdown]
 # "The last two blocks": is that all? Write a function that takes the report of `apply_strategy` and
@@ -29,11 +29,15 @@ def values_elsewhere(report, blocks):
     ### BEGIN SOLUTION
     depth = sum(name.startswith("block ") for name in report.components)
     last = {f"block {n}" for n in range(depth - blocks, depth)}
-    return sum(part.trainable_values for name, part in report.components.items() if name not in last)
+    return sum(
+        part.trainable_values
+        for name, part in report.components.items()
+        if name not in last
+    )
     ### END SOLUTION
 
 
-check("ex06_2", values_elsewhere)
+tl.check("ex06_2", values_elsewhere)
 
 # %% [markdown]
 # Repair the recipe. Write a function that makes the last `blocks` blocks and the final norm trainable,
@@ -41,15 +45,13 @@ check("ex06_2", values_elsewhere)
 # (blocks in `model.layers`, final norm `model.norm`) and for a GPT-2 (blocks in `transformer.h`, final norm
 # `transformer.ln_f`). The names in a model are no help, then; its structure is.
 
+
 # %%
-from tlkit.strategies import find_blocks
-
-
 def train_last(model, blocks):
     """The model, with its last blocks and its final norm trainable and nothing else."""
     ### BEGIN SOLUTION
     model.requires_grad_(False)
-    find_blocks(model)[-blocks:].requires_grad_(True)
+    tl.find_blocks(model)[-blocks:].requires_grad_(True)
     for _, child in model.get_decoder().named_children():
         if "Norm" in type(child).__name__:
             child.requires_grad_(True)
@@ -57,4 +59,4 @@ def train_last(model, blocks):
     ### END SOLUTION
 
 
-check("ex06_3", train_last)
+tl.check("ex06_3", train_last)

@@ -2,7 +2,7 @@
 # # Solutions: 7 · LoRA and BitFit
 
 # %%
-from tlkit.classroom.exercises import check
+import tlkit as tl
 
 # %% [markdown]
 # Beside the matrix of 512 x 192, an adapter of rank 8 has few values. Which is the smallest
@@ -13,7 +13,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = 512 * 192 // (512 + 192) + 1
 ### END SOLUTION
-check("ex07_1", answer)
+tl.check("ex07_1", answer)
 
 # %% [markdown]
 # Once it is trained, an adapter can be merged into its matrix, and the model is then as fast as it was before. Write
@@ -29,7 +29,7 @@ def merged(weight, a, b, alpha):
     ### END SOLUTION
 
 
-check("ex07_2", merged)
+tl.check("ex07_2", merged)
 
 # %% [markdown]
 # One published trainer had adapters that never received a gradient. Write the check that would
@@ -49,4 +49,4 @@ def dead_adapters(table):
     ### END SOLUTION
 
 
-check("ex07_3", dead_adapters)
+tl.check("ex07_3", dead_adapters)

@@ -2,7 +2,7 @@
 # # Solutions: 8 · QLoRA
 
 # %%
-from tlkit.classroom.exercises import check
+import tlkit as tl
 
 # %% [markdown]
 # This lesson's 4.13 bits need *double quantisation*: the scales are
@@ -14,7 +14,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = 4 + 32 / 64
 ### END SOLUTION
-check("ex08_1", answer)
+tl.check("ex08_1", answer)
 
 # %% [markdown]
 # `qlora` packs weights that `lora` keeps in 16 bits: from 16 bits each to
@@ -31,7 +31,7 @@ def saved_percent(packed, lora_peak):
     ### END SOLUTION
 
 
-check("ex08_2", saved_percent)
+tl.check("ex08_2", saved_percent)
 
 # %% [markdown]
 # Quantise weights yourself. `weights` is a tensor of one dimension. Each
@@ -55,4 +55,4 @@ def rounded(weights, levels, block):
     ### END SOLUTION
 
 
-check("ex08_3", rounded)
+tl.check("ex08_3", rounded)

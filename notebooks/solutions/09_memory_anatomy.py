@@ -2,7 +2,7 @@
 # # Solutions: 9 · Anatomy of a training step
 
 # %%
-from tlkit.classroom.exercises import check
+import tlkit as tl
 
 # %% [markdown]
 # A strategy trains 29,865,088 of the 494,032,768 values, in fp32 with AdamW;
@@ -13,7 +13,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = (494_032_768 * 4 + 29_865_088 * (4 + 8)) / 1e9
 ### END SOLUTION
-check("ex09_1", answer)
+tl.check("ex09_1", answer)
 
 # %% [markdown]
 # With one short row, the end of the backward pass needs most. With more
@@ -21,9 +21,9 @@ check("ex09_1", answer)
 # smallest number of rows with which the loss needs more than the end?
 
 # %%
-from tlkit.fitting.estimate import closed_form
-
-one_row = closed_form("qwen2-0.5b", batch_size=1, sequence_length=512)  # the names of the parts are its keys
+one_row = tl.closed_form(
+    "qwen2-0.5b", batch_size=1, sequence_length=512
+)  # the names of the parts are its keys
 
 
 def rows_until_the_loss_needs_most(one_row):
@@ -31,13 +31,16 @@ def rows_until_the_loss_needs_most(one_row):
     ### BEGIN SOLUTION
     lasting = one_row["weights"] + one_row["optimizer state"]
     rows = 1
-    while lasting + rows * (one_row["activations"] + one_row["logits and loss"]) <= one_row["at the end"]:
+    while (
+        lasting + rows * (one_row["activations"] + one_row["logits and loss"])
+        <= one_row["at the end"]
+    ):
         rows += 1
     return rows
     ### END SOLUTION
 
 
-check("ex09_2", rows_until_the_loss_needs_most)
+tl.check("ex09_2", rows_until_the_loss_needs_most)
 
 # %% [markdown]
 # The published table adds up parts that are not alive together. Do better: a
@@ -59,4 +62,4 @@ def alive_at_the_peak(log):
     ### END SOLUTION
 
 
-check("ex09_3", alive_at_the_peak)
+tl.check("ex09_3", alive_at_the_peak)

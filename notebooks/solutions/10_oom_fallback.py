@@ -2,7 +2,7 @@
 # # Solutions: 10 · Out of memory
 
 # %%
-from tlkit.classroom.exercises import check
+import tlkit as tl
 
 # %% [markdown]
 # A card says the sentence below. How many MiB more would have had to be
@@ -10,13 +10,14 @@ from tlkit.classroom.exercises import check
 # programs, and what torch keeps in reserve)? Answer with both, in this order.
 
 # %%
-message = """CUDA out of memory. Tried to allocate 298.00 MiB. GPU 0 has a total capacity of 8.00 GiB
-of which 120.00 MiB is free. Of the allocated memory 7.10 GiB is allocated by PyTorch."""
+message = """CUDA out of memory. Tried to allocate 298.00 MiB. GPU 0 has a total
+capacity of 8.00 GiB of which 120.00 MiB is free. Of the allocated memory 7.10 GiB is
+allocated by PyTorch."""
 answer = None
 ### BEGIN SOLUTION
 answer = (298 - 120, 8 * 1024 - 120 - 7.1 * 1024)
 ### END SOLUTION
-check("ex10_1", answer)
+tl.check("ex10_1", answer)
 
 # %% [markdown]
 # Choose a rung before anything fails. `rungs` are names, the cheapest first;
@@ -36,7 +37,7 @@ def first_that_fits(rungs, needs, card):
     ### END SOLUTION
 
 
-check("ex10_2", first_that_fits)
+tl.check("ex10_2", first_that_fits)
 
 # %% [markdown]
 # Smaller micro-batches, the same gradients. `inputs` and `targets` have the
@@ -53,7 +54,9 @@ def gradients_in_pieces(model, inputs, targets, size):
     """Gradients and loss as if the whole batch had passed at once."""
     ### BEGIN SOLUTION
     counted, loss = (targets != -100).sum(), 0.0
-    for some_inputs, some_targets in zip(inputs.split(size), targets.split(size), strict=True):
+    for some_inputs, some_targets in zip(
+        inputs.split(size), targets.split(size), strict=True
+    ):
         scores = model(some_inputs).flatten(0, 1)
         share = cross_entropy(scores, some_targets.flatten(), reduction="sum") / counted
         share.backward()
@@ -62,4 +65,4 @@ def gradients_in_pieces(model, inputs, targets, size):
     ### END SOLUTION
 
 
-check("ex10_3", gradients_in_pieces)
+tl.check("ex10_3", gradients_in_pieces)

@@ -2,7 +2,7 @@
 # # Solutions: 11 · The comparison
 
 # %%
-from tlkit.classroom.exercises import check
+import tlkit as tl
 
 # %% [markdown]
 # Ten strategies are compared, every pair of them, each pair by an interval at
@@ -15,7 +15,7 @@ answer = None
 pairs = 10 * 9 / 2
 answer = pairs * 0.05
 ### END SOLUTION
-check("ex11_1", answer)
+tl.check("ex11_1", answer)
 
 # %% [markdown]
 # Write the interval behind the chart of differences. `runs` is a table with a row
@@ -39,7 +39,7 @@ def interval_of_difference(runs, one, other):
     ### END SOLUTION
 
 
-check("ex11_2", interval_of_difference)
+tl.check("ex11_2", interval_of_difference)
 
 # %% [markdown]
 # Somebody tuned several strategies, and scored every run on validation text and on
@@ -51,12 +51,16 @@ check("ex11_2", interval_of_difference)
 
 # %%
 def fair_scores(record):
-    """From each strategy to its mean test perplexity, at the rate that a fair test would give it."""
+    """Each strategy's mean test perplexity, at the rate a fair test would give it."""
     ### BEGIN SOLUTION
-    means = record.groupby(["strategy", "learning_rate"])[["validation_perplexity", "test_perplexity"]].mean()
+    means = record.groupby(["strategy", "learning_rate"])[
+        ["validation_perplexity", "test_perplexity"]
+    ].mean()
     chosen = means.validation_perplexity.groupby("strategy").idxmin()
-    return {strategy: means.test_perplexity[place] for strategy, place in chosen.items()}
+    return {
+        strategy: means.test_perplexity[place] for strategy, place in chosen.items()
+    }
     ### END SOLUTION
 
 
-check("ex11_3", fair_scores)
+tl.check("ex11_3", fair_scores)

@@ -2,7 +2,7 @@
 # # Solutions: 12 · The autopsy
 
 # %%
-from tlkit.classroom.exercises import check
+import tlkit as tl
 
 # %% [markdown]
 # How many blocks does a ranking take? From one block of 32 tokens to the next, the
@@ -17,7 +17,7 @@ import math
 
 answer = math.ceil((1.96 * 0.14 / 0.02) ** 2)
 ### END SOLUTION
-check("ex12_1", answer)
+tl.check("ex12_1", answer)
 
 # %% [markdown]
 # Repair the fault of symptom 3, for a program that has nothing but names, as in a
@@ -37,7 +37,7 @@ def in_first_blocks(name, count):
     ### END SOLUTION
 
 
-check("ex12_2", in_first_blocks)
+tl.check("ex12_2", in_first_blocks)
 
 # %% [markdown]
 # Three figures are known before any weight has moved: the loss of the first
@@ -64,4 +64,4 @@ def diagnose(first_loss, baseline, vocabulary):
     ### END SOLUTION
 
 
-check("ex12_3", diagnose)
+tl.check("ex12_3", diagnose)

@@ -2,7 +2,7 @@
 # # Solutions: 13 · Scaling out
 
 # %%
-from tlkit.classroom.exercises import check
+import tlkit as tl
 
 # %% [markdown]
 # LoRA gives `qwen2-0.5b` 4,399,104 values to train, beside 494,032,768 that are
@@ -14,7 +14,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = 2 * (5 - 1) / 5 * 4_399_104 * 4 / 1e6
 ### END SOLUTION
-check("ex13_1", answer)
+tl.check("ex13_1", answer)
 
 # %% [markdown]
 # Make the parts add up. A batch is a list of
@@ -33,7 +33,7 @@ def part_of_the_loss(blocks, rank, size):
     ### END SOLUTION
 
 
-check("ex13_2", part_of_the_loss)
+tl.check("ex13_2", part_of_the_loss)
 
 # %% [markdown]
 # How many cards does a model in parts need? You are given, in GB,
@@ -59,4 +59,4 @@ def enough_cards(divided, own, gathered, card, most):
     ### END SOLUTION
 
 
-check("ex13_3", enough_cards)
+tl.check("ex13_3", enough_cards)

@@ -3,6 +3,7 @@
 import ast
 import re
 
+import tlkit
 import tlkit.classroom.handouts as handouts
 from tlkit.classroom.notebooks import lessons
 from tlkit.cli import main
@@ -22,7 +23,8 @@ def test_slides_and_code_of_every_lesson(tmp_path, capsys):
         assert "http" not in "".join(re.findall(r"@import[^;]+;", style))
         code = (tmp_path / "code" / f"{lesson.stem}.py").read_text(encoding="utf-8")
         ast.parse(code)
-        assert "from tlkit" in code and "[markdown]" not in code and "check(" not in code and "widgets" not in code
+        assert "import tlkit as tl" in code and "[markdown]" not in code and "tl.check(" not in code
+        assert not any(f"tl.{name}" in code for name in tlkit._WHERE["classroom.widgets"]), "panels are the reader's"
 
 
 def test_without_reveal_the_way_on_is_said(monkeypatch, capsys, tmp_path):

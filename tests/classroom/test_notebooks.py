@@ -13,6 +13,7 @@ from tlkit.classroom.pages import index_source, lesson_source, lesson_table
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 SOURCES = sorted(FOLDER.glob("*.py"))
+SOLUTIONS = sorted((FOLDER / "solutions").glob("*.py"))
 IGNORED = "nbval-ignore-output"
 # Cells whose times, memory or raw losses differ between machines; raising a number needs a reason.
 MOST_IGNORED = {
@@ -32,6 +33,19 @@ MOST_IGNORED = {
     "13_scaling_out": 1,
     "demo": 0,
 }
+
+
+def asserts(source):
+    """Whether a cell's code claims or asserts something."""
+    return re.search(r"\bclaim\(|\bassert\b", source) is not None
+
+
+def shown(cell):
+    """The lines of a cell's outputs as a reader sees them: text, but not that of a table or a picture."""
+    for output in cell.outputs:
+        data = output.get("data", {})
+        text = output.get("text", "") or (data.get("text/plain", "") if set(data) == {"text/plain"} else "")
+        yield from text.splitlines()
 
 
 def cells(notebook):
@@ -57,8 +71,26 @@ def test_every_code_cell_was_executed_without_error_and_few_are_ignored(source):
     assert not any(output.output_type == "error" for cell in code for output in cell.outputs)
     ignored = [cell for cell in code if IGNORED in cell.metadata.get("tags", [])]
     assert len(ignored) <= MOST_IGNORED[source.stem]
-    assert not any("assert" in cell.source for cell in ignored), "an assertion belongs in a compared cell"
-    assert source.stem == "demo" or any("assert" in cell.source for cell in code)
+    assert not any(asserts(cell.source) for cell in ignored), "an assertion belongs in a compared cell"
+    assert source.stem == "demo" or any(asserts(cell.source) for cell in code)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_no_output_is_a_column_of_true(source):
+    """What holds is a claim, in the reader's words; `nothing failed: True` is a test suite's."""
+    notebook = nbformat.read(source.with_suffix(".ipynb"), 4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert not [line for cell in code for line in shown(cell) if line.rstrip().endswith("True")]
+
+
+@pytest.mark.parametrize("source", [*SOURCES, *SOLUTIONS], ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_lesson_begins_with_one_import_and_fits_a_projector(source):
+    code = [cell.source for cell in jupytext.read(source).cells if cell.cell_type == "code"]
+    lines = [line for text in code for line in text.splitlines()]
+    imports = [line for line in lines if re.match(r"\s*(from|import) tlkit\b", line)]
+    assert "import tlkit as tl" in code[0].splitlines() and imports[0] == "import tlkit as tl"
+    assert len(imports) <= 2
+    assert [line for line in lines if len(line) > 88] == []
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)

@@ -18,7 +18,15 @@ class Wrong(Exception):
 
 @dataclass(frozen=True)
 class Exercise:
-    """`judge` looks at an answer and raises Wrong, or returns; `looks_at` says what it looks at, and no more."""
+    """One exercise.
+
+    Args:
+        name: such as "ex03_1".
+        level: 1, 2 or 3 (see `LEVELS`).
+        looks_at: what the judge looks at, as students are told; it does not give the answer away.
+        hints: each says more than the one before.
+        judge: takes an answer and raises Wrong where it is not right.
+    """
 
     name: str
     level: int
@@ -29,11 +37,19 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Quiz:
-    """One question, several choices; each choice has its reason why it is right or not."""
+    """One question with several choices.
+
+    Args:
+        name: such as "quiz03".
+        question: what is asked.
+        choices: from each choice's letter to its text.
+        reasons: from each choice's letter to why it is right or not.
+        right: the letter of the right choice.
+    """
 
     name: str
     question: str
-    choices: dict[str, str]  # letter -> text
+    choices: dict[str, str]
     reasons: dict[str, str]
     right: str
 
@@ -54,10 +70,19 @@ class Verdict:
 
 
 def check(name: str, answer: object) -> Verdict:
-    """Judge an answer to an exercise ("ex03_1") or a quiz ("quiz03": its letter).
+    """Judge an answer to an exercise or a quiz.
 
-    Whatever is handed in, even a function that breaks, is a verdict and no error. Raises ValueError for a name that
-    there is not.
+    Whatever is handed in, even a function that breaks, gets a verdict and raises no error.
+
+    Args:
+        name: of an exercise ("ex03_1") or a quiz ("quiz03").
+        answer: what the exercise asks for; for a quiz, the letter of a choice.
+
+    Returns:
+        The verdict; a notebook shows it as text.
+
+    Raises:
+        ValueError: for a name that no exercise and no quiz has.
     """
     task = find(name)
     verdict = _judge_choice(task, answer) if isinstance(task, Quiz) else _judge(task, answer)
@@ -66,7 +91,18 @@ def check(name: str, answer: object) -> Verdict:
 
 
 def hint(name: str, level: int = 1) -> str:
-    """The first, second … hint to an exercise; each says more. Raises ValueError for one that there is not."""
+    """Give a hint to an exercise; each level says more than the one before.
+
+    Args:
+        name: of an exercise ("ex03_1").
+        level: 1 for the first hint.
+
+    Returns:
+        The hint, and how many there are.
+
+    Raises:
+        ValueError: for an unknown name, or a level that the exercise does not have.
+    """
     task = find(name)
     hints = task.hints if isinstance(task, Exercise) else ()
     if not 1 <= level <= len(hints):
@@ -76,12 +112,20 @@ def hint(name: str, level: int = 1) -> str:
 
 
 def progress() -> pd.DataFrame:
-    """What has been checked since the notebook was started, a row each; right once is right."""
+    """List what has been checked since the notebook was started.
+
+    Returns:
+        A row for each exercise and quiz: its name, and whether any answer to it was right.
+    """
     return pd.DataFrame([{"exercise": name, "right": right} for name, right in _session.items()])
 
 
 def find(name: str) -> Exercise | Quiz:
-    """The exercise or quiz of that name. Raises ValueError, with those that there are in the lesson."""
+    """Find an exercise or a quiz by its name.
+
+    Raises:
+        ValueError: for an unknown name; the message lists those of the same lesson.
+    """
     lesson = re.fullmatch(r"(?:ex|quiz)(\d\d)(?:_\d+)?", name) if isinstance(name, str) else None
     try:
         tasks = tasks_of(lesson[1]) if lesson else {}
@@ -95,18 +139,29 @@ def find(name: str) -> Exercise | Quiz:
 
 @cache
 def tasks_of(lesson: str) -> dict[str, Exercise | Quiz]:
-    """Exercises and quizzes of a lesson ("03"), by name."""
+    """Load the exercises and quizzes of a lesson ("03"), by name."""
     module = importlib.import_module(f"tlkit.classroom.checks.lesson{lesson}")
     return {task.name: task for task in module.TASKS}
 
 
 def exercise(name: str, level: int, looks_at: str, *hints: str) -> Callable[[Callable], Exercise]:
-    """Make an Exercise of the function below, which judges."""
+    """Make an `Exercise` of the judge that is decorated.
+
+    Args:
+        name: such as "ex03_1".
+        level: 1, 2 or 3 (see `LEVELS`).
+        looks_at: what the judge looks at, as students are told.
+        *hints: from the first push to nearly the answer.
+    """
     return lambda judge: Exercise(name, level, looks_at, hints, judge)
 
 
 def number(answer: object) -> float:
-    """The answer as a number. Raises Wrong for anything else."""
+    """Read an answer as a number.
+
+    Raises:
+        Wrong: for anything else, and for nan.
+    """
     if isinstance(answer, bool) or not hasattr(answer, "__float__"):
         raise Wrong(f"a number is asked for, and this is {kind(answer)}.")
     if math.isnan(float(answer)):
@@ -115,31 +170,64 @@ def number(answer: object) -> float:
 
 
 def numbers(answer: object, count: int) -> tuple[float, ...]:
-    """The answer as so many numbers. Raises Wrong for anything else."""
+    """Read an answer as a given count of numbers.
+
+    Raises:
+        Wrong: for anything else, and for another count.
+    """
     if isinstance(answer, str | dict | set) or not hasattr(answer, "__len__") or len(answer) != count:
         raise Wrong(f"{count} numbers are asked for, and this is {kind(answer)}.")
     return tuple(number(value) for value in answer)
 
 
 def near(answer: object, expected: float, *, within: float = 0.01) -> bool:
-    """True for a number within a share (0.01: one percent) of what is expected. Raises Wrong where it is none."""
+    """Say whether an answer is a number near the expected one.
+
+    Args:
+        answer: what was handed in.
+        expected: the number that it should be.
+        within: how far it may be off, as a share of `expected` (0.01: one percent).
+
+    Raises:
+        Wrong: where the answer is no number.
+    """
     return abs(number(answer) - expected) <= within * abs(expected)
 
 
 def recognise(answer: float, mistakes: dict[float, str]) -> None:
-    """Raise Wrong, with its reason, where the answer is the result of a known mistake, to half a percent."""
+    """Tell a known mistake by its result.
+
+    Args:
+        answer: the number that was handed in.
+        mistakes: from the result of each mistake to what is said about it.
+
+    Raises:
+        Wrong: with that reason, where the answer is within half a percent of such a result.
+    """
     for result, reason in mistakes.items():
         if near(answer, result, within=0.005):
             raise Wrong(reason)
 
 
 def close(given: tuple[float, ...], expected: tuple[float, ...], *, within: float) -> bool:
-    """True where every number is at most `within` away from the one expected in its place."""
+    """Say whether every number is at most `within` away from the one expected in its place."""
     return all(math.isclose(one, other, abs_tol=within) for one, other in zip(given, expected, strict=True))
 
 
 def called(function: object, *arguments, **named) -> object:
-    """What the answer, a function, returns. Raises Wrong where it is none, breaks, or returns nothing."""
+    """Call an answer that is to be a function.
+
+    Args:
+        function: what was handed in.
+        *arguments: handed on to it.
+        **named: handed on to it.
+
+    Returns:
+        What it returns.
+
+    Raises:
+        Wrong: where it is no function, raises an error, or returns nothing.
+    """
     if not callable(function):
         raise Wrong(f"a function is asked for, without calling it, and this is {kind(function)}.")
     try:
@@ -176,7 +264,7 @@ def _judge_choice(quiz: Quiz, answer: object) -> Verdict:
 
 
 def kind(answer: object) -> str:
-    """What was handed in, for a message: its type, and its beginning."""
+    """Describe what was handed in, for a message: its type, and its beginning."""
     return f"{type(answer).__name__} {answer!r:.40}"
 
 

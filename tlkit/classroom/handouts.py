@@ -1,19 +1,29 @@
 """For the one who teaches: lessons as slides, and as bare code to type along, without a network in the room."""
 
 import importlib.util
+import re
 import shutil
 from pathlib import Path
 
 import jupytext
 import nbformat
 
+import tlkit as tl
 from tlkit.classroom.notebooks import FOLDER, lessons
 
 
 def write_slides(target: Path, folder: Path = FOLDER) -> list[Path]:
-    """Every lesson as executed, as slides; what the browser needs lies beside them. Returns the pages.
+    """Write every lesson, as executed, as slides; what the browser needs is copied beside them.
 
-    Raises ModuleNotFoundError, with the way on, where reveal.js is not here (it comes with sphinx-revealjs).
+    Args:
+        target: the folder to write to; made where it is not there.
+        folder: where the executed lessons are.
+
+    Returns:
+        The pages.
+
+    Raises:
+        ModuleNotFoundError: where reveal.js is not installed; it comes with sphinx-revealjs.
     """
     from nbconvert import SlidesExporter
 
@@ -39,9 +49,16 @@ def write_slides(target: Path, folder: Path = FOLDER) -> list[Path]:
 
 
 def write_code_only(target: Path, folder: Path = FOLDER) -> list[Path]:
-    """The code of every lesson, without its text: to type live, or to run as a script. Returns the files.
+    """Write the code of every lesson without its text: to type live, or to run as a script.
 
     Exercises and panels are left out: they are the reader's.
+
+    Args:
+        target: the folder to write to; made where it is not there.
+        folder: where the lessons are.
+
+    Returns:
+        The files.
     """
     target.mkdir(parents=True, exist_ok=True)
     files = []
@@ -49,11 +66,14 @@ def write_code_only(target: Path, folder: Path = FOLDER) -> list[Path]:
         notebook = jupytext.read(folder / f"{lesson.stem}.py")
         begins = [n for n, cell in enumerate(notebook.cells) if cell.source.startswith("## Exercises")]
         cells = notebook.cells[: begins[0] if begins else None]
-        code = [
-            cell.source for cell in cells if cell.cell_type == "code" and "tlkit.classroom.widgets" not in cell.source
-        ]
+        code = [cell.source for cell in cells if cell.cell_type == "code" and not _shows_a_panel(cell.source)]
         bare = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in code])
         bare.metadata["jupytext"] = {"notebook_metadata_filter": "-all"}
         files.append(target / f"{lesson.stem}.py")
         files[-1].write_text(jupytext.writes(bare, "py:percent"), encoding="utf-8")
     return files
+
+
+def _shows_a_panel(source: str) -> bool:
+    names = re.findall(r"\btl\.(\w+)", source)
+    return any(getattr(getattr(tl, name), "__module__", "") == "tlkit.classroom.widgets" for name in names)

@@ -4,20 +4,18 @@ import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 INDEX = "00_index"
 CELL_SECONDS = 7200  # the comparison of the larger profiles takes half an hour on a small machine
-GRADING_SECONDS = 600  # an exercise that never ends is wrong after ten minutes
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """What a lesson says of itself in its first cell."""
+    """What a lesson says of itself in its first cell; `stem` is the name of its file without the ending."""
 
     stem: str
     title: str
@@ -26,7 +24,11 @@ class Lesson:
 
 
 def lessons(folder: Path = FOLDER) -> list[Lesson]:
-    """Every lesson in order. Raises ValueError for one whose first cell lacks title, question or minutes."""
+    """Read what every lesson says of itself, in order.
+
+    Raises:
+        ValueError: for a lesson whose first cell lacks title, question or minutes.
+    """
     found = []
     for source in sources(folder):
         if source.stem == INDEX:
@@ -41,15 +43,24 @@ def lessons(folder: Path = FOLDER) -> list[Lesson]:
 
 
 def sources(folder: Path = FOLDER) -> list[Path]:
-    """The percent scripts, in order; the notebook of each stands beside it."""
+    """List the percent scripts, in order; the notebook of each stands beside it."""
     return sorted(folder.glob("[0-9][0-9]_*.py"))
 
 
 def execute(source: Path, target: Path, results: Path, *, threads: int | None = None) -> None:
     """Run one lesson from the top in a fresh kernel and write it, with its outputs, as a notebook.
 
-    The lesson finds `results` in its environment as TLKIT_RESULTS, and exports there; torch computes on `threads`
-    (None: all cores). What was reached is written also when a cell fails; then nbclient's CellExecutionError is raised.
+    What was reached is written also when a cell fails.
+
+    Args:
+        source: the percent script.
+        target: the notebook to write.
+        results: the folder that the lesson exports to; it finds it in its environment as TLKIT_RESULTS.
+        threads: that torch computes on (None: all cores).
+
+    Raises:
+        CellExecutionError: of nbclient, where a cell fails; CellTimeoutError or DeadKernelError where one never ends
+            or ends the kernel.
     """
     import jupytext
     import nbformat
@@ -78,41 +89,20 @@ def execute(source: Path, target: Path, results: Path, *, threads: int | None = 
         nbformat.write(notebook, target)
 
 
-def grade(submitted: Path) -> dict[str, bool]:
-    """Which exercises of a handed-in lesson are right: its exercises are run anew, in a fresh kernel.
-
-    What was stored in the file counts for nothing, and a cell that fails is a wrong answer. It runs the student's
-    code: do so where you would run it yourself. Raises ValueError for a notebook without exercises.
-    """
-    import nbformat
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellTimeoutError, DeadKernelError
-
-    notebook = nbformat.read(submitted, as_version=4)
-    begins = [n for n, cell in enumerate(notebook.cells) if cell.source.startswith("## Exercises")]
-    if not begins:
-        raise ValueError(f"{submitted.name} has no cell that begins with '## Exercises': is it a lesson?")
-    notebook.cells = [cell for cell in notebook.cells[begins[0] :] if cell.cell_type == "code"]
-    notebook.metadata["kernelspec"] = KERNEL
-    for cell in notebook.cells:
-        cell.outputs = []
-    client = NotebookClient(notebook, timeout=GRADING_SECONDS, kernel_name="python3", allow_errors=True)
-    client.resources = {"metadata": {"path": FOLDER}}
-    with suppress(DeadKernelError, CellTimeoutError):  # what comes behind was not reached, and so it is not right
-        client.execute()
-    right = {}
-    for cell in notebook.cells:
-        for name in re.findall(r"^check\(\s*[\"'](ex\d\d_\d+)[\"']", cell.source, re.MULTILINE):
-            results = [output.data for output in cell.outputs if output.output_type == "execute_result"]
-            right[name] = any(data.get("text/plain", "").startswith(f"[RIGHT] {name}:") for data in results)
-    return right
-
-
 def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int = 1) -> dict[str, str]:
-    """Execute lessons into `folder`, `jobs` at a time, one line each; returns the failed ones with the reason.
+    """Execute lessons, and print a line for each that has ended.
 
     Side by side, each lesson gets its share of the cores: small models leave the second core idle half of the time,
     and threads that wait for one another's cores cost more than they bring.
+
+    Args:
+        scripts: the percent scripts.
+        folder: where the notebooks are written.
+        results: the folder that lessons export to; made where it is not there.
+        jobs: lessons at a time.
+
+    Returns:
+        From the stem of each lesson that failed to the reason; the others go on.
     """
     results.mkdir(parents=True, exist_ok=True)
     threads = None if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)

@@ -20,7 +20,12 @@ GENERATED = re.compile(r"\n# %% \[markdown\][^\n]*\n# (?:## Exercises|Previous: 
 
 
 def lesson_table(found: list[Lesson], link: str = "{}.ipynb") -> str:
-    """The lessons as a Markdown table, each linked to its notebook."""
+    """Write the lessons as a Markdown table.
+
+    Args:
+        found: what `lessons` returned.
+        link: where a lesson is, with {} for the stem of its file.
+    """
     rows = [
         f"| [{lesson.title}]({link.format(lesson.stem)}) | {lesson.question} | {lesson.minutes} |" for lesson in found
     ]
@@ -28,7 +33,7 @@ def lesson_table(found: list[Lesson], link: str = "{}.ipynb") -> str:
 
 
 def index_source(found: list[Lesson]) -> str:
-    """The index page as a percent script."""
+    """Write the index page as a percent script."""
     values = {"table": lesson_table(found), "minutes": sum(lesson.minutes for lesson in found), "first": found[0]}
     cells = [new_markdown_cell(text.format(**values).strip()) for text in (INDEX_TOP, INDEX_BOTTOM)]
     cells[1:1] = [
@@ -39,7 +44,19 @@ def index_source(found: list[Lesson]) -> str:
 
 
 def lesson_source(stem: str, found: list[Lesson], folder: Path = FOLDER) -> str:
-    """A lesson as its file should be: what its author wrote, then exercises and links as they are now."""
+    """Write a lesson as its file should be: what its author wrote, then exercises and links as they are now.
+
+    Args:
+        stem: of its file, such as "03_full_fine_tuning".
+        found: what `lessons` returned.
+        folder: where the lessons are, and their solutions below it.
+
+    Returns:
+        A percent script.
+
+    Raises:
+        ValueError: where the solutions and the checks of the lesson do not fit together.
+    """
     written = (folder / f"{stem}.py").read_text(encoding="utf-8")
     written = GENERATED.split(written, maxsplit=1)[0].rstrip()
     solution = folder / "solutions" / f"{stem}.py"
@@ -49,9 +66,17 @@ def lesson_source(stem: str, found: list[Lesson], folder: Path = FOLDER) -> str:
 
 
 def exercise_cells(lesson: str, solution: NotebookNode) -> list[NotebookNode]:
-    """The cells of a solution with the solutions taken out, after the lesson's quiz.
+    """Make a lesson's exercises from its solutions.
 
-    Raises ValueError where exercises and checks do not fit together.
+    Args:
+        lesson: its number, such as "03".
+        solution: its notebook of solutions.
+
+    Returns:
+        The cells from the heading on: the import, the quiz, and each exercise with its solution taken out.
+
+    Raises:
+        ValueError: where exercises and checks do not fit together.
     """
     tasks = tasks_of(lesson)
     quizzes = [task for task in tasks.values() if isinstance(task, Quiz)]
@@ -59,10 +84,10 @@ def exercise_cells(lesson: str, solution: NotebookNode) -> list[NotebookNode]:
     top = new_markdown_cell(EXERCISES_TOP.format(first=f"ex{lesson}_1"), metadata=slide)
     cells = [top, new_code_cell(EXERCISES_IMPORT)]
     for quiz in quizzes:
-        cells += [new_markdown_cell(_as_markdown(quiz)), new_code_cell(f'quiz("{quiz.name}")')]
+        cells += [new_markdown_cell(_as_markdown(quiz)), new_code_cell(f'tl.quiz("{quiz.name}")')]
     exercises = [task for task in tasks.values() if isinstance(task, Exercise)]
     parts = list(zip(solution.cells[2::2], solution.cells[3::2], strict=True))  # behind a title and imports
-    checked = [name for _, code in parts for name in re.findall(r'^check\("(\w+)"', code.source, re.MULTILINE)]
+    checked = [name for _, code in parts for name in re.findall(r'^tl\.check\("(\w+)"', code.source, re.MULTILINE)]
     if checked != [task.name for task in exercises]:
         raise ValueError(f"solutions of lesson {lesson} check {checked}: expected {[t.name for t in exercises]}")
     for number, (task, (question, code)) in enumerate(zip(exercises, parts, strict=True), 1):
@@ -97,7 +122,11 @@ def _way(stem: str, found: list[Lesson]) -> str:
 
 
 def write_generated(folder: Path = FOLDER) -> None:
-    """Write the index, and the generated part of every lesson, as they are now."""
+    """Write the index, and the generated part of every lesson, into their files.
+
+    Raises:
+        ValueError: where a lesson lacks what the index needs, or its solutions do not fit its checks.
+    """
     found = lessons(folder)
     wanted = {INDEX: index_source(found)} | {lesson.stem: lesson_source(lesson.stem, found, folder) for lesson in found}
     for stem, text in wanted.items():
@@ -107,19 +136,16 @@ def write_generated(folder: Path = FOLDER) -> None:
 EXERCISES_TOP = """\
 ## Exercises
 
-Put your answer where it says *your code here*, and run the cell: `check` says what it looked at and, if the answer is
-not right yet, why. Stuck? `hint("{first}", 1)` is a first push, `hint("{first}", 2)` says more. After *Restart Kernel*
-run the next cell first; then each exercise works by itself."""
-EXERCISES_IMPORT = """\
-from tlkit.classroom.exercises import check, hint
-from tlkit.classroom.widgets import quiz"""
+Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+is not right yet, why. Stuck? `tl.hint("{first}", 1)` is a first push, `tl.hint("{first}", 2)` says more. After *Restart
+Kernel* run the next cell first; then each exercise works by itself."""
+EXERCISES_IMPORT = "import tlkit as tl"
 DOCTOR = """\
+import tlkit as tl
 from tlkit.cli import main
 
 exit_code = main(["doctor"])"""
-HEALTHY = """\
-print("all checks passed:", exit_code == 0)
-assert exit_code == 0"""
+HEALTHY = 'tl.claim("Everything that the lessons need is here", exit_code == 0)'
 INDEX_TOP = """\
 # Transfer learning, hands on
 
@@ -144,8 +170,8 @@ they build on one another, so take them in order the first time.
 - **Change something**, then *Kernel → Restart Kernel and Run All Cells*: training changes a model in place, so a cell
   run twice trains twice. Model and data are only read. The lesson itself is saved as you change it: keep a copy if you
   want the recorded answers back.
-- **Numbers and orderings are asserted.** Where the text says that one number is above another, a cell fails if it is
-  not.
+- **What a lesson claims is checked.** A line that begins with ✓ is a claim that held just now, on your machine. Where
+  one does not hold, its cell fails and says which.
 - Lessons are sized for two CPU cores. For more data and more epochs set `TLKIT_PROFILE` before you start JupyterLab:
   `TLKIT_PROFILE=laptop make lab`, or on Windows `set TLKIT_PROFILE=laptop` (in PowerShell
   `$env:TLKIT_PROFILE = "laptop"`) and then the command of the README.

@@ -27,7 +27,7 @@ LONGEST_PROMPT = 400  # characters; the bundled model reads 256 tokens
 
 @dataclass(frozen=True)
 class View:
-    """A picture, and in words what it says."""
+    """A picture, and in words what it shows."""
 
     figure: Chart
     text: str
@@ -47,9 +47,22 @@ def memory_view(
     *,
     activation_checkpointing: bool = False,
 ) -> View:
-    """A training step's bytes against the memory of a card (see `CARDS`), and the verdict.
+    """Compare the bytes of a training step with the memory of a card.
 
-    Raises ValueError as `estimate_memory` does, and for an unknown card.
+    Args:
+        model: a preset.
+        strategy: what is trained.
+        dtype: of the weights: fp32, bf16 or fp16.
+        batch_size: rows in a step.
+        sequence_length: tokens in a row.
+        card: one of `tlkit.memory.CARDS`.
+        activation_checkpointing: whether activations are computed again in the backward pass.
+
+    Returns:
+        The chart, and whether the step fits with 15% of the card left to the driver.
+
+    Raises:
+        ValueError: for an unknown card, and as `estimate_memory` does.
     """
     budget = virtual_device(card).budget
     plan = Plan(activation_checkpointing=activation_checkpointing)
@@ -69,9 +82,16 @@ def memory_view(
 
 
 def strategy_boxes(report: StrategyReport) -> str:
-    """A page's fragment: each part of the model a box, as high as it is large, filled by the share that is trained.
+    """Draw the parts of a model as boxes on a page.
 
-    A box says its counts when the mouse is over it or the keyboard has come to it.
+    Each box is as high as its part is large, is filled by the share that is trained, and says its counts when the
+    mouse is over it or the keyboard has come to it.
+
+    Args:
+        report: what `apply_strategy` returned.
+
+    Returns:
+        A fragment of HTML.
     """
     largest = max(part.total_values for part in report.components.values())
     tallest, rows = 560 / len(report.components), []  # all of it in sight on a projector, where it has few parts
@@ -90,13 +110,25 @@ def strategy_boxes(report: StrategyReport) -> str:
 
 
 def strategy_report(model: str, strategy: str) -> StrategyReport:
-    """What a strategy trains in a preset, without weights."""
+    """Count what a strategy trains in a preset, without weights.
+
+    Raises:
+        ValueError: for an unknown preset or strategy.
+    """
     return apply_strategy(meta_model(model), strategy)
 
 
 @dataclass(frozen=True)
 class LabState:
-    """A training run so far: the model as it is now, its records, and validation losses by step."""
+    """A training run so far.
+
+    Args:
+        model: as it is now.
+        history: a row for each step.
+        validation: the validation loss, in nats per token, by step.
+        total_steps: of the whole run.
+        config: of the run.
+    """
 
     model: object
     history: pd.DataFrame
@@ -106,10 +138,11 @@ class LabState:
 
     @property
     def done(self) -> bool:
+        """Whether the last step has been taken."""
         return len(self.history) == self.total_steps
 
     def view(self) -> View:
-        """Training and validation loss, and how far it has come."""
+        """Show training and validation loss, and say how far the run has come."""
         result = TrainingResult(self.history, self.validation, 0, not self.done, self.config)
         loss, held_out = self.history.loss.iloc[-1], self.validation.validation_loss.iloc[-1]
         first = self.validation.validation_loss.iloc[0]
@@ -128,10 +161,22 @@ def training_lab(
     profile: Profile | None = None,
     every: int = 4,
 ) -> Iterator[LabState]:
-    """Train the bundled model on Rust, yielding its state after the first and then every few steps; to stop, stop
-    asking.
+    """Train the bundled model on Rust, and yield the run's state on the way.
 
-    What was reached is kept in the last state. Raises ValueError for what cannot train, before any work.
+    To stop, stop asking; what was reached is kept in the last state.
+
+    Args:
+        strategy: what is trained.
+        learning_rate: of AdamW.
+        epochs: how often the text is read; may be a fraction.
+        profile: how much text is read (None: as `setup` says).
+        every: steps between two states; the first and the last step always yield one.
+
+    Yields:
+        The state after a step.
+
+    Raises:
+        ValueError: for what cannot train, before any work.
     """
     profile = profile or setup()
     loaded = load_model("tiny")
@@ -155,7 +200,21 @@ def training_lab(
 def continuations(
     models: dict[str, object], tokenizer, prompt: str = PROMPT, *, temperature: float = 0.0, seed: int = 0
 ) -> dict[str, str]:
-    """How each model goes on from the same prompt. Raises ValueError for a prompt that is empty or too long."""
+    """Let several models continue the same prompt.
+
+    Args:
+        models: by name.
+        tokenizer: of all of them.
+        prompt: at most `LONGEST_PROMPT` characters.
+        temperature: 0 takes the most likely token each time.
+        seed: of the draws, where the temperature is not 0.
+
+    Returns:
+        From each model's name to what it wrote.
+
+    Raises:
+        ValueError: for a prompt that is empty or too long.
+    """
     if not prompt.strip():
         raise ValueError("the prompt is empty: type a few words to go on from")
     if len(prompt) > LONGEST_PROMPT:
@@ -167,7 +226,18 @@ def continuations(
 
 
 def fallback_run(memory: str = "48MB", strategy: str = "full") -> FallbackLog:
-    """A short training of the bundled model on a card of that size, every rung tried after a real failure."""
+    """Train the bundled model for a few steps on a small virtual card, trying each rung after a real failure.
+
+    Args:
+        memory: of the card, such as "48MB".
+        strategy: what is trained.
+
+    Returns:
+        The attempts.
+
+    Raises:
+        ValueError: for a size that cannot be read, or an unknown strategy.
+    """
     loaded = load_model("tiny")
     blocks = pack(load_corpus("rust").train[:20], loaded.tokenizer, 64)[:8]
     model = apply_strategy(loaded.model, strategy).model
@@ -179,7 +249,14 @@ def fallback_run(memory: str = "48MB", strategy: str = "full") -> FallbackLog:
 
 
 def ladder_views(log: FallbackLog) -> list[View]:
-    """A fallback's attempts, one view each, with all that were made before it."""
+    """Show a fallback attempt by attempt.
+
+    Args:
+        log: what `train_with_fallback` returned.
+
+    Returns:
+        A view for each attempt, in which all attempts before it are drawn, too.
+    """
     tries = [attempt for attempt in log.attempts if attempt.action == "training"]
     views = []
     for number, attempt in enumerate(tries, 1):

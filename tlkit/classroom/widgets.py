@@ -17,9 +17,13 @@ LAYOUT = {"width": "24em"}
 
 
 def quiz(name: str) -> ipw.VBox:
-    """A quiz with a button for each choice; without widgets, `check(name, "b")` does the same.
+    """Show a quiz with a button for each choice; without widgets, `check(name, "b")` does the same.
 
-    Raises ValueError for a quiz that there is not.
+    Args:
+        name: of a quiz, such as "quiz03".
+
+    Raises:
+        ValueError: for an unknown name, and for an exercise.
     """
     task = find(name)
     if not isinstance(task, Quiz):
@@ -36,7 +40,7 @@ def quiz(name: str) -> ipw.VBox:
 
 
 def memory_explorer() -> ipw.VBox:
-    """What a training step needs against what a card has; from code: `panels.memory_view(...)`."""
+    """Compare what a training step needs with what a card has; from code: `panels.memory_view(...)`."""
     from tlkit.classroom.panels import memory_view
     from tlkit.fitting.estimate import DTYPES
     from tlkit.memory import CARDS
@@ -66,7 +70,7 @@ def memory_explorer() -> ipw.VBox:
 
 
 def strategy_map() -> ipw.VBox:
-    """Which parts of a model a strategy trains; from code: `charts.components_chart(panels.strategy_report(...))`."""
+    """Show which parts of a model a strategy trains; from code: `components_chart(panels.strategy_report(...))`."""
     from tlkit.classroom.panels import strategy_boxes, strategy_report
     from tlkit.models import PRESETS
     from tlkit.strategies import STRATEGIES
@@ -109,7 +113,7 @@ class TrainingLab:
         self.panel = ipw.VBox([controls, buttons, self.said, self.picture])
 
     def start(self) -> None:
-        """Begin a run in the background, so that Stop is heard."""
+        """Begin a run in the background, so that the Stop button works meanwhile."""
         if self._thread is not None and self._thread.is_alive():
             return
         self._stop.clear()
@@ -119,11 +123,11 @@ class TrainingLab:
         self._thread.start()
 
     def stop(self) -> None:
-        """After the step that is being taken; its result is kept in `state`."""
+        """End the run after the step that is being taken; its result is kept in `state`."""
         self._stop.set()
 
     def wait(self) -> None:
-        """Until the run has ended."""
+        """Wait until the run has ended."""
         if self._thread is not None:
             self._thread.join()
 
@@ -150,10 +154,14 @@ class TrainingLab:
         display(self.panel)
 
 
-def before_and_after(before, after: Callable[[], object], tokenizer) -> ipw.VBox:
-    """A prompt, continued by two models side by side; from code: `panels.continuations(...)`.
+def before_and_after(before: object, after: Callable[[], object], tokenizer: object) -> ipw.VBox:
+    """Let two models continue a prompt side by side; from code: `panels.continuations(...)`.
 
-    `after` is asked for the adapted model each time, so that it can be one still in training; None: there is none yet.
+    Args:
+        before: the model before it was adapted.
+        after: is asked for the adapted model each time, which may still be in training; returns None where there is
+            none yet.
+        tokenizer: of both.
     """
     from tlkit.classroom.panels import PROMPT, continuations
 
@@ -176,8 +184,12 @@ def before_and_after(before, after: Callable[[], object], tokenizer) -> ipw.VBox
     return ipw.VBox([prompt, ipw.HBox([temperature, button]), said, ipw.HBox(texts)])
 
 
-def ladder_player(log=None) -> ipw.VBox:
-    """Step through a fallback; from code: `panels.ladder_views(log)`. Without a log, one is made on a card of 48 MB."""
+def ladder_player(log: object = None) -> ipw.VBox:
+    """Step through a fallback; from code: `panels.ladder_views(log)`.
+
+    Args:
+        log: what `train_with_fallback` returned (None: one is made on a card of 48 MB, which takes some seconds).
+    """
     from tlkit.classroom.panels import fallback_run, ladder_views
 
     back, on = ipw.Button(description="Back", tooltip="The attempt before"), ipw.Button(description="Next attempt")

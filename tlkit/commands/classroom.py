@@ -1,5 +1,6 @@
 """Commands for those who run the workbook, and for those who teach with it."""
 
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,25 +74,24 @@ def run(options: RunOptions) -> Outcome:
 
 
 def grade(options: GradeOptions) -> Outcome:
-    """Run the exercises of handed-in lessons anew, and say which are right.
+    """Run the exercises of handed-in lessons (students' code) and say which are right; exit 1: some were not graded.
 
     This runs the students' code, with your rights: do it where their programs may run, in a container or under an
     account that holds nothing of yours, and not where marks or keys lie.
     """
-    import pandas as pd
+    from tlkit.classroom.grading import grade_all
 
-    from tlkit.classroom.notebooks import grade as grade_one
-
-    marks = {str(path): grade_one(path) for path in options.notebooks}
-    rows = [{"notebook": path, "exercise": n, "right": right} for path, of in marks.items() for n, right in of.items()]
+    marks = grade_all(options.notebooks)
     if options.output:
-        pd.DataFrame(rows).to_csv(options.output, index=False)
-    lines = [f"{path}: {sum(of.values())} of {len(of)} right ({_names(of)})" for path, of in marks.items()]
-    return Outcome(rows, "\n".join(lines))
-
-
-def _names(marks: dict[str, bool]) -> str:
-    return ", ".join(f"{name} {'right' if right else 'wrong'}" for name, right in marks.items())
+        marks.to_csv(options.output, index=False)
+    lines = []
+    for path, of in marks.groupby("notebook", sort=False):
+        if of.right.isna().any():
+            lines.append(f"{path}: not graded: {of.reason.iloc[0]}")
+            continue
+        lines.append(f"{path}: {of.right.sum()} of {len(of)} right")
+        lines += [f"  {row.exercise} {'right' if row.right else f'wrong: {row.reason}'}" for row in of.itertuples()]
+    return Outcome(json.loads(marks.to_json(orient="records")), "\n".join(lines), 1 if marks.right.isna().any() else 0)
 
 
 def handouts(options: HandoutsOptions) -> Outcome:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from tlkit.checkpoints import write_atomically
 from tlkit.evidence.comparison import Comparison
-from tlkit.fitting.fallback import HOST
+from tlkit.fitting.attempts import HOST
 from tlkit.reports.charts import CHARTS
 
 TABLES = ("runs", "documents", "pairs")  # of a comparison, each in a CSV file of its own beside the table itself

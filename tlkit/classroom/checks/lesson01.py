@@ -10,7 +10,8 @@ from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near,
     "What is the perplexity of uniform guessing with this vocabulary? The lesson says it before its first score.",
     "The two probabilities are 1 / 151936 and 1 / 387789. Divide the larger one by the smaller one.",
 )
-def worse_than_a_die(answer):
+def worse_than_a_die(answer: object) -> None:
+    """Judge by what factor the published average probability is below that of uniform guessing."""
     vocabulary, baseline = 151_936, 387_789
     factor = baseline / vocabulary
     for value, why in (
@@ -38,7 +39,8 @@ def worse_than_a_die(answer):
     "`file.keys()` says which names are in the file, and `weights.equal(other)` says whether all values are the same.",
     "Go through `model.named_parameters()`. A name is reported if it is not in `file.keys()`, or if not equal.",
 )
-def not_from_file(answer):
+def not_from_file(answer: object) -> None:
+    """Judge a function that names the parameters a file lacks or holds other values of."""
     import tempfile
     from pathlib import Path
 
@@ -97,7 +99,8 @@ def not_from_file(answer):
     "Compare both ways: names without a partner are in `variables.keys() ^ saved.keys()`. Then compare shapes.",
     "Check first and raise. Only then `variables[name].copy_(saved[name])`, which fills in place; return the count.",
 )
-def strict_load(answer):
+def strict_load(answer: object) -> None:
+    """Judge a loader that fills every variable in place, or refuses with a ValueError."""
     import torch
 
     def weights(value, *names):

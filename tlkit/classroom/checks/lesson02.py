@@ -12,7 +12,8 @@ from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, numbe
     "First the loss of the whole text, in nats. Then its unit, then the bytes.",
     "A bit is ln(2) nats, so there are fewer nats than bits: divide by math.log(2). And divide by the bytes.",
 )
-def bits_per_byte(answer):
+def bits_per_byte(answer: object) -> None:
+    """Judge a loss in nats per token, converted to bits per byte."""
     nats_per_token, tokens, size = 3.2, 1_000, 4_000
     bits = nats_per_token / math.log(2)
     for value, why in (
@@ -40,7 +41,8 @@ def bits_per_byte(answer):
     "Every token counts the same, so a long document counts more than a short one.",
     "Add up all nats and all tokens. Divide one by the other, once; the exponential comes last.",
 )
-def perplexity_of_documents(answer):
+def perplexity_of_documents(answer: object) -> None:
+    """Judge a function for the token-weighted perplexity of documents."""
     sets = [
         ([(900.0, 300), (40.0, 10)], "a long document and a short one that is harder"),
         ([(400.0, 200), (120.0, 20), (90.0, 20)], "one easy document and two short ones that are hard"),
@@ -89,7 +91,8 @@ def perplexity_of_documents(answer):
     "tokens, then the exponential.",
     "Do that 1000 times and sort the perplexities: 2.5% lie below the low end, 2.5% above the high end.",
 )
-def interval_over_documents(answer):
+def interval_over_documents(answer: object) -> None:
+    """Judge a function for a perplexity's 95% interval, by resampling documents."""
     alone = numbers(called(answer, [[3.0, 1.0, 2.0, 6.0] * 5]), 2)
     if not near(alone[0], math.exp(3)) or not near(alone[1], math.exp(3)):
         if near(alone[0], 3) and near(alone[1], 3):
@@ -163,8 +166,8 @@ def _interval(documents: list[list[float]]) -> tuple[float, float]:
 
 QUIZ = Quiz(
     "quiz02",
-    "A test passage also stands in the training text, with one comma less. The lesson's check prints "
-    "`no passage is in two splits: True`. What follows?",
+    "A test passage also stands in the training text, with one comma less. The lesson's claim "
+    "*No passage is in two splits* holds. What follows?",
     {
         "a": "The check compares whole passages, sign by sign. This score is in part a memory test all the same.",
         "b": "With one comma less it is another text for the model, so nothing has leaked.",

@@ -2,7 +2,7 @@
 
 import math
 
-from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near, numbers
+from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near, number, numbers
 
 
 @exercise(
@@ -12,7 +12,8 @@ from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near
     "Perplexity undoes the logarithm in the loss. Which logarithm is it, when the unit is a nat?",
     "math.exp is the inverse of math.log.",
 )
-def perplexity_of_a_loss(answer):
+def perplexity_of_a_loss(answer: object) -> None:
+    """Judge the perplexity of a loss in nats."""
     if near(answer, 3.1):
         raise Wrong("that is the loss itself, in nats.")
     if near(answer, 2**3.1):
@@ -30,7 +31,8 @@ def perplexity_of_a_loss(answer):
     "Both are changes in relation to what was there before.",
     "The gain is what went away: 100 * (1 - after / before). The cost is what came on top.",
 )
-def gain_and_cost(answer):
+def gain_and_cost(answer: object) -> None:
+    """Judge a function for the gain on Rust and the cost elsewhere, in percent."""
     for before, after, general_before, general_after in ((120, 60, 40, 50), (100, 80, 40, 40), (80, 20, 30, 60)):
         given = numbers(called(answer, before, after, general_before, general_after), 2)
         gain, cost = 100 * (1 - after / before), 100 * (general_after / general_before - 1)
@@ -54,7 +56,8 @@ def gain_and_cost(answer):
     "With patience 1, one evaluation without improvement is forgiven, and the second one stops.",
     "Return the place of the best loss *seen so far*: what would have come later is never known.",
 )
-def early_stopping(answer):
+def early_stopping(answer: object) -> None:
+    """Judge a function that finds the evaluation whose weights early stopping brings back."""
     cases = [
         ([5.0, 4.0, 3.0, 2.0], 1, 3, "falls to the end"),
         ([5.0, 4.0, 4.2, 4.4, 4.6], 1, 1, "turns up"),
@@ -62,7 +65,7 @@ def early_stopping(answer):
         ([5.0, 4.0, 4.2, 4.4, 3.0], 1, 1, "would have fallen again after training had stopped"),
     ]
     for losses, patience, right, story in cases:
-        given = called(answer, list(losses), patience)
+        given = number(called(answer, list(losses), patience))
         if given == right:
             continue
         if given == losses.index(min(losses)):
@@ -71,7 +74,7 @@ def early_stopping(answer):
             raise Wrong(f"for a curve that {story} your function returns the last place, not the best one.")
         if given in losses:
             raise Wrong("a place in the list is asked for, from 0 on, not the loss that stands there.")
-        raise Wrong(f"for a curve that {story}, {losses}, your function returns {given!r:.40}.")
+        raise Wrong(f"for a curve that {story}, {losses}, your function returns {given:g}.")
 
 
 QUIZ = Quiz(

@@ -13,7 +13,8 @@ from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, numbe
     "A frozen value still has its own 4 bytes. What does it no longer need?",
     "4 bytes for each of the 494,032,768 values, and 12 more for each of the 315,084,160. Full has 16 for each.",
 )
-def bytes_left(answer):
+def bytes_left(answer: object) -> None:
+    """Judge the percentage of bytes that is left when the lower half is frozen."""
     from tlkit.models import meta_model
     from tlkit.strategies import apply_strategy
 
@@ -50,7 +51,8 @@ def bytes_left(answer):
     "How far down does the way go? To the bottom if the embedding is trained, else to the lowest trained block.",
     "With `lowest` for that place: (depth + (depth - lowest) + sum(trained)) / (3 * depth).",
 )
-def share_of_work(answer):
+def share_of_work(answer: object) -> None:
+    """Judge a function for the share of a step's work that is left, block by block."""
     half = [True] * 4 + [False] * 4
     cases = [
         ([False] * 3 + [True] + [False] * 3 + [True], False, "blocks 3 and 7 of 8 trained, nothing else"),
@@ -95,7 +97,8 @@ def share_of_work(answer):
     "The embedding is `model.get_input_embeddings()`, whatever it is called; `find_blocks(model)` gives the blocks.",
     "A block is trained when *any* of its parameters is: any(p.requires_grad for p in block.parameters()).",
 )
-def gradient_ends(answer):
+def gradient_ends(answer: object) -> None:
+    """Judge a function that finds the lowest part of a model that the gradient has to reach."""
     for model, expected, story in _frozen_models():
         given = _called(f"for {story}", answer, model)
         place = isinstance(given, Integral) and not isinstance(given, bool)

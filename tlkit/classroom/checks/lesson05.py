@@ -12,7 +12,8 @@ from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near,
     "A head of its own has as many values as the embedding. It makes the model larger, and it is not frozen.",
     "Tied: 100 * table / total. With a head of its own: the same table, in a total that is larger by one table.",
 )
-def frozen_part(answer):
+def frozen_part(answer: object) -> None:
+    """Judge the percentage that freezing the embedding freezes, with a tied head and without."""
     from tlkit.models import PRESETS, meta_model
 
     known = PRESETS["smollm2-135m"].architecture
@@ -47,7 +48,8 @@ def frozen_part(answer):
     "`model.get_output_embeddings()` is the head, in tied models and in others. Its weight knows whether it trains.",
     "A tensor that trains has `requires_grad` set to True.",
 )
-def does_the_head_train(answer):
+def does_the_head_train(answer: object) -> None:
+    """Judge a function that says whether a model's head trains, tied or not."""
     from tlkit.strategies import apply_strategy
 
     seen, cases = [], _adapted_heads()
@@ -111,7 +113,8 @@ def _adapted_heads():
     "`nn.Parameter(table.detach().clone())` is such a table. `detach()` alone is a second name for the same memory.",
     "`model.config.tie_word_embeddings` tells `tie_weights()` what to do: set it to False.",
 )
-def a_head_of_its_own(answer):
+def a_head_of_its_own(answer: object) -> None:
+    """Judge a function that unties a head from the embedding, so that it stays untied."""
     import torch
     from torch import nn
 

@@ -11,7 +11,8 @@ from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, numbe
     "How many norm vectors are in blocks that stay frozen otherwise? The two trained blocks have theirs already.",
     "20 blocks with two norms each, and one norm behind the last block. Each norm has as many values as the width.",
 )
-def norms_of_a_llama(answer):
+def norms_of_a_llama(answer: object) -> None:
+    """Judge the number of norm values outside the last two blocks of TinyLlama."""
     from tlkit.models import PRESETS, meta_model
     from tlkit.strategies import apply_strategy
 
@@ -45,7 +46,8 @@ def norms_of_a_llama(answer):
     'With `depth` blocks, the last ones are called f"block {n}" for n in range(depth - blocks, depth).',
     "Add up `part.trainable_values` of all other components; embedding, head and final norm are among them.",
 )
-def values_elsewhere(answer):
+def values_elsewhere(answer: object) -> None:
+    """Judge a function that counts the values trained outside the last blocks."""
     from tlkit.strategies import apply_strategy
 
     cases = [
@@ -102,7 +104,8 @@ def _how_it_was_counted(report, blocks: int) -> dict[int, str]:
     'The final norm is the child of the decoder with "Norm" in `type(child).__name__`. '
     "`child.requires_grad_(True)` makes it trainable, and the same call works for each of the last blocks.",
 )
-def exactly_the_last(answer):
+def exactly_the_last(answer: object) -> None:
+    """Judge a function that trains the last blocks and the final norm, and nothing else."""
     from torch import nn
 
     places = {  # as people call it; start of the blocks' names, and of the final norm's

@@ -13,7 +13,8 @@ from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, numbe
     "How many values does the adapter gain with every rank? One row of A and one column of B.",
     "With rank r it has r * (192 + 512) values. Divide, and think about which whole number comes next.",
 )
-def where_few_ends(answer):
+def where_few_ends(answer: object) -> None:
+    """Judge the smallest rank at which an adapter is larger than its matrix."""
     rows, columns = 512, 192
     smallest = next(r for r in range(1, rows + 1) if r * (rows + columns) > rows * columns)
     given = number(answer)
@@ -41,7 +42,8 @@ def where_few_ends(answer):
     "A has one row for each rank: r is `a.shape[0]`.",
     "The order is `b @ a`. Use `+` and not `+=`, which writes into the weight that was given.",
 )
-def merged(answer):
+def merged(answer: object) -> None:
+    """Judge a function that adds an adapter to its matrix and leaves the given one alone."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -85,7 +87,8 @@ def merged(answer):
     "`NaN == 0` is False, and so is `NaN > 0`. Ask which tensors received something, then take the others.",
     "`(table.norm_1 > 0) | (table.norm_2 > 0)` is true for those that received a gradient; `~` turns it round.",
 )
-def dead_adapters(answer):
+def dead_adapters(answer: object) -> None:
+    """Judge a function that lists the trainable tensors that never received a gradient."""
     for story, (table, dead) in _tables().items():
         given = called(answer, table.copy())
         if isinstance(given, str | dict) or not hasattr(given, "__iter__"):

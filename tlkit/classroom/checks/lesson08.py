@@ -13,7 +13,8 @@ BITS = 4 + 8 / 64 + 32 / (64 * 256)
     "Every weight keeps its own four bits. The scale is shared: how much of it falls to one weight?",
     "64 weights take 64 * 4 bits, and their scale 32 more. Divide the sum by 64.",
 )
-def bits_of_a_weight(answer):
+def bits_of_a_weight(answer: object) -> None:
+    """Judge the bits of one packed weight, with its part of the scale."""
     if near(answer, 4 + 8 / 64, within=0.0001):
         raise Wrong("that takes 8 bits for a scale. Here it keeps its 32 bits.")
     reasons = {
@@ -39,7 +40,8 @@ def bits_of_a_weight(answer):
     "The bytes saved do not depend on the batch: packed * (16 - 4.127) / 8. Compare them with the peak.",
     "return 100 * packed * (16 - 4.127) / 8 / lora_peak",
 )
-def saving_in_a_step(answer):
+def saving_in_a_step(answer: object) -> None:
+    """Judge a function for the percentage of a step's peak that packed weights save."""
     # Peaks of `lora` with weights in bf16, from estimate_memory; the last one with activation checkpointing.
     cases = [
         (357_826_560, 2_978_370_760, "qwen2-0.5b, 1 row"),
@@ -80,7 +82,8 @@ def saving_in_a_step(answer):
     "Nearest: `scaled[:, None] - levels` has the distance of every weight to every level. Where is it least?",
     "abs().argmin(1) of those distances is each weight's place in `levels`. levels[place] * scale is a block's result.",
 )
-def quantiser(answer):
+def quantiser(answer: object) -> None:
+    """Judge a function that rounds weights to levels, block by block, and reads them again."""
     import torch
 
     few = torch.tensor([-1.0, -0.4, 0.0, 0.3, 1.0])

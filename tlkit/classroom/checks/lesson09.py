@@ -14,7 +14,8 @@ VALUES, TRAINED = 494_032_768, 29_865_088
     "What does a frozen value need, and what does a trained one need on top of that?",
     "Every value takes 4 bytes. A trained one takes 4 more for its gradient and 8 more for AdamW.",
 )
-def bytes_of_a_strategy(answer):
+def bytes_of_a_strategy(answer: object) -> None:
+    """Judge the bytes of weights, gradients and averages of a strategy, in GB."""
     right = (4 * VALUES + 12 * TRAINED) / 1e9
     if near(answer, right):
         return
@@ -42,7 +43,8 @@ def bytes_of_a_strategy(answer):
     "With n rows, the moment of the loss needs weights + optimizer state + n * (activations + logits and loss).",
     "Start at n = 1, and count up while that is not above one_row['at the end'].",
 )
-def turning_point(answer):
+def turning_point(answer: object) -> None:
+    """Judge a function for the number of rows from which on the loss needs most memory."""
     from tlkit.fitting.estimate import closed_form
 
     for model, tokens in (("qwen2-0.5b", 64), ("qwen2-0.5b", 512), ("tinyllama-1.1b", 128), ("tiny", 512)):
@@ -90,7 +92,8 @@ def _rows(one_row):
     "Remember a copy, dict(alive): the dictionary itself goes on changing.",
     "for name, size in log: alive[name] = alive.get(name, 0) + size; if sum(alive.values()) > record: remember both.",
 )
-def alive_at_the_peak(answer):
+def alive_at_the_peak(answer: object) -> None:
+    """Judge a function that finds what is alive when a log of allocations is at its peak."""
     cases = {
         "one short row": "weights 4, averages 8, activations 2, activations -1, activations 1, logits 1, logits -1, "
         "gradients 2, activations -2, gradients 2, embedding gradient 2, embedding gradient -2, gradients -4",

@@ -10,7 +10,8 @@ from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, numbe
     "A GiB has 1024 MiB. What was asked for, and what was there to give?",
     "The first is 298 - 120. For the second, subtract from the capacity what is free and what PyTorch allocated.",
 )
-def reading_the_message(answer):
+def reading_the_message(answer: object) -> None:
+    """Judge two sizes that follow from an out-of-memory message, in MiB."""
     given = numbers(answer, 2)
     short, elsewhere = 298 - 120, 8 * 1024 - 120 - 7.1 * 1024
     if near(given[0], short) and near(given[1], elsewhere):
@@ -47,7 +48,8 @@ def reading_the_message(answer):
     "The driver's share comes off the card first: needs(rung) <= 0.85 * card.",
     "for rung in rungs: if needs(rung) <= 0.85 * card: return rung. Behind the loop, raise MemoryError(...).",
 )
-def first_rung_that_fits(answer):
+def first_rung_that_fits(answer: object) -> None:
+    """Judge a function that chooses the first rung that fits, with no more estimates than needed."""
     plain = {"as planned": 130, "chunked loss": 112, "smaller micro-batch": 73, "optimizer on the host": 42}
     turned = dict(reversed(plain.items()))
     for rungs, size in ((plain, 140), (plain, 100), (plain, 256), (turned, 150), (plain, 48)):
@@ -96,7 +98,8 @@ def _choose(answer, rungs, size):
     "The sum of the losses in a piece, divided by the targets that count in the *whole* batch, is the piece's share.",
     "cross_entropy(..., reduction='sum') leaves out the targets of -100; (targets != -100).sum() counts the others.",
 )
-def same_gradients_in_pieces(answer):
+def same_gradients_in_pieces(answer: object) -> None:
+    """Judge a function that leaves a whole batch's gradients, computed in micro-batches."""
     import torch
 
     draw = torch.Generator().manual_seed(0)

@@ -16,7 +16,8 @@ from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near
     "For one pair the chance of a false alarm is 5%. Expected numbers add up over the pairs, also where pairs depend "
     "on each other.",
 )
-def false_alarms(answer):
+def false_alarms(answer: object) -> None:
+    """Judge the expected number of false alarms among all pairs of ten strategies."""
     pairs = len(list(combinations(range(10), 2)))
     told = {
         10: "that takes one chance for each strategy; intervals belong to pairs.",
@@ -52,7 +53,8 @@ def false_alarms(answer):
     "standard deviation divides by n - 1, as pandas does and numpy does not.",
     "t is `stats.t.ppf(0.975, n - 1)`: 2.5% are left out on each side.",
 )
-def paired_interval(answer):
+def paired_interval(answer: object) -> None:
+    """Judge a function for Student's interval of differences, seed by seed."""
     for table, one, other in _tables():
         scores = table.set_index(["strategy", "seed"]).perplexity
         left, right = scores[one].sort_index(), scores[other].sort_index()
@@ -97,7 +99,8 @@ def paired_interval(answer):
     "With groupby, make both means for each strategy and rate. For each strategy take the rate at which the validation "
     "mean is lowest (`idxmin`), and look the test mean up at that rate.",
 )
-def fair_scores(answer):
+def fair_scores(answer: object) -> None:
+    """Judge a function that chooses rates by validation text and reports test scores."""
     for record in _records():
         given = called(answer, record.copy())
         given = given.to_dict() if isinstance(given, pd.Series) else given

@@ -12,7 +12,8 @@ from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, numbe
     "The interval leaves zero out as soon as 1.96 * 0.14 / root of n is smaller than 0.02. Which n is that?",
     "Solve it for the root of n, and square the result. Then take the next whole number of blocks.",
 )
-def enough_blocks(answer):
+def enough_blocks(answer: object) -> None:
+    """Judge the number of blocks from which on an interval excludes zero."""
     given, scatter, mean = number(answer), 0.14, 0.02
     right = next(n for n in range(1, 10_000) if 1.96 * scatter / math.sqrt(n) < mean)
     if given == right:
@@ -48,7 +49,8 @@ def enough_blocks(answer):
     "names that belong to no block.",
     "`int(found[1]) < count`, where something was found.",
 )
-def first_blocks(answer):
+def first_blocks(answer: object) -> None:
+    """Judge a function that says, from its name, whether a tensor is in the first blocks."""
     from tlkit.models import meta_model
 
     called(answer, "model.layers.7.mlp.up_proj.weight", 1)
@@ -67,7 +69,8 @@ def first_blocks(answer):
     "Ask first whether the two figures agree, within one nat and in both directions. Only where they agree does the "
     "vocabulary say something about the model.",
 )
-def diagnosis(answer):
+def diagnosis(answer: object) -> None:
+    """Judge a function that tells a sound start from a faulty evaluation or faulty loading."""
     cases = [
         ("sound", 4.9, 138.0, 4096, "nothing was wrong"),
         ("sound", 3.0, 40.0, 50_257, "nothing was wrong"),
@@ -79,7 +82,7 @@ def diagnosis(answer):
     ]
     for right, loss, baseline, vocabulary, story in cases:
         given = called(answer, loss, baseline, vocabulary)
-        if given not in ("sound", "evaluation", "loading"):
+        if not isinstance(given, str) or given not in ("sound", "evaluation", "loading"):
             raise Wrong(f'your function returns {given!r:.40}: expected "sound", "evaluation" or "loading".')
         if given == right:
             continue

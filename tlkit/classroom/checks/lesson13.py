@@ -14,7 +14,8 @@ FROZEN, TRAINED, MACHINES = 494_032_768, 4_399_104, 5
     "What has to be the same in all machines after a step? Which values have a gradient at all?",
     "In a ring of N, each sends 2 (N - 1) / N times the bytes of the gradients. A value in fp32 has four bytes.",
 )
-def sent_by_each(answer):
+def sent_by_each(answer: object) -> None:
+    """Judge the MB that each of five machines sends in a step."""
     gradients = 4 * TRAINED / 1e6
     ring = 2 * (MACHINES - 1) / MACHINES
     right = ring * gradients
@@ -52,7 +53,8 @@ def sent_by_each(answer):
     "`blocks[rank::size]` is every size-th block, from number `rank` on: all are dealt out, and none twice.",
     "The sum of its own tokens' losses, divided by the number of tokens of the *whole* batch.",
 )
-def part_of_the_loss(answer):
+def part_of_the_loss(answer: object) -> None:
+    """Judge a function for one process's part of the loss of a batch."""
     called(answer, [[2.0, 4.0], [3.0]], 0, 1)
     full = (4, 4, 4, 4)
     cases = [(full, 2), ((*full, 4), 2), ((*full, 1), 2), ((4, 4), 3), ((*full, 4, 4, 2), 4), ((4, 4, 2), 1)]
@@ -144,7 +146,8 @@ def _ended(wrong):
     "Each of N cards needs divided / N + own, and from two cards on `gathered` as well. It may fill 85% of its size.",
     "Go through `range(1, most + 1)` and return the first number that is enough. Behind the loop, return 0.",
 )
-def enough_cards(answer):
+def enough_cards(answer: object) -> None:
+    """Judge a function for the smallest number of cards that a model in parts needs."""
     called(answer, 112, 5, 3, 80, 8)
     cases = [
         (112, 5, 3, 80, 8),

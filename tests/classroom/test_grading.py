@@ -1,0 +1,210 @@
+"""Grading: every exercise of the lesson is counted, only tlkit's own check gives a verdict, no file ends the batch."""
+
+import hashlib
+from pathlib import Path
+
+import jupytext
+import nbformat
+import pandas as pd
+import psutil
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+import tlkit
+import tlkit.classroom.grading as grading
+from tlkit.classroom.grading import NotGraded, grade, grade_all
+from tlkit.cli import main
+
+FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
+TITLE = new_markdown_cell("# 3 · Full fine-tuning")
+HEADING = new_markdown_cell("## Exercises")
+LESSON_ITSELF = new_code_cell("raise RuntimeError('the lesson itself is not run')")
+NAMES = ["ex03_1", "ex03_2", "ex03_3"]
+# Everything of the judging that a notebook can name, turned to its favour.
+ALL_RIGHT = """
+import tlkit.classroom.exercises as of_exercises
+import tlkit.classroom.checks.lesson03 as of_lesson
+
+of_exercises._session["ex03_2"] = True
+of_exercises._judge = lambda task, answer: of_exercises.Verdict(task.name, True, "")
+of_lesson.numbers = lambda answer, count: (50.0, 25.0)
+for task in of_exercises.tasks_of("03").values():
+    object.__setattr__(task, "judge", lambda answer: None)
+"""
+PIPES = """
+import os
+
+for pipe in range(3, 40):
+    try:
+        os.write(pipe, b'{"name": "ex03_3", "passed": true, "message": ""}\\n')
+    except OSError:
+        pass
+"""
+
+
+@pytest.fixture(scope="module")
+def solved():
+    """The cells of lesson 3's solved exercises, by name."""
+    cells = jupytext.read(FOLDER / "solutions" / "03_full_fine_tuning.py").cells
+    return {name: next(cell.source for cell in cells if f'"{name}"' in cell.source) for name in NAMES}
+
+
+def handed_in(path: Path, *cells) -> Path:
+    """A notebook of lesson 3 with these cells below its exercises; strings are code."""
+    cells = [new_code_cell(cell) if isinstance(cell, str) else cell for cell in cells]
+    nbformat.write(new_notebook(cells=[TITLE, LESSON_ITSELF, HEADING, *cells]), path)
+    return path
+
+
+def fingerprint(folder: Path) -> str:
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return hashlib.sha256(b"".join(str(path).encode() + path.read_bytes() for path in files)).hexdigest()
+
+
+def test_right_answers_in_whatever_form_count(tmp_path, solved, monkeypatch):
+    """A verdict that is kept, printed or hidden; a cell that was moved up; a renamed file; magics and await.
+
+    And what the notebook does to its surroundings stays in its scratch folder.
+    """
+    monkeypatch.setenv("PLANTED_TOKEN", "secret")
+    one, two, three = solved.values()
+    kept = one.replace("tl.check(", "verdict = tl.check(")
+    by_another_name = two.replace("tl.check(", "from tlkit import check as ask\n\nfor _ in range(2):\n    ask(")
+    surroundings = """%matplotlib inline
+import asyncio, os, pathlib, tlkit
+await asyncio.sleep(0)
+assert "PLANTED_TOKEN" not in os.environ
+package = pathlib.Path(tlkit.__file__).parent
+pathlib.Path("left_behind.txt").write_text("here")
+(package / "corpus.py").write_text("raise RuntimeError")
+(package.parent / "data" / "SHA256SUMS").unlink()
+"""
+    hidden = "%%capture\n" + three
+    moved_up = new_code_cell(kept)
+    path = handed_in(tmp_path / "homework (1).ipynb", surroundings, by_another_name, hidden)
+    notebook = nbformat.read(path, 4)
+    notebook.cells.insert(1, moved_up)
+    nbformat.write(notebook, path)
+    package = Path(tlkit.__file__).parent
+    before = fingerprint(package), fingerprint(FOLDER)
+    assert [(mark.exercise, mark.right, mark.reason) for mark in grade(path)] == [(name, True, "") for name in NAMES]
+    assert before == (fingerprint(package), fingerprint(FOLDER)) and (package.parent / "data" / "SHA256SUMS").is_file()
+
+
+def test_deleted_exercises_are_counted_and_said(tmp_path, solved):
+    """One is left of three, the heading and the import are gone; the second stops, and is told with what."""
+    cells = [solved["ex03_1"], solved["ex03_2"].replace("    return", "    return undefined +")]
+    nbformat.write(new_notebook(cells=[LESSON_ITSELF, *map(new_code_cell, cells)]), tmp_path / "rest.ipynb")
+    first, second, third = grade(tmp_path / "rest.ipynb")
+    assert first.right and not second.right and not third.right
+    assert "your function stopped with NameError" in second.reason
+    assert third.reason == "missing: no cell checks it"
+
+
+def test_only_the_real_check_gives_a_verdict(tmp_path, solved):
+    """A redefined or patched check, an edited record, patched judges, printed and stored verdicts, a written pipe."""
+    own = 'answer = 5\ncheck = lambda name, answer: print("[RIGHT] ex03_1: yes")\ncheck("ex03_1", answer)'
+    boast = [new_output("execute_result", {"text/plain": "[RIGHT] ex03_1: yes"}, execution_count=1)]
+    patched = ALL_RIGHT + 'of_exercises.check("ex03_2", print)'
+    piped = PIPES + 'of_exercises.check = lambda name, answer: "[RIGHT]"\nof_exercises.check("ex03_3", print)'
+    path = handed_in(tmp_path / "tricks.ipynb", new_code_cell(own, outputs=boast), patched, piped)
+    marks = grade(path)
+    assert [mark.exercise for mark in marks] == NAMES and not any(mark.right for mark in marks)
+    assert "without asking tlkit's `check`" in marks[0].reason and "without asking" in marks[2].reason
+    assert "returns nothing yet" in marks[1].reason
+
+
+def test_the_last_answer_counts(tmp_path, solved):
+    path = handed_in(tmp_path / "twice.ipynb", solved["ex03_1"], 'tl.check("ex03_1", 7)', solved["ex03_2"], "1 +")
+    assert [mark.right for mark in grade(path)] == [False, True, False]
+
+
+def test_a_notebook_that_dies_or_never_ends_costs_what_was_not_reached(tmp_path, solved):
+    dead = handed_in(tmp_path / "dead.ipynb", solved["ex03_1"], "import os; os._exit(3)", solved["ex03_2"])
+    left_behind = "import time; time.sleep(3600)  # planted"
+    endless = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {left_behind!r}])"
+    slow = handed_in(tmp_path / "slow.ipynb", solved["ex03_1"], endless, solved["ex03_2"])
+    marks = pd.concat([grade_all([dead]), grade_all([slow], seconds=12)])
+    assert list(marks.right) == [True, False, False] * 2
+    reasons = list(marks.reason)
+    assert reasons[1] == "not reached: Python ended before (exit code 3)"
+    assert reasons[4] == "not reached: the notebook took more than 12 s"
+    assert reasons[2] == reasons[5] == "missing: no cell checks it"
+    assert not any(left_behind in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
+
+
+def test_a_foreign_file_is_a_row_with_its_reason_and_the_batch_goes_on(tmp_path, solved, capsys):
+    (tmp_path / "text.ipynb").write_text("Dear teacher, my notebook is lost.")
+    (tmp_path / "list.ipynb").write_text("[1, 2]")
+    (tmp_path / "empty.ipynb").write_text("")
+    (tmp_path / "bytes.ipynb").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "cells.ipynb").write_text('{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}')
+    nbformat.write(new_notebook(cells=[LESSON_ITSELF]), tmp_path / "other.ipynb")
+    foreign = [tmp_path / f"{name}.ipynb" for name in ("text", "list", "empty", "bytes", "cells", "other")]
+    good = handed_in(tmp_path / "good.ipynb", *solved.values())
+    table = tmp_path / "marks.csv"
+    assert main(["grade", *map(str, [*foreign, good]), "--output", str(table)]) == 1
+    said = capsys.readouterr().out
+    assert "good.ipynb: 3 of 3 right" in said and "text.ipynb: not graded: is no notebook" in said
+    marks = pd.read_csv(table).set_index("notebook")
+    assert list(marks.columns) == ["exercise", "right", "reason"] and len(marks) == len(foreign) + 3
+    for path in foreign:
+        row = marks.loc[str(path)]
+        assert pd.isna(row.right) and pd.isna(row.exercise)
+        assert row.reason.startswith("is none of the lessons" if path.stem == "other" else "is no notebook")
+    assert list(marks.loc[str(good)].right.astype(str)) == ["True"] * 3
+    assert grade_all([tmp_path, tmp_path / "none.ipynb"]).reason.str.startswith("cannot be read: ").all()
+
+
+def test_bad_arguments_are_refused_before_any_work(tmp_path, solved, capsys):
+    assert main(["grade", str(tmp_path / "none.ipynb")]) == 2
+    good = handed_in(tmp_path / "good.ipynb", solved["ex03_1"])
+    assert main(["grade", str(good), "--output", str(tmp_path / "no" / "marks.csv")]) == 2
+    assert "no such folder" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_a_row_too(tmp_path, solved, monkeypatch):
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(grading.shutil, "copytree", full)
+    (row,) = grade_all([handed_in(tmp_path / "good.ipynb", *solved.values())]).itertuples()
+    assert pd.isna(row.right) and "no notebook can be run here: [Errno 28] No space left" in row.reason
+
+
+def test_a_message_that_was_cut_off_is_none(tmp_path):
+    whole = 'noise\n\nseal {"cell": 1}\nseal {"cell": '
+    assert grading._sealed(whole, "seal") == [{"cell": 1}]
+
+
+def test_where_no_notebook_can_be_run_no_student_is_blamed(tmp_path, solved, monkeypatch):
+    monkeypatch.setattr(grading, "EXERCISES_IMPORT", "import no_such_package")
+    with pytest.raises(NotGraded, match="no notebook can be run here: .*no_such_package"):
+        grade(handed_in(tmp_path / "good.ipynb", *solved.values()))
+
+
+@pytest.mark.parametrize(
+    ("cells", "lesson"),
+    [
+        ([("markdown", "# 10 · Some other course", ""), ("code", "1", "")], None),
+        ([("markdown", TITLE.source, ""), ("code", 'check("ex04_1", 1)', "")], "03"),
+        ([("code", 'check("ex04_1", 1)\ncheck("ex04_2", 1)\ncheck("ex05_1", 1)', "")], "04"),
+        ([("code", "1", "07-001"), ("code", "2", "07-002")], "07"),
+        ([("code", 'check("ex77_1", 1)', "")], None),
+    ],
+)
+def test_which_lesson_it_is_comes_from_what_is_in_it(cells, lesson):
+    cells = [grading.Cell(*cell) for cell in cells]
+    if lesson is None:
+        with pytest.raises(NotGraded, match="none of the lessons"):
+            grading._lesson_of(cells)
+    else:
+        assert grading._lesson_of(cells) == lesson
+
+
+def test_a_notebook_that_other_tools_have_saved_is_read(tmp_path):
+    """With a byte order mark, an older format, and cells without outputs, metadata or ids."""
+    cells = '[{"cell_type": "markdown", "source": ["# 3 ·", " Full"]}, {"cell_type": "code", "source": "1"}]'
+    path = tmp_path / "saved.ipynb"
+    path.write_text(f'{{"cells": {cells}, "nbformat": 4, "nbformat_minor": 2, "metadata": {{}}}}', encoding="utf-8-sig")
+    assert [cell[:2] for cell in grading._read(path)] == [("markdown", "# 3 · Full"), ("code", "1")]
