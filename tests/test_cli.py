@@ -113,7 +113,15 @@ def test_every_option_of_every_command_refuses_what_it_cannot_be(name, setting, 
         if value in wrong:
             assert code == 2 and flag(setting) in heard, (value, heard)
         assert (code == 1) is (REACHED in heard) and code in (1, 2), (value, heard)
-        assert not (stopped / "out").exists() or code == 1
+        assert not (stopped / "out").exists()
+
+
+def test_a_model_that_leads_nowhere_leaves_no_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    line = ["train", "--strategy", "bitfit", "--model", "no/such-model", "--output", str(tmp_path / "out")]
+    assert main(line) == 2
+    assert "model 'no/such-model' could not be loaded" in said(capsys)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -352,6 +360,23 @@ def test_a_run_file_says_what_the_environment_chose_and_stays_while_another_run_
     assert main([*line, "--seed", "5", "--resume"]) == 2
     assert "seed was 0 and is now 5" in capsys.readouterr().err
     assert yaml.safe_load((tmp_path / "run.yaml").read_text())["seed"] == 0
+
+
+def test_a_run_file_of_somebody_is_not_replaced(tmp_path, capsys):
+    mine = "# my notes\nstrategy: bitfit\n"
+    (tmp_path / "run.yaml").write_text(mine)
+    assert main(["train", "--run-file", str(tmp_path / "run.yaml"), "--output", str(tmp_path)]) == 2
+    assert "run.yaml was not written by tlkit and would be replaced" in said(capsys)
+    assert (tmp_path / "run.yaml").read_text() == mine
+
+
+def test_an_output_folder_in_use_is_refused(tmp_path, capsys, monkeypatch):
+    from tlkit.checkpoints import hold_folder
+
+    with hold_folder(tmp_path):
+        assert main(["train", "--strategy", "bitfit", "--output", str(tmp_path)]) == 1
+    assert "is in use by another run" in said(capsys)
+    assert not (tmp_path / "run.yaml").exists()
 
 
 def test_the_seed_decides_an_adapters_first_values(tmp_path, monkeypatch, small):

@@ -121,13 +121,21 @@ def check_settings_alone(config: TrainingConfig, plan: Plan) -> None:
 
 
 def check_micro_batch(plan: Plan, batch_size: int) -> None:
-    """A micro-batch is a part of a batch. Raises ValueError where it is larger."""
+    """Refuse a micro-batch that is no part of a batch.
+
+    Raises:
+        ValueError: where it is larger than `batch_size` blocks.
+    """
     if plan.micro_batch_size is not None and plan.micro_batch_size > batch_size:
         raise ValueError(f"micro_batch_size={plan.micro_batch_size}: expected 1 to batch_size={batch_size}")
 
 
 def check(settings: object) -> None:
-    """Every field of a dataclass of settings has a value that it may have; else ValueError names the first."""
+    """Refuse a dataclass of settings in which a field has a value that it may not have.
+
+    Raises:
+        ValueError: naming the first such field, its value and what was expected.
+    """
     for setting in options_of(type(settings)):
         try:
             checked(setting, getattr(settings, setting.name))

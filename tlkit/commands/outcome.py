@@ -37,12 +37,8 @@ def as_columns(table: "pd.DataFrame") -> str:
 
 def wrapped(text: str) -> str:
     """Longer lines than a terminal shows, cut at a space; what follows is indented."""
-    return "\n".join(
-        textwrap.fill(line, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False) or line
-        if len(line) > WIDTH
-        else line
-        for line in text.splitlines()
-    )
+    cut = textwrap.TextWrapper(WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(cut.fill(line) if len(line) > WIDTH else line for line in text.splitlines())
 
 
 def plain(value: object) -> object:

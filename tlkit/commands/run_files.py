@@ -9,6 +9,8 @@ import yaml
 
 from tlkit.options import checked
 
+FIRST_LINE = "# Repeat this run: python -m tlkit train --run-file THIS_FILE --output OTHER\n"
+
 
 def read_run_file(path: Path, known: Mapping[str, Field]) -> dict[str, object]:
     """The settings in a run file.
@@ -49,6 +51,16 @@ def read_run_file(path: Path, known: Mapping[str, Field]) -> dict[str, object]:
     return found
 
 
+def refuse_to_replace(path: Path) -> None:
+    """Refuse to write a run file over one that somebody has written.
+
+    Raises:
+        ValueError: where there is a file that does not begin as `write_run_file` begins.
+    """
+    if path.exists() and not path.read_bytes().startswith(FIRST_LINE.encode()):
+        raise ValueError(f"{path} was not written by tlkit and would be replaced: move it, or name another --output")
+
+
 def write_run_file(path: Path, settings: Mapping[str, object], notes: Mapping[str, object]) -> None:
     """Write settings so that `read_run_file` reads the same.
 
@@ -60,9 +72,12 @@ def write_run_file(path: Path, settings: Mapping[str, object], notes: Mapping[st
     Raises:
         OSError: where the file cannot be written.
     """
+    from tlkit.checkpoints import write_atomically
+
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     comments = "".join(f"# {name}: {value}\n" for name, value in notes.items())
-    path.write_text(comments + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    text = FIRST_LINE + comments + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def _names(known: Mapping[str, Field]) -> str:

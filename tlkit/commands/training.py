@@ -2,14 +2,23 @@
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from tlkit.commands.models import MODEL, STRATEGY, EstimateOptions, Scoring, documents
 from tlkit.commands.outcome import Outcome
-from tlkit.commands.run_files import write_run_file
+from tlkit.commands.run_files import refuse_to_replace, write_run_file
 from tlkit.options import Plan, TrainingConfig, check_settings_alone, option, options_of, same_option
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tlkit.corpus import Corpus
+    from tlkit.devices import Device
+    from tlkit.strategies import StrategyReport
+    from tlkit.team import Team
+
+RUN_FILE = "run.yaml"
 LONGEST_BLOCK = 128  # tokens, where nothing else is said
 OF_THIS_CALL = {"output", "resume", "run_file"}  # and not of the run: no part of its run file
 
@@ -42,7 +51,9 @@ class TrainOptions:
 class TrainSettings(TrainingConfig):
     """What to train towards"""
 
-    learning_rate: float | None = same_option(TrainingConfig, "learning_rate", None)
+    learning_rate: float | None = option(
+        None, "the highest, after the warm-up; default: as recorded for the model and the strategy", above=0
+    )
     batch_size: int = same_option(TrainingConfig, "batch_size", 4)  # for which the recorded rates were found
 
 
@@ -56,77 +67,97 @@ class Processes:
     cpu_offload: bool = option(False, "with fsdp: keep the parts in the host's memory")
 
 
+class _Ready(NamedTuple):
+    """What is trained, and on what."""
+
+    report: "StrategyReport"
+    tokenizer: object
+    blocks: "Tensor"
+    validation: "Tensor | None"
+
+
 def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: Plan, processes: Processes) -> Outcome:
     """Adapt a model by one strategy and save it.
 
     All settings may stand in a run file (--run-file). What was used is saved as run.yaml beside the model, so that
     `train --run-file OUTPUT/run.yaml --output OTHER` repeats the run. Under torchrun, several processes train together.
     """
-    import torch
-
-    from tlkit.checkpoints import newest_step
-    from tlkit.corpus import pack
+    from tlkit.checkpoints import hold_folder
     from tlkit.devices import probe
-    from tlkit.evaluation import perplexity
     from tlkit.evidence.learning_rates import default_rates
-    from tlkit.fitting.placement import move_to_device
-    from tlkit.models import check_save, chosen_model, load_model, longest_input
-    from tlkit.prefix import cached_prefix
+    from tlkit.models import chosen_model
     from tlkit.scaling.processes import joined
-    from tlkit.strategies import apply_strategy, check_strategy
-    from tlkit.training import total_steps
-    from tlkit.training import train as train_model
+    from tlkit.strategies import check_strategy
 
     # What can be refused without a model comes first.
     check_strategy(options.strategy, options.strategy_option)
     rate = config.learning_rate or default_rates()[options.strategy]
     config = replace(config, learning_rate=rate)
     check_settings_alone(config, plan)
+    refuse_to_replace(options.output / RUN_FILE)
     device, (profile, corpus) = probe(), documents(scoring)
-    checkpoints = options.output / "checkpoints"
+    scoring = replace(scoring, profile=profile.name, corpus=corpus.name)
     with joined(processes.sharding, offload=processes.cpu_offload) as team:
-        loaded = load_model(options.model, adapter=options.adapter)
-        length = options.sequence_length or min(LONGEST_BLOCK, longest_input(loaded.model) or LONGEST_BLOCK)
-        torch.manual_seed(config.seed)  # an adapter's first values
-        report = apply_strategy(loaded.model, options.strategy, **options.strategy_option)
-        model, tokenizer = report.model, loaded.tokenizer
-        check_save(model, options.output)
-        blocks, validation = pack(corpus.train, tokenizer, length), None
-        if config.patience is not None or config.evaluate_every is not None:
-            validation = pack(corpus.validation, tokenizer, length)
-        first = team.rank == 0
-        move_to_device(model, device, team)
-        score = partial(perplexity, model, tokenizer, corpus.test, context=scoring.context, stride=scoring.stride)
-        before = score() if first else None
-        used = (
-            replace(options, model=chosen_model(options.model), sequence_length=length),
-            replace(scoring, profile=profile.name, corpus=corpus.name),
+        ready = _prepare(options, config, corpus)
+        options = replace(options, model=chosen_model(options.model), sequence_length=ready.blocks.shape[1])
+        with hold_folder(options.output) if team.rank == 0 else nullcontext():
+            return _train(ready, (options, scoring, config, plan), corpus, device, team)
+
+
+def _prepare(options: TrainOptions, config: TrainSettings, corpus: "Corpus") -> _Ready:
+    import torch
+
+    from tlkit.corpus import pack
+    from tlkit.models import check_save, load_model, longest_input
+    from tlkit.strategies import apply_strategy
+
+    loaded = load_model(options.model, adapter=options.adapter)
+    length = options.sequence_length or min(LONGEST_BLOCK, longest_input(loaded.model) or LONGEST_BLOCK)
+    torch.manual_seed(config.seed)  # an adapter's first values
+    report = apply_strategy(loaded.model, options.strategy, **options.strategy_option)
+    check_save(report.model, options.output)
+    blocks, validation = pack(corpus.train, loaded.tokenizer, length), None
+    if config.patience is not None or config.evaluate_every is not None:
+        validation = pack(corpus.validation, loaded.tokenizer, length)
+    return _Ready(report, loaded.tokenizer, blocks, validation)
+
+
+def _train(ready: _Ready, used: tuple, corpus: "Corpus", device: "Device", team: "Team") -> Outcome:
+    """In every process of the team; the first one scores, writes and speaks."""
+    from tlkit.checkpoints import newest_step
+    from tlkit.evaluation import perplexity
+    from tlkit.fitting.placement import move_to_device
+    from tlkit.prefix import cached_prefix
+    from tlkit.training import total_steps, train
+
+    options, scoring, config, plan = used
+    model, first, checkpoints = ready.report.model, team.rank == 0, options.output / "checkpoints"
+    move_to_device(model, device, team)
+    window = {"context": scoring.context, "stride": scoring.stride}
+    before = perplexity(model, ready.tokenizer, corpus.test, **window) if first else None
+    if first and not newest_step(checkpoints):  # else that run's file stays until this one has been accepted
+        _save_run_file(options.output, used, device)
+    with cached_prefix(model) if options.cached_prefix else nullcontext() as cache:
+        result = train(
+            model,
+            ready.blocks,
             config,
-            plan,
+            plan=plan,
+            validation=ready.validation,
+            checkpoint_dir=checkpoints,
+            every=options.checkpoint_every,
+            resume=options.resume,
+            progress=first,
+            team=team,
         )
-        if first and not newest_step(checkpoints):  # else that run's file stays until this one has been accepted
-            _save_run_file(options.output, used, device)
-        with cached_prefix(model) if options.cached_prefix else nullcontext() as cache:
-            result = train_model(
-                model,
-                blocks,
-                config,
-                plan=plan,
-                validation=validation,
-                checkpoint_dir=checkpoints,
-                every=options.checkpoint_every,
-                resume=options.resume,
-                progress=first,
-                team=team,
-            )
     if not first:
         return Outcome()
-    _save_model(model, tokenizer, options.output, total_steps(len(blocks), config))
+    _save_model(model, ready.tokenizer, options.output, total_steps(len(ready.blocks), config))
     _save_run_file(options.output, used, device)
-    after = score()
+    after = perplexity(model, ready.tokenizer, corpus.test, **window)
     figures = {"before": before, "after": after, "output": options.output}
     figures |= {"seconds": result.seconds, "stopped_early": result.stopped_early}
-    lines = [str(report), f"before: {before}", f"after:  {after}"]
+    lines = [str(ready.report), f"before: {before}", f"after:  {after}"]
     lines += [f"frozen prefix: {cache}"] if cache else []
     return Outcome(figures, "\n".join([*lines, f"saved in {options.output}; run.yaml there repeats this run"]))
 
@@ -142,13 +173,11 @@ def _save_run_file(folder: Path, used: tuple, device) -> None:
         if setting.name not in OF_THIS_CALL
     }
     notes = {
-        "repeated by": "python -m tlkit train --run-file run.yaml --output OTHER",
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "device": f"{device.kind}: {device.name}",
         "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft")),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    write_run_file(folder / "run.yaml", settings, notes)
+    write_run_file(folder / RUN_FILE, settings, notes)
 
 
 def _save_model(model, tokenizer, folder: Path, total: int) -> None:
