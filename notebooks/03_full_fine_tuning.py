@@ -227,7 +227,7 @@ def attempt(name, strategy="full", dropout=0.0, **changes):
     runs[name] = tl.train(model, few, replace(settings, **changes), validation=unseen)
 
 
-attempt("early stopping", patience=1)
+attempt("early stopping", patience=2)
 attempt("5 epochs", epochs=5)
 
 # %%
@@ -334,8 +334,8 @@ def gain_and_cost(before, after, general_before, general_after):
 tl.check("ex03_2", gain_and_cost)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 3.3** (think further). Early stopping ends training after more than `patience` evaluations in a row without
-# a new best loss, and brings the best weights back. From which evaluation are they? Count from 0.
+# **Exercise 3.3** (think further). Early stopping ends training after `patience` evaluations in a row without a new
+# best loss, and brings the best weights back. From which evaluation are they? Count from 0.
 
 
 # %%

@@ -32,8 +32,8 @@ def gain_and_cost(before, after, general_before, general_after):
 tl.check("ex03_2", gain_and_cost)
 
 # %% [markdown]
-# Early stopping ends training after more than `patience` evaluations in a row
-# without a new best loss, and brings the best weights back. From which evaluation are they? Count from 0.
+# Early stopping ends training after `patience` evaluations in a row without a new
+# best loss, and brings the best weights back. From which evaluation are they? Count from 0.
 
 
 # %%
@@ -46,7 +46,7 @@ def best_evaluation(validation_losses, patience):
             best, without_gain = place, 0
         else:
             without_gain += 1
-        if without_gain > patience:
+        if without_gain >= patience:
             break
     return best
     ### END SOLUTION

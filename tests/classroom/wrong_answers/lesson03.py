@@ -1,5 +1,16 @@
 """What students answer instead, and a part of what they are told. Each is a mistake with a reason behind it."""
 
+
+def forgives_one_more(losses, patience):
+    """Stops after more than `patience` evaluations without a new best loss, not after `patience`."""
+    best = 0
+    for place, loss in enumerate(losses):
+        best = place if loss < losses[best] else best
+        if place - best > patience:
+            break
+    return best
+
+
 WRONG = {
     "ex03_1": [
         (3.1, "the loss itself"),
@@ -19,6 +30,7 @@ WRONG = {
         (lambda losses, patience: len(losses) - 1, "the last place, not the best one"),
         (lambda losses, patience: losses.index(min(losses)), "has looked ahead"),
         (lambda losses, patience: min(losses), "not the loss that stands there"),
+        (forgives_one_more, "for a curve that"),
         (3, "a function is asked for"),
     ],
 }

@@ -53,16 +53,16 @@ def gain_and_cost(answer: object) -> None:
     3,
     "where training ends and which weights come back, for four curves",
     "Go through the losses in order. Remember the best one, and count how many came since without beating it.",
-    "With patience 1, one evaluation without improvement is forgiven, and the second one stops.",
+    "With patience 2, one evaluation without improvement is forgiven, and the second one in a row stops.",
     "Return the place of the best loss *seen so far*: what would have come later is never known.",
 )
 def early_stopping(answer: object) -> None:
     """Judge a function that finds the evaluation whose weights early stopping brings back."""
     cases = [
-        ([5.0, 4.0, 3.0, 2.0], 1, 3, "falls to the end"),
-        ([5.0, 4.0, 4.2, 4.4, 4.6], 1, 1, "turns up"),
-        ([5.0, 4.0, 4.2, 3.9, 4.5, 4.6, 4.7], 1, 3, "has one bump, which is forgiven"),
-        ([5.0, 4.0, 4.2, 4.4, 3.0], 1, 1, "would have fallen again after training had stopped"),
+        ([5.0, 4.0, 3.0, 2.0], 2, 3, "falls to the end"),
+        ([5.0, 4.0, 4.2, 4.4, 4.6], 2, 1, "turns up"),
+        ([5.0, 4.0, 4.2, 3.9, 4.5, 4.6, 4.7], 2, 3, "has one bump, which is forgiven"),
+        ([5.0, 4.0, 4.2, 4.4, 3.0], 2, 1, "would have fallen again after training had stopped"),
     ]
     for losses, patience, right, story in cases:
         given = number(called(answer, list(losses), patience))
