@@ -28,7 +28,7 @@ REACHED = "the work begins"
 # What does the work of each command, once everything that can be refused has been.
 WORK = (
     "tlkit.models.load_model",
-    "tlkit.evidence.comparison.load_model",
+    "tlkit.evidence.experiment.load_model",
     "tlkit.evidence.sweeps.run_trial",
     "tlkit.evidence.tiers.estimate_tier",
     "tlkit.fitting.estimate.trace_step",
@@ -143,7 +143,11 @@ def test_a_model_that_leads_nowhere_leaves_no_folder(tmp_path, capsys, monkeypat
         (["estimate", "--micro-batch-size", "-1"], "--micro-batch-size '-1': expected a whole number of at least 1"),
         (["estimate", "--micro-batch-size", "2"], "micro_batch_size=2: expected 1 to batch_size=1"),
         (["estimate", "--dtype", "int4"], "--dtype 'int4': expected fp32 or bf16 or fp16"),
-        (["compare", "--learning-rates", "folder"], "--learning-rates folder: this is a folder, expected a file"),
+        (["compare", "--learning-rates", "folder"], "folder: not a record of `sweep rates`"),
+        (["compare", "--learning-rates", "full=fast"], "full=fast: expected a number above 0"),
+        (["compare", "--learning-rates", "nowhere.csv"], "nowhere.csv: no such file"),
+        (["compare", "--strategies", "full,adapter"], "['adapter']: expected some of full"),
+        (["compare", "--stride", "0"], "--stride '0': expected a whole number of at least 1"),
         (["compare", "--output", "file"], "--output file: this is a file, expected a folder"),
         (["compare", "--output", "file/below"], "file is a file, expected a folder"),
         (["sweep", "rates", "--output", "folder"], "--output folder: this is a folder, expected a file"),

@@ -103,6 +103,8 @@ def _said_by(error: Exception) -> str:
 
 def _is_bad_input(error: Exception) -> bool:
     if isinstance(error, OSError):
+        if error.errno is None and isinstance(error.__cause__, OSError):  # said in our words, as `hold_folder` does
+            error = error.__cause__
         kinds = FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError | FileExistsError
         return isinstance(error, kinds) or error.errno in BAD_PATH
     return isinstance(error, ValueError)

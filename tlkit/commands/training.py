@@ -84,14 +84,14 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
     """
     from tlkit.checkpoints import hold_folder
     from tlkit.devices import probe
-    from tlkit.evidence.learning_rates import default_rates
+    from tlkit.evidence.learning_rates import rate_for
     from tlkit.models import chosen_model
     from tlkit.scaling.processes import joined
     from tlkit.strategies import check_strategy
 
     # What can be refused without a model comes first.
     check_strategy(options.strategy, options.strategy_option)
-    rate = config.learning_rate or default_rates()[options.strategy]
+    rate = config.learning_rate or rate_for(options.model, options.strategy).value
     config = replace(config, learning_rate=rate)
     check_settings_alone(config, plan)
     refuse_to_replace(options.output / RUN_FILE)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from tlkit.checkpoints import hold_folder
 from tlkit.evaluation import perplexity
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.comparison_table import (
@@ -27,7 +26,7 @@ from tlkit.evidence.comparison_table import (
     summary,
 )
 from tlkit.evidence.experiment import Experiment, Progress, load_experiment, run_all, run_strategy
-from tlkit.evidence.finished_runs import FinishedRuns
+from tlkit.evidence.finished_runs import FinishedRuns, hold_output
 from tlkit.evidence.learning_rates import (
     CONTROL,
     LearningRate,
@@ -38,9 +37,10 @@ from tlkit.evidence.learning_rates import (
 )
 from tlkit.evidence.statistics import compare_pairs
 from tlkit.evidence.sweeps import SHORT_STEPS, tune
-from tlkit.fitting.fallback import FallbackLog
+from tlkit.fitting.attempts import FallbackLog
 from tlkit.memory import parse_size
 from tlkit.models import meta_model
+from tlkit.options import check
 from tlkit.settings import Profile
 from tlkit.strategies import STRATEGIES, apply_strategy
 from tlkit.team import ALONE, Team
@@ -114,7 +114,7 @@ def compare(
     )
     _refuse(strategies, settings)
     given = read_rates(settings.learning_rates) if settings.learning_rates else None
-    with hold_folder(Path(output)) if output is not None and team.rank == 0 else nullcontext():
+    with hold_output(Path(output)) if output is not None and team.rank == 0 else nullcontext():
         experiment, base = load_experiment(model, profile, settings)
         kept = FinishedRuns(Path(output), experiment.settings) if output is not None else None
         finished = kept.read() if kept else {}
@@ -161,10 +161,9 @@ def _refuse(strategies: list[str], settings: ComparisonSettings) -> None:
         raise ValueError(f"strategies {unknown or strategies}: expected some of {', '.join(STRATEGIES)}")
     if twice := [name for name in strategies if strategies.count(name) > 1]:
         raise ValueError(f"strategy {twice[0]!r} is named twice: expected each once")
+    check(settings)
     if settings.against not in strategies:
         raise ValueError(f"against={settings.against!r}: expected one of those compared, {', '.join(strategies)}")
-    if settings.seeds < 1:
-        raise ValueError(f"seeds={settings.seeds}: expected at least 1")
     if settings.tune and settings.learning_rates:
         raise ValueError("learning rates that are given are not searched for: expected either of the two")
     if settings.device_memory:

@@ -1,53 +1,57 @@
-"""The settings of a comparison, with their help texts; the command line makes its options from them."""
+"""The settings of a comparison, from which the command line makes its options."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
+
+from tlkit.options import TrainingConfig, option, same_option
 
 
 @dataclass(frozen=True)
 class ComparisonSettings:
-    """How strategies are compared; what is None follows from the profile, the model or the strategies."""
+    """How to compare.
 
-    corpus: str | None = field(default=None, metadata={"help": "rust, facts, general or a path"})
-    seeds: int | None = field(default=None, metadata={"help": "runs of each strategy; default: as the profile says"})
-    block_size: int | None = field(
-        default=None, metadata={"help": "tokens in a training block; default: 128, or what the model reads at most"}
+    What is None follows from the profile, the model or the strategies. Learning rates may also be given as a path, or
+    as a dict from strategies to rates.
+    """
+
+    corpus: str | None = option(
+        None,
+        "rust, facts, general, or a .txt, .md or .jsonl file or a folder of them; default: TLKIT_CORPUS, else rust",
     )
-    batch_size: int = field(default=4, metadata={"help": "blocks in an optimizer step"})
-    context: int | None = field(
-        default=None, metadata={"help": "tokens in a scoring window; default: 256, or what the model reads at most"}
+    seeds: int | None = option(None, "runs of each strategy; default: as the profile says", at_least=1, at_most=1000)
+    block_size: int | None = option(
+        None, "tokens in a training block; default: 128, or fewer if the model reads fewer", at_least=2
     )
-    stride: int | None = field(
-        default=None, metadata={"help": "tokens the scoring window moves on by; default: the whole window"}
+    batch_size: int = same_option(TrainingConfig, "batch_size", 4)  # for which the recorded rates were found
+    context: int | None = option(
+        None, "tokens in a scoring window; default: 256, or all that the model reads", at_least=2
     )
-    against: str | None = field(
-        default=None, metadata={"help": "strategy that the others are compared with; default: full"}
+    stride: int | None = option(None, "tokens that the window moves; default: the whole window", at_least=1)
+    against: str | None = option(None, "the strategy that the others are compared with; default: full")
+    learning_rates: str | None = option(
+        None,
+        "record of `sweep rates` for this model, or numbers such as full=1e-4,lora=1e-3, which count as not tuned, so "
+        "that nothing is ranked by them; default: as recorded for the model, else a short sweep finds them first",
     )
-    learning_rates: str | Path | Mapping[str, float] | None = field(
-        default=None,
-        metadata={
-            "help": "record of `sweep rates` for this model, or rates such as full=1e-4,lora=1e-3 (which count as not "
-            "tuned, so that nothing is ranked by them); default: as recorded for the model, else a short sweep first"
-        },
-    )
-    tune: bool = field(
-        default=False, metadata={"help": "search for the learning rates in a short sweep even where some are recorded"}
-    )
-    device_memory: str | None = field(
-        default=None, metadata={"help": "such as 48MB: play a card of that size on the CPU"}
-    )
-    fallback: bool = field(default=False, metadata={"help": "go on with less when memory runs out"})
-    spread: bool = field(default=False, metadata={"help": "under torchrun: each process does runs of its own"})
+    tune: bool = option(False, "find the learning rates in a short sweep even where some are recorded")
+    device_memory: str | None = option(None, "such as 48MB: play a card of that size on the CPU")
+    fallback: bool = option(False, "go on with less when memory runs out")
+    spread: bool = option(False, "under torchrun: each process does runs of its own")
+
+    def __post_init__(self) -> None:
+        rates = self.learning_rates
+        if isinstance(rates, Mapping):
+            rates = ",".join(f"{strategy}={rate}" for strategy, rate in rates.items())
+        elif isinstance(rates, Path):
+            rates = str(rates)
+        object.__setattr__(self, "learning_rates", rates)
 
     def options(self) -> list[str]:
         """What differs from the defaults, as options of the command line."""
         found = []
         for setting in fields(self):
             value, option = getattr(self, setting.name), f"--{setting.name.replace('_', '-')}"
-            if value == setting.default:
-                continue
-            if isinstance(value, Mapping):
-                value = ",".join(f"{strategy}={rate!r}" for strategy, rate in value.items())
-            found += [option] if value is True else [option, str(value)]
+            if value != setting.default:
+                found += [option] if value is True else [option, str(value)]
         return found

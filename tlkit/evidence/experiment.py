@@ -16,13 +16,9 @@ from tlkit.devices import Device, probe
 from tlkit.evaluation import PerplexityResult, perplexity
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.learning_rates import load_with_strategy
-from tlkit.fitting.fallback import (
-    FallbackLog,
-    device_context,
-    evaluate_with_fallback,
-    move_to_device,
-    train_with_fallback,
-)
+from tlkit.fitting.attempts import FallbackLog
+from tlkit.fitting.fallback import evaluate_with_fallback, train_with_fallback
+from tlkit.fitting.placement import device_context, move_to_device
 from tlkit.memory import VirtualDevice, virtual_device
 from tlkit.models import LoadedModel, chosen_model, load_model, longest_input
 from tlkit.scaling.processes import gathered
@@ -102,8 +98,6 @@ def load_experiment(
     Raises:
         ValueError: for settings that no run could have.
     """
-    if settings.batch_size < 1:
-        raise ValueError(f"batch_size={settings.batch_size}: expected at least 1")
     whole, general = load_corpus(settings.corpus), load_corpus("general").limited(test=profile.test_passages)
     corpus = profile.limit(whole)
     base = load_model(chosen_model(model))

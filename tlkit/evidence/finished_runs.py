@@ -2,10 +2,12 @@
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tlkit.checkpoints import write_atomically
+from tlkit.checkpoints import hold_folder, write_atomically
 
 NAMED_BY_US = re.compile(r"seed[ =]\d+$")  # what the name of every run ends in
 
@@ -54,6 +56,26 @@ class FinishedRuns:
         self.folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"run": name, "settings": self.settings, "outcome": outcome}, indent=1)
         write_atomically(self.folder / f"{name}.json", lambda path: path.write_text(text, encoding="utf-8"))
+
+
+@contextmanager
+def hold_output(folder: Path) -> Iterator[None]:
+    """Hold an output folder while runs go into it; where nothing came of them, no new folder is left behind.
+
+    Args:
+        folder: is made where there is none.
+
+    Raises:
+        CheckpointError: where it cannot be written, or another run holds it.
+    """
+    new = not folder.exists()
+    try:
+        with hold_folder(folder):
+            yield
+    finally:
+        if new:
+            with suppress(OSError):  # it is not empty: runs came of it
+                folder.rmdir()
 
 
 def _differences(before: dict[str, object], now: dict[str, object]) -> list[str]:

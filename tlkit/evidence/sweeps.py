@@ -12,11 +12,11 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from tlkit.checkpoints import hold_folder, write_atomically
+from tlkit.checkpoints import write_atomically
 from tlkit.corpus import pack, token_stream
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import Experiment, Progress, duration, load_experiment, run_all, run_strategy
-from tlkit.evidence.finished_runs import FinishedRuns
+from tlkit.evidence.finished_runs import FinishedRuns, hold_output
 from tlkit.evidence.forgetting import mix_in
 from tlkit.evidence.learning_rates import (
     COARSE,
@@ -141,7 +141,7 @@ def run_sweep(
     if sweep not in SWEEPS:
         raise ValueError(f"sweep {sweep!r} is unknown: expected one of {', '.join(SWEEPS)}")
     output, given = Path(output), read_rates(learning_rates) if learning_rates else None
-    with hold_folder(output.parent):
+    with hold_output(output.parent):
         experiment, _ = load_experiment(model, profile, ComparisonSettings(corpus=corpus))
         record = _read_record(output, experiment)
         if sweep == "rates":
