@@ -1,12 +1,14 @@
 """Commands that measure: compare strategies, sweep settings, validate."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from tlkit.commands.models import MODEL
 from tlkit.commands.outcome import Outcome, as_columns
-from tlkit.commands.training import Processes
-from tlkit.options import option
+from tlkit.commands.training import Processes, team_of
+from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.options import option, same_option
 
 
 @dataclass(frozen=True)
@@ -15,14 +17,8 @@ class CompareOptions:
 
     model: str | None = option(None, MODEL)
     strategies: str | None = option(None, "comma-separated; default: all")
-    seeds: int | None = option(None, "runs of each strategy; default: as the profile says", at_least=1, at_most=1000)
     profile: str | None = option(None, "ci, laptop or gpu: how much data, how many epochs and seeds")
-    device_memory: str | None = option(None, "such as 48MB: play a card of that size on the CPU")
-    fallback: bool = option(False, "go on with less when memory runs out")
-    against: str | None = option(None, "the strategy that the others are compared with; default: full")
-    learning_rates: Path | None = option(None, "record of `sweep rates`; default: that of the model", path="file")
-    output: Path = option(Path("results"), "the folder for tables and charts", path="new folder")
-    spread: bool = option(False, "under torchrun: each process does runs of its own")
+    output: Path = option(Path("results"), "the folder for runs, tables and charts", path="new folder")
 
 
 @dataclass(frozen=True)
@@ -31,6 +27,8 @@ class SweepOptions:
 
     sweep: str = option(help="rates, epochs, passages or general", positional=True)
     model: str | None = option(None, MODEL)
+    corpus: str | None = same_option(ComparisonSettings, "corpus", None)
+    learning_rates: str | None = option(None, "of the sweeps that are not about them: as for compare")
     profile: str | None = option(None, "ci, laptop or gpu: how much data")
     output: Path | None = option(None, "CSV file; a record that is there is gone on with", path="new file")
 
@@ -46,36 +44,27 @@ class ValidateOptions:
     continue_on_error: bool = option(False, "with all: go on after a tier that fails")
 
 
-def compare(options: CompareOptions, processes: Processes) -> Outcome:
+def compare(options: CompareOptions, settings: ComparisonSettings, processes: Processes) -> Outcome:
     """Train by every strategy with several seeds, and put what each gained and lost into one table.
 
-    Exit 1 when a strategy failed; the others are in the table all the same.
+    Every run is written to OUTPUT as it ends, and the same command goes on from there. Exit 1 when a run failed; the
+    others are in the table all the same.
     """
-    import json
-    import sys
-
-    import pandas as pd
-
     from tlkit.evidence.comparison import compare as compare_strategies
-    from tlkit.evidence.learning_rates import best_rates
-    from tlkit.reports.export import export, readable
-    from tlkit.scaling.processes import joined
+    from tlkit.reports.export import export, readable, rows_of
     from tlkit.settings import setup
 
     strategies = options.strategies.split(",") if options.strategies else None
-    with joined(processes.sharding, offload=processes.cpu_offload) as team:
+    with team_of(processes) as team:
         first = team.rank == 0
         comparison = compare_strategies(
             options.model,
             strategies,
             profile=setup(options.profile),
-            seeds=options.seeds,
-            device_memory=options.device_memory,
-            fallback=options.fallback,
-            against=options.against,
-            learning_rates=best_rates(pd.read_csv(options.learning_rates)) if options.learning_rates else None,
+            settings=settings,
+            output=options.output,
             progress=first,
-            **{"spread_over" if options.spread else "team": team},
+            team=team,
         )
     code = 1 if comparison.failures else 0
     if not first:
@@ -83,8 +72,8 @@ def compare(options: CompareOptions, processes: Processes) -> Outcome:
     export(comparison, options.output)
     for name, reason in comparison.failures.items():
         print(f"FAILED {name}: {reason.splitlines()[-1]}", file=sys.stderr)
-    table = json.loads(comparison.table.to_json(orient="records"))
-    return Outcome(table, f"{as_columns(readable(comparison.table))}\nFiles are in {options.output}", code)
+    text = f"{as_columns(readable(comparison.table))}\nFiles are in {options.output}"
+    return Outcome(rows_of(comparison.table), text, code)
 
 
 def sweep(options: SweepOptions) -> Outcome:
@@ -92,14 +81,21 @@ def sweep(options: SweepOptions) -> Outcome:
 
     Every run is added to OUTPUT when it is done, and what is there already is not run again.
     """
-    import json
-
     from tlkit.evidence.sweeps import run_sweep
+    from tlkit.reports.export import rows_of
     from tlkit.settings import setup
 
     output = options.output or Path("results") / f"sweep_{options.sweep}.csv"
-    record = run_sweep(options.sweep, output, profile=setup(options.profile), model=options.model, progress=True)
-    return Outcome(json.loads(record.to_json(orient="records")), f"{len(record)} runs are in {output}")
+    record = run_sweep(
+        options.sweep,
+        output,
+        profile=setup(options.profile),
+        model=options.model,
+        corpus=options.corpus,
+        learning_rates=options.learning_rates,
+        progress=True,
+    )
+    return Outcome(rows_of(record), f"{len(record)} runs are in {output}")
 
 
 def validate(options: ValidateOptions) -> Outcome:

@@ -160,4 +160,4 @@ def documents(scoring: Scoring) -> tuple["Profile", "Corpus"]:
     from tlkit.settings import setup
 
     profile = setup(scoring.profile)
-    return profile, load_corpus(scoring.corpus).limited(profile.train_passages, profile.test_passages)
+    return profile, profile.limit(load_corpus(scoring.corpus))

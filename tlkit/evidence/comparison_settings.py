@@ -1,44 +1,36 @@
 """The settings of a comparison, with their help texts; the command line makes its options from them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
+
+from tlkit.options import option
 
 
 @dataclass(frozen=True)
 class ComparisonSettings:
     """How strategies are compared; what is None follows from the profile, the model or the strategies."""
 
-    corpus: str | None = field(default=None, metadata={"help": "rust, facts, general or a path"})
-    seeds: int | None = field(default=None, metadata={"help": "runs of each strategy; default: as the profile says"})
-    block_size: int | None = field(
-        default=None, metadata={"help": "tokens in a training block; default: 128, or what the model reads at most"}
+    corpus: str | None = option(None, "rust, facts, general or a path; default: TLKIT_CORPUS, else rust")
+    seeds: int | None = option(None, "runs of each strategy; default: as the profile says", at_least=1, at_most=1000)
+    block_size: int | None = option(
+        None, "tokens in a training block; default: 128, or what the model reads at most", at_least=2
     )
-    batch_size: int = field(default=4, metadata={"help": "blocks in an optimizer step"})
-    context: int | None = field(
-        default=None, metadata={"help": "tokens in a scoring window; default: 256, or what the model reads at most"}
+    batch_size: int = option(4, "blocks in an optimizer step", at_least=1)
+    context: int | None = option(
+        None, "tokens in a scoring window; default: 256, or what the model reads at most", at_least=2
     )
-    stride: int | None = field(
-        default=None, metadata={"help": "tokens the scoring window moves on by; default: the whole window"}
+    stride: int | None = option(None, "tokens the scoring window moves on by; default: the whole window", at_least=1)
+    against: str | None = option(None, "strategy that the others are compared with; default: full")
+    learning_rates: str | Path | Mapping[str, float] | None = option(
+        None,
+        "record of `sweep rates` for this model, or rates such as full=1e-4,lora=1e-3 (which count as not tuned, so "
+        "that nothing is ranked by them); default: as recorded for the model, else a short sweep first",
     )
-    against: str | None = field(
-        default=None, metadata={"help": "strategy that the others are compared with; default: full"}
-    )
-    learning_rates: str | Path | Mapping[str, float] | None = field(
-        default=None,
-        metadata={
-            "help": "record of `sweep rates` for this model, or rates such as full=1e-4,lora=1e-3 (which count as not "
-            "tuned, so that nothing is ranked by them); default: as recorded for the model, else a short sweep first"
-        },
-    )
-    tune: bool = field(
-        default=False, metadata={"help": "search for the learning rates in a short sweep even where some are recorded"}
-    )
-    device_memory: str | None = field(
-        default=None, metadata={"help": "such as 48MB: play a card of that size on the CPU"}
-    )
-    fallback: bool = field(default=False, metadata={"help": "go on with less when memory runs out"})
-    spread: bool = field(default=False, metadata={"help": "under torchrun: each process does runs of its own"})
+    tune: bool = option(False, "search for the learning rates in a short sweep even where some are recorded")
+    device_memory: str | None = option(None, "such as 48MB: play a card of that size on the CPU")
+    fallback: bool = option(False, "go on with less when memory runs out")
+    spread: bool = option(False, "under torchrun: each process does runs of its own")
 
     def options(self) -> list[str]:
         """What differs from the defaults, as options of the command line."""
