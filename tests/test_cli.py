@@ -113,12 +113,15 @@ def test_every_option_of_every_command_refuses_what_it_cannot_be(name, setting, 
         if value in wrong:
             assert code == 2 and flag(setting) in heard, (value, heard)
         assert (code == 1) is (REACHED in heard) and code in (1, 2), (value, heard)
-        assert not (stopped / "out").exists()
+        assert not any(stopped.glob("out/**/*"))
 
 
 def test_a_model_that_leads_nowhere_leaves_no_folder(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     line = ["train", "--strategy", "bitfit", "--model", "no/such-model", "--output", str(tmp_path / "out")]
+    assert main(line) == 2
+    assert "no learning rates are recorded for no/such-model: give one" in said(capsys)
+    line += ["--learning-rate", "1e-3"]
     assert main(line) == 2
     assert "model 'no/such-model' could not be loaded" in said(capsys)
     assert not (tmp_path / "out").exists()
@@ -137,6 +140,7 @@ def test_a_model_that_leads_nowhere_leaves_no_folder(tmp_path, capsys, monkeypat
         (["train", "--micro-batch-size", "5"], "micro_batch_size=5: expected 1 to batch_size=4"),
         (["train", "--epoch", "3"], "unrecognized arguments: --epoch 3"),
         (["train", "--patience", "-1"], "--patience '-1': expected a whole number of at least 1"),
+        (["train", "--cpu-offload"], "--cpu-offload keeps the parts of fsdp on the host: expected --sharding fsdp"),
         (["train", "--profile", "tpu"], "profile 'tpu' is unknown"),
         (["train", "--corpus", "nowhere"], "corpus 'nowhere'"),
         (["train", "--run-file", "nowhere.yaml"], "--run-file nowhere.yaml: no such file"),

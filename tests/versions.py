@@ -68,7 +68,7 @@ def tried(end: str, python: str, folder: Path) -> Outcome:
     here = uv("venv", "--quiet", "--clear", "--no-python-downloads", "--python", python, str(folder))
     if here.returncode:
         return Outcome(end, python, tests=f"no such Python here: {here.stderr.strip().splitlines()[-1]}")
-    interpreter = str(next(folder.glob("*/python*")))
+    interpreter = str(folder / ("Scripts" if os.name == "nt" else "bin") / "python")
     for wanted in (("-e", ".[lab,qlora]", *ENDS[end]), TOOLS):
         done = uv("pip", "install", "--quiet", "--python", interpreter, *wanted)
         if done.returncode:

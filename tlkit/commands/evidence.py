@@ -1,11 +1,12 @@
 """Commands that measure: compare strategies, sweep settings, validate."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from tlkit.commands.models import MODEL
 from tlkit.commands.outcome import Outcome, as_columns
-from tlkit.commands.training import Processes
+from tlkit.commands.training import Processes, team_of
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.options import option, same_option
 
@@ -28,11 +29,9 @@ class SweepOptions:
 
     sweep: str = option(help="rates, epochs, passages or general", positional=True)
     model: str | None = option(None, MODEL)
-    profile: str | None = option(None, "ci, laptop or gpu: how much data")
     corpus: str | None = same_option(ComparisonSettings, "corpus", None)
-    learning_rates: str | None = option(
-        None, "for the other sweeps, of a model without recorded rates: as `compare` takes them"
-    )
+    learning_rates: str | None = option(None, "of the sweeps that are not about them: as for compare")
+    profile: str | None = option(None, "ci, laptop or gpu: how much data")
     output: Path | None = option(None, "CSV file; a record that is there is gone on with", path="new file")
 
 
@@ -50,25 +49,23 @@ class ValidateOptions:
 def compare(options: CompareOptions, settings: ComparisonSettings, processes: Processes) -> Outcome:
     """Train by every strategy with several seeds, and put what each gained and lost into one table.
 
-    Every run is written to OUTPUT as it ends, and the same command goes on from there. Exit 1 when a strategy failed;
-    the others are in the table all the same.
+    Every run is written to OUTPUT as it ends, and the same command goes on from there. Exit 1 when a run failed; the
+    others are in the table all the same.
     """
-    import sys
-
     from tlkit.evidence.comparison import compare as compare_strategies
     from tlkit.reports.export import export, readable, rows_of
-    from tlkit.scaling.processes import joined
     from tlkit.settings import setup
 
     strategies = options.strategies.split(",") if options.strategies else None
-    with joined(processes.sharding, offload=processes.cpu_offload) as team:
+    with team_of(processes) as team:
+        first = team.rank == 0
         comparison = compare_strategies(
             options.model,
             strategies,
             profile=setup(options.profile),
             settings=settings,
             output=options.output,
-            progress=True,
+            progress=first,
             team=team,
         )
     code = 1 if comparison.failures else 0
@@ -86,9 +83,8 @@ def sweep(options: SweepOptions) -> Outcome:
 
     Every run is added to OUTPUT when it is done, and what is there already is not run again.
     """
-    import json
-
     from tlkit.evidence.sweeps import run_sweep
+    from tlkit.reports.export import rows_of
     from tlkit.settings import setup
 
     output = options.output or Path("results") / f"sweep_{options.sweep}.csv"
@@ -101,7 +97,7 @@ def sweep(options: SweepOptions) -> Outcome:
         learning_rates=options.learning_rates,
         progress=True,
     )
-    return Outcome(json.loads(record.to_json(orient="records")), f"{len(record)} runs are in {output}")
+    return Outcome(rows_of(record), f"{len(record)} runs are in {output}")
 
 
 def validate(options: ValidateOptions) -> Outcome:

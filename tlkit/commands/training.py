@@ -1,6 +1,6 @@
 """The command that trains one model and saves it, with all that is needed to do so again."""
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -67,6 +67,19 @@ class Processes:
     cpu_offload: bool = option(False, "with fsdp: keep the parts in the host's memory")
 
 
+def team_of(processes: Processes) -> AbstractContextManager["Team"]:
+    """The processes that torchrun has started, as a team for as long as the context lasts.
+
+    Raises:
+        ValueError: for settings without the processes or the sharding that they belong to.
+    """
+    from tlkit.scaling.processes import joined
+
+    if processes.cpu_offload and processes.sharding != "fsdp":
+        raise ValueError("--cpu-offload keeps the parts of fsdp on the host: expected --sharding fsdp with it")
+    return joined(processes.sharding, offload=processes.cpu_offload)
+
+
 class _Ready(NamedTuple):
     """What is trained, and on what."""
 
@@ -86,18 +99,17 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
     from tlkit.devices import probe
     from tlkit.evidence.learning_rates import rate_for
     from tlkit.models import chosen_model
-    from tlkit.scaling.processes import joined
     from tlkit.strategies import check_strategy
 
     # What can be refused without a model comes first.
     check_strategy(options.strategy, options.strategy_option)
-    rate = config.learning_rate or rate_for(options.model, options.strategy).value
-    config = replace(config, learning_rate=rate)
+    if config.learning_rate is None:
+        config = replace(config, learning_rate=rate_for(options.model, options.strategy).value)
     check_settings_alone(config, plan)
     refuse_to_replace(options.output / RUN_FILE)
     device, (profile, corpus) = probe(), documents(scoring)
     scoring = replace(scoring, profile=profile.name, corpus=corpus.name)
-    with joined(processes.sharding, offload=processes.cpu_offload) as team:
+    with team_of(processes) as team:
         ready = _prepare(options, config, corpus)
         options = replace(options, model=chosen_model(options.model), sequence_length=ready.blocks.shape[1])
         with hold_folder(options.output) if team.rank == 0 else nullcontext():

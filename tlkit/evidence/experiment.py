@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 
-import peft
 import torch
 import transformers
 
@@ -69,7 +69,7 @@ class Experiment:
             "fallback": self.fallback,
             "torch": torch.__version__,
             "transformers": transformers.__version__,
-            "peft": peft.__version__,
+            "peft": version("peft"),
         }
 
     @property
