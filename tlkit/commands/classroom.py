@@ -81,6 +81,8 @@ def grade(options: GradeOptions) -> Outcome:
     """
     from tlkit.classroom.grading import grade_all
 
+    if options.output and not options.output.parent.is_dir():  # said now, not after an hour of grading
+        raise FileNotFoundError(f"--output {options.output}: no such folder, {options.output.parent}")
     marks = grade_all(options.notebooks)
     if options.output:
         marks.to_csv(options.output, index=False)
