@@ -26,7 +26,19 @@ ENDS = {
     "newest": ("--upgrade",),
 }
 TOOLS = ("pytest", "pytest-xdist", "nbval", "hypothesis")
-TESTS = ("tests/core", "tests/fitting", "tests/evidence", "tests/classroom/test_widgets.py")
+TESTS = tuple(
+    f"tests/{name}.py"
+    for name in (
+        "core/test_numerics",
+        "core/test_strategies",
+        "core/test_steps",
+        "core/test_training_loop",
+        "core/test_qlora",
+        "core/test_inputs",
+        "fitting/test_estimate",
+        "evidence/test_statistics",
+    )
+)
 SHOWN = ("torch", "transformers", "peft", "accelerate", "ipywidgets", "psutil", "pandas", "numpy")
 WORKERS = ("-n", "logical", "--maxprocesses", "4", "--dist", "loadfile")
 
