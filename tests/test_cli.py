@@ -118,8 +118,7 @@ def test_every_option_of_every_command_refuses_what_it_cannot_be(name, setting, 
 
 def test_a_model_that_leads_nowhere_leaves_no_folder(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    line = ["train", "--strategy", "bitfit", "--model", "no/such-model", "--learning-rate", "1e-3"]
-    line += ["--output", str(tmp_path / "out")]
+    line = ["train", "--strategy", "bitfit", "--model", "no/such-model", "--output", str(tmp_path / "out")]
     assert main(line) == 2
     assert "no learning rates are recorded for no/such-model: give one" in said(capsys)
     line += ["--learning-rate", "1e-3"]
