@@ -261,11 +261,14 @@ print(
 plain = ends["20 epochs"]
 for name in ("weight decay 0.1", "dropout 0.1"):
     tl.claim(
-        f"{name} changes the end by less than a quarter",
+        f"{name}: changes the end by less than a quarter",
         abs(ends[name] / plain - 1) < 0.25,
     )
 for name in ("early stopping", "5 epochs", "last_layers"):
-    tl.claim(f"{name} ends below two thirds of it", ends[name] < 2 / 3 * plain)
+    tl.claim(
+        f"{name}: ends below two thirds of what 20 epochs give",
+        ends[name] < 2 / 3 * plain,
+    )
 fair = ends["last_layers, its own rate"]
 tl.claim("With the rate that suits it, last_layers ends worse than full", fair > plain)
 tl.claim("Early stopping ends best", ends["early stopping"] == min(ends.values()))

@@ -186,12 +186,13 @@ recorded = pd.read_csv("../tests/benchmarks/memory_accuracy.csv")
 on_top = recorded.measured_mib - recorded.estimate_mib
 smallest, largest = recorded.estimate_mib.min(), recorded.estimate_mib.max()
 print(f"{len(recorded)} configurations, {smallest:.0f} to {largest:.0f} MiB")
-print(f"on top of the estimate: {on_top.min():.0f} to {on_top.max():.0f} MiB,")
-print("whatever the size")
+print(f"on top of the estimate: {on_top.min():.0f} to {on_top.max():.0f} MiB")
 overhead = full.process_overhead
 off = (recorded.estimate_mib + overhead / 2**20) / recorded.measured_mib - 1
-print(f"with {tl.in_units(overhead)} added,")
-print(f"the estimate is {off.min():+.1%} to {off.max():+.1%} off")
+print(
+    f"with {tl.in_units(overhead)} added, "
+    f"the estimate is {off.min():+.1%} to {off.max():+.1%} off"
+)
 assert len(recorded) == 56 and off.min() > -0.03 and off.max() < 0.1
 
 # %% [markdown] slideshow={"slide_type": "subslide"}

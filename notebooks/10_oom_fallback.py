@@ -155,13 +155,13 @@ tl.learning_curves(
 card, passes, interrupted = tl.virtual_device(memory="256MB"), [], fresh()
 
 
-def neighbour(module, inputs):
-    passes.append(module.training)
-    if sum(passes) == 2:
+def neighbour(module, inputs, named):
+    passes.append(len(named["input_ids"]))
+    if passes.count(4) == 2:  # the second pass over a batch of four rows
         card.budget = 48 * 2**20
 
 
-interrupted.register_forward_pre_hook(neighbour)
+interrupted.register_forward_pre_hook(neighbour, with_kwargs=True)
 rungs = ("smaller micro-batch", "optimizer on the host")
 result, log = tl.train_with_fallback(
     interrupted, blocks, settings, device=card, order=rungs

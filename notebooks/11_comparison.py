@@ -353,10 +353,9 @@ answer = None
 tl.check("ex11_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 11.2** (apply it). Write the interval behind the chart of differences. `runs` is a table with a row for
-# each run, in no particular order, and the columns `strategy`, `seed` and `perplexity`; it may hold other strategies
-# too. Return the low and the high end of Student's 95% interval for the mean of `one` minus `other`, taken seed by
-# seed.
+# **Exercise 11.2** (apply it). Write the interval over seeds. `runs` is a table with a row for each run, in no
+# particular order, and the columns `strategy`, `seed` and `perplexity`; it may hold other strategies too. Return the
+# low and the high end of Student's 95% interval for the mean of `one` minus `other`, taken seed by seed.
 
 # %%
 import math

@@ -89,7 +89,7 @@ by_heart, _ = tl.load_with_strategy("full")
 settings = tl.TrainingConfig(
     1e-3, epochs=20, batch_size=1, schedule="linear", warmup_fraction=0
 )
-tl.train(by_heart.model, seven, settings)
+memorised = tl.train(by_heart.model, seven, settings)
 
 # %%
 states = {
@@ -492,8 +492,10 @@ assert all(
 )
 print("all", len(speeds) + len(worse) + len(better), "quotients agree")
 from_loss = math.exp(8.869)
-print(f"but a last loss of 8.869 is a perplexity of {from_loss:,.0f},")
-print("and the same row says 104,838.55")
+print(
+    f"but a last loss of 8.869 is a perplexity of {from_loss:,.0f}, "
+    "and the same row says 104,838.55"
+)
 assert round(from_loss) == 7_108 and round(104_838.55 / from_loss) == 15
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
