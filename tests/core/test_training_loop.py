@@ -131,7 +131,7 @@ def test_a_resumed_run_knows_that_such_a_score_was_not_the_best(scripted, tmp_pa
 
 @pytest.mark.parametrize("patience", [0, -1])
 def test_no_patience_at_all_is_refused(patience):
-    with pytest.raises(ValueError, match=f"patience={patience}: expected at least 1"):
+    with pytest.raises(ValueError, match=f"patience={patience}: expected a whole number of at least 1"):
         run(patience)
 
 
