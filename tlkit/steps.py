@@ -228,7 +228,7 @@ def accumulate_gradients(
         The losses of the micro-batches, which sum to the loss of the batch in nats per token.
     """
     base = base_model(model)
-    # Releases of transformers before 5.20 call it gradient checkpointing.
+    # Older releases of transformers, 5.15 among them, call it gradient checkpointing.
     kind = "activation" if hasattr(base, "activation_checkpointing_enable") else "gradient"
     if plan.activation_checkpointing != getattr(base, f"is_{kind}_checkpointing"):
         getattr(base, f"{kind}_checkpointing_{'enable' if plan.activation_checkpointing else 'disable'}")()

@@ -1,6 +1,7 @@
 """The step on architectures other than the bundled one: gradients, chunked losses, random numbers, faults."""
 
 import copy
+import inspect
 import math
 from contextlib import nullcontext
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.opt import modeling_opt
 
 from tlkit.fitting.fallback import train_with_fallback
 from tlkit.losses import chunked_loss_agrees
@@ -61,6 +63,10 @@ def small(kind: str, device: str = "cpu", **settings) -> torch.nn.Module:
         return AutoModelForCausalLM.from_config(config)
 
 
+# transformers 5.15 draws a number for each block of an OPT, also where no block is ever left out.
+OPT_ALWAYS_DRAWS = "self.layerdrop > 0" not in inspect.getsource(modeling_opt.OPTDecoder)
+
+
 @pytest.mark.parametrize(
     ("kind", "settings", "draws"),
     [
@@ -71,7 +77,7 @@ def small(kind: str, device: str = "cpu", **settings) -> torch.nn.Module:
         ("llama", {"attention_dropout": 0.1}, True),
         ("falcon", {"hidden_dropout": 0.1}, True),  # read from the configuration, in no module
         ("mixtral", {"num_local_experts": 4, "router_jitter_noise": 0.01}, True),  # no dropout at all
-        ("opt", {"dropout": 0.0, "ffn_dim": 48, "word_embed_proj_dim": 32}, False),
+        ("opt", {"dropout": 0.0, "ffn_dim": 48, "word_embed_proj_dim": 32}, OPT_ALWAYS_DRAWS),
         ("opt", {"dropout": 0.0, "layerdrop": 0.1, "ffn_dim": 48, "word_embed_proj_dim": 32}, True),
     ],
 )

@@ -1,16 +1,19 @@
 """The estimate against the same step really taken; virtual cards; what is recommended."""
 
+import inspect
 import time
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.opt import modeling_opt
 
 from tlkit.devices import probe
 from tlkit.evaluation import LOGITS_AT_ONCE, perplexity, windows_at_once
 from tlkit.fitting.estimate import closed_form, estimate_memory
 from tlkit.fitting.recommendation import fit_table, recommend
+from tlkit.fitting.trace import CannotEstimate
 from tlkit.losses import LOSS_CHUNK_TOKENS, summed_loss
 from tlkit.memory import parse_size, track_memory, virtual_device
 from tlkit.models import PRESETS, architecture, load_model
@@ -69,7 +72,13 @@ def test_other_families_are_estimated_as_well(family, dtype):
     config = AutoConfig.for_model(family, **sizes, intermediate_size=64, max_position_embeddings=64)
     kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype]
     model = apply_strategy(AutoModelForCausalLM.from_config(config, dtype=kind), "freeze_lower").model
-    estimate = estimate_memory(config, "freeze_lower", dtype=dtype, batch_size=4, sequence_length=32)
+    asked = {"dtype": dtype, "batch_size": 4, "sequence_length": 32}
+    # transformers 5.15 asks a random number of each block of an OPT whether to leave it out: nothing to follow.
+    if family == "opt" and "self.layerdrop > 0" not in inspect.getsource(modeling_opt.OPTDecoder):
+        with pytest.raises(CannotEstimate):
+            estimate_memory(config, "freeze_lower", **asked)
+        return
+    estimate = estimate_memory(config, "freeze_lower", **asked)
     assert estimate.peak == pytest.approx(measured(model, (4, 32)), rel=0.02)
 
 
@@ -131,10 +140,19 @@ def test_presets_need_no_weights_and_little_time():
 def test_the_estimate_leaves_the_model_alone():
     model = apply_strategy(load_model("tiny").model, "lora").model
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    training, checkpointing = model.training, model.get_base_model().is_activation_checkpointing
+
+    def checkpoints() -> bool:  # called gradient checkpointing by transformers 5.15
+        base = model.get_base_model()
+        return (
+            base.is_activation_checkpointing
+            if hasattr(base, "activation_checkpointing_enable")
+            else (base.is_gradient_checkpointing)
+        )
+
+    training, checkpointing = model.training, checkpoints()
     estimate_memory(model, plan=Plan(activation_checkpointing=True))
     assert all(torch.equal(before[name], p) and p.grad is None for name, p in model.named_parameters())
-    assert (model.training, model.get_base_model().is_activation_checkpointing) == (training, checkpointing)
+    assert (model.training, checkpoints()) == (training, checkpointing)
 
 
 def test_bad_questions_are_refused():
