@@ -85,10 +85,17 @@ def speedup_warning(claimed: float, slow: StepFlops, fast: StepFlops) -> str | N
 def _formulas() -> dict:
     """What torch's counter does not know: attention on processors, and the product with unpacked 4-bit weights."""
     attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+
+    # Where several heads of queries share keys and values, each has a product of its own: as many as queries' heads.
+    def as_many(queries: torch.Size, keys: torch.Size) -> tuple[int, ...]:
+        return *queries[:2], *keys[2:]
+
     known = {
-        attention: lambda q, k, v, *_, **__: flop_counter.sdpa_flop_count(q, k, v),
+        attention: lambda q, k, v, *_, **__: flop_counter.sdpa_flop_count(q, as_many(q, k), as_many(q, v)),
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: (
-            lambda gradient, q, k, v, *_, **__: flop_counter.sdpa_backward_flop_count(gradient, q, k, v)
+            lambda gradient, q, k, v, *_, **__: flop_counter.sdpa_backward_flop_count(
+                gradient, q, as_many(q, k), as_many(q, v)
+            )
         ),
     }
     if "bitsandbytes" in sys.modules:
