@@ -139,7 +139,9 @@ print(
     "sequences computed and passed over:", cache.rows_computed, "and", cache.rows_reused
 )
 print("a later step takes, of the arithmetic:", round(later.total / plain.total, 2))
-assert first.total == plain.total and round(later.total / plain.total, 2) == 0.61
+# Older releases of transformers compute the angles of positions once more.
+assert abs(first.total / plain.total - 1) < 1e-4
+assert round(later.total / plain.total, 2) == 0.61
 try:
     tl.frozen_blocks(
         tl.apply_strategy(tl.load_model("tiny").model, "last_layers").model
