@@ -1,6 +1,5 @@
 """The loss of a model on blocks of tokens: all at once, or in pieces so that the logits are never all there."""
 
-from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import torch
@@ -12,17 +11,15 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from tlkit.adapters import base_model
 from tlkit.memory import CPU
 from tlkit.models import mode
+from tlkit.options import Plan
 from tlkit.team import ALONE, Team
-
-if TYPE_CHECKING:
-    from tlkit.steps import Plan
 
 # Tokens whose logits are there at a time where the loss is computed in pieces: as fast as all at once. torch's own
 # choice is the size of the hidden states, six tokens for a vocabulary of 151,936, and takes five times as long.
 LOSS_CHUNK_TOKENS = 256
 
 
-def loss_of(model: nn.Module, blocks: torch.Tensor, plan: "Plan", team: Team = ALONE) -> torch.Tensor:
+def loss_of(model: nn.Module, blocks: torch.Tensor, plan: Plan, team: Team = ALONE) -> torch.Tensor:
     """`summed_loss`, through DDP or FSDP where the team has put one of them around it.
 
     Args:
@@ -45,12 +42,12 @@ class SummedLoss(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, blocks: torch.Tensor, plan: "Plan") -> torch.Tensor:
+    def forward(self, blocks: torch.Tensor, plan: Plan) -> torch.Tensor:
         """The same as `summed_loss`."""
         return summed_loss(self.model, blocks, plan)
 
 
-def summed_loss(model: nn.Module, blocks: torch.Tensor, plan: "Plan") -> torch.Tensor:
+def summed_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan) -> torch.Tensor:
     """Loss in nats, summed over all tokens but the first of each block.
 
     It is computed here from the logits, because some architectures take no labels that are shifted already, and some
