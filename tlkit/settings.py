@@ -23,7 +23,8 @@ class Profile:
     """How much work a notebook run may do.
 
     `train_passages` and `test_passages` bound the documents used (None: all); `epochs` and `seeds` are
-    what lessons and comparisons use by default.
+    what lessons and comparisons use by default. `ci` is made for the bundled model and `real` for a model of a hundred
+    million values on a laptop.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Profile:
 
 PROFILES = {
     "ci": Profile("ci", train_passages=60, test_passages=40, epochs=1, seeds=3),
+    "real": Profile("real", train_passages=200, test_passages=40, epochs=1, seeds=3),
     "laptop": Profile("laptop", train_passages=None, test_passages=None, epochs=2, seeds=3),
     "gpu": Profile("gpu", train_passages=None, test_passages=None, epochs=3, seeds=5),
 }

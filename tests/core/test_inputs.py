@@ -128,7 +128,7 @@ def test_what_is_not_a_model_is_one_clear_line(fault, tmp_path, monkeypatch):
 def test_unknown_presets_profiles_and_devices_are_named(monkeypatch):
     with pytest.raises(ValueError, match="neither a preset nor a folder"):
         meta_model("no such model")
-    with pytest.raises(ValueError, match="one of ci, laptop, gpu"):
+    with pytest.raises(ValueError, match="one of ci, real, laptop, gpu"):
         setup("turbo")
     with pytest.raises(ValueError, match="one of cuda"):
         devices.probe("tpu")

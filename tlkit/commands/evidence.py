@@ -17,7 +17,7 @@ class CompareOptions:
 
     model: str | None = option(None, MODEL)
     strategies: str | None = option(None, "comma-separated; default: all")
-    profile: str | None = option(None, "ci, laptop or gpu: how much data, how many epochs and seeds")
+    profile: str | None = option(None, "ci, real, laptop or gpu: how much data, how many epochs and seeds")
     output: Path = option(
         Path("results"), "the folder for runs, tables and charts; what is finished there is kept", path="new folder"
     )
@@ -31,7 +31,7 @@ class SweepOptions:
     model: str | None = option(None, MODEL)
     corpus: str | None = same_option(ComparisonSettings, "corpus", None)
     learning_rates: str | None = option(None, "of the sweeps that are not about them: as for compare")
-    profile: str | None = option(None, "ci, laptop or gpu: how much data")
+    profile: str | None = option(None, "ci, real, laptop or gpu: how much data")
     output: Path | None = option(None, "CSV file; a record that is there is gone on with", path="new file")
 
 

@@ -52,7 +52,7 @@ class Scoring:
         None,
         "rust, facts, general, or a .txt, .md or .jsonl file or a folder of them; default: TLKIT_CORPUS, else rust",
     )
-    profile: str | None = option(None, "ci, laptop or gpu: how many documents; default: TLKIT_PROFILE, else ci")
+    profile: str | None = option(None, "ci, real, laptop or gpu: how many documents; default: TLKIT_PROFILE, else ci")
     context: int | None = option(None, "tokens in a window; default: 256, or all that the model reads", at_least=2)
     stride: int | None = option(None, "tokens that the window moves; default: the whole window", at_least=1)
 

@@ -1,8 +1,7 @@
 """What all runs of a comparison or a sweep have in common, and how one of them is carried out."""
 
-import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +10,7 @@ from importlib.metadata import version
 import torch
 import transformers
 
+from tlkit.checkpoints import hash_of
 from tlkit.corpus import Corpus, load_corpus, pack, token_stream
 from tlkit.devices import Device, probe
 from tlkit.evaluation import PerplexityResult, perplexity
@@ -129,8 +129,8 @@ def load_experiment(
         stride=stride,
         device_memory=settings.device_memory,
         fallback=settings.fallback,
-        weights_sha256=_hash(base.model.parameters()),
-        text_sha256=_hash([blocks, *scored]),
+        weights_sha256=hash_of(base.model.parameters()),
+        text_sha256=hash_of([blocks, *scored]),
     )
     return experiment, base
 
@@ -248,11 +248,3 @@ def duration(seconds: float) -> str:
         if seconds < 6000
         else f"{seconds / 3600:.1f} h"
     )
-
-
-def _hash(tensors: Iterable[torch.Tensor]) -> str:
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()

@@ -1,96 +1,27 @@
 """Save what training changes, so that a run killed at any moment goes on as if nothing had happened."""
 
-import errno
 import hashlib
 import json
 import math
-import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import torch
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from tlkit.checkpoints.files import CheckpointError, hold_folder, reason_of, write_atomically
+from tlkit.checkpoints.identity import differences
 from tlkit.steps import StepRecord, TrainingState
 from tlkit.team import gather_full, shard_like
 
 KEPT = 2  # the newest, and the one before it in case the newest is damaged
 NAME = "step-{:08d}.{}"
 OURS = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.(json|safetensors)(\.part)?")
-LOCK = ".tlkit.lock"
-
-
-class CheckpointError(OSError):
-    """A checkpoint cannot be written or read; the message says which, why, and what is still there."""
-
-
-def write_atomically(path: Path, fill: Callable[[Path], object]) -> str:
-    """Write a file so that a reader, and a run killed at any moment, finds all of it or nothing.
-
-    The content goes to `<name>.part` in the same folder, is flushed to the disk, and is then renamed over `path`. Where
-    that fails, `path` is as it was before and nothing is left beside it.
-
-    Args:
-        path: the file to write or to replace; its folder exists.
-        fill: writes the content to the path that it is given.
-
-    Returns:
-        The SHA-256 of the content, in hexadecimal.
-
-    Raises:
-        OSError: where the folder or the disk does not allow it, or what else `fill` raises.
-    """
-    part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)  # of a run that was killed; never written through, in case it is a link
-    try:
-        fill(part)
-        with open(part, "rb+") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-    _flush_folder(path.parent)
-    return digest
-
-
-@contextmanager
-def hold_folder(folder: Path) -> Iterator[None]:
-    """Keep every other run out of a folder; it is made where there is none.
-
-    The lock belongs to the operating system, so it ends with the process, however that ends. Its file is removed
-    on leaving. The file that a killed run leaves behind locks nothing.
-
-    Args:
-        folder: the folder that a run writes to.
-
-    Raises:
-        CheckpointError: where another run holds the folder, in this process or another, or where nothing can be
-            written there.
-    """
-    lock = FileLock(folder / LOCK, timeout=0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):  # the lock's file may be there already, in a folder that is read-only now
-            lock.acquire()
-    except Timeout:
-        raise CheckpointError(f"{folder} is in use by another run: wait for it, or name another folder") from None
-    except (OSError, NotImplementedError) as error:
-        raise CheckpointError(f"nothing can be written to {folder}: {_reason(error)}") from error
-    try:
-        yield
-    finally:
-        # While it is held, so that nobody else's is removed; Windows refuses that and removes it on release.
-        with suppress(OSError):  # left behind, it locks nothing: no reason to lose the run's result
-            (folder / LOCK).unlink()
-        lock.release()
 
 
 class _Damaged(Exception):
@@ -174,14 +105,14 @@ class Checkpoints:
         except (OSError, SafetensorError) as error:
             kept = [NAME.format(step, "json") for step in journal.whole if step != state.step]
             raise CheckpointError(
-                f"the checkpoint of step {state.step} could not be written to {self.folder} ({_reason(error)}); "
+                f"the checkpoint of step {state.step} could not be written to {self.folder} ({reason_of(error)}); "
                 + (f"{Path(kept[-1]).stem} is there and whole" if kept else "there is none yet")
             ) from error
         journal.whole = [step for step in journal.whole if step != state.step][-KEPT + 1 :] + [state.step]
         try:
             _remove_all_but(journal.whole, self.folder)
         except OSError as error:
-            warnings.warn(f"older checkpoints are still in {self.folder}: {_reason(error)}", stacklevel=2)
+            warnings.warn(f"older checkpoints are still in {self.folder}: {reason_of(error)}", stacklevel=2)
 
     def restore(self, state: TrainingState, journal: Journal) -> None:
         """Bring state and journal to the newest checkpoint that is whole; they stay as they are where there is none.
@@ -206,14 +137,13 @@ class Checkpoints:
                 continue
             except (OSError, SafetensorError) as error:
                 raise CheckpointError(
-                    f"{path.stem} in {self.folder} cannot be read ({_reason(error)}): make it readable and try again, "
-                    "or move it away to go on with the one before it"
+                    f"{path.stem} in {self.folder} cannot be read ({reason_of(error)}): make it readable and try "
+                    "again, or move it away to go on with the one before it"
                 ) from error
             if damaged:
                 warnings.warn(f"{'; '.join(damaged)}: {path.stem} is used", stacklevel=2)
-            differences = list(_differences(content["identity"], self.identity))
-            if differences:
-                raise ValueError(f"{path.stem} in {self.folder} cannot be gone on with: {'; '.join(differences)}")
+            if differing := list(differences(content["identity"], self.identity)):
+                raise ValueError(f"{path.stem} in {self.folder} cannot be gone on with: {'; '.join(differing)}")
             _put_back(content, tensors, state, journal)
             return
         if damaged:
@@ -223,33 +153,6 @@ class Checkpoints:
             )
 
 
-def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: dict) -> dict:
-    """What makes two runs the same run: the weights they begin with, what is trained, the data, the settings.
-
-    Ask before training: weights are hashed as they are now. Only a new adapter is left out, because it starts at
-    random and the checkpoint holds all of it.
-
-    Args:
-        model: the model, with what is trainable in it.
-        data: token ids, training blocks first.
-        settings: all else that decides what a step computes; plain values.
-
-    Returns:
-        A dictionary that JSON can hold.
-    """
-    new = {id(parameter) for parameter in _new_adapters(model)}
-    identity = {
-        "base model": _hash(parameter for parameter in model.parameters() if id(parameter) not in new),
-        "trainable tensors": {name: p.shape for name, p in model.named_parameters() if p.requires_grad},
-        "adapter": {name: _what_it_does(config) for name, config in getattr(model, "peft_config", {}).items()},
-        "data": _hash(data),
-        "settings": settings,
-    }
-    return json.loads(
-        json.dumps(identity, default=lambda value: sorted(value) if isinstance(value, set) else str(value))
-    )
-
-
 def newest_step(folder: Path) -> int:
     """The step of the newest checkpoint in a folder, whole or not; 0 where there is none.
 
@@ -257,32 +160,6 @@ def newest_step(folder: Path) -> int:
         folder: of checkpoints; it need not be there.
     """
     return max(map(_step_of, _committed(folder)), default=0)
-
-
-def _new_adapters(model: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
-    """Trainable weights of adapters that have not been trained, or that cannot be told from such.
-
-    Beside its random tensors a new adapter has one with a single value, so that it changes nothing yet (LoRA's B is
-    zero). After training it has none.
-    """
-    if not hasattr(model, "peft_config"):
-        return
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    for name, module in model.named_modules():
-        prompt = name.endswith("prompt_encoder")  # a prompt that is learned has random tensors alone
-        if not prompt and not isinstance(module, BaseTunerLayer):
-            continue
-        parts = [module] if prompt else [getattr(module, part, None) for part in module.adapter_layer_names]
-        found = [p for part in parts if isinstance(part, torch.nn.Module) for p in part.parameters() if p.requires_grad]
-        if prompt or len(found) == 1 or any(bool((p == p.flatten()[0]).all()) for p in found):
-            yield from found
-
-
-def _what_it_does(config) -> dict:
-    """An adapter's settings without its origin. What is off or empty is left out: a later peft has more of that."""
-    about = ("base_model_name_or_path", "revision", "peft_version", "auto_mapping", "inference_mode")
-    return {key: value for key, value in config.to_dict().items() if value and key not in about}
 
 
 def _committed(folder: Path) -> list[Path]:
@@ -366,39 +243,3 @@ def _remove_all_but(steps: list[int], folder: Path) -> None:
     for path in sorted(filter(_is_ours, folder.iterdir()), key=lambda path: path.suffix == ".safetensors"):
         if path.name not in kept:
             path.unlink(missing_ok=True)
-
-
-def _hash(tensors: Iterable[torch.Tensor]) -> str:
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()
-
-
-def _differences(saved: dict, now: dict, where: str = "") -> Iterator[str]:
-    for key in sorted({*saved, *now}):
-        name, old, new = f"{where}{key}", saved.get(key), now.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from _differences(old, new, f"{name}: ")
-        elif old != new:
-            short = [str(value)[:12] if isinstance(value, str) and len(value) == 64 else value for value in (old, new)]
-            yield f"{name} was {short[0]} and is now {short[1]}"
-
-
-def _flush_folder(folder: Path) -> None:
-    """So that a rename, too, is on the disk."""
-    if os.name != "posix":  # elsewhere a folder cannot be opened, and need not be
-        return
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems flush files alone
-            raise
-    finally:
-        os.close(opened)
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)

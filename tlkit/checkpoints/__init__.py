@@ -1,0 +1,16 @@
+"""Checkpoints: what a run saves, what makes two runs the same, and files that are whole or not there."""
+
+from tlkit.checkpoints.files import CheckpointError, hold_folder, write_atomically
+from tlkit.checkpoints.folder import Checkpoints, Journal, newest_step
+from tlkit.checkpoints.identity import hash_of, identity_of
+
+__all__ = [
+    "CheckpointError",
+    "Checkpoints",
+    "Journal",
+    "hash_of",
+    "hold_folder",
+    "identity_of",
+    "newest_step",
+    "write_atomically",
+]

@@ -1,0 +1,98 @@
+"""Write files, and hold folders, so that a run that is killed or that is not alone loses nothing."""
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from filelock import FileLock, Timeout
+
+LOCK = ".tlkit.lock"
+
+
+class CheckpointError(OSError):
+    """A checkpoint cannot be written or read; the message says which, why, and what is still there."""
+
+
+def write_atomically(path: Path, fill: Callable[[Path], object]) -> str:
+    """Write a file so that a reader, and a run killed at any moment, finds all of it or nothing.
+
+    The content goes to `<name>.part` in the same folder, is flushed to the disk, and is then renamed over `path`. Where
+    that fails, `path` is as it was before and nothing is left beside it.
+
+    Args:
+        path: the file to write or to replace; its folder exists.
+        fill: writes the content to the path that it is given.
+
+    Returns:
+        The SHA-256 of the content, in hexadecimal.
+
+    Raises:
+        OSError: where the folder or the disk does not allow it, or what else `fill` raises.
+    """
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)  # of a run that was killed; never written through, in case it is a link
+    try:
+        fill(part)
+        with open(part, "rb+") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    _flush_folder(path.parent)
+    return digest
+
+
+@contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Keep every other run out of a folder; it is made where there is none.
+
+    The lock belongs to the operating system, so it ends with the process, however that ends. Its file is removed
+    on leaving. The file that a killed run leaves behind locks nothing.
+
+    Args:
+        folder: the folder that a run writes to.
+
+    Raises:
+        CheckpointError: where another run holds the folder, in this process or another, or where nothing can be
+            written there.
+    """
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):  # the lock's file may be there already, in a folder that is read-only now
+            lock.acquire()
+    except Timeout:
+        raise CheckpointError(f"{folder} is in use by another run: wait for it, or name another folder") from None
+    except (OSError, NotImplementedError) as error:
+        raise CheckpointError(f"nothing can be written to {folder}: {reason_of(error)}") from error
+    try:
+        yield
+    finally:
+        # While it is held, so that nobody else's is removed; Windows refuses that and removes it on release.
+        with suppress(OSError):  # left behind, it locks nothing: no reason to lose the run's result
+            (folder / LOCK).unlink()
+        lock.release()
+
+
+def reason_of(error: Exception) -> str:
+    """What the system says about an error, without its number and path."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _flush_folder(folder: Path) -> None:
+    """So that a rename, too, is on the disk."""
+    if os.name != "posix":  # elsewhere a folder cannot be opened, and need not be
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems flush files alone
+            raise
+    finally:
+        os.close(opened)
