@@ -189,7 +189,7 @@ def main() -> None:
         pages = sorted(root.rglob("*.html"))
         if limit:  # some of everything, not all of what comes first
             random.Random(SEED).shuffle(pages)
-        for page in pages:
+        for page in filter(Path.is_file, pages):
             name = page.relative_to(root).with_suffix("").as_posix()
             if limit and characters > limit:
                 break
