@@ -1,5 +1,6 @@
 """What is running, which of how many, and how long the rest will take: in a terminal, a log and a notebook."""
 
+import math
 import sys
 import threading
 import time
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 BETWEEN_LINES = 30.0  # seconds; in a log every line stays
+WORTH_A_LINE = 5.0  # seconds; what is over sooner, and is one part alone, leaves no line in a log
 BETWEEN_FRAMES = 0.2  # seconds; on a terminal and in a notebook each takes the place of the one before
 
 Clock = Callable[[], float]
@@ -72,8 +74,8 @@ SILENT = Part()
 class Job:
     """A job in parts, such as the runs of a comparison, shown on stderr or in a notebook's bar.
 
-    On a terminal and in a notebook one line changes in place. In a log (a pipe, a file, CI) there is a line where a
-    part begins, and one every half minute. At the end one line says what was done and how long it took.
+    On a terminal and in a notebook one line changes in place. In a log (a pipe, a file, CI) there is a line where one
+    of several parts begins, and one every half minute. At the end one line says what was done and how long it took.
     """
 
     def __init__(self, total: int = 1, unit: str = "run", *, shown: bool = True, clock: Clock = time.monotonic) -> None:
@@ -111,7 +113,7 @@ class Job:
             self.begun += 1
             self.total = max(self.total, self.begun)
             self.parts.append(part := Part(name, self))
-            self.show(news=True)
+            self.show(news=self.total > 1)
         try:
             yield part
         finally:
@@ -204,13 +206,15 @@ class _Log:
     between = BETWEEN_LINES
 
     def __init__(self, clock: Clock) -> None:
-        self.shown_at = clock()
+        self.shown_at = self._start = clock()
+        self._clock, self._spoke = clock, False
 
     def show(self, text: str, share_done: float) -> None:
+        self._spoke = True
         print(text, file=sys.stderr, flush=True)
 
     def close(self, summary: str) -> None:
-        if summary:
+        if summary and (self._spoke or self._clock() - self._start >= WORTH_A_LINE):
             self.show(summary, 1.0)
 
 
@@ -219,8 +223,8 @@ class _Bar:
 
     between = BETWEEN_FRAMES
 
-    def __init__(self, clock: Clock, tqdm: type, in_notebook: bool) -> None:
-        self.shown_at, self._tqdm, self._in_notebook, self._bar = clock(), tqdm, in_notebook, None
+    def __init__(self, tqdm: type, in_notebook: bool) -> None:
+        self.shown_at, self._tqdm, self._in_notebook, self._bar = -math.inf, tqdm, in_notebook, None
 
     def show(self, text: str, share_done: float) -> None:
         if self._bar is None:  # now, for a notebook keeps what its bar said first
@@ -245,4 +249,4 @@ def _screen(clock: Clock) -> _Log | _Bar:
     from tqdm.notebook import tqdm_notebook
 
     in_notebook = issubclass(tqdm, tqdm_notebook)
-    return _Bar(clock, tqdm, in_notebook) if in_notebook or sys.stderr.isatty() else _Log(clock)
+    return _Bar(tqdm, in_notebook) if in_notebook or sys.stderr.isatty() else _Log(clock)

@@ -132,13 +132,23 @@ def test_silence_is_silent_and_an_error_ends_without_a_summary(capsys, clock):
     assert capsys.readouterr().err == "run 1 of 2: full\n"
 
 
+@pytest.mark.parametrize(("seconds", "lines"), [(4, 0), (6, 1), (31, 2)])
+def test_in_a_log_one_part_alone_says_nothing_until_it_is_long(seconds, lines, capsys, clock):
+    with Job(clock=clock) as job, job.part("training") as part:
+        for step in range(seconds + 1):
+            part.step(step, seconds, f"step {step} of {seconds}")
+            clock.now += step < seconds
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == lines
+    assert said[-1:] == [f"training: step {seconds} of {seconds}; took {seconds} s"][:lines]
+
+
 def test_a_way_that_changes_is_said_at_once(capsys, clock):
     with reported(True, "training") as part:
         part.go_on("")
         part.go_on("smaller micro-batch")
         part.go_on("smaller micro-batch")
     assert capsys.readouterr().err.splitlines() == [
-        "training",
         "training: smaller micro-batch",
         "training: smaller micro-batch; took 0 s",
     ]

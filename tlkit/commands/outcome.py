@@ -7,13 +7,15 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
 
 WIDTH = 100  # columns of a terminal or a projector
-WORDS = 24  # of these, what a column of words may be cut down to
+WORDS, HEADING = 24, 8  # of these, what a column of words may be cut down to, and its heading
+GAP = "  "  # between columns
 NUMBER = r"[-+]?(\d[\d,]*(\.\d*)?(e[-+]?\d+)?|inf)"
 FIGURES = re.compile(rf"({NUMBER}( (to|of) {NUMBER})?)?")
 
@@ -51,37 +53,37 @@ def as_columns(table: "pd.DataFrame") -> str:
 
 
 class _Column:
-    """A column as text: its heading in short lines, its cells, and how narrow it may be."""
+    """A column as text, and how wide it would like to be and has to be."""
 
     def __init__(self, name: str, values: "pd.Series") -> None:
-        self.cells = _as_text(values)
+        self.name, self.cells = name, _as_text(values)
         self.of_figures = all(FIGURES.fullmatch(cell) for cell in self.cells)
-        self.widest = max(map(len, (*self.cells, *name.split())), default=0)
-        self.heading = "\n".join(textwrap.wrap(name, self.widest))
-        self.least = self.widest if self.of_figures else min(self.widest, WORDS)
+        self.most = max(map(len, (*self.cells, *name.split(), name[:HEADING], " ")))
+        self.least = self.most if self.of_figures else min(self.most, WORDS)
+
+    def lines_of(self, text: str, room: int) -> list[str]:
+        """A cell or the heading, cut into lines that are as wide as the column."""
+        lines = textwrap.wrap(text, room, break_on_hyphens=False)
+        return [line.rjust(room) if self.of_figures else line.ljust(room) for line in lines]
 
 
 def _width(columns: list[_Column]) -> int:
-    return sum(column.least for column in columns) + 2 * (len(columns) - 1)
+    return sum(column.least for column in columns) + len(GAP) * (len(columns) - 1)
 
 
 def _laid_out(columns: list[_Column]) -> str:
     """Columns side by side; those of words share what room there is."""
-    from tabulate import tabulate
-
-    spare, rows = WIDTH - _width(columns), []
+    spare, rooms = WIDTH - _width(columns), []
     for column in columns:
-        room = min(column.widest, column.least + max(0, spare))
-        spare -= room - column.least
-        rows.append([textwrap.fill(cell, room) if len(cell) > room else cell for cell in column.cells])
-    text = tabulate(
-        list(zip(*rows, strict=True)),
-        headers=[column.heading for column in columns],
-        tablefmt="plain",
-        disable_numparse=True,
-        colalign=["right" if column.of_figures else "left" for column in columns] if rows[0] else None,
-    )
-    return "\n".join(line.rstrip() for line in text.splitlines())
+        rooms.append(min(column.most, column.least + max(0, spare)))
+        spare -= rooms[-1] - column.least
+    lines = []
+    for row in zip(*((column.name, *column.cells) for column in columns), strict=True):
+        cut = [column.lines_of(text, room) for column, text, room in zip(columns, row, rooms, strict=True)]
+        for parts in zip_longest(*cut):
+            padded = (part or " " * room for part, room in zip(parts, rooms, strict=True))
+            lines.append(GAP.join(padded).rstrip())
+    return "\n".join(lines)
 
 
 def _as_text(values: "pd.Series") -> list[str]:
