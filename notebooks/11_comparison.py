@@ -77,7 +77,7 @@ tl.claim(
 # **Predict first.** Order the strategies by Rust perplexity. Where will the control be?
 
 # %%
-comparison = tl.compare(profile=profile)
+comparison = tl.compare(profile=profile, progress=True)
 table = comparison.table.set_index("strategy")
 print(list(table.index))
 rows = {*tl.STRATEGIES, tl.ZERO_SHOT, tl.CONTROL}

@@ -45,7 +45,7 @@ profile = tl.setup()
 # **Predict first.** The batch stays at eight blocks, whoever computes them. How far apart will the three curves be?
 
 # %%
-steps, runs = tl.rehearse()
+steps, runs = tl.rehearse(progress=True)
 together = steps[steps.exchange == "ddp"]
 tl.learning_curves(
     together.assign(

@@ -16,11 +16,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tlkit.cli import COMMANDS, main
 from tlkit.commands.parsing import parser_of
 from tlkit.options import Plan, TrainingConfig, check, kind_of, options_of
 from tlkit.steps import OPTIMIZERS
+from tlkit.strategies import STRATEGIES
 from tlkit.training import learning_rate_factor
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -515,12 +518,13 @@ def test_json_is_all_that_stdout_has(tmp_path, capsys, monkeypatch):
 
     def run_sweep(*_, **__):
         print("one run")
-        return pd.DataFrame({"trial": ["a"], "validation_perplexity": [math.inf]})
+        return pd.DataFrame({"strategy": ["a"], "learning_rate": [0.1], "validation_perplexity": [math.inf]})
 
     monkeypatch.setattr("tlkit.evidence.sweeps.run_sweep", run_sweep)
     assert main(["sweep", "rates", "--output", str(tmp_path / "record.csv"), "--json"]) == 0
     told = capsys.readouterr()
-    assert json.loads(told.out) == [{"trial": "a", "validation_perplexity": None}] and told.err == "one run\n"
+    assert json.loads(told.out) == [{"strategy": "a", "learning_rate": 0.1, "validation_perplexity": None}]
+    assert told.err == "one run\n"
 
     monkeypatch.setattr("tlkit.classroom.notebooks.execute_all", lambda *_, **__: {"03_full": "ValueError: no"})
     assert main(["run", "--json"]) == 1
@@ -546,7 +550,85 @@ def test_what_a_terminal_shows_fits_it(capsys, monkeypatch):
 def test_a_table_is_aligned_and_repeats_its_first_column_where_it_is_too_wide():
     from tlkit.commands.outcome import as_columns
 
-    table = pd.DataFrame({"strategy": ["full", "last_layers"]} | {f"a long name {n}": [n, None] for n in range(9)})
+    table = pd.DataFrame({"strategy": ["full", "last_layers"]} | {f"long-heading-{n}": [n, None] for n in range(9)})
     lines = as_columns(table).splitlines()
     assert max(map(len, lines)) <= 100 and len(lines) > 3
     assert sum(line.startswith("last_layers") for line in lines) > 1 and "nan" not in str(lines).lower()
+    table = pd.DataFrame({"": ["a", "b", "c"], "million": [1234567.5, 1, None], "bits per byte": [1, 22, 333]})
+    assert as_columns(table).splitlines() == [
+        "        million  bits per",
+        "                     byte",
+        "a  1,234,567.50         1",
+        "b          1.00        22",
+        "c                     333",
+    ], "figures to the right, with the same decimals in a column"
+
+
+WORD = st.text("abcdefg_", min_size=1, max_size=40)
+TEXT = st.lists(WORD, max_size=30).map(" ".join)
+VALUES = st.one_of(TEXT, st.floats(width=32), st.integers(-(10**12), 10**12), st.none())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(1, 9), st.integers(0, 4))
+def test_whatever_a_table_holds_fits_and_nothing_of_it_is_lost(data, columns, rows):
+    from tlkit.commands.outcome import as_columns
+
+    names = data.draw(st.lists(TEXT, min_size=columns, max_size=columns, unique=True))
+    table = pd.DataFrame({name: data.draw(st.lists(VALUES, min_size=rows, max_size=rows)) for name in names})
+    shown = as_columns(table)
+    assert max(map(len, shown.splitlines()), default=0) <= 100
+    letters = "".join(shown.split())
+    for text in (value for column in table for value in table[column] if isinstance(value, str)):
+        for letter in set(text) - {" "}:
+            assert letters.count(letter) >= text.count(letter)
+
+
+@pytest.mark.parametrize("digits", [1, 9])
+def test_a_comparison_fits_a_terminal(digits):
+    """With the widest names, and figures as large as those of a model that has diverged."""
+    from tlkit.commands.outcome import as_columns
+    from tlkit.evidence.comparison_table import impossible_rows
+    from tlkit.reports.export import brief, notes_on
+
+    names = ["zero-shot", *STRATEGIES, "random initialisation"]
+    columns = ["trainable_percent", "perplexity", "difference", "bits_per_byte", "general", "improvement_percent"]
+    columns += [f"{name}_{end}" for name in ("perplexity", "perplexity_seeds", "difference") for end in ("low", "high")]
+    columns += ["seconds", "peak_memory_mb", "learning_rate"]
+    table = pd.DataFrame({"strategy": names} | dict.fromkeys(columns, 7.123 * 10**digits))
+    table = table.assign(trainable_values=134_515_008, seeds=3, rank="1 to 7", rate_source="given", rate_tuned=True)
+    table = impossible_rows(table[table.strategy != "bitfit"], {"bitfit": "no bias vectors " * 20})
+    lines = as_columns(brief(table)).splitlines()
+    assert max(map(len, lines)) <= 100 and (len(lines) <= len(names) + 3 or digits > 1)
+    assert all(any(line.startswith(name) for line in lines) for name in names)
+    assert notes_on(table) == ["Not possible: " + "no bias vectors " * 20]
+
+
+@pytest.mark.parametrize("sweep", ["rates", "general"])
+def test_a_sweep_says_what_it_found_in_a_table_that_fits(sweep, tmp_path, capsys, monkeypatch):
+    from tlkit.evidence.sweeps import recorded
+
+    record = recorded(sweep).copy()
+    failed = record[record.strategy == "full"].iloc[:1].assign(strategy="random", error="a long reason " * 20)
+    record = pd.concat([record.assign(error=None), failed.assign(validation_perplexity=math.inf)])
+    monkeypatch.setattr("tlkit.evidence.sweeps.run_sweep", lambda *_, **__: record)
+    assert main(["sweep", sweep, "--output", str(tmp_path / "record.csv")]) == 0
+    lines = capsys.readouterr().out.splitlines()[:-1]
+    assert max(map(len, lines)) <= 100 and lines[0].split()[0] == "strategy"
+    full = next(line for line in lines if line.startswith("full")).split()
+    best = record[record.strategy == "full"].groupby("learning_rate").validation_perplexity.mean()
+    assert full[1:2] == ([f"{best.idxmin():g}"] if sweep == "rates" else ["0.00"])
+    assert any("a long reason" in line for line in lines) == (sweep == "rates")
+
+
+def test_what_is_going_on_is_said_on_stderr_and_never_in_the_data(capsys, monkeypatch):
+    line = ["estimate", "--strategy", "bitfit", "--sequence-length", "32"]
+    monkeypatch.setattr("tlkit.jobs.WORTH_A_LINE", 3600.0)  # however slow this machine is
+    assert main([*line, "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["fits"] and told.err == "", "what is over at once leaves no line in a log"
+    monkeypatch.setattr("tlkit.jobs.WORTH_A_LINE", 0.0)
+    assert main([*line, "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["fits"]
+    assert re.fullmatch(r"tiny, bitfit: following a step without contents; took \d+ s\n", told.err)

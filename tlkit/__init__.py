@@ -16,6 +16,7 @@ _WHERE = {
     "memory": ("CARDS", "in_units", "track_memory", "virtual_device"),
     "steps": ("Plan", "mean_loss"),
     "prefix": ("cached_prefix", "frozen_blocks"),
+    "jobs": ("Job",),
     "training": ("TrainingConfig", "new_state", "train", "training_steps"),
     "fitting.estimate": ("closed_form", "estimate_memory"),
     "fitting.fallback": ("train_with_fallback",),

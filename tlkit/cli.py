@@ -13,7 +13,7 @@ from functools import partial
 from tlkit.commands.classroom import demo, doctor, grade, handouts, run
 from tlkit.commands.evidence import compare, sweep, validate
 from tlkit.commands.models import estimate, evaluate, params
-from tlkit.commands.outcome import Outcome, plain, wrapped
+from tlkit.commands.outcome import Outcome, fitted, plain
 from tlkit.commands.parsing import parser_of, settings_of
 from tlkit.commands.training import train
 
@@ -80,7 +80,7 @@ def _show(outcome: Outcome, as_json: bool) -> None:
     if as_json and outcome.data is not None:
         print(json.dumps(plain(outcome.data), indent=2))
     elif outcome.text and not as_json:
-        print(wrapped(outcome.text) if sys.stdout.isatty() else outcome.text)
+        print(fitted(outcome.text))
 
 
 def _on_one_line(text: str) -> str:

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from tlkit.corpus import token_stream
+from tlkit.jobs import SILENT, Part
 from tlkit.models import evaluation_mode, longest_input
 
 PROMPTS = ("In Rust, Vec<T> is", "The Result type in Rust", "Ownership in Rust means")
@@ -55,6 +56,7 @@ def perplexity(
     context: int | None = None,
     stride: int | None = None,
     batch_size: int = 8,
+    progress: Part = SILENT,
 ) -> PerplexityResult:
     """Perplexity over packed documents: every token but the very first is scored exactly once.
 
@@ -68,6 +70,7 @@ def perplexity(
         stride: tokens that it moves on by; None for `context`. A smaller one gives each token more context, and costs
             more.
         batch_size: windows at once, fewer where the vocabulary is large (`windows_at_once`).
+        progress: the part of a job to report to how much has been scored.
 
     Returns:
         The score, with its window and stride.
@@ -91,11 +94,14 @@ def perplexity(
     counts = torch.zeros(len(texts), dtype=torch.float64)
     at_once = windows_at_once(model.config.get_text_config().vocab_size, context, batch_size)
     with evaluation_mode(model):
+        progress.step(0, len(stream) - 1, f"scoring {len(stream) - 1:,} tokens")
         for inputs, targets, places in _windows(stream, context, stride, at_once):
             nats = _losses(model, inputs, targets).cpu().double().flatten()  # not every device has float64
             document = owners[places].flatten()
             losses.index_add_(0, document, nats)
             counts.index_add_(0, document, torch.ones_like(nats))
+            scored = int(places.max())
+            progress.step(scored, len(stream) - 1, f"scored {scored:,} of {len(stream) - 1:,} tokens")
 
     nats_per_token = float(losses.sum() / counts.sum())
     low, high = _bootstrap(losses, counts)

@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 
 from tlkit.checkpoints import CheckpointError, Checkpoints, Journal, identity_of
+from tlkit.jobs import Part, reported
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import Host, MemoryTrack
 from tlkit.models import longest_input
@@ -73,7 +74,7 @@ def train(
     checkpoint_dir: str | Path | None = None,
     every: int = 100,
     resume: bool = False,
-    progress: bool = False,
+    progress: bool | Part = False,
     team: Team = ALONE,
 ) -> TrainingResult:
     """Train what is trainable in `model` on `blocks`.
@@ -89,7 +90,7 @@ def train(
         checkpoint_dir: where all that training changes is saved, after `every` steps and at the end.
         every: optimizer steps between checkpoints.
         resume: go on from the newest checkpoint there.
-        progress: show a bar.
+        progress: True to show step, loss and time left; or the part of a larger job to report the steps to.
         team: of processes that train together.
 
     Raises:
@@ -127,7 +128,8 @@ def train(
         scoring = replace(plan, micro_batch_size=min(8, rows))
         score = None if validation is None else lambda: mean_loss(trained, validation, scoring, state.team)
         steps = training_steps(state, blocks, config)
-        result = run_steps(steps, state, len(blocks), config, score, progress, journal=journal, checkpoints=checkpoints)
+        with reported(progress, "training") as part:
+            result = run_steps(steps, state, len(blocks), config, score, part, journal=journal, checkpoints=checkpoints)
     if team.in_parts:
         restore_full_weights(model, trained)
     return result
@@ -170,7 +172,7 @@ def run_steps(
     blocks: int,
     config: TrainingConfig,
     score: Callable[[], float] | None,
-    progress: bool,
+    progress: Part,
     *,
     journal: Journal | None = None,
     checkpoints: Checkpoints | None = None,
@@ -183,15 +185,14 @@ def run_steps(
         blocks: how many blocks there are.
         config: what to train towards.
         score: the validation loss now, in nats per token; None where there is nothing to score on.
-        progress: show a bar.
+        progress: what to report each step to.
         journal: what the run has seen before; written to.
         checkpoints: where to save; None: nowhere.
     """
     total, journal = total_steps(blocks, config), journal or Journal()
     every = config.evaluate_every or total
-    bar = _progress_bar(total, progress)
-    bar.update(state.step)
     first = state.step + 1
+    progress.step(state.step, total, f"step {state.step} of {total}")
     counted = _steps_to_count_in(state, total)
     track = MemoryTrack()
     for number in range(first, total + 1):
@@ -205,8 +206,7 @@ def run_steps(
         else:
             record = next(steps)
         journal.records.append(record)
-        bar.update()
-        bar.set_postfix(loss=f"{record.loss:.3f}")
+        progress.step(number, total, f"step {number} of {total}, loss {record.loss:.3f}")
         if score is not None and (number % every == 0 or number == total):
             _note_score(score(), number, state, journal, keep_best=config.patience is not None)
         if checkpoints is not None and (number % checkpoints.every == 0 or number == total):
@@ -217,7 +217,6 @@ def run_steps(
                     raise
                 # Nothing is left to protect: the model is trained, and the caller can still save it elsewhere.
                 warnings.warn(f"{error}. Training is complete and the model is in memory: save it", stacklevel=2)
-    bar.close()
     if journal.best_weights is not None:
         with torch.no_grad():
             for parameter, weights in zip(state.parameters, journal.best_weights, strict=True):
@@ -351,9 +350,3 @@ def check_settings(
         raise ValueError(
             f"chunked_loss: {type(model).__name__} changes its logits behind the head, so it cannot be cut"
         )
-
-
-def _progress_bar(total: int, shown: bool):
-    from tqdm.auto import tqdm
-
-    return tqdm(total=total, disable=not shown, unit="step", leave=False)

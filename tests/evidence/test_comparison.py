@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 import shlex
 from dataclasses import fields, replace
 
@@ -23,6 +24,7 @@ from tlkit.evidence.learning_rates import COARSE, CONTROL, default_rates, load_w
 from tlkit.models import load_model, save_model
 from tlkit.reports.export import as_markdown, export, readable
 from tlkit.settings import PROFILES, Profile
+from tlkit.strategies import STRATEGIES
 
 GIVEN = {"last_layers": 1e-3, "bitfit": 1e-2, CONTROL: 1e-3}
 PROFILE = Profile("test", train_passages=6, test_passages=5, epochs=1, seeds=2)
@@ -206,14 +208,32 @@ def test_a_model_without_recorded_rates_is_tuned_first_and_never_by_rates_of_ano
     assert from_record.table.rate_source[1].startswith("given, swept for ") and from_record.table.rate_tuned[1]
 
 
-def test_a_strategy_that_cannot_run_on_a_model_has_no_rate_and_says_why(without_biases, profile):
-    found = compare(without_biases, ["bitfit", "last_layers"], profile=profile, settings=ComparisonSettings(seeds=1))
-    assert set(found.failures) == {"bitfit, seed 0"}
-    assert (
-        "no learning rate for bitfit: ValueError: bitfit selected no weights of Llama"
-        in found.failures["bitfit, seed 0"]
-    )
-    assert list(found.table.strategy) == ["zero-shot", "last_layers", CONTROL]
+def test_what_the_architecture_does_not_allow_is_a_row_with_a_reason(
+    tmp_path, capsys, monkeypatch, without_biases, profile, carried_out
+):
+    """Where all strategies were meant; where it was named, it is refused before any work."""
+    few = {name: STRATEGIES[name] for name in ("full", "bitfit", "last_layers")}
+    for module in ("comparison", "experiment"):
+        monkeypatch.setattr(f"tlkit.evidence.{module}.STRATEGIES", few)
+    rates = "full=1e-3,bitfit=1e-2,last_layers=1e-3,random initialisation=1e-3"
+    command = ["compare", "--model", without_biases, "--profile", "test", "--seeds", "1", "--learning-rates", rates]
+    assert main([*command, "--fallback", "--output", str(tmp_path / "all")]) == 0
+    said = capsys.readouterr().out
+    reason = "bitfit selected no weights of LlamaForCausalLM: this architecture has no bias vectors"
+    assert f"\nNot possible: {reason}\n" in said and "bitfit" in said.split("Not possible")[0]
+    assert {strategy for strategy, _ in carried_out} == {"full", "last_layers", CONTROL}
+    for name in ("comparison.csv", "comparison.json", "comparison.md", "comparison.html"):
+        assert reason in (tmp_path / "all" / name).read_text(), name
+    table = pd.read_csv(tmp_path / "all" / "comparison.csv", comment="#").set_index("strategy")
+    assert math.isnan(table.perplexity["bitfit"]) and table.seeds["bitfit"] == 0
+    carried_out.clear()
+    for more, expected in (
+        (["--strategies", "full,bitfit"], f"tlkit compare: {reason}. Leave out bitfit"),
+        (["--against", "bitfit"], f"tlkit compare: against='bitfit': {reason}"),
+    ):
+        assert main([*command, *more, "--output", str(tmp_path / "no")]) == 2
+        assert capsys.readouterr().err.splitlines() == [expected]
+        assert not carried_out and not (tmp_path / "no").exists()
 
 
 def test_nothing_is_ranked_by_a_rate_that_was_not_tuned(tmp_path, whole):
@@ -410,11 +430,23 @@ def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch):
     assert "in all 100% of the runs" in (tmp_path / "with" / "comparison.md").read_text()
 
 
-def test_progress_says_which_run_of_how_many(small_model, profile, capsys):
+def test_progress_says_which_run_of_how_many(small_model, profile, capsys, monkeypatch):
     settings = ComparisonSettings(seeds=1, learning_rates=GIVEN)
     compare(small_model, ["bitfit"], profile=profile, settings=settings, progress=True)
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == "run 1 of 2: bitfit, seed 0" and second.startswith(f"run 2 of 2: {CONTROL}, seed 0; about ")
+    told = capsys.readouterr()
+    lines = [line for line in told.err.splitlines() if line.startswith("run ")]
+    assert lines[0] == "run 1 of 2: bitfit, seed 0"
+    assert re.fullmatch(rf"run 2 of 2 \(about \d+ s left\): {CONTROL}, seed 0", lines[1])
+    assert re.fullmatch(r"2 runs took \d+ s", told.err.splitlines()[-1]) and told.out == ""
+    monkeypatch.setattr("tlkit.jobs._Log.between", 0.0)  # all that a terminal would show
+    for fallback in (False, True):
+        settings = ComparisonSettings(seeds=1, learning_rates=GIVEN, fallback=fallback)
+        compare(small_model, ["bitfit"], profile=profile, settings=settings, progress=True)
+        said = capsys.readouterr().err
+        assert re.search(r"the model before any training \(about \d+ s left\): scored [\d,]+ of [\d,]+ tokens", said)
+        assert re.search(r"run 1 of 2 \(about \d+ s left\): bitfit, seed 0: step 2 of 4, loss \d\.\d{3}\n", said)
+        assert re.search(r"run 1 of 2 .*: bitfit, seed 0: scored [\d,]+ of [\d,]+ tokens\n", said)
+        assert ("bitfit, seed 0: estimating what a step needs" in said) is fallback
 
 
 def test_train_and_evaluate_score_the_same_documents(tmp_path, capsys, small_model, profile):

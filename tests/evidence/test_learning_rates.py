@@ -21,7 +21,8 @@ from tlkit.evidence.learning_rates import (
     read_rates,
     why_no_rate,
 )
-from tlkit.evidence.sweeps import Trial, rate_trials, recorded
+from tlkit.evidence.sweeps import recorded
+from tlkit.evidence.trials import Trial, rate_trials
 from tlkit.models import PRESETS
 from tlkit.settings import PROFILES
 from tlkit.strategies import STRATEGIES

@@ -14,7 +14,8 @@ from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.finished_runs import FinishedRuns
 from tlkit.evidence.learning_rates import COARSE, CONTROL, best_rates, why_no_rate
-from tlkit.evidence.sweeps import FORESEEN, Trial, planned, recorded, run_sweep, run_trial, tune
+from tlkit.evidence.sweeps import recorded, run_sweep, run_trial, tune
+from tlkit.evidence.trials import FORESEEN, SWEEPS, Trial, planned
 from tlkit.settings import Profile
 from tlkit.strategies import STRATEGIES
 
@@ -30,7 +31,7 @@ def experiment(small_model, profile):
 
 
 def test_records_are_whole_and_say_where_they_were_made():
-    for sweep in sweeps.SWEEPS:
+    for sweep in SWEEPS:
         record = recorded(sweep)
         if sweep != "rates":
             assert set(record.trial) == {trial.name for trial in planned(sweep)}
@@ -79,7 +80,7 @@ def noted(monkeypatch):
     """Trials that cost nothing: what was asked for, and a perplexity that is lowest at 1e-4."""
     asked = []
 
-    def run(trial, experiment, team=None):
+    def run(trial, experiment, **_):
         asked.append(trial.name)
         if trial.strategy == "bitfit":
             raise IndexError("planted fault")
@@ -93,7 +94,7 @@ def noted(monkeypatch):
 def test_a_sweep_goes_on_where_it_stopped(monkeypatch, tmp_path, capsys, noted, small_model, profile):
     done = sweeps.run_trial
 
-    def stopped(trial, experiment, team=None):
+    def stopped(trial, experiment, **_):
         if len(noted) == 3:
             raise KeyboardInterrupt
         return done(trial, experiment)
@@ -156,7 +157,7 @@ def test_the_short_sweep_says_its_cost_first_and_goes_on_where_it_stopped(
     kept = FinishedRuns(tmp_path, experiment.settings)
     done = sweeps.run_trial
 
-    def stopped(trial, experiment, team=None):
+    def stopped(trial, experiment, **_):
         said = capsys.readouterr().err
         if not noted:
             assert "No tuned learning rates for full, bitfit" in said
@@ -192,6 +193,45 @@ def test_runs_of_other_settings_are_refused_by_name(tmp_path, experiment):
         (tmp_path / "runs" / "full, seed 0.json").write_text(torn)
         with pytest.raises(ValueError, match="full, seed 0.json is damaged: remove it"):
             FinishedRuns(tmp_path, experiment.settings).read()
+
+
+def test_what_the_architecture_does_not_allow_is_a_row_with_a_reason_and_never_tried(
+    tmp_path, capsys, noted, without_biases, profile
+):
+    output = tmp_path / "rates.csv"
+    for _ in range(2):  # a second start neither tries it nor adds a row
+        record = run_sweep("rates", output, profile=profile, model=without_biases)
+        row = record[record.strategy == "bitfit"].squeeze()
+        assert row.error == "bitfit selected no weights of LlamaForCausalLM: this architecture has no bias vectors"
+        assert math.isnan(row.learning_rate) and math.isinf(row.validation_perplexity)
+    assert not [name for name in noted if "bitfit" in name] and len(noted) == len(set(noted)) == len(record) - 1
+    for table in (record, pd.read_csv(output)):  # as it is in memory, and as it is given to `compare`
+        assert set(best_rates(table)) == {*STRATEGIES, CONTROL} - {"bitfit"}
+        assert why_no_rate(table, "bitfit").endswith("has no bias vectors")
+    only = ["sweep", "rates", "--model", without_biases, "--strategies", "lora,bitfit"]
+    assert main([*only, "--output", str(tmp_path / "no" / "rates.csv")]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1 and "no bias vectors. Leave out bitfit" in said[0] and not (tmp_path / "no").exists()
+
+
+def test_a_record_is_gone_on_with_by_more_seeds_and_other_strategies(tmp_path, noted, small_model, profile):
+    def swept(sweep, **more):
+        given = None if sweep == "rates" else {"full": 1e-4, "last_layers": 2e-4, "lora": 3e-4, "freeze_lower": 4e-4}
+        output = tmp_path / f"{sweep}.csv"
+        return run_sweep(sweep, output, profile=profile, model=small_model, learning_rates=given, **more)
+
+    for sweep, runs, default in (("rates", FORESEEN, None), ("epochs", 5, 3)):
+        noted.clear()
+        assert len(swept(sweep, strategies=["lora"], seeds=1)) == runs
+        assert len(swept(sweep, strategies=["lora"], seeds=3)) == 3 * runs
+        assert len(swept(sweep, strategies=["freeze_lower"], seeds=1)) == 4 * runs
+        assert len(noted) == len(set(noted)) == 4 * runs, "nothing twice"
+        if default:
+            assert len(swept(sweep)) == 4 * runs + 2 * (default - 1) * runs  # of the default three, lora is done
+    unknown = {"strategies": ["adapter"]}, "strategies .'adapter'.: expected some of full"
+    for wrong, said in (({"seeds": 0}, "seeds=0: expected at least 1"), unknown):
+        with pytest.raises(ValueError, match=said):
+            swept("rates", **wrong)
 
 
 def test_another_sweep_is_unknown(capsys):

@@ -53,7 +53,7 @@ def test_more_text_for_each_process_is_not_divided():
 
 
 def test_a_rehearsal_of_what_cannot_be_is_refused_before_any_process_starts(monkeypatch):
-    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("started"))
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("started"))
     with pytest.raises(ValueError, match="strategy 'half' is unknown"):
         rehearse("half")
 

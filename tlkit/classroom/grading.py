@@ -27,13 +27,13 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import NamedTuple
 
 import pandas as pd
-from tqdm import tqdm
 
 import tlkit
 from tlkit.classroom import checks
 from tlkit.classroom.exercises import Exercise, tasks_of
 from tlkit.classroom.notebooks import lessons
 from tlkit.classroom.pages import EXERCISES_IMPORT
+from tlkit.jobs import Job
 
 NOTEBOOK_SECONDS = 600
 NEEDED = ("tlkit", "data")  # copied for each notebook, so that no notebook changes them for the next
@@ -77,13 +77,15 @@ def grade_all(paths: Iterable[Path], *, seconds: float = NOTEBOOK_SECONDS) -> pd
         Columns notebook, exercise, right (True, False, or missing where a file was not graded) and reason (empty
         where the exercise is right), with a row for every exercise that the notebook's lesson has.
     """
-    rows = []
-    for path in tqdm(list(paths), unit="notebook", disable=None):
-        try:
-            marks = [vars(mark) for mark in grade(Path(path), seconds=seconds)]
-        except NotGraded as error:
-            marks = [{"exercise": "", "right": None, "reason": str(error)}]
-        rows += [{"notebook": str(path)} | mark for mark in marks]
+    rows, paths = [], [Path(path) for path in paths]
+    with Job(len(paths), "notebook") as job:
+        for path in paths:
+            try:
+                with job.part(path.name):
+                    marks = [vars(mark) for mark in grade(path, seconds=seconds)]
+            except NotGraded as error:
+                marks = [{"exercise": "", "right": None, "reason": str(error)}]
+            rows += [{"notebook": str(path)} | mark for mark in marks]
     return pd.DataFrame(rows, columns=["notebook", "exercise", "right", "reason"]).astype({"right": "boolean"})
 
 

@@ -10,6 +10,7 @@ import nbformat
 
 import tlkit as tl
 from tlkit.classroom.notebooks import FOLDER, lessons
+from tlkit.jobs import Job
 
 
 def write_slides(target: Path, folder: Path = FOLDER) -> list[Path]:
@@ -40,11 +41,13 @@ def write_slides(target: Path, folder: Path = FOLDER) -> list[Path]:
         reveal_theme="white",  # the others fetch their fonts
         reveal_scroll=True,
     )
-    pages = []
-    for lesson in lessons(folder):
-        text, _ = exporter.from_filename(str(folder / f"{lesson.stem}.ipynb"))
-        pages.append(target / f"{lesson.stem}.html")
-        pages[-1].write_text(text, encoding="utf-8")
+    pages, found = [], lessons(folder)
+    with Job(len(found), "lesson") as job:
+        for lesson in found:
+            with job.part(lesson.stem):
+                text, _ = exporter.from_filename(str(folder / f"{lesson.stem}.ipynb"))
+            pages.append(target / f"{lesson.stem}.html")
+            pages[-1].write_text(text, encoding="utf-8")
     return pages
 
 

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tlkit.jobs import SILENT, Job, Part
+
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 INDEX = "00_index"
 CELL_SECONDS = 7200  # the comparison of the larger profiles takes half an hour on a small machine
@@ -47,7 +49,7 @@ def sources(folder: Path = FOLDER) -> list[Path]:
     return sorted(folder.glob("[0-9][0-9]_*.py"))
 
 
-def execute(source: Path, target: Path, results: Path, *, threads: int | None = None) -> None:
+def execute(source: Path, target: Path, results: Path, *, threads: int | None = None, progress: Part = SILENT) -> None:
     """Run one lesson from the top in a fresh kernel and write it, with its outputs, as a notebook.
 
     What was reached is written also when a cell fails.
@@ -57,6 +59,7 @@ def execute(source: Path, target: Path, results: Path, *, threads: int | None = 
         target: the notebook to write.
         results: the folder that the lesson exports to; it finds it in its environment as TLKIT_RESULTS.
         threads: that torch computes on (None: all cores).
+        progress: is told each cell.
 
     Raises:
         CellExecutionError: of nbclient, where a cell fails; CellTimeoutError or DeadKernelError where one never ends
@@ -70,8 +73,10 @@ def execute(source: Path, target: Path, results: Path, *, threads: int | None = 
     notebook.metadata["kernelspec"] = KERNEL
     for number, cell in enumerate(notebook.cells):
         cell.id = f"{source.stem[:2]}-{number:03d}"
+    count = len(notebook.cells)
     client = NotebookClient(
         notebook,
+        on_cell_start=lambda cell, cell_index: progress.step(cell_index, count, f"cell {cell_index + 1} of {count}"),
         timeout=CELL_SECONDS,
         kernel_name="python3",
         record_timing=False,
@@ -90,7 +95,7 @@ def execute(source: Path, target: Path, results: Path, *, threads: int | None = 
 
 
 def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int = 1) -> dict[str, str]:
-    """Execute lessons, and print a line for each that has ended.
+    """Execute lessons, show how far they are, and print a line for each that has ended.
 
     Side by side, each lesson gets its share of the cores: small models leave the second core idle half of the time,
     and threads that wait for one another's cores cost more than they bring.
@@ -112,17 +117,18 @@ def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int =
 
         begun = time.monotonic()
         try:
-            execute(source, folder / f"{source.stem}.ipynb", results, threads=threads)
+            with job.part(source.stem) as part:
+                execute(source, folder / f"{source.stem}.ipynb", results, threads=threads, progress=part)
         except CellExecutionError as error:
             return f"{error.ename}: {error.evalue}"
         except (DeadKernelError, CellTimeoutError) as error:  # the other lessons go on
             return str(error)
         finally:
-            print(f"{source.stem}: {time.monotonic() - begun:.0f} s", flush=True)
+            job.say(f"{source.stem}: {time.monotonic() - begun:.0f} s")
         return None
 
     # The last lessons are the longest; begun last, they would run alone.
     order = list(reversed(scripts)) if jobs > 1 else scripts
-    with ThreadPoolExecutor(jobs) as pool:
+    with Job(len(scripts), "lesson") as job, ThreadPoolExecutor(jobs) as pool:
         reasons = dict(zip((source.stem for source in order), pool.map(one, order), strict=True))
     return {source.stem: reasons[source.stem] for source in scripts if reasons[source.stem] is not None}

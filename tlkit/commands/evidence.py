@@ -3,12 +3,19 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tlkit.commands.models import MODEL
-from tlkit.commands.outcome import Outcome, as_columns
+from tlkit.commands.outcome import Outcome, as_columns, fitted
 from tlkit.commands.training import Processes, team_of
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.options import option, same_option
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tlkit.evidence.tier_files import Tier
+    from tlkit.jobs import Part
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,8 @@ class SweepOptions:
     corpus: str | None = same_option(ComparisonSettings, "corpus", None)
     learning_rates: str | None = option(None, "of the sweeps that are not about them: as for compare")
     profile: str | None = option(None, "ci, real, laptop or gpu: how much data")
+    strategies: str | None = option(None, "comma-separated; default: those that the sweep is about")
+    seeds: int = option(2, "runs of each setting", at_least=1, at_most=1000)
     output: Path | None = option(None, "CSV file; a record that is there is gone on with", path="new file")
 
 
@@ -50,10 +59,11 @@ def compare(options: CompareOptions, settings: ComparisonSettings, processes: Pr
     """Train by every strategy with several seeds, and put what each gained and lost into one table.
 
     Every run is written to OUTPUT as it ends, and the same command goes on from there. Exit 1 when a run failed; the
-    others are in the table all the same.
+    others are in the table all the same. A strategy that the model's architecture does not allow is a row with a
+    reason; where it was named, it is refused.
     """
     from tlkit.evidence.comparison import compare as compare_strategies
-    from tlkit.reports.export import export, readable, rows_of
+    from tlkit.reports.export import brief, export, notes_on, rows_of
     from tlkit.settings import setup
 
     strategies = options.strategies.split(",") if options.strategies else None
@@ -74,8 +84,9 @@ def compare(options: CompareOptions, settings: ComparisonSettings, processes: Pr
     export(comparison, options.output)
     for name, reason in comparison.failures.items():
         print(f"FAILED {name}: {reason.splitlines()[-1]}", file=sys.stderr)
-    text = f"{as_columns(readable(comparison.table))}\nFiles are in {options.output}"
-    return Outcome(rows_of(comparison.table), text, code)
+    table, where = comparison.table, f"All columns, runs and charts are in {options.output}"
+    text = "\n".join([as_columns(brief(table)), *notes_on(table), where])
+    return Outcome(rows_of(table), text, code)
 
 
 def sweep(options: SweepOptions) -> Outcome:
@@ -95,9 +106,35 @@ def sweep(options: SweepOptions) -> Outcome:
         model=options.model,
         corpus=options.corpus,
         learning_rates=options.learning_rates,
+        strategies=options.strategies.split(",") if options.strategies else None,
+        seeds=options.seeds,
         progress=True,
     )
-    return Outcome(rows_of(record), f"{len(record)} runs are in {output}")
+    text = f"{as_columns(_summary(options.sweep, record))}\n{len(record)} rows are in {output}"
+    return Outcome(rows_of(record), text)
+
+
+def _summary(sweep: str, record: "pd.DataFrame") -> "pd.DataFrame":
+    """Of a sweep of rates the best of each strategy, or why it has none; of the others a row for each setting."""
+    import pandas as pd
+
+    from tlkit.evidence.learning_rates import best_rates, why_no_rate
+
+    scores = [name for name in ("validation_perplexity", "general_perplexity") if name in record]
+    if sweep != "rates":
+        setting = {"epochs": "epochs", "passages": "passages", "general": "general_share"}[sweep]
+        shown = record.groupby(["strategy", setting], sort=False)[scores].mean().reset_index()
+        return shown.rename(columns=lambda name: name.replace("_", " "))
+    rates, rows = best_rates(record), []
+    for strategy, part in record.groupby("strategy", sort=False):
+        row = {"strategy": strategy, "learning rate": "", "rates tried": part.learning_rate.nunique()}
+        if (rate := rates.get(strategy)) is None:
+            rows.append(row | {"note": why_no_rate(record, strategy)})
+            continue
+        means = part[part.learning_rate == rate.value][scores].mean()
+        row |= {name.replace("_", " "): mean for name, mean in means.items()}
+        rows.append(row | {"learning rate": f"{rate.value:g}", "note": "" if rate.tuned else "the edge of those tried"})
+    return pd.DataFrame(rows)
 
 
 def validate(options: ValidateOptions) -> Outcome:
@@ -106,33 +143,39 @@ def validate(options: ValidateOptions) -> Outcome:
     Exit 1 where one does not hold, or where the tier cannot run on this machine.
     """
     from tlkit.evidence.tier_files import TIER_NAMES, load_tier
+    from tlkit.jobs import Job
     from tlkit.settings import setup
 
     setup()
     names = TIER_NAMES if options.tier == "all" else [options.tier]
     tiers = [load_tier(name, model=options.model) for name in names]
     rows, code = [], 0
-    for tier in tiers:
-        verdicts, text = _judge(tier, options)
-        rows.append({"tier": tier.name, "model": tier.model, "criteria": verdicts, "said": text})
-        print(text, flush=True)  # each tier as soon as it is judged: the next one may take hours
-        if not verdicts or not all(verdict["holds"] for verdict in verdicts):
-            code = 1
-            if not options.continue_on_error:
-                break
+    with Job(len(tiers), "tier") as job:
+        for tier in tiers:
+            with job.part(tier.name) as part:
+                verdicts, text = _judge(tier, options, part)
+            rows.append({"tier": tier.name, "model": tier.model, "criteria": verdicts, "said": text})
+            job.say(fitted(text))  # each tier as soon as it is judged: the next one may take hours
+            if not verdicts or not all(verdict["holds"] for verdict in verdicts):
+                code = 1
+                if not options.continue_on_error:
+                    break
     return Outcome(rows, "", code)
 
 
-def _judge(tier, options: ValidateOptions) -> tuple[list[dict], str]:
+def _judge(tier: "Tier", options: ValidateOptions, progress: "Part") -> tuple[list[dict], str]:
     """The verdicts on a tier, none where it cannot run here, and all that is to be said of it."""
     from tlkit.devices import probe
     from tlkit.evidence.tiers import CannotRunHere, estimate_tier, refuse_what_does_not_fit, run_tier
     from tlkit.memory import in_units
 
     def show(record) -> None:
+        progress.step(record.step, tier.steps, f"step {record.step} of {tier.steps}, loss {record.loss:.3f}")
         if options.verbose and (record.step % 10 == 0 or record.step == 1):
-            print(f"  step {record.step}: loss {record.loss:.3f}, {record.tokens / record.seconds:,.0f} tokens/s")
+            speed = record.tokens / record.seconds
+            progress.job.say(f"  step {record.step}: loss {record.loss:.3f}, {speed:,.0f} tokens/s")
 
+    progress.step(0, 0, "estimating its memory")
     device, estimate = probe(), estimate_tier(tier)
     lines = [
         f"{tier.name}: {tier.model}, {tier.strategy}, {tier.steps} steps of {tier.batch_size} x {tier.sequence_length} "

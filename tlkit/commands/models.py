@@ -99,6 +99,7 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     """
     from tlkit.evaluation import windows_at_once
     from tlkit.fitting.estimate import estimate_memory
+    from tlkit.jobs import Job
     from tlkit.memory import in_units, parse_size
     from tlkit.models import chosen_model, longest_input, meta_model
     from tlkit.settings import setup
@@ -111,17 +112,18 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     name = chosen_model(options.model)
     model = meta_model(name)
     context = options.context or min(WINDOW, longest_input(model) or WINDOW)
-    found = estimate_memory(
-        name,
-        options.strategy,
-        dtype=options.dtype,
-        batch_size=options.batch_size,
-        sequence_length=options.sequence_length,
-        plan=plan,
-        optimizer=options.optimizer,
-        evaluation=(windows_at_once(model.config.get_text_config().vocab_size, context), context),
-        **options.strategy_option,
-    )
+    with Job() as job, job.part(f"{name}, {options.strategy}: following a step without contents"):
+        found = estimate_memory(
+            name,
+            options.strategy,
+            dtype=options.dtype,
+            batch_size=options.batch_size,
+            sequence_length=options.sequence_length,
+            plan=plan,
+            optimizer=options.optimizer,
+            evaluation=(windows_at_once(model.config.get_text_config().vocab_size, context), context),
+            **options.strategy_option,
+        )
     fits = budget is None or found.peak <= budget
     lines = [str(found), "A card's driver, libraries and rounding take more: leave 15% of a card."]
     if budget is not None:
@@ -144,13 +146,15 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     from tlkit.devices import probe
     from tlkit.evaluation import perplexity
     from tlkit.fitting.placement import move_to_device
+    from tlkit.jobs import Job
     from tlkit.models import load_model
 
     device, (_, corpus) = probe(), documents(scoring)
     loaded = load_model(options.model)
     move_to_device(loaded.model, device)
     window = {"context": scoring.context, "stride": scoring.stride}
-    result = perplexity(loaded.model, loaded.tokenizer, corpus.test, **window)
+    with Job() as job, job.part(f"{loaded.name} on {corpus.name}") as part:
+        result = perplexity(loaded.model, loaded.tokenizer, corpus.test, progress=part, **window)
     return Outcome(result, f"{loaded}\n{corpus.name}: {result}")
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from tlkit.corpus import Corpus
     from tlkit.devices import Device
+    from tlkit.evaluation import PerplexityResult
     from tlkit.strategies import StrategyReport
     from tlkit.team import Team
 
@@ -137,7 +138,6 @@ def _prepare(options: TrainOptions, config: TrainSettings, corpus: "Corpus") -> 
 def _train(ready: _Ready, used: tuple, corpus: "Corpus", device: "Device", team: "Team") -> Outcome:
     """In every process of the team; the first one scores, writes and speaks."""
     from tlkit.checkpoints import newest_step
-    from tlkit.evaluation import perplexity
     from tlkit.fitting.placement import move_to_device
     from tlkit.prefix import cached_prefix
     from tlkit.training import total_steps, train
@@ -146,7 +146,7 @@ def _train(ready: _Ready, used: tuple, corpus: "Corpus", device: "Device", team:
     model, first, checkpoints = ready.report.model, team.rank == 0, options.output / "checkpoints"
     move_to_device(model, device, team)
     window = {"context": scoring.context, "stride": scoring.stride}
-    before = perplexity(model, ready.tokenizer, corpus.test, **window) if first else None
+    before = _score("before training", ready, corpus, window) if first else None
     if first and not newest_step(checkpoints):  # else that run's file stays until this one has been accepted
         _save_run_file(options.output, used, device)
     with cached_prefix(model) if options.cached_prefix else nullcontext() as cache:
@@ -166,12 +166,20 @@ def _train(ready: _Ready, used: tuple, corpus: "Corpus", device: "Device", team:
         return Outcome()
     _save_model(model, ready.tokenizer, options.output, total_steps(len(ready.blocks), config))
     _save_run_file(options.output, used, device)
-    after = perplexity(model, ready.tokenizer, corpus.test, **window)
+    after = _score("after training", ready, corpus, window)
     figures = {"before": before, "after": after, "output": options.output}
     figures |= {"seconds": result.seconds, "stopped_early": result.stopped_early}
     lines = [str(ready.report), f"before: {before}", f"after:  {after}"]
     lines += [f"frozen prefix: {cache}"] if cache else []
     return Outcome(figures, "\n".join([*lines, f"saved in {options.output}; run.yaml there repeats this run"]))
+
+
+def _score(when: str, ready: _Ready, corpus: "Corpus", window: dict) -> "PerplexityResult":
+    from tlkit.evaluation import perplexity
+    from tlkit.jobs import Job
+
+    with Job() as job, job.part(when) as part:
+        return perplexity(ready.report.model, ready.tokenizer, corpus.test, progress=part, **window)
 
 
 def _save_run_file(folder: Path, used: tuple, device) -> None:

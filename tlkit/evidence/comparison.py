@@ -1,5 +1,6 @@
 """Many strategies and seeds into one table, from freshly loaded models, with a baseline and a control."""
 
+import math
 import os
 import platform
 import shlex
@@ -19,13 +20,14 @@ from tlkit.evidence.comparison_table import (
     ZERO_SHOT,
     Start,
     document_rows,
+    impossible_rows,
     noted_rows,
     now,
     per_document,
     run_row,
     summary,
 )
-from tlkit.evidence.experiment import Experiment, Progress, load_experiment, run_all, run_strategy
+from tlkit.evidence.experiment import Experiment, allowed, load_experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, hold_output
 from tlkit.evidence.learning_rates import (
     CONTROL,
@@ -38,6 +40,7 @@ from tlkit.evidence.learning_rates import (
 from tlkit.evidence.statistics import compare_pairs
 from tlkit.evidence.sweeps import SHORT_STEPS, tune
 from tlkit.fitting.attempts import FallbackLog
+from tlkit.jobs import Job, Part
 from tlkit.memory import parse_size
 from tlkit.models import meta_model
 from tlkit.options import check
@@ -52,7 +55,7 @@ class Comparison:
     """What a comparison has found.
 
     Attributes:
-        table: a row for each strategy.
+        table: a row for each strategy; where the model's architecture does not allow one, `reason` says why.
         runs: a row for each strategy and seed.
         documents: a row for each strategy, seed and test document, with its nats and tokens.
         pairs: a row for each two strategies, with the difference of their perplexities; see `compare_pairs`.
@@ -91,12 +94,13 @@ def compare(
 
     Args:
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
-        strategies: names of `STRATEGIES`; default: all.
+        strategies: names of `STRATEGIES`; default: all, where what the model's architecture does not allow is a row
+            with a reason.
         profile: how many documents, epochs and seeds.
         settings: everything else, with defaults.
         output: a folder that each run is written to as it ends; the same comparison goes on from there. It is held
             while this runs. Default: nothing is written.
-        progress: whether to print a line for each run.
+        progress: whether to show run k of n, its steps and the time left.
         team: the processes there are. They share every batch, or with `settings.spread` the runs, and each returns
             the whole comparison.
 
@@ -105,8 +109,9 @@ def compare(
             training.
         CheckpointError: where `output` cannot be written, or another run holds it.
     """
-    settings = settings or ComparisonSettings()
-    strategies = list(STRATEGIES if strategies is None else strategies)
+    settings, progress = settings or ComparisonSettings(), progress and team.rank == 0
+    named = None if strategies is None else list(strategies)
+    strategies = list(STRATEGIES) if named is None else named
     settings = replace(
         settings,
         seeds=profile.seeds if settings.seeds is None else settings.seeds,
@@ -116,10 +121,13 @@ def compare(
     given = read_rates(settings.learning_rates) if settings.learning_rates else None
     with hold_output(Path(output)) if output is not None and team.rank == 0 else nullcontext():
         experiment, base = load_experiment(model, profile, settings)
+        strategies, impossible = allowed(named, base.model.config)
+        if settings.against in impossible:
+            raise ValueError(f"against={settings.against!r}: {impossible[settings.against]}")
         kept = FinishedRuns(Path(output), experiment.settings) if output is not None else None
         finished = kept.read() if kept else {}
         strategies = _lightest_first(strategies, base.model) if settings.fallback else strategies
-        start = _measure_start(experiment, base.model)
+        start = _measure_start(experiment, base.model, progress)
         del base  # every run loads its own
         rates, reasons = _rates(experiment, strategies, settings, given, start, kept, progress, team)
         planned = [(name, seed) for name in strategies for seed in range(settings.seeds)] + [(CONTROL, 0)]
@@ -128,14 +136,16 @@ def compare(
         sharing = ALONE if settings.spread else team  # of the processes, those that take part in one run
         runs = {_name(*run): partial(_outcome, experiment, *run, rates, start, sharing) for run in planned}
         _refuse_other_rates(finished, runs, rates)
-        outcomes = run_all(
-            runs,
-            Progress(len(runs.keys() - finished.keys()), progress and team.rank == 0),
-            finished=finished,
-            keep=lambda name, outcome: None if "failure" in outcome or not kept else kept.keep(name, outcome),
-            team=team,
-            spread=settings.spread,
-        )
+        shares = team.size if settings.spread else 1  # of the runs, this process' share is what its lines count
+        with Job(math.ceil(len(runs.keys() - finished.keys()) / shares), shown=progress) as job:
+            outcomes = run_all(
+                runs,
+                job,
+                finished=finished,
+                keep=lambda name, outcome: None if "failure" in outcome or not kept else kept.keep(name, outcome),
+                team=team,
+                spread=settings.spread,
+            )
     failures |= {name: outcome["failure"] for name, outcome in outcomes.items() if "failure" in outcome}
     done = [outcome for outcome in outcomes.values() if "row" in outcome]
     scored = [{"strategy": ZERO_SHOT, "seed": 0, "documents": per_document(start.scores)}, *done]
@@ -143,7 +153,7 @@ def compare(
     runs = pd.DataFrame([run_row(ZERO_SHOT, None, 0, start, start.scores), *(outcome["row"] for outcome in done)])
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
     provenance = _provenance(experiment, settings, rates, strategies, team)
-    table = summary(runs, pairs, rates, settings.against)
+    table = impossible_rows(summary(runs, pairs, rates, settings.against), impossible)
     for column in ("corpus", "context", "stride", "block_size", "batch_size", "device", "against"):
         table[column] = provenance[column]
     table["command"] = [
@@ -170,13 +180,14 @@ def _refuse(strategies: list[str], settings: ComparisonSettings) -> None:
         parse_size(settings.device_memory)
 
 
-def _measure_start(experiment: Experiment, model) -> Start:
+def _measure_start(experiment: Experiment, model, progress: bool) -> Start:
     """On the host: what is compared later has the device for itself."""
     window, started = {"context": experiment.context, "stride": experiment.stride}, time.perf_counter()
-    scores = {
-        name: perplexity(model, experiment.tokenizer, texts, **window)
-        for name, texts in _test_texts(experiment).items()
-    }
+    with Job(shown=progress) as job, job.part("the model before any training") as part:
+        scores = {
+            name: perplexity(model, experiment.tokenizer, texts, progress=part, **window)
+            for name, texts in _test_texts(experiment).items()
+        }
     seconds = (time.perf_counter() - started) / sum(score.tokens for score in scores.values())
     return Start(scores, sum(parameter.numel() for parameter in model.parameters()), seconds)
 
@@ -231,7 +242,13 @@ def _name(strategy: str, seed: int) -> str:
 
 
 def _outcome(
-    experiment: Experiment, strategy: str, seed: int, rates: dict[str, LearningRate], start: Start, team: Team
+    experiment: Experiment,
+    strategy: str,
+    seed: int,
+    rates: dict[str, LearningRate],
+    start: Start,
+    team: Team,
+    progress: Part,
 ) -> dict[str, object]:
     """A run as it is kept: its row, curve and documents or its traceback, and what it tried."""
     log, found = FallbackLog(), {"strategy": strategy, "seed": seed}
@@ -239,7 +256,14 @@ def _outcome(
     config = TrainingConfig(rate, epochs=experiment.profile.epochs, batch_size=batch, seed=seed)
     try:
         report, result, scores = run_strategy(
-            experiment, strategy, config, experiment.blocks, _test_texts(experiment), log=log, team=team
+            experiment,
+            strategy,
+            config,
+            experiment.blocks,
+            _test_texts(experiment),
+            log=log,
+            progress=progress,
+            team=team,
         )
         found["row"] = run_row(
             strategy, seed, report.trainable_values, start, scores, rate, report.total_values, result
@@ -252,15 +276,8 @@ def _outcome(
 
 
 def _lightest_first(strategies: list[str], model) -> list[str]:
-    """By the values they train; what cannot be applied comes last and says why when it runs."""
-
-    def weight(strategy: str) -> int:
-        try:
-            return apply_strategy(meta_model(model.config), strategy).trainable_values
-        except ValueError:
-            return sum(p.numel() for p in model.parameters())
-
-    return sorted(strategies, key=weight)
+    """By the values they train."""
+    return sorted(strategies, key=lambda name: apply_strategy(meta_model(model.config), name).trainable_values)
 
 
 def _command(experiment: Experiment, settings: ComparisonSettings, strategies: list[str], team: Team) -> str:

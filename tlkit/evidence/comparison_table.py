@@ -96,6 +96,24 @@ def summary(runs: pd.DataFrame, pairs: pd.DataFrame, rates: dict[str, LearningRa
     return table.reset_index()
 
 
+def impossible_rows(table: pd.DataFrame, reasons: dict[str, str]) -> pd.DataFrame:
+    """Add a row for each strategy that the model's architecture does not allow, with the reason and no figures.
+
+    Args:
+        table: the other rows, as `summary` makes them.
+        reasons: by strategy.
+
+    Returns:
+        The table with a column `reason`, which is empty for what could run.
+    """
+    table = table.assign(reason="")
+    if not reasons:
+        return table
+    rows = pd.DataFrame([{"strategy": name, "reason": reason} for name, reason in reasons.items()])
+    table = pd.concat([table, rows], ignore_index=True)
+    return table.fillna({"trainable_values": 0, "seeds": 0}).astype({"trainable_values": int, "seeds": int})
+
+
 def _differences(pairs: pd.DataFrame, against: str) -> pd.DataFrame:
     """By strategy its difference from `against`, with the interval, whichever of the pair came first."""
     columns = ["difference", "low", "high"]

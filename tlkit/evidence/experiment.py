@@ -1,29 +1,29 @@
 """What all runs of a comparison or a sweep have in common, and how one of them is carried out."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 
 import torch
 import transformers
+from transformers import PretrainedConfig
 
 from tlkit.checkpoints import hash_of
 from tlkit.corpus import Corpus, load_corpus, pack, token_stream
 from tlkit.devices import Device, probe
 from tlkit.evaluation import PerplexityResult, perplexity
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.learning_rates import load_with_strategy
+from tlkit.evidence.learning_rates import CONTROL, load_with_strategy
 from tlkit.fitting.attempts import FallbackLog
 from tlkit.fitting.fallback import evaluate_with_fallback, train_with_fallback
 from tlkit.fitting.placement import device_context, move_to_device
+from tlkit.jobs import SILENT, Job, Part
 from tlkit.memory import VirtualDevice, virtual_device
-from tlkit.models import LoadedModel, chosen_model, load_model, longest_input
+from tlkit.models import LoadedModel, chosen_model, load_model, longest_input, meta_model
 from tlkit.scaling.processes import gathered
 from tlkit.settings import Profile
-from tlkit.strategies import StrategyReport
+from tlkit.strategies import STRATEGIES, StrategyReport, apply_strategy
 from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig, TrainingResult, total_steps, train
 
@@ -135,6 +135,32 @@ def load_experiment(
     return experiment, base
 
 
+def allowed(strategies: Iterable[str] | None, config: PretrainedConfig) -> tuple[list[str], dict[str, str]]:
+    """Say which strategies a model's architecture allows, without its weights.
+
+    Args:
+        strategies: those that were named, each of which has to be possible; None: all of `STRATEGIES`.
+        config: of the model.
+
+    Returns:
+        The strategies that are possible, and from each other one to the reason.
+
+    Raises:
+        ValueError: where one that was named is not possible.
+    """
+    possible, reasons = [], {}
+    for strategy in STRATEGIES if strategies is None else strategies:
+        try:
+            if strategy != CONTROL:
+                apply_strategy(meta_model(config), strategy)
+            possible.append(strategy)
+        except ValueError as error:
+            reasons[strategy] = str(error)
+    if strategies is not None and reasons:
+        raise ValueError(f"{'; '.join(reasons.values())}. Leave out {', '.join(reasons)}")
+    return possible, reasons
+
+
 def run_strategy(
     experiment: Experiment,
     strategy: str,
@@ -143,6 +169,7 @@ def run_strategy(
     texts: dict[str, tuple[str, ...]],
     *,
     log: FallbackLog | None = None,
+    progress: Part = SILENT,
     team: Team = ALONE,
 ) -> tuple[StrategyReport, TrainingResult, dict[str, PerplexityResult]]:
     """Train a freshly loaded model by one strategy, and score it.
@@ -154,6 +181,7 @@ def run_strategy(
         blocks: token ids to train on, shape (blocks, tokens).
         texts: documents to score, by a name of yours.
         log: notes what was tried where memory ran out; with `experiment.fallback` only.
+        progress: is told each step, and how much is scored.
         team: the processes that share every batch.
 
     Returns:
@@ -165,14 +193,14 @@ def run_strategy(
     report, _ = load_with_strategy(strategy, model=experiment.model, seed=config.seed)
     device = experiment.device()
     window = {"context": experiment.context, "stride": experiment.stride}
-    score = partial(perplexity, report.model, experiment.tokenizer, **window)
+    score = partial(perplexity, report.model, experiment.tokenizer, progress=progress, **window)
     if not experiment.fallback:
         with device_context(device):
             move_to_device(report.model, device, team)
-            result = train(report.model, blocks, config, team=team)
+            result = train(report.model, blocks, config, progress=progress, team=team)
         return report, result, {name: score(part) for name, part in texts.items()}
     log = FallbackLog() if log is None else log
-    result, _ = train_with_fallback(report.model, blocks, config, device=device, log=log, team=team)
+    result, _ = train_with_fallback(report.model, blocks, config, device=device, log=log, progress=progress, team=team)
     scores = {
         name: evaluate_with_fallback(
             lambda size, part=part: score(part, batch_size=size), report.model, device=device, log=log
@@ -182,29 +210,9 @@ def run_strategy(
     return report, result, scores
 
 
-class Progress:
-    """A line for each run before it begins: which of how many, and about how long the rest will take."""
-
-    def __init__(self, total: int, shown: bool) -> None:
-        self.total, self.shown = total, shown
-        self.begun, self.seconds = 0, 0.0
-
-    @contextmanager
-    def run(self, name: str) -> Iterator[None]:
-        """Say what begins, and time it."""
-        self.total = max(self.total, self.begun + 1)  # a search may take more runs than was foreseen
-        left = f"; about {duration(self.seconds / self.begun * (self.total - self.begun))} left" if self.begun else ""
-        self.begun += 1
-        if self.shown:
-            print(f"run {self.begun} of {self.total}: {name}{left}", flush=True)
-        started = time.perf_counter()
-        yield
-        self.seconds += time.perf_counter() - started
-
-
 def run_all(
-    runs: dict[str, Callable[[], dict]],
-    progress: Progress,
+    runs: dict[str, Callable[[Part], dict]],
+    job: Job,
     *,
     finished: dict[str, dict] | None = None,
     keep: Callable[[str, dict], None] | None = None,
@@ -214,8 +222,9 @@ def run_all(
     """Carry out runs one after the other, all but those that are finished.
 
     Args:
-        runs: by name, what carries each out and returns its outcome, in values that JSON can hold.
-        progress: says what is being done.
+        runs: by name, what carries each out, reports its steps to the part it is given, and returns its outcome in
+            values that JSON can hold.
+        job: shows which run it is, and how long the rest will take.
         finished: outcomes of earlier runs by name.
         keep: is given name and outcome as soon as a run ends, in one process of those that have taken part in it.
         team: the processes there are; each of them calls this.
@@ -230,21 +239,10 @@ def run_all(
     names = [name for name in runs if name not in done]
     outcomes = []
     for name in names[team.rank :: team.size] if spread else names:
-        with progress.run(name):
-            outcomes.append({"name": name, "rank": team.rank, "outcome": runs[name]()})
+        with job.part(name) as part:
+            outcomes.append({"name": name, "rank": team.rank, "outcome": runs[name](part)})
         if keep and (spread or team.rank == 0):
             keep(name, outcomes[-1]["outcome"])
     # Of a run that all have shared, the first process' figures count: the others' differ in time and in rounding.
     done |= {row["name"]: row["outcome"] for row in gathered(team, outcomes) if spread or row["rank"] == 0}
     return {name: done[name] for name in runs}
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 100
-        else f"{seconds / 60:.0f} min"
-        if seconds < 6000
-        else f"{seconds / 3600:.1f} h"
-    )

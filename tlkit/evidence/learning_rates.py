@@ -74,9 +74,9 @@ def best_rates(record: pd.DataFrame, origin: str = "swept") -> dict[str, Learnin
     rates = {}
     for strategy in dict.fromkeys(record.strategy):
         means = _mean_scores(record, strategy)
-        best = min(means, key=means.get)
-        if math.isinf(means[best]):
+        if all(map(math.isinf, means.values())):  # also where there is none, for the architecture does not allow it
             continue
+        best = min(means, key=means.get)
         interior = min(means) < best < max(means)
         source = f"{origin} for {_described(record)}" + ("" if interior else "; the edge of the rates that were tried")
         rates[strategy] = LearningRate(best, source, interior)
@@ -224,7 +224,8 @@ def _read_record(path: Path) -> pd.DataFrame:
 def _refuse_record(record: pd.DataFrame) -> None:
     if missing := {"strategy", "learning_rate", "validation_perplexity"} - set(record):
         raise ValueError(f"the column {', '.join(sorted(missing))} is missing")
-    rates = pd.to_numeric(record.learning_rate, errors="coerce")
+    ran = record[record.error.isna()] if "error" in record else record  # what cannot run has no rate
+    rates = pd.to_numeric(ran.learning_rate, errors="coerce")
     if record.empty or not ((rates > 0) & (rates < math.inf)).all():
         raise ValueError("a learning_rate is no number above 0" if len(record) else "it holds no runs")
     if not pd.api.types.is_numeric_dtype(record.validation_perplexity):

@@ -5,7 +5,7 @@ import math
 import platform
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -15,98 +15,21 @@ import torch
 from tlkit.checkpoints import write_atomically
 from tlkit.corpus import pack, token_stream
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.experiment import Experiment, Progress, duration, load_experiment, run_all, run_strategy
+from tlkit.evidence.experiment import Experiment, allowed, load_experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, hold_output
 from tlkit.evidence.forgetting import mix_in
-from tlkit.evidence.learning_rates import (
-    COARSE,
-    CONTROL,
-    RECORDS,
-    TUNED_FOR,
-    default_rates,
-    learning_rates_for,
-    next_rate,
-    read_rates,
-)
+from tlkit.evidence.learning_rates import CONTROL, RECORDS, TUNED_FOR, learning_rates_for, read_rates
+from tlkit.evidence.trials import FORESEEN, SEEDS, SWEEPS, SWEPT, Trial, planned, rate_trials
+from tlkit.jobs import SILENT, Job, Part, duration
 from tlkit.models import chosen_model
 from tlkit.settings import Profile
 from tlkit.strategies import STRATEGIES
 from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig
 
-SEEDS = 2
-SIZES = (25, 50, 100, 200, 400)  # and all there are
-SIZES_STEPS = 120  # of every run of that sweep: more text is repeated less often, the work is the same
 SHORT_STEPS = 60  # at most, of a run of the short sweep
-COMPARED = ("full", "last_layers", "lora")
-SWEEPS = ("rates", "epochs", "passages", "general")
-COLUMNS = ("trial", "strategy", "learning_rate", "validation_perplexity", "error")  # of a record, among others
-FORESEEN = len(COARSE) + 2  # rates of each strategy: one a decade, and two around the best
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One training run on the first `passages` documents (None: as the profile says).
-
-    It takes `steps` steps where they are given, and else `epochs`; `general_share` of its blocks are general text.
-    """
-
-    strategy: str
-    learning_rate: float
-    epochs: float = 1
-    steps: int | None = None
-    passages: int | None = None
-    general_share: float = 0.0
-    seed: int = 0
-
-    @property
-    def name(self) -> str:
-        """Its settings in one line, so that a record says what was done already."""
-        return " ".join(f"{key}={value}" for key, value in asdict(self).items() if value is not None)
-
-
-def planned(sweep: str, rates: dict[str, float] | None = None, documents: int = 503) -> list[Trial]:
-    """List the trials of a sweep whose settings are known beforehand, each with two seeds.
-
-    Args:
-        sweep: `epochs`, `passages` or `general`; the rates that `rates` tries depend on what it finds.
-        rates: the learning rate of each strategy; default: those recorded for the bundled model.
-        documents: that the corpus has for training.
-    """
-    rates = rates or default_rates()
-    grids = {
-        "epochs": [Trial(name, rates[name], epochs) for name in COMPARED for epochs in (0.5, 1, 2, 4, 8)],
-        "passages": [
-            Trial(name, rates[name], steps=SIZES_STEPS, passages=size)
-            for name in COMPARED
-            for size in (*(size for size in SIZES if size < documents), documents)
-        ],
-        "general": [Trial("full", rates["full"], general_share=share) for share in (0.0, 0.1, 0.25, 0.5)],
-    }
-    return [replace(trial, seed=seed) for trial in grids[sweep] for seed in range(SEEDS)]
-
-
-def rate_trials(record: pd.DataFrame, strategies: Iterable[str], seeds: int, like: Trial) -> list[Trial]:
-    """Say which trials the search for the best rates wants next; none where it is over.
-
-    Args:
-        record: the trials done so far.
-        strategies: those to search for, each by `next_rates`.
-        seeds: of every rate.
-        like: what all trials have in common.
-    """
-    wanted = []
-    for strategy in strategies:
-        part = record[record.strategy == strategy]
-        if part.error.notna().any():
-            continue  # it cannot run at all
-        rates = part.groupby("learning_rate").validation_perplexity
-        begun = [rate for rate, count in rates.size().items() if count < seeds]
-        rate = begun[0] if begun else next_rate(rates.mean().to_dict())
-        if rate is not None:
-            trials = [replace(like, strategy=strategy, learning_rate=float(rate), seed=seed) for seed in range(seeds)]
-            wanted += [trial for trial in trials if trial.name not in set(part.trial)]
-    return wanted
+FOUND = ("validation_perplexity", "general_perplexity", "training_loss")  # by a trial
+COLUMNS = ("trial", "strategy", "learning_rate", "seed", "validation_perplexity", "error")  # of a record, among others
 
 
 def run_sweep(
@@ -117,9 +40,13 @@ def run_sweep(
     model: str | None = None,
     corpus: str | None = None,
     learning_rates: str | Path | dict[str, float] | None = None,
+    strategies: Iterable[str] | None = None,
+    seeds: int = SEEDS,
     progress: bool = False,
 ) -> pd.DataFrame:
     """Run what a record lacks of a sweep, and add it there trial by trial.
+
+    A record can be gone on with: with more seeds, with other strategies, after a stop.
 
     Args:
         sweep: `rates`, `epochs`, `passages` or `general`.
@@ -128,29 +55,40 @@ def run_sweep(
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
         corpus: a name or path for `load_corpus`.
         learning_rates: for the sweeps that are not about them, where none are recorded for the model; see `read_rates`.
-        progress: whether to print a line for each trial.
+        strategies: names of `STRATEGIES`, or `CONTROL`; default: those in `SWEPT`, where what the model's architecture
+            does not allow is a row without a rate whose `error` says why.
+        seeds: runs of each setting, at least 1.
+        progress: whether to show run k of n, its steps and the time left.
 
     Returns:
         The whole record, a row for each trial.
 
     Raises:
-        ValueError: where the record is of another model, text or profile, or a learning rate is missing, before any
-            work.
+        ValueError: where the record is of another model, text or profile, a learning rate is missing, or a strategy
+            that was named is unknown or not possible, before any work.
         CheckpointError: where the folder of `output` cannot be written, or another run holds it.
     """
     if sweep not in SWEEPS:
         raise ValueError(f"sweep {sweep!r} is unknown: expected one of {', '.join(SWEEPS)}")
+    named = None if strategies is None else _known(list(strategies))
+    if seeds < 1:
+        raise ValueError(f"seeds={seeds}: expected at least 1")
     output, given = Path(output), read_rates(learning_rates) if learning_rates else None
     with hold_output(output.parent):
-        experiment, _ = load_experiment(model, profile, ComparisonSettings(corpus=corpus))
+        experiment, base = load_experiment(model, profile, ComparisonSettings(corpus=corpus))
+        possible, impossible = allowed(named, base.model.config)
+        del base  # every trial loads its own
+        if named is None:
+            possible = [name for name in SWEPT[sweep] if name not in impossible]
+            impossible = {name: reason for name, reason in impossible.items() if name in SWEPT[sweep]}
         record = _read_record(output, experiment)
         if sweep == "rates":
             # One search for all strategies: an equal budget for tuning.
-            strategies = (*STRATEGIES, CONTROL)
-            plan = partial(rate_trials, strategies=strategies, seeds=SEEDS, like=Trial("", 0.0))
-            total = len(strategies) * FORESEEN * SEEDS
+            plan = partial(rate_trials, strategies=possible, seeds=seeds, like=Trial("", 0.0))
+            total = len(possible) * FORESEEN * seeds
         else:
-            trials = planned(sweep, _rates_of_compared(experiment, given), len(experiment.whole.train))
+            rates = _rates_of(possible, experiment, given)
+            trials = planned(sweep, rates, len(experiment.whole.train), strategies=possible, seeds=seeds)
             total = len(trials)
 
             def plan(record: pd.DataFrame) -> list[Trial]:
@@ -161,9 +99,12 @@ def run_sweep(
             record = pd.DataFrame([*record.to_dict("records"), row])
             write_atomically(output, lambda path: record.to_csv(path, index=False))
 
-        lines = Progress(max(0, total - len(record)), progress)
-        while wanted := plan(record):
-            run_all({trial.name: partial(_row, trial, experiment) for trial in wanted}, lines, keep=keep)
+        for name, reason in impossible.items():
+            keep(name, _row_without_run(name, reason, experiment))
+        done = record.strategy.isin(possible) & (record.seed < seeds)
+        with Job(max(1, total - int(done.sum())), shown=progress) as job:
+            while wanted := plan(record):
+                run_all({trial.name: partial(_row, trial, experiment) for trial in wanted}, job, keep=keep)
     return record
 
 
@@ -184,7 +125,7 @@ def tune(
         strategies: those to search for.
         seconds_per_token: of a forward pass, for an estimate of the time; None where it is not known.
         kept: where finished trials are kept and found again; the record is written there as `rates.csv`.
-        progress: whether to print a line for each trial.
+        progress: whether to show run k of n, its steps and the time left.
         team: the processes there are.
         spread: whether each process does trials of its own.
 
@@ -206,28 +147,30 @@ def tune(
         )
     short = Trial("", 0.0, experiment.profile.epochs, steps if steps < experiment.steps else None)
     finished = kept.read() if kept else {}
-    record, lines = pd.DataFrame(columns=COLUMNS), Progress(count, progress and team.rank == 0)
-    while trials := rate_trials(record, strategies, 1, short):
-        rows = run_all(
-            {trial.name: partial(_row, trial, experiment, ALONE if spread else team) for trial in trials},
-            lines,
-            finished=finished,
-            keep=lambda name, row: None if row["error"] or not kept else kept.keep(name, row),
-            team=team,
-            spread=spread,
-        )
-        record = pd.DataFrame([*record.to_dict("records"), *rows.values()])
-        if kept and team.rank == 0:
-            write_atomically(kept.output / "rates.csv", partial(record.to_csv, index=False))
+    record, sharing = pd.DataFrame(columns=COLUMNS), ALONE if spread else team
+    with Job(math.ceil(count / (team.size if spread else 1)), shown=progress and team.rank == 0) as job:
+        while trials := rate_trials(record, strategies, 1, short):
+            rows = run_all(
+                {trial.name: partial(_row, trial, experiment, team=sharing) for trial in trials},
+                job,
+                finished=finished,
+                keep=lambda name, row: None if row["error"] or not kept else kept.keep(name, row),
+                team=team,
+                spread=spread,
+            )
+            record = pd.DataFrame([*record.to_dict("records"), *rows.values()])
+            if kept and team.rank == 0:
+                write_atomically(kept.output / "rates.csv", partial(record.to_csv, index=False))
     return record
 
 
-def run_trial(trial: Trial, experiment: Experiment, team: Team = ALONE) -> dict[str, float]:
+def run_trial(trial: Trial, experiment: Experiment, *, progress: Part = SILENT, team: Team = ALONE) -> dict[str, float]:
     """Train as a trial says, and score it on validation texts; a run that diverges scores infinity.
 
     Args:
         trial: strategy, rate, length and seed.
         experiment: model, texts, blocks and window.
+        progress: is told each step.
         team: the processes that share every batch.
 
     Returns:
@@ -244,9 +187,11 @@ def run_trial(trial: Trial, experiment: Experiment, team: Team = ALONE) -> dict[
     epochs = trial.epochs if trial.steps is None else trial.steps / math.ceil(len(blocks) / batch)
     config = TrainingConfig(trial.learning_rate, epochs=epochs, batch_size=batch, seed=trial.seed)
     texts = {"corpus": experiment.corpus.validation, "general": experiment.general.validation}
-    found = dict.fromkeys(("validation_perplexity", "general_perplexity", "training_loss"), math.inf)
+    found = dict.fromkeys(FOUND, math.inf)
     try:
-        _, result, scores = run_strategy(experiment, trial.strategy, config, blocks, texts, team=team)
+        _, result, scores = run_strategy(
+            experiment, trial.strategy, config, blocks, texts, progress=progress, team=team
+        )
     except FloatingPointError:
         return found  # a rate that is too high is a finding, and infinity is its name
     tail = result.history.loss.tail(max(1, len(result.history) // 10)).mean()
@@ -273,13 +218,33 @@ def recorded(sweep: str, model: str = "tiny") -> pd.DataFrame:
     return pd.read_csv(path)
 
 
-def _row(trial: Trial, experiment: Experiment, team: Team = ALONE) -> dict[str, object]:
+def _known(strategies: list[str]) -> list[str]:
+    """Refuse names that no strategy has."""
+    names = (*STRATEGIES, CONTROL)
+    unknown = [name for name in strategies if name not in names]
+    if unknown or not strategies:
+        raise ValueError(f"strategies {unknown or strategies}: expected some of {', '.join(names)}")
+    return list(dict.fromkeys(strategies))
+
+
+def _row(trial: Trial, experiment: Experiment, progress: Part = SILENT, team: Team = ALONE) -> dict[str, object]:
     """A row of a record: settings, what was found or why nothing was, and where and when."""
-    row, error = dict.fromkeys(("validation_perplexity", "general_perplexity", "training_loss"), math.inf), None
+    found, error = dict.fromkeys(FOUND, math.inf), None
     try:
-        row = run_trial(trial, experiment, team)
+        found = run_trial(trial, experiment, progress=progress, team=team)
     except Exception as problem:  # a strategy that cannot run on this model must not keep the others from running
         error = f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
+    return _described(trial, experiment) | found | {"error": error}
+
+
+def _row_without_run(strategy: str, reason: str, experiment: Experiment) -> dict[str, object]:
+    """A row for a strategy that the architecture does not allow: there is no rate at which it could run."""
+    row = _described(Trial(strategy, math.nan), experiment)
+    return row | dict.fromkeys(FOUND, math.inf) | {"error": reason}
+
+
+def _described(trial: Trial, experiment: Experiment) -> dict[str, object]:
+    """The settings of a trial, and where and when it took place."""
     device = experiment.device()
     made = {
         "profile": experiment.profile.name,
@@ -288,9 +253,8 @@ def _row(trial: Trial, experiment: Experiment, team: Team = ALONE) -> dict[str, 
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
-    return {"trial": trial.name, **asdict(trial), **row, "model": experiment.model, **made, **_text(experiment)} | {
-        "error": error
-    }
+    nothing = dict.fromkeys(FOUND)  # keeps their place
+    return {"trial": trial.name, **asdict(trial), **nothing, "model": experiment.model, **made, **_text(experiment)}
 
 
 def _text(experiment: Experiment) -> dict[str, object]:
@@ -315,9 +279,11 @@ def _read_record(path: Path, experiment: Experiment) -> pd.DataFrame:
     return record[record.error.isna()]
 
 
-def _rates_of_compared(experiment: Experiment, given: pd.DataFrame | dict[str, float] | None) -> dict[str, float]:
-    rates = learning_rates_for(experiment.model, COMPARED, experiment.settings, given)
-    if missing := [name for name in COMPARED if name not in rates]:
+def _rates_of(
+    strategies: list[str], experiment: Experiment, given: pd.DataFrame | dict[str, float] | None
+) -> dict[str, float]:
+    rates = learning_rates_for(experiment.model, strategies, experiment.settings, given)
+    if missing := [name for name in strategies if name not in rates]:
         raise ValueError(
             f"no learning rate for {', '.join(missing)} on {experiment.model}: give learning rates (--learning-rates), "
             f"or find them with `python -m tlkit sweep rates --model {chosen_model(experiment.model)}`"

@@ -21,6 +21,7 @@ from tlkit.fitting.placement import (
     refuse_what_the_host_cannot_hold,
     reset_peak,
 )
+from tlkit.jobs import SILENT, Part, reported
 from tlkit.memory import VirtualDevice, in_units
 from tlkit.steps import CPU, Plan, StepRecord, TrainingState, draws_random_numbers, mean_loss, move_weights
 from tlkit.team import ALONE, Team
@@ -39,7 +40,7 @@ def train_with_fallback(
     order: tuple[str, ...] | None = None,
     validation: torch.Tensor | None = None,
     log: FallbackLog | None = None,
-    progress: bool = False,
+    progress: bool | Part = False,
     team: Team = ALONE,
 ) -> tuple[TrainingResult, FallbackLog]:
     """Train as `train` does, on a device that may be too small: what does not fit is carried out with less memory.
@@ -57,7 +58,7 @@ def train_with_fallback(
         order: names of rungs, each to be tried in turn after a real failure; nothing is estimated then.
         validation: blocks to score, shape (blocks, tokens).
         log: what is tried is added to it, also where it fails.
-        progress: show a bar.
+        progress: True to show step, loss and time left; or the part of a larger job to report the steps to.
         team: the processes that share each batch; where one of them runs out of memory, all of them go down.
 
     Returns:
@@ -77,16 +78,17 @@ def train_with_fallback(
         if name not in LADDER:
             raise ValueError(f"rung {name!r} is unknown: expected some of {', '.join(LADDER)}")
     log = log if log is not None else FallbackLog()
-    with device_context(device):
+    with device_context(device), reported(progress, "training") as part:
+        part.step(0, 0, "estimating what a step needs")
         share = blocks[: math.ceil(config.batch_size / team.size)]
         rungs = descend(model, share, plan, device, order)
         first = choose_first_rung(model, rungs, share, device, log, team)
         state = new_state(model, config, device.host, team)
-        steps = steps_with_fallback(state, blocks, config, first, rungs, device, log)
+        steps = steps_with_fallback(state, blocks, config, first, rungs, device, log, part)
         rows = min(8, config.batch_size)
         score = None if validation is None else lambda: score_with_fallback(state, validation, rows, device, log)
         with closing(steps):
-            result = run_steps(steps, state, len(blocks), config, score, progress)
+            result = run_steps(steps, state, len(blocks), config, score, part)
         if isinstance(device, VirtualDevice):
             result = replace(result, peak_memory=int(log.last("training").peak))
         if state.plan.train_on_host and not state.plan.evaluate_on_host:
@@ -145,6 +147,7 @@ def steps_with_fallback(
     rungs: Iterator[Rung],
     device: Device | VirtualDevice,
     log: FallbackLog,
+    progress: Part = SILENT,
 ) -> Iterator[StepRecord]:
     """Take the steps of `training_steps`, going down the rungs while memory runs out.
 
@@ -156,6 +159,7 @@ def steps_with_fallback(
         rungs: those below it.
         device: where to train.
         log: gets a row for each rung.
+        progress: is told each rung.
 
     Raises:
         MemoryError: after the last rung.
@@ -164,6 +168,7 @@ def steps_with_fallback(
         with device.host():
             refuse_what_the_host_cannot_hold(state.model, blocks[: config.batch_size], rung.plan)
         state.apply_plan(rung.plan)
+        progress.go_on("" if rung.name == "as planned" else rung.name)
         steps = training_steps(state, blocks, config)
         first, seconds, failure = state.step, 0.0, None
         reset_peak(device)

@@ -20,7 +20,7 @@ def perplexity_chart(table: pd.DataFrame) -> Chart:
     Args:
         table: a row for each strategy, with columns strategy, perplexity, perplexity_low, perplexity_high.
     """
-    table = table.sort_values("perplexity", ascending=False)
+    table = table.dropna(subset="perplexity").sort_values("perplexity", ascending=False)
     figure, axes = new_figure()
     # The interval of one document is a point, up to rounding.
     errors = [table.perplexity - table.perplexity_low, table.perplexity_high - table.perplexity]
@@ -92,7 +92,7 @@ def forgetting_chart(table: pd.DataFrame) -> Chart:
     Args:
         table: a row for each strategy, with columns strategy, perplexity, general (perplexity on general text).
     """
-    table = table[table.strategy != CONTROL]
+    table = table[table.strategy != CONTROL].dropna(subset="perplexity")
     return _scatter(
         table, "perplexity", "general", "perplexity on Rust (lower: adapted more)", "perplexity on general text"
     )

@@ -14,6 +14,16 @@ from tlkit.evidence.comparison import Comparison
 from tlkit.fitting.attempts import HOST
 from tlkit.reports.charts import CHARTS
 
+BRIEF = (  # what a terminal shows of a comparison; its files have the rest
+    "strategy",
+    "perplexity",
+    "difference",
+    "of the difference",
+    "rank",
+    "general text",
+    "seconds",
+    "peak MB",
+)
 TABLES = ("runs", "documents", "pairs")  # of a comparison, each in a CSV file of its own beside the table itself
 
 
@@ -37,7 +47,8 @@ def export(comparison: Comparison, folder: str | Path) -> list[Path]:
     earlier = _files_of_earlier_export(folder)
     provenance = "\n".join(f"- {key}: {_in_words(value)}" for key, value in comparison.provenance.items())
     comment = "".join(f"# {line}\n" for line in provenance.splitlines())
-    notes = "".join(f"\n{line}\n" for line in _notes(comparison))
+    failed = [f"FAILED {name}: {text.splitlines()[-1]}" for name, text in comparison.failures.items()]
+    notes = "".join(f"\n{line}\n" for line in [*failed, *notes_on(comparison.table)])
     tables = {"comparison": comparison.table} | {name: getattr(comparison, name) for name in TABLES}
     summary = ""
     if len(comparison.attempts):
@@ -115,13 +126,33 @@ def completion_table(comparison: Comparison) -> pd.DataFrame:
 def as_markdown(table: pd.DataFrame) -> str:
     """The columns people read, rounded, as a Markdown table."""
     shown = readable(table).astype(str).replace(r"\|", r"\\|", regex=True)
-    text = ("strategy", "rank", "rate from")
+    text = ("strategy", "rank", "rate from", "reason")
     sides = ["left" if column in text else "right" for column in shown]
     return shown.to_markdown(index=False, disable_numparse=True, colalign=sides)
 
 
+def brief(table: pd.DataFrame) -> pd.DataFrame:
+    """Choose of `readable` the columns that a terminal has room for.
+
+    Args:
+        table: of a comparison.
+
+    Returns:
+        Those of `BRIEF`, as text.
+    """
+    shown = readable(table)
+    return shown[[name for name in BRIEF if name in shown]]
+
+
 def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """The columns people read, as text with sensible digits; empty where there is no figure."""
+    """Choose the columns that people read, as text with sensible digits; empty where there is no figure.
+
+    Args:
+        table: of a comparison.
+
+    Returns:
+        A row for each strategy; where the model's architecture does not allow one, the column `reason` says why.
+    """
 
     def numbers(column: str, digits: int = 2) -> list[str]:
         return [f"{value:,.{digits}f}" if pd.notna(value) else "" for value in table[column]]
@@ -132,7 +163,8 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
             for low, high in zip(numbers(f"{name}_low"), numbers(f"{name}_high"), strict=True)
         ]
 
-    return pd.DataFrame(
+    reasons = table.get("reason", pd.Series("", table.index)).fillna("")
+    shown = pd.DataFrame(
         {
             "strategy": table.strategy,
             "trainable values": numbers("trainable_values", 0),
@@ -152,13 +184,21 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
             "rate from": table.rate_source.fillna(""),
         }
     )
+    shown.loc[reasons.ne(""), "trainable values"] = ""
+    return shown.assign(reason=reasons) if reasons.any() else shown
 
 
-def _notes(comparison: Comparison) -> list[str]:
-    """What a reader of the table must know: what failed, and what has no rank for want of a tuned rate."""
-    table = comparison.table
+def notes_on(table: pd.DataFrame) -> list[str]:
+    """Say what a reader of the table must know: what was not possible, and what has no rank for want of a tuned rate.
+
+    Args:
+        table: of a comparison.
+
+    Returns:
+        A line for each.
+    """
     guessed = table[table.rate_tuned.eq(False) & table.seeds.gt(0)].strategy
-    notes = [f"FAILED {name}: {text.splitlines()[-1]}" for name, text in comparison.failures.items()]
+    notes = [f"Not possible: {row.reason}" for row in table[table.reason != ""].itertuples()]
     if len(guessed):
         notes.append(f"Not ranked, because their learning rates are not tuned for these runs: {', '.join(guessed)}")
     return notes

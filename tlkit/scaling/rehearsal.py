@@ -16,6 +16,7 @@ import torch
 from torch import distributed
 
 from tlkit.corpus import load_corpus, pack
+from tlkit.jobs import Part, reported
 from tlkit.models import load_model, meta_model
 from tlkit.scaling.processes import joined, smaller
 from tlkit.settings import setup
@@ -35,11 +36,12 @@ launch({max(count for _, count in RUNS)}, "tlkit.scaling.rehearsal:take_part", *
 """
 
 
-def rehearse(strategy: str = "full") -> tuple[pd.DataFrame, pd.DataFrame]:
+def rehearse(strategy: str = "full", *, progress: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Take the same five steps of the bundled model by 1, 2 and 4 processes of this machine by DDP, by 2 and 4 by FSDP.
 
     Args:
         strategy: a name of `STRATEGIES`.
+        progress: whether to show which of the trainings is running, and the time left.
 
     Returns:
         Two tables. The first has a row a step: exchange, processes, step, loss, seconds. The second has a row a run:
@@ -58,15 +60,37 @@ def rehearse(strategy: str = "full") -> tuple[pd.DataFrame, pd.DataFrame]:
         found = Path(folder) / "runs.json"
         command = [sys.executable, "-c", LAUNCH, strategy, str(found)]
         without_cards = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TOO_LONG, env=without_cards)
-        if done.returncode:
-            raise RuntimeError(f"the rehearsal ended with {done.returncode}:\n{done.stderr}")
+        with reported(progress, "rehearsal") as part:
+            _run_apart(command, without_cards, found, part)
         runs = json.loads(found.read_text(encoding="utf-8"))
     for run in runs:
         run["predicted"] = sent_per_step(model, run["processes"], run["exchange"], backend="gloo")
     named = [({key: run[key] for key in ("exchange", "processes")}, run.pop("steps")) for run in runs]
     steps = pd.DataFrame([name | step for name, steps in named for step in steps])
     return steps, pd.DataFrame(runs)
+
+
+def _run_apart(command: list[str], environment: dict[str, str], found: Path, part: Part) -> None:
+    """Run the processes, and report which training goes on: they leave an empty file for each that has ended."""
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said, text=True, env=environment)
+        try:
+            begun, before = time.monotonic(), None
+            while process.poll() is None:
+                ended = min(len(list(found.parent.glob(f"{found.name}.*"))), len(RUNS) - 1)
+                if ended != before:
+                    exchange, count = RUNS[ended]
+                    part.step(ended, len(RUNS), f"training {ended + 1} of {len(RUNS)}, {exchange}, processes: {count}")
+                    before = ended
+                if time.monotonic() - begun > TOO_LONG:
+                    raise RuntimeError(f"the rehearsal has not ended after {TOO_LONG} s")
+                time.sleep(0.1)
+        finally:
+            process.kill()
+            process.wait()
+        said.seek(0)
+        if process.returncode:
+            raise RuntimeError(f"the rehearsal ended with {process.returncode}:\n{said.read()}")
 
 
 def take_part(strategy: str, found: str) -> None:
@@ -84,6 +108,8 @@ def take_part(strategy: str, found: str) -> None:
             if team is not None:
                 runs.append(_run(replace(team, exchange=exchange), strategy))
             distributed.barrier()
+            if everybody.rank == 0:
+                Path(f"{found}.{exchange}-{count}").touch()
         if everybody.rank == 0:
             Path(found).write_text(json.dumps(runs), encoding="utf-8")
 

@@ -1,0 +1,94 @@
+"""The runs that a sweep consists of: planned beforehand, or one after the other as a search goes on."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+
+import pandas as pd
+
+from tlkit.evidence.learning_rates import COARSE, CONTROL, default_rates, next_rate
+from tlkit.strategies import STRATEGIES
+
+SEEDS = 2  # of each setting, where nothing else is said
+SIZES = (25, 50, 100, 200, 400)  # and all there are
+SIZES_STEPS = 120  # of every run of that sweep: more text is repeated less often, the work is the same
+COMPARED = ("full", "last_layers", "lora")
+# Of each sweep the strategies that it is about, where none are named.
+SWEPT = {"rates": (*STRATEGIES, CONTROL), "epochs": COMPARED, "passages": COMPARED, "general": ("full",)}
+SWEEPS = tuple(SWEPT)
+FORESEEN = len(COARSE) + 2  # rates of each strategy: one a decade, and two around the best
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training run on the first `passages` documents (None: as the profile says).
+
+    It takes `steps` steps where they are given, and else `epochs`; `general_share` of its blocks are general text.
+    """
+
+    strategy: str
+    learning_rate: float
+    epochs: float = 1
+    steps: int | None = None
+    passages: int | None = None
+    general_share: float = 0.0
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its settings in one line, so that a record says what was done already."""
+        return " ".join(f"{key}={value}" for key, value in asdict(self).items() if value is not None)
+
+
+def planned(
+    sweep: str,
+    rates: dict[str, float] | None = None,
+    documents: int = 503,
+    *,
+    strategies: Iterable[str] | None = None,
+    seeds: int = SEEDS,
+) -> list[Trial]:
+    """List the trials of a sweep whose settings are known beforehand.
+
+    Args:
+        sweep: `epochs`, `passages` or `general`; the rates that `rates` tries depend on what it finds.
+        rates: the learning rate of each strategy; default: those recorded for the bundled model.
+        documents: that the corpus has for training.
+        strategies: those to sweep; default: those in `SWEPT`.
+        seeds: of each setting.
+    """
+    rates = rates or default_rates()
+    sizes = (*(size for size in SIZES if size < documents), documents)
+    settings = {
+        "epochs": [{"epochs": epochs} for epochs in (0.5, 1, 2, 4, 8)],
+        "passages": [{"steps": SIZES_STEPS, "passages": size} for size in sizes],
+        "general": [{"general_share": share} for share in (0.0, 0.1, 0.25, 0.5)],
+    }
+    return [
+        Trial(name, rates[name], seed=seed, **setting)
+        for name in (SWEPT[sweep] if strategies is None else strategies)
+        for setting in settings[sweep]
+        for seed in range(seeds)
+    ]
+
+
+def rate_trials(record: pd.DataFrame, strategies: Iterable[str], seeds: int, like: Trial) -> list[Trial]:
+    """Say which trials the search for the best rates wants next; none where it is over.
+
+    Args:
+        record: the trials done so far.
+        strategies: those to search for, each by `next_rates`.
+        seeds: of every rate.
+        like: what all trials have in common.
+    """
+    wanted = []
+    for strategy in strategies:
+        part = record[record.strategy == strategy]
+        if part.error.notna().any():
+            continue  # it cannot run at all
+        rates = part.groupby("learning_rate").validation_perplexity
+        begun = [rate for rate, count in rates.size().items() if count < seeds]
+        rate = begun[0] if begun else next_rate(rates.mean().to_dict())
+        if rate is not None:
+            trials = [replace(like, strategy=strategy, learning_rate=float(rate), seed=seed) for seed in range(seeds)]
+            wanted += [trial for trial in trials if trial.name not in set(part.trial)]
+    return wanted
