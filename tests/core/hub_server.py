@@ -2,7 +2,7 @@
 
 The organisation in a model's name chooses the behaviour: `works/tiny` serves the folder, `cut/tiny` breaks the first
 download of the weights in the middle, `broken/tiny` every one, `stalled/tiny` stops sending, `gated/tiny` and
-`missing/tiny` say so, `status-403/tiny` answers 403 to everything.
+`missing/tiny` say so, `status-403/tiny` answers 403 to everything, `wrong/tiny` announces another hash of the weights.
 """
 
 import hashlib
@@ -57,7 +57,13 @@ class Hub(BaseHTTPRequestHandler):
             return self.reply(status, headers={"X-Error-Code": code})
         files = {file.name: file for file in self.folder.iterdir()}
         if path.startswith("api/models/"):
-            answer = {"id": "/".join(parts[:2]), "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}
+            siblings = [{"rfilename": name, "size": file.stat().st_size} for name, file in files.items()]
+            for sibling in siblings:
+                if sibling["rfilename"] == WEIGHTS:  # large files alone are hashed
+                    body = b"other" if behaviour == "wrong" else files[WEIGHTS].read_bytes()
+                    pointer = {"size": sibling["size"], "pointerSize": 134, "sha256": hashlib.sha256(body).hexdigest()}
+                    sibling["lfs"] = pointer
+            answer = {"id": "/".join(parts[:2]), "sha": COMMIT, "siblings": siblings}
             if "tree" in parts:
                 answer = [{"type": "file", "path": n, "size": f.stat().st_size, "oid": n} for n, f in files.items()]
             return self.reply(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
