@@ -7,10 +7,11 @@ download of the weights in the middle, `broken/tiny` every one, `stalled/tiny` s
 
 import hashlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -89,6 +90,21 @@ class Hub(BaseHTTPRequestHandler):
 
 class QuietServer(ThreadingHTTPServer):
     daemon_threads = True
+
+    def __init__(self, *arguments) -> None:
+        self.connections: list[socket.socket] = []
+        super().__init__(*arguments)
+
+    def process_request(self, request, client_address) -> None:
+        self.connections.append(request)
+        super().process_request(request, client_address)
+
+    def server_close(self) -> None:
+        """End open connections too: a client that keeps one would still be answered."""
+        super().server_close()
+        for connection in self.connections:
+            with suppress(OSError):  # most are closed already
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request, client_address) -> None:
         """A client that gave up waiting is what some tests are about."""
