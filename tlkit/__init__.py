@@ -10,6 +10,8 @@ _WHERE = {
     "devices": ("probe",),
     "corpus": ("load_corpus", "pack"),
     "models": ("BUNDLED", "PRESETS", "architecture", "load_model", "longest_input", "meta_model", "save_model"),
+    "models.fetched": ("fetched", "fetched_folder"),
+    "models.fetching": ("fetch",),
     "quantization": ("dequantized", "logical_size", "tensors_of"),
     "strategies": ("STRATEGIES", "apply_strategy", "describe", "find_blocks", "is_tied"),
     "evaluation": ("first_loss_warning", "generate", "perplexity", "score_table", "windows_at_once"),

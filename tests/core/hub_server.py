@@ -2,15 +2,16 @@
 
 The organisation in a model's name chooses the behaviour: `works/tiny` serves the folder, `cut/tiny` breaks the first
 download of the weights in the middle, `broken/tiny` every one, `stalled/tiny` stops sending, `gated/tiny` and
-`missing/tiny` say so, `status-403/tiny` answers 403 to everything.
+`missing/tiny` say so, `status-403/tiny` answers 403 to everything, `wrong/tiny` announces another hash of the weights.
 """
 
 import hashlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -57,7 +58,13 @@ class Hub(BaseHTTPRequestHandler):
             return self.reply(status, headers={"X-Error-Code": code})
         files = {file.name: file for file in self.folder.iterdir()}
         if path.startswith("api/models/"):
-            answer = {"id": "/".join(parts[:2]), "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}
+            siblings = [{"rfilename": name, "size": file.stat().st_size} for name, file in files.items()]
+            for sibling in siblings:
+                if sibling["rfilename"] == WEIGHTS:  # large files alone are hashed
+                    body = b"other" if behaviour == "wrong" else files[WEIGHTS].read_bytes()
+                    pointer = {"size": sibling["size"], "pointerSize": 134, "sha256": hashlib.sha256(body).hexdigest()}
+                    sibling["lfs"] = pointer
+            answer = {"id": "/".join(parts[:2]), "sha": COMMIT, "siblings": siblings}
             if "tree" in parts:
                 answer = [{"type": "file", "path": n, "size": f.stat().st_size, "oid": n} for n, f in files.items()]
             return self.reply(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
@@ -83,6 +90,21 @@ class Hub(BaseHTTPRequestHandler):
 
 class QuietServer(ThreadingHTTPServer):
     daemon_threads = True
+
+    def __init__(self, *arguments) -> None:
+        self.connections: list[socket.socket] = []
+        super().__init__(*arguments)
+
+    def process_request(self, request, client_address) -> None:
+        self.connections.append(request)
+        super().process_request(request, client_address)
+
+    def server_close(self) -> None:
+        """End open connections too: a client that keeps one would still be answered."""
+        super().server_close()
+        for connection in self.connections:
+            with suppress(OSError):  # most are closed already
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request, client_address) -> None:
         """A client that gave up waiting is what some tests are about."""

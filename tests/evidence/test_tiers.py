@@ -214,7 +214,7 @@ def test_a_model_that_is_not_here_is_named_with_its_size(tmp_path, monkeypatch, 
     assert main(["validate", "all"]) == 1
     out = capsys.readouterr().out
     assert "[CANNOT RUN HERE] quick: HuggingFaceTB/SmolLM2-135M is not on this machine" in out
-    assert "`hf download HuggingFaceTB/SmolLM2-135M` (about 0.3 GB)" in out and "estimate: " in out
+    assert "`python -m tlkit fetch smollm2-135m` (about 0.3 GB)" in out and "estimate: " in out
     assert "convergence" not in out
     assert main(["validate", "all", "--continue-on-error"]) == 1
     assert "[CANNOT RUN HERE] convergence: " in capsys.readouterr().out

@@ -43,7 +43,7 @@ def write_atomically(path: Path, fill: Callable[[Path], object]) -> str:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
-    _flush_folder(path.parent)
+    flush_folder(path.parent)
     return digest
 
 
@@ -84,8 +84,12 @@ def reason_of(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _flush_folder(folder: Path) -> None:
-    """So that a rename, too, is on the disk."""
+def flush_folder(folder: Path) -> None:
+    """Put on the disk which files a folder has, so that a rename outlives a power cut, too.
+
+    Args:
+        folder: the folder in which a file was made or renamed.
+    """
     if os.name != "posix":  # elsewhere a folder cannot be opened, and need not be
         return
     opened = os.open(folder, os.O_RDONLY)

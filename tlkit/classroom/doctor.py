@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INSTALL = 'python -m pip install -c constraints.txt -e ".[test]", in the folder of this repository'
 MEND_DATA = "git checkout -- data" if (ROOT / ".git").exists() else "install tlkit anew"
 SHOWN = ("torch", "transformers", "peft")  # on which the figures depend
+REAL_MODEL = "smollm2-135m-instruct"
 LEAST_MEMORY, LEAST_DISK = 2e9, 1e9  # bytes: what the lessons take at most, and what a download of a model would
 
 
@@ -165,6 +166,18 @@ def model(name: str) -> Finding:
     return Finding(name, "OK", str(load_model("tiny")))
 
 
+def fetched_models(name: str) -> Finding:
+    """Which models have been fetched, and which weights these are; no lesson needs one to run."""
+    from tlkit.models.fetched import all_fetched, fetched_folder
+
+    here = all_fetched()
+    for model in here:
+        fetched_folder(model.name)  # raises where it was removed since
+    if not here:
+        return Finding(name, "OK", f"none on this machine (optional): `python -m tlkit fetch {REAL_MODEL}` brings one")
+    return Finding(name, "OK", "; ".join(map(str, here)))
+
+
 def corpus(name: str) -> Finding:
     """The passages about Rust can be read."""
     from tlkit.corpus import load_corpus
@@ -207,6 +220,7 @@ CHECKS: dict[str, tuple[Callable[[str], Finding], str]] = {
     "disk": (disk, ""),
     "data": (data, MEND_DATA),
     "bundled model": (model, MEND_DATA),
+    "fetched models": (fetched_models, ""),
     "rust corpus": (corpus, MEND_DATA),
     "widgets": (widgets, INSTALL),
     "extras": (extras, ""),

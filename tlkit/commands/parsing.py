@@ -151,8 +151,10 @@ def _add(group, setting: Field) -> None:
 
 
 def _flag(setting: Field) -> str:
-    """As it is written on the command line."""
-    return setting.name.upper() if setting.metadata.get("positional") else "--" + setting.name.replace("_", "-")
+    """As it is written on the command line; a name that Python keeps for itself ends in "_" there, as in `from_`."""
+    if setting.metadata.get("positional"):
+        return setting.name.upper()
+    return "--" + setting.name.rstrip("_").replace("_", "-")
 
 
 def _kinds_of(command: Callable) -> list[type]:

@@ -3,7 +3,7 @@
 from tlkit.models.adapter_folders import check_save, save_model
 from tlkit.models.checks import evaluation_mode, longest_input, mode
 from tlkit.models.loading import LoadedModel, architecture, download_needed, load_model, meta_model
-from tlkit.models.sources import BUNDLED, PRESETS, WAY_ON, Preset, chosen_model, download
+from tlkit.models.sources import BUNDLED, PRESETS, WAY_ON, Preset, chosen_model, distinct_architectures, download
 
 __all__ = [
     "BUNDLED",
@@ -14,6 +14,7 @@ __all__ = [
     "architecture",
     "check_save",
     "chosen_model",
+    "distinct_architectures",
     "download",
     "download_needed",
     "evaluation_mode",

