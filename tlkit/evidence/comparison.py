@@ -25,7 +25,7 @@ from tlkit.evidence.comparison_table import (
     run_row,
     summary,
 )
-from tlkit.evidence.experiment import Experiment, Progress, load_experiment, run_all, run_strategy
+from tlkit.evidence.experiment import Experiment, Progress, keeps_prefix, load_experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, hold_output
 from tlkit.evidence.learning_rates import (
     CONTROL,
@@ -289,6 +289,7 @@ def _provenance(
         "device": device.name if settings.device_memory else f"{device.kind}: {device.name}",
         "seeds": settings.seeds,
         "against": settings.against,
+        "frozen_prefix": "computed once a run" if keeps_prefix(experiment, team) else "computed in every pass",
         "learning_rates": {name: f"{rate.value:g}, {rate.source}" for name, rate in rates.items()},
         "command": _command(experiment, settings, strategies, team),
         "date": now(),
