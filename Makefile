@@ -22,7 +22,7 @@ book: .venv/installed
 notebooks: .venv/installed
 	$(BIN)/python -m tlkit run --in-place
 bench: .venv/installed
-	$(BIN)/python tests/benchmarks/virtual_device.py && $(BIN)/python tests/benchmarks/memory_accuracy.py && $(BIN)/python tests/benchmarks/fit_tables.py && $(BIN)/python tests/benchmarks/against_trainer.py
+	$(BIN)/python tests/benchmarks/virtual_device.py && $(BIN)/python tests/benchmarks/memory_accuracy.py && $(BIN)/python tests/benchmarks/fit_tables.py && $(BIN)/python tests/benchmarks/lora_profile.py && $(BIN)/python tests/benchmarks/against_trainer.py
 lint: .venv/installed
 	$(BIN)/python -m ruff check . && $(BIN)/python -m ruff format --check .
 

@@ -289,7 +289,8 @@ def _provenance(
         "device": device.name if settings.device_memory else f"{device.kind}: {device.name}",
         "seeds": settings.seeds,
         "against": settings.against,
-        "frozen_prefix": "computed once a run" if keeps_prefix(experiment, team) else "computed in every pass",
+        "frozen_prefix": "where there is one, computed "
+        + ("once" if keeps_prefix(experiment, team) else "in every pass"),
         "learning_rates": {name: f"{rate.value:g}, {rate.source}" for name, rate in rates.items()},
         "command": _command(experiment, settings, strategies, team),
         "date": now(),
