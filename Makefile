@@ -27,7 +27,7 @@ fetched: .venv/installed
 real: fetched
 	$(BIN)/python -m tlkit compare --model smollm2-135m-instruct --profile real --output results/real
 bench: .venv/installed
-	$(BIN)/python tests/benchmarks/virtual_device.py && $(BIN)/python tests/benchmarks/memory_accuracy.py && $(BIN)/python tests/benchmarks/fit_tables.py && $(BIN)/python tests/benchmarks/against_trainer.py
+	$(BIN)/python tests/benchmarks/virtual_device.py && $(BIN)/python tests/benchmarks/memory_accuracy.py && $(BIN)/python tests/benchmarks/fit_tables.py && $(BIN)/python tests/benchmarks/lora_profile.py && $(BIN)/python tests/benchmarks/against_trainer.py
 lint: .venv/installed
 	$(BIN)/python -m ruff check . && $(BIN)/python -m ruff format --check .
 

@@ -88,7 +88,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a step is carried out, never what it computes; `precision` alone rounds differently.
+    """How a step is carried out, never what it computes; `precision` and `fused_lora` alone round differently.
 
     A model that draws random numbers draws others for smaller micro-batches, see `draws_random_numbers`.
     """
@@ -101,6 +101,7 @@ class Plan:
     activation_checkpointing: bool = option(False, "forget activations, compute them again in the backward pass")
     offload_activations: bool = option(False, "keep activations in the host's memory until the backward pass")
     offload_optimizer: bool = option(False, "keep the optimizer's moments, and its update, on the host")
+    fused_lora: bool = option(False, "with LoRA, write a layer's output once instead of three times: faster")
     train_on_host: bool = False  # weights too: only evaluation is left to the device
     evaluate_on_host: bool = False
 

@@ -21,6 +21,10 @@ LIMIT = 2**30
 NEUTRAL = ("input_ids", "labels", "shift_labels", "num_items_in_batch", "logits_to_keep", "return_dict")
 
 
+class NoFrozenPrefix(ValueError):
+    """A model of which nothing stays the same from pass to pass, so that there is nothing to keep."""
+
+
 @dataclass
 class PrefixCache:
     """What comes out of the lowest blocks, by the tokens that went in.
@@ -55,7 +59,11 @@ class PrefixCache:
         self.nbytes = 0
 
     def keep(self, key: tuple, states: torch.Tensor) -> None:
-        """Keep the hidden states of a sequence, shape (tokens, width).
+        """Keep what comes out for a sequence.
+
+        Args:
+            key: the tokens, and the type of the arithmetic.
+            states: hidden states, shape (tokens, width).
 
         Raises:
             OSError: where they belong on the disk and it is full; nothing else is lost.
@@ -84,8 +92,8 @@ def cached_prefix(model: nn.Module, *, limit: int = LIMIT, folder: str | Path | 
         What is kept, with its counts.
 
     Raises:
-        ValueError: where there is nothing to keep: what enters the second block is trained already, what is below
-            draws random numbers (dropout), or blocks hand on more than hidden states.
+        NoFrozenPrefix: a ValueError, where there is nothing to keep: what enters the second block is trained already,
+            what is below draws random numbers (dropout), or blocks hand on more than hidden states.
         RuntimeError: at the next pass, where a weight below becomes trainable inside.
     """
     base = base_model(model)
@@ -123,21 +131,24 @@ def frozen_blocks(model: nn.Module) -> int:
     Args:
         model: with its strategy applied.
 
+    Returns:
+        How many, at least 1.
+
     Raises:
-        ValueError: with the reason, where not even the first block is so.
+        NoFrozenPrefix: with the reason, where not even the first block is so.
     """
     base = base_model(model)
     entered = [_entering_blocks(model, seed) for seed in (0, 1)]
     count = max(number for number, states in enumerate(entered[0]) if not states.requires_grad or number == 0)
     if count == 0:
         trained = [name for name, p in base.named_parameters() if p.requires_grad][:2]
-        raise ValueError(
+        raise NoFrozenPrefix(
             f"no frozen prefix: {', '.join(trained)} and what follows is trained, so nothing stays the same from pass "
             "to pass. Freeze the embeddings and the lower blocks whole, norms included "
             "(last_layers with train_norms=False, freeze_lower with freeze_embeddings=True)"
         )
     if not torch.equal(entered[0][count], entered[1][count]):
-        raise ValueError(
+        raise NoFrozenPrefix(
             f"no frozen prefix: the lowest {count} blocks draw random numbers in training (dropout), so nothing stays "
             "the same from pass to pass: set the dropout of the model's configuration to 0"
         )
@@ -185,7 +196,7 @@ def _forward_or(stand_in: list[torch.Tensor], block: nn.Module) -> MethodType:
 
 @torch.no_grad()
 def _refuse_other_paths(base: nn.Module, count: int, stand_in: list[torch.Tensor]) -> None:
-    """Raise ValueError where the model computes something else when its lower blocks give back their stand-in."""
+    """Raise NoFrozenPrefix where the model computes something else when its lower blocks give back their stand-in."""
     tokens, reason = torch.arange(8, device=next(base.parameters()).device)[None], None
     with mode(base, training=False):
         expected = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
@@ -198,7 +209,9 @@ def _refuse_other_paths(base: nn.Module, count: int, stand_in: list[torch.Tensor
     # The same arithmetic twice, up to the order of additions.
     if not torch.allclose(found, expected, rtol=0, atol=8 * torch.finfo(expected.dtype).eps * expected.abs().max()):
         kind = type(base).__name__
-        raise ValueError(f"no frozen prefix: the lower blocks of {kind} hand on more than hidden states") from reason
+        raise NoFrozenPrefix(
+            f"no frozen prefix: the lower blocks of {kind} hand on more than hidden states"
+        ) from reason
 
 
 def _is_plain(tokens, others: tuple, kwargs: dict) -> bool:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tlkit.adapters import fused_lora
 from tlkit.losses import SummedLoss, loss_of
 from tlkit.memory import CPU, Host, move_weights, saved_on_host
 from tlkit.models import evaluation_mode, mode
@@ -237,7 +238,10 @@ def accumulate_gradients(
     tokens = batch[:, 1:].numel()
     losses = []
     parts = team.shard_batch(batch, plan.micro_batch_size)
-    with saved_on_host(model, host) if plan.offload_activations else nullcontext():
+    with (
+        saved_on_host(model, host) if plan.offload_activations else nullcontext(),
+        fused_lora(model) if plan.fused_lora else nullcontext(),
+    ):
         for number, (part, weight) in enumerate(parts, 1):
             with team.exchange_in(last=number == len(parts)):
                 # Divide by the tokens of the whole batch, not by the number of micro-batches: each counts the same.

@@ -1,11 +1,14 @@
 """tlkit beside the transformers Trainer on identical work: `python tests/benchmarks/against_trainer.py`.
 
-Writes `against_trainer.csv` and `RESULTS.md` beside this file. Both train the same weights on the same batches with
-the same optimizer, rate and dtype; that their losses agree to 1e-4 is asserted. Every run is a process of its own, and
-the two take turns, so that a machine that slows down slows both. Times are medians over the steps after the first
-epoch (where tlkit keeps a frozen prefix, those are the steps that find it); memory is the highest resident size of the
-process. The ceiling is the rate at which this machine multiplies matrices, measured in the same process before and
-after.
+Writes `against_trainer.csv` and `RESULTS.md` beside this file, or into the folder `--output`. Both train the same
+weights on the same batches with the same optimizer, rate and dtype; that their losses agree to 1e-4 is asserted. Every
+run is a process of its own, and the two take turns, so that a machine that slows down slows both. Times are medians
+over the steps after the first epoch (where tlkit keeps a frozen prefix, those are the steps that find it); memory is
+the highest resident size of the process. The ceiling is the rate at which this machine multiplies matrices, measured in
+the same process before and after.
+
+The cases of `real` need SmolLM2-135M-Instruct, by its name or with `--model` as a folder; where it is not here they are
+left out, and a line says so.
 """
 
 import argparse
@@ -16,24 +19,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+from lora_profile import profiles_in_words
+from strategies_to_time import REAL, STRATEGIES, is_here, plan_for, ready, where
+
 HERE = Path(__file__).parent
 EPOCHS = 3
 LEARNING_RATE = 1e-4
-STRATEGIES = {
-    "full": ("full", {}),
-    "last_layers": ("last_layers", {"train_norms": False}),
-    "freeze_lower, embeddings frozen": ("freeze_lower", {"freeze_embeddings": True}),
-    "lora": ("lora", {}),
-    "lora, two micro-batches": ("lora", {}),
-    "lora, two micro-batches, memory given back": ("lora", {}),
-}
 # The GNU C library keeps freed memory in holes that the next tensor often does not fit. With this, as README advises,
 # large tensors go back to the system at once, in both processes: slower, and they are as large as their tensors.
 GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": "131072"}
 CACHED = ("last_layers", "freeze_lower, embeddings frozen")
 # model, strategy, blocks in a batch, tokens in a block, batches in an epoch, turns
 CASES = {
-    "tiny": [("tiny", strategy, 8, 128, 4, 3) for strategy in ("full", *CACHED, "lora")],
+    "tiny": [("tiny", strategy, 8, 128, 4, 3) for strategy in ("full", *CACHED, "lora", "lora, fused")],
+    "real": [(REAL, strategy, 4, 128, 3, 3) for strategy in ("full", "last_layers", "lora", "lora, fused")],
     "large": [
         ("qwen2-0.5b", "full", 8, 32, 2, 2),
         ("qwen2-0.5b", "last_layers", 8, 32, 2, 4),  # the shortest step, and so the one most easily disturbed
@@ -41,6 +40,7 @@ CASES = {
     ],
     "long": [
         ("qwen2-0.5b", "lora", 4, 512, 1, 1),
+        ("qwen2-0.5b", "lora, fused", 4, 512, 1, 1),
         ("qwen2-0.5b", "lora, two micro-batches", 4, 512, 1, 1),  # of tlkit; the Trainer's step is the same
         ("qwen2-0.5b", "lora, two micro-batches, memory given back", 4, 512, 1, 1),
         ("qwen2-0.5b", "full", 8, 128, 1, 1),
@@ -48,34 +48,25 @@ CASES = {
 }
 
 
-def one(who: str, name: str, strategy: str, rows: int, tokens: int, batches: int) -> dict:
+def one(who: str, folder: str | None, name: str, strategy: str, rows: int, tokens: int, batches: int) -> dict:
     """Train for three epochs, in this process, which does nothing else; then evaluate five times."""
     import resource
     import time
     from contextlib import nullcontext
 
     import torch
-    from transformers import AutoModelForCausalLM
 
-    from tlkit.models import architecture, load_model
     from tlkit.prefix import cached_prefix
     from tlkit.settings import setup
-    from tlkit.strategies import apply_strategy
 
     setup()
     ceiling = _matrix_product_rate()
-    torch.manual_seed(0)
-    fresh = load_model(name).model if name == "tiny" else AutoModelForCausalLM.from_config(architecture(name))
-    kind, options = STRATEGIES[strategy]
-    torch.manual_seed(0)
-    report = apply_strategy(fresh, kind, **options)
-    model, vocabulary = report.model, fresh.config.vocab_size
-    blocks = torch.randint(vocabulary, (rows * batches, tokens), generator=torch.Generator().manual_seed(1))
+    model, blocks = ready(name, folder, strategy, rows * batches, tokens)
     order = torch.cat([blocks] * EPOCHS)
 
     with cached_prefix(model) if who == "tlkit" and strategy in CACHED else nullcontext():
         if who == "tlkit":
-            losses, seconds = _by_tlkit(model, order, rows, rows // 2 if "micro" in strategy else None)
+            losses, seconds = _by_tlkit(model, order, rows, plan_for(model, rows, strategy))
         else:
             losses, seconds = _by_trainer(model, order, rows)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -110,20 +101,13 @@ def _matrix_product_rate() -> float:
     return max(rates)
 
 
-def _by_tlkit(model, order, rows: int, micro_batch: int | None) -> tuple[list[float], list[float]]:
+def _by_tlkit(model, order, rows: int, plan) -> tuple[list[float], list[float]]:
     from tlkit.steps import TrainingState, take_step
 
     state = TrainingState(model, weight_decay=0.0)
-    state.apply_plan(_plan(model, micro_batch))
+    state.apply_plan(plan)
     records = [take_step(state, batch, LEARNING_RATE) for batch in order.split(rows)]
     return [record.loss for record in records], [record.seconds for record in records]
-
-
-def _plan(model, micro_batch: int | None):
-    """Where the head is large the logits are the largest tensor of all: tlkit never has them whole."""
-    from tlkit.steps import Plan
-
-    return Plan(chunked_loss=model.config.vocab_size > 100_000, micro_batch_size=micro_batch)
 
 
 def _by_trainer(model, order, rows: int) -> tuple[list[float], list[float]]:
@@ -171,7 +155,7 @@ def _by_trainer(model, order, rows: int) -> tuple[list[float], list[float]]:
 def _evaluate_by_tlkit(model, blocks, rows: int) -> float:
     from tlkit.steps import mean_loss
 
-    return mean_loss(model, blocks, _plan(model, rows))
+    return mean_loss(model, blocks, plan_for(model, rows))
 
 
 def _evaluate_by_trainer(model, blocks, rows: int) -> float:
@@ -186,13 +170,13 @@ def _evaluate_by_trainer(model, blocks, rows: int) -> float:
         return Trainer(model, arguments).evaluate(data)["eval_loss"]
 
 
-def take_turns(case: tuple) -> dict:
+def take_turns(case: tuple, folder: str | None = None) -> dict:
     """Both, alternating, in fresh processes; one row of the table."""
     model, strategy, rows, tokens, batches, turns = case
     found = {"tlkit": [], "trainer": []}
     for turn in range(turns):
         for who in ("tlkit", "trainer") if turn % 2 == 0 else ("trainer", "tlkit"):
-            command = [sys.executable, __file__, "--one", who, json.dumps(case[:5])]
+            command = [sys.executable, __file__, "--one", who, json.dumps([folder, *case[:5]])]
             environment = os.environ | (GIVEN_BACK if "given back" in strategy else {})
             run = subprocess.run(command, capture_output=True, text=True, env=environment)
             if run.returncode:
@@ -210,7 +194,7 @@ def take_turns(case: tuple) -> dict:
     step = {who: median(who, lambda run: statistics.median(run["seconds"][batches:])) for who in found}
     whole = {who: median(who, lambda run: sum(run["seconds"])) for who in found}
     memory = {who: median(who, lambda run: run["peak"]) for who in found}
-    work = _operations(model, strategy, rows, tokens)
+    work = _operations(where(model, folder), strategy, rows, tokens)
     return {
         "model": model,
         "strategy": strategy,
@@ -247,7 +231,8 @@ def _operations(model: str, strategy: str, rows: int, tokens: int) -> int:
     return count_flops(on_paper, torch.zeros(rows, tokens, dtype=torch.long)).total
 
 
-def write(rows: list[dict]) -> None:
+def write(rows: list[dict], output: Path) -> None:
+    """Put rows into the table that is there, and say it all in RESULTS.md."""
     import datetime
     import platform
 
@@ -255,7 +240,7 @@ def write(rows: list[dict]) -> None:
     import torch
     import transformers
 
-    path = HERE / "against_trainer.csv"
+    path = output / "against_trainer.csv"
     table = pd.DataFrame(rows).assign(recorded=datetime.date.today().isoformat())
     if path.is_file():  # cases that were not run again stay
         keys = ["model", "strategy", "batch"]
@@ -284,7 +269,7 @@ def write(rows: list[dict]) -> None:
             for row in table.to_dict("records")
         ),
     ]
-    (HERE / "RESULTS.md").write_text(
+    (output / "RESULTS.md").write_text(
         "# tlkit beside the transformers Trainer\n\n"
         + "Written by `make bench` (`against_trainer.py` says how it is measured). Ratios above 1 in speed and "
         + "evaluation, and below 1 in memory, are in tlkit's favour.\n\n"
@@ -293,7 +278,7 @@ def write(rows: list[dict]) -> None:
         + f"2048 x 2048 fp32 matrices, each share by that of its own process. {platform.machine()}, "
         + f"{torch.get_num_threads()} threads, torch {torch.__version__}, transformers {transformers.__version__}. "
         + "Where a frozen prefix is kept, the share counts the operations that a step without it would take, so it may "
-        + f"pass 1.\n\n## What bounds it\n\n{_bounds()}\n"
+        + f"pass 1.\n\n## What bounds it\n\n{_bounds()}\n{profiles_in_words(output)}"
     )
 
 
@@ -332,12 +317,17 @@ def _bounds() -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("sizes", nargs="*", default=list(CASES), help=", ".join(CASES))
-    parser.add_argument("--one", nargs=2)
+    parser.add_argument("--model", help=f"the folder of {REAL}, where `load_model` does not find it by its name")
+    parser.add_argument("--output", type=Path, default=HERE, help="where to write; default: beside this file")
+    parser.add_argument("--turns", type=int, help="of each case; default: as CASES says")
+    parser.add_argument("--one", nargs=2, help="for this file itself: who trains, and what")
     options = parser.parse_args()
     if options.one:
         print(json.dumps(one(options.one[0], *json.loads(options.one[1]))))
     else:
+        options.output.mkdir(parents=True, exist_ok=True)
+        left_out = "real" in options.sizes and not is_here(options.model)
         for size in options.sizes:
-            for case in CASES[size]:
+            for case in CASES[size] if size != "real" or not left_out else ():
                 print(case, flush=True)
-                write([take_turns(case)])
+                write([take_turns((*case[:-1], options.turns or case[-1]), options.model)], options.output)

@@ -6,6 +6,7 @@ import os
 
 import pytest
 import torch
+from small_models import ARCHITECTURES, GPT2_WITHOUT_DROPOUT, small_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.cli import main
@@ -39,15 +40,6 @@ def small(kind: str = "qwen2", **changes):
     return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, vocab_size=4096, **sizes | changes))
 
 
-NO_DROPOUT = {
-    "qwen2": {},
-    "llama": {},
-    "gpt_neox": {"hidden_dropout": 0.0, "attention_dropout": 0.0},
-    "gpt2": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
-    "opt": {"dropout": 0.0},
-}
-
-
 @pytest.mark.parametrize("plan", list(PLANS.values()), ids=list(PLANS))
 @pytest.mark.parametrize("strategy", PREFIXED)
 def test_losses_are_those_without_a_cache(strategy, plan):
@@ -74,39 +66,12 @@ def test_losses_are_those_without_a_cache(strategy, plan):
     assert cache.rows_reused == 2 * len(BLOCKS) + 3 * 2
 
 
-WIDE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
-GPT = {"n_embd": 32, "n_layer": 3, "n_head": 2, "n_positions": 32}
-KEYS = {"num_key_value_heads": 2}
-ARCHITECTURES = {
-    "gpt2": GPT | NO_DROPOUT["gpt2"],
-    "opt": WIDE | {"ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0.0},
-    "llama": WIDE,
-    "qwen2": WIDE | KEYS,
-    "gpt_neox": WIDE | NO_DROPOUT["gpt_neox"],
-    "phi": WIDE,
-    "falcon": WIDE,
-    "gptj": GPT | {"rotary_dim": 8},
-    "gpt_neo": {
-        "hidden_size": 32,
-        "num_layers": 3,
-        "num_heads": 2,
-        "attention_types": [[["global", "local", "global"], 1]],
-    },
-    "codegen": GPT | {"rotary_dim": 4, "n_head": 4},
-    "bloom": {"hidden_size": 32, "n_layer": 3, "n_head": 2},
-    "mpt": {"d_model": 32, "n_layers": 3, "n_heads": 2},
-    "gemma2": WIDE | KEYS | {"head_dim": 16},
-    "mixtral": WIDE | KEYS | {"num_local_experts": 4},
-}
 ONE_BLOCK = {"blocks": 1, "train_norms": False}
 
 
 def of(kind: str, **changes):
     """A tiny model of that architecture, of which the last of three blocks is trained."""
-    torch.manual_seed(0)
-    tokens = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-    config = AutoConfig.for_model(kind, **tokens | ARCHITECTURES.get(kind, WIDE | KEYS) | changes)
-    return apply_strategy(AutoModelForCausalLM.from_config(config), "last_layers", **ONE_BLOCK).model
+    return apply_strategy(small_model(kind, **changes), "last_layers", **ONE_BLOCK).model
 
 
 def loss_and_gradients(model, blocks):
@@ -326,7 +291,7 @@ def test_refuses_where_nothing_stays_the_same(strategy, options, named):
 @pytest.mark.parametrize("changes", [{"resid_pdrop": 0.1}, {"embd_pdrop": 0.1}, {"attn_pdrop": 0.1}], ids=str)
 def test_refuses_dropout_below(changes):
     model = apply_strategy(
-        small("gpt2", **NO_DROPOUT["gpt2"] | changes), "last_layers", blocks=1, train_norms=False
+        small("gpt2", **GPT2_WITHOUT_DROPOUT | changes), "last_layers", blocks=1, train_norms=False
     ).model
     with pytest.raises(ValueError, match="dropout"):
         frozen_blocks(model)

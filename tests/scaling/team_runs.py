@@ -26,11 +26,17 @@ from tlkit.training import TrainingConfig, train
 BLOCKS = torch.randint(512, (8, 16), generator=torch.Generator().manual_seed(0))
 CONFIG = TrainingConfig(1e-4, epochs=1.5, batch_size=6, warmup_fraction=0)  # batches of 6, 2 and 6
 STRATEGIES = ("full", "freeze_lower", "lora")
-PLANS = {"plain": Plan(), "micro": Plan(micro_batch_size=2), "chunked": Plan(chunked_loss=True, micro_batch_size=1)}
+PLANS = {
+    "plain": Plan(),
+    "micro": Plan(micro_batch_size=2),
+    "chunked": Plan(chunked_loss=True, micro_batch_size=1),
+    "fused": Plan(fused_lora=True, activation_checkpointing=True),
+}
 # What N processes do, beside running out of memory and going on from a checkpoint.
 CASES = {
     2: [(how, name, "plain") for how in ("ddp", "fsdp") for name in STRATEGIES]
-    + [("ddp", "full", "micro"), ("fsdp", "full", "micro"), ("fsdp", "full", "chunked")],
+    + [("ddp", "full", "micro"), ("fsdp", "full", "micro"), ("fsdp", "full", "chunked")]
+    + [("ddp", "lora", "fused"), ("fsdp", "lora", "fused")],
     4: [(how, name, "plain") for how in ("ddp", "fsdp") for name in STRATEGIES] + [("fsdp", "full", "micro")],
 }
 

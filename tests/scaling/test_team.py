@@ -55,7 +55,8 @@ def found(folder) -> dict[int, dict]:
 def alone() -> dict[str, dict]:
     """The same runs in one process."""
     runs = [(name, "plain") for name in ("full", "freeze_lower", "lora")] + [("full", "micro"), ("full", "chunked")]
-    return {f"{strategy} {plan}": run(strategy, PLANS[plan]) for strategy, plan in runs}
+    found = {f"{strategy} {plan}": run(strategy, PLANS[plan]) for strategy, plan in runs}
+    return found | {"lora fused": found["lora plain"]}  # by peft, and each activation computed once
 
 
 @pytest.mark.parametrize(("size", "exchange", "strategy", "plan"), [(n, *case) for n in SIZES for case in CASES[n]])

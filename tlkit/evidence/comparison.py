@@ -27,7 +27,7 @@ from tlkit.evidence.comparison_table import (
     run_row,
     summary,
 )
-from tlkit.evidence.experiment import Experiment, allowed, load_experiment, run_all, run_strategy
+from tlkit.evidence.experiment import Experiment, allowed, keeps_prefix, load_experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, hold_output
 from tlkit.evidence.learning_rates import (
     CONTROL,
@@ -306,6 +306,8 @@ def _provenance(
         "device": device.name if settings.device_memory else f"{device.kind}: {device.name}",
         "seeds": settings.seeds,
         "against": settings.against,
+        "frozen_prefix": "where there is one, computed "
+        + ("once" if keeps_prefix(experiment, team) else "in every pass"),
         "learning_rates": {name: f"{rate.value:g}, {rate.source}" for name, rate in rates.items()},
         "command": _command(experiment, settings, strategies, team),
         "date": now(),

@@ -1,0 +1,59 @@
+"""The models and strategies whose steps are timed and profiled, the same in every process."""
+
+REAL = "smollm2-135m-instruct"
+STRATEGIES = {
+    "full": ("full", {}),
+    "last_layers": ("last_layers", {"train_norms": False}),
+    "freeze_lower, embeddings frozen": ("freeze_lower", {"freeze_embeddings": True}),
+    "lora": ("lora", {}),
+    "lora, fused": ("lora", {}),
+    "lora, two micro-batches": ("lora", {}),
+    "lora, two micro-batches, memory given back": ("lora", {}),
+}
+
+
+def ready(name: str, folder: str | None, strategy: str, count: int, tokens: int):
+    """A model with its strategy applied, and so many random blocks."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from tlkit.models import architecture, load_model
+    from tlkit.strategies import apply_strategy
+
+    torch.manual_seed(0)
+    if name in ("tiny", REAL):
+        fresh = load_model(where(name, folder)).model
+    else:
+        fresh = AutoModelForCausalLM.from_config(architecture(name))
+    kind, options = STRATEGIES[strategy]
+    torch.manual_seed(0)
+    model = apply_strategy(fresh, kind, **options).model
+    return model, torch.randint(fresh.config.vocab_size, (count, tokens), generator=torch.Generator().manual_seed(1))
+
+
+def plan_for(model, rows: int, strategy: str = ""):
+    """Where the head is large the logits are the largest tensor of all: tlkit never has them whole."""
+    from tlkit.steps import Plan
+
+    return Plan(
+        micro_batch_size=rows // 2 if "micro" in strategy else rows,
+        chunked_loss=model.config.vocab_size > 100_000,
+        fused_lora="fused" in strategy,
+    )
+
+
+def where(name: str, folder: str | None) -> str:
+    """What `load_model` is given for a model of that name."""
+    return folder if name == REAL and folder else name
+
+
+def is_here(folder: str | None) -> bool:
+    """Whether the real model can be loaded; where it cannot, a line says so."""
+    from tlkit.models import load_model
+
+    try:
+        load_model(where(REAL, folder))
+    except (OSError, ValueError, RuntimeError) as error:
+        print(f"{REAL} is not here, its cases are left out ({str(error).splitlines()[0]}); --model names its folder")
+        return False
+    return True

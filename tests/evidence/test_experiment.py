@@ -1,0 +1,94 @@
+"""A run of a comparison or a sweep: where the lowest blocks are frozen they are computed once, and nothing else is."""
+
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+
+from tlkit import strategies
+from tlkit.evaluation import perplexity
+from tlkit.evidence import experiment as experiments
+from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.evidence.experiment import keeps_prefix, load_experiment, run_strategy
+from tlkit.evidence.learning_rates import load_with_strategy
+from tlkit.prefix import cached_prefix
+from tlkit.settings import Profile
+from tlkit.team import Team
+from tlkit.training import TrainingConfig, train
+
+PROFILE = Profile("test", train_passages=6, test_passages=5, epochs=1, seeds=2)
+CONFIG = TrainingConfig(1e-2, epochs=3, batch_size=4)
+
+
+@pytest.fixture
+def caches(monkeypatch) -> list:
+    """Each cache that a run has made."""
+    made = []
+
+    @contextmanager
+    def noted(model, **options):
+        with cached_prefix(model, **options) as cache:
+            made.append(cache)
+            yield cache
+
+    monkeypatch.setattr(experiments, "cached_prefix", noted)
+    return made
+
+
+@pytest.fixture
+def last_block_alone(monkeypatch):
+    """`last_layers` without the norms of other blocks: nothing below the last block is trained."""
+    one = partial(strategies.STRATEGIES["last_layers"], blocks=1, train_norms=False)
+    monkeypatch.setitem(strategies.STRATEGIES, "last_layers", one)
+
+
+def run(small_model: str, strategy: str = "last_layers", config: TrainingConfig = CONFIG, **settings):
+    experiment, _ = load_experiment(small_model, PROFILE, ComparisonSettings(**settings))
+    texts = {"corpus": experiment.corpus.validation}
+    return experiment, *run_strategy(experiment, strategy, config, experiment.blocks, texts)
+
+
+def test_a_frozen_prefix_is_computed_once_and_changes_no_result(small_model, caches, last_block_alone):
+    """1e-6: a batch of which some rows are known is cut otherwise, and fp32 adds in another order."""
+    experiment, report, result, scores = run(small_model)
+    (cache,) = caches
+    assert (cache.rows_computed, cache.rows_reused) == (len(experiment.blocks), 2 * len(experiment.blocks))
+    assert not cache.nbytes, "it is gone when the run ends"
+    assert not any("forward" in vars(module) for module in report.model.modules())
+    by_hand, tokenizer = load_with_strategy("last_layers", model=small_model, seed=CONFIG.seed)
+    expected = train(by_hand.model, experiment.blocks, CONFIG)
+    assert result.history.loss.tolist() == pytest.approx(expected.history.loss.tolist(), rel=1e-6)
+    score = perplexity(by_hand.model, tokenizer, experiment.corpus.validation, context=64)
+    assert scores["corpus"].perplexity == pytest.approx(score.perplexity, rel=1e-6)
+
+
+def test_what_is_not_frozen_or_not_read_twice_is_computed_as_ever(small_model, caches):
+    for strategy in ("full", "last_layers", "lora"):  # `last_layers` trains the norm of the first block
+        run(small_model, strategy)
+    assert not caches
+
+
+@pytest.mark.parametrize(
+    ("config", "settings"),
+    [
+        (TrainingConfig(1e-2, epochs=1, batch_size=4), {}),
+        (CONFIG, {"fallback": True}),
+        (CONFIG, {"device_memory": "100MB"}),
+    ],
+    ids=["read once", "with fallback", "on a virtual card"],
+)
+def test_it_is_left_where_it_would_not_help_or_be_in_the_way(small_model, caches, last_block_alone, config, settings):
+    run(small_model, config=config, **settings)
+    assert not caches
+
+
+def test_it_is_left_where_it_would_not_fit_in_memory(small_model, caches, last_block_alone, monkeypatch):
+    experiment, *_ = run(small_model)
+    needed = experiment.blocks.numel() * 32 * 4
+    assert len(caches) == 1
+    for limit, more in ((needed, 1), (needed - 1, 0)):
+        caches.clear()
+        monkeypatch.setattr(experiments, "LIMIT", limit)
+        run(small_model)
+        assert len(caches) == more
+    assert keeps_prefix(experiment) and not keeps_prefix(experiment, Team(exchange="fsdp"))
