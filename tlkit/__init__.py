@@ -19,6 +19,7 @@ _WHERE = {
         "meta_model",
         "save_model",
     ),
+    "models.merging": ("merge_adapter",),
     "quantization": ("dequantized", "logical_size", "tensors_of"),
     "strategies": ("STRATEGIES", "apply_strategy", "describe", "find_blocks", "is_tied"),
     "evaluation": ("first_loss_warning", "perplexity", "score_table", "windows_at_once"),
