@@ -32,6 +32,7 @@ REACHED = "the work begins"
 WORK = (
     "tlkit.models.load_model",
     "tlkit.models.fetching.fetch",
+    "tlkit.models.merging.load_model",
     "tlkit.evidence.experiment.load_model",
     "tlkit.evidence.sweeps.run_trial",
     "tlkit.evidence.tiers.estimate_tier",
@@ -50,6 +51,8 @@ NEEDED = {
     "sweep": ["general"],
     "validate": ["quick"],
     "grade": ["there.ipynb"],
+    "generate": ["--prompt", "In Rust,"],
+    "merge": ["--adapter", "adapter", "--output", "out"],
 }
 PARSER = parser_of(COMMANDS)
 SETTINGS = [
@@ -80,6 +83,8 @@ def stopped(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "there.ipynb").write_text("{}")
+    (tmp_path / "here" / "adapter").mkdir()
+    (tmp_path / "here" / "adapter" / "adapter_config.json").write_text('{"base_model_name_or_path": "tiny"}')
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
 
@@ -641,3 +646,73 @@ def test_what_is_going_on_is_said_on_stderr_and_never_in_the_data(capsys, monkey
     told = capsys.readouterr()
     assert json.loads(told.out)["fits"]
     assert re.fullmatch(r"tiny, bitfit: following a step without contents; took \d+ s\n", told.err)
+
+
+def test_from_training_to_use(tmp_path, capsys, small):
+    """What was trained is merged, scores as it did, is described by its card, and writes what the adapter writes."""
+    from huggingface_hub import ModelCard
+
+    adapter, model = tmp_path / "adapter", tmp_path / "model"
+    line = ["train", "--strategy", "lora", "--profile", "small", "--sequence-length", "64", "--output", str(adapter)]
+    assert main([*line, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert main(["merge", "--adapter", str(adapter), "--output", str(model)]) == 0
+    heard = capsys.readouterr().out
+    assert "read back, no logit differs by more than" in heard and "convert_hf_to_gguf.py" in heard
+    assert main(["evaluate", "--model", str(model), "--profile", "small", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["perplexity"] == pytest.approx(told["after"]["perplexity"], rel=1e-5)
+
+    for folder in (adapter, model):
+        card = ModelCard.load(folder / "README.md")
+        assert card.data.eval_results[0].metric_value == told["after"]["perplexity"]
+        for when in ("before", "after"):
+            score = told[when]
+            figures = f"| {when} | {score['perplexity']:,.2f} | {score['low']:,.2f} to {score['high']:,.2f} |"
+            assert figures in card.text
+        assert "learning rate | 0.01 (recorded for tiny (" in card.text and "window" in card.text
+        assert str(tmp_path) not in (folder / "README.md").read_text()
+    assert (ModelCard.load(adapter / "README.md").data.library_name, card.data.library_name) == ("peft", "transformers")
+
+    written = []
+    for folder in (adapter, model):
+        line = ["generate", "--model", str(folder), "--prompt", "In Rust,", "--prompt", "The value", "--json"]
+        assert main([*line, "--max-new-tokens", "5"]) == 0
+        written.append(json.loads(capsys.readouterr().out)["written"])
+    assert written[0] == written[1] and [one["prompt"] for one in written[0]] == ["In Rust,", "The value"]
+    assert main(["merge", "--adapter", str(adapter), "--output", str(model)]) == 2
+    assert "is there already and would be replaced" in said(capsys)
+
+
+def test_what_is_generated_is_counted_and_depends_on_the_seed_alone(capsys, monkeypatch):
+    def written(*more: str) -> list[dict]:
+        assert main(["generate", "--max-new-tokens", "6", "--json", *more]) == 0
+        return json.loads(capsys.readouterr().out)["written"]
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("In Rust,\n"))
+    assert written("--prompt", "-") == written("--prompt", "In Rust,"), "a line's end is no part of a prompt"
+    assert main(["generate", "--prompt", "-"]) == 2
+    assert "standard input is empty" in said(capsys)
+    wild = ["--prompt", "In Rust,", "--temperature", "1.5"]
+    first, again, other = (written(*wild, "--seed", seed) for seed in "112")
+    assert first == again != other
+    assert written("--prompt", "A", *wild)[1] == written(*wild)[0], "whatever other prompts there are"
+    assert {one["stopped_by"] for one in first} <= {"limit", "end token"} and first[0]["tokens"] <= 6
+
+
+def test_a_chat_uses_the_models_own_template_and_an_end_token_is_said(capsys, tmp_path):
+    from tlkit.models import load_model, save_model
+
+    assert main(["generate", "--prompt", "Hello", "--chat"]) == 2
+    assert "has no chat template" in said(capsys)
+    loaded = load_model("tiny")
+    loaded.tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}!{% endfor %}"
+    loaded.model.generation_config.eos_token_id = list(range(4096))
+    save_model(loaded.model, loaded.tokenizer, tmp_path / "model")
+    assert main(["generate", "--model", str(tmp_path / "model"), "--prompt", "Hello", "--chat"]) == 0
+    heard = capsys.readouterr().out
+    assert heard.startswith("> Hello\n") and "[1 tokens; stopped by: the model wrote an end token]" in heard
+
+
+def test_a_prompt_longer_than_the_model_reads_is_one_line(capsys):
+    assert main(["generate", "--prompt", "word " * 300]) == 2
+    assert re.search(r"a prompt of \d+ tokens and 64 new ones: this model reads at most 256", said(capsys))

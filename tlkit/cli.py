@@ -17,8 +17,25 @@ from tlkit.commands.models import estimate, evaluate, params
 from tlkit.commands.outcome import Outcome, fitted, plain
 from tlkit.commands.parsing import parser_of, settings_of
 from tlkit.commands.training import train
+from tlkit.commands.using import generate, merge
 
-CHOSEN = (doctor, fetch, params, estimate, evaluate, train, compare, sweep, validate, run, grade, handouts, demo)
+CHOSEN = (
+    doctor,
+    fetch,
+    params,
+    estimate,
+    evaluate,
+    train,
+    generate,
+    merge,
+    compare,
+    sweep,
+    validate,
+    run,
+    grade,
+    handouts,
+    demo,
+)
 COMMANDS = {command.__name__: command for command in CHOSEN}
 # Errors of the system that say that a path cannot be what it was given for; all others are failures.
 BAD_PATH = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENAMETOOLONG}

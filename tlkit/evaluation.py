@@ -1,7 +1,6 @@
-"""How well a model predicts text: perplexity, bits per byte, an interval, sanity checks, and generation."""
+"""How well a model predicts text: perplexity, bits per byte, an interval, and sanity checks."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pandas as pd
@@ -12,7 +11,6 @@ from tlkit.corpus import token_stream
 from tlkit.jobs import SILENT, Part
 from tlkit.models import evaluation_mode, longest_input
 
-PROMPTS = ("In Rust, Vec<T> is", "The Result type in Rust", "Ownership in Rust means")
 FEWEST_TOKENS = 256
 MOST_UNKNOWN = 0.01
 BOOTSTRAP_DRAWS = 1000
@@ -177,75 +175,6 @@ def first_loss_warning(first_training_loss: float, nats_per_token: float) -> str
         f"the first training loss is {first_training_loss:.2f} nats a token but evaluation says {nats_per_token:.2f}: "
         "one of the two measures something else (labels shifted twice?)"
     )
-
-
-@torch.no_grad()
-def generate(
-    model: torch.nn.Module,
-    tokenizer,
-    prompts: list[str] | tuple[str, ...] = PROMPTS,
-    *,
-    new_tokens: int = 30,
-    temperature: float = 0.0,
-    seed: int = 0,
-    batch_size: int | None = None,
-) -> list[str]:
-    """Continue each prompt, up to the end-of-text token where the model writes one.
-
-    Prompts of one length are continued together. Others would have to be padded, for which some tokenizers have no
-    token, and which some architectures cannot tell from text.
-
-    Args:
-        model: a causal language model.
-        tokenizer: its tokenizer.
-        prompts: each with at least one token.
-        new_tokens: the most that are written behind each prompt.
-        temperature: 0 for the likeliest token each time, otherwise sampled.
-        seed: of the samples; the random numbers of the program are left as they were.
-        batch_size: the most prompts at once, None for all of one length; samples depend on it.
-
-    Returns:
-        Prompt and continuation, in the order given.
-
-    Raises:
-        ValueError: for an empty prompt, a negative temperature, or more tokens than the model can read.
-    """
-    if temperature < 0:
-        raise ValueError(f"temperature={temperature}: expected 0 (greedy) or more")
-    encoded = [tokenizer(prompt, add_special_tokens=False)["input_ids"] for prompt in prompts]
-    if not all(encoded):
-        raise ValueError("an empty prompt: expected at least one token in each")
-    longest, limit = max(map(len, encoded), default=0), longest_input(model)
-    if limit and longest + new_tokens > limit:
-        raise ValueError(f"a prompt of {longest} tokens and new_tokens={new_tokens}: this model reads at most {limit}")
-    ends = model.generation_config.eos_token_id
-    ends = tokenizer.eos_token_id if ends is None else ends
-    ends = {ends} if isinstance(ends, int) else set(ends or ())
-    sampling = {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
-    # A row that has ended is filled up while others go on: with what, is of no importance.
-    options = {"max_new_tokens": new_tokens, "eos_token_id": list(ends) or None, "pad_token_id": min(ends, default=0)}
-    device = next(model.parameters()).device
-    texts = [""] * len(encoded)
-    with evaluation_mode(model), torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        for places in _of_one_length(encoded, batch_size):
-            ids = torch.tensor([encoded[place] for place in places], device=device)
-            rows = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **options, **sampling)
-            for place, row in zip(places, rows.tolist(), strict=True):
-                written = range(ids.shape[1], len(row))
-                end = next((number + 1 for number in written if row[number] in ends), len(row))
-                texts[place] = tokenizer.decode(row[:end], skip_special_tokens=True)
-    return texts
-
-
-def _of_one_length(encoded: list[list[int]], batch_size: int | None) -> Iterator[list[int]]:
-    """Yield the places of sequences that are as long as one another, at most `batch_size` at a time."""
-    by_length: dict[int, list[int]] = {}
-    for place, ids in enumerate(encoded):
-        by_length.setdefault(len(ids), []).append(place)
-    for places in by_length.values():
-        size = batch_size or len(places)
-        yield from (places[begin : begin + size] for begin in range(0, len(places), size))
 
 
 def _windows(stream: torch.Tensor, context: int, stride: int, batch_size: int):

@@ -12,8 +12,17 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen
 
 from tlkit.adapters import adapter_names, base_model
 from tlkit.corpus import load_corpus
-from tlkit.evaluation import generate, perplexity
-from tlkit.models import BUNDLED, architecture, check_save, download_needed, load_model, meta_model, save_model
+from tlkit.evaluation import perplexity
+from tlkit.models import (
+    BUNDLED,
+    architecture,
+    check_save,
+    download_needed,
+    generate,
+    load_model,
+    meta_model,
+    save_model,
+)
 from tlkit.models.checks import largest_change, logits_of
 from tlkit.quantization import logical_size
 from tlkit.strategies import STRATEGIES, apply_strategy, describe

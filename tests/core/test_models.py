@@ -13,8 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from tlkit import evaluation
 from tlkit.corpus import load_corpus, token_stream
-from tlkit.evaluation import generate, perplexity
-from tlkit.models import BUNDLED, evaluation_mode, load_model, longest_input, meta_model, save_model
+from tlkit.evaluation import perplexity
+from tlkit.models import BUNDLED, evaluation_mode, generate, load_model, longest_input, meta_model, save_model
 from tlkit.models.checks import largest_change, logits_of, rounding
 
 TEXTS = load_corpus("rust").test[:2]

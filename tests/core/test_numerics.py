@@ -8,8 +8,8 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from tlkit.corpus import load_corpus, pack, token_stream
-from tlkit.evaluation import first_loss_warning, generate, perplexity
-from tlkit.models import load_model
+from tlkit.evaluation import first_loss_warning, perplexity
+from tlkit.models import generate, load_model
 from tlkit.steps import Plan, mean_loss
 from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, batch_at, steps_per_epoch, train

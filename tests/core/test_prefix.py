@@ -10,10 +10,10 @@ from small_models import ARCHITECTURES, GPT2_WITHOUT_DROPOUT, small_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.cli import main
-from tlkit.evaluation import generate, perplexity
+from tlkit.evaluation import perplexity
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.losses import summed_loss
-from tlkit.models import load_model
+from tlkit.models import generate, load_model
 from tlkit.options import Plan
 from tlkit.prefix import cached_prefix, frozen_blocks
 from tlkit.strategies import apply_strategy, find_blocks

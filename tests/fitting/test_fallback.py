@@ -12,14 +12,14 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from tlkit.devices import probe
-from tlkit.evaluation import generate, perplexity
+from tlkit.evaluation import perplexity
 from tlkit.fitting.attempts import FallbackLog
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.fallback import evaluate_with_fallback, train_with_fallback
 from tlkit.fitting.ladder import LADDER
 from tlkit.fitting.out_of_memory import catch_out_of_memory, is_out_of_memory
 from tlkit.memory import VirtualDevice, virtual_device
-from tlkit.models import load_model
+from tlkit.models import generate, load_model
 from tlkit.steps import Plan, mean_loss
 from tlkit.strategies import STRATEGIES, apply_strategy
 from tlkit.training import TrainingConfig, new_state, train, training_steps

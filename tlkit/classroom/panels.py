@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tlkit.corpus import load_corpus, pack
-from tlkit.evaluation import generate
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.fallback import FallbackLog, train_with_fallback
 from tlkit.fitting.recommendation import CARD_SHARE
 from tlkit.memory import in_units, virtual_device
-from tlkit.models import load_model, meta_model
+from tlkit.models import generate, load_model, meta_model
 from tlkit.reports.charts import overfitting_chart
 from tlkit.reports.figure import Chart
 from tlkit.reports.memory_charts import attempts_chart, memory_chart

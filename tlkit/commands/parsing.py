@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import Field
 from pathlib import Path
+from typing import get_origin
 
 import yaml
 
@@ -143,7 +144,7 @@ def _add(group, setting: Field) -> None:
     elif kind is not dict and setting.default not in (None, False):
         words += f"; default: {'yes' if setting.default is True else setting.default}"
     form = {"metavar": "|".join(setting.metadata["choices"]) or METAVARS.get(kind)}
-    if kind is dict:
+    if kind is dict or get_origin(setting.type) is tuple:
         form["action"] = "append"
     elif kind is bool:
         form = {"action": argparse.BooleanOptionalAction}

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from tlkit.corpus import Corpus
     from tlkit.devices import Device
     from tlkit.evaluation import PerplexityResult
+    from tlkit.reports.training_record import TrainingRecord
     from tlkit.strategies import StrategyReport
     from tlkit.team import Team
 
 RUN_FILE = "run.yaml"
 LONGEST_BLOCK = 128  # tokens, where nothing else is said
+# Of a score, what describes it without its documents one by one.
+SCORED = ("perplexity", "low", "high", "bits_per_byte", "tokens", "documents", "context", "stride", "warnings")
 OF_THIS_CALL = {"output", "resume", "run_file"}  # and not of the run: no part of its run file
 
 
@@ -85,6 +88,7 @@ class _Ready(NamedTuple):
     """What is trained, and on what."""
 
     report: "StrategyReport"
+    base: str  # of the model, by preset, hub id or folder
     tokenizer: object
     blocks: "Tensor"
     validation: "Tensor | None"
@@ -104,8 +108,10 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
 
     # What can be refused without a model comes first.
     check_strategy(options.strategy, options.strategy_option)
+    rate_from = "as given"
     if config.learning_rate is None:
-        config = replace(config, learning_rate=rate_for(options.model, options.strategy).value)
+        rate = rate_for(options.model, options.strategy)
+        config, rate_from = replace(config, learning_rate=rate.value), rate.source
     check_settings_alone(config, plan)
     refuse_to_replace(options.output / RUN_FILE)
     device, (profile, corpus) = probe(), documents(scoring)
@@ -114,12 +120,13 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
         ready = _prepare(options, config, corpus)
         options = replace(options, model=chosen_model(options.model), sequence_length=ready.blocks.shape[1])
         with hold_folder(options.output) if team.rank == 0 else nullcontext():
-            return _train(ready, (options, scoring, config, plan), corpus, device, team)
+            return _train(ready, (options, scoring, config, plan), rate_from, corpus, device, team)
 
 
 def _prepare(options: TrainOptions, config: TrainSettings, corpus: "Corpus") -> _Ready:
     import torch
 
+    from tlkit.adapters import base_model
     from tlkit.corpus import pack
     from tlkit.models import check_save, load_model, longest_input
     from tlkit.strategies import apply_strategy
@@ -132,14 +139,16 @@ def _prepare(options: TrainOptions, config: TrainSettings, corpus: "Corpus") -> 
     blocks, validation = pack(corpus.train, loaded.tokenizer, length), None
     if config.patience is not None or config.evaluate_every is not None:
         validation = pack(corpus.validation, loaded.tokenizer, length)
-    return _Ready(report, loaded.tokenizer, blocks, validation)
+    return _Ready(report, base_model(report.model).name_or_path, loaded.tokenizer, blocks, validation)
 
 
-def _train(ready: _Ready, used: tuple, corpus: "Corpus", device: "Device", team: "Team") -> Outcome:
+def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device: "Device", team: "Team") -> Outcome:
     """In every process of the team; the first one scores, writes and speaks."""
     from tlkit.checkpoints import newest_step
     from tlkit.fitting.placement import move_to_device
     from tlkit.prefix import cached_prefix
+    from tlkit.reports.model_card import write_card
+    from tlkit.reports.training_record import save_training_record
     from tlkit.training import total_steps, train
 
     options, scoring, config, plan = used
@@ -167,11 +176,14 @@ def _train(ready: _Ready, used: tuple, corpus: "Corpus", device: "Device", team:
     _save_model(model, ready.tokenizer, options.output, total_steps(len(ready.blocks), config))
     _save_run_file(options.output, used, device)
     after = _score("after training", ready, corpus, window)
+    record = _record(ready, used, rate_from, corpus, device, (before, after), result)
+    save_training_record(options.output, record)
+    card = "README.md describes it" if write_card(options.output, record, ready.base) else "README.md there was kept"
     figures = {"before": before, "after": after, "output": options.output}
     figures |= {"seconds": result.seconds, "stopped_early": result.stopped_early}
     lines = [str(ready.report), f"before: {before}", f"after:  {after}"]
     lines += [f"frozen prefix: {cache}"] if cache else []
-    return Outcome(figures, "\n".join([*lines, f"saved in {options.output}; run.yaml there repeats this run"]))
+    return Outcome(figures, "\n".join([*lines, f"saved in {options.output}; run.yaml there repeats this run, {card}"]))
 
 
 def _score(when: str, ready: _Ready, corpus: "Corpus", window: dict) -> "PerplexityResult":
@@ -182,22 +194,61 @@ def _score(when: str, ready: _Ready, corpus: "Corpus", window: dict) -> "Perplex
         return perplexity(ready.report.model, ready.tokenizer, corpus.test, progress=part, **window)
 
 
-def _save_run_file(folder: Path, used: tuple, device) -> None:
-    import datetime
-    from importlib.metadata import version
+def _save_run_file(folder: Path, used: tuple, device: "Device") -> None:
+    write_run_file(folder / RUN_FILE, _settings(used), _circumstances(device))
 
-    settings = {
+
+def _settings(used: tuple) -> dict[str, object]:
+    """Every setting of a run, by name."""
+    return {
         setting.name: getattr(part, setting.name)
         for part in used
         for setting in options_of(type(part))
         if setting.name not in OF_THIS_CALL
     }
-    notes = {
+
+
+def _circumstances(device: "Device") -> dict[str, str]:
+    """What a run depends on besides its settings."""
+    import datetime
+    from importlib.metadata import version
+
+    return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "device": f"{device.kind}: {device.name}",
         "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft")),
     }
-    write_run_file(folder / RUN_FILE, settings, notes)
+
+
+def _record(
+    ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device: "Device", scores: tuple, result
+) -> "TrainingRecord":
+    """What a model card has to say of a run."""
+    from tlkit.reports.training_record import TrainingRecord
+
+    options, scoring, _, _ = used
+    before, after = ({name: getattr(score, name) for name in SCORED} for score in scores)
+    told_elsewhere = {"model", "corpus", "strategy", "strategy_option", "context", "stride"}
+    return TrainingRecord(
+        strategy=options.strategy,
+        strategy_options=options.strategy_option,
+        settings={name: value for name, value in _settings(used).items() if name not in told_elsewhere},
+        learning_rate_from=rate_from,
+        trainable_values=ready.report.trainable_values,
+        total_values=ready.report.total_values,
+        corpus_name=Path(scoring.corpus).name,
+        corpus_sha256=corpus.sha256,
+        training_documents=len(corpus.train),
+        training_tokens=ready.blocks.numel(),
+        block_size=ready.blocks.shape[1],
+        before=before,
+        after=after,
+        steps=len(result.history),
+        seconds=result.seconds,
+        stopped_early=result.stopped_early,
+        command=f"python -m tlkit train --run-file {RUN_FILE} --output OTHER",
+        **_circumstances(device),
+    )
 
 
 def _save_model(model, tokenizer, folder: Path, total: int) -> None:

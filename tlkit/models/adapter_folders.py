@@ -15,7 +15,7 @@ from tlkit.models.sources import WAY_ON, named_base, one_line_errors, source_of
 from tlkit.quantization import four_bit_lora_config, quantize_linear_layers, restore_linear_layers
 from tlkit.strategies import find_blocks
 
-CARD = "README.md"  # peft's draft of a model card, never in the place of what someone wrote
+CARD = "README.md"  # of a model; peft would write a draft without contents
 MODEL_FILES = re.compile(r"(adapter_)?model(-\d+-of-\d+)?\.safetensors(\.index\.json)?")
 
 
@@ -41,9 +41,7 @@ def save_model(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder: str
     with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as part:  # a file in use is never written into
         model.save_pretrained(part)
         tokenizer.save_pretrained(part)
-        written = {path.name for path in Path(part).iterdir()}
-        if (folder / CARD).exists():
-            written.discard(CARD)
+        written = {path.name for path in Path(part).iterdir()} - {CARD}
         for name in sorted(written, key=lambda name: name.endswith(".json")):
             os.replace(Path(part) / name, folder / name)
     for path in folder.iterdir():
@@ -132,9 +130,10 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, mode: str | No
 
 def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:
     """Plain weights that compute what the base model computed with its adapter."""
-    ids = torch.arange(8)[None] % adapted.get_input_embeddings().num_embeddings
+    ids = torch.arange(8)[None] % len(adapted.get_input_embeddings().weight)
     with one_line_errors(name):
         before = logits_of(adapted, ids)
+        _untie(base_model(adapted))
         model = adapted.merge_and_unload(safe_merge=True)
     change = largest_change(before, logits_of(model, ids))
     if not change <= rounding(model):
@@ -143,3 +142,15 @@ def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:
             "spread): use adapter='continue'"
         )
     return model.requires_grad_(True)
+
+
+def _untie(model: PreTrainedModel) -> None:
+    """Give the head weights of its own where an adapter is on one of two tied layers: merging must not change both."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if not any(isinstance(layer, BaseTunerLayer) for layer in (embedding, head)) or head.weight is not embedding.weight:
+        return
+    plain = head.get_base_layer() if isinstance(head, BaseTunerLayer) else head
+    plain.weight = nn.Parameter(plain.weight.detach().clone())
+    model.config.get_text_config().tie_word_embeddings = model.config.tie_word_embeddings = False

@@ -59,7 +59,7 @@ def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, mod
             f"model {name!r}: its tokenizer, of {len(tokenizer)} tokens, makes {read!r} of {SENTENCE!r}. "
             f"Is its vocabulary (tokenizer.json) missing? {WAY_ON}"
         )
-    known = model.get_input_embeddings().num_embeddings
+    known = len(model.get_input_embeddings().weight)
     if len(tokenizer) > known:
         raise ValueError(
             f"model {name!r}: the tokenizer has {len(tokenizer)} tokens, the model only {known}. "

@@ -1,0 +1,119 @@
+"""Commands that use a trained model: let it write, and make an adapter a model of its own."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tlkit.commands.models import MODEL
+from tlkit.commands.outcome import Outcome
+from tlkit.options import option
+
+STANDARD_INPUT = "-"
+GGUF = "for llama.cpp or Ollama: `python convert_hf_to_gguf.py {folder} --outfile {folder}.gguf`, a script of llama.cpp"
+
+
+@dataclass(frozen=True)
+class GenerateOptions:
+    """Model and prompts"""
+
+    prompt: tuple[str, ...] = option(help="the beginning of a text; may be given several times; -: standard input")
+    model: str | None = option(None, MODEL)
+    chat: bool = option(False, "the prompt is a message, put into the model's own chat template")
+
+
+@dataclass(frozen=True)
+class WritingOptions:
+    """How it writes"""
+
+    max_new_tokens: int = option(64, "the most tokens that are written behind a prompt", at_least=1)
+    temperature: float = option(
+        0.0, "0: the likeliest token each time; above: samples, the wilder the higher", at_least=0
+    )
+    seed: int = option(0, "of the samples", at_least=0, at_most=2**32)
+
+
+@dataclass(frozen=True)
+class MergeOptions:
+    """What to merge, and where to write it"""
+
+    adapter: str = option(help="the folder or hub id of an adapter, by `train` or by peft")
+    output: Path = option(help="the folder for the merged model", path="new folder")
+
+
+def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
+    """Let a model continue a text, or answer in its own chat template.
+
+    It stops where the model writes an end token, and otherwise at the limit of new tokens; how many tokens were
+    written, and why no more, is said for each prompt.
+    """
+    from tlkit.devices import probe
+    from tlkit.fitting.placement import move_to_device
+    from tlkit.models import chat_tokens, continue_tokens, load_model, prompt_tokens
+    from tlkit.settings import setup
+
+    setup()
+    device, prompts = probe(), [_read(prompt) for prompt in options.prompt]
+    loaded = load_model(options.model)
+    encode = chat_tokens if options.chat else prompt_tokens
+    encoded = [encode(loaded.tokenizer, prompt) for prompt in prompts]
+    move_to_device(loaded.model, device)
+    settings = {"new_tokens": writing.max_new_tokens, "temperature": writing.temperature, "seed": writing.seed}
+    # One at a time, so that a sample does not depend on the other prompts.
+    written = [continue_tokens(loaded.model, loaded.tokenizer, [ids], **settings)[0] for ids in encoded]
+    found = [
+        {
+            "prompt": prompt,
+            "text": continuation.text,
+            "prompt_tokens": len(ids),
+            "tokens": continuation.tokens,
+            "stopped_by": "end token" if continuation.ended else "limit",
+        }
+        for prompt, ids, continuation in zip(prompts, encoded, written, strict=True)
+    ]
+    figures = {"model": loaded.name, "chat": options.chat, **settings, "written": found}
+    return Outcome(figures, "\n\n".join(_shown(one, options.chat) for one in found))
+
+
+def merge(options: MergeOptions) -> Outcome:
+    """Put an adapter into its base model's weights and write a model that needs neither peft nor the base model.
+
+    What was written is read back and has to compute what base model and adapter compute, or nothing is left at OUTPUT.
+    README.md there is a model card.
+    """
+    from tlkit.models.merging import merge_adapter
+    from tlkit.models.sources import with_bases
+    from tlkit.reports.model_card import write_card
+    from tlkit.reports.training_record import training_record
+    from tlkit.settings import setup
+
+    setup()
+    record = training_record(with_bases(options.adapter)[0][1])
+    merged = merge_adapter(options.adapter, options.output)
+    write_card(options.output, record, merged.base, merged)
+    told = "and says how it was trained" if record else f"; {options.adapter} does not say how it was trained"
+    lines = [
+        str(merged),
+        f"README.md there is its model card {told}",
+        f'use it: `python -m tlkit generate --model {merged.folder} --prompt "In Rust,"`, or transformers alone',
+        GGUF.format(folder=merged.folder),
+    ]
+    return Outcome(merged, "\n".join(lines).replace(" ;", ";"))
+
+
+def _read(prompt: str) -> str:
+    """A prompt as given, or what standard input has, without the line break that ends it."""
+    if prompt != STANDARD_INPUT:
+        return prompt
+    try:
+        text = sys.stdin.read().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--prompt -: standard input is not UTF-8 text (byte {error.start})") from None
+    if not text:
+        raise ValueError("--prompt -: standard input is empty, expected the beginning of a text")
+    return text
+
+
+def _shown(one: dict[str, object], chat: bool) -> str:
+    said = f"> {one['prompt']}\n{one['text'].strip()}" if chat else f"{one['prompt']}{one['text']}"
+    why = "the model wrote an end token" if one["stopped_by"] == "end token" else "the limit of --max-new-tokens"
+    return f"{said}\n[{one['tokens']} tokens; stopped by: {why}]"
