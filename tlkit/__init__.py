@@ -49,9 +49,12 @@ _WHERE = {
     "evidence.forgetting": ("interpolate", "mix_in"),
     "evidence.learning_rates": ("CONTROL", "default_rates", "load_with_strategy"),
     "evidence.sweeps": ("recorded",),
+    "evidence.questions": ("CHANCE", "Question", "answer_questions", "load_questions"),
+    "evidence.answers": ("compare_answers",),
     "evidence.comparison_settings": ("ComparisonSettings",),
     "evidence.comparison": ("ZERO_SHOT", "compare"),
     "reports.charts": (
+        "accuracy_chart",
         "components_chart",
         "cost_chart",
         "differences_chart",

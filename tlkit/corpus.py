@@ -155,6 +155,32 @@ def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.T
     return torch.tensor(ids, dtype=torch.long), torch.tensor(owners, dtype=torch.long)
 
 
+def read_json_lines(path: Path) -> Iterator[tuple[int, dict]]:
+    """Read a .jsonl file: an object on each line; empty lines do not count.
+
+    Args:
+        path: a file of text in UTF-8.
+
+    Yields:
+        The line's number, from 1, and its object.
+
+    Raises:
+        FileNotFoundError: where there is no such file.
+        ValueError: where a line is not an object of JSON in UTF-8, naming file and line.
+    """
+    for number, line in enumerate(_read_text(path).split("\n"), 1):  # str.splitlines splits at U+2028 and others too
+        line = line.lstrip("\ufeff")  # of files that were joined
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}, line {number}: not JSON ({getattr(error, 'msg', error)})") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, line {number}: expected an object, and it is {type(row).__name__}")
+        yield number, row
+
+
 def _python_reference() -> list[str]:
     """Prose paragraphs of Python's language reference, as every CPython carries it for `help()`."""
     from pydoc_data.topics import topics
@@ -222,15 +248,8 @@ def _read_text(path: Path) -> str:
 
 def _read_jsonl(path: Path) -> list[str]:
     texts = []
-    for number, line in enumerate(_read_text(path).split("\n"), 1):  # str.splitlines splits at U+2028 and others too
-        line = line.lstrip("\ufeff")  # of files that were joined
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}, line {number}: not JSON ({getattr(error, 'msg', error)})") from None
-        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
+    for number, row in read_json_lines(path):
+        if not isinstance(row.get("text"), str):
             raise ValueError(f'{path}, line {number}: expected an object with a "text" of type string')
         try:
             row["text"].encode()

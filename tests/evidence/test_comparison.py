@@ -28,7 +28,7 @@ from tlkit.strategies import STRATEGIES
 
 GIVEN = {"last_layers": 1e-3, "bitfit": 1e-2, CONTROL: 1e-3}
 PROFILE = Profile("test", train_passages=6, test_passages=5, epochs=1, seeds=2)
-TIMES = ["seconds", "tokens_per_second", "samples_per_second", "date"]
+TIMES = ["seconds", "tokens_per_second", "samples_per_second", "generate_seconds", "date"]
 RUNS = [("last_layers", 0), ("last_layers", 1), ("bitfit", 0), ("bitfit", 1), (CONTROL, 0)]
 
 
@@ -203,7 +203,7 @@ def test_a_model_without_recorded_rates_is_tuned_first_and_never_by_rates_of_ano
     given = ComparisonSettings(seeds=2, learning_rates=tmp_path / "rates.csv")
     from_record = compare(small_model, ["last_layers"], profile=profile, settings=given, output=tmp_path)
     assert not carried_out
-    tables = [of.table.drop(columns=[*TIMES[:3], "command", "rate_source"]) for of in (found, again, from_record)]
+    tables = [of.table.drop(columns=[*TIMES[:4], "command", "rate_source"]) for of in (found, again, from_record)]
     assert tables[0].equals(tables[1]) and tables[0].equals(tables[2])
     assert from_record.table.rate_source[1].startswith("given, swept for ") and from_record.table.rate_tuned[1]
 

@@ -9,10 +9,12 @@ import pytest
 from matplotlib.colors import to_hex
 
 from tlkit.evidence.flops import StepFlops
+from tlkit.evidence.learning_rates import CONTROL
 from tlkit.fitting.estimate import MemoryEstimate
 from tlkit.reports import charts, memory_charts
 from tlkit.reports.charts import (
     CHARTS,
+    accuracy_chart,
     differences_chart,
     flops_chart,
     overfitting_chart,
@@ -42,6 +44,25 @@ def test_differences_have_their_intervals_and_the_reference_its_line():
     assert any(line.get_xdata()[0] == 0 for line in axes.lines)
     alone = SimpleNamespace(table=TABLE[:2], provenance={"against": "full"})
     assert CHARTS["differences"](alone) is None
+
+
+def test_accuracies_are_drawn_in_percent_beside_what_guessing_gives():
+    table = pd.DataFrame({"strategy": ["zero-shot", "lora", CONTROL]})
+    for name, accuracy in (("rust", [0.5, 0.6, 0.2]), ("general", [0.4, 0.3, 0.2])):
+        table[f"{name}_accuracy"] = accuracy
+        table[f"{name}_accuracy_low"] = [value - 0.1 for value in accuracy]
+        table[f"{name}_accuracy_high"] = [value + 0.2 for value in accuracy]
+    axes = accuracy_chart(table).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["lora", "zero-shot"]  # the first row on top
+    drawn = {series.get_label(): series for series in axes.containers}
+    for name, values in (("rust questions", [60, 50]), ("general questions", [30, 40])):
+        points, _, (bars,) = drawn[name]
+        assert points.get_xdata() == pytest.approx(values)
+        ends = [(start[0], end[0]) for start, end in bars.get_segments()]
+        assert ends == [pytest.approx((value - 10, value + 20)) for value in values]
+    chance = next(line for line in axes.lines if line.get_label() == "guessing")
+    assert list(chance.get_xdata()) == [25, 25]
+    assert CHARTS["accuracy"](SimpleNamespace(table=table, answers=pd.DataFrame())) is None
 
 
 def test_every_pair_has_two_fields_and_only_the_separated_ones_a_colour():

@@ -42,6 +42,7 @@ class EvaluateOptions:
     """Model"""
 
     model: str | None = option(None, MODEL)
+    questions: str | None = option(None, "answer four-option questions, too: rust, general, or a .jsonl file of them")
 
 
 @dataclass(frozen=True)
@@ -139,23 +140,35 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
 
 
 def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
-    """Measure the perplexity of a model on the test split of a corpus.
+    """Measure the perplexity of a model on the test split of a corpus, and what it knows.
 
     With the same profile, window and stride these are the documents and the figures of `train` and `compare`.
     """
     from tlkit.devices import probe
     from tlkit.evaluation import perplexity
+    from tlkit.evidence.questions import answer_questions, load_questions
     from tlkit.fitting.placement import move_to_device
     from tlkit.jobs import Job
     from tlkit.models import load_model
 
+    asked = load_questions(options.questions) if options.questions is not None else ()
     device, (_, corpus) = probe(), documents(scoring)
     loaded = load_model(options.model)
     move_to_device(loaded.model, device)
     window = {"context": scoring.context, "stride": scoring.stride}
     with Job() as job, job.part(f"{loaded.name} on {corpus.name}") as part:
         result = perplexity(loaded.model, loaded.tokenizer, corpus.test, progress=part, **window)
-    return Outcome(result, f"{loaded}\n{corpus.name}: {result}")
+        answers = answer_questions(loaded.model, loaded.tokenizer, asked, progress=part) if asked else None
+    text = f"{loaded}\n{corpus.name}: {result}"
+    if answers is None:
+        return Outcome(result, text)
+    low, high = answers.interval
+    rows = [
+        {"id": one.id, "chosen": chosen, "correct": correct}
+        for one, chosen, correct in zip(asked, answers.chosen, answers.correct, strict=True)
+    ]
+    found = {"set": options.questions, "accuracy": answers.accuracy, "low": low, "high": high, "answers": rows}
+    return Outcome(vars(result) | {"questions": found}, f"{text}\n{options.questions}: {answers}")
 
 
 def documents(scoring: Scoring) -> tuple["Profile", "Corpus"]:

@@ -15,10 +15,12 @@ from pathlib import Path
 import pandas as pd
 
 from tlkit.evaluation import perplexity
+from tlkit.evidence.answers import answer_rows
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.comparison_table import (
     ZERO_SHOT,
     Start,
+    answer_table,
     document_rows,
     impossible_rows,
     noted_rows,
@@ -29,6 +31,7 @@ from tlkit.evidence.comparison_table import (
 )
 from tlkit.evidence.experiment import Experiment, allowed, keeps_prefix, load_experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, hold_output
+from tlkit.evidence.in_use import measure_in_use
 from tlkit.evidence.learning_rates import (
     CONTROL,
     LearningRate,
@@ -58,6 +61,7 @@ class Comparison:
         table: a row for each strategy; where the model's architecture does not allow one, `reason` says why.
         runs: a row for each strategy and seed.
         documents: a row for each strategy, seed and test document, with its nats and tokens.
+        answers: a row for each strategy, seed and question: the option that was chosen, and whether it is right.
         pairs: a row for each two strategies, with the difference of their perplexities; see `compare_pairs`.
         curves: a row for each training step.
         attempts: a row for each try of a run with fallback; empty without.
@@ -68,6 +72,7 @@ class Comparison:
     table: pd.DataFrame
     runs: pd.DataFrame
     documents: pd.DataFrame
+    answers: pd.DataFrame
     pairs: pd.DataFrame
     curves: pd.DataFrame
     attempts: pd.DataFrame
@@ -148,12 +153,15 @@ def compare(
             )
     failures |= {name: outcome["failure"] for name, outcome in outcomes.items() if "failure" in outcome}
     done = [outcome for outcome in outcomes.values() if "row" in outcome]
-    scored = [{"strategy": ZERO_SHOT, "seed": 0, "documents": per_document(start.scores)}, *done]
+    untouched = {"documents": per_document(start.scores), "answers": answer_rows(start.in_use.answers)}
+    scored = [{"strategy": ZERO_SHOT, "seed": 0} | untouched, *done]
     documents = pd.concat([document_rows(outcome) for outcome in scored], ignore_index=True)
-    runs = pd.DataFrame([run_row(ZERO_SHOT, None, 0, start, start.scores), *(outcome["row"] for outcome in done)])
+    answers = answer_table(scored)
+    first = run_row(ZERO_SHOT, None, 0, start, start.scores, start.in_use)
+    runs = pd.DataFrame([first, *(outcome["row"] for outcome in done)])
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
     provenance = _provenance(experiment, settings, rates, strategies, team)
-    table = impossible_rows(summary(runs, pairs, rates, settings.against), impossible)
+    table = impossible_rows(summary(runs, pairs, answers, rates, settings.against), impossible)
     for column in ("corpus", "context", "stride", "block_size", "batch_size", "device", "against"):
         table[column] = provenance[column]
     table["command"] = [
@@ -161,7 +169,7 @@ def compare(
         for name in table.strategy
     ]
     tried = noted_rows(outcomes.values(), "attempts", FallbackLog().table.columns)
-    return Comparison(table, runs, documents, pairs, noted_rows(done, "curve"), tried, failures, provenance)
+    return Comparison(table, runs, documents, answers, pairs, noted_rows(done, "curve"), tried, failures, provenance)
 
 
 def _refuse(strategies: list[str], settings: ComparisonSettings) -> None:
@@ -188,8 +196,11 @@ def _measure_start(experiment: Experiment, model, progress: bool) -> Start:
             name: perplexity(model, experiment.tokenizer, texts, progress=part, **window)
             for name, texts in _test_texts(experiment).items()
         }
-    seconds = (time.perf_counter() - started) / sum(score.tokens for score in scores.values())
-    return Start(scores, sum(parameter.numel() for parameter in model.parameters()), seconds)
+        seconds = (time.perf_counter() - started) / sum(score.tokens for score in scores.values())
+        in_use = measure_in_use(experiment, model, progress=part)
+    if experiment.device().kind != "cpu":  # on another device than the runs it says nothing beside theirs
+        in_use = replace(in_use, generate_seconds=math.nan)
+    return Start(scores, in_use, sum(parameter.numel() for parameter in model.parameters()), seconds)
 
 
 def _test_texts(experiment: Experiment) -> dict[str, tuple[str, ...]]:
@@ -265,11 +276,13 @@ def _outcome(
             progress=progress,
             team=team,
         )
+        in_use = measure_in_use(experiment, report.model, log, progress)
         found["row"] = run_row(
-            strategy, seed, report.trainable_values, start, scores, rate, report.total_values, result
+            strategy, seed, report.trainable_values, start, scores, in_use, rate, report.total_values, result
         )
         found["curve"] = result.history.to_dict("records")
         found["documents"] = per_document(scores)
+        found["answers"] = answer_rows(in_use.answers)
     except Exception:  # one run that fails must not lose the others; its traceback is part of the result
         found["failure"] = traceback.format_exc()
     return found | {"attempts": log.table.to_dict("records")}

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tlkit.evaluation import PerplexityResult
+from tlkit.evidence.answers import ANSWER_COLUMNS, accuracy_differences
+from tlkit.evidence.in_use import InUse
 from tlkit.evidence.learning_rates import LearningRate
+from tlkit.evidence.questions import QUESTION_SETS
 from tlkit.evidence.statistics import rank_intervals, seed_intervals
 from tlkit.strategies import STRATEGIES
 from tlkit.training import TrainingResult
@@ -21,6 +24,7 @@ class Start:
     """The model before any training: its score on each text, its size in values, and how long a token took to score."""
 
     scores: dict[str, PerplexityResult]
+    in_use: InUse
     total_values: int
     seconds_per_token: float
 
@@ -31,6 +35,7 @@ def run_row(
     values: int,
     start: Start,
     scores: dict[str, PerplexityResult],
+    in_use: InUse,
     rate: float = math.nan,
     total: int | None = None,
     result: TrainingResult | None = None,
@@ -52,12 +57,27 @@ def run_row(
         "bits_per_byte": after.bits_per_byte,
         "general_before": start.scores["general"].perplexity,
         "general": scores["general"].perplexity,
+        **_accuracies(start.in_use, in_use),
+        "file_bytes": in_use.file_bytes,
+        "generate_seconds": in_use.generate_seconds,
         "seconds": result.seconds if result else 0.0,
         "tokens_per_second": result.tokens_per_second if result else math.nan,
         "samples_per_second": result.samples_per_second if result else math.nan,
         "peak_memory_mb": result.peak_memory / 1e6 if result else math.nan,
         "date": now(),
     }
+
+
+def _accuracies(before: InUse, after: InUse) -> dict[str, float]:
+    """Accuracy on each set of questions with its interval, NaN where none were asked."""
+    found = {}
+    for name in QUESTION_SETS:
+        answers = after.answers.get(name)
+        low, high = answers.interval if answers else (math.nan, math.nan)
+        found[f"{name}_accuracy_before"] = before.answers[name].accuracy if answers else math.nan
+        found[f"{name}_accuracy"] = answers.accuracy if answers else math.nan
+        found[f"{name}_accuracy_low"], found[f"{name}_accuracy_high"] = low, high
+    return found
 
 
 def per_document(scores: dict[str, PerplexityResult]) -> dict[str, list]:
@@ -73,14 +93,25 @@ def document_rows(outcome: dict) -> pd.DataFrame:
     ]
 
 
+def answer_table(outcomes: Iterable[dict]) -> pd.DataFrame:
+    """The answers of all runs, a row for each strategy, seed and question."""
+    parts = [pd.DataFrame(run["answers"]).assign(strategy=run["strategy"], seed=run["seed"]) for run in outcomes]
+    return pd.concat(parts, ignore_index=True)[ANSWER_COLUMNS]
+
+
 def noted_rows(outcomes: Iterable[dict], of: str, columns: Iterable[str] = ()) -> pd.DataFrame:
     """The rows that each run has noted, under its strategy and seed."""
     rows = [row | {key: run[key] for key in ("strategy", "seed")} for run in outcomes for row in run.get(of, ())]
     return pd.DataFrame(rows, columns=None if rows else [*columns, "strategy", "seed"])
 
 
-def summary(runs: pd.DataFrame, pairs: pd.DataFrame, rates: dict[str, LearningRate], against: str) -> pd.DataFrame:
-    """One row a strategy: means, rate, intervals over seeds, differences from `against`, improvement, rank."""
+def summary(
+    runs: pd.DataFrame, pairs: pd.DataFrame, answers: pd.DataFrame, rates: dict[str, LearningRate], against: str
+) -> pd.DataFrame:
+    """One row a strategy: means, rate, intervals over seeds, differences from `against`, improvement, rank.
+
+    Accuracies are compared with those of the untouched model, on the same questions.
+    """
     grouped = runs.groupby("strategy", sort=False)
     table = grouped.mean(numeric_only=True).drop(columns="seed", errors="ignore")  # all None where every run failed
     table["trainable_values"] = table["trainable_values"].astype(int)
@@ -90,6 +121,11 @@ def summary(runs: pd.DataFrame, pairs: pd.DataFrame, rates: dict[str, LearningRa
     used = pd.DataFrame.from_dict({name: vars(rate) for name, rate in rates.items()}, orient="index")
     table[["learning_rate", "rate_source", "rate_tuned"]] = used.reindex(table.index)  # not means: all digits stay
     table = table.join(_differences(pairs, against))
+    changes = accuracy_differences(answers, ZERO_SHOT)
+    for name in QUESTION_SETS:
+        change = changes[changes.questions == name].set_index("strategy")[["difference", "low", "high"]]
+        of = f"{name}_accuracy_difference"
+        table = table.join(change.set_axis([of, f"{of}_low", f"{of}_high"], axis=1))
     ranked = [name for name in table.index if name in STRATEGIES and rates[name].tuned]
     table["rank"] = rank_intervals(pairs, ranked)
     table["seeds"] = grouped["seed"].count()

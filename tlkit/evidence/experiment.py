@@ -16,6 +16,7 @@ from tlkit.devices import Device, probe
 from tlkit.evaluation import PerplexityResult, perplexity
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.learning_rates import CONTROL, load_with_strategy
+from tlkit.evidence.questions import QUESTION_SETS, Question, load_questions, questions_sha256, spread_out
 from tlkit.fitting.attempts import FallbackLog
 from tlkit.fitting.fallback import evaluate_with_fallback, train_with_fallback
 from tlkit.fitting.placement import device_context, move_to_device
@@ -50,6 +51,7 @@ class Experiment:
     fallback: bool
     weights_sha256: str
     text_sha256: str
+    questions: dict[str, tuple[Question, ...]]  # by the name of their set; empty where none are asked
 
     @property
     def settings(self) -> dict[str, object]:
@@ -67,6 +69,8 @@ class Experiment:
             "batch_size": self.batch_size,
             "context": self.context,
             "stride": self.stride,
+            "questions": {name: len(asked) for name, asked in self.questions.items()},
+            "questions_sha256": questions_sha256([one for asked in self.questions.values() for one in asked]),
             "device": self.device().name if self.device_memory else self.device().kind,
             "fallback": self.fallback,
             "torch": torch.__version__,
@@ -92,7 +96,7 @@ def load_experiment(
     Args:
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
         profile: how many documents, how many epochs.
-        settings: corpus, blocks, batch, window and device.
+        settings: corpus, blocks, batch, window, questions and device.
 
     Returns:
         The experiment, and the model as it is before any training, on the host.
@@ -109,6 +113,8 @@ def load_experiment(
             f"(load_model({base.name!r}, adapter='merge')), save that and name its folder"
         )
     limit = longest_input(base.model)
+    most = profile.questions if settings.questions is None else settings.questions
+    asked = {} if most == 0 else {name: spread_out(load_questions(name), most) for name in QUESTION_SETS}
     block_size = min(BLOCK_SIZE, limit or BLOCK_SIZE) if settings.block_size is None else settings.block_size
     context = min(CONTEXT, limit or CONTEXT) if settings.context is None else settings.context
     stride = context if settings.stride is None else settings.stride
@@ -133,6 +139,7 @@ def load_experiment(
         fallback=settings.fallback,
         weights_sha256=hash_of(base.model.parameters()),
         text_sha256=hash_of([blocks, *scored]),
+        questions=asked,
     )
     return experiment, base
 

@@ -75,7 +75,7 @@ def run_sweep(
         raise ValueError(f"seeds={seeds}: expected at least 1")
     output, given = Path(output), read_rates(learning_rates) if learning_rates else None
     with hold_output(output.parent):
-        experiment, base = load_experiment(model, profile, ComparisonSettings(corpus=corpus))
+        experiment, base = load_experiment(model, profile, ComparisonSettings(corpus=corpus, questions=0))
         possible, impossible = allowed(named, base.model.config)
         del base  # every trial loads its own
         if named is None:

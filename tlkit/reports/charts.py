@@ -8,6 +8,7 @@ from matplotlib.ticker import LogLocator
 from tlkit.evidence.flops import StepFlops
 from tlkit.evidence.gradient_flow import GradientFlow
 from tlkit.evidence.learning_rates import CONTROL
+from tlkit.evidence.questions import CHANCE, QUESTION_SETS
 from tlkit.reports.figure import COLOURS, HATCHES, Chart, colour, described, marker, new_figure, panels_beside
 from tlkit.strategies import StrategyReport
 from tlkit.training import TrainingResult
@@ -30,6 +31,29 @@ def perplexity_chart(table: pd.DataFrame) -> Chart:
     axes.set_xscale("log")
     _plain_numbers(axes.xaxis, table.perplexity_low.min(), table.perplexity_high.max())
     axes.set_xlabel("perplexity on held-out text (log scale, lower is better; lines: 95% interval)")
+    return figure
+
+
+@described
+def accuracy_chart(table: pd.DataFrame) -> Chart:
+    """Share of four-option questions answered rightly, with 95% intervals; the dashed line is what guessing gives.
+
+    Args:
+        table: a row for each strategy, with column strategy and for each set of questions its accuracy (0 to 1) and
+            interval: rust_accuracy, rust_accuracy_low, rust_accuracy_high; general_accuracy and so on.
+    """
+    table = table[table.strategy != CONTROL].iloc[::-1]
+    figure, axes = new_figure()
+    for number, name in enumerate(QUESTION_SETS):
+        values, low, high = (100 * table[f"{name}_accuracy{end}"] for end in ("", "_low", "_high"))
+        errors = [(values - low).clip(lower=0), (high - values).clip(lower=0)]
+        places = [place + 0.12 - 0.24 * number for place in range(len(table))]
+        style = {"color": COLOURS[number], "marker": marker(number), "linestyle": "none", "capsize": 4}
+        axes.errorbar(values, places, xerr=errors, label=f"{name} questions", **style)
+    axes.axvline(100 * CHANCE, color="black", linestyle="--", label="guessing")
+    axes.set_yticks(range(len(table)), table.strategy)
+    axes.set_xlabel("questions answered rightly (%; lines: 95% interval over questions)")
+    axes.legend(fontsize="small")
     return figure
 
 
@@ -306,6 +330,11 @@ def _differences_of(comparison) -> Chart | None:
     return differences_chart(comparison.table, comparison.provenance["against"])
 
 
+def _accuracy_of(comparison) -> Chart | None:
+    """None where no questions were asked."""
+    return accuracy_chart(comparison.table) if len(comparison.answers) else None
+
+
 # Each draws a comparison, or returns None where it has nothing to draw.
 CHARTS = {
     "perplexity": lambda comparison: perplexity_chart(comparison.table),
@@ -314,6 +343,7 @@ CHARTS = {
     "parameters": lambda comparison: parameters_chart(comparison.table),
     "cost": lambda comparison: cost_chart(comparison.table),
     "forgetting": lambda comparison: forgetting_chart(comparison.table),
+    "accuracy": _accuracy_of,
 }
 
 

@@ -24,7 +24,7 @@ BRIEF = (  # what a terminal shows of a comparison; its files have the rest
     "seconds",
     "peak MB",
 )
-TABLES = ("runs", "documents", "pairs")  # of a comparison, each in a CSV file of its own beside the table itself
+TABLES = ("runs", "documents", "answers", "pairs")  # of a comparison, each in a CSV file beside the table itself
 
 
 def export(comparison: Comparison, folder: str | Path) -> list[Path]:
@@ -157,12 +157,14 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
     def numbers(column: str, digits: int = 2) -> list[str]:
         return [f"{value:,.{digits}f}" if pd.notna(value) else "" for value in table[column]]
 
-    def intervals(name: str) -> list[str]:
+    def intervals(name: str, digits: int = 2) -> list[str]:
         return [
             f"{low} to {high}" if low else ""
-            for low, high in zip(numbers(f"{name}_low"), numbers(f"{name}_high"), strict=True)
+            for low, high in zip(numbers(f"{name}_low", digits), numbers(f"{name}_high", digits), strict=True)
         ]
 
+    shares = {column: 100 * table[column] for column in table if "_accuracy" in column}
+    table = table.assign(file_mb=table.file_bytes / 1e6, **shares)
     reasons = table.get("reason", pd.Series("", table.index)).fillna("")
     shown = pd.DataFrame(
         {
@@ -178,6 +180,12 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
             "bits per byte": numbers("bits_per_byte"),
             "general text": numbers("general"),
             "improvement %": numbers("improvement_percent"),
+            "Rust right %": numbers("rust_accuracy", 1),
+            "gained on Rust": intervals("rust_accuracy_difference", 1),
+            "general right %": numbers("general_accuracy", 1),
+            "gained on general": intervals("general_accuracy_difference", 1),
+            "file MB": numbers("file_mb"),
+            "s for 32 tokens": numbers("generate_seconds"),
             "seconds": numbers("seconds"),
             "peak MB": numbers("peak_memory_mb", 0),
             "learning rate": [f"{rate:g}" if pd.notna(rate) else "" for rate in table.learning_rate],

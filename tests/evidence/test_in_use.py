@@ -1,0 +1,209 @@
+"""What is added to a comparison: answers, the size of what is saved, the time of writing."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from peft import LoHaConfig, get_peft_model
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from tlkit.cli import main
+from tlkit.evidence import experiment as experiments
+from tlkit.evidence import in_use, questions
+from tlkit.evidence.answers import accuracy_interval
+from tlkit.evidence.comparison import compare
+from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.evidence.in_use import file_bytes, generation_seconds
+from tlkit.evidence.learning_rates import CONTROL, load_with_strategy
+from tlkit.evidence.questions import answer_questions, load_questions
+from tlkit.models import load_model, save_model
+from tlkit.reports.charts import CHARTS
+from tlkit.reports.export import as_markdown, export
+from tlkit.settings import PROFILES, Profile
+from tlkit.strategies import apply_strategy
+
+GIVEN = {"full": 3e-2, "lora": 1e-1, CONTROL: 1e-3}
+WORDS = ("a loop", "the other one", "Rust", "seven", "owned by you", "of type u8", "never", "here", "red", "two", "so")
+PROFILE = Profile("test", train_passages=6, test_passages=2, epochs=1, seeds=2, questions=6)
+COLUMNS = ["accuracy_before", "accuracy", "accuracy_low", "accuracy_high"]
+COLUMNS += ["accuracy_difference", "accuracy_difference_low", "accuracy_difference_high"]
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    """Eight short questions a set, in the place of the workbook's."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "questions").mkdir()
+    for name in ("rust", "general"):
+        rows = [
+            {"id": f"{name}-{n}", "subject": "x", "question": f"{name} number {n}?", "answer": n % 4}
+            | {"options": [f"It is {word}" for word in WORDS[n : n + 4]]}
+            for n in range(8)
+        ]
+        (folder / "questions" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(questions, "DATA", folder)
+        yield folder / "questions"
+
+
+@pytest.fixture(scope="module")
+def found(small_model, asked, tmp_path_factory):
+    """A comparison of two strategies with two seeds, and its folder."""
+    folder = tmp_path_factory.mktemp("results")
+    settings = ComparisonSettings(learning_rates=GIVEN)
+    return compare(small_model, list(GIVEN)[:2], profile=PROFILE, settings=settings, output=folder), folder
+
+
+def test_accuracies_are_those_of_the_answers_and_the_untouched_models_those_counted_by_hand(found, small_model, asked):
+    comparison, _ = found
+    loaded = load_model(small_model)
+    for name in ("rust", "general"):
+        every = load_questions(name)
+        chosen = [every[place] for place in (0, 1, 2, 4, 5, 6)]  # six of eight, at equal distances
+        by_hand = answer_questions(loaded.model, loaded.tokenizer, chosen)
+        rows = comparison.answers[comparison.answers.questions == name]
+        start = rows[rows.strategy == "zero-shot"]
+        assert tuple(start.question) == tuple(one.id for one in chosen) and tuple(start.chosen) == by_hand.chosen
+        table = comparison.table.set_index("strategy")
+        assert (table[f"{name}_accuracy_before"] == by_hand.accuracy).all()
+        low, high = by_hand.interval
+        row = table.loc["zero-shot"]
+        assert (row[f"{name}_accuracy_low"], row[f"{name}_accuracy_high"]) == (low, high)
+        assert math.isnan(row[f"{name}_accuracy_difference"])
+        for run in comparison.runs.dropna(subset="seed").itertuples():
+            part = rows[(rows.strategy == run.strategy) & (rows.seed == run.seed)]
+            assert len(part) == 6 and getattr(run, f"{name}_accuracy") == part.correct.mean()
+        seeds = [rows[(rows.strategy == "lora") & (rows.seed == seed)].correct.to_numpy(float) for seed in (0, 1)]
+        apart = np.stack(seeds, axis=1) - np.array(by_hand.correct)[:, None]
+        row = table.loc["lora"]
+        assert row[f"{name}_accuracy_difference"] == pytest.approx(apart.mean())
+        ends = row[[f"{name}_accuracy_difference_low", f"{name}_accuracy_difference_high"]]
+        assert tuple(ends) == pytest.approx(accuracy_interval(apart))
+        assert table.loc[CONTROL, [f"{name}_accuracy_difference_low"]].isna().all()  # a single seed
+
+
+def test_training_changed_some_answers(found):
+    """Else the columns of this file would be tested on nothing."""
+    by_run = found[0].answers.groupby(["strategy", "seed"]).chosen.agg(tuple)
+    assert by_run.nunique() > 2
+
+
+def test_what_is_found_is_in_every_file(found, monkeypatch):
+    comparison, folder = found
+    monkeypatch.setattr("tlkit.reports.export.CHARTS", {"accuracy": CHARTS["accuracy"]})
+    names = {path.name for path in export(comparison, folder)}
+    assert {"answers.csv", "accuracy.png", "accuracy.svg"} <= names
+    written = [f"{name}_{column}" for name in ("rust", "general") for column in COLUMNS]
+    written += ["file_bytes", "generate_seconds"]
+    assert set(written) <= set(pd.read_csv(folder / "comparison.csv", comment="#"))
+    assert set(written) - {name for name in written if "difference" in name} <= set(
+        pd.read_csv(folder / "runs.csv", comment="#")
+    )
+    run = json.loads((folder / "runs" / "lora, seed 1.json").read_text())
+    assert len(run["outcome"]["answers"]["correct"]) == 12 and run["outcome"]["row"]["file_bytes"] > 0
+    assert run["settings"]["questions"] == {"rust": 6, "general": 6}
+    assert comparison.provenance["questions_sha256"] == run["settings"]["questions_sha256"]
+    assert comparison.provenance["questions_sha256"] in (folder / "comparison.md").read_text()
+    assert "Rust right %" in (folder / "comparison.md").read_text()
+
+
+def test_runs_that_were_asked_other_questions_are_not_mixed(found, asked, small_model):
+    """Another text in one option is enough."""
+    comparison, folder = found
+    settings = ComparisonSettings(learning_rates=GIVEN)
+    again = compare(small_model, list(GIVEN)[:2], profile=PROFILE, settings=settings, output=folder)
+    pd.testing.assert_frame_equal(again.answers, comparison.answers)
+    pd.testing.assert_frame_equal(again.runs[1:], comparison.runs[1:])  # also the times: nothing was run again
+    path = asked / "rust.jsonl"
+    before = path.read_text()
+    path.write_text(before.replace("It is Rust", "It is rust", 1))
+    try:
+        with pytest.raises(ValueError, match="questions_sha256 was .{12}… and is now"):
+            compare(small_model, list(GIVEN)[:2], profile=PROFILE, settings=settings, output=folder)
+    finally:
+        path.write_text(before)
+    settings = ComparisonSettings(learning_rates=GIVEN, questions=0)
+    with pytest.raises(ValueError, match="questions was {'rust': 6, 'general': 6} and is now {}"):
+        compare(small_model, list(GIVEN)[:2], profile=PROFILE, settings=settings, output=folder)
+
+
+def test_without_questions_a_comparison_has_empty_columns(small_model):
+    settings = ComparisonSettings(learning_rates=GIVEN, questions=0, seeds=1)
+    comparison = compare(small_model, ["full"], profile=PROFILE, settings=settings)
+    columns = [f"{name}_{column}" for name in ("rust", "general") for column in COLUMNS]
+    assert comparison.table[columns].isna().all(axis=None) and comparison.answers.empty
+    assert CHARTS["accuracy"](comparison) is None and "nan" not in as_markdown(comparison.table)
+
+
+def test_a_question_too_long_for_the_model_is_named_before_any_training(small_model, asked, monkeypatch, capsys):
+    monkeypatch.setattr(experiments, "run_strategy", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setitem(PROFILES, "test", PROFILE)
+    path = asked / "general.jsonl"
+    before = path.read_text()
+    path.write_text(before.replace("general number 4", "general " * 70))
+    try:
+        command = ["compare", "--profile", "test", "--model", small_model, "--strategies", "bitfit"]
+        assert main([*command, "--learning-rates", f"bitfit=0.1,{CONTROL}=0.1"]) == 2
+    finally:
+        path.write_text(before)
+    said = capsys.readouterr().err
+    assert "question 'general-4' has" in said and "reads at most 64" in said and "--questions 0" in said
+
+
+SIZES = dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=2, intermediate_size=48, num_hidden_layers=2)
+
+
+@pytest.mark.parametrize("strategy", ["full", "bitfit", "lora", "qlora", "loha", "gpt2", "untied", "half"])
+def test_the_size_of_what_is_saved_is_that_of_the_file(strategy, small_model, tmp_path):
+    """To the byte: tied weights once, an adapter alone, and the file's list of names."""
+    tokenizer = load_model(small_model).tokenizer
+    if strategy in ("full", "bitfit", "lora", "qlora"):
+        model = load_with_strategy(strategy, model=small_model)[0].model
+    elif strategy == "gpt2":  # buffers beside its weights, and Conv1D
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model("gpt2", n_embd=32, n_head=4, n_layer=2))
+    else:
+        config = AutoConfig.for_model("llama", vocab_size=4096, tie_word_embeddings=False, **SIZES)
+        model = AutoModelForCausalLM.from_config(config)
+        model = get_peft_model(model, LoHaConfig(target_modules=["q_proj"])) if strategy == "loha" else model
+        model = model.to(torch.bfloat16) if strategy == "half" else model
+    said = file_bytes(model)
+    save_model(model, tokenizer, tmp_path)
+    assert said == sum(path.stat().st_size for path in tmp_path.glob("*.safetensors"))
+
+
+def test_the_file_of_an_adapter_is_smaller_than_that_of_the_model(found):
+    sizes = found[0].table.set_index("strategy").file_bytes
+    assert sizes["lora"] < sizes["full"] == sizes["zero-shot"] == sizes[CONTROL]
+
+
+def test_writing_is_timed_for_thirty_two_tokens_whatever_the_model_would_end_with(small_model, monkeypatch):
+    loaded = load_model(small_model)
+    generate, written = loaded.model.generate, []
+
+    def noted(**options):
+        ids = generate(**options)
+        written.append(ids.shape[1] - options["input_ids"].shape[1])
+
+    loaded.model.generation_config.eos_token_id = list(range(1, 4096))  # every token ends the text
+    monkeypatch.setattr(loaded.model, "generate", noted)
+    ticks = iter([10.0, 13.5])
+    monkeypatch.setattr(in_use.time, "perf_counter", lambda: next(ticks))
+    assert generation_seconds(loaded.model, loaded.tokenizer) == 3.5 and written == [4, 32]
+    loaded.model.config.max_position_embeddings = 30
+    assert math.isnan(generation_seconds(loaded.model, loaded.tokenizer))
+
+
+def test_a_strategys_own_measurement_does_not_change_it(small_model):
+    """Whatever is measured between two runs: training later gives the same numbers."""
+    loaded = load_model(small_model)
+    report = apply_strategy(loaded.model, "lora")
+    report.model.train()
+    before = [parameter.detach().clone() for parameter in report.model.parameters()]
+    state = torch.random.get_rng_state()
+    file_bytes(report.model)
+    generation_seconds(report.model, loaded.tokenizer)
+    assert report.model.training and torch.equal(state, torch.random.get_rng_state())
+    assert all(torch.equal(one, other) for one, other in zip(before, report.model.parameters(), strict=True))

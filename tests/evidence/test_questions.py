@@ -1,0 +1,446 @@
+"""The questions of the workbook can be answered by knowledge alone, and a model's choice is the one it should be."""
+
+import json
+import random
+import re
+from collections import Counter
+from functools import cache
+from itertools import combinations
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from peft import PromptTuningConfig, get_peft_model
+from scipy.stats import binomtest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers.utils import ModelOutput
+
+from tlkit.cli import main
+from tlkit.corpus import load_corpus
+from tlkit.evidence.answers import accuracy_interval, compare_answers
+from tlkit.evidence.questions import Answers, Question, answer_questions, encode_question, load_questions, spread_out
+from tlkit.models import BUNDLED, load_model, longest_input, save_model
+from tlkit.settings import DATA, PROFILES, Profile
+from tlkit.strategies import apply_strategy
+
+SETS = {"rust": 240, "general": 120}  # and how many questions each has at least
+FEW = (
+    Question("a", "colours", "What colour is snow?", ("Green", "White as can be", "Red", "Blue"), 1),
+    Question("b", "numbers", "How many legs has a cat?", ("Four", "Two", "Six legs in all", "None"), 0),
+    Question("c", "numbers", "Which number is even?", ("Seven", "Three", "Eleven", "One hundred and four"), 3),
+    Question("d", "colours", "Which colour has the sky?", ("Black at noon", "Grass green", "Blue", "Pink"), 2),
+)
+SIZES = dict(hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=2)
+GPT2 = dict(n_embd=32, n_head=4, n_layer=2)
+# The ways there are to know a token's place, to look back, and to keep what was read.
+FAMILIES = {
+    "qwen2": SIZES,
+    "gpt2": GPT2,  # places are learned
+    "opt": dict(hidden_size=32, ffn_dim=48, num_attention_heads=4, word_embed_proj_dim=32, num_hidden_layers=2),
+    "bloom": dict(hidden_size=32, n_layer=2, n_head=4),  # places are distances
+    "mistral": SIZES | {"sliding_window": 8},  # forgets the beginning of the question
+    "mixtral": SIZES | {"num_local_experts": 4},
+    "mamba": dict(hidden_size=32, num_hidden_layers=2),  # keeps a state, not keys and values
+    "openai-gpt": GPT2,  # keeps nothing
+}
+
+
+@cache
+def of_set(name: str) -> tuple[Question, ...]:
+    return load_questions(name)
+
+
+def words(text: str) -> list[str]:
+    """In small letters, code in one piece, without the marks around them."""
+    return [word for part in text.lower().split() if (word := part.strip("`.,;:?!()\"'…"))]
+
+
+def runs(text: str, length: int) -> set[tuple[str, ...]]:
+    found = words(text)
+    return {tuple(found[begin : begin + length]) for begin in range(len(found) - length + 1)}
+
+
+def passages() -> list[dict]:
+    lines = [(DATA / "rust" / f"{split}.jsonl").read_text().splitlines() for split in ("train", "validation", "test")]
+    return [json.loads(line) for split in lines for line in split]
+
+
+def expected_share(questions: tuple[Question, ...], measure) -> float:
+    """Of right answers, for one who takes the option with the highest measure; equals are drawn by lot."""
+    share = 0.0
+    for asked in questions:
+        values = [measure(asked, option) for option in asked.options]
+        best = [place for place, value in enumerate(values) if value == max(values)]
+        share += (asked.answer in best) / len(best)
+    return share / len(questions)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_form_of_a_question_does_not_give_its_answer_away(name):
+    """Place, length, and the question's own words: each says as little as a guess."""
+    questions = of_set(name)
+    places = Counter(asked.answer for asked in questions)
+    assert all(0.20 <= places[place] / len(questions) <= 0.30 for place in range(4)), places
+    shapes = {
+        "the longest": lambda _, option: len(option),
+        "the shortest": lambda _, option: -len(option),
+        "the most words": lambda _, option: len(option.split()),
+        "the fewest words": lambda _, option: -len(option.split()),
+    }
+    shares = {shape: expected_share(questions, measure) for shape, measure in shapes.items()}
+    assert all(0.15 <= share <= 0.35 for share in shares.values()), shares
+    echoes = {
+        "most of the question's words": lambda asked, option: len({*words(option)} & {*words(asked.question)}),
+        "fewest of them": lambda asked, option: -len({*words(option)} & {*words(asked.question)}),
+        "most code": lambda _, option: option.count("`"),
+    }
+    shares = {shape: expected_share(questions, measure) for shape, measure in echoes.items()}
+    assert all(share <= 0.35 for share in shares.values()), shares
+    ratios = [len(one.options[one.answer]) / (sum(map(len, one.options)) / 4) for one in questions]
+    assert 0.95 <= np.mean(ratios) <= 1.05
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_question_is_one_of_its_kind(name):
+    questions = of_set(name)
+    assert len(questions) >= SETS[name] and len({one.id for one in questions}) == len(questions)
+    for asked in questions:
+        assert len({option.lower() for option in asked.options}) == 4, asked.id
+        assert not any(option.endswith(".") for option in asked.options), asked.id
+        others = re.compile(r"(all|none|both|neither) of (the|these)( above| others| options)?", re.IGNORECASE)
+        assert not any(others.fullmatch(option) for option in asked.options), asked.id
+    texts = [runs(f"{asked.question} {' '.join(sorted(asked.options))}", 3) for asked in questions]
+    for one, other in combinations(range(len(questions)), 2):
+        share = len(texts[one] & texts[other]) / min(len(texts[one]), len(texts[other]))
+        assert share < 0.5, (questions[one].id, questions[other].id)
+
+
+def test_questions_on_rust_can_be_answered_from_training_passages_and_are_not_worded_like_any():
+    train = {json.loads(line)["id"] for line in (DATA / "rust" / "train.jsonl").read_text().splitlines()}
+    known = set().union(*(runs(passage["text"], 6) for passage in passages()))
+    known |= set().union(*(runs(fact, 6) for fact in load_corpus("facts").train))
+    for asked in of_set("rust"):
+        assert asked.passage in train, asked.id
+        shared = set().union(*(runs(text, 6) for text in (asked.question, *asked.options))) & known
+        assert not shared, (asked.id, shared)
+    assert all(asked.passage is None for asked in of_set("general"))
+
+
+def test_every_question_fits_the_bundled_model(tiny):
+    for name in SETS:
+        texts = {f"{one.prompt} {option}": one.id for one in of_set(name) for option in one.options}
+        for asked, ids in zip(texts.values(), tiny.tokenizer(list(texts))["input_ids"], strict=True):
+            assert len(ids) < longest_input(tiny.model), asked
+
+
+def ids_of(tokenizer, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def small(kind: str = "qwen2", **more) -> torch.nn.Module:
+    tokens = dict(vocab_size=4096, pad_token_id=0, bos_token_id=0, eos_token_id=0)
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **tokens | FAMILIES[kind] | more))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(BUNDLED)
+
+
+def planted(tokenizer, questions, chances) -> torch.nn.Module:
+    """A model that was told with which chance each token of each option follows, and knows nothing else.
+
+    `chances` has for each option of a question the chance of its tokens.
+    """
+    model, known = small("openai-gpt"), {}
+    for asked, of_options in zip(questions, chances, strict=True):
+        opening = [tokenizer.eos_token_id, *ids_of(tokenizer, asked.prompt)]
+        for option, chance in zip(asked.options, of_options, strict=True):
+            row = opening + ids_of(tokenizer, f" {option}")
+            for place in range(len(opening), len(row)):
+                told = known.setdefault(tuple(row[:place]), {})
+                told[row[place]] = max(chance, told.get(row[place], 0))  # of two options that begin alike
+
+    def forward(input_ids, logits_to_keep, **_):
+        logits = torch.zeros(*input_ids.shape, 4096)
+        for row, ids in enumerate(input_ids.tolist()):
+            for place in range(len(ids)):
+                told = known.get(tuple(ids[: place + 1]), {})
+                rest = (1 - sum(told.values())) / (4096 - len(told))  # the chance of any other token
+                for token, chance in told.items():
+                    logits[row, place, token] = float(np.log(chance / rest))
+        return ModelOutput(logits=logits[:, -logits_to_keep:])
+
+    model.forward = forward
+    return model
+
+
+def knowing(questions, right: float = 0.2, wrong: float = 0.1) -> list[list[float]]:
+    return [[right if place == one.answer else wrong for place in range(4)] for one in questions]
+
+
+def test_a_model_that_knows_the_answers_has_them_all_and_one_that_knows_better_has_none(tokenizer):
+    answers = answer_questions(planted(tokenizer, FEW, knowing(FEW)), tokenizer, FEW)
+    assert answers.accuracy == 1 and answers.chosen == (1, 0, 3, 2)
+    against = answer_questions(planted(tokenizer, FEW, knowing(FEW, 0.1, 0.2)), tokenizer, FEW)
+    assert against.accuracy == 0
+    assert np.exp(answers.scores[0]) == pytest.approx([0.1, 0.2, 0.1, 0.1], rel=1e-5)  # of fp32
+
+
+def test_an_option_is_not_judged_by_its_length(tokenizer):
+    """Each token of the long, right option is likelier; their product is far smaller than that of a short one."""
+    asked = Question("long", "x", "Why?", ("One", "Two", "It is what every single one of us has wished for", "Six"), 2)
+    model = planted(tokenizer, [asked], knowing([asked], 0.12, 0.1))
+    answers = answer_questions(model, tokenizer, [asked])
+    tokens = [len(ids_of(tokenizer, f" {option}")) for option in asked.options]
+    sums = [score * count for score, count in zip(answers.scores[0], tokens, strict=True)]
+    assert answers.chosen == (2,) and sums[2] == min(sums)
+
+
+def test_shuffled_options_give_the_same_choice(tokenizer):
+    model, drawn = small(), random.Random(0)
+    for asked in FEW:
+        before = answer_questions(model, tokenizer, [asked])
+        options = drawn.sample(asked.options, 4)
+        turned = Question("t", "x", asked.question, tuple(options), options.index(asked.options[asked.answer]))
+        after = answer_questions(model, tokenizer, [turned])
+        assert options[after.chosen[0]] == asked.options[before.chosen[0]] and after.correct == before.correct
+
+
+@torch.no_grad()
+def one_at_a_time(model, tokenizer, asked: Question) -> list[float]:
+    """Each option behind the prompt, alone: no padding, no cache, and all of the logits."""
+    scores = []
+    for option in asked.options:
+        start = [tokenizer.eos_token_id, *ids_of(tokenizer, asked.prompt)]
+        row = [tokenizer.eos_token_id, *ids_of(tokenizer, f"{asked.prompt} {option}")]
+        logits = model(input_ids=torch.tensor([row])).logits[0].double().log_softmax(-1)
+        nats = [logits[place - 1, row[place]].item() for place in range(len(start), len(row))]
+        scores.append(sum(nats) / len(nats))
+    return scores
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_options_side_by_side_score_as_each_alone(kind, tokenizer):
+    """Whatever the batch: fp32 rounds in the seventh digit, and scores are near 8."""
+    model = small(kind).eval()
+    alone = [one_at_a_time(model, tokenizer, asked) for asked in FEW]
+    for batch_size in (1, 3):
+        assert np.allclose(answer_questions(model, tokenizer, FEW, batch_size=batch_size).scores, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("adapter", ["lora", "prompt"])
+def test_an_adapter_answers_as_it_does_one_at_a_time(adapter, tokenizer):
+    """Also one that learns a prompt: it would put its tokens between question and answer, too."""
+    if adapter == "lora":
+        model = apply_strategy(small(), "lora").model
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "lora_B" in name:
+                    parameter.normal_(std=0.1)
+    else:
+        model = get_peft_model(small(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
+    model.eval()
+    skip = 3 if adapter == "prompt" else 0
+    plain = answer_questions(model.get_base_model(), tokenizer, FEW)
+
+    def without_the_prompts_own(**inputs):
+        return SimpleNamespace(logits=model(**inputs).logits[:, skip:])
+
+    alone = [one_at_a_time(without_the_prompts_own, tokenizer, asked) for asked in FEW]
+    scores = answer_questions(model, tokenizer, FEW).scores
+    assert np.allclose(scores, alone, atol=1e-5) and (adapter == "lora" or not np.allclose(scores, plain.scores))
+
+
+def test_a_model_in_half_precision_is_scored_in_fp32(tokenizer):
+    model = small().to(torch.bfloat16).eval()
+    alone = [one_at_a_time(model, tokenizer, asked) for asked in FEW]
+    # Its logits have two to three digits, and another batch rounds them in another way.
+    assert np.allclose(answer_questions(model, tokenizer, FEW).scores, alone, atol=0.02)
+    scores = np.array(answer_questions(model, tokenizer, FEW).scores)
+    assert not np.array_equal(scores, torch.tensor(scores).bfloat16().double().numpy())
+
+
+def test_scoring_leaves_the_model_as_it_was(tokenizer):
+    model = small(attention_dropout=0.5)
+    model.train()
+    state = torch.random.get_rng_state()
+    one, other = (answer_questions(model, tokenizer, FEW) for _ in range(2))
+    assert one.scores == other.scores and model.training and torch.equal(state, torch.random.get_rng_state())
+
+
+def trained_tokenizer(before, behind) -> PreTrainedTokenizerFast:
+    """Pairs of bytes or letters of the questions themselves, 300 of them."""
+    found = Tokenizer(models.BPE(unk_token="<unk>"))
+    found.pre_tokenizer, found.decoder = before, behind
+    texts = [f"{asked.prompt} {option}" for asked in FEW for option in asked.options] * 5
+    found.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=300, special_tokens=["<unk>", "</s>"]))
+    return PreTrainedTokenizerFast(tokenizer_object=found, eos_token="</s>", unk_token="<unk>")
+
+
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [
+        (pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()),  # GPT-2, Qwen, Llama 3
+        (pre_tokenizers.Metaspace(prepend_scheme="first"), decoders.Metaspace()),  # Llama 2: a space before each text
+        (pre_tokenizers.Split("\n", "isolated"), decoders.Fuse()),  # tokens reach across spaces: ": " is one
+    ],
+)
+def test_whatever_the_tokenizer_no_token_is_of_question_and_answer(before, behind):
+    tokenizer = trained_tokenizer(before, behind)
+    for asked in FEW:
+        prompt, options = encode_question(tokenizer, asked)
+        assert prompt == [tokenizer.eos_token_id, *ids_of(tokenizer, asked.prompt)]
+        for option, ids in zip(asked.options, options, strict=True):
+            assert tokenizer.decode(prompt[1:] + ids) == f"{asked.prompt} {option}"
+            assert tokenizer.decode(ids).strip() == option
+
+
+class OnlyColons:
+    """A tokenizer that knows no words."""
+
+    eos_token_id = None
+
+    def __call__(self, text: str, **_) -> dict[str, list[int]]:
+        return {"input_ids": [1] * text.count(":")}
+
+
+def test_what_cannot_be_asked_is_refused_by_its_id(tokenizer):
+    model = small(max_position_embeddings=16)
+    with pytest.raises(ValueError, match=r"question 'a' has \d\d tokens .* reads at most 16 \(3 others"):
+        answer_questions(model, tokenizer, FEW)
+    with pytest.raises(ValueError, match="no questions"):
+        answer_questions(model, tokenizer, [])
+    with pytest.raises(ValueError, match="question 'a': this tokenizer makes no tokens of the option 'Green'"):
+        answer_questions(model, OnlyColons(), FEW)
+
+
+def test_a_score_that_is_not_a_number_is_no_choice():
+    nan = float("nan")
+    answers = Answers(FEW[:2], ((nan, -1.0, -2.0, -3.0), (nan, nan, nan, nan)))
+    assert answers.chosen == (-1, -1) and answers.accuracy == 0
+
+
+def answered(*right: bool) -> Answers:
+    """Questions of which these are answered rightly, and the others by the wrong option beside."""
+    questions = tuple(Question(str(place), "x", "Is it?", ("a", "b", "c", "d"), 0) for place in range(len(right)))
+    return Answers(questions, tuple((1.0, 0.0, 0.0, 0.0) if one else (0.0, 1.0, 0.0, 0.0) for one in right))
+
+
+def test_two_models_are_compared_question_by_question():
+    before = answered(*[True] * 10 + [False] * 20)
+    after = answered(*[False] * 2 + [True] * 17 + [False] * 11)
+    change = compare_answers(before, after)
+    assert change.lost == ("0", "1") and change.gained == tuple(map(str, range(10, 19)))
+    assert change.difference == pytest.approx(7 / 30) == after.accuracy - before.accuracy
+    assert change.low < 0 < change.difference < change.high and change.p > 0.05
+    clear = compare_answers(before, answered(*[True] * 22 + [False] * 8))
+    assert 0 < clear.low < 12 / 30 < clear.high and clear.p == pytest.approx(2 / 2**12)
+    tails = sum(np.prod(range(12 - k, 12)) / np.prod(range(1, k + 1)) for k in (0, 1, 2)) / 2**11  # 11 over 0, 1, 2
+    assert change.p == pytest.approx(2 * tails)
+    same = compare_answers(before, before)
+    assert same.p == 1 and same.difference == 0 and -0.15 < same.low < 0 < same.high < 0.15
+    back = compare_answers(after, before)
+    assert (back.low, back.high) == pytest.approx((-change.high, -change.low))
+    with pytest.raises(ValueError, match="30 questions before and 29 after"):
+        compare_answers(before, answered(*[True] * 29))
+    low, high = before.interval
+    assert low == pytest.approx(0.1923, abs=1e-4) and high == pytest.approx(0.5122, abs=1e-4)  # Wilson's, by hand
+
+
+@pytest.mark.parametrize(("seeds", "luck"), [(1, 0.0), (3, 0.0), (3, 0.05), (5, 0.05)])
+def test_the_interval_of_a_difference_covers_it(seeds, luck):
+    """1,000 times: 60 questions, of which training gains some and loses some, more or fewer with each seed."""
+    drawn, gain, loss, repeats = np.random.default_rng(0), 0.2, 0.1, 1000
+    covered = 0
+    for _ in range(repeats):
+        alike = drawn.random((60, 1)) < 0.5  # questions on which all seeds agree
+        chance = np.where(alike, drawn.random((60, 1)), drawn.random((60, seeds)))
+        apart = (chance < gain + drawn.normal(0, luck, seeds)).astype(float) - (chance > 1 - loss)
+        low, high = accuracy_interval(apart)
+        covered += low <= gain - loss <= high
+    # Of 1,000 intervals at 95%, fewer than 930 hold the truth in one of 400 cases.
+    assert covered / repeats >= 0.93 and binomtest(covered, repeats, 0.95, "less").pvalue > 0.001
+
+
+def test_with_more_seeds_the_interval_narrows_but_not_below_that_of_the_questions():
+    drawn = np.random.default_rng(0)
+    apart = (drawn.random((200, 1)) < 0.2).astype(float) - (drawn.random((200, 1)) < 0.1)
+    (low, high), again = accuracy_interval(apart), accuracy_interval(np.repeat(apart, 3, axis=1))
+    assert again == pytest.approx((low, high))  # three seeds that agree say nothing new about the questions
+    flips = apart * (drawn.random((200, 5)) < 0.5)
+    widths = [np.diff(accuracy_interval(flips[:, :seeds]))[0] for seeds in (2, 3, 5)]
+    assert widths == sorted(widths, reverse=True)
+
+
+LINE = {"id": "q1", "subject": "x", "question": "Which?", "options": ["a", "b", "c", "d"], "answer": 1, "passage": None}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"options": ["a", "b", "c"]}, r'line 2: expected "options" to be a list of 4'),
+        ({"options": "abcd"}, r'line 2: expected "options" to be a list of 4'),
+        ({"options": ["a", "b", "c", 4]}, r'line 2: expected a text in "options", and it is 4'),
+        ({"options": ["a", "b", "c", " "]}, r'line 2: expected a text in "options"'),
+        ({"options": ["a", "b", "c", "a "]}, r"line 2: expected 4 different options, and 'a' is there twice"),
+        ({"answer": 4}, r'line 2: expected "answer" to be a place from 0 to 3, and it is 4'),
+        ({"answer": -1}, r"from 0 to 3, and it is -1"),
+        ({"answer": True}, r"from 0 to 3, and it is True"),
+        ({"answer": "b"}, r"from 0 to 3, and it is 'b'"),
+        ({"question": ""}, r'line 2: expected a text in "question"'),
+        ({"question": "\ud800"}, r"line 2: .*surrogates"),
+        ({"subject": None}, r'line 2: expected a text in "subject", and it is None'),
+        ({"passage": 7}, r'line 2: expected a text in "passage", and it is 7'),
+        ({"id": "q0"}, r"line 2: id 'q0' is in line 1 already"),
+    ],
+)
+def test_a_file_that_cannot_be_asked_is_refused_by_line(tmp_path, change, said):
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in (LINE | {"id": "q0"}, LINE | change)))
+    with pytest.raises(ValueError, match=rf"mine\.jsonl, {said}" if said.startswith("line") else said):
+        load_questions(path)
+
+
+def test_what_is_no_file_of_questions_is_refused(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    for content, said in (("", "no questions in this file"), ("[1]", "line 1: expected an object"), ("{", "not JSON")):
+        path.write_text(content)
+        with pytest.raises(ValueError, match=said):
+            load_questions(path)
+    with pytest.raises(ValueError, match="questions 'python': expected rust, general, or a path"):
+        load_questions("python")
+    with pytest.raises(FileNotFoundError, match="none.jsonl: no such file"):
+        load_questions(tmp_path / "none.jsonl")
+    path.write_text("\ufeff" + json.dumps(LINE | {"options": [" a", "b ", "c", "d"]}) + "\n\n")
+    assert load_questions(path)[0].options == ("a", "b", "c", "d")
+
+
+def test_few_questions_are_taken_from_all_of_a_file():
+    assert spread_out(range(10), 4) == (0, 2, 5, 7)
+    assert spread_out(range(3), None) == spread_out(range(3), 9) == (0, 1, 2)
+
+
+def test_evaluate_answers_questions_beside_perplexity_also_with_an_adapter(tmp_path, capsys, monkeypatch, small_model):
+    """The share that is right, on the command line, is the one counted here."""
+    asked = [LINE | {"id": one.id, "question": one.question, "options": one.options, "answer": 2} for one in FEW]
+    (tmp_path / "few.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    loaded = load_model(small_model)
+    report = apply_strategy(loaded.model, "lora")
+    torch.nn.init.normal_(next(p for name, p in report.model.named_parameters() if "lora_B" in name))
+    save_model(report.model, loaded.tokenizer, tmp_path / "adapter")
+    by_hand = answer_questions(report.model, loaded.tokenizer, load_questions(tmp_path / "few.jsonl"))
+    monkeypatch.setitem(PROFILES, "test", Profile("test", 2, 2, 1, 1))
+    command = ["evaluate", "--profile", "test", "--model", str(tmp_path / "adapter")]
+    command += ["--questions", str(tmp_path / "few.jsonl")]
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["perplexity"] > 1 and found["questions"]["accuracy"] == by_hand.accuracy
+    assert [row["chosen"] for row in found["questions"]["answers"]] == list(by_hand.chosen)
+    assert main(command) == 0
+    assert f"{sum(by_hand.correct)} of 4 questions right: " in capsys.readouterr().out
+    assert main([*command[:5], "--questions", "python"]) == 2
+    assert "questions 'python': expected rust, general, or a path" in capsys.readouterr().err

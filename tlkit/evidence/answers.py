@@ -1,0 +1,145 @@
+"""What training did to answers: questions gained and lost, and intervals of a difference of accuracies."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from tlkit.evidence.questions import Answers
+from tlkit.evidence.statistics import CONFIDENCE
+
+ANSWER_COLUMNS = ["strategy", "seed", "questions", "question", "chosen", "correct"]
+DIFFERENCE_COLUMNS = ["questions", "strategy", "difference", "low", "high"]
+
+
+@dataclass(frozen=True)
+class AnswerChange:
+    """Two models' answers to the same questions.
+
+    Attributes:
+        gained: ids of the questions that only the second model answered rightly.
+        lost: ids of those that only the first one did.
+        questions: how many both were asked.
+        difference: accuracy of the second minus that of the first.
+        low: lower end of the 95% interval of the difference.
+        high: its upper end.
+        p: McNemar's exact probability of so unequal gains and losses, were both models as good.
+    """
+
+    gained: tuple[str, ...]
+    lost: tuple[str, ...]
+    questions: int
+    difference: float
+    low: float
+    high: float
+    p: float
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.gained)} gained and {len(self.lost)} lost of {self.questions}: {100 * self.difference:+.1f} "
+            f"points [{100 * self.low:+.1f}, {100 * self.high:+.1f}], p = {self.p:.2g}"
+        )
+
+
+def compare_answers(before: Answers, after: Answers) -> AnswerChange:
+    """Compare two models question by question, for instance before and after training.
+
+    Only questions that one of the two answered rightly say which is better. The interval is of paired differences,
+    with one question gained and one lost added, so that it has a width where nothing changed.
+
+    Args:
+        before: of the first model.
+        after: of the second model, to the same questions in the same order.
+
+    Returns:
+        What was gained and lost, and how sure the difference is.
+
+    Raises:
+        ValueError: where the questions differ.
+
+    Source:
+        McNemar 1947, Note on the sampling error of the difference between correlated proportions.
+        Bonett and Price 2012, Adjusted Wald confidence interval for a difference of binomial proportions based on
+        paired data.
+    """
+    from scipy.stats import binomtest
+
+    if before.questions != after.questions:
+        raise ValueError(
+            f"{len(before.questions)} questions before and {len(after.questions)} after are not the same: expected "
+            "the same questions in the same order"
+        )
+    pairs = list(zip(before.questions, before.correct, after.correct, strict=True))
+    gained = tuple(asked.id for asked, first, second in pairs if second and not first)
+    lost = tuple(asked.id for asked, first, second in pairs if first and not second)
+    apart = np.subtract(after.correct, before.correct, dtype=float)
+    low, high = accuracy_interval(apart[:, None])
+    changed = len(gained) + len(lost)
+    p = float(binomtest(len(gained), changed).pvalue) if changed else 1.0
+    return AnswerChange(gained, lost, len(pairs), float(apart.mean()), low, high, p)
+
+
+def accuracy_interval(apart: np.ndarray) -> tuple[float, float]:
+    """The 95% interval of a difference of accuracies, had other questions been asked and other seeds been drawn.
+
+    As `compare_pairs` does with documents and seeds, each of the two sources of chance has its own standard error and
+    its own quantile of Student's t, and the half-width is the root of the sum of their squares. One question gained
+    and one lost with every seed are added. With one seed the interval is about the questions alone.
+
+    Args:
+        apart: 1 for a question gained, -1 for one lost, else 0; shape (questions, seeds).
+
+    Returns:
+        Low and high end, within -1 to 1.
+
+    Source:
+        Bonett and Price 2012 (the two added questions). Banerjee 1960 (two errors, each with its own quantile).
+    """
+    from scipy.special import stdtrit
+
+    seeds = apart.shape[1]
+    apart = np.concatenate([apart, np.ones((1, seeds)), -np.ones((1, seeds))])
+    halves = []
+    for means in (apart.mean(axis=1), apart.mean(axis=0)):
+        if len(means) > 1:
+            error = means.std(ddof=1) / np.sqrt(len(means))
+            halves.append(stdtrit(len(means) - 1, (1 + CONFIDENCE) / 2) * error)
+    centre, half = apart.mean(), np.hypot.reduce(halves)
+    return float(max(centre - half, -1.0)), float(min(centre + half, 1.0))
+
+
+def answer_rows(answers: dict[str, Answers]) -> dict[str, list]:
+    """A model's answers as columns of plain values, as a run's outcome keeps them.
+
+    Args:
+        answers: by the name of the set of questions.
+    """
+    rows = [
+        (name, asked.id, chosen, correct)
+        for name, found in answers.items()
+        for asked, chosen, correct in zip(found.questions, found.chosen, found.correct, strict=True)
+    ]
+    return {column: [row[place] for row in rows] for place, column in enumerate(ANSWER_COLUMNS[2:])}
+
+
+def accuracy_differences(answers: pd.DataFrame, against: str) -> pd.DataFrame:
+    """Subtract one model's accuracy from that of each strategy, on the same questions, averaged over seeds.
+
+    Args:
+        answers: a row for each strategy, seed and question, with columns strategy, seed, questions (the name of the
+            set), question (its id) and correct.
+        against: what is subtracted; it has one seed.
+
+    Returns:
+        Columns questions, strategy, difference, low, high; the interval is that of `accuracy_interval`. With one seed
+        low and high are NaN: how much another seed would matter cannot be known.
+    """
+    rows = []
+    for name, asked in answers.groupby("questions", sort=False):
+        start = asked[asked.strategy == against].set_index("question").correct.astype(float)
+        for strategy, part in asked[asked.strategy != against].groupby("strategy", sort=False):
+            after = part.pivot(index="question", columns="seed", values="correct").astype(float).reindex(start.index)
+            apart = after.to_numpy() - start.to_numpy()[:, None]
+            low, high = accuracy_interval(apart) if apart.shape[1] > 1 else (np.nan, np.nan)
+            rows.append((name, strategy, apart.mean(), low, high))
+    return pd.DataFrame(rows, columns=DIFFERENCE_COLUMNS)

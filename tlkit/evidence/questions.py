@@ -1,0 +1,307 @@
+"""Four-option questions: what a model knows, which perplexity does not say.
+
+An option's score is its mean log-probability per token behind the question. The mean, not the sum: a longer option
+would have the lower sum whatever it says.
+"""
+
+import hashlib
+import reprlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+from tlkit.corpus import read_json_lines
+from tlkit.evaluation import LOGITS_AT_ONCE
+from tlkit.jobs import SILENT, Part
+from tlkit.models import evaluation_mode, longest_input
+from tlkit.settings import DATA
+
+QUESTION_SETS = ("rust", "general")
+OPTIONS = 4
+CHANCE = 1 / OPTIONS  # accuracy of one who guesses
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question with four options, of which one is right."""
+
+    id: str
+    subject: str
+    question: str
+    options: tuple[str, ...]
+    answer: int  # place of the right option, from 0
+    passage: str | None = None  # training passage from which it can be answered
+
+    @property
+    def prompt(self) -> str:
+        """What the model reads before each option."""
+        return f"Question: {self.question}\nAnswer:"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model makes of questions.
+
+    Attributes:
+        questions: in the order in which they were asked.
+        scores: for each question the mean log-probability per token of each option, in nats.
+    """
+
+    questions: tuple[Question, ...]
+    scores: tuple[tuple[float, ...], ...]
+
+    @cached_property
+    def chosen(self) -> tuple[int, ...]:
+        """Of each question the place of the option with the highest score; -1 where a score is not a number."""
+        return tuple(-1 if any(s != s for s in row) else row.index(max(row)) for row in self.scores)
+
+    @cached_property
+    def correct(self) -> tuple[bool, ...]:
+        """Of each question whether the right option was chosen."""
+        return tuple(place == asked.answer for place, asked in zip(self.chosen, self.questions, strict=True))
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the questions that were answered rightly; `CHANCE` for one who guesses."""
+        return sum(self.correct) / len(self.correct)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95% interval of the accuracy, had other questions been asked."""
+        from scipy.stats import binomtest
+
+        interval = binomtest(sum(self.correct), len(self.correct)).proportion_ci(0.95, "wilson")
+        return float(interval.low), float(interval.high)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"{sum(self.correct)} of {len(self.questions)} questions right: {self.accuracy:.1%} "
+            f"[{low:.1%}, {high:.1%}], chance {CHANCE:.0%}"
+        )
+
+
+def load_questions(name: str | Path) -> tuple[Question, ...]:
+    """Read questions, and refuse a file in which one could not be scored.
+
+    Each line is an object with `id`, `subject`, `question`, `options` (four), `answer` (the place of the right one,
+    from 0) and, where there is one, `passage`. White space around a text does not count.
+
+    Args:
+        name: `rust`, `general`, or a path to a .jsonl file in UTF-8.
+
+    Returns:
+        The questions, in the file's order.
+
+    Raises:
+        FileNotFoundError: where there is no such file.
+        ValueError: naming file and line, for what is not a question, or an id that is there twice.
+    """
+    path = DATA / "questions" / f"{name}.jsonl" if name in QUESTION_SETS else Path(name)
+    if path.suffix.lower() != ".jsonl":
+        raise ValueError(f"questions {str(name)!r}: expected {', '.join(QUESTION_SETS)}, or a path to a .jsonl file")
+    lines: dict[str, int] = {}
+    questions = []
+    for number, row in read_json_lines(path):
+        try:
+            question = _question(row)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
+        if question.id in lines:
+            raise ValueError(f"{path}, line {number}: id {question.id!r} is in line {lines[question.id]} already")
+        lines[question.id] = number
+        questions.append(question)
+    if not questions:
+        raise ValueError(f"{path}: no questions in this file")
+    return tuple(questions)
+
+
+def questions_sha256(questions: Sequence[Question]) -> str:
+    """Hash of all that decides how questions are answered and judged, to name them in a result.
+
+    Args:
+        questions: in the order in which they are asked.
+    """
+    digest = hashlib.sha256()
+    for asked in questions:
+        digest.update("\0".join([asked.id, asked.question, *asked.options, str(asked.answer), ""]).encode())
+    return digest.hexdigest()
+
+
+def spread_out(questions: Sequence[Question], most: int | None) -> tuple[Question, ...]:
+    """Choose some questions at equal distances, because the files are ordered by subject.
+
+    Args:
+        questions: all there are.
+        most: how many to choose; None or more than there are for all.
+    """
+    count = len(questions) if most is None else min(most, len(questions))
+    return tuple(questions[place * len(questions) // count] for place in range(count))
+
+
+def answer_questions(
+    model: torch.nn.Module,
+    tokenizer,
+    questions: Sequence[Question],
+    *,
+    batch_size: int = 8,
+    progress: Part = SILENT,
+) -> Answers:
+    """Let a model choose: the option with the highest mean log-probability per token behind the question.
+
+    The model reads the end-of-text token, which opens every document here, then "Question: …", a line break,
+    "Answer:" and the option. A question is read once for its four options where the architecture's cache allows it.
+    Log-probabilities are computed in fp32.
+
+    Args:
+        model: a causal language model, also with an adapter.
+        tokenizer: its tokenizer.
+        questions: to answer.
+        batch_size: questions at once, fewer where the vocabulary is large.
+        progress: the part of a job that answering is.
+
+    Returns:
+        The score of every option.
+
+    Raises:
+        ValueError: for no questions, one that is longer than the model reads, or an option without tokens; by id.
+
+    Source: Brown et al. 2020, Language Models are Few-Shot Learners, section 2.4 (options scored per token).
+    """
+    if not questions:
+        raise ValueError("no questions to answer")
+    encoded = [encode_question(tokenizer, question) for question in questions]
+    _refuse_too_long(questions, encoded, longest_input(model))
+    longest = max(len(option) for _, options in encoded for option in options)
+    vocabulary = model.config.get_text_config().vocab_size
+    at_once = max(1, min(batch_size, LOGITS_AT_ONCE // (OPTIONS * longest * vocabulary)))
+    scores: list[tuple[float, ...]] = [()] * len(encoded)
+    done = 0
+    with evaluation_mode(model):
+        for places in _with_equal_prompts(encoded, at_once):
+            progress.step(done, len(encoded), f"question {done + 1} of {len(encoded)}")
+            done += len(places)
+            prompts = torch.tensor([encoded[place][0] for place in places])
+            options = [option for place in places for option in encoded[place][1]]
+            found = _scores(model, prompts, options).view(-1, OPTIONS).tolist()
+            for place, row in zip(places, found, strict=True):
+                scores[place] = tuple(row)
+    return Answers(tuple(questions), tuple(scores))
+
+
+def encode_question(tokenizer, question: Question) -> tuple[list[int], list[list[int]]]:
+    """Tokenise a question and its options, so that no token belongs to both.
+
+    An option is tokenised behind the prompt, as it stands in running text. Alone, some tokenizers would put a second
+    space before it. Where a token would reach across the border, the option is tokenised by itself.
+
+    Args:
+        tokenizer: of the model that is asked.
+        question: with its options.
+
+    Returns:
+        Token ids of the prompt, the same for all options, and of each option with the space before it.
+
+    Raises:
+        ValueError: where the tokenizer makes nothing of an option.
+    """
+
+    def ids(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+    prompt, options = ids(question.prompt), []
+    for option in question.options:
+        whole = ids(f"{question.prompt} {option}")
+        options.append(whole[len(prompt) :] if whole[: len(prompt)] == prompt else ids(f" {option}"))
+        if not options[-1]:
+            raise ValueError(f"question {question.id!r}: this tokenizer makes no tokens of the option {option!r}")
+    opening = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    return opening + prompt, options
+
+
+def _question(row: dict) -> Question:
+    options, answer = row.get("options"), row.get("answer")
+    if not isinstance(options, list) or len(options) != OPTIONS:
+        raise ValueError(f'expected "options" to be a list of {OPTIONS}, and it is {reprlib.repr(options)}')
+    options = tuple(_text("options", option) for option in options)
+    if twice := [option for option in options if options.count(option) > 1]:
+        raise ValueError(f"expected {OPTIONS} different options, and {twice[0]!r} is there twice")
+    if type(answer) is not int or not 0 <= answer < OPTIONS:
+        raise ValueError(f'expected "answer" to be a place from 0 to {OPTIONS - 1}, and it is {reprlib.repr(answer)}')
+    passage = None if row.get("passage") is None else _text("passage", row["passage"])
+    texts = [_text(key, row.get(key)) for key in ("id", "subject", "question")]
+    return Question(*texts, options, answer, passage)
+
+
+def _text(key: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f'expected a text in "{key}", and it is {reprlib.repr(value)}')
+    value.encode()  # half a character is a ValueError: no tokenizer could read it
+    return value.strip()
+
+
+def _refuse_too_long(questions: Sequence[Question], encoded: list, limit: int | None) -> None:
+    lengths = [len(prompt) + max(map(len, options)) for prompt, options in encoded]
+    long = [place for place, length in enumerate(lengths) if limit and length > limit]
+    if long:
+        others = f" ({len(long) - 1} others are too long, too)" if len(long) > 1 else ""
+        raise ValueError(
+            f"question {questions[long[0]].id!r} has {lengths[long[0]]} tokens with its longest option, and this model "
+            f"reads at most {limit}{others}: ask shorter ones, or none (compare --questions 0)"
+        )
+
+
+def _with_equal_prompts(encoded: list, at_once: int) -> Iterator[list[int]]:
+    """Yield places of questions whose prompts have as many tokens: so no prompt has to be padded."""
+    by_length: dict[int, list[int]] = {}
+    for place, (prompt, _) in enumerate(encoded):
+        by_length.setdefault(len(prompt), []).append(place)
+    for places in by_length.values():
+        yield from (places[begin : begin + at_once] for begin in range(0, len(places), at_once))
+
+
+@torch.no_grad()
+def _scores(model: torch.nn.Module, prompts: torch.Tensor, options: list[list[int]]) -> torch.Tensor:
+    """Mean log-probability per token of every option, shape (options,); each prompt has four of them in turn."""
+    device, longest = next(model.parameters()).device, max(map(len, options))
+    ids = torch.tensor([option + [0] * (longest - len(option)) for option in options])  # no token sees those behind it
+    real = torch.tensor([[1] * len(option) + [0] * (longest - len(option)) for option in options])
+    logits = _logits(model, prompts.to(device), ids.to(device), real.to(device))
+    nats = functional.cross_entropy(logits.flatten(0, 1), ids.flatten().to(device), reduction="none")
+    nats = nats.view(ids.shape).cpu().double()
+    return -nats.where(real.bool(), 0.0).sum(1) / real.sum(1)
+
+
+def _logits(model: torch.nn.Module, prompts: torch.Tensor, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    """Logits in fp32 that predict each token of the options, shape (options, tokens, vocabulary)."""
+    count = ids.shape[1]
+    seen = torch.cat([torch.ones_like(prompts).repeat_interleave(OPTIONS, 0), real[:, :-1]], 1)
+    if not _learns_a_prompt(model):
+        read = model(input_ids=prompts, attention_mask=torch.ones_like(prompts), use_cache=True, logits_to_keep=1)
+        first, cache = read.logits.float().repeat_interleave(OPTIONS, 0), read.get("past_key_values")
+        if count == 1:
+            return first
+        if _can_be_repeated(cache):
+            cache.batch_repeat_interleave(OPTIONS)
+            rest = model(input_ids=ids[:, :-1], attention_mask=seen, past_key_values=cache, use_cache=True).logits
+            return torch.cat([first, rest.float()], 1)
+    rows = torch.cat([prompts.repeat_interleave(OPTIONS, 0), ids[:, :-1]], 1)
+    return model(input_ids=rows, attention_mask=seen, use_cache=False, logits_to_keep=count).logits.float()
+
+
+def _learns_a_prompt(model: torch.nn.Module) -> bool:
+    """Adapters of this kind put their own tokens before whatever is read, also before what should go on."""
+    configs = getattr(model, "peft_config", {}).values()
+    return any(config.is_prompt_learning for config in configs)
+
+
+def _can_be_repeated(cache: object) -> bool:
+    """Keys and values can be; the state of a recurrent layer, or what a family keeps in its own way, perhaps not."""
+    kinds = (DynamicLayer, DynamicSlidingWindowLayer)
+    return isinstance(cache, DynamicCache) and all(type(layer) in kinds for layer in cache.layers)
