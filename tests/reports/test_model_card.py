@@ -92,6 +92,11 @@ def test_front_matter_says_only_what_is_known(base, expected):
     assert (found.get("base_model"), found.get("license")) == expected and hub_id(base) == expected[0]
 
 
+def test_weights_that_were_rounded_before_they_were_published_are_said_to_be():
+    assert "its publisher rounded these weights to 4 bits" in model_card("mine", DONE, "smollm2-135m-instruct")
+    assert "rounded these weights" not in model_card("mine", DONE, "HuggingFaceTB/SmolLM2-135M-Instruct")
+
+
 def test_a_base_model_in_a_folder_is_not_named_by_its_path(tmp_path):
     base = tmp_path / "secret" / "base"
     base.mkdir(parents=True)
@@ -106,7 +111,9 @@ def test_a_base_model_in_a_folder_is_not_named_by_its_path(tmp_path):
 
 def test_of_an_adapter_without_a_record_nothing_is_invented():
     text = model_card("mine", None, "tiny", replace(MERGED, four_bit_base=False))
-    assert "model-index" not in front_matter(text) and "| after |" not in text and "4 bits" not in text
+    assert (
+        not {"model-index", "model_name"} & set(front_matter(text)) and "| after |" not in text and "4 bits" not in text
+    )
     assert text.count("Not recorded") == 3 and "Nothing was recorded of how the adapter was trained" in text
 
 

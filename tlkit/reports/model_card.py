@@ -92,7 +92,7 @@ def _front_matter(name: str, record: TrainingRecord | None, base: str, adapter: 
         score = {"metric_type": "perplexity", "metric_value": record.after["perplexity"]}
         results = [EvalResult(task_type="text-generation", **source, **score)]
     return ModelCardData(
-        model_name=name,
+        model_name=name if record else None,  # of the results
         base_model=hub_id(base),
         license=_licence(base),
         library_name="peft" if adapter else "transformers",
@@ -229,8 +229,8 @@ def _limits(record: TrainingRecord | None, base: str, merged: Merged | None) -> 
         ]
     elif record and record.strategy == "qlora":
         limits += ["The adapter belongs beside the base model in 4 bits (NF4), where it was trained."]
-    if package := getattr(PRESETS.get(base), "package", None):
-        limits += [f"The base model came from {package}: {package.about}."]
+    if base in PRESETS and (package := PRESETS[base].package):
+        limits += [f"The base model came from the package {package}: {package.about}."]
     if hub_id(base) is None and base != "tiny":
         limits += ["Its base model was a folder, whose origin is not recorded here."]
     return "\n".join(f"- {limit}" for limit in limits)
