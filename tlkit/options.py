@@ -88,8 +88,9 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a step is carried out, never what it computes; `precision` and `fused_lora` alone round differently.
+    """How a step is carried out, never what it computes.
 
+    Only `precision` and `fused_lora` round differently.
     A model that draws random numbers draws others for smaller micro-batches, see `draws_random_numbers`.
     """
 
