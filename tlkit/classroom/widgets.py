@@ -44,11 +44,11 @@ def memory_explorer() -> ipw.VBox:
     from tlkit.classroom.panels import memory_view
     from tlkit.fitting.estimate import DTYPES
     from tlkit.memory import CARDS
-    from tlkit.models import PRESETS
+    from tlkit.models import distinct_architectures
     from tlkit.strategies import STRATEGIES
 
     controls = {
-        "model": _choice("Model", list(PRESETS), "qwen2-0.5b"),
+        "model": _choice("Model", distinct_architectures(), "qwen2-0.5b"),
         "strategy": _choice("Strategy", list(STRATEGIES), "full"),
         "dtype": _choice("Precision", list(DTYPES), "fp32"),
         "batch_size": _choice("Batch size", [1, 2, 4, 8, 16, 32], 1),
@@ -72,10 +72,10 @@ def memory_explorer() -> ipw.VBox:
 def strategy_map() -> ipw.VBox:
     """Show which parts of a model a strategy trains; from code: `components_chart(panels.strategy_report(...))`."""
     from tlkit.classroom.panels import strategy_boxes, strategy_report
-    from tlkit.models import PRESETS
+    from tlkit.models import distinct_architectures
     from tlkit.strategies import STRATEGIES
 
-    model, strategy = _choice("Model", list(PRESETS), "tiny"), _choice("Strategy", list(STRATEGIES), "full")
+    model, strategy = _choice("Model", distinct_architectures(), "tiny"), _choice("Strategy", list(STRATEGIES), "full")
     said, boxes = _said(), ipw.HTML()
 
     def update(change=None) -> None:
