@@ -22,6 +22,7 @@ from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.finished_runs import FinishedRuns
 from tlkit.evidence.learning_rates import COARSE, CONTROL, default_rates, load_with_strategy
 from tlkit.models import load_model, save_model
+from tlkit.reports.charts import CHARTS
 from tlkit.reports.export import as_markdown, export, readable
 from tlkit.settings import PROFILES, Profile
 from tlkit.strategies import STRATEGIES
@@ -272,6 +273,13 @@ def test_tables_and_provenance_say_what_the_numbers_depend_on(whole, small_model
     assert whole.provenance["learning_rates"]["bitfit"] == "0.01, given"
     assert {"corpus_sha256", "text_sha256", "weights_sha256", "epochs", "torch"} <= set(whole.provenance)
     assert "rate from" in readable(whole.table) and "| given" in as_markdown(whole.table)
+
+
+def test_without_questions_the_columns_of_accuracy_are_empty(whole):
+    columns = [name for name in whole.table if "_accuracy" in name]
+    assert len(columns) == 14 and whole.table[columns].isna().all(axis=None)
+    assert whole.answers.empty and whole.provenance["questions"] == {}
+    assert CHARTS["accuracy"](whole) is None and "nan" not in as_markdown(whole.table)
 
 
 def test_documents_are_those_that_were_scored(whole, small_model, profile):

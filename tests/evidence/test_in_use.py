@@ -21,7 +21,7 @@ from tlkit.evidence.learning_rates import CONTROL, load_with_strategy
 from tlkit.evidence.questions import answer_questions, load_questions
 from tlkit.models import load_model, save_model
 from tlkit.reports.charts import CHARTS
-from tlkit.reports.export import as_markdown, export
+from tlkit.reports.export import export
 from tlkit.settings import PROFILES, Profile
 from tlkit.strategies import apply_strategy
 
@@ -128,14 +128,6 @@ def test_runs_that_were_asked_other_questions_are_not_mixed(found, asked, small_
     settings = ComparisonSettings(learning_rates=GIVEN, questions=0)
     with pytest.raises(ValueError, match="questions was {'rust': 6, 'general': 6} and is now {}"):
         compare(small_model, list(GIVEN)[:2], profile=PROFILE, settings=settings, output=folder)
-
-
-def test_without_questions_a_comparison_has_empty_columns(small_model):
-    settings = ComparisonSettings(learning_rates=GIVEN, questions=0, seeds=1)
-    comparison = compare(small_model, ["full"], profile=PROFILE, settings=settings)
-    columns = [f"{name}_{column}" for name in ("rust", "general") for column in COLUMNS]
-    assert comparison.table[columns].isna().all(axis=None) and comparison.answers.empty
-    assert CHARTS["accuracy"](comparison) is None and "nan" not in as_markdown(comparison.table)
 
 
 def test_a_question_too_long_for_the_model_is_named_before_any_training(small_model, asked, monkeypatch, capsys):
