@@ -1,0 +1,140 @@
+"""What a small model says about a large one: the same claims, measured on both, and a verdict on each."""
+
+import numpy as np
+import pandas as pd
+
+from tlkit.evidence.answers import accuracy_differences
+from tlkit.evidence.comparison_table import ZERO_SHOT
+from tlkit.evidence.learning_rates import CONTROL
+from tlkit.evidence.statistics import compare_pairs, paired_differences, seed_intervals
+
+# What is claimed of a strategy, in the order in which the lessons claim it. All figures are percentages.
+CLAIMS = {
+    "gain": "perplexity on Rust falls, compared with the untouched model",
+    "behind full": "perplexity on Rust is higher than with full fine-tuning",
+    "forgetting": "perplexity on general text rises",
+    "Rust answers": "more Rust questions are answered rightly, in points",
+    "general answers": "more general questions are answered rightly, in points",
+    "time": "a run takes longer than full fine-tuning",
+    "memory": "the peak of memory is higher than with full fine-tuning",
+}
+MEASURED = ["claim", "strategy", "value", "low", "high"]
+
+
+def measure_claims(runs: pd.DataFrame, documents: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
+    """Measure every claim about every strategy in one comparison.
+
+    Gain and distance from full fine-tuning have intervals over documents and seeds (`compare_pairs`, here for one pair
+    at a time); answers over questions and seeds; forgetting, time and memory over seeds alone.
+
+    Args:
+        runs: of a comparison, with three seeds or more and `full` among the strategies.
+        documents: of the same comparison.
+        answers: of the same comparison; may be empty.
+
+    Returns:
+        Columns claim, strategy, value, low, high, in percent. A positive value says that the claim, as `CLAIMS` words
+        it, holds.
+
+    Raises:
+        ValueError: where `full` or the untouched model is missing.
+    """
+    names = [name for name in dict.fromkeys(runs.strategy) if name not in (ZERO_SHOT, CONTROL)]
+    if missing := {"full", ZERO_SHOT} - set(runs.strategy):
+        raise ValueError(f"claims are about full fine-tuning and the untouched model: {missing.pop()} has no runs")
+    others = [name for name in names if name != "full"]
+    trained = runs[runs.strategy.isin(names)]
+    found = [
+        *_ratios("gain", ZERO_SHOT, names, documents),
+        *_ratios("behind full", "full", others, documents),
+        *_over_seeds("forgetting", trained.assign(change=trained.general / trained.general_before - 1), names),
+    ]
+    for asked in dict.fromkeys(answers.questions) if len(answers) else ():
+        claim = {"rust": "Rust answers", "general": "general answers"}[asked]
+        changes = accuracy_differences(answers[answers.questions == asked], ZERO_SHOT).set_index("strategy")
+        found += [(claim, name, *changes.loc[name, ["difference", "low", "high"]]) for name in names]
+    for claim, column in (("time", "seconds"), ("memory", "peak_memory_mb")):
+        logs = trained.assign(log=np.log(trained[column]))
+        differences = np.expm1(paired_differences(logs, "full", "log")[["mean", "low", "high"]])
+        found += [(claim, name, *differences.loc[name]) for name in others]
+    table = pd.DataFrame(found, columns=MEASURED)
+    table[["value", "low", "high"]] *= 100
+    return table
+
+
+def carry_over(measured: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Lay the same claims about two models side by side.
+
+    Args:
+        measured: by the name of each model, the small one first, what `measure_claims` returned.
+
+    Returns:
+        A row for each claim and strategy that both have, with value, low and high of each model, and the verdict.
+
+    Raises:
+        ValueError: where there are not two models.
+    """
+    if len(measured) != 2:
+        raise ValueError(f"{len(measured)} models: expected two, the small one first")
+    (small, one), (large, other) = measured.items()
+    keys = ["claim", "strategy"]
+    table = one.merge(other, on=keys, suffixes=(f", {small}", f", {large}"))
+    ends = [[(row[f"low, {name}"], row[f"high, {name}"]) for name in measured] for _, row in table.iterrows()]
+    return table.assign(verdict=[verdict(*pair, small, large) for pair in ends])
+
+
+def verdict(one: tuple[float, float], other: tuple[float, float], small: str, large: str) -> str:
+    """Say whether what one model shows is true of the other.
+
+    Args:
+        one: the interval of the small model, low and high end.
+        other: that of the large one.
+        small: name of the small model.
+        large: name of the large one.
+
+    Returns:
+        "same" where both intervals exclude zero on the same side and overlap; otherwise what differs.
+    """
+    signs = [_sign(*one), _sign(*other)]
+    if 0 in signs:
+        shown = [name for name, sign in zip((small, large), signs, strict=True) if sign]
+        return f"only on {shown[0]}" if shown else "open on both"
+    if signs[0] != signs[1]:
+        return "opposite"
+    if one[0] <= other[1] and other[0] <= one[1]:
+        return "same"
+    stronger = small if signs[0] * (one[0] - other[0]) > 0 else large
+    return f"same direction, stronger on {stronger}"
+
+
+def _ratios(claim: str, start: str, names: list[str], documents: pd.DataFrame) -> list[tuple]:
+    """How far each strategy's perplexity lies from that of `start`, as a share, with intervals of single pairs."""
+    scores = documents[documents.strategy != CONTROL]
+    untouched = scores[scores.strategy == ZERO_SHOT]
+    seeds = scores[scores.strategy == "full"].seed.unique()
+    # It has one run, which stands beside every seed: nothing in it was left to chance.
+    repeated = [untouched.assign(seed=seed) for seed in seeds]
+    scores = pd.concat([scores[scores.strategy != ZERO_SHOT], *repeated])
+    means = scores.groupby("strategy")[["nats", "tokens"]].sum()
+    perplexity = np.exp(means.nats / means.tokens)
+    found = []
+    for name in names:
+        pair = compare_pairs(scores[scores.strategy.isin([name, start])]).iloc[0]
+        ends = pair[["difference", "low", "high"]].to_numpy(float)
+        if pair["first"] == start:
+            ends = -ends[[0, 2, 1]]
+        # A difference of two perplexities with this geometric mean, as the logarithm of their ratio.
+        logs = 2 * np.arcsinh(ends / (2 * np.sqrt(perplexity[name] * perplexity[start])))
+        shares = np.expm1(logs)
+        found.append((claim, name, *(-shares[[0, 2, 1]] if claim == "gain" else shares)))
+    return found
+
+
+def _over_seeds(claim: str, runs: pd.DataFrame, names: list[str]) -> list[tuple]:
+    intervals = seed_intervals(runs, "change")
+    return [(claim, name, *intervals.loc[name, ["mean", "low", "high"]]) for name in names]
+
+
+def _sign(low: float, high: float) -> int:
+    """1 or -1 where an interval excludes zero, else 0; also where there is none."""
+    return int(low > 0) - int(high < 0)
