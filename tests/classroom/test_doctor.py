@@ -66,6 +66,18 @@ def test_the_window_is_known_without_the_repository_too(monkeypatch, tmp_path):
     assert all(newest for _, newest in here.values()) and {"torch", "transformers", "peft"} <= set(here)
 
 
+def test_the_newest_tested_version_is_the_newest_of_pins_and_table(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "ROOT", tmp_path)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["torch>=2.9", "peft>=0.20", "pandas>=2"]\n')
+    (tmp_path / "constraints.txt").write_text("torch==2.13.0\npeft==0.21.0\n")
+    (tmp_path / "tests" / "versions.md").write_text(
+        "# The window\n\n| end | Python | torch | peft | pandas | tests | date |\n|:--|--:|:--|:--|:--|:--|:--|\n"
+        "| newest | 3.13 | 2.100.0 | 0.20.0 | | 1.2 passed | 2026-11-22 |\n"
+    )
+    assert doctor.tested_window() == {"torch": ("2.9", "2.100.0"), "peft": ("0.20", "0.21.0"), "pandas": ("2", "")}
+
+
 def test_missing_packages_are_named(monkeypatch):
     def gone(name):
         raise doctor.metadata.PackageNotFoundError(name)

@@ -81,13 +81,14 @@ def packages(name: str) -> Finding:
 
 
 def tested_window() -> dict[str, tuple[str, str]]:
-    """The versions that tlkit was tested with.
+    """The versions that tlkit was tested with: those pinned for the tests, and those of `make test-versions`.
 
     Returns:
         For each package that tlkit needs, the oldest version, and the newest; that is empty where tlkit was installed
         without its repository, which names it.
     """
     from packaging.requirements import Requirement
+    from packaging.version import Version
 
     project, pins = ROOT / "pyproject.toml", ROOT / "constraints.txt"
     if project.is_file():
@@ -95,12 +96,22 @@ def tested_window() -> dict[str, tuple[str, str]]:
     else:
         needed = [line for line in metadata.requires("tlkit") or () if "extra ==" not in line]
     pinned = pins.read_text(encoding="utf-8") if pins.is_file() else ""
-    newest = dict(re.findall(r"^([\w.-]+)==(\S+)$", pinned.lower(), re.MULTILINE))
+    tested = [*re.findall(r"^([\w.-]+)==(\S+)$", pinned.lower(), re.MULTILINE), *_versions_in_the_table()]
+    newest = {name: str(max(Version(version) for other, version in tested if other == name)) for name, _ in tested}
     windows = {}
     for requirement in map(Requirement, needed):
         oldest = next(bound.version for bound in requirement.specifier if bound.operator == ">=")
         windows[requirement.name] = (oldest, newest.get(requirement.name.lower(), ""))
     return windows
+
+
+def _versions_in_the_table() -> list[tuple[str, str]]:
+    """Every package and version in the table of `make test-versions`; none without the repository."""
+    table = ROOT / "tests" / "versions.md"
+    text = table.read_text(encoding="utf-8") if table.is_file() else ""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    cells = [cell for row in rows[2:] for cell in zip(rows[0], row, strict=True)]
+    return [(name, cell) for name, cell in cells if name.islower() and re.fullmatch(r"\d+(\.\d+)+", cell)]
 
 
 def kernel(name: str) -> Finding:
