@@ -234,6 +234,38 @@ def test_a_record_is_gone_on_with_by_more_seeds_and_other_strategies(tmp_path, n
             swept("rates", **wrong)
 
 
+@pytest.mark.parametrize(
+    ("sweep", "values", "settings"),
+    [
+        ("epochs", [0.5, 2], {(0.5, None, None, 0.0), (2, None, None, 0.0)}),
+        ("passages", [3, 6], {(1, 7, 3, 0.0), (1, 7, 6, 0.0)}),
+        ("general", [0.0, 0.25], {(1, None, None, 0.0), (1, None, None, 0.25)}),
+    ],
+)
+def test_values_of_ones_own(sweep, values, settings):
+    trials = planned(sweep, {"lora": 1e-3}, 6, strategies=["lora"], seeds=2, values=values, steps=7)
+    assert {(trial.epochs, trial.steps, trial.passages, trial.general_share) for trial in trials} == settings
+    assert len(trials) == 4 and {trial.seed for trial in trials} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("sweep", "values", "said"),
+    [
+        ("epochs", "0", "a value of 0 in a sweep of epochs: expected values above 0"),
+        ("epochs", "inf", "a value of inf in a sweep of epochs"),
+        ("passages", "2.5", "expected values whole, from 1 to 503"),
+        ("passages", "504", "expected values whole, from 1 to 503"),
+        ("general", "1", "expected values from 0 to below 1"),
+        ("general", "a few", "--values a few: expected numbers"),
+        ("rates", "0.1", "takes no values"),
+    ],
+)
+def test_values_that_no_run_could_have_are_one_line(sweep, values, said, tmp_path, capsys):
+    output = tmp_path / "record.csv"
+    assert main(["sweep", sweep, "--values", values, "--output", str(output)]) == 2
+    assert said in capsys.readouterr().err and not output.exists()
+
+
 def test_another_sweep_is_unknown(capsys):
     assert main(["sweep", "everything", "--json"]) == 2
     assert "expected one of rates, epochs, passages, general" in capsys.readouterr().err

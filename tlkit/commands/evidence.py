@@ -41,6 +41,10 @@ class SweepOptions:
     profile: str | None = option(None, "ci, real, laptop or gpu: how much data")
     strategies: str | None = option(None, "comma-separated; default: those that the sweep is about")
     seeds: int = option(2, "runs of each setting", at_least=1, at_most=1000)
+    values: str | None = option(
+        None, "comma-separated: epochs, numbers of passages, or shares of general text; default: as recorded for tiny"
+    )
+    steps: int = option(120, "optimizer steps of each run of passages", at_least=1)
     output: Path | None = option(None, "CSV file; a record that is there is gone on with", path="new file")
 
 
@@ -108,10 +112,22 @@ def sweep(options: SweepOptions) -> Outcome:
         learning_rates=options.learning_rates,
         strategies=options.strategies.split(",") if options.strategies else None,
         seeds=options.seeds,
+        values=_numbers(options.values),
+        steps=options.steps,
         progress=True,
     )
     text = f"{as_columns(_summary(options.sweep, record))}\n{len(record)} rows are in {output}"
     return Outcome(rows_of(record), text)
+
+
+def _numbers(text: str | None) -> list[float] | None:
+    """The numbers of an option, whole ones as such: a trial is known by what it says."""
+    if text is None:
+        return None
+    try:
+        return [int(number) if number.is_integer() else number for number in map(float, text.split(","))]
+    except ValueError:
+        raise ValueError(f"--values {text}: expected numbers, such as 0.5,1,2") from None
 
 
 def _summary(sweep: str, record: "pd.DataFrame") -> "pd.DataFrame":

@@ -19,7 +19,7 @@ from tlkit.evidence.experiment import Experiment, allowed, load_experiment, run_
 from tlkit.evidence.finished_runs import FinishedRuns, hold_output
 from tlkit.evidence.forgetting import mix_in
 from tlkit.evidence.learning_rates import CONTROL, RECORDS, TUNED_FOR, learning_rates_for, read_rates
-from tlkit.evidence.trials import FORESEEN, SEEDS, SWEEPS, SWEPT, Trial, planned, rate_trials
+from tlkit.evidence.trials import FORESEEN, SEEDS, SIZES_STEPS, SWEEPS, SWEPT, Trial, planned, rate_trials
 from tlkit.jobs import SILENT, Job, Part, duration
 from tlkit.models import chosen_model
 from tlkit.settings import Profile
@@ -42,6 +42,8 @@ def run_sweep(
     learning_rates: str | Path | dict[str, float] | None = None,
     strategies: Iterable[str] | None = None,
     seeds: int = SEEDS,
+    values: Iterable[float] | None = None,
+    steps: int = SIZES_STEPS,
     progress: bool = False,
 ) -> pd.DataFrame:
     """Run what a record lacks of a sweep, and add it there trial by trial.
@@ -58,6 +60,8 @@ def run_sweep(
         strategies: names of `STRATEGIES`, or `CONTROL`; default: those in `SWEPT`, where what the model's architecture
             does not allow is a row without a rate whose `error` says why.
         seeds: runs of each setting, at least 1.
+        values: what to try, see `planned`; default: those in `VALUES`. `rates` searches, and takes none.
+        steps: optimizer steps of each run of `passages`.
         progress: whether to show run k of n, its steps and the time left.
 
     Returns:
@@ -73,6 +77,8 @@ def run_sweep(
     named = None if strategies is None else _known(list(strategies))
     if seeds < 1:
         raise ValueError(f"seeds={seeds}: expected at least 1")
+    if sweep == "rates" and values is not None:
+        raise ValueError("a sweep of rates searches for them, and takes no values: leave them out")
     output, given = Path(output), read_rates(learning_rates) if learning_rates else None
     with hold_output(output.parent):
         experiment, base = load_experiment(model, profile, ComparisonSettings(corpus=corpus, questions=0))
@@ -88,7 +94,9 @@ def run_sweep(
             total = len(possible) * FORESEEN * seeds
         else:
             rates = _rates_of(possible, experiment, given)
-            trials = planned(sweep, rates, len(experiment.whole.train), strategies=possible, seeds=seeds)
+            documents = len(experiment.whole.train)
+            shape = {"strategies": possible, "seeds": seeds, "values": values, "steps": steps}
+            trials = planned(sweep, rates, documents, **shape)
             total = len(trials)
 
             def plan(record: pd.DataFrame) -> list[Trial]:

@@ -1,5 +1,6 @@
 """The runs that a sweep consists of: planned beforehand, or one after the other as a search goes on."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
@@ -9,8 +10,9 @@ from tlkit.evidence.learning_rates import COARSE, CONTROL, default_rates, next_r
 from tlkit.strategies import STRATEGIES
 
 SEEDS = 2  # of each setting, where nothing else is said
-SIZES = (25, 50, 100, 200, 400)  # and all there are
-SIZES_STEPS = 120  # of every run of that sweep: more text is repeated less often, the work is the same
+SIZES_STEPS = 120  # of every run of `passages`: more text is repeated less often, the work is the same
+# What each sweep tries, where nothing else is said; and of passages all there are.
+VALUES = {"epochs": (0.5, 1, 2, 4, 8), "passages": (25, 50, 100, 200, 400), "general": (0.0, 0.1, 0.25, 0.5)}
 COMPARED = ("full", "last_layers", "lora")
 # Of each sweep the strategies that it is about, where none are named.
 SWEPT = {"rates": (*STRATEGIES, CONTROL), "epochs": COMPARED, "passages": COMPARED, "general": ("full",)}
@@ -46,6 +48,8 @@ def planned(
     *,
     strategies: Iterable[str] | None = None,
     seeds: int = SEEDS,
+    values: Iterable[float] | None = None,
+    steps: int = SIZES_STEPS,
 ) -> list[Trial]:
     """List the trials of a sweep whose settings are known beforehand.
 
@@ -55,20 +59,36 @@ def planned(
         documents: that the corpus has for training.
         strategies: those to sweep; default: those in `SWEPT`.
         seeds: of each setting.
+        values: epochs, numbers of passages, or shares of general text to try; default: those in `VALUES`.
+        steps: optimizer steps of each run of `passages`.
+
+    Raises:
+        ValueError: for a value that no run could have.
     """
     rates = rates or default_rates()
-    sizes = (*(size for size in SIZES if size < documents), documents)
-    settings = {
-        "epochs": [{"epochs": epochs} for epochs in (0.5, 1, 2, 4, 8)],
-        "passages": [{"steps": SIZES_STEPS, "passages": size} for size in sizes],
-        "general": [{"general_share": share} for share in (0.0, 0.1, 0.25, 0.5)],
-    }
+    if values is None:
+        values = VALUES[sweep]
+        if sweep == "passages":
+            values = (*(size for size in values if size < documents), documents)
+    settings = [_setting(sweep, value, documents, steps) for value in values]
     return [
         Trial(name, rates[name], seed=seed, **setting)
         for name in (SWEPT[sweep] if strategies is None else strategies)
-        for setting in settings[sweep]
+        for setting in settings
         for seed in range(seeds)
     ]
+
+
+def _setting(sweep: str, value: float, documents: int, steps: int) -> dict[str, float]:
+    """What one value of a sweep is to a trial."""
+    if sweep == "epochs" and 0 < value < math.inf:
+        return {"epochs": value}
+    if sweep == "passages" and value in range(1, documents + 1):
+        return {"steps": steps, "passages": int(value)}
+    if sweep == "general" and 0 <= value < 1:
+        return {"general_share": value}
+    expected = {"epochs": "above 0", "passages": f"whole, from 1 to {documents}", "general": "from 0 to below 1"}
+    raise ValueError(f"a value of {value:g} in a sweep of {sweep}: expected values {expected[sweep]}")
 
 
 def rate_trials(record: pd.DataFrame, strategies: Iterable[str], seeds: int, like: Trial) -> list[Trial]:
