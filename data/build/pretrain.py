@@ -5,7 +5,8 @@
 Deterministic batches (a permutation of the blocks for every epoch, from the seed), a checkpoint every
 500 steps, and the same command resumes. The learning rate falls with the *time* that is left, not with
 a step count, so that one command line means "the best model in so many minutes" on any machine.
-Resuming with a larger `--minutes` goes on at the higher learning rate that the longer run has there.
+Resuming with a larger `--minutes` goes on at the higher learning rate that the longer run has there. With `--steps`
+the rate falls with the steps instead, so that two runs on different text are alike in all else.
 """
 
 import argparse
@@ -92,6 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("work", type=Path)
     parser.add_argument("--minutes", type=float, default=120)
+    parser.add_argument("--steps", type=int, help="stop after so many, however long they take")
     arguments = parser.parse_args()
     work = arguments.work
 
@@ -120,9 +122,9 @@ def main() -> None:
 
     compiled = torch.compile(model)
     budget, running = arguments.minutes * 60, 0.0
-    while spent < budget:
+    while (done := step / arguments.steps if arguments.steps else spent / budget) < 1:
         started = time.perf_counter()
-        factor = learning_rate_factor(step, spent / budget)
+        factor = learning_rate_factor(step, done)
         for group in optimizer.param_groups:
             group["lr"] = PEAK_LR * factor
         batch = batch_at(step, train, SEED)
