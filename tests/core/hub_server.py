@@ -114,11 +114,17 @@ class QuietServer(ThreadingHTTPServer):
 def serve(folder: Path) -> Iterator[HubLog]:
     """Run a hub that serves the files of `folder` on the loopback address, for as long as the block lasts."""
     log = HubLog()
-    server = QuietServer(("127.0.0.1", 0), type("Handler", (Hub,), {"folder": folder, "log": log}))
-    log.address = f"http://127.0.0.1:{server.server_port}"
+    with running(type("Handler", (Hub,), {"folder": folder, "log": log})) as log.address:
+        yield log
+
+
+@contextmanager
+def running(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Run a server on the loopback address, and give that address, for as long as the block lasts."""
+    server = QuietServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield log
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

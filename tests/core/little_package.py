@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, TokenType, dequantize, quantize
-from hub_server import QuietServer
+from hub_server import running
 from tokenizers.pre_tokenizers import ByteLevel
 
 from tlkit.models.sources import Package, Preset
@@ -177,11 +176,5 @@ def serve_index(wheel: Path) -> Iterator[Index]:
         def log_message(self, *_) -> None:
             """Quiet: `requests` is the log."""
 
-    server = QuietServer(("127.0.0.1", 0), Handler)
-    index.address = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with running(Handler) as index.address:
         yield index
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -37,9 +37,8 @@ def write_atomically(path: Path, fill: Callable[[Path], object]) -> str:
     part.unlink(missing_ok=True)  # of a run that was killed; never written through, in case it is a link
     try:
         fill(part)
-        with open(part, "rb+") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            os.fsync(file.fileno())
+        digest = sha256_of(part)
+        flush_file(part)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
@@ -80,8 +79,32 @@ def hold_folder(folder: Path) -> Iterator[None]:
 
 
 def reason_of(error: Exception) -> str:
-    """What the system says about an error, without its number and path."""
+    """What the system says about an error, without its number and path.
+
+    Args:
+        error: of the system, or of a library that writes files.
+    """
     return getattr(error, "strerror", None) or str(error)
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal.
+
+    Args:
+        path: of the file.
+    """
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def flush_file(path: Path) -> None:
+    """Put a file's content on the disk, before a rename says that it is there.
+
+    Args:
+        path: of the file.
+    """
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
 
 
 def flush_folder(folder: Path) -> None:

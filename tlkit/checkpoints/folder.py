@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from tlkit.checkpoints.files import CheckpointError, hold_folder, reason_of, write_atomically
+from tlkit.checkpoints.files import CheckpointError, hold_folder, reason_of, sha256_of, write_atomically
 from tlkit.checkpoints.identity import differences
 from tlkit.steps import StepRecord, TrainingState
 from tlkit.team import gather_full, shard_like
@@ -223,8 +223,7 @@ def _read(notes: Path) -> tuple[dict, dict[str, torch.Tensor]]:
         raise _Damaged(f"{notes} is damaged")
     path = notes.with_suffix(".safetensors")
     try:
-        with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = sha256_of(path)
     except FileNotFoundError:
         raise _Damaged(f"{path} is missing") from None
     if digest != content["sha256"]:

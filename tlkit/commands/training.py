@@ -255,14 +255,14 @@ def _save_model(model, tokenizer, folder: Path, total: int) -> None:
     """Save what was trained; where that fails, say what is left of it."""
     from safetensors import SafetensorError
 
-    from tlkit.checkpoints import newest_step
+    from tlkit.checkpoints import newest_step, reason_of
     from tlkit.models import save_model
 
     try:
         save_model(model, tokenizer, folder)
     except (OSError, SafetensorError) as error:
         raise RuntimeError(
-            f"the trained model could not be saved in {folder} ({getattr(error, 'strerror', None) or error}): make "
+            f"the trained model could not be saved in {folder} ({reason_of(error)}): make "
             "room, then give the same command with --resume, which goes on from the newest checkpoint, "
             f"of step {newest_step(folder / 'checkpoints')} of {total}"
         ) from error

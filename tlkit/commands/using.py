@@ -90,14 +90,14 @@ def merge(options: MergeOptions) -> Outcome:
     record = training_record(with_bases(options.adapter)[0][1])
     merged = merge_adapter(options.adapter, options.output)
     write_card(options.output, record, merged.base, merged)
-    told = "and says how it was trained" if record else f"; {options.adapter} does not say how it was trained"
+    told = " and says how it was trained" if record else f"; {options.adapter} does not say how it was trained"
     lines = [
         str(merged),
-        f"README.md there is its model card {told}",
+        f"README.md there is its model card{told}",
         f'use it: `python -m tlkit generate --model {merged.folder} --prompt "In Rust,"`, or transformers alone',
         GGUF.format(folder=merged.folder),
     ]
-    return Outcome(merged, "\n".join(lines).replace(" ;", ";"))
+    return Outcome(merged, "\n".join(lines))
 
 
 def _read(prompt: str) -> str:

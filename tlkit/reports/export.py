@@ -1,7 +1,6 @@
 """A comparison as files: CSV, JSON, Markdown, self-contained HTML, and its charts as PNG and SVG."""
 
 import base64
-import hashlib
 import html
 import json
 from functools import partial
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tlkit.checkpoints import write_atomically
+from tlkit.checkpoints import sha256_of, write_atomically
 from tlkit.evidence.comparison import Comparison
 from tlkit.fitting.attempts import HOST
 from tlkit.reports.charts import CHARTS
@@ -86,7 +85,7 @@ def export(comparison: Comparison, folder: str | Path) -> list[Path]:
     _write(folder / "comparison.json", json.dumps(content, indent=2))
     for name, digest in earlier.items():
         path = folder / name
-        if name not in written and path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
+        if name not in written and path.is_file() and sha256_of(path) == digest:
             path.unlink()
     return sorted(folder / name for name in (*written, "comparison.json"))
 

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from tlkit.checkpoints import write_atomically
+from tlkit.checkpoints import sha256_of, write_atomically
 from tlkit.models.adapter_folders import MODEL_FILES
 
 RECORD = "training.json"
@@ -80,6 +80,5 @@ def _hash_of_weights(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         if MODEL_FILES.fullmatch(path.name):
-            with open(path, "rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
+            digest.update(bytes.fromhex(sha256_of(path)))
     return digest.hexdigest()
