@@ -18,22 +18,27 @@
 #
 # | lesson | question | minutes |
 # | --- | --- | --- |
+# | **Part 1: Look inside** | | |
 # | [1 · What can this machine do?](01_setup_and_devices.ipynb) | What can this machine do, and did the weights load? | 3 |
-# | [2 · Data and a baseline to trust](02_data_and_baseline.ipynb) | What is measured before training, and how sure is it? | 4 |
-# | [3 · Full fine-tuning](03_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 6 |
-# | [4 · Freeze the lower layers](04_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 4 |
-# | [5 · Freeze the embeddings](05_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 3 |
-# | [6 · Train the last layers only](06_last_layers.ipynb) | What was in the published 29,865,088? | 4 |
-# | [7 · LoRA and BitFit](07_lora_and_bitfit.ipynb) | Why do few trainable values not mean little work? | 4 |
-# | [8 · QLoRA](08_qlora.ipynb) | What do weights of 4 bits cost, what do they save, and when do they not pay? | 5 |
-# | [9 · Anatomy of a training step](09_memory_anatomy.ipynb) | Where does every byte go? | 5 |
-# | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it ran out of memory, without losing a step? | 6 |
-# | [11 · The comparison](11_comparison.ipynb) | Which differences between strategies are real? | 8 |
-# | [12 · The autopsy](12_autopsy.ipynb) | How can five reports, full of numbers, be wrong? | 6 |
-# | [13 · Scaling out](13_scaling_out.ipynb) | What do more cards and more machines change, and what do they leave as it is? | 5 |
+# | [3 · Data and a baseline to trust](03_data_and_baseline.ipynb) | What is measured before training, and how sure is it? | 4 |
+# | **Part 2: Choose what to train** | | |
+# | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 6 |
+# | [5 · Freeze the lower layers](05_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 4 |
+# | [6 · Freeze the embeddings](06_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 3 |
+# | [7 · Train the last layers only](07_last_layers.ipynb) | What was in the published 29,865,088? | 4 |
+# | [8 · LoRA and BitFit](08_lora.ipynb) | Why do few trainable values not mean little work? | 4 |
+# | [9 · QLoRA](09_qlora.ipynb) | What do weights of 4 bits cost, what do they save, and when do they not pay? | 5 |
+# | **Part 3: Make it fit** | | |
+# | [12 · Anatomy of a training step](12_memory_anatomy.ipynb) | Where does every byte go? | 5 |
+# | [13 · Out of memory](13_oom_fallback.ipynb) | Can training go on after it ran out of memory, without losing a step? | 6 |
+# | **Part 4: Know what is true** | | |
+# | [14 · The comparison](14_comparison.ipynb) | Which differences between strategies are real? | 8 |
+# | [15 · The autopsy](15_autopsy.ipynb) | How can five reports, full of numbers, be wrong? | 6 |
+# | **Part 5: For real** | | |
+# | [20 · Scaling out](20_scaling_out.ipynb) | What do more cards and more machines change, and what do they leave as it is? | 5 |
 #
-# About 63 minutes in all, reading included; quiz and exercises come on top. This page is made from the lessons;
-# they build on one another, so take them in order the first time.
+# About 63 minutes in all, reading included; quiz and exercises come on top. The lessons build on one another, so
+# take them in order the first time. Lessons 2, 10, 11, 16, 17, 18, 19 and 21 are still to be written.
 #
 # ## How to work
 #

@@ -76,7 +76,7 @@ with safe_open(tl.BUNDLED / "model.safetensors", "pt") as file:
 tl.claim(f"All {len(same)} tensors are what the file says", all(same))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# *Perplexity* says how many tokens a model is torn between, on average; lesson 2 defines it.
+# *Perplexity* says how many tokens a model is torn between, on average; lesson 3 defines it.
 #
 # **Predict first.** A model that guesses uniformly among V tokens has perplexity exactly V: it is as unsure as a
 # V-sided die. The vocabulary here has 4,096 tokens. What will a model with *random* weights score, near 4,096, far
@@ -120,7 +120,7 @@ print("pretrained:", readable)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A baseline near or above the vocabulary size is not a hard text. Either the model knows nothing, or the evaluation
-# scores the wrong thing; lesson 3 meets the second case. The published Rust runs reported 250,072 and 387,789 for a
+# scores the wrong thing; lesson 4 meets the second case. The published Rust runs reported 250,072 and 387,789 for a
 # vocabulary of 151,936, and went on training.
 #
 # **Take away.** Check the device by using it. Check the weights against the file, and by one perplexity.
@@ -190,4 +190,4 @@ def load(variables, saved):
 tl.check("ex01_3", load)
 
 # %% [markdown]
-# Next: [2 · Data and a baseline to trust](02_data_and_baseline.ipynb)
+# Next: [3 · Data and a baseline to trust](03_data_and_baseline.ipynb)

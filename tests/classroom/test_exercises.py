@@ -100,7 +100,7 @@ def test_every_choice_of_a_quiz_has_its_reason(quiz):
     assert "no answer yet" in check(quiz.name, None).message
 
 
-@pytest.mark.parametrize("name", ["ex03_9", "ex99_1", "exercise", None, 3])
+@pytest.mark.parametrize("name", ["ex04_9", "ex99_1", "exercise", None, 3])
 def test_an_unknown_exercise_is_refused(name):
     with pytest.raises(ValueError, match="is unknown: expected"):
         check(name, 1)
@@ -109,26 +109,26 @@ def test_an_unknown_exercise_is_refused(name):
 
 
 def test_progress_remembers_what_was_right_once():
-    check("quiz03", "b")
-    check("quiz03", "a")
-    assert progress().set_index("exercise").right["quiz03"]
+    check("quiz04", "b")
+    check("quiz04", "a")
+    assert progress().set_index("exercise").right["quiz04"]
 
 
 def test_solutions_that_do_not_fit_their_checks_are_named(tmp_path):
-    text = (FOLDER / "solutions" / "03_full_fine_tuning.py").read_text()
+    text = (FOLDER / "solutions" / "04_full_fine_tuning.py").read_text()
     for planted, said in (
-        (text.replace("ex03_2", "ex03_3"), r"check \['ex03_1', 'ex03_3', 'ex03_3'\]"),
-        (text.replace("### END SOLUTION", "", 1), "ex03_1: expected its question"),
+        (text.replace("ex04_2", "ex04_3"), r"check \['ex04_1', 'ex04_3', 'ex04_3'\]"),
+        (text.replace("### END SOLUTION", "", 1), "ex04_1: expected its question"),
     ):
         with pytest.raises(ValueError, match=said):
-            exercise_cells("03", jupytext.reads(planted, "py:percent"))
+            exercise_cells("04", jupytext.reads(planted, "py:percent"))
 
 
 def test_the_generated_part_comes_back_where_it_is_missing(tmp_path):
     """And written twice it is there once."""
     from tlkit.classroom.notebooks import lessons
 
-    stem, found = "03_full_fine_tuning", lessons()
+    stem, found = "04_full_fine_tuning", lessons()
     whole = (FOLDER / f"{stem}.py").read_text(encoding="utf-8")
     (tmp_path / "solutions").mkdir()
     shutil.copy(FOLDER / "solutions" / f"{stem}.py", tmp_path / "solutions")

@@ -16,19 +16,19 @@ from tlkit.classroom.grading import NotGraded, grade, grade_all
 from tlkit.cli import main
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
-TITLE = new_markdown_cell("# 3 · Full fine-tuning")
+TITLE = new_markdown_cell("# 4 · Full fine-tuning")
 HEADING = new_markdown_cell("## Exercises")
 LESSON_ITSELF = new_code_cell("raise RuntimeError('the lesson itself is not run')")
-NAMES = ["ex03_1", "ex03_2", "ex03_3"]
+NAMES = ["ex04_1", "ex04_2", "ex04_3"]
 # Everything of the judging that a notebook can name, turned to its favour.
 ALL_RIGHT = """
 import tlkit.classroom.exercises as of_exercises
-import tlkit.classroom.checks.lesson03 as of_lesson
+import tlkit.classroom.checks.lesson04 as of_lesson
 
-of_exercises._session["ex03_2"] = True
+of_exercises._session["ex04_2"] = True
 of_exercises._judge = lambda task, answer: of_exercises.Verdict(task.name, True, "")
 of_lesson.numbers = lambda answer, count: (50.0, 25.0)
-for task in of_exercises.tasks_of("03").values():
+for task in of_exercises.tasks_of("04").values():
     object.__setattr__(task, "judge", lambda answer: None)
 """
 PIPES = """
@@ -36,7 +36,7 @@ import os
 
 for pipe in range(3, 40):
     try:
-        os.write(pipe, b'{"name": "ex03_3", "passed": true, "message": ""}\\n')
+        os.write(pipe, b'{"name": "ex04_3", "passed": true, "message": ""}\\n')
     except OSError:
         pass
 """
@@ -44,13 +44,13 @@ for pipe in range(3, 40):
 
 @pytest.fixture(scope="module")
 def solved():
-    """The cells of lesson 3's solved exercises, by name."""
-    cells = jupytext.read(FOLDER / "solutions" / "03_full_fine_tuning.py").cells
+    """The cells of lesson 4's solved exercises, by name."""
+    cells = jupytext.read(FOLDER / "solutions" / "04_full_fine_tuning.py").cells
     return {name: next(cell.source for cell in cells if f'"{name}"' in cell.source) for name in NAMES}
 
 
 def handed_in(path: Path, *cells) -> Path:
-    """A notebook of lesson 3 with these cells below its exercises; strings are code."""
+    """A notebook of lesson 4 with these cells below its exercises; strings are code."""
     cells = [new_code_cell(cell) if isinstance(cell, str) else cell for cell in cells]
     nbformat.write(new_notebook(cells=[TITLE, LESSON_ITSELF, HEADING, *cells]), path)
     return path
@@ -93,7 +93,7 @@ pathlib.Path("left_behind.txt").write_text("here")
 
 def test_deleted_exercises_are_counted_and_said(tmp_path, solved):
     """One is left of three, the heading and the import are gone; the second stops, and is told with what."""
-    cells = [solved["ex03_1"], solved["ex03_2"].replace("    return", "    return undefined +")]
+    cells = [solved["ex04_1"], solved["ex04_2"].replace("    return", "    return undefined +")]
     nbformat.write(new_notebook(cells=[LESSON_ITSELF, *map(new_code_cell, cells)]), tmp_path / "rest.ipynb")
     first, second, third = grade(tmp_path / "rest.ipynb")
     assert first.right and not second.right and not third.right
@@ -103,10 +103,10 @@ def test_deleted_exercises_are_counted_and_said(tmp_path, solved):
 
 def test_only_the_real_check_gives_a_verdict(tmp_path, solved):
     """A redefined or patched check, an edited record, patched judges, printed and stored verdicts, a written pipe."""
-    own = 'answer = 5\ncheck = lambda name, answer: print("[RIGHT] ex03_1: yes")\ncheck("ex03_1", answer)'
-    boast = [new_output("execute_result", {"text/plain": "[RIGHT] ex03_1: yes"}, execution_count=1)]
-    patched = ALL_RIGHT + 'of_exercises.check("ex03_2", print)'
-    piped = PIPES + 'of_exercises.check = lambda name, answer: "[RIGHT]"\nof_exercises.check("ex03_3", print)'
+    own = 'answer = 5\ncheck = lambda name, answer: print("[RIGHT] ex04_1: yes")\ncheck("ex04_1", answer)'
+    boast = [new_output("execute_result", {"text/plain": "[RIGHT] ex04_1: yes"}, execution_count=1)]
+    patched = ALL_RIGHT + 'of_exercises.check("ex04_2", print)'
+    piped = PIPES + 'of_exercises.check = lambda name, answer: "[RIGHT]"\nof_exercises.check("ex04_3", print)'
     path = handed_in(tmp_path / "tricks.ipynb", new_code_cell(own, outputs=boast), patched, piped)
     marks = grade(path)
     assert [mark.exercise for mark in marks] == NAMES and not any(mark.right for mark in marks)
@@ -115,15 +115,15 @@ def test_only_the_real_check_gives_a_verdict(tmp_path, solved):
 
 
 def test_the_last_answer_counts(tmp_path, solved):
-    path = handed_in(tmp_path / "twice.ipynb", solved["ex03_1"], 'tl.check("ex03_1", 7)', solved["ex03_2"], "1 +")
+    path = handed_in(tmp_path / "twice.ipynb", solved["ex04_1"], 'tl.check("ex04_1", 7)', solved["ex04_2"], "1 +")
     assert [mark.right for mark in grade(path)] == [False, True, False]
 
 
 def test_a_notebook_that_dies_or_never_ends_costs_what_was_not_reached(tmp_path, solved):
-    dead = handed_in(tmp_path / "dead.ipynb", solved["ex03_1"], "import os; os._exit(3)", solved["ex03_2"])
+    dead = handed_in(tmp_path / "dead.ipynb", solved["ex04_1"], "import os; os._exit(3)", solved["ex04_2"])
     left_behind = "import time; time.sleep(3600)  # planted"
     endless = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {left_behind!r}])"
-    slow = handed_in(tmp_path / "slow.ipynb", solved["ex03_1"], endless, solved["ex03_2"])
+    slow = handed_in(tmp_path / "slow.ipynb", solved["ex04_1"], endless, solved["ex04_2"])
     marks = pd.concat([grade_all([dead]), grade_all([slow], seconds=12)])
     assert list(marks.right) == [True, False, False] * 2
     reasons = list(marks.reason)
@@ -187,8 +187,8 @@ def test_where_no_notebook_can_be_run_no_student_is_blamed(tmp_path, solved, mon
     ("cells", "lesson"),
     [
         ([("markdown", "# 10 · Some other course", ""), ("code", "1", "")], None),
-        ([("markdown", TITLE.source, ""), ("code", 'check("ex04_1", 1)', "")], "03"),
-        ([("code", 'check("ex04_1", 1)\ncheck("ex04_2", 1)\ncheck("ex05_1", 1)', "")], "04"),
+        ([("markdown", TITLE.source, ""), ("code", 'check("ex05_1", 1)', "")], "04"),
+        ([("code", 'check("ex05_1", 1)\ncheck("ex05_2", 1)\ncheck("ex06_1", 1)', "")], "05"),
         ([("code", "1", "07-001"), ("code", "2", "07-002")], "07"),
         ([("code", 'check("ex77_1", 1)', "")], None),
     ],

@@ -19,18 +19,18 @@ IGNORED = "nbval-ignore-output"
 MOST_IGNORED = {
     "00_index": 1,
     "01_setup_and_devices": 3,
-    "02_data_and_baseline": 3,
-    "03_full_fine_tuning": 6,  # among them what it recites, and where each remedy ends
-    "04_freeze_lower_layers": 3,
-    "05_freeze_embeddings": 2,
-    "06_last_layers": 2,
-    "07_lora_and_bitfit": 2,
-    "08_qlora": 1,
-    "09_memory_anatomy": 0,
-    "10_oom_fallback": 3,
-    "11_comparison": 3,
-    "12_autopsy": 3,
-    "13_scaling_out": 1,
+    "03_data_and_baseline": 3,
+    "04_full_fine_tuning": 6,  # among them what it recites, and where each remedy ends
+    "05_freeze_lower_layers": 3,
+    "06_freeze_embeddings": 2,
+    "07_last_layers": 2,
+    "08_lora": 2,
+    "09_qlora": 1,
+    "12_memory_anatomy": 0,
+    "13_oom_fallback": 3,
+    "14_comparison": 3,
+    "15_autopsy": 3,
+    "20_scaling_out": 1,
     "demo": 0,
 }
 

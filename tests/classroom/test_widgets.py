@@ -152,15 +152,15 @@ def test_a_log_without_an_attempt_is_said():
 
 
 def test_a_quiz_answers_each_choice():
-    panel = quiz("quiz03")
+    panel = quiz("quiz04")
     choice = inside(panel, ipw.RadioButtons)[0]
     assert choice.value is None
     choice.value = "a"
-    assert "[NOT YET] quiz03" in said(panel)
+    assert "[NOT YET] quiz04" in said(panel)
     choice.value = "b"
-    assert "[RIGHT] quiz03" in said(panel)
+    assert "[RIGHT] quiz04" in said(panel)
     with pytest.raises(ValueError, match="is an exercise, not a quiz"):
-        quiz("ex03_1")
+        quiz("ex04_1")
 
 
 def test_every_control_has_a_label_and_every_button_words():

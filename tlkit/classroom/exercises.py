@@ -21,7 +21,7 @@ class Exercise:
     """One exercise.
 
     Args:
-        name: such as "ex03_1".
+        name: such as "ex04_1".
         level: 1, 2 or 3 (see `LEVELS`).
         looks_at: what the judge looks at, as students are told; it does not give the answer away.
         hints: each says more than the one before.
@@ -40,7 +40,7 @@ class Quiz:
     """One question with several choices.
 
     Args:
-        name: such as "quiz03".
+        name: such as "quiz04".
         question: what is asked.
         choices: from each choice's letter to its text.
         reasons: from each choice's letter to why it is right or not.
@@ -75,7 +75,7 @@ def check(name: str, answer: object) -> Verdict:
     Whatever is handed in, even a function that breaks, gets a verdict and raises no error.
 
     Args:
-        name: of an exercise ("ex03_1") or a quiz ("quiz03").
+        name: of an exercise ("ex04_1") or a quiz ("quiz04").
         answer: what the exercise asks for; for a quiz, the letter of a choice.
 
     Returns:
@@ -94,7 +94,7 @@ def hint(name: str, level: int = 1) -> str:
     """Give a hint to an exercise; each level says more than the one before.
 
     Args:
-        name: of an exercise ("ex03_1").
+        name: of an exercise ("ex04_1").
         level: 1 for the first hint.
 
     Returns:
@@ -132,7 +132,7 @@ def find(name: str) -> Exercise | Quiz:
     except ModuleNotFoundError:
         tasks = {}
     if name not in tasks:
-        there = ", ".join(tasks) or 'names such as "ex03_1" or "quiz03"'
+        there = ", ".join(tasks) or 'names such as "ex04_1" or "quiz04"'
         raise ValueError(f"exercise {name!r} is unknown: expected {there}")
     return tasks[name]
 
@@ -148,7 +148,7 @@ def exercise(name: str, level: int, looks_at: str, *hints: str) -> Callable[[Cal
     """Make an `Exercise` of the judge that is decorated.
 
     Args:
-        name: such as "ex03_1".
+        name: such as "ex04_1".
         level: 1, 2 or 3 (see `LEVELS`).
         looks_at: what the judge looks at, as students are told.
         *hints: from the first push to nearly the answer.

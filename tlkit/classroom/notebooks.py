@@ -24,6 +24,11 @@ class Lesson:
     question: str
     minutes: int
 
+    @property
+    def number(self) -> int:
+        """Its place in the course; numbers that are not written yet are left out."""
+        return int(self.stem[:2])
+
 
 def lessons(folder: Path = FOLDER) -> list[Lesson]:
     """Read what every lesson says of itself, in order.

@@ -16,25 +16,43 @@ from tlkit.classroom.notebooks import FOLDER, INDEX, KERNEL, Lesson, lessons
 
 WIDTH = 118  # of a line of text, behind its `# `
 SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION$", re.DOTALL | re.MULTILINE)
+# The course has five parts, each named by the number of its first lesson.
+PARTS = {1: "Look inside", 4: "Choose what to train", 12: "Make it fit", 14: "Know what is true", 17: "For real"}
+LAST = 21  # lesson of the course
 GENERATED = re.compile(r"\n# %% \[markdown\][^\n]*\n# (?:## Exercises|Previous: |Next: )")
 
 
 def lesson_table(found: list[Lesson], link: str = "{}.ipynb") -> str:
-    """Write the lessons as a Markdown table.
+    """Write the lessons as a Markdown table, with a row before each part of the course.
 
     Args:
         found: what `lessons` returned.
         link: where a lesson is, with {} for the stem of its file.
     """
-    rows = [
-        f"| [{lesson.title}]({link.format(lesson.stem)}) | {lesson.question} | {lesson.minutes} |" for lesson in found
-    ]
+    rows, named = [], 0
+    for lesson in found:
+        part = max(place for place, first in enumerate(PARTS, 1) if first <= lesson.number)
+        if part != named:
+            rows.append(f"| **Part {part}: {list(PARTS.values())[part - 1]}** | | |")
+        rows.append(f"| [{lesson.title}]({link.format(lesson.stem)}) | {lesson.question} | {lesson.minutes} |")
+        named = part
     return "\n".join(["| lesson | question | minutes |", "| --- | --- | --- |", *rows])
+
+
+def unwritten(found: list[Lesson]) -> str:
+    """Say which numbers of the course have no lesson yet; nothing where all have one."""
+    numbers = [str(n) for n in range(1, LAST + 1) if n not in {lesson.number for lesson in found}]
+    if not numbers:
+        return ""
+    several = len(numbers) > 1
+    listed = f"{', '.join(numbers[:-1])} and {numbers[-1]}" if several else numbers[0]
+    return f"{'Lessons' if several else 'Lesson'} {listed} {'are' if several else 'is'} still to be written."
 
 
 def index_source(found: list[Lesson]) -> str:
     """Write the index page as a percent script."""
-    values = {"table": lesson_table(found), "minutes": sum(lesson.minutes for lesson in found), "first": found[0]}
+    minutes = sum(lesson.minutes for lesson in found)
+    values = {"table": lesson_table(found), "minutes": minutes, "first": found[0], "unwritten": unwritten(found)}
     cells = [new_markdown_cell(text.format(**values).strip()) for text in (INDEX_TOP, INDEX_BOTTOM)]
     cells[1:1] = [
         new_code_cell(DOCTOR, metadata={"tags": ["nbval-ignore-output"]}),
@@ -47,7 +65,7 @@ def lesson_source(stem: str, found: list[Lesson], folder: Path = FOLDER) -> str:
     """Write a lesson as its file should be: what its author wrote, then exercises and links as they are now.
 
     Args:
-        stem: of its file, such as "03_full_fine_tuning".
+        stem: of its file, such as "04_full_fine_tuning".
         found: what `lessons` returned.
         folder: where the lessons are, and their solutions below it.
 
@@ -158,8 +176,8 @@ after the program; the text is about Rust in both.
 
 {table}
 
-About {minutes} minutes in all, reading included; quiz and exercises come on top. This page is made from the lessons;
-they build on one another, so take them in order the first time.
+About {minutes} minutes in all, reading included; quiz and exercises come on top. The lessons build on one another, so
+take them in order the first time. {unwritten}
 
 ## How to work
 

@@ -20,7 +20,7 @@ def quiz(name: str) -> ipw.VBox:
     """Show a quiz with a button for each choice; without widgets, `check(name, "b")` does the same.
 
     Args:
-        name: of a quiz, such as "quiz03".
+        name: of a quiz, such as "quiz04".
 
     Raises:
         ValueError: for an unknown name, and for an exercise.

@@ -1,59 +1,94 @@
 """What students answer instead, and a part of what they are told. Each is a mistake with a reason behind it."""
 
-from torch import nn
-
-TABLE, TOTAL = 49_152 * 576, 134_515_008
+from tlkit.strategies import find_blocks
 
 
-def _one_memory(model):
-    model.get_output_embeddings().weight = nn.Parameter(model.get_input_embeddings().weight.detach())
-    model.config.tie_word_embeddings = False
-    return model
+def first_parameter(model):
+    if model.get_input_embeddings().weight.requires_grad:
+        return "embedding"
+    return next(n for n, block in enumerate(find_blocks(model)) if next(block.parameters()).requires_grad)
 
 
-def _fresh_numbers(model):
-    model.lm_head = nn.Linear(model.config.hidden_size, model.config.vocab_size, bias=False)
-    model.config.tie_word_embeddings = False
-    return model
+def whole_blocks(model):
+    if model.get_input_embeddings().weight.requires_grad:
+        return "embedding"
+    blocks = enumerate(find_blocks(model))
+    return next(n for n, block in blocks if all(p.requires_grad for p in block.parameters()))
 
 
-def _tied_again(model):
-    model.lm_head.weight = nn.Parameter(model.lm_head.weight.clone())
-    return model
+def by_text(model):
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if any("embed_tokens" in name for name in trained):
+        return "embedding"
+    return next(n for n in range(24) if any(f".{n}" in name for name in trained))
 
 
-def _only_the_settings(model):
-    model.config.tie_word_embeddings = False
-    return model
+def by_name_of_ours(model):
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if any("embed_tokens" in name for name in trained):
+        return "embedding"
+    return next(n for n in range(24) if any(f"layers.{n}." in name for name in trained))
+
+
+def blocks_only(model):
+    blocks = enumerate(find_blocks(model))
+    return next((n for n, block in blocks if any(p.requires_grad for p in block.parameters())), "embedding")
+
+
+def lowest_frozen(model):
+    if model.get_input_embeddings().weight.requires_grad:
+        return "embedding"
+    blocks = enumerate(find_blocks(model))
+    return next(n for n, block in blocks if not any(p.requires_grad for p in block.parameters()))
+
+
+def name_of_the_lowest(model):
+    return next(name for name, parameter in model.named_parameters() if parameter.requires_grad)
+
+
+def lowest(trained, embedding):
+    return 0 if embedding else trained.index(True)
 
 
 WRONG = {
     "ex05_1": [
-        ((TABLE / TOTAL, TABLE / (TOTAL + TABLE)), "percent are asked for"),
-        ((200 * TABLE / TOTAL, 100 * TABLE / TOTAL), "it was counted twice"),
-        ((100 * TABLE / TOTAL, 100 * TABLE / TOTAL), "comes on top"),
-        ((100 * TABLE / TOTAL, 200 * TABLE / (TOTAL + TABLE)), "is not frozen by freezing the embedding"),
-        ((100 - 100 * TABLE / TOTAL, 100 - 100 * TABLE / (TOTAL + TABLE)), "what is left to train"),
-        ((17.4, 21.0), "in each other's place"),
-        (21.05, "2 numbers are asked for"),
+        (0.7283, "percent are asked for"),
+        (27.17, "what is saved"),
+        (63.78, "their own 4 bytes stay"),
+        (50, "not half the values"),
+        (62.5, "Half the blocks are not half the values"),
+        (5.757, "that is in GB"),
+        (36.22, "the share of frozen values"),
+        ("73%", "a number is asked for"),
+        (80, "80 is not it"),
     ],
     "ex05_2": [
-        (lambda model: model.lm_head.weight is not model.model.embed_tokens.weight, "only whether the head is tied"),
-        (lambda model: any(p.requires_grad for p in model.parameters()), "whenever anything in the model trains"),
-        (lambda model: dict(model.named_parameters())["lm_head.weight"].requires_grad, "the name of its first use"),
+        (lambda trained, embedding: sum(trained) / len(trained), "frozen blocks were taken to cost nothing"),
         (
-            lambda model: any(p.requires_grad for name, p in model.named_parameters() if "lm_head" in name),
-            "under the name of the embedding",
+            lambda trained, embedding: (len(trained) + 2 * sum(trained)) / len(trained) / 3,
+            "leads through frozen blocks, too",
         ),
-        (lambda model: model.get_input_embeddings().weight.requires_grad, "the table of the embedding is another one"),
-        (lambda model: model.get_output_embeddings().weight.numel(), "True or False is asked for"),
+        (lambda trained, embedding: (2 * len(trained) + sum(trained)) / len(trained) / 3, "goes on to the bottom"),
+        (lambda t, e: (2 * len(t) - t.index(True) + sum(t)) / len(t) / 3, "ends at a block, and something below"),
+        (
+            lambda t, e: (2 * len(t) - lowest(t, e) - (not e) + sum(t)) / len(t) / 3,
+            "the lowest trained block needs the gradient",
+        ),
+        (lambda t, e: 100 * (2 * len(t) - lowest(t, e) + sum(t)) / len(t) / 3, "that is in percent"),
+        (lambda t, e: 2 * len(t) - lowest(t, e) + sum(t), "the number of units"),
+        (lambda t, e: (len(t) - lowest(t, e) + sum(t)) / len(t) / 3, "the forward pass is left out"),
+        (lambda t, e: (2 * len(t) - lowest(t, e)) / len(t) / 3, "own weights are left out"),
+        (lambda t, e: 1 - (2 * len(t) - lowest(t, e) + sum(t)) / len(t) / 3, "what is saved"),
+        (lambda t, e: 5 / 6, "blocks 3 and 7 of 8 trained, nothing else, it gives 0.8333."),
+        (0.83, "a function is asked for"),
     ],
     "ex05_3": [
-        (lambda model: model, "still one tensor"),
-        (_only_the_settings, "still one tensor"),
-        (_one_memory, "one memory behind both"),
-        (_fresh_numbers, "scores tokens differently"),
-        (_tied_again, "one tensor again"),
-        (lambda model: model.get_output_embeddings(), "the model is to be returned"),
+        (first_parameter, "was all of it looked at"),
+        (whole_blocks, "was all of it looked at"),
+        (by_text, "nothing in that block is trained"),
+        (by_name_of_ours, "a GPT-2"),
+        (blocks_only, "the embedding lies below and is trained"),
+        (lowest_frozen, "nothing in that block is trained"),
+        (name_of_the_lowest, 'expected "embedding" or the number'),
     ],
 }

@@ -1,85 +1,59 @@
 """What students answer instead, and a part of what they are told. Each is a mistake with a reason behind it."""
 
-from tlkit.strategies import apply_strategy, find_blocks
+from torch import nn
+
+TABLE, TOTAL = 49_152 * 576, 134_515_008
 
 
-def _names(report):
-    return [name for name in report.components if name.startswith("block ")]
-
-
-def _sum(report, names):
-    return sum(report.components[name].trainable_values for name in names)
-
-
-def _by_name(model, blocks):
-    depth = model.config.num_hidden_layers
-    for name, tensor in model.named_parameters():
-        last = any(f".{n}." in name for n in range(depth - blocks, depth))
-        tensor.requires_grad_(last or "norm" in name)
+def _one_memory(model):
+    model.get_output_embeddings().weight = nn.Parameter(model.get_input_embeddings().weight.detach())
+    model.config.tie_word_embeddings = False
     return model
 
 
-def _without_freezing(model, blocks):
-    find_blocks(model)[-blocks:].requires_grad_(True)
+def _fresh_numbers(model):
+    model.lm_head = nn.Linear(model.config.hidden_size, model.config.vocab_size, bias=False)
+    model.config.tie_word_embeddings = False
     return model
 
 
-def _without_the_norm(model, blocks):
-    model.requires_grad_(False)
-    find_blocks(model)[-blocks:].requires_grad_(True)
+def _tied_again(model):
+    model.lm_head.weight = nn.Parameter(model.lm_head.weight.clone())
     return model
 
 
-def _freeze_the_lower(model, blocks):
-    find_blocks(model)[:-blocks].requires_grad_(False)
-    return model
-
-
-def _always_two(model, blocks):
-    return apply_strategy(model, "last_layers", blocks=2, train_norms=False).model
-
-
-def _a_llama_only(model, blocks):
-    model.requires_grad_(False)
-    model.model.layers[-blocks:].requires_grad_(True)
-    model.model.norm.requires_grad_(True)
+def _only_the_settings(model):
+    model.config.tie_word_embeddings = False
     return model
 
 
 WRONG = {
     "ex06_1": [
-        (41, "the number of vectors"),
-        (45 * 2048, "the norms of the last two blocks, too"),
-        (40 * 2048, "one norm is missing"),
-        (21 * 2048, "more than one norm"),
-        (40_320, "Qwen2-0.5B"),
-        (1000, "1,000 is not it"),
+        ((TABLE / TOTAL, TABLE / (TOTAL + TABLE)), "percent are asked for"),
+        ((200 * TABLE / TOTAL, 100 * TABLE / TOTAL), "it was counted twice"),
+        ((100 * TABLE / TOTAL, 100 * TABLE / TOTAL), "comes on top"),
+        ((100 * TABLE / TOTAL, 200 * TABLE / (TOTAL + TABLE)), "is not frozen by freezing the embedding"),
+        ((100 - 100 * TABLE / TOTAL, 100 - 100 * TABLE / (TOTAL + TABLE)), "what is left to train"),
+        ((17.4, 21.0), "in each other's place"),
+        (21.05, "2 numbers are asked for"),
     ],
     "ex06_2": [
-        (lambda report, blocks: report.trainable_values, "the last blocks included"),
-        (lambda report, blocks: 40_320, "your function returns 40,320"),
-        (lambda report, blocks: _sum(report, _names(report)[-blocks:]), "elsewhere is asked for"),
-        (lambda report, blocks: _sum(report, _names(report)[:-blocks]), "that is no block"),
+        (lambda model: model.lm_head.weight is not model.model.embed_tokens.weight, "only whether the head is tied"),
+        (lambda model: any(p.requires_grad for p in model.parameters()), "whenever anything in the model trains"),
+        (lambda model: dict(model.named_parameters())["lm_head.weight"].requires_grad, "the name of its first use"),
         (
-            lambda report, blocks: _sum(report, set(report.components) - set(sorted(_names(report))[-blocks:])),
-            "as text",
+            lambda model: any(p.requires_grad for name, p in model.named_parameters() if "lm_head" in name),
+            "under the name of the embedding",
         ),
-        (lambda report, blocks: _sum(report, list(report.components)[:-blocks]), "not the last blocks"),
-        (
-            lambda report, blocks: sum(
-                part.total_values for name, part in report.components.items() if name not in _names(report)[-blocks:]
-            ),
-            "counts frozen values",
-        ),
+        (lambda model: model.get_input_embeddings().weight.requires_grad, "the table of the embedding is another one"),
+        (lambda model: model.get_output_embeddings().weight.numel(), "True or False is asked for"),
     ],
     "ex06_3": [
-        (_by_name, "as in the published run"),
-        (_without_freezing, "everything trains"),
-        (_without_the_norm, "the final norm does not train"),
-        (_freeze_the_lower, "this trains as well"),
-        (_always_two, "the final norm does not train"),
-        (_a_llama_only, "your function stopped with AttributeError"),
-        (lambda model, blocks: apply_strategy(model, "last_layers", blocks=blocks), "the model is to be returned"),
-        (lambda model, blocks: find_blocks(model)[-blocks:], "this is ModuleList"),
+        (lambda model: model, "still one tensor"),
+        (_only_the_settings, "still one tensor"),
+        (_one_memory, "one memory behind both"),
+        (_fresh_numbers, "scores tokens differently"),
+        (_tied_again, "one tensor again"),
+        (lambda model: model.get_output_embeddings(), "the model is to be returned"),
     ],
 }

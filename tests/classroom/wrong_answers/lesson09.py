@@ -1,104 +1,87 @@
 """What students answer instead, and a part of what they are told. Each is a mistake with a reason behind it."""
 
-import math
-
-VALUES, TRAINED = 494_032_768, 29_865_088
+import torch
 
 
-def _growing(one_row):
-    return one_row["activations"] + one_row["logits and loss"]
+def _nearest(scaled, levels):
+    return (scaled[:, None] - levels).abs().argmin(1)
 
 
-def _missing(one_row):
-    return one_row["at the end"] - one_row["weights"] - one_row["optimizer state"]
+def _by_largest(weights, levels, block):
+    return torch.cat([levels[_nearest(part / part.max(), levels)] * part.max() for part in weights.split(block)])
 
 
-def _everything_grows(one_row):
-    return one_row["at the end"] // one_row["at the loss"] + 1
+def _by_one_scale(weights, levels, block):
+    scale = weights.abs().max()
+    return levels[_nearest(weights / scale, levels)] * scale
 
 
-def _one_set_of_gradients(one_row):
-    return math.ceil(one_row["gradients"] / _growing(one_row))
+def _without_scale(weights, levels, block):
+    return torch.cat([levels[_nearest(part / part.abs().max(), levels)] for part in weights.split(block)])
 
 
-def _gradients_at_the_loss(one_row):
-    rows = 1
-    while _missing(one_row) + rows * _growing(one_row) <= _missing(one_row):
-        rows += 1
-    return rows
+def _places(weights, levels, block):
+    return torch.cat([_nearest(part / part.abs().max(), levels) for part in weights.split(block)])
 
 
-def _without_a_copy(log):
-    alive, best, record = {}, {}, 0
-    for name, size in log:
-        alive[name] = alive.get(name, 0) + size
-        if sum(alive.values()) > record:
-            best, record = alive, sum(alive.values())
-    return best
+def _not_divided(weights, levels, block):
+    return torch.cat([levels[_nearest(part, levels)] * part.abs().max() for part in weights.split(block)])
 
 
-def _size_only(log):
-    now = record = 0
-    for _, size in log:
-        now += size
-        record = max(now, record)
-    return record
+def _below(weights, levels, block):
+    parts = [(part / part.abs().max(), part.abs().max()) for part in weights.split(block)]
+    return torch.cat([levels[torch.searchsorted(levels, part, right=True) - 1] * scale for part, scale in parts])
 
 
-def _own_moments(log):
-    alive, largest = {}, {}
-    for name, size in log:
-        alive[name] = alive.get(name, 0) + size
-        largest[name] = max(largest.get(name, 0), alive[name])
-    return largest
+def _in_place(weights, levels, block):
+    for part in weights.split(block):
+        scale = part.abs().max()
+        part /= scale
+        part.copy_(levels[_nearest(part, levels)] * scale)
+    return weights
 
 
-def _ever_made(log):
-    made = {}
-    for name, size in log:
-        made[name] = made.get(name, 0) + max(size, 0)
-    return made
-
-
-def _last_size(log):
-    alive, best = {}, {}
-    for name, size in log:
-        alive[name] = size
-        if sum(alive.values()) > sum(best.values()):
-            best = dict(alive)
-    return best
+def _in_rows(weights, levels, block):
+    rows = weights.view(-1, block)
+    scale = rows.abs().amax(1, keepdim=True)
+    return (levels[((rows / scale)[..., None] - levels).abs().argmin(-1)] * scale).flatten()
 
 
 WRONG = {
     "ex09_1": [
-        (16 * VALUES / 1e9, "that trains every value"),
-        (16 * TRAINED / 1e9, "leaves out the frozen weights"),
-        ((4 * VALUES + 16 * TRAINED) / 1e9, "counts the trained weights twice"),
-        ((4 * VALUES + 8 * TRAINED) / 1e9, "a part is missing"),
-        ((4 * VALUES + 4 * TRAINED) / 1e9, "AdamW keeps two averages"),
-        (12 * TRAINED / 1e9, "what training adds"),
-        ((4 * VALUES + 12 * TRAINED) / 2**30, "that is in GiB"),
-        (4 * VALUES + 12 * TRAINED, "that is in bytes"),
-        ("2.33 GB", "a number is asked for"),
+        (4.13, "the scales are quantised too"),
+        (4 + 8 / 64 + 32 / (64 * 256), "the scales are quantised too"),
+        (4.125, "that takes 8 bits for a scale"),
+        (4, "the code alone"),
+        (36, "a scale of its own"),
+        (0.5, "share of the scale"),
+        (6, "the wrong way round"),
+        (0.5625, "these are bytes"),
+        ("4.5", "a number is asked for"),
+        (5, "5 is not it"),
     ],
     "ex09_2": [
-        (lambda one_row: _missing(one_row) // _growing(one_row), "the end still needs more"),
-        (lambda one_row: _missing(one_row) / _growing(one_row), "rows come whole"),
-        (lambda one_row: math.ceil(_missing(one_row) / one_row["activations"]), "activations are not all that grows"),
-        (lambda one_row: math.ceil(_missing(one_row) / one_row["logits and loss"]), "logits are not all that grows"),
-        (lambda one_row: math.ceil(one_row["at the end"] / _growing(one_row)), "all that is alive when the loss"),
-        (_everything_grows, "do weights and optimizer grow"),
-        (_one_set_of_gradients, "one set of gradients is not all"),
-        (_gradients_at_the_loss, "are the gradients there already"),
-        (lambda one_row: one_row["at the loss"] > one_row["at the end"], "a number is asked for"),
-        (lambda one_row: None, "returns nothing yet"),
+        (lambda packed, peak: packed * (16 - 4.127) / 8 / peak, "percent are asked for"),
+        (lambda packed, peak: 100 * (1 - packed * (16 - 4.127) / 8 / peak), "this is what is left"),
+        (lambda packed, peak: 100 * (1 - 4.127 / 16), "the saving in the weights alone"),
+        (lambda packed, peak: 100 * packed * (16 - 4.127) / peak, "takes bits for bytes"),
+        (lambda packed, peak: 100 * packed * (16 - 4) / 8 / peak, "the scales are missing"),
+        (lambda packed, peak: 100 * packed * 2 / peak, "gone altogether"),
+        (lambda packed, peak: 100 * packed * 4.127 / 8 / peak, "still take"),
+        (lambda packed, peak: 100 * (peak / (peak - packed * (16 - 4.127) / 8) - 1), "the smaller peak"),
+        (lambda packed, peak: packed * (16 - 4.127) / 8, "these are the bytes saved"),
     ],
     "ex09_3": [
-        (_without_a_copy, "which goes on changing"),
-        (_size_only, "what is alive then is asked for"),
-        (_own_moments, "each at its own moment"),
-        (_ever_made, "all that was ever made"),
-        (_last_size, "is it alive at that moment"),
-        (lambda log: list(log), "a dict is asked for"),
+        (_by_one_scale, "one scale was taken for all blocks"),
+        (_by_largest, "*absolute* value"),
+        (_without_scale, "without their block's scale"),
+        (_places, "these are places in `levels`"),
+        (_not_divided, "not divided by it"),
+        (_below, "takes the level below"),
+        (_in_place, "changes what it was given"),
+        (_in_rows, "stopped with RuntimeError"),
+        (lambda weights, levels, block: weights, "nothing was rounded"),
+        (lambda weights, levels, block: weights.view(-1, 1), "in the shape that they had"),
+        (lambda weights, levels, block: weights.tolist(), "a tensor is asked for"),
     ],
 }

@@ -1,120 +1,104 @@
 """What students answer instead, and a part of what they are told. Each is a mistake with a reason behind it."""
 
 import math
-import re
+
+VALUES, TRAINED = 494_032_768, 29_865_088
 
 
-def published_fault(name, count):
-    return any(f"layers.{number}" in name for number in range(count))
+def _growing(one_row):
+    return one_row["activations"] + one_row["logits and loss"]
 
 
-def as_text(name, count):
-    found = re.search(r"layers\.(\d+)\.", name)
-    return found is not None and found[1] < str(count)
+def _missing(one_row):
+    return one_row["at the end"] - one_row["weights"] - one_row["optimizer state"]
 
 
-def one_too_many(name, count):
-    found = re.search(r"layers\.(\d+)\.", name)
-    return found is not None and int(found[1]) <= count
+def _everything_grows(one_row):
+    return one_row["at the end"] // one_row["at the loss"] + 1
 
 
-def counted_from_one(name, count):
-    return any(f"layers.{number}." in name for number in range(1, count + 1))
+def _one_set_of_gradients(one_row):
+    return math.ceil(one_row["gradients"] / _growing(one_row))
 
 
-def the_others(name, count):
-    found = re.search(r"layers\.(\d+)\.", name)
-    return found is not None and int(found[1]) >= count
+def _gradients_at_the_loss(one_row):
+    rows = 1
+    while _missing(one_row) + rows * _growing(one_row) <= _missing(one_row):
+        rows += 1
+    return rows
 
 
-def without_the_rest(name, count):
-    return int(re.search(r"layers\.(\d+)\.", name)[1]) < count
+def _without_a_copy(log):
+    alive, best, record = {}, {}, 0
+    for name, size in log:
+        alive[name] = alive.get(name, 0) + size
+        if sum(alive.values()) > record:
+            best, record = alive, sum(alive.values())
+    return best
 
 
-def also_the_embedding(name, count):
-    return "embed" in name or any(f"layers.{number}." in name for number in range(count))
+def _size_only(log):
+    now = record = 0
+    for _, size in log:
+        now += size
+        record = max(now, record)
+    return record
 
 
-def one_digit(name, count):
-    found = re.search(r"layers\.(\d)", name)
-    return found is not None and int(found[1]) < count
+def _own_moments(log):
+    alive, largest = {}, {}
+    for name, size in log:
+        alive[name] = alive.get(name, 0) + size
+        largest[name] = max(largest.get(name, 0), alive[name])
+    return largest
 
 
-def at_the_start(name, count):
-    return any(name.startswith(f"model.layers.{number}.") for number in range(count))
+def _ever_made(log):
+    made = {}
+    for name, size in log:
+        made[name] = made.get(name, 0) + max(size, 0)
+    return made
 
 
-def weights_alone(name, count):
-    return name.endswith("proj.weight") and any(f"layers.{number}." in name for number in range(count))
-
-
-def vocabulary_first(loss, baseline, vocabulary):
-    if baseline > vocabulary:
-        return "loading"
-    return "evaluation" if abs(loss - math.log(baseline)) > 1 else "sound"
-
-
-def vocabulary_alone(loss, baseline, vocabulary):
-    if baseline <= vocabulary:
-        return "sound"
-    return "evaluation" if math.log(baseline) - loss > 1 else "loading"
-
-
-def one_direction(loss, baseline, vocabulary):
-    if math.log(baseline) - loss > 1:
-        return "evaluation"
-    return "loading" if baseline > vocabulary else "sound"
-
-
-def without_logarithm(loss, baseline, vocabulary):
-    if abs(baseline - loss) > 1:
-        return "evaluation"
-    return "loading" if baseline > vocabulary else "sound"
-
-
-def as_perplexities(loss, baseline, vocabulary):
-    if abs(math.exp(loss) - baseline) > 1:
-        return "evaluation"
-    return "loading" if baseline > vocabulary else "sound"
-
-
-def no_vocabulary(loss, baseline, vocabulary):
-    return "evaluation" if abs(loss - math.log(baseline)) > 1 else "sound"
+def _last_size(log):
+    alive, best = {}, {}
+    for name, size in log:
+        alive[name] = size
+        if sum(alive.values()) > sum(best.values()):
+            best = dict(alive)
+    return best
 
 
 WRONG = {
     "ex12_1": [
-        (188.24, "no part of a block"),
-        (188, "still holds zero, though barely"),
-        (753, "to *each* side"),
-        (6048, "that looks like tokens"),
-        (14, "the root of it"),
-        (49, "as large as its own scatter"),
-        (197, "takes 2 for 1.96"),
-        (100, "with 100 blocks the interval still holds zero"),
-        (1000, "fewer are, too"),
-        ("189", "a number is asked for"),
+        (16 * VALUES / 1e9, "that trains every value"),
+        (16 * TRAINED / 1e9, "leaves out the frozen weights"),
+        ((4 * VALUES + 16 * TRAINED) / 1e9, "counts the trained weights twice"),
+        ((4 * VALUES + 8 * TRAINED) / 1e9, "a part is missing"),
+        ((4 * VALUES + 4 * TRAINED) / 1e9, "AdamW keeps two averages"),
+        (12 * TRAINED / 1e9, "what training adds"),
+        ((4 * VALUES + 12 * TRAINED) / 2**30, "that is in GiB"),
+        (4 * VALUES + 12 * TRAINED, "that is in bytes"),
+        ("2.33 GB", "a number is asked for"),
     ],
     "ex12_2": [
-        (published_fault, "also the beginning of others"),
-        (as_text, "compares numbers as text"),
-        (one_too_many, "off by one"),
-        (counted_from_one, "off by one"),
-        (without_the_rest, "for the name model.embed_tokens.weight, your function stopped"),
-        (also_the_embedding, "what is in no block"),
-        (one_digit, "also the beginning of others"),
-        (at_the_start, "more in front"),
-        (weights_alone, "in part"),
-        (the_others, "takes all the others"),
-        (lambda name, count: re.search(r"layers\.(\d+)\.", name)[1] if "layers" in name else "", "True or False"),
+        (lambda one_row: _missing(one_row) // _growing(one_row), "the end still needs more"),
+        (lambda one_row: _missing(one_row) / _growing(one_row), "rows come whole"),
+        (lambda one_row: math.ceil(_missing(one_row) / one_row["activations"]), "activations are not all that grows"),
+        (lambda one_row: math.ceil(_missing(one_row) / one_row["logits and loss"]), "logits are not all that grows"),
+        (lambda one_row: math.ceil(one_row["at the end"] / _growing(one_row)), "all that is alive when the loss"),
+        (_everything_grows, "do weights and optimizer grow"),
+        (_one_set_of_gradients, "one set of gradients is not all"),
+        (_gradients_at_the_loss, "are the gradients there already"),
+        (lambda one_row: one_row["at the loss"] > one_row["at the end"], "a number is asked for"),
+        (lambda one_row: None, "returns nothing yet"),
     ],
     "ex12_3": [
-        (vocabulary_first, "these were not"),
-        (vocabulary_alone, "may still be far from what training says"),
-        (one_direction, "far better than training"),
-        (without_logarithm, "a loss is in nats"),
-        (as_perplexities, "the two cannot be compared"),
-        (no_vocabulary, "a model that knows nothing"),
-        (lambda loss, baseline, vocabulary: loss > 1, 'expected "sound"'),
+        (_without_a_copy, "which goes on changing"),
+        (_size_only, "what is alive then is asked for"),
+        (_own_moments, "each at its own moment"),
+        (_ever_made, "all that was ever made"),
+        (_last_size, "is it alive at that moment"),
+        (lambda log: list(log), "a dict is asked for"),
     ],
 }

@@ -1,165 +1,146 @@
 """What students answer instead, and a part of what they are told. Each is a mistake with a reason behind it."""
 
-import math
-
-FROZEN, TRAINED = 494_032_768, 4_399_104
-GRADIENTS = 4 * TRAINED / 1e6  # MB
+import torch
+from torch.nn.functional import cross_entropy
 
 
-def _tokens(blocks):
-    return sum(map(len, blocks))
+def _raises(rungs, needs, card):
+    for rung in rungs:
+        if needs(rung) <= 0.85 * card:
+            return rung
+    raise ValueError("nothing fits")
 
 
-def _losses(blocks):
-    return sum(map(sum, blocks))
+def _falls_through(rungs, needs, card):
+    return next((rung for rung in rungs if needs(rung) <= 0.85 * card), rungs[-1])
 
 
-def mean_of_means(blocks, rank, size):
-    mine = blocks[rank::size]
-    return _losses(mine) / _tokens(mine) / size
+def _all_estimated(rungs, needs, card):
+    sizes = {rung: needs(rung) for rung in rungs}
+    return next(rung for rung in rungs if sizes[rung] <= 0.85 * card)
 
 
-def own_mean(blocks, rank, size):
-    mine = blocks[rank::size]
-    return _losses(mine) / _tokens(mine)
+def _twice(rungs, needs, card):
+    for rung in rungs:
+        if needs(rung) <= card and needs(rung) <= 0.85 * card:
+            return rung
+    raise MemoryError
 
 
-def in_runs(blocks, rank, size):
-    """Rounded up; weighed wrongly."""
-    most = math.ceil(len(blocks) / size)
-    mine = blocks[rank * most : (rank + 1) * most]
-    return _losses(mine) / _tokens(mine) / size
+def _pieces(inputs, targets, rows):
+    return list(zip(inputs.split(rows), targets.split(rows), strict=True))
 
 
-def left_over(blocks, rank, size):
-    most = len(blocks) // size
-    return _losses(blocks[rank * most : (rank + 1) * most]) / _tokens(blocks)
+def _loss(model, inputs, targets, reduction="mean"):
+    return cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), reduction=reduction)
 
 
-def overlapping(blocks, rank, size):
-    most = math.ceil(len(blocks) / size)
-    return _losses(blocks[rank : rank + most]) / _tokens(blocks)
+def _summing(divisor, returned="sum"):
+    """Sums of the pieces, each divided by what `divisor` makes of targets and pieces."""
+
+    def gradients(model, inputs, targets, rows):
+        pieces, losses = _pieces(inputs, targets, rows), []
+        for some, wanted in pieces:
+            losses.append(_loss(model, some, wanted, "sum") / divisor(targets, pieces))
+            losses[-1].backward()
+        return losses[-1] if returned == "last" else sum(losses)
+
+    return gradients
 
 
-def breaks_without_blocks(blocks, rank, size):
-    """Right in its weights, by way of a mean that is not there."""
-    mine = blocks[rank::size]
-    return _losses(mine) / _tokens(mine) * _tokens(mine) / _tokens(blocks)
+def _counted(targets, pieces=()):
+    return (targets != -100).sum()
 
 
-def nothing_without_blocks(blocks, rank, size):
-    if rank < len(blocks):
-        return _losses(blocks[rank::size]) / _tokens(blocks)
+def _means(model, inputs, targets, rows):
+    pieces, loss = _pieces(inputs, targets, rows), 0.0
+    for some, wanted in pieces:
+        part = _loss(model, some, wanted) / len(pieces)
+        part.backward()
+        loss += part.item()
+    return loss
 
 
-def blocks_count_the_same(blocks, rank, size):
-    return sum(sum(block) / len(block) for block in blocks[rank::size]) / len(blocks)
+def _means_added(model, inputs, targets, rows):
+    loss = 0.0
+    for some, wanted in _pieces(inputs, targets, rows):
+        part = _loss(model, some, wanted)
+        part.backward()
+        loss += part.item()
+    return loss
 
 
-def first_takes_all(blocks, rank, size):
-    return _losses(blocks) / _tokens(blocks) if rank == 0 else 0.0
+def _hollow(model, inputs, targets, rows):
+    """Weighs the means rightly, and stumbles over a mean of nothing."""
+    loss = 0.0
+    for some, wanted in _pieces(inputs, targets, rows):
+        part = _loss(model, some, wanted) * _counted(wanted) / _counted(targets)
+        part.backward()
+        loss += part.item()
+    return loss
 
 
-def counted(need, limit=lambda card: 0.85 * card, start=1, end=1, none=0):
-    """A function for exercise 13.3 that goes up from `start`, with a need and a limit of its own."""
-
-    def cards(divided, own, gathered, card, most):
-        for count in range(start, most + end):
-            if need(divided, own, gathered, count) <= limit(card):
-                return count
-        return none
-
-    return cards
+def _dropped(model, inputs, targets, rows):
+    for some, wanted in _pieces(inputs, targets, rows):
+        model.zero_grad()
+        part = _loss(model, some, wanted)
+        part.backward()
+    return part.item()
 
 
-def right_need(divided, own, gathered, count):
-    return divided / count + own + gathered * (count > 1)
+def _dropped_at_the_end(model, inputs, targets, rows):
+    loss = _summing(_counted)(model, inputs, targets, rows)
+    model.zero_grad()
+    return loss
 
 
-def doubling(divided, own, gathered, card, most):
-    count = 1
-    while right_need(divided, own, gathered, count) > 0.85 * card:
-        count *= 2
-        if count > most:
-            return 0
-    return count
+def _whole(model, inputs, targets, rows):
+    loss = _loss(model, inputs, targets)
+    loss.backward()
+    return loss.item()
 
 
-def rounded_up(divided, own, gathered, card, most):
-    room = 0.85 * card - own - gathered
-    return math.ceil(divided / room) if room > 0 else 0
-
-
-def not_rounded(divided, own, gathered, card, most):
-    room = 0.85 * card - own - gathered
-    return divided / room if room > 0 else 0
-
-
-def largest(divided, own, gathered, card, most):
-    return most
+def _trains(model, inputs, targets, rows):
+    loss = _summing(_counted)(model, inputs, targets, rows)
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    return loss
 
 
 WRONG = {
     "ex13_1": [
-        (0.8 * GRADIENTS, "the parts go round twice"),
-        (GRADIENTS, "all gradients, once"),
-        (2 * GRADIENTS, "with more and more machines"),
-        (8 * GRADIENTS, "what all five send together"),
-        (4 * GRADIENTS, "to each of the others"),
-        (2.5 * GRADIENTS, "changed places"),
-        (1.6 * TRAINED / 1e6, "that counts values"),
-        (1.6 * 4 * FROZEN / 1e6, "frozen values have no gradient"),
-        (1.6 * 4 * (FROZEN + TRAINED) / 1e6, "frozen values have no gradient"),
-        (3 * 1.6 * GRADIENTS, "only gradients travel"),
-        (1.6 * GRADIENTS * 1e6 / 2**20, "that is in MiB"),
-        (1.6 * GRADIENTS * 1e6, "that is in bytes"),
-        (1.6 * GRADIENTS / 1e3, "that is in GB"),
-        (50, "50 MB is not it"),
-        ("28.2 MB", "a number is asked for"),
+        ((298, 801.6), "a part of that was free"),
+        ((120, 801.6), "what was free"),
+        ((-178, 801.6), "the wrong sign"),
+        ((418, 801.6), "adds what was asked for"),
+        ((801.6, 178), "in each other's place"),
+        ((178, 8000 - 120 - 7100), "takes a GiB for 1000 MiB"),
+        ((178, 8192 - 7.1 * 1024), "has in it what is free"),
+        ((178, 503.6), "it was never there"),
+        ((178, 0.783), "is in GiB"),
+        (178, "2 numbers are asked for"),
     ],
     "ex13_2": [
-        (mean_of_means, "with blocks of 4, 4, 4, 4, 4 tokens for 2 processes, the sum is a mean of means"),
-        (in_runs, "the sum is a mean of means"),
-        (own_mean, "the mean of its own tokens"),
-        (lambda blocks, rank, size: _losses(blocks[rank::size]), "nothing is divided"),
-        (lambda blocks, rank, size: _losses(blocks[rank::size]) / len(blocks), "by the number of blocks"),
-        (lambda blocks, rank, size: _losses(blocks[rank::size]) / size, "by the number of processes. It is tokens"),
-        (lambda blocks, rank, size: _losses(blocks[rank::size]) / _tokens(blocks) / size, "summed, not averaged"),
-        (blocks_count_the_same, "4, 4, 1 tokens for 2 processes, every block counts the same"),
-        (lambda blocks, rank, size: _losses(blocks) / _tokens(blocks), "the loss of all blocks"),
-        (lambda blocks, rank, size: _losses(blocks) / _tokens(blocks) / size, "not that of blocks of its own"),
-        (left_over, "4, 4, 4 tokens for 2 processes, nobody takes block 4"),
-        (overlapping, "block 1 is taken 2 times"),
-        (lambda blocks, rank, size: _losses(blocks[rank:]) / _tokens(blocks), "block 1 is taken 2 times"),
-        (first_takes_all, "not dealt out evenly: they take [4, 0]"),
-        (breaks_without_blocks, "What does a process without blocks add?"),
-        (nothing_without_blocks, "returns nothing yet: does it end with `return`? What does a process without"),
-        (lambda blocks, rank, size: blocks[rank::size], "a number is asked for"),
-        (lambda blocks, rank, size: 1.0, "the parts add up to 2"),
-        (1.5, "a function is asked for"),
+        (lambda rungs, needs, card: next(rung for rung in rungs if needs(rung) <= card), "less than 15% to the driver"),
+        (lambda rungs, needs, card: min(rungs, key=needs), "which needs least"),
+        (lambda rungs, needs, card: rungs[0], "leaves less than 15%"),
+        (lambda rungs, needs, card: needs(rungs[0]), "the name of a rung is asked for"),
+        (_all_estimated, "rungs behind it were estimated too"),
+        (_twice, "estimated twice"),
+        (_raises, "A MemoryError is asked for"),
+        (_falls_through, "instead of raising MemoryError"),
     ],
     "ex13_3": [
-        (counted(right_need, limit=lambda card: card), "15% of each card is left free"),
-        (counted(lambda *sizes: 1.15 * right_need(*sizes), limit=lambda card: card), "15% of the *card*"),
-        (counted(lambda divided, own, gathered, count: divided / count + own), "what is gathered is there in full"),
-        (
-            counted(lambda divided, own, gathered, count: (divided + gathered) / count + own),
-            "on every card",
-        ),
-        (counted(lambda divided, own, gathered, count: (divided + own) / count + gathered), "has for itself"),
-        (counted(lambda divided, own, gathered, count: (divided + own + gathered) / count), "not all of it is divided"),
-        (counted(lambda divided, own, gathered, count: divided / count + own + gathered), "nothing to gather"),
-        (counted(right_need, start=2), "one card by itself"),
-        (counted(right_need, end=0), "the last number counts"),
-        (counted(right_need, end=100), "so many are not there"),
-        (counted(right_need, none=None), "0 is asked for where no number is enough"),
-        (counted(right_need, none=math.inf), "0 is asked for where no number is enough"),
-        (counted(right_need, none=1), "No number is enough, so 0 is asked for"),
-        (rounded_up, "nothing to gather"),
-        (not_rounded, "cards come whole"),
-        (doubling, "cards need not double"),
-        (largest, "fewer are enough, too"),
-        (lambda *sizes: 1, "then each needs 117 GB and may fill 68"),
-        (lambda *sizes: 0, "there is a number that is enough"),
+        (_means, "each piece is divided by its own number"),
+        (_means_added, "the means of the pieces are added up"),
+        (_hollow, "What is the mean of no losses?"),
+        (_dropped, "the last piece alone"),
+        (_dropped_at_the_end, "without a gradient"),
+        (_whole, "rows went through the model at once"),
+        (_trains, "the weights have changed"),
+        (_summing(lambda targets, pieces: 1), "divided by nothing"),
+        (_summing(lambda targets, pieces: targets.numel()), "also by those of -100"),
+        (_summing(lambda targets, pieces: len(targets)), "divided by the rows"),
+        (_summing(lambda targets, pieces: _counted(targets) * len(pieces)), "divided twice"),
+        (_summing(_counted, returned="last"), "the loss that you return is not"),
     ],
 }

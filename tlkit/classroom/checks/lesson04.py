@@ -1,176 +1,95 @@
-"""Freezing: how many weights are trained, and how deep the lowest of them lies."""
+"""Full fine-tuning: from loss to perplexity, gain against cost, stopping in time."""
 
 import math
-from numbers import Integral
 
-from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number
+from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near, number, numbers
 
 
 @exercise(
     "ex04_1",
     1,
-    "the share of those bytes that is left, in percent, to one percent",
-    "A frozen value still has its own 4 bytes. What does it no longer need?",
-    "4 bytes for each of the 494,032,768 values, and 12 more for each of the 315,084,160. Full has 16 for each.",
+    "the perplexity of a loss of 3.1 nats, to one percent",
+    "Perplexity undoes the logarithm in the loss. Which logarithm is it, when the unit is a nat?",
+    "math.exp is the inverse of math.log.",
 )
-def bytes_left(answer: object) -> None:
-    """Judge the percentage of bytes that is left when the lower half is frozen."""
-    from tlkit.models import meta_model
-    from tlkit.strategies import apply_strategy
-
-    report = apply_strategy(meta_model("qwen2-0.5b"), "freeze_lower")
-    trained, total = report.trainable_values, report.total_values
-    share = (4 * total + 12 * trained) / (16 * total)
-    for value, why in (
-        (share, "that is a share; percent are asked for."),
-        (100 - 100 * share, "that is what is saved; what is left is asked for."),
-        (
-            100 * trained / total,
-            "frozen values were taken to need nothing: their own 4 bytes stay, for the forward pass.",
-        ),
-        (100 - 100 * trained / total, "that is the share of frozen values; bytes are asked for."),
-        (50, "half the blocks are frozen, and yet not half the values: the embedding is trained."),
-        (62.5, "that takes half the values for frozen. Half the blocks are not half the values."),
-        (4 * total / 1e9 + 12 * trained / 1e9, "that is in GB; percent of what full fine-tuning needs are asked for."),
-        (100 * (4 * total + 8 * trained) / (16 * total), "the gradient is left out: a trained value has one, too."),
-        (100 * (4 * total + 4 * trained) / (16 * total), "a trained value's two averages are left out."),
-        (100 * (4 * total + 4 * trained) / (8 * total), "AdamW's two averages are left out."),
-        (100 * 12 * trained / (16 * total), "the weights themselves are left out, the trained and the frozen ones."),
-    ):
-        if near(answer, value, within=0.002):
-            raise Wrong(why)
-    if not near(answer, 100 * share):
-        raise Wrong(f"{number(answer):.4g} is not it.")
+def perplexity_of_a_loss(answer: object) -> None:
+    """Judge the perplexity of a loss in nats."""
+    if near(answer, 3.1):
+        raise Wrong("that is the loss itself, in nats.")
+    if near(answer, 2**3.1):
+        raise Wrong("that takes the loss for bits: a nat belongs to the natural logarithm.")
+    if near(answer, math.log(3.1)):
+        raise Wrong("that is the wrong way round: the loss is a logarithm already.")
+    if not near(answer, math.exp(3.1)):
+        raise Wrong(f"{float(answer):.4g} is not it.")
 
 
 @exercise(
     "ex04_2",
     2,
-    "the share of units that is left, for seven choices of what is trained",
-    "Three sums: the forward pass in all blocks, the gradient's way from the top down, and the trained blocks' own.",
-    "How far down does the way go? To the bottom if the embedding is trained, else to the lowest trained block.",
-    "With `lowest` for that place: (depth + (depth - lowest) + sum(trained)) / (3 * depth).",
+    "gain and cost in percent, for three pairs of scores",
+    "Both are changes in relation to what was there before.",
+    "The gain is what went away: 100 * (1 - after / before). The cost is what came on top.",
 )
-def share_of_work(answer: object) -> None:
-    """Judge a function for the share of a step's work that is left, block by block."""
-    half = [True] * 4 + [False] * 4
-    cases = [
-        ([False] * 3 + [True] + [False] * 3 + [True], False, "blocks 3 and 7 of 8 trained, nothing else"),
-        (half[::-1], True, "the lower half of 8 blocks frozen, the embedding trained"),
-        (half[::-1], False, "the lower half of 8 blocks and the embedding frozen"),
-        (half, False, "the upper half of 8 blocks and the embedding frozen"),
-        ([True] * 8, True, "everything trained"),
-        ([True] + [False] * 5, False, "block 0 of 6 trained, nothing else"),
-        ([False] * 6, True, "the embedding trained, under 6 frozen blocks"),
-    ]
-    for trained, embedding, story in cases:
-        given = number(_called(f"with {story}", answer, list(trained), embedding))
-        depth, own = len(trained), sum(trained)
-        walked = [any(trained[: place + 1]) for place in range(depth)]
-        to_a_block, way = sum(walked), depth if embedding else sum(walked)
-        right, units = depth + way + own, 3 * depth
-        if math.isclose(given, right / units, abs_tol=1e-3):
+def gain_and_cost(answer: object) -> None:
+    """Judge a function for the gain on Rust and the cost elsewhere, in percent."""
+    for before, after, general_before, general_after in ((120, 60, 40, 50), (100, 80, 40, 40), (80, 20, 30, 60)):
+        given = numbers(called(answer, before, after, general_before, general_after), 2)
+        gain, cost = 100 * (1 - after / before), 100 * (general_after / general_before - 1)
+        case = f"for {before} to {after} on Rust and {general_before} to {general_after} elsewhere"
+        if close(given, (gain, cost), within=0.01):
             continue
-        for value, why in (
-            (100 * right / units, "that is in percent; a share between 0 and 1 is asked for."),
-            (right, "that is the number of units; their share of those of full fine-tuning is asked for."),
-            (right / depth, "those are units per block; the share of those of full fine-tuning is asked for."),
-            (1 - right / units, "that is what is saved; what is left is asked for."),
-            (3 * own / units, "frozen blocks were taken to cost nothing. Each of them has its forward pass."),
-            ((depth + to_a_block + own) / units, "the gradient's way ends at a block, and something below is trained."),
-            ((depth + 2 * own) / units, "the gradient's way leads through frozen blocks, too, if it has to go on."),
-            ((depth + depth + own) / units, "the gradient's way goes on to the bottom, and nothing there is trained."),
-            ((depth + way - (not embedding) + own) / units, "the lowest trained block needs the gradient, too."),
-            ((way + own) / units, "the forward pass is left out."),
-            ((depth + way) / units, "the gradients of the blocks' own weights are left out."),
-        ):
-            if math.isclose(given, value, abs_tol=1e-3):
-                raise Wrong(f"with {story}, it gives {given:.4g}: {why}")
-        raise Wrong(f"with {story}, it gives {given:.4g}.")
+        if close(given, (gain / 100, cost / 100), within=0.01):
+            raise Wrong(f"{case} these are shares; percent are asked for.")
+        if close(given, (cost, gain), within=0.01):
+            raise Wrong(f"{case} gain and cost are in each other's place.")
+        if close(given[:1], (-gain,), within=0.01):
+            raise Wrong(f"{case} the gain has the wrong sign: perplexity that falls is a gain.")
+        raise Wrong(f"{case} it gives {given[0]:.4g} and {given[1]:.4g}.")
 
 
 @exercise(
     "ex04_3",
     3,
-    "where the gradient's way ends, for ten models of two architectures",
-    "Look at `requires_grad` of parameters, in the order from below: the embedding first, then block after block.",
-    "The embedding is `model.get_input_embeddings()`, whatever it is called; `find_blocks(model)` gives the blocks.",
-    "A block is trained when *any* of its parameters is: any(p.requires_grad for p in block.parameters()).",
+    "where training ends and which weights come back, for four curves",
+    "Go through the losses in order. Remember the best one, and count how many came since without beating it.",
+    "With patience 2, one evaluation without improvement is forgiven, and the second one in a row stops.",
+    "Return the place of the best loss *seen so far*: what would have come later is never known.",
 )
-def gradient_ends(answer: object) -> None:
-    """Judge a function that finds the lowest part of a model that the gradient has to reach."""
-    for model, expected, story in _frozen_models():
-        given = _called(f"for {story}", answer, model)
-        place = isinstance(given, Integral) and not isinstance(given, bool)
-        if (place or isinstance(given, str)) and given == expected:
-            continue
-        if not place and not (isinstance(given, str) and given == "embedding"):
-            raise Wrong(f'for {story} it gives {given!r:.40}; expected "embedding" or the number of a block.')
-        if expected == "embedding":
-            raise Wrong(
-                f"for {story} it says that the way ends at {given!r}, and the embedding lies below and is trained."
-            )
-        if given == "embedding":
-            raise Wrong(f"for {story} it says that the way ends at the embedding, which is frozen here.")
-        if given > expected:
-            raise Wrong(
-                f"for {story} it says block {given}. A block below has trained values: was all of it looked at?"
-            )
-        raise Wrong(f"for {story} it says block {given}, and nothing in that block is trained.")
-
-
-def _called(story: str, function: object, *arguments) -> object:
-    """As `called`, and says for what the function broke or returned nothing."""
-    try:
-        return called(function, *arguments)
-    except Wrong as wrong:
-        raise Wrong(f"{story}, {wrong}" if callable(function) else str(wrong)) from wrong
-
-
-def _frozen_models():
-    """Models on paper, each with what the way of its gradient ends at, and what was done to it."""
-    from transformers import AutoConfig
-
-    from tlkit.models import meta_model
-    from tlkit.strategies import apply_strategy, find_blocks
-
-    other = AutoConfig.for_model("gpt2", n_layer=12, n_embd=32, n_head=2)
+def early_stopping(answer: object) -> None:
+    """Judge a function that finds the evaluation whose weights early stopping brings back."""
     cases = [
-        ("tiny", "full", {}, "embedding", "a model with everything trained"),
-        ("tiny", "freeze_lower", {}, "embedding", "the lesson's model, lower half frozen"),
-        ("tiny", "freeze_lower", {"freeze_embeddings": True}, 4, "the same model, embedding frozen as well"),
-        (other, "freeze_lower", {"freeze_embeddings": True}, 6, "a GPT-2, lower half and embedding frozen"),
-        (other, "full", {}, "embedding", "a GPT-2 with everything trained"),
-        ("qwen2-0.5b", "last_layers", {"train_norms": False, "blocks": 5}, 19, "the upper 5 of 24 blocks trained"),
-        ("qwen2-0.5b", "last_layers", {}, 0, "the published run: the last 2 blocks and all norms trained"),
-        ("tiny", "bitfit", {}, 0, "a model of which only bias vectors are trained"),
-        ("tiny", "last_layers", {"train_norms": False, "train_head": True}, "embedding", "last blocks and tied head"),
+        ([5.0, 4.0, 3.0, 2.0], 2, 3, "falls to the end"),
+        ([5.0, 4.0, 4.2, 4.4, 4.6], 2, 1, "turns up"),
+        ([5.0, 4.0, 4.2, 3.9, 4.5, 4.6, 4.7], 2, 3, "has one bump, which is forgiven"),
+        ([5.0, 4.0, 4.2, 4.4, 3.0], 2, 1, "would have fallen again after training had stopped"),
     ]
-    for source, strategy, options, expected, story in cases:
-        yield apply_strategy(meta_model(source), strategy, **options).model, expected, story
-    model = meta_model("tiny")
-    model.requires_grad_(False)
-    find_blocks(model)[3].requires_grad_(True)
-    yield model, 3, "a model of which only one block, in the middle, is trained"
+    for losses, patience, right, story in cases:
+        given = number(called(answer, list(losses), patience))
+        if given == right:
+            continue
+        if given == losses.index(min(losses)):
+            raise Wrong(f"for a curve that {story} your function has looked ahead: training had stopped before.")
+        if given == len(losses) - 1:
+            raise Wrong(f"for a curve that {story} your function returns the last place, not the best one.")
+        if given in losses:
+            raise Wrong("a place in the list is asked for, from 0 on, not the loss that stands there.")
+        raise Wrong(f"for a curve that {story}, {losses}, your function returns {given:g}.")
 
 
 QUIZ = Quiz(
     "quiz04",
-    "Of a model with 24 blocks you train block 0 and nothing else. How does a step compare with one in which only "
-    "block 23 is trained?",
+    "After 20 epochs on 25 sentences the training loss is 0.1. What do you know about other text?",
     {
-        "a": "It is the same: one block is trained in both.",
-        "b": "It is cheaper: the forward pass can stop behind block 0.",
-        "c": "It needs more memory for the optimizer, and the same time.",
-        "d": "It needs as much memory for the optimizer, but a longer backward pass and more kept activations.",
+        "a": "The model now predicts all text better.",
+        "b": "Nothing, until other text is scored.",
+        "c": "The model is ruined for other text.",
     },
     {
-        "a": "for the optimizer it is. But the loss is at the top, and block 0 is at the bottom.",
-        "b": "no: without the blocks above it there is no prediction, and without a prediction no loss.",
-        "c": "the optimizer keeps its averages for trained values only, and blocks are of equal size. Now the time: "
-        "where does the gradient come from?",
-        "d": "yes: its gradient comes through 23 frozen blocks, and each keeps what the way back needs.",
+        "a": "no: it has learned those sentences by heart. This lesson's validation curve turned up meanwhile.",
+        "b": "yes: the training loss speaks of the training text only.",
+        "c": "it may be, and here it became worse; but this number does not say so, the validation curve does.",
     },
-    right="d",
+    right="b",
 )
-TASKS = (bytes_left, share_of_work, gradient_ends, QUIZ)
+TASKS = (perplexity_of_a_loss, gain_and_cost, early_stopping, QUIZ)

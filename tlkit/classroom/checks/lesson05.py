@@ -1,174 +1,176 @@
-"""Frozen embeddings: one table with two uses, what is frozen with it, and how to give the head its own."""
+"""Freezing: how many weights are trained, and how deep the lowest of them lies."""
 
-from tlkit.classroom.checks.small import small_model
-from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, numbers
+import math
+from numbers import Integral
+
+from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number
 
 
 @exercise(
     "ex05_1",
     1,
-    "the frozen part of two models in percent, to one percent of it",
-    "How many values has a table of 49,152 rows with 576 numbers each? How often is it there in a tied model?",
-    "A head of its own has as many values as the embedding. It makes the model larger, and it is not frozen.",
-    "Tied: 100 * table / total. With a head of its own: the same table, in a total that is larger by one table.",
+    "the share of those bytes that is left, in percent, to one percent",
+    "A frozen value still has its own 4 bytes. What does it no longer need?",
+    "4 bytes for each of the 494,032,768 values, and 12 more for each of the 315,084,160. Full has 16 for each.",
 )
-def frozen_part(answer: object) -> None:
-    """Judge the percentage that freezing the embedding freezes, with a tied head and without."""
-    from tlkit.models import PRESETS, meta_model
+def bytes_left(answer: object) -> None:
+    """Judge the percentage of bytes that is left when the lower half is frozen."""
+    from tlkit.models import meta_model
+    from tlkit.strategies import apply_strategy
 
-    known = PRESETS["smollm2-135m"].architecture
-    table = known["vocab_size"] * known["hidden_size"]
-    total = sum(tensor.numel() for tensor in meta_model("smollm2-135m").parameters())  # tied: one table in it
-    tied, own = 100 * table / total, 100 * table / (total + table)
-    given = numbers(answer, 2)
-    if _both(given, (tied, own)):
-        return
-    if _both(given, (tied / 100, own / 100)):
-        raise Wrong("these are shares; percent are asked for.")
-    if _both(given, (100 - tied, 100 - own)):
-        raise Wrong("that is what is left to train; the frozen part is asked for.")
-    if _both(given, (own, tied)):
-        raise Wrong("the two are in each other's place: the tied model comes first.")
-    if near(given[0], 100 * 2 * table / total) or near(given[0], 100 * 2 * table / (total + table)):
-        raise Wrong("the tied model has one table, however often it is used: it was counted twice.")
-    if not near(given[0], tied):
-        raise Wrong(f"{given[0]:.4g}% for the tied model is not it.")
-    if near(given[1], tied):
-        raise Wrong("the second model has more values than the first: a head of its own comes on top.")
-    if near(given[1], 100 * 2 * table / (total + table)) or near(given[1], 100 * 2 * table / total):
-        raise Wrong("a head with weights of its own is not frozen by freezing the embedding.")
-    raise Wrong(f"the tied model is right; {given[1]:.4g}% for the model with a head of its own is not it.")
+    report = apply_strategy(meta_model("qwen2-0.5b"), "freeze_lower")
+    trained, total = report.trainable_values, report.total_values
+    share = (4 * total + 12 * trained) / (16 * total)
+    for value, why in (
+        (share, "that is a share; percent are asked for."),
+        (100 - 100 * share, "that is what is saved; what is left is asked for."),
+        (
+            100 * trained / total,
+            "frozen values were taken to need nothing: their own 4 bytes stay, for the forward pass.",
+        ),
+        (100 - 100 * trained / total, "that is the share of frozen values; bytes are asked for."),
+        (50, "half the blocks are frozen, and yet not half the values: the embedding is trained."),
+        (62.5, "that takes half the values for frozen. Half the blocks are not half the values."),
+        (4 * total / 1e9 + 12 * trained / 1e9, "that is in GB; percent of what full fine-tuning needs are asked for."),
+        (100 * (4 * total + 8 * trained) / (16 * total), "the gradient is left out: a trained value has one, too."),
+        (100 * (4 * total + 4 * trained) / (16 * total), "a trained value's two averages are left out."),
+        (100 * (4 * total + 4 * trained) / (8 * total), "AdamW's two averages are left out."),
+        (100 * 12 * trained / (16 * total), "the weights themselves are left out, the trained and the frozen ones."),
+    ):
+        if near(answer, value, within=0.002):
+            raise Wrong(why)
+    if not near(answer, 100 * share):
+        raise Wrong(f"{number(answer):.4g} is not it.")
 
 
 @exercise(
     "ex05_2",
     2,
-    "whether the head trains, for tied and untied models after several strategies",
-    "In a tied model no parameter goes by the name of the head, and the report lists none. Ask the model for its head.",
-    "`model.get_output_embeddings()` is the head, in tied models and in others. Its weight knows whether it trains.",
-    "A tensor that trains has `requires_grad` set to True.",
+    "the share of units that is left, for seven choices of what is trained",
+    "Three sums: the forward pass in all blocks, the gradient's way from the top down, and the trained blocks' own.",
+    "How far down does the way go? To the bottom if the embedding is trained, else to the lowest trained block.",
+    "With `lowest` for that place: (depth + (depth - lowest) + sum(trained)) / (3 * depth).",
 )
-def does_the_head_train(answer: object) -> None:
-    """Judge a function that says whether a model's head trains, tied or not."""
-    from tlkit.strategies import apply_strategy
-
-    seen, cases = [], _adapted_heads()
-    for story, why, tied, strategy, options, expected in cases:
-        model = apply_strategy(small_model(depth=4, tied=tied), strategy, **options).model
-        try:
-            given = called(answer, model)
-        except Wrong as broke:
-            if "KeyError" in str(broke) and tied:
-                raise Wrong(f"{broke} A tied head is listed under the name of its first use only.") from broke
-            raise
-        if not isinstance(given, bool):
-            raise Wrong(f"True or False is asked for, and your function returns {kind(given)}.")
-        seen.append((given == expected, given, tied, f"for {story} it says {given}: {why}."))
-    if all(right for right, *_ in seen):
-        return
-    if all(given is not tied for _, given, tied, _ in seen):
-        raise Wrong("it says only whether the head is tied, whatever the strategy has frozen.")
-    if all(given for _, given, *_ in seen):
-        raise Wrong("it says True whenever anything in the model trains; the head alone is asked about.")
-    raise Wrong(next(told for right, *_, told in seen if not right))
-
-
-def _adapted_heads():
-    return [
-        ("a tied head after `full`", "it trains, under the name of the embedding", True, "full", {}, True),
-        ("a tied head after `freeze_embeddings`", "its table was frozen", True, "freeze_embeddings", {}, False),
-        ("a tied head after `last_layers`", "only blocks and norms train there", True, "last_layers", {}, False),
-        (
-            "a tied head that was trained beside the last blocks",
-            "its table trains, whatever it is called",
-            True,
-            "last_layers",
-            {"train_head": True},
-            True,
-        ),
-        (
-            "a head of its own after `freeze_embeddings`",
-            "the table of the embedding is another one",
-            False,
-            "freeze_embeddings",
-            {},
-            True,
-        ),
-        (
-            "a head of its own after `last_layers`",
-            "having its own weights does not make it train",
-            False,
-            "last_layers",
-            {},
-            False,
-        ),
+def share_of_work(answer: object) -> None:
+    """Judge a function for the share of a step's work that is left, block by block."""
+    half = [True] * 4 + [False] * 4
+    cases = [
+        ([False] * 3 + [True] + [False] * 3 + [True], False, "blocks 3 and 7 of 8 trained, nothing else"),
+        (half[::-1], True, "the lower half of 8 blocks frozen, the embedding trained"),
+        (half[::-1], False, "the lower half of 8 blocks and the embedding frozen"),
+        (half, False, "the upper half of 8 blocks and the embedding frozen"),
+        ([True] * 8, True, "everything trained"),
+        ([True] + [False] * 5, False, "block 0 of 6 trained, nothing else"),
+        ([False] * 6, True, "the embedding trained, under 6 frozen blocks"),
     ]
+    for trained, embedding, story in cases:
+        given = number(_called(f"with {story}", answer, list(trained), embedding))
+        depth, own = len(trained), sum(trained)
+        walked = [any(trained[: place + 1]) for place in range(depth)]
+        to_a_block, way = sum(walked), depth if embedding else sum(walked)
+        right, units = depth + way + own, 3 * depth
+        if math.isclose(given, right / units, abs_tol=1e-3):
+            continue
+        for value, why in (
+            (100 * right / units, "that is in percent; a share between 0 and 1 is asked for."),
+            (right, "that is the number of units; their share of those of full fine-tuning is asked for."),
+            (right / depth, "those are units per block; the share of those of full fine-tuning is asked for."),
+            (1 - right / units, "that is what is saved; what is left is asked for."),
+            (3 * own / units, "frozen blocks were taken to cost nothing. Each of them has its forward pass."),
+            ((depth + to_a_block + own) / units, "the gradient's way ends at a block, and something below is trained."),
+            ((depth + 2 * own) / units, "the gradient's way leads through frozen blocks, too, if it has to go on."),
+            ((depth + depth + own) / units, "the gradient's way goes on to the bottom, and nothing there is trained."),
+            ((depth + way - (not embedding) + own) / units, "the lowest trained block needs the gradient, too."),
+            ((way + own) / units, "the forward pass is left out."),
+            ((depth + way) / units, "the gradients of the blocks' own weights are left out."),
+        ):
+            if math.isclose(given, value, abs_tol=1e-3):
+                raise Wrong(f"with {story}, it gives {given:.4g}: {why}")
+        raise Wrong(f"with {story}, it gives {given:.4g}.")
 
 
 @exercise(
     "ex05_3",
     3,
-    "a small tied model before and after: its logits, its two tables, training of the head alone, and `tie_weights()`",
-    "The head needs a second table with the same numbers, in memory of its own. Which method copies a tensor?",
-    "`nn.Parameter(table.detach().clone())` is such a table. `detach()` alone is a second name for the same memory.",
-    "`model.config.tie_word_embeddings` tells `tie_weights()` what to do: set it to False.",
+    "where the gradient's way ends, for ten models of two architectures",
+    "Look at `requires_grad` of parameters, in the order from below: the embedding first, then block after block.",
+    "The embedding is `model.get_input_embeddings()`, whatever it is called; `find_blocks(model)` gives the blocks.",
+    "A block is trained when *any* of its parameters is: any(p.requires_grad for p in block.parameters()).",
 )
-def a_head_of_its_own(answer: object) -> None:
-    """Judge a function that unties a head from the embedding, so that it stays untied."""
-    import torch
-    from torch import nn
-
-    from tlkit.strategies import apply_strategy
-
-    model = small_model(weights=True).eval()
-    tokens = torch.arange(24).reshape(2, 12)
-    with torch.no_grad():
-        expected = model(input_ids=tokens).logits
-    given = called(answer, model)
-    if not isinstance(given, nn.Module) or not hasattr(given, "get_output_embeddings"):
-        raise Wrong(f"the model is to be returned, and this is {kind(given)}.")
-    if given.get_output_embeddings().weight is given.get_input_embeddings().weight:
-        raise Wrong("head and embedding are still one tensor.")
-    with torch.no_grad():
-        logits = given.eval()(input_ids=tokens).logits
-    if logits.shape != expected.shape or not torch.allclose(logits, expected, atol=1e-5):
-        raise Wrong("the model scores tokens differently now; before training it should say what it said before.")
-    apply_strategy(given, "freeze_embeddings")
-    embedding, head = given.get_input_embeddings().weight, given.get_output_embeddings().weight
-    if not head.requires_grad:
-        raise Wrong("with the embedding frozen, the head does not train.")
-    frozen = embedding.detach().clone()
-    with torch.no_grad():
-        head.add_(1.0)  # what a training step does, only larger
-    if not embedding.equal(frozen):
-        raise Wrong(
-            "training the head moves the frozen embedding. There are two parameters now, and one memory behind both."
-        )
-    given.tie_weights()
-    if given.get_output_embeddings().weight is given.get_input_embeddings().weight:
-        raise Wrong("after `tie_weights()` both are one tensor again: the model still believes that it is a tied one.")
+def gradient_ends(answer: object) -> None:
+    """Judge a function that finds the lowest part of a model that the gradient has to reach."""
+    for model, expected, story in _frozen_models():
+        given = _called(f"for {story}", answer, model)
+        place = isinstance(given, Integral) and not isinstance(given, bool)
+        if (place or isinstance(given, str)) and given == expected:
+            continue
+        if not place and not (isinstance(given, str) and given == "embedding"):
+            raise Wrong(f'for {story} it gives {given!r:.40}; expected "embedding" or the number of a block.')
+        if expected == "embedding":
+            raise Wrong(
+                f"for {story} it says that the way ends at {given!r}, and the embedding lies below and is trained."
+            )
+        if given == "embedding":
+            raise Wrong(f"for {story} it says that the way ends at the embedding, which is frozen here.")
+        if given > expected:
+            raise Wrong(
+                f"for {story} it says block {given}. A block below has trained values: was all of it looked at?"
+            )
+        raise Wrong(f"for {story} it says block {given}, and nothing in that block is trained.")
 
 
-def _both(given, expected) -> bool:
-    return all(near(one, other) for one, other in zip(given, expected, strict=True))
+def _called(story: str, function: object, *arguments) -> object:
+    """As `called`, and says for what the function broke or returned nothing."""
+    try:
+        return called(function, *arguments)
+    except Wrong as wrong:
+        raise Wrong(f"{story}, {wrong}" if callable(function) else str(wrong)) from wrong
+
+
+def _frozen_models():
+    """Models on paper, each with what the way of its gradient ends at, and what was done to it."""
+    from transformers import AutoConfig
+
+    from tlkit.models import meta_model
+    from tlkit.strategies import apply_strategy, find_blocks
+
+    other = AutoConfig.for_model("gpt2", n_layer=12, n_embd=32, n_head=2)
+    cases = [
+        ("tiny", "full", {}, "embedding", "a model with everything trained"),
+        ("tiny", "freeze_lower", {}, "embedding", "the lesson's model, lower half frozen"),
+        ("tiny", "freeze_lower", {"freeze_embeddings": True}, 4, "the same model, embedding frozen as well"),
+        (other, "freeze_lower", {"freeze_embeddings": True}, 6, "a GPT-2, lower half and embedding frozen"),
+        (other, "full", {}, "embedding", "a GPT-2 with everything trained"),
+        ("qwen2-0.5b", "last_layers", {"train_norms": False, "blocks": 5}, 19, "the upper 5 of 24 blocks trained"),
+        ("qwen2-0.5b", "last_layers", {}, 0, "the published run: the last 2 blocks and all norms trained"),
+        ("tiny", "bitfit", {}, 0, "a model of which only bias vectors are trained"),
+        ("tiny", "last_layers", {"train_norms": False, "train_head": True}, "embedding", "last blocks and tied head"),
+    ]
+    for source, strategy, options, expected, story in cases:
+        yield apply_strategy(meta_model(source), strategy, **options).model, expected, story
+    model = meta_model("tiny")
+    model.requires_grad_(False)
+    find_blocks(model)[3].requires_grad_(True)
+    yield model, 3, "a model of which only one block, in the middle, is trained"
 
 
 QUIZ = Quiz(
     "quiz05",
-    "The head of the bundled model was frozen with its embedding. Still perplexity on Rust fell. "
-    "How can a head that did not move score the next token differently?",
+    "Of a model with 24 blocks you train block 0 and nothing else. How does a step compare with one in which only "
+    "block 23 is trained?",
     {
-        "a": "It did move a little: weight decay shrinks frozen weights, too.",
-        "b": "Its bias was trained.",
-        "c": "The blocks hand it other numbers, and it scores those by the same table.",
-        "d": "Only the rows of tokens that are not in the training text stayed frozen.",
+        "a": "It is the same: one block is trained in both.",
+        "b": "It is cheaper: the forward pass can stop behind block 0.",
+        "c": "It needs more memory for the optimizer, and the same time.",
+        "d": "It needs as much memory for the optimizer, but a longer backward pass and more kept activations.",
     },
     {
-        "a": "no: the optimizer is given nothing that is frozen, and the lesson found the head as it was.",
-        "b": "this head has none: it is the table and nothing else. A trained bias would show in the report's count.",
-        "c": "yes: the blocks were trained, and what they hand over now fits other rows of the table better.",
-        "d": "no: the table is one tensor, and a tensor is frozen as a whole.",
+        "a": "for the optimizer it is. But the loss is at the top, and block 0 is at the bottom.",
+        "b": "no: without the blocks above it there is no prediction, and without a prediction no loss.",
+        "c": "the optimizer keeps its averages for trained values only, and blocks are of equal size. Now the time: "
+        "where does the gradient come from?",
+        "d": "yes: its gradient comes through 23 frozen blocks, and each keeps what the way back needs.",
     },
-    right="c",
+    right="d",
 )
-TASKS = (frozen_part, does_the_head_train, a_head_of_its_own, QUIZ)
+TASKS = (bytes_left, share_of_work, gradient_ends, QUIZ)

@@ -1,166 +1,174 @@
-"""The last layers: what a recipe trains beside the blocks it is named after, and how to train no more than that."""
+"""Frozen embeddings: one table with two uses, what is frozen with it, and how to give the head its own."""
 
 from tlkit.classroom.checks.small import small_model
-from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
+from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, numbers
 
 
 @exercise(
     "ex06_1",
     1,
-    "the number of values in TinyLlama's norms outside the last two blocks",
-    "How many norm vectors are in blocks that stay frozen otherwise? The two trained blocks have theirs already.",
-    "20 blocks with two norms each, and one norm behind the last block. Each norm has as many values as the width.",
+    "the frozen part of two models in percent, to one percent of it",
+    "How many values has a table of 49,152 rows with 576 numbers each? How often is it there in a tied model?",
+    "A head of its own has as many values as the embedding. It makes the model larger, and it is not frozen.",
+    "Tied: 100 * table / total. With a head of its own: the same table, in a total that is larger by one table.",
 )
-def norms_of_a_llama(answer: object) -> None:
-    """Judge the number of norm values outside the last two blocks of TinyLlama."""
+def frozen_part(answer: object) -> None:
+    """Judge the percentage that freezing the embedding freezes, with a tied head and without."""
     from tlkit.models import PRESETS, meta_model
-    from tlkit.strategies import apply_strategy
 
-    model, known = meta_model("tinyllama-1.1b"), PRESETS["tinyllama-1.1b"].architecture
-    blocks, width = known["num_hidden_layers"], known["hidden_size"]
-    with_norms, without = (
-        apply_strategy(model, "last_layers", train_norms=norms).trainable_values for norms in (True, False)
-    )
-    mistakes = {
-        2 * (blocks - 2) + 1: "that is the number of vectors. Values are asked for, and each vector has many.",
-        (2 * blocks + 1) * width: "that counts the norms of the last two blocks, too.",
-        2 * blocks * width: "that counts the norms of the last two blocks, too, and misses the one behind them.",
-        2 * (blocks - 2) * width: "one norm is missing: it belongs to no block.",
-        (blocks - 2 + 1) * width: "a block has more than one norm.",
-        45 * 896: "that is the number of Qwen2-0.5B; TinyLlama has another depth and another width.",
-        with_norms: "that is all that is trained; what lies outside the last two blocks is asked for.",
-    }
-    given = number(answer)
-    if given in mistakes:
-        raise Wrong(mistakes[given])
-    if given != with_norms - without:
-        raise Wrong(f"{given:,.10g} is not it.")
+    known = PRESETS["smollm2-135m"].architecture
+    table = known["vocab_size"] * known["hidden_size"]
+    total = sum(tensor.numel() for tensor in meta_model("smollm2-135m").parameters())  # tied: one table in it
+    tied, own = 100 * table / total, 100 * table / (total + table)
+    given = numbers(answer, 2)
+    if _both(given, (tied, own)):
+        return
+    if _both(given, (tied / 100, own / 100)):
+        raise Wrong("these are shares; percent are asked for.")
+    if _both(given, (100 - tied, 100 - own)):
+        raise Wrong("that is what is left to train; the frozen part is asked for.")
+    if _both(given, (own, tied)):
+        raise Wrong("the two are in each other's place: the tied model comes first.")
+    if near(given[0], 100 * 2 * table / total) or near(given[0], 100 * 2 * table / (total + table)):
+        raise Wrong("the tied model has one table, however often it is used: it was counted twice.")
+    if not near(given[0], tied):
+        raise Wrong(f"{given[0]:.4g}% for the tied model is not it.")
+    if near(given[1], tied):
+        raise Wrong("the second model has more values than the first: a head of its own comes on top.")
+    if near(given[1], 100 * 2 * table / (total + table)) or near(given[1], 100 * 2 * table / total):
+        raise Wrong("a head with weights of its own is not frozen by freezing the embedding.")
+    raise Wrong(f"the tied model is right; {given[1]:.4g}% for the model with a head of its own is not it.")
 
 
 @exercise(
     "ex06_2",
     2,
-    "the count for five reports of models with twelve blocks, tied and untied",
-    "Go through `report.components.items()`, and leave out the last blocks. How many blocks there are, "
-    'you find by counting the names that start with "block ".',
-    'With `depth` blocks, the last ones are called f"block {n}" for n in range(depth - blocks, depth).',
-    "Add up `part.trainable_values` of all other components; embedding, head and final norm are among them.",
+    "whether the head trains, for tied and untied models after several strategies",
+    "In a tied model no parameter goes by the name of the head, and the report lists none. Ask the model for its head.",
+    "`model.get_output_embeddings()` is the head, in tied models and in others. Its weight knows whether it trains.",
+    "A tensor that trains has `requires_grad` set to True.",
 )
-def values_elsewhere(answer: object) -> None:
-    """Judge a function that counts the values trained outside the last blocks."""
+def does_the_head_train(answer: object) -> None:
+    """Judge a function that says whether a model's head trains, tied or not."""
     from tlkit.strategies import apply_strategy
 
-    cases = [
-        ("last_layers", {"blocks": 2}, True, 2, "the published recipe on twelve blocks"),
-        ("last_layers", {"blocks": 2, "train_head": True}, False, 2, "last blocks, all norms and a head of its own"),
-        ("last_layers", {"blocks": 3, "train_norms": False}, True, 3, "three blocks and nothing else"),
-        ("last_layers", {"blocks": 3, "train_norms": False}, True, 1, "three trained blocks where one is named"),
-        ("full", {}, False, 2, "full fine-tuning"),
+    seen, cases = [], _adapted_heads()
+    for story, why, tied, strategy, options, expected in cases:
+        model = apply_strategy(small_model(depth=4, tied=tied), strategy, **options).model
+        try:
+            given = called(answer, model)
+        except Wrong as broke:
+            if "KeyError" in str(broke) and tied:
+                raise Wrong(f"{broke} A tied head is listed under the name of its first use only.") from broke
+            raise
+        if not isinstance(given, bool):
+            raise Wrong(f"True or False is asked for, and your function returns {kind(given)}.")
+        seen.append((given == expected, given, tied, f"for {story} it says {given}: {why}."))
+    if all(right for right, *_ in seen):
+        return
+    if all(given is not tied for _, given, tied, _ in seen):
+        raise Wrong("it says only whether the head is tied, whatever the strategy has frozen.")
+    if all(given for _, given, *_ in seen):
+        raise Wrong("it says True whenever anything in the model trains; the head alone is asked about.")
+    raise Wrong(next(told for right, *_, told in seen if not right))
+
+
+def _adapted_heads():
+    return [
+        ("a tied head after `full`", "it trains, under the name of the embedding", True, "full", {}, True),
+        ("a tied head after `freeze_embeddings`", "its table was frozen", True, "freeze_embeddings", {}, False),
+        ("a tied head after `last_layers`", "only blocks and norms train there", True, "last_layers", {}, False),
+        (
+            "a tied head that was trained beside the last blocks",
+            "its table trains, whatever it is called",
+            True,
+            "last_layers",
+            {"train_head": True},
+            True,
+        ),
+        (
+            "a head of its own after `freeze_embeddings`",
+            "the table of the embedding is another one",
+            False,
+            "freeze_embeddings",
+            {},
+            True,
+        ),
+        (
+            "a head of its own after `last_layers`",
+            "having its own weights does not make it train",
+            False,
+            "last_layers",
+            {},
+            False,
+        ),
     ]
-    for strategy, options, tied, blocks, story in cases:
-        report = apply_strategy(small_model(depth=12, tied=tied), strategy, **options)
-        given = called(answer, report, blocks)
-        expected = _trained_elsewhere(report.model, 12 - blocks)
-        if number(given) == expected:
-            continue
-        told = _how_it_was_counted(report, blocks).get(given, f"your function returns {number(given):,.10g}.")
-        raise Wrong(f"for {story}: {told}")
-
-
-def _trained_elsewhere(model, first: int) -> int:
-    """Counted on the model itself, not in its report."""
-    last = {id(tensor) for block in model.model.layers[first:] for tensor in block.parameters()}
-    return sum(p.numel() for p in model.parameters() if p.requires_grad and id(p) not in last)
-
-
-def _how_it_was_counted(report, blocks: int) -> dict[int, str]:
-    """Results of typical mistakes, and what to say to them."""
-    parts = report.components
-    names = [name for name in parts if name.startswith("block ")]
-    everything = set(parts)
-
-    def trained(chosen) -> int:
-        return sum(parts[name].trainable_values for name in chosen)
-
-    last = set(names[-blocks:])
-    return {
-        report.trainable_values: "that is all that is trained, the last blocks included.",
-        trained(last): "that is what is trained in the last blocks; what is trained elsewhere is asked for.",
-        sum(parts[name].total_values for name in everything - last): "that counts frozen values, too.",
-        sum(parts[name].trainable_tensors for name in everything - last): "that is a number of tensors, not of values.",
-        trained(everything - set(sorted(names)[-blocks:])): "as text, block 9 comes after block 11; sort by number.",
-        trained(everything - set(list(parts)[-blocks:])): "the last entries of the report are not the last blocks.",
-        trained(set(names) - last): "something is trained that is no block.",
-    }
 
 
 @exercise(
     "ex06_3",
     3,
-    "what trains and what does not, tensor by tensor, in a Qwen2, in a Llama with its own head, and in a GPT-2",
-    "Freeze everything first. `find_blocks(model)` is the list of blocks, whatever its name is.",
-    "`model.get_decoder()` holds embedding, blocks and final norm; `named_children()` lists what is directly in it. "
-    "What do the classes of all norms have in their names?",
-    'The final norm is the child of the decoder with "Norm" in `type(child).__name__`. '
-    "`child.requires_grad_(True)` makes it trainable, and the same call works for each of the last blocks.",
+    "a small tied model before and after: its logits, its two tables, training of the head alone, and `tie_weights()`",
+    "The head needs a second table with the same numbers, in memory of its own. Which method copies a tensor?",
+    "`nn.Parameter(table.detach().clone())` is such a table. `detach()` alone is a second name for the same memory.",
+    "`model.config.tie_word_embeddings` tells `tie_weights()` what to do: set it to False.",
 )
-def exactly_the_last(answer: object) -> None:
-    """Judge a function that trains the last blocks and the final norm, and nothing else."""
+def a_head_of_its_own(answer: object) -> None:
+    """Judge a function that unties a head from the embedding, so that it stays untied."""
+    import torch
     from torch import nn
 
-    places = {  # as people call it; start of the blocks' names, and of the final norm's
-        "qwen2": ("Qwen2", "model.layers", "model.norm."),
-        "llama": ("Llama", "model.layers", "model.norm."),
-        "gpt2": ("GPT-2", "transformer.h", "transformer.ln_f."),
-    }
-    for architecture, blocks in (("qwen2", 2), ("llama", 1), ("gpt2", 3)):
-        called_so, *names = places[architecture]
-        model = small_model(architecture, depth=12, tied=architecture != "llama")
-        given = called(answer, model, blocks)
-        if not isinstance(given, nn.Module) or not hasattr(given, "get_decoder"):
-            raise Wrong(f"the model is to be returned, and this is {kind(given)}.")
-        _only_last_trains(f"in a {called_so}", dict(given.named_parameters()), blocks, *names)
+    from tlkit.strategies import apply_strategy
+
+    model = small_model(weights=True).eval()
+    tokens = torch.arange(24).reshape(2, 12)
+    with torch.no_grad():
+        expected = model(input_ids=tokens).logits
+    given = called(answer, model)
+    if not isinstance(given, nn.Module) or not hasattr(given, "get_output_embeddings"):
+        raise Wrong(f"the model is to be returned, and this is {kind(given)}.")
+    if given.get_output_embeddings().weight is given.get_input_embeddings().weight:
+        raise Wrong("head and embedding are still one tensor.")
+    with torch.no_grad():
+        logits = given.eval()(input_ids=tokens).logits
+    if logits.shape != expected.shape or not torch.allclose(logits, expected, atol=1e-5):
+        raise Wrong("the model scores tokens differently now; before training it should say what it said before.")
+    apply_strategy(given, "freeze_embeddings")
+    embedding, head = given.get_input_embeddings().weight, given.get_output_embeddings().weight
+    if not head.requires_grad:
+        raise Wrong("with the embedding frozen, the head does not train.")
+    frozen = embedding.detach().clone()
+    with torch.no_grad():
+        head.add_(1.0)  # what a training step does, only larger
+    if not embedding.equal(frozen):
+        raise Wrong(
+            "training the head moves the frozen embedding. There are two parameters now, and one memory behind both."
+        )
+    given.tie_weights()
+    if given.get_output_embeddings().weight is given.get_input_embeddings().weight:
+        raise Wrong("after `tie_weights()` both are one tensor again: the model still believes that it is a tied one.")
 
 
-def _only_last_trains(where: str, tensors: dict, blocks: int, start: str, final_norm: str) -> None:
-    trains = {name for name, tensor in tensors.items() if tensor.requires_grad}
-    norm = {name for name in tensors if name.startswith(final_norm)}
-    last, lower = (
-        {name for name in tensors if name.startswith(tuple(f"{start}.{n}." for n in numbers))}
-        for numbers in (range(12 - blocks, 12), range(12 - blocks))
-    )
-    if trains == set(tensors):
-        raise Wrong(f"{where} everything trains, as it did when the model came.")
-    if last - trains:
-        raise Wrong(f"{where} {len(last - trains)} tensors of the last blocks do not train: {min(last - trains)}.")
-    if trains & lower and lower - trains:
-        raise Wrong(f"{where} something trains in lower blocks, as in the published run: {min(trains & lower)}.")
-    if trains & lower:
-        raise Wrong(f"{where} all the lower blocks train as well.")
-    if norm - trains:
-        raise Wrong(f"{where} the final norm does not train. It is no part of a block.")
-    if trains - last - norm:
-        raise Wrong(f"{where} this trains as well: {min(trains - last - norm)}.")
+def _both(given, expected) -> bool:
+    return all(near(one, other) for one, other in zip(given, expected, strict=True))
 
 
 QUIZ = Quiz(
     "quiz06",
-    "In the bundled model, the norms outside the last two blocks have 2,496 values together. "
-    "Training them raised the peak of memory by tens of megabytes. What for?",
+    "The head of the bundled model was frozen with its embedding. Still perplexity on Rust fell. "
+    "How can a head that did not move score the next token differently?",
     {
-        "a": "For the norms themselves, which are computed in higher precision once they train.",
-        "b": "For AdamW, which keeps two more numbers for each trained value.",
-        "c": "For the gradient of the embedding, which is trained with them.",
-        "d": "For what the backward pass needs of every block that it goes through.",
+        "a": "It did move a little: weight decay shrinks frozen weights, too.",
+        "b": "Its bias was trained.",
+        "c": "The blocks hand it other numbers, and it scores those by the same table.",
+        "d": "Only the rows of tokens that are not in the training text stayed frozen.",
     },
     {
-        "a": "no: everything here is 32 bits wide, frozen or not.",
-        "b": "it does, and a gradient comes on top: three numbers of 4 bytes for each value, 30 kB. "
-        "What was measured is about a thousand times as much.",
-        "c": "no: the embedding is frozen in both runs. The report counts no trained value in it.",
-        "d": "yes: the lowest trained norm is in block 0, so activations of all blocks are kept until the backward "
-        "pass has used them. Without these norms it ends two blocks below the top.",
+        "a": "no: the optimizer is given nothing that is frozen, and the lesson found the head as it was.",
+        "b": "this head has none: it is the table and nothing else. A trained bias would show in the report's count.",
+        "c": "yes: the blocks were trained, and what they hand over now fits other rows of the table better.",
+        "d": "no: the table is one tensor, and a tensor is frozen as a whole.",
     },
-    right="d",
+    right="c",
 )
-TASKS = (norms_of_a_llama, values_elsewhere, exactly_the_last, QUIZ)
+TASKS = (frozen_part, does_the_head_train, a_head_of_its_own, QUIZ)

@@ -1,6 +1,4 @@
-"""LoRA and BitFit: how few values an adapter has, what it adds to its matrix, and how to see that it learns."""
-
-from functools import cache
+"""The last layers: what a recipe trains beside the blocks it is named after, and how to train no more than that."""
 
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
@@ -9,167 +7,160 @@ from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, numbe
 @exercise(
     "ex07_1",
     1,
-    "the smallest rank at which an adapter has more values than its matrix of 512 x 192",
-    "How many values does the adapter gain with every rank? One row of A and one column of B.",
-    "With rank r it has r * (192 + 512) values. Divide, and think about which whole number comes next.",
+    "the number of values in TinyLlama's norms outside the last two blocks",
+    "How many norm vectors are in blocks that stay frozen otherwise? The two trained blocks have theirs already.",
+    "20 blocks with two norms each, and one norm behind the last block. Each norm has as many values as the width.",
 )
-def where_few_ends(answer: object) -> None:
-    """Judge the smallest rank at which an adapter is larger than its matrix."""
-    rows, columns = 512, 192
-    smallest = next(r for r in range(1, rows + 1) if r * (rows + columns) > rows * columns)
+def norms_of_a_llama(answer: object) -> None:
+    """Judge the number of norm values outside the last two blocks of TinyLlama."""
+    from tlkit.models import PRESETS, meta_model
+    from tlkit.strategies import apply_strategy
+
+    model, known = meta_model("tinyllama-1.1b"), PRESETS["tinyllama-1.1b"].architecture
+    blocks, width = known["num_hidden_layers"], known["hidden_size"]
+    with_norms, without = (
+        apply_strategy(model, "last_layers", train_norms=norms).trainable_values for norms in (True, False)
+    )
+    mistakes = {
+        2 * (blocks - 2) + 1: "that is the number of vectors. Values are asked for, and each vector has many.",
+        (2 * blocks + 1) * width: "that counts the norms of the last two blocks, too.",
+        2 * blocks * width: "that counts the norms of the last two blocks, too, and misses the one behind them.",
+        2 * (blocks - 2) * width: "one norm is missing: it belongs to no block.",
+        (blocks - 2 + 1) * width: "a block has more than one norm.",
+        45 * 896: "that is the number of Qwen2-0.5B; TinyLlama has another depth and another width.",
+        with_norms: "that is all that is trained; what lies outside the last two blocks is asked for.",
+    }
     given = number(answer)
-    if given == smallest:
-        return
-    if given % 1:
-        raise Wrong("a rank is a whole number.")
-    if given == columns:
-        raise Wrong("at that rank B·A can be any matrix of this shape. It has more values than the matrix well before.")
-    if given == smallest - 1:
-        raise Wrong("there the adapter still has fewer values, if only a few.")
-    if given in (rows, rows + 1, columns + 1):
-        raise Wrong("only one of the two thin matrices is counted.")
-    if given in (17, 18):
-        raise Wrong("that is how often the adapter of rank 8 goes into the matrix; a rank is asked for.")
-    relation = "more, but it is not the first such rank" if given > smallest else "fewer values than the matrix"
-    raise Wrong(f"with rank {given:.0f} the adapter has {relation}.")
+    if given in mistakes:
+        raise Wrong(mistakes[given])
+    if given != with_norms - without:
+        raise Wrong(f"{given:,.10g} is not it.")
 
 
 @exercise(
     "ex07_2",
     2,
-    "the merged matrix, and that the given one stays as it is, for three shapes, ranks and alphas",
-    "What the adapter adds to the output is alpha/r · B·A·x. What does it add to the matrix, then?",
-    "A has one row for each rank: r is `a.shape[0]`.",
-    "The order is `b @ a`. Use `+` and not `+=`, which writes into the weight that was given.",
+    "the count for five reports of models with twelve blocks, tied and untied",
+    "Go through `report.components.items()`, and leave out the last blocks. How many blocks there are, "
+    'you find by counting the names that start with "block ".',
+    'With `depth` blocks, the last ones are called f"block {n}" for n in range(depth - blocks, depth).',
+    "Add up `part.trainable_values` of all other components; embedding, head and final norm are among them.",
 )
-def merged(answer: object) -> None:
-    """Judge a function that adds an adapter to its matrix and leaves the given one alone."""
-    import torch
+def values_elsewhere(answer: object) -> None:
+    """Judge a function that counts the values trained outside the last blocks."""
+    from tlkit.strategies import apply_strategy
 
-    generator = torch.Generator().manual_seed(0)
-    for rows, columns, rank, alpha in ((12, 5, 2, 16), (6, 6, 1, 4), (4, 4, 4, 8)):
-        weight, a, b = (
-            torch.randn(shape, generator=generator) for shape in ((rows, columns), (rank, columns), (rows, rank))
-        )
-        kept = weight.clone()
-        given = called(answer, weight, a, b, alpha)
-        if not isinstance(given, torch.Tensor):
-            raise Wrong(f"a tensor is asked for, and your function returns {kind(given)}.")
-        case = f"for a weight of {rows} x {columns} and rank {rank}"
-        given = given.detach().float()
-        if given.shape != weight.shape:
-            raise Wrong(f"{case} the result has the shape {tuple(given.shape)}, not that of the weight.")
-        product = torch.einsum("ir,rj->ij", b, a)
-        scale = alpha / rank
-        if not torch.allclose(given, kept + scale * product, atol=1e-4):
-            mistakes = {
-                "the adapter is added as it is, without alpha/r": kept + product,
-                "the adapter is multiplied by alpha; it is not yet divided by the rank": kept + alpha * product,
-                "the scale is upside down": kept + product / scale,
-                "the adapter is taken away": kept - scale * product,
-                "the weight itself is missing": scale * product,
-                "the weight is scaled, too": scale * (kept + product),
-            }
-            if rows == columns:
-                mistakes["the product is transposed"] = kept + scale * product.T
-                mistakes["A and B are in each other's place"] = kept + scale * (a @ b)
-            told = [why for why, wrong in mistakes.items() if torch.allclose(given, wrong, atol=1e-4)]
-            raise Wrong(f"{case} {told[0] if told else 'the numbers are others'}.")
-        if not weight.equal(kept):
-            raise Wrong(f"{case} the result is right, but it was also written into the weight that was given.")
+    cases = [
+        ("last_layers", {"blocks": 2}, True, 2, "the published recipe on twelve blocks"),
+        ("last_layers", {"blocks": 2, "train_head": True}, False, 2, "last blocks, all norms and a head of its own"),
+        ("last_layers", {"blocks": 3, "train_norms": False}, True, 3, "three blocks and nothing else"),
+        ("last_layers", {"blocks": 3, "train_norms": False}, True, 1, "three trained blocks where one is named"),
+        ("full", {}, False, 2, "full fine-tuning"),
+    ]
+    for strategy, options, tied, blocks, story in cases:
+        report = apply_strategy(small_model(depth=12, tied=tied), strategy, **options)
+        given = called(answer, report, blocks)
+        expected = _trained_elsewhere(report.model, 12 - blocks)
+        if number(given) == expected:
+            continue
+        told = _how_it_was_counted(report, blocks).get(given, f"your function returns {number(given):,.10g}.")
+        raise Wrong(f"for {story}: {told}")
+
+
+def _trained_elsewhere(model, first: int) -> int:
+    """Counted on the model itself, not in its report."""
+    last = {id(tensor) for block in model.model.layers[first:] for tensor in block.parameters()}
+    return sum(p.numel() for p in model.parameters() if p.requires_grad and id(p) not in last)
+
+
+def _how_it_was_counted(report, blocks: int) -> dict[int, str]:
+    """Results of typical mistakes, and what to say to them."""
+    parts = report.components
+    names = [name for name in parts if name.startswith("block ")]
+    everything = set(parts)
+
+    def trained(chosen) -> int:
+        return sum(parts[name].trainable_values for name in chosen)
+
+    last = set(names[-blocks:])
+    return {
+        report.trainable_values: "that is all that is trained, the last blocks included.",
+        trained(last): "that is what is trained in the last blocks; what is trained elsewhere is asked for.",
+        sum(parts[name].total_values for name in everything - last): "that counts frozen values, too.",
+        sum(parts[name].trainable_tensors for name in everything - last): "that is a number of tensors, not of values.",
+        trained(everything - set(sorted(names)[-blocks:])): "as text, block 9 comes after block 11; sort by number.",
+        trained(everything - set(list(parts)[-blocks:])): "the last entries of the report are not the last blocks.",
+        trained(set(names) - last): "something is trained that is no block.",
+    }
 
 
 @exercise(
     "ex07_3",
     3,
-    "the list of names for a healthy adapter, for several that are broken, and for frozen tensors",
-    "Only tensors that are declared trainable can be dead. And a healthy A has no gradient in one of the two steps.",
-    "`NaN == 0` is False, and so is `NaN > 0`. Ask which tensors received something, then take the others.",
-    "`(table.norm_1 > 0) | (table.norm_2 > 0)` is true for those that received a gradient; `~` turns it round.",
+    "what trains and what does not, tensor by tensor, in a Qwen2, in a Llama with its own head, and in a GPT-2",
+    "Freeze everything first. `find_blocks(model)` is the list of blocks, whatever its name is.",
+    "`model.get_decoder()` holds embedding, blocks and final norm; `named_children()` lists what is directly in it. "
+    "What do the classes of all norms have in their names?",
+    'The final norm is the child of the decoder with "Norm" in `type(child).__name__`. '
+    "`child.requires_grad_(True)` makes it trainable, and the same call works for each of the last blocks.",
 )
-def dead_adapters(answer: object) -> None:
-    """Judge a function that lists the trainable tensors that never received a gradient."""
-    for story, (table, dead) in _tables().items():
-        given = called(answer, table.copy())
-        if isinstance(given, str | dict) or not hasattr(given, "__iter__"):
-            raise Wrong(f"a list of names is asked for, and this is {kind(given)}.")
-        given = list(given)
-        if not set(given) <= set(table.tensor):
-            raise Wrong("there is something in the list that is no name from the column `tensor`.")
-        accused, missed = set(given) - dead, dead - set(given)
-        frozen = accused & set(table.tensor[~table.declared])
-        if frozen:
-            raise Wrong(f"{len(frozen)} frozen tensors are in the list; they are not meant to receive a gradient.")
-        if any("lora_A" in name for name in accused):
-            raise Wrong(f"{story}: a healthy A is in the list. Where B is still zero, A waits for the second step.")
-        if accused:
-            raise Wrong(f"{story}: a tensor is in the list that did receive a gradient.")
-        if missed & set(table.tensor[table.norm_2.isna()]):
-            raise Wrong(f"{story}: a tensor without any gradient is not in the list. Its norms are NaN, not zero.")
-        if missed:
-            raise Wrong(f"{story}: a tensor whose gradient is zero in both steps is not in the list.")
+def exactly_the_last(answer: object) -> None:
+    """Judge a function that trains the last blocks and the final norm, and nothing else."""
+    from torch import nn
+
+    places = {  # as people call it; start of the blocks' names, and of the final norm's
+        "qwen2": ("Qwen2", "model.layers", "model.norm."),
+        "llama": ("Llama", "model.layers", "model.norm."),
+        "gpt2": ("GPT-2", "transformer.h", "transformer.ln_f."),
+    }
+    for architecture, blocks in (("qwen2", 2), ("llama", 1), ("gpt2", 3)):
+        called_so, *names = places[architecture]
+        model = small_model(architecture, depth=12, tied=architecture != "llama")
+        given = called(answer, model, blocks)
+        if not isinstance(given, nn.Module) or not hasattr(given, "get_decoder"):
+            raise Wrong(f"the model is to be returned, and this is {kind(given)}.")
+        _only_last_trains(f"in a {called_so}", dict(given.named_parameters()), blocks, *names)
 
 
-@cache
-def _tables() -> dict:
-    """Gradient flow of small adapted models, whole and with faults planted, and what is dead in each."""
-    import warnings
-
-    import torch
-
-    from tlkit.evidence.gradient_flow import check_gradient_flow
-    from tlkit.strategies import apply_strategy
-
-    batch = torch.arange(32).reshape(2, 16)
-
-    def flow(plant=None):
-        report = apply_strategy(small_model(weights=True), "lora", r=2)
-        if plant is not None:
-            plant(report.model.base_model.model.model.layers[1].self_attn.q_proj)
-        return check_gradient_flow(report, batch).table
-
-    def unplug(layer):
-        layer.lora_B["default"].register_forward_hook(lambda module, inputs, output: output.detach())
-
-    def zero_both(layer):
-        torch.nn.init.zeros_(layer.lora_A["default"].weight)
-
-    def freeze_b(layer):
-        layer.lora_B["default"].requires_grad_(False)
-
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of peft, about what is planted
-        torch.manual_seed(0)
-        healthy = flow()
-        once = healthy.copy()
-        once.loc[once.tensor.str.contains("layers.0.self_attn.k_proj.lora_B"), "norm_2"] = 0.0
-        pair = set(healthy.tensor[healthy.tensor.str.contains("layers.1.self_attn.q_proj.lora_")])
-        return {
-            "for a healthy adapter": (healthy, set()),
-            "for an adapter that is not plugged in": (flow(unplug), pair),
-            "for an adapter with zeros in A and in B": (flow(zero_both), pair),
-            "for an adapter whose B was frozen afterwards": (flow(freeze_b), pair),
-            "for a tensor that was reached in the first step only": (once, set()),
-        }
+def _only_last_trains(where: str, tensors: dict, blocks: int, start: str, final_norm: str) -> None:
+    trains = {name for name, tensor in tensors.items() if tensor.requires_grad}
+    norm = {name for name in tensors if name.startswith(final_norm)}
+    last, lower = (
+        {name for name in tensors if name.startswith(tuple(f"{start}.{n}." for n in numbers))}
+        for numbers in (range(12 - blocks, 12), range(12 - blocks))
+    )
+    if trains == set(tensors):
+        raise Wrong(f"{where} everything trains, as it did when the model came.")
+    if last - trains:
+        raise Wrong(f"{where} {len(last - trains)} tensors of the last blocks do not train: {min(last - trains)}.")
+    if trains & lower and lower - trains:
+        raise Wrong(f"{where} something trains in lower blocks, as in the published run: {min(trains & lower)}.")
+    if trains & lower:
+        raise Wrong(f"{where} all the lower blocks train as well.")
+    if norm - trains:
+        raise Wrong(f"{where} the final norm does not train. It is no part of a block.")
+    if trains - last - norm:
+        raise Wrong(f"{where} this trains as well: {min(trains - last - norm)}.")
 
 
 QUIZ = Quiz(
     "quiz07",
-    "BitFit trains 0.08% of the bundled model and still needs 70% of full fine-tuning's multiplications. "
-    "What brings it down to about 42%?",
+    "In the bundled model, the norms outside the last two blocks have 2,496 values together. "
+    "Training them raised the peak of memory by tens of megabytes. What for?",
     {
-        "a": "Train the bias vectors of the last block only.",
-        "b": "Train the bias vectors of the queries only, in every block.",
-        "c": "Use LoRA of rank 1 instead.",
-        "d": "Nothing: the way forward and the way back are always walked whole.",
+        "a": "For the norms themselves, which are computed in higher precision once they train.",
+        "b": "For AdamW, which keeps two more numbers for each trained value.",
+        "c": "For the gradient of the embedding, which is trained with them.",
+        "d": "For what the backward pass needs of every block that it goes through.",
     },
     {
-        "a": "yes: the forward pass is whole, but the way back ends at the lowest value that is trained.",
-        "b": "no: that is half the values, but one bias in block 0 is enough to call the backward pass down to it.",
-        "c": "no: thin matrices cost next to nothing, but those in block 0 are as far down as BitFit's. "
-        "It needs 70% as well.",
-        "d": "forward it is; the way back is walked only as far as the lowest value that is trained.",
+        "a": "no: everything here is 32 bits wide, frozen or not.",
+        "b": "it does, and a gradient comes on top: three numbers of 4 bytes for each value, 30 kB. "
+        "What was measured is about a thousand times as much.",
+        "c": "no: the embedding is frozen in both runs. The report counts no trained value in it.",
+        "d": "yes: the lowest trained norm is in block 0, so activations of all blocks are kept until the backward "
+        "pass has used them. Without these norms it ends two blocks below the top.",
     },
-    right="a",
+    right="d",
 )
-TASKS = (where_few_ends, merged, dead_adapters, QUIZ)
+TASKS = (norms_of_a_llama, values_elsewhere, exactly_the_last, QUIZ)

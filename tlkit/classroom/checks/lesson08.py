@@ -1,179 +1,175 @@
-"""QLoRA: what four bits cost and save, and what is left of the saving in a whole step."""
+"""LoRA and BitFit: how few values an adapter has, what it adds to its matrix, and how to see that it learns."""
 
-from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near
+from functools import cache
 
-# The codes, an 8-bit scale for 64 weights, and a 32-bit one for 256 of those scales.
-BITS = 4 + 8 / 64 + 32 / (64 * 256)
+from tlkit.classroom.checks.small import small_model
+from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
 
 
 @exercise(
     "ex08_1",
     1,
-    "the bits of one weight, scale included, to one percent",
-    "Every weight keeps its own four bits. The scale is shared: how much of it falls to one weight?",
-    "64 weights take 64 * 4 bits, and their scale 32 more. Divide the sum by 64.",
+    "the smallest rank at which an adapter has more values than its matrix of 512 x 192",
+    "How many values does the adapter gain with every rank? One row of A and one column of B.",
+    "With rank r it has r * (192 + 512) values. Divide, and think about which whole number comes next.",
 )
-def bits_of_a_weight(answer: object) -> None:
-    """Judge the bits of one packed weight, with its part of the scale."""
-    if near(answer, 4 + 8 / 64, within=0.0001):
-        raise Wrong("that takes 8 bits for a scale. Here it keeps its 32 bits.")
-    reasons = {
-        BITS: "that is this lesson's figure, in which the scales are quantised too. Here a scale keeps its 32 bits.",
-        4.0: "that is the code alone: without its scale a weight cannot be read.",
-        4 + 32: "that gives every weight a scale of its own; 64 weights share one.",
-        32 / 64: "that is one weight's share of the scale; the weight's own bits come to it.",
-        4 + 64 / 32: "the share is the wrong way round: one scale of 32 bits for 64 weights.",
-        (4 + 32 / 64) / 8: "these are bytes; bits are asked for.",
-    }
-    for value, reason in reasons.items():
-        if near(answer, value, within=0.001):
-            raise Wrong(reason)
-    if not near(answer, 4 + 32 / 64):
-        raise Wrong(f"{float(answer):.4g} is not it.")
+def where_few_ends(answer: object) -> None:
+    """Judge the smallest rank at which an adapter is larger than its matrix."""
+    rows, columns = 512, 192
+    smallest = next(r for r in range(1, rows + 1) if r * (rows + columns) > rows * columns)
+    given = number(answer)
+    if given == smallest:
+        return
+    if given % 1:
+        raise Wrong("a rank is a whole number.")
+    if given == columns:
+        raise Wrong("at that rank B·A can be any matrix of this shape. It has more values than the matrix well before.")
+    if given == smallest - 1:
+        raise Wrong("there the adapter still has fewer values, if only a few.")
+    if given in (rows, rows + 1, columns + 1):
+        raise Wrong("only one of the two thin matrices is counted.")
+    if given in (17, 18):
+        raise Wrong("that is how often the adapter of rank 8 goes into the matrix; a rank is asked for.")
+    relation = "more, but it is not the first such rank" if given > smallest else "fewer values than the matrix"
+    raise Wrong(f"with rank {given:.0f} the adapter has {relation}.")
 
 
 @exercise(
     "ex08_2",
     2,
-    "the percent of a step's peak that is saved, for four steps",
-    "How many bits does one packed weight save? It had 16 and keeps 4.127. Then bits become bytes.",
-    "The bytes saved do not depend on the batch: packed * (16 - 4.127) / 8. Compare them with the peak.",
-    "return 100 * packed * (16 - 4.127) / 8 / lora_peak",
+    "the merged matrix, and that the given one stays as it is, for three shapes, ranks and alphas",
+    "What the adapter adds to the output is alpha/r · B·A·x. What does it add to the matrix, then?",
+    "A has one row for each rank: r is `a.shape[0]`.",
+    "The order is `b @ a`. Use `+` and not `+=`, which writes into the weight that was given.",
 )
-def saving_in_a_step(answer: object) -> None:
-    """Judge a function for the percentage of a step's peak that packed weights save."""
-    # Peaks of `lora` with weights in bf16, from estimate_memory; the last one with activation checkpointing.
-    cases = [
-        (357_826_560, 2_978_370_760, "qwen2-0.5b, 1 row"),
-        (357_826_560, 16_540_026_056, "qwen2-0.5b, 8 rows"),
-        (3_244_032, 164_800_000, "a small model, many rows"),
-        (6_476_005_376, 14_053_000_000, "llama2-7b, 1 row"),
-    ]
-    for packed, peak, story in cases:
-        given = called(answer, packed, peak)
-        saved = packed * (16 - BITS) / 8
-        right = 100 * saved / peak
-        wrongs = {
-            right / 100: "this is a share; percent are asked for.",
-            100 - right: "this is what is left; what is saved is asked for.",
-            100
-            * saved
-            / (peak - saved): "this compares with the smaller peak, that of qlora; compare with that of lora.",
-            100 * (1 - BITS / 16): "this is the saving in the weights alone; the step holds other bytes too.",
-            8 * right: "this takes bits for bytes.",
-            100 * packed * 2 / peak: "the packed weights are gone altogether; they keep 4.127 bits each.",
-            100 * packed * BITS / 8 / peak: "this is what the packed weights still take, not what they save.",
-            100 * packed * 1.5 / peak: "the scales are missing: a packed weight takes more than 4 bits.",
-            saved: "these are the bytes saved; their percentage of the peak is asked for.",
-        }
-        if near(given, right, within=0.002):
-            continue
-        for value, reason in wrongs.items():
-            if near(given, value, within=0.0008):
-                raise Wrong(f"for {story}: {reason}")
-        raise Wrong(f"for {story} it gives {float(given):.4g} percent.")
+def merged(answer: object) -> None:
+    """Judge a function that adds an adapter to its matrix and leaves the given one alone."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    for rows, columns, rank, alpha in ((12, 5, 2, 16), (6, 6, 1, 4), (4, 4, 4, 8)):
+        weight, a, b = (
+            torch.randn(shape, generator=generator) for shape in ((rows, columns), (rank, columns), (rows, rank))
+        )
+        kept = weight.clone()
+        given = called(answer, weight, a, b, alpha)
+        if not isinstance(given, torch.Tensor):
+            raise Wrong(f"a tensor is asked for, and your function returns {kind(given)}.")
+        case = f"for a weight of {rows} x {columns} and rank {rank}"
+        given = given.detach().float()
+        if given.shape != weight.shape:
+            raise Wrong(f"{case} the result has the shape {tuple(given.shape)}, not that of the weight.")
+        product = torch.einsum("ir,rj->ij", b, a)
+        scale = alpha / rank
+        if not torch.allclose(given, kept + scale * product, atol=1e-4):
+            mistakes = {
+                "the adapter is added as it is, without alpha/r": kept + product,
+                "the adapter is multiplied by alpha; it is not yet divided by the rank": kept + alpha * product,
+                "the scale is upside down": kept + product / scale,
+                "the adapter is taken away": kept - scale * product,
+                "the weight itself is missing": scale * product,
+                "the weight is scaled, too": scale * (kept + product),
+            }
+            if rows == columns:
+                mistakes["the product is transposed"] = kept + scale * product.T
+                mistakes["A and B are in each other's place"] = kept + scale * (a @ b)
+            told = [why for why, wrong in mistakes.items() if torch.allclose(given, wrong, atol=1e-4)]
+            raise Wrong(f"{case} {told[0] if told else 'the numbers are others'}.")
+        if not weight.equal(kept):
+            raise Wrong(f"{case} the result is right, but it was also written into the weight that was given.")
 
 
 @exercise(
     "ex08_3",
     3,
-    "weights that were rounded and read again, for six tensors",
-    "Take one block at a time: weights.split(block) gives them all, the shorter one too. torch.cat joins the results.",
-    "Nearest: `scaled[:, None] - levels` has the distance of every weight to every level. Where is it least?",
-    "abs().argmin(1) of those distances is each weight's place in `levels`. levels[place] * scale is a block's result.",
+    "the list of names for a healthy adapter, for several that are broken, and for frozen tensors",
+    "Only tensors that are declared trainable can be dead. And a healthy A has no gradient in one of the two steps.",
+    "`NaN == 0` is False, and so is `NaN > 0`. Ask which tensors received something, then take the others.",
+    "`(table.norm_1 > 0) | (table.norm_2 > 0)` is true for those that received a gradient; `~` turns it round.",
 )
-def quantiser(answer: object) -> None:
-    """Judge a function that rounds weights to levels, block by block, and reads them again."""
+def dead_adapters(answer: object) -> None:
+    """Judge a function that lists the trainable tensors that never received a gradient."""
+    for story, (table, dead) in _tables().items():
+        given = called(answer, table.copy())
+        if isinstance(given, str | dict) or not hasattr(given, "__iter__"):
+            raise Wrong(f"a list of names is asked for, and this is {kind(given)}.")
+        given = list(given)
+        if not set(given) <= set(table.tensor):
+            raise Wrong("there is something in the list that is no name from the column `tensor`.")
+        accused, missed = set(given) - dead, dead - set(given)
+        frozen = accused & set(table.tensor[~table.declared])
+        if frozen:
+            raise Wrong(f"{len(frozen)} frozen tensors are in the list; they are not meant to receive a gradient.")
+        if any("lora_A" in name for name in accused):
+            raise Wrong(f"{story}: a healthy A is in the list. Where B is still zero, A waits for the second step.")
+        if accused:
+            raise Wrong(f"{story}: a tensor is in the list that did receive a gradient.")
+        if missed & set(table.tensor[table.norm_2.isna()]):
+            raise Wrong(f"{story}: a tensor without any gradient is not in the list. Its norms are NaN, not zero.")
+        if missed:
+            raise Wrong(f"{story}: a tensor whose gradient is zero in both steps is not in the list.")
+
+
+@cache
+def _tables() -> dict:
+    """Gradient flow of small adapted models, whole and with faults planted, and what is dead in each."""
+    import warnings
+
     import torch
 
-    few = torch.tensor([-1.0, -0.4, 0.0, 0.3, 1.0])
-    many = torch.linspace(-1, 1, 16)
-    normal = torch.randn(256, generator=torch.Generator().manual_seed(0))
-    below = torch.cat([normal.abs()[:63], torch.tensor([-7.0])])
-    apart = normal.view(4, 64) * torch.tensor([[1.0], [100.0], [0.01], [5.0]])
-    cases = [
-        (torch.tensor([0.1, 0.5, -0.3, 1.9]), few, 4, "one block of four weights"),
-        (normal, many, 64, "four blocks"),
-        (apart.flatten(), many, 64, "four blocks of very different size"),
-        (below, many, 64, "a block whose largest weight is negative"),
-        (normal[:96], few, 32, "blocks of 32"),
-        (normal[:100], many, 64, "a last block that is shorter"),
-    ]
-    for weights, levels, block, story in cases:
-        handed, places = weights.clone(), levels.clone()
-        given = called(answer, handed, places, block)
-        if not torch.equal(handed, weights) or not torch.equal(places, levels):
-            raise Wrong(f"for {story} your function changes what it was given. Work on a new tensor.")
-        if not isinstance(given, torch.Tensor):
-            raise Wrong(f"for {story} a tensor is asked for, and this is {type(given).__name__}.")
-        if given.shape != weights.shape:
-            shapes = f"{tuple(given.shape)} and not {tuple(weights.shape)}"
-            raise Wrong(f"for {story} the shape is {shapes}. Give the weights back in the shape that they had.")
-        _compare(given.detach().float(), weights, levels, block, story)
+    from tlkit.evidence.gradient_flow import check_gradient_flow
+    from tlkit.strategies import apply_strategy
 
+    batch = torch.arange(32).reshape(2, 16)
 
-def _compare(given, weights, levels, block, story):
-    import torch
+    def flow(plant=None):
+        report = apply_strategy(small_model(weights=True), "lora", r=2)
+        if plant is not None:
+            plant(report.model.base_model.model.model.layers[1].self_attn.q_proj)
+        return check_gradient_flow(report, batch).table
 
-    def same(expected):
-        return torch.allclose(given, expected, rtol=1e-3, atol=1e-6)
+    def unplug(layer):
+        layer.lora_B["default"].register_forward_hook(lambda module, inputs, output: output.detach())
 
-    def nearest(scaled):
-        return (scaled[:, None] - levels).abs().argmin(1)
+    def zero_both(layer):
+        torch.nn.init.zeros_(layer.lora_A["default"].weight)
 
-    def below(scaled):
-        return (torch.searchsorted(levels, scaled, right=True) - 1).clamp(min=0)
+    def freeze_b(layer):
+        layer.lora_B["default"].requires_grad_(False)
 
-    def each(way):
-        return torch.cat([way(part, part.abs().max()) for part in weights.split(block)])
-
-    right = each(lambda part, scale: levels[nearest(part / scale)] * scale)
-    if same(right):
-        return
-    if given.isnan().any():
-        raise Wrong(f"for {story} there is nan in what comes back: what is divided by what there?")
-    whole = weights.abs().max()
-    wrongs = [
-        (weights, "nothing was rounded: these are the weights as they were."),
-        (each(lambda part, scale: levels[nearest(part / scale)]), "the levels come back without their block's scale."),
-        (each(lambda part, scale: nearest(part / scale)), "these are places in `levels`, not the weights."),
-        (levels[nearest(weights / whole)] * whole, "one scale was taken for all blocks; each has its own."),
-        (
-            each(lambda part, _: levels[nearest(part / part.max())] * part.max()),
-            "the scale is the largest weight; the largest *absolute* value is asked for.",
-        ),
-        (each(lambda part, _: levels[nearest(part)]), "the weights were not divided by their block's scale."),
-        (
-            each(lambda part, scale: levels[nearest(part)] * scale),
-            "the weights were multiplied by their block's scale, but not divided by it before.",
-        ),
-        (
-            each(lambda part, scale: levels[below(part / scale)] * scale),
-            "this takes the level below; the nearest one is asked for.",
-        ),
-    ]
-    for expected, reason in wrongs:
-        if same(expected.float()):
-            raise Wrong(f"for {story} {reason}")
-    raise Wrong(f"for {story} one weight is {float((given - right).abs().max()):.3g} away from where it should be.")
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of peft, about what is planted
+        torch.manual_seed(0)
+        healthy = flow()
+        once = healthy.copy()
+        once.loc[once.tensor.str.contains("layers.0.self_attn.k_proj.lora_B"), "norm_2"] = 0.0
+        pair = set(healthy.tensor[healthy.tensor.str.contains("layers.1.self_attn.q_proj.lora_")])
+        return {
+            "for a healthy adapter": (healthy, set()),
+            "for an adapter that is not plugged in": (flow(unplug), pair),
+            "for an adapter with zeros in A and in B": (flow(zero_both), pair),
+            "for an adapter whose B was frozen afterwards": (flow(freeze_b), pair),
+            "for a tensor that was reached in the first step only": (once, set()),
+        }
 
 
 QUIZ = Quiz(
     "quiz08",
-    "LoRA trains a 0.5B model on your card in 16 bits, with memory to spare. What would QLoRA change?",
+    "BitFit trains 0.08% of the bundled model and still needs 70% of full fine-tuning's multiplications. "
+    "What brings it down to about 42%?",
     {
-        "a": "Steps get faster: a quarter of the bytes has to be read.",
-        "b": "The same steps need less memory, at no price.",
-        "c": "Steps get slower and weights coarser, for memory that you do not need.",
-        "d": "The adapters get 4 bits too, and a quarter of the size on disk.",
+        "a": "Train the bias vectors of the last block only.",
+        "b": "Train the bias vectors of the queries only, in every block.",
+        "c": "Use LoRA of rank 1 instead.",
+        "d": "Nothing: the way forward and the way back are always walked whole.",
     },
     {
-        "a": "no: 4-bit weights cannot be multiplied as they are. Each layer is unpacked first, in the forward pass "
-        "and again in the backward pass.",
-        "b": "no: it needs less memory, but unpacking takes time, and rounded weights start from a higher perplexity.",
-        "c": "yes: QLoRA buys memory with time and a little accuracy. It pays where 16 bits do not fit.",
-        "d": "no: only the frozen weights are packed. The adapters beside them are trained, and saved, as with LoRA.",
+        "a": "yes: the forward pass is whole, but the way back ends at the lowest value that is trained.",
+        "b": "no: that is half the values, but one bias in block 0 is enough to call the backward pass down to it.",
+        "c": "no: thin matrices cost next to nothing, but those in block 0 are as far down as BitFit's. "
+        "It needs 70% as well.",
+        "d": "forward it is; the way back is walked only as far as the lowest value that is trained.",
     },
-    right="c",
+    right="a",
 )
-TASKS = (bits_of_a_weight, saving_in_a_step, quantiser, QUIZ)
+TASKS = (where_few_ends, merged, dead_adapters, QUIZ)

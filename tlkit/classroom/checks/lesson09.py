@@ -1,162 +1,179 @@
-"""Anatomy of a training step: bytes by the value, the moment that needs most, and what is alive in it."""
+"""QLoRA: what four bits cost and save, and what is left of the saving in a whole step."""
 
-from collections import Counter
+from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near
 
-from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number, recognise
-
-VALUES, TRAINED = 494_032_768, 29_865_088
+# The codes, an 8-bit scale for 64 weights, and a 32-bit one for 256 of those scales.
+BITS = 4 + 8 / 64 + 32 / (64 * 256)
 
 
 @exercise(
     "ex09_1",
     1,
-    "weights, gradients and AdamW's averages together, in GB, to one percent",
-    "What does a frozen value need, and what does a trained one need on top of that?",
-    "Every value takes 4 bytes. A trained one takes 4 more for its gradient and 8 more for AdamW.",
+    "the bits of one weight, scale included, to one percent",
+    "Every weight keeps its own four bits. The scale is shared: how much of it falls to one weight?",
+    "64 weights take 64 * 4 bits, and their scale 32 more. Divide the sum by 64.",
 )
-def bytes_of_a_strategy(answer: object) -> None:
-    """Judge the bytes of weights, gradients and averages of a strategy, in GB."""
-    right = (4 * VALUES + 12 * TRAINED) / 1e9
-    if near(answer, right):
-        return
+def bits_of_a_weight(answer: object) -> None:
+    """Judge the bits of one packed weight, with its part of the scale."""
+    if near(answer, 4 + 8 / 64, within=0.0001):
+        raise Wrong("that takes 8 bits for a scale. Here it keeps its 32 bits.")
     reasons = {
-        16 * VALUES / 1e9: "that trains every value. A frozen one has no gradient and no averages.",
-        16 * TRAINED / 1e9: "that leaves out the frozen weights: they are not trained, but they are there.",
-        (4 * VALUES + 16 * TRAINED) / 1e9: "that counts the trained weights twice.",
-        (4 * VALUES + 8 * TRAINED) / 1e9: "a part is missing: a trained value needs a gradient, and two averages.",
-        (4 * VALUES + 4 * TRAINED) / 1e9: "a part is missing: AdamW keeps two averages of every gradient.",
-        12 * TRAINED / 1e9: "that is what training adds; the weights themselves are asked for too.",
-        4 * VALUES / 1e9: "that is the weights alone.",
-        right * 1e9 / 2**30: "that is in GiB, of 2**30 bytes. A GB has a billion.",
-        right * 1e9: "that is in bytes; GB are asked for.",
-        right * 1e3: "that is in MB; GB are asked for.",
+        BITS: "that is this lesson's figure, in which the scales are quantised too. Here a scale keeps its 32 bits.",
+        4.0: "that is the code alone: without its scale a weight cannot be read.",
+        4 + 32: "that gives every weight a scale of its own; 64 weights share one.",
+        32 / 64: "that is one weight's share of the scale; the weight's own bits come to it.",
+        4 + 64 / 32: "the share is the wrong way round: one scale of 32 bits for 64 weights.",
+        (4 + 32 / 64) / 8: "these are bytes; bits are asked for.",
     }
-    recognise(answer, reasons)
-    raise Wrong(f"{float(answer):.4g} GB is not it.")
+    for value, reason in reasons.items():
+        if near(answer, value, within=0.001):
+            raise Wrong(reason)
+    if not near(answer, 4 + 32 / 64):
+        raise Wrong(f"{float(answer):.4g} is not it.")
 
 
 @exercise(
     "ex09_2",
     2,
-    "the number of rows from which on the loss needs most, for four models and lengths",
-    "Which of the parts grow with the rows? Which are there when the loss is computed?",
-    "With n rows, the moment of the loss needs weights + optimizer state + n * (activations + logits and loss).",
-    "Start at n = 1, and count up while that is not above one_row['at the end'].",
+    "the percent of a step's peak that is saved, for four steps",
+    "How many bits does one packed weight save? It had 16 and keeps 4.127. Then bits become bytes.",
+    "The bytes saved do not depend on the batch: packed * (16 - 4.127) / 8. Compare them with the peak.",
+    "return 100 * packed * (16 - 4.127) / 8 / lora_peak",
 )
-def turning_point(answer: object) -> None:
-    """Judge a function for the number of rows from which on the loss needs most memory."""
-    from tlkit.fitting.estimate import closed_form
-
-    for model, tokens in (("qwen2-0.5b", 64), ("qwen2-0.5b", 512), ("tinyllama-1.1b", 128), ("tiny", 512)):
-        one_row = closed_form(model, batch_size=1, sequence_length=tokens)
-        right, wrongs = _rows(one_row)
-        given = number(called(answer, dict(one_row)))
-        case = f"for {model} and rows of {tokens} tokens your function returns {given:.6g}"
-        if given == right:
+def saving_in_a_step(answer: object) -> None:
+    """Judge a function for the percentage of a step's peak that packed weights save."""
+    # Peaks of `lora` with weights in bf16, from estimate_memory; the last one with activation checkpointing.
+    cases = [
+        (357_826_560, 2_978_370_760, "qwen2-0.5b, 1 row"),
+        (357_826_560, 16_540_026_056, "qwen2-0.5b, 8 rows"),
+        (3_244_032, 164_800_000, "a small model, many rows"),
+        (6_476_005_376, 14_053_000_000, "llama2-7b, 1 row"),
+    ]
+    for packed, peak, story in cases:
+        given = called(answer, packed, peak)
+        saved = packed * (16 - BITS) / 8
+        right = 100 * saved / peak
+        wrongs = {
+            right / 100: "this is a share; percent are asked for.",
+            100 - right: "this is what is left; what is saved is asked for.",
+            100
+            * saved
+            / (peak - saved): "this compares with the smaller peak, that of qlora; compare with that of lora.",
+            100 * (1 - BITS / 16): "this is the saving in the weights alone; the step holds other bytes too.",
+            8 * right: "this takes bits for bytes.",
+            100 * packed * 2 / peak: "the packed weights are gone altogether; they keep 4.127 bits each.",
+            100 * packed * BITS / 8 / peak: "this is what the packed weights still take, not what they save.",
+            100 * packed * 1.5 / peak: "the scales are missing: a packed weight takes more than 4 bits.",
+            saved: "these are the bytes saved; their percentage of the peak is asked for.",
+        }
+        if near(given, right, within=0.002):
             continue
-        if given in wrongs:
-            raise Wrong(f"{case}: {wrongs[given]}")
-        if given != int(given):
-            raise Wrong(f"{case}: rows come whole. Which whole number is the first that will do?")
-        raise Wrong(f"{case}.")
-
-
-def _rows(one_row):
-    """The first number of rows with which the loss needs more than the end; and those that mistakes lead to."""
-    activations, logits, end = one_row["activations"], one_row["logits and loss"], one_row["at the end"]
-    lasting = one_row["weights"] + one_row["optimizer state"]
-    one_set = lasting + one_row["gradients"]
-
-    def first(constant, each_row, end=end):
-        return max(1, (end - constant) // each_row + 1)
-
-    right = first(lasting, activations + logits)
-    wrongs = {
-        right - 1: "with so many the end still needs more, and one more row is asked for.",
-        right + 1: "one row fewer will do.",
-        first(0, one_row["at the loss"]): "do weights and optimizer grow with the rows?",
-        first(0, activations + logits): "are activations and logits all that is alive when the loss is computed?",
-        first(lasting, activations): "activations are not all that grows with the rows.",
-        first(lasting, logits): "logits are not all that grows with the rows.",
-        first(lasting, activations + logits, one_set): "at the end, one set of gradients is not all that comes.",
-        first(end, activations + logits): "are the gradients there already when the loss is computed?",
-    }
-    return right, wrongs
+        for value, reason in wrongs.items():
+            if near(given, value, within=0.0008):
+                raise Wrong(f"for {story}: {reason}")
+        raise Wrong(f"for {story} it gives {float(given):.4g} percent.")
 
 
 @exercise(
     "ex09_3",
     3,
-    "what is alive when most is, for four logs",
-    "Go through the log with a dictionary of what is alive now. Remember it whenever its sum is a new record.",
-    "Remember a copy, dict(alive): the dictionary itself goes on changing.",
-    "for name, size in log: alive[name] = alive.get(name, 0) + size; if sum(alive.values()) > record: remember both.",
+    "weights that were rounded and read again, for six tensors",
+    "Take one block at a time: weights.split(block) gives them all, the shorter one too. torch.cat joins the results.",
+    "Nearest: `scaled[:, None] - levels` has the distance of every weight to every level. Where is it least?",
+    "abs().argmin(1) of those distances is each weight's place in `levels`. levels[place] * scale is a block's result.",
 )
-def alive_at_the_peak(answer: object) -> None:
-    """Judge a function that finds what is alive when a log of allocations is at its peak."""
-    cases = {
-        "one short row": "weights 4, averages 8, activations 2, activations -1, activations 1, logits 1, logits -1, "
-        "gradients 2, activations -2, gradients 2, embedding gradient 2, embedding gradient -2, gradients -4",
-        "many long rows": "weights 4, averages 8, activations 9, logits 7, logits 7, logits -14, gradients 3, "
-        "activations -9, gradients 1, gradients -4",
-        "two micro-batches": "weights 4, averages 8, activations 3, logits 2, logits -2, gradients 4, activations -3, "
-        "activations 3, logits 2, logits -2, activations -3, gradients -4",
-        "a model that was largest while it was loaded": "weights 20, weights -10, activations 3, activations -3",
-    }
-    for story, text in cases.items():
-        log = [(name, int(size)) for name, size in (part.rsplit(" ", 1) for part in text.split(", "))]
-        given = called(answer, list(log))
-        peak, ever, end, parts = _replay(log)
-        if not isinstance(given, dict):
-            if given == sum(peak.values()):
-                raise Wrong(f"for {story} the size of the peak is right; what is alive then is asked for, as a dict.")
-            raise Wrong(f"for {story} a dict is asked for, and this is {type(given).__name__}.")
-        given = {name: size for name, size in given.items() if size != 0}
-        if given == peak:
-            continue
-        wrongs = [
-            (parts, "these are the largest sizes of all parts, each at its own moment. They are not alive together."),
-            (ever, "this adds up all that was ever made, and forgets that some of it is gone."),
-            (end, "this is alive when the log ends. Did you keep the dictionary itself, which goes on changing?"),
-            ({name: peak[name] for name in list(peak)[-1:]}, "only one of the parts that are alive is there."),
-        ]
-        for value, reason in wrongs:
-            if given == value:
-                raise Wrong(f"for {story} {reason}")
-        if given.keys() != peak.keys():
-            gone = [name for name in given if name not in peak] or [name for name in peak if name not in given]
-            raise Wrong(f"for {story} look at {gone[0]!r}: is it alive at that moment?")
-        raise Wrong(f"for {story} the right parts are there, and not all with the size that they have at that moment.")
+def quantiser(answer: object) -> None:
+    """Judge a function that rounds weights to levels, block by block, and reads them again."""
+    import torch
+
+    few = torch.tensor([-1.0, -0.4, 0.0, 0.3, 1.0])
+    many = torch.linspace(-1, 1, 16)
+    normal = torch.randn(256, generator=torch.Generator().manual_seed(0))
+    below = torch.cat([normal.abs()[:63], torch.tensor([-7.0])])
+    apart = normal.view(4, 64) * torch.tensor([[1.0], [100.0], [0.01], [5.0]])
+    cases = [
+        (torch.tensor([0.1, 0.5, -0.3, 1.9]), few, 4, "one block of four weights"),
+        (normal, many, 64, "four blocks"),
+        (apart.flatten(), many, 64, "four blocks of very different size"),
+        (below, many, 64, "a block whose largest weight is negative"),
+        (normal[:96], few, 32, "blocks of 32"),
+        (normal[:100], many, 64, "a last block that is shorter"),
+    ]
+    for weights, levels, block, story in cases:
+        handed, places = weights.clone(), levels.clone()
+        given = called(answer, handed, places, block)
+        if not torch.equal(handed, weights) or not torch.equal(places, levels):
+            raise Wrong(f"for {story} your function changes what it was given. Work on a new tensor.")
+        if not isinstance(given, torch.Tensor):
+            raise Wrong(f"for {story} a tensor is asked for, and this is {type(given).__name__}.")
+        if given.shape != weights.shape:
+            shapes = f"{tuple(given.shape)} and not {tuple(weights.shape)}"
+            raise Wrong(f"for {story} the shape is {shapes}. Give the weights back in the shape that they had.")
+        _compare(given.detach().float(), weights, levels, block, story)
 
 
-def _replay(log):
-    """What is alive at the peak, what was ever made, what is alive at the end, and each part at its own largest."""
-    alive, ever, parts, peak = Counter(), Counter(), Counter(), {}
-    for name, size in log:
-        alive[name] += size
-        ever[name] += max(size, 0)
-        parts[name] = max(parts[name], alive[name])
-        if sum(alive.values()) > sum(peak.values()):
-            peak = dict(+alive)
-    return peak, dict(ever), dict(+alive), dict(parts)
+def _compare(given, weights, levels, block, story):
+    import torch
+
+    def same(expected):
+        return torch.allclose(given, expected, rtol=1e-3, atol=1e-6)
+
+    def nearest(scaled):
+        return (scaled[:, None] - levels).abs().argmin(1)
+
+    def below(scaled):
+        return (torch.searchsorted(levels, scaled, right=True) - 1).clamp(min=0)
+
+    def each(way):
+        return torch.cat([way(part, part.abs().max()) for part in weights.split(block)])
+
+    right = each(lambda part, scale: levels[nearest(part / scale)] * scale)
+    if same(right):
+        return
+    if given.isnan().any():
+        raise Wrong(f"for {story} there is nan in what comes back: what is divided by what there?")
+    whole = weights.abs().max()
+    wrongs = [
+        (weights, "nothing was rounded: these are the weights as they were."),
+        (each(lambda part, scale: levels[nearest(part / scale)]), "the levels come back without their block's scale."),
+        (each(lambda part, scale: nearest(part / scale)), "these are places in `levels`, not the weights."),
+        (levels[nearest(weights / whole)] * whole, "one scale was taken for all blocks; each has its own."),
+        (
+            each(lambda part, _: levels[nearest(part / part.max())] * part.max()),
+            "the scale is the largest weight; the largest *absolute* value is asked for.",
+        ),
+        (each(lambda part, _: levels[nearest(part)]), "the weights were not divided by their block's scale."),
+        (
+            each(lambda part, scale: levels[nearest(part)] * scale),
+            "the weights were multiplied by their block's scale, but not divided by it before.",
+        ),
+        (
+            each(lambda part, scale: levels[below(part / scale)] * scale),
+            "this takes the level below; the nearest one is asked for.",
+        ),
+    ]
+    for expected, reason in wrongs:
+        if same(expected.float()):
+            raise Wrong(f"for {story} {reason}")
+    raise Wrong(f"for {story} one weight is {float((given - right).abs().max()):.3g} away from where it should be.")
 
 
 QUIZ = Quiz(
     "quiz09",
-    "Full fine-tuning of `qwen2-0.5b`, one row of 512 tokens, needs 8.38 GiB. Which change lowers the peak?",
+    "LoRA trains a 0.5B model on your card in 16 bits, with memory to spare. What would QLoRA change?",
     {
-        "a": "activation checkpointing",
-        "b": "the loss in pieces",
-        "c": "rows of 256 tokens",
-        "d": "plain SGD instead of AdamW",
+        "a": "Steps get faster: a quarter of the bytes has to be read.",
+        "b": "The same steps need less memory, at no price.",
+        "c": "Steps get slower and weights coarser, for memory that you do not need.",
+        "d": "The adapters get 4 bits too, and a quarter of the size on disk.",
     },
     {
-        "a": "no: the peak is at the end of the backward pass, when the activations are gone. The table above has 0%.",
-        "b": "no: the logits are gone too when the backward pass ends. With eight rows it would help.",
-        "c": "no: it halves activations and logits, gone at the peak. The rest does not depend on the tokens.",
-        "d": "yes: AdamW's averages are alive all the time, 8 bytes a value. Without them the step needs 4.70 GiB. But "
-        "it is another optimizer, and so another training. Lesson 10 finds a way to keep this one.",
+        "a": "no: 4-bit weights cannot be multiplied as they are. Each layer is unpacked first, in the forward pass "
+        "and again in the backward pass.",
+        "b": "no: it needs less memory, but unpacking takes time, and rounded weights start from a higher perplexity.",
+        "c": "yes: QLoRA buys memory with time and a little accuracy. It pays where 16 bits do not fit.",
+        "d": "no: only the frozen weights are packed. The adapters beside them are trained, and saved, as with LoRA.",
     },
-    right="d",
+    right="c",
 )
-TASKS = (bytes_of_a_strategy, turning_point, alive_at_the_peak, QUIZ)
+TASKS = (bits_of_a_weight, saving_in_a_step, quantiser, QUIZ)

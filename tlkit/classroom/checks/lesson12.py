@@ -1,157 +1,162 @@
-"""The autopsy: how many blocks a ranking takes, names that match too much, three figures that must fit together."""
+"""Anatomy of a training step: bytes by the value, the moment that needs most, and what is alive in it."""
 
-import math
+from collections import Counter
 
-from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number
+from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number, recognise
+
+VALUES, TRAINED = 494_032_768, 29_865_088
 
 
 @exercise(
     "ex12_1",
     1,
-    "the smallest number of blocks for which the interval leaves zero out",
-    "The interval leaves zero out as soon as 1.96 * 0.14 / root of n is smaller than 0.02. Which n is that?",
-    "Solve it for the root of n, and square the result. Then take the next whole number of blocks.",
+    "weights, gradients and AdamW's averages together, in GB, to one percent",
+    "What does a frozen value need, and what does a trained one need on top of that?",
+    "Every value takes 4 bytes. A trained one takes 4 more for its gradient and 8 more for AdamW.",
 )
-def enough_blocks(answer: object) -> None:
-    """Judge the number of blocks from which on an interval excludes zero."""
-    given, scatter, mean = number(answer), 0.14, 0.02
-    right = next(n for n in range(1, 10_000) if 1.96 * scatter / math.sqrt(n) < mean)
-    if given == right:
+def bytes_of_a_strategy(answer: object) -> None:
+    """Judge the bytes of weights, gradients and averages of a strategy, in GB."""
+    right = (4 * VALUES + 12 * TRAINED) / 1e9
+    if near(answer, right):
         return
-    if not 1 <= given < math.inf:
-        raise Wrong(f"a number of blocks is asked for, and this is {given:.4g}.")
-    limit = (1.96 * scatter / mean) ** 2
-    if right - 1 < given < right:
-        raise Wrong("there is no part of a block: a whole number is asked for.")
-    if given == right - 1:
-        raise Wrong("with that many, the interval still holds zero, though barely: look at the rounding.")
-    if near(given, 4 * limit):
-        raise Wrong("that is more than needed: the interval reaches 1.96 times the scatter of the mean to *each* side.")
-    if near(given, right * 32):
-        raise Wrong("that looks like tokens; blocks are asked for.")
-    if math.floor(math.sqrt(limit)) <= given <= math.ceil(math.sqrt(limit)):
-        raise Wrong("that is the root of it: twice the blocks do not halve the interval, four times as many do.")
-    if round(limit / 1.96**2) <= given <= limit / 1.96**2 + 1:
-        raise Wrong("there the mean is as large as its own scatter; the interval reaches 1.96 times as far.")
-    if given in (196, 197):
-        raise Wrong("that takes 2 for 1.96, which is close, and a few blocks too many.")
-    if given < right:
-        raise Wrong(f"with {given:.6g} blocks the interval still holds zero.")
-    raise Wrong(f"{given:.6g} blocks are enough; fewer are, too.")
+    reasons = {
+        16 * VALUES / 1e9: "that trains every value. A frozen one has no gradient and no averages.",
+        16 * TRAINED / 1e9: "that leaves out the frozen weights: they are not trained, but they are there.",
+        (4 * VALUES + 16 * TRAINED) / 1e9: "that counts the trained weights twice.",
+        (4 * VALUES + 8 * TRAINED) / 1e9: "a part is missing: a trained value needs a gradient, and two averages.",
+        (4 * VALUES + 4 * TRAINED) / 1e9: "a part is missing: AdamW keeps two averages of every gradient.",
+        12 * TRAINED / 1e9: "that is what training adds; the weights themselves are asked for too.",
+        4 * VALUES / 1e9: "that is the weights alone.",
+        right * 1e9 / 2**30: "that is in GiB, of 2**30 bytes. A GB has a billion.",
+        right * 1e9: "that is in bytes; GB are asked for.",
+        right * 1e3: "that is in MB; GB are asked for.",
+    }
+    recognise(answer, reasons)
+    raise Wrong(f"{float(answer):.4g} GB is not it.")
 
 
 @exercise(
     "ex12_2",
     2,
-    "every name of Qwen2-0.5B, as it is and as peft would have it, for the first 1, 2, 9, 12 and 24 blocks",
-    "Find the number of the block in the name, the whole of it, and compare it as a number.",
-    'The number stands between dots: `re.search(r"layers\\.(\\d+)\\.", name)` finds it, and finds nothing (None) in '
-    "names that belong to no block.",
-    "`int(found[1]) < count`, where something was found.",
+    "the number of rows from which on the loss needs most, for four models and lengths",
+    "Which of the parts grow with the rows? Which are there when the loss is computed?",
+    "With n rows, the moment of the loss needs weights + optimizer state + n * (activations + logits and loss).",
+    "Start at n = 1, and count up while that is not above one_row['at the end'].",
 )
-def first_blocks(answer: object) -> None:
-    """Judge a function that says, from its name, whether a tensor is in the first blocks."""
-    from tlkit.models import meta_model
+def turning_point(answer: object) -> None:
+    """Judge a function for the number of rows from which on the loss needs most memory."""
+    from tlkit.fitting.estimate import closed_form
 
-    called(answer, "model.layers.7.mlp.up_proj.weight", 1)
-    names = [name for name, _ in meta_model("qwen2-0.5b").named_parameters()]
-    for count in (12, 2, 1, 9, 24):
-        for front in ("", "base_model.model."):
-            _judge_selection(answer, names, front, count)
+    for model, tokens in (("qwen2-0.5b", 64), ("qwen2-0.5b", 512), ("tinyllama-1.1b", 128), ("tiny", 512)):
+        one_row = closed_form(model, batch_size=1, sequence_length=tokens)
+        right, wrongs = _rows(one_row)
+        given = number(called(answer, dict(one_row)))
+        case = f"for {model} and rows of {tokens} tokens your function returns {given:.6g}"
+        if given == right:
+            continue
+        if given in wrongs:
+            raise Wrong(f"{case}: {wrongs[given]}")
+        if given != int(given):
+            raise Wrong(f"{case}: rows come whole. Which whole number is the first that will do?")
+        raise Wrong(f"{case}.")
+
+
+def _rows(one_row):
+    """The first number of rows with which the loss needs more than the end; and those that mistakes lead to."""
+    activations, logits, end = one_row["activations"], one_row["logits and loss"], one_row["at the end"]
+    lasting = one_row["weights"] + one_row["optimizer state"]
+    one_set = lasting + one_row["gradients"]
+
+    def first(constant, each_row, end=end):
+        return max(1, (end - constant) // each_row + 1)
+
+    right = first(lasting, activations + logits)
+    wrongs = {
+        right - 1: "with so many the end still needs more, and one more row is asked for.",
+        right + 1: "one row fewer will do.",
+        first(0, one_row["at the loss"]): "do weights and optimizer grow with the rows?",
+        first(0, activations + logits): "are activations and logits all that is alive when the loss is computed?",
+        first(lasting, activations): "activations are not all that grows with the rows.",
+        first(lasting, logits): "logits are not all that grows with the rows.",
+        first(lasting, activations + logits, one_set): "at the end, one set of gradients is not all that comes.",
+        first(end, activations + logits): "are the gradients there already when the loss is computed?",
+    }
+    return right, wrongs
 
 
 @exercise(
     "ex12_3",
     3,
-    "the diagnosis of seven models, sound and not; one has published figures",
-    "A loss is a logarithm and a perplexity is none: bring the two to one scale before you compare them.",
-    "Think of what an *untrained* model does in its first training step: is it better there than in the evaluation?",
-    "Ask first whether the two figures agree, within one nat and in both directions. Only where they agree does the "
-    "vocabulary say something about the model.",
+    "what is alive when most is, for four logs",
+    "Go through the log with a dictionary of what is alive now. Remember it whenever its sum is a new record.",
+    "Remember a copy, dict(alive): the dictionary itself goes on changing.",
+    "for name, size in log: alive[name] = alive.get(name, 0) + size; if sum(alive.values()) > record: remember both.",
 )
-def diagnosis(answer: object) -> None:
-    """Judge a function that tells a sound start from a faulty evaluation or faulty loading."""
-    cases = [
-        ("sound", 4.9, 138.0, 4096, "nothing was wrong"),
-        ("sound", 3.0, 40.0, 50_257, "nothing was wrong"),
-        ("loading", 12.6, 250_072.0, 151_936, "the weights were random"),
-        ("evaluation", 4.6157, 254_801.06, 151_936, "labels were shifted twice in the evaluation"),
-        ("evaluation", 4.4, 9_000.0, 151_936, "labels were shifted twice in the evaluation"),
-        ("evaluation", 4.6, 1.3, 4096, "the evaluation showed the model each token that it was to guess"),
-        ("loading", 8.9, 5_100.0, 4096, "the weights were random"),
-    ]
-    for right, loss, baseline, vocabulary, story in cases:
-        given = called(answer, loss, baseline, vocabulary)
-        if not isinstance(given, str) or given not in ("sound", "evaluation", "loading"):
-            raise Wrong(f'your function returns {given!r:.40}: expected "sound", "evaluation" or "loading".')
-        if given == right:
+def alive_at_the_peak(answer: object) -> None:
+    """Judge a function that finds what is alive when a log of allocations is at its peak."""
+    cases = {
+        "one short row": "weights 4, averages 8, activations 2, activations -1, activations 1, logits 1, logits -1, "
+        "gradients 2, activations -2, gradients 2, embedding gradient 2, embedding gradient -2, gradients -4",
+        "many long rows": "weights 4, averages 8, activations 9, logits 7, logits 7, logits -14, gradients 3, "
+        "activations -9, gradients 1, gradients -4",
+        "two micro-batches": "weights 4, averages 8, activations 3, logits 2, logits -2, gradients 4, activations -3, "
+        "activations 3, logits 2, logits -2, activations -3, gradients -4",
+        "a model that was largest while it was loaded": "weights 20, weights -10, activations 3, activations -3",
+    }
+    for story, text in cases.items():
+        log = [(name, int(size)) for name, size in (part.rsplit(" ", 1) for part in text.split(", "))]
+        given = called(answer, list(log))
+        peak, ever, end, parts = _replay(log)
+        if not isinstance(given, dict):
+            if given == sum(peak.values()):
+                raise Wrong(f"for {story} the size of the peak is right; what is alive then is asked for, as a dict.")
+            raise Wrong(f"for {story} a dict is asked for, and this is {type(given).__name__}.")
+        given = {name: size for name, size in given.items() if size != 0}
+        if given == peak:
             continue
-        case = f"where {story}, your function says {given!r}:"
-        if right == "sound":
-            why = "a loss is in nats and a perplexity is not, so the two cannot be compared as they are."
-        elif right == "loading":
-            why = "a baseline above the vocabulary, and training that starts as badly, is a model that knows nothing."
-        elif given == "loading":
-            why = "random weights would be as bad in their first training step, and these were not."
-        elif baseline < vocabulary and baseline > math.exp(loss):
-            why = "a baseline below the vocabulary may still be far from what training says."
-        else:
-            why = "a baseline far better than training is as suspicious as one far worse."
-        raise Wrong(f"{case} {why}")
+        wrongs = [
+            (parts, "these are the largest sizes of all parts, each at its own moment. They are not alive together."),
+            (ever, "this adds up all that was ever made, and forgets that some of it is gone."),
+            (end, "this is alive when the log ends. Did you keep the dictionary itself, which goes on changing?"),
+            ({name: peak[name] for name in list(peak)[-1:]}, "only one of the parts that are alive is there."),
+        ]
+        for value, reason in wrongs:
+            if given == value:
+                raise Wrong(f"for {story} {reason}")
+        if given.keys() != peak.keys():
+            gone = [name for name in given if name not in peak] or [name for name in peak if name not in given]
+            raise Wrong(f"for {story} look at {gone[0]!r}: is it alive at that moment?")
+        raise Wrong(f"for {story} the right parts are there, and not all with the size that they have at that moment.")
 
 
-def _judge_selection(answer, names, front, count):
-    case = f"asked for the first {count} blocks, your function"
-    wanted, taken = {}, {}
-    for name in names:
-        parts = name.split(".")
-        wanted[name] = int(parts[2]) if parts[1] == "layers" else None
-        try:
-            given = called(answer, front + name, count)
-        except Wrong as wrong:
-            raise Wrong(f"for the name {front}{name}, {wrong}") from wrong
-        if given not in (True, False):
-            raise Wrong(f"True or False is asked for, and your function returns {given!r:.40}.")
-        taken[name] = bool(given)
-    blocks = {at for at in wanted.values() if at is not None}
-    chosen = {at for name, at in wanted.items() if taken[name]}
-    partly = {at for name, at in wanted.items() if not taken[name] and at in chosen}
-    if None in chosen:
-        raise Wrong(f"{case} also takes what is in no block: embedding or final norm.")
-    if partly:
-        raise Wrong(f"{case} takes block {min(partly)} in part: a block is all its tensors, norms and biases too.")
-    if chosen == set(range(count)):
-        return
-    if front and not chosen:
-        raise Wrong(f"{case} takes none where the name has more in front, as peft makes it.")
-    if chosen == {at for at in blocks if any(str(at).startswith(str(first)) for first in range(count))}:
-        raise Wrong(f"{case} takes {len(chosen)}: a number was looked for that is also the beginning of others.")
-    if chosen == {at for at in blocks if str(at) < str(count)}:
-        raise Wrong(f"{case} compares numbers as text, where '10' comes before '9'.")
-    if chosen in (set(range(count + 1)) & blocks, set(range(1, count + 1)) & blocks):
-        raise Wrong(f"{case} is off by one: blocks count from 0, and the first {count} do not include block {count}.")
-    if chosen == blocks - set(range(count)):
-        raise Wrong(f"{case} takes all the others.")
-    raise Wrong(f"{case} takes {len(chosen)} of {len(blocks)}, and not the right ones.")
+def _replay(log):
+    """What is alive at the peak, what was ever made, what is alive at the end, and each part at its own largest."""
+    alive, ever, parts, peak = Counter(), Counter(), Counter(), {}
+    for name, size in log:
+        alive[name] += size
+        ever[name] += max(size, 0)
+        parts[name] = max(parts[name], alive[name])
+        if sum(alive.values()) > sum(peak.values()):
+            peak = dict(+alive)
+    return peak, dict(ever), dict(+alive), dict(parts)
 
 
 QUIZ = Quiz(
     "quiz12",
-    "Symptom 6 ends with a hypothesis: full fine-tuning was slowed down because it did not fit the card.\n"
-    "Which experiment could show that it is false?",
+    "Full fine-tuning of `qwen2-0.5b`, one row of 512 tokens, needs 8.38 GiB. Which change lowers the peak?",
     {
-        "a": "Run both strategies again, on a card with 24 GB.",
-        "b": "Run both again on the same card, with five seeds.",
-        "c": "Train both ten times as long, on the same card.",
-        "d": "Count the arithmetic once more, with norms and optimizer.",
+        "a": "activation checkpointing",
+        "b": "the loss in pieces",
+        "c": "rows of 256 tokens",
+        "d": "plain SGD instead of AdamW",
     },
     {
-        "a": "yes: everything fits there. If the ratio stays near 14, memory was not the cause. If it falls to about "
-        "what arithmetic allows, the hypothesis has passed a test that it could have failed.",
-        "b": "no: that says how sure 14.3 is. What slows every run down slows the next five down as well.",
-        "c": "no: both times grow tenfold, and their ratio stays, whatever the cause is.",
-        "d": "no: it sharpens what is allowed, and that is far from 14.3 in any case. Why it was exceeded stays open.",
+        "a": "no: the peak is at the end of the backward pass, when the activations are gone. The table above has 0%.",
+        "b": "no: the logits are gone too when the backward pass ends. With eight rows it would help.",
+        "c": "no: it halves activations and logits, gone at the peak. The rest does not depend on the tokens.",
+        "d": "yes: AdamW's averages are alive all the time, 8 bytes a value. Without them the step needs 4.70 GiB. But "
+        "it is another optimizer, and so another training. Lesson 13 finds a way to keep this one.",
     },
-    right="a",
+    right="d",
 )
-TASKS = (enough_blocks, first_blocks, diagnosis, QUIZ)
+TASKS = (bytes_of_a_strategy, turning_point, alive_at_the_peak, QUIZ)

@@ -1,242 +1,217 @@
-"""Scaling out: what a process sends, its part of the loss of a batch, and how many cards a model in parts needs."""
+"""Out of memory: reading the message, choosing a rung in advance, and the same gradients in pieces."""
 
-import math
-
-from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near, number, recognise
-
-FROZEN, TRAINED, MACHINES = 494_032_768, 4_399_104, 5
+from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number, numbers, recognise
 
 
 @exercise(
     "ex13_1",
     1,
-    "the MB that each of five machines sends in a step, to one percent",
-    "What has to be the same in all machines after a step? Which values have a gradient at all?",
-    "In a ring of N, each sends 2 (N - 1) / N times the bytes of the gradients. A value in fp32 has four bytes.",
+    "two sizes from the message, in MiB, to one percent",
+    "A GiB has 1024 MiB. What was asked for, and what was there to give?",
+    "The first is 298 - 120. For the second, subtract from the capacity what is free and what PyTorch allocated.",
 )
-def sent_by_each(answer: object) -> None:
-    """Judge the MB that each of five machines sends in a step."""
-    gradients = 4 * TRAINED / 1e6
-    ring = 2 * (MACHINES - 1) / MACHINES
-    right = ring * gradients
-    if near(answer, right):
+def reading_the_message(answer: object) -> None:
+    """Judge two sizes that follow from an out-of-memory message, in MiB."""
+    given = numbers(answer, 2)
+    short, elsewhere = 298 - 120, 8 * 1024 - 120 - 7.1 * 1024
+    if near(given[0], short) and near(given[1], elsewhere):
         return
-    everything = "frozen values have no gradient, so nothing of them travels."
-    others = "only gradients travel. Weights and averages stay equal, for every machine makes the same update."
-    reasons = {
-        right / 2: "that is half of it: the parts go round twice, and a value in fp32 has four bytes.",
-        gradients: "that is all gradients, once. How often does a ring pass its parts on?",
-        2 * gradients: "that is where it goes with more and more machines. Of five, each passes on all but one part.",
-        right * MACHINES: "that is what all five send together; each of them is asked for.",
-        gradients * (MACHINES - 1): "that sends all gradients to each of the others. A ring passes on a fifth a round.",
-        2 * gradients * MACHINES / (MACHINES - 1): "N and N - 1 have changed places.",
-        right / 4: "that counts values; bytes are asked for.",
-        ring * 4 * FROZEN / 1e6: everything,
-        ring * 4 * (FROZEN + TRAINED) / 1e6: everything,
-        right * 2: others,
-        right * 3: others,
-        right * 4: others,
-        right * 8: "that is in bits; bytes are asked for.",
-        right * 1e6 / 2**20: "that is in MiB, of 2**20 bytes. An MB has a million.",
-        right * 1e6: "that is in bytes; MB are asked for.",
-        right / 1e3: "that is in GB; MB are asked for.",
+    if near(given[0], elsewhere) and near(given[1], short):
+        raise Wrong("the two are in each other's place.")
+    first = {
+        298: "the first is what was asked for; a part of that was free.",
+        120: "the first is what was free. How much more was needed?",
+        -short: "the first has the wrong sign: so much was missing.",
+        298 + 120: "the first adds what was asked for and what was free; one covers a part of the other.",
     }
-    recognise(answer, reasons)
-    raise Wrong(f"{float(answer):.4g} MB is not it.")
+    second = {
+        8000 - 120 - 7100: "the second takes a GiB for 1000 MiB; it has 1024.",
+        8192 - 7.1 * 1024: "the second still has in it what is free.",
+        8192 - 120: "the second still has in it what PyTorch has allocated.",
+        elsewhere - 298: "the second leaves out the tensor that was refused: it was never there.",
+        elsewhere / 1024: "the second is in GiB; MiB are asked for.",
+        7.1 * 1024: "the second is what PyTorch has allocated; the rest is asked for.",
+        8 - 120 - 7.1: "the second mixes units: turn the GiB into MiB first.",
+    }
+    for value, right, reasons in ((given[0], short, first), (given[1], elsewhere, second)):
+        if near(value, right):
+            continue
+        recognise(value, reasons)
+        raise Wrong(f"{'the first' if right == short else 'the second'}, {value:.4g} MiB, is not it.")
 
 
 @exercise(
     "ex13_2",
     2,
-    "the parts of all processes, for six batches with equal and unequal shares",
-    "Every token of the batch counts the same, whichever process computes it. By which number is its loss divided?",
-    "`blocks[rank::size]` is every size-th block, from number `rank` on: all are dealt out, and none twice.",
-    "The sum of its own tokens' losses, divided by the number of tokens of the *whole* batch.",
+    "the rung that is chosen, and how many were estimated, on five cards",
+    "Go through the rungs in order. The first one that fits is the answer, even where a later one needs less.",
+    "The driver's share comes off the card first: needs(rung) <= 0.85 * card.",
+    "for rung in rungs: if needs(rung) <= 0.85 * card: return rung. Behind the loop, raise MemoryError(...).",
 )
-def part_of_the_loss(answer: object) -> None:
-    """Judge a function for one process's part of the loss of a batch."""
-    called(answer, [[2.0, 4.0], [3.0]], 0, 1)
-    full = (4, 4, 4, 4)
-    cases = [(full, 2), ((*full, 4), 2), ((*full, 1), 2), ((4, 4), 3), ((*full, 4, 4, 2), 4), ((4, 4, 2), 1)]
-    for lengths, size in cases:
-        # The losses of block k add up to 2**k, so that every sum tells which blocks are in it.
-        blocks = [[2**at / length] * length for at, length in enumerate(lengths)]
-        case = f"with blocks of {', '.join(map(str, lengths))} tokens for {size} process{'es' if size > 1 else ''},"
-        parts = []
-        for rank in range(size):
-            try:
-                parts.append(number(called(answer, [list(block) for block in blocks], rank, size)))
-            except Wrong as wrong:
-                nothing = " What does a process without blocks add?" if len(blocks) < size else ""
-                raise Wrong(f"{case} in process {rank}: {_ended(wrong)}{nothing}") from wrong
-        _judge_parts(tuple(parts), blocks, size, case)
+def first_rung_that_fits(answer: object) -> None:
+    """Judge a function that chooses the first rung that fits, with no more estimates than needed."""
+    plain = {"as planned": 130, "chunked loss": 112, "smaller micro-batch": 73, "optimizer on the host": 42}
+    turned = dict(reversed(plain.items()))
+    for rungs, size in ((plain, 140), (plain, 100), (plain, 256), (turned, 150), (plain, 48)):
+        _choose(answer, {name: megabytes * 2**20 for name, megabytes in rungs.items()}, size)
 
 
-def _judge_parts(parts, blocks, size, case):
-    tokens = sum(map(len, blocks))
-    right = sum(map(sum, blocks)) / tokens
-    taken = [round(part * tokens) for part in parts]
-    dealt = close(parts, tuple(of / tokens for of in taken), within=1e-4)
-    dealt = dealt and min(taken) >= 0 and max(taken) < 2 ** len(blocks)
-    owners = [[rank for rank, of in enumerate(taken) if of >> at & 1] for at in range(len(blocks))]
-    counts = [sum(rank in ranks for ranks in owners) for rank in range(size)]
-    if dealt and all(len(ranks) == 1 for ranks in owners) and max(counts) <= math.ceil(len(blocks) / size):
-        return
-    for shares in _ways_to_deal(blocks, size):
-        for value, reason in _weighed_wrong(shares, blocks, size):
-            if close(parts, value, within=1e-4):
-                raise Wrong(f"{case} {reason}")
-    if close(parts, (right,) * size, within=1e-4):
-        raise Wrong(f"{case} each hands in the loss of all blocks, and the sum is {size} times as large.")
-    if dealt:
-        for at, ranks in enumerate(owners):
-            if not ranks:
-                raise Wrong(f"{case} nobody takes block {at}. Blocks count from 0, and so do processes.")
-            if len(ranks) > 1:
-                raise Wrong(f"{case} block {at} is taken {len(ranks)} times. Blocks count from 0, and so do processes.")
-        raise Wrong(f"{case} the sum is right, but the blocks are not dealt out evenly: they take {counts}.")
-    if math.isclose(sum(parts), right, rel_tol=1e-5):
-        raise Wrong(f"{case} the sum is right, but a process' part is not that of blocks of its own.")
-    raise Wrong(f"{case} the parts add up to {sum(parts):.4g}, and the loss of the batch is {right:.4g}.")
+def _choose(answer, rungs, size):
+    card, story, asked = size * 2**20, f"on a card of {size} MB", []
 
+    def needs(rung):
+        asked.append(rung)
+        return rungs[rung]
 
-def _ways_to_deal(blocks, size):
-    """Like cards; in runs of equal length, rounded up; and rounded down, where some may be left over."""
-    up, down = math.ceil(len(blocks) / size), len(blocks) // size
-    yield [blocks[rank::size] for rank in range(size)]
-    for most in (up, down):
-        yield [blocks[rank * most : (rank + 1) * most] for rank in range(size)]
-
-
-def _weighed_wrong(shares, blocks, size):
-    """What every process would hand in, with typical mistakes in its weight."""
-    tokens = sum(map(len, blocks))
-    sums = [sum(map(sum, share)) for share in shares]
-    means = [own / max(1, sum(map(len, share))) for own, share in zip(sums, shares, strict=True)]
-    of_blocks = [sum(sum(block) / len(block) for block in share) for share in shares]
-    smaller = "a mean of means. With equal shares it is right; here a token of the smaller share counts more."
-    wrongs = [
-        (means, 1, f"each hands in the mean of its own tokens, and those add up to about {size} times the loss."),
-        (means, size, f"the sum is {smaller}"),
-        (sums, 1, "nothing is divided: a mean over tokens is asked for, and these are sums."),
-        (sums, len(blocks), "the sums are divided by the number of blocks. It is tokens that count."),
-        (sums, size, "the sums are divided by the number of processes. It is tokens that count."),
-        (
-            sums,
-            tokens * size,
-            "the parts are also divided by the number of processes. They are summed, not averaged.",
-        ),
-        (of_blocks, len(blocks), "every block counts the same, so a token of the short block counts more."),
-    ]
-    right = tuple(own / tokens for own in sums)  # with blocks of one length, some mistakes are none
-    found = [(tuple(value / by for value in values), reason) for values, by, reason in wrongs]
-    return [(values, reason) for values, reason in found if not close(values, right, within=1e-4)]
-
-
-def _ended(wrong):
-    text = str(wrong)
-    return text if text.endswith((".", "?")) else f"{text}."
+    fitting = [name for name, needed in rungs.items() if needed <= 0.85 * card]
+    if not fitting:
+        try:
+            given = answer(list(rungs), needs, card)
+        except MemoryError:
+            return
+        except Exception as error:
+            stopped = f"your function stopped with {type(error).__name__}: {error}"
+            raise Wrong(f"{story} nothing fits, and {stopped}. A MemoryError is asked for.") from error
+        raise Wrong(f"{story} nothing fits, and your function returns {given!r:.40} instead of raising MemoryError.")
+    given = called(answer, list(rungs), needs, card)
+    if not isinstance(given, str) or given not in rungs:
+        raise Wrong(f"{story} your function returns {given!r:.40}; the name of a rung is asked for.")
+    case = f"{story} your function returns {given!r}"
+    if rungs[given] > card:
+        raise Wrong(f"{case}, which needs more than the whole card.")
+    if rungs[given] > 0.85 * card:
+        raise Wrong(f"{case}, and leaves less than 15% to the driver.")
+    if given != fitting[0]:
+        least = "which needs least" if given == min(rungs, key=rungs.get) else "which fits"
+        raise Wrong(f"{case}, {least}. But one before it fits already.")
+    if len(set(asked)) < len(asked):
+        raise Wrong(f"{case}. That is right, but a rung was estimated twice, and each estimate takes its second.")
+    if len(asked) > list(rungs).index(given) + 1:
+        raise Wrong(f"{case}. That is right, but rungs behind it were estimated too, and each takes its second.")
 
 
 @exercise(
     "ex13_3",
     3,
-    "the smallest number of cards, for nine models and cards",
-    "Write down what one card needs, and what each of two, before you look for a rule. Where do they differ?",
-    "Each of N cards needs divided / N + own, and from two cards on `gathered` as well. It may fill 85% of its size.",
-    "Go through `range(1, most + 1)` and return the first number that is enough. Behind the loop, return 0.",
+    "the gradients, the loss, and how many rows passed at once, for five batches",
+    "backward() adds to the gradients that are there. So what the pieces add must be shares of the batch's loss.",
+    "The sum of the losses in a piece, divided by the targets that count in the *whole* batch, is the piece's share.",
+    "cross_entropy(..., reduction='sum') leaves out the targets of -100; (targets != -100).sum() counts the others.",
 )
-def enough_cards(answer: object) -> None:
-    """Judge a function for the smallest number of cards that a model in parts needs."""
-    called(answer, 112, 5, 3, 80, 8)
-    cases = [
-        (112, 5, 3, 80, 8),
-        (700, 4, 6, 24, 128),
-        (66, 4, 3, 80, 8),
-        (20, 5, 3, 40, 8),
-        (10, 5, 8, 20, 16),
-        (108, 4, 3, 24, 9),
-        (108, 4, 3, 24, 8),
-        (100, 15, 6, 24, 64),
-        (2, 30, 1, 24, 64),
-    ]
-    for divided, own, gathered, card, most in cases:
-        case = f"with {divided} GB divided, {own} own, {gathered} gathered, and at most {most} cards of {card} GB,"
-        right, wrongs = _cards(divided, own, gathered, card, most)
-        try:
-            given = number(called(answer, divided, own, gathered, card, most))
-        except Wrong as wrong:
-            none = " 0 is asked for where no number is enough." if right == 0 else ""
-            raise Wrong(f"{case} {_ended(wrong)}{none}") from wrong
-        if given == right:
-            continue
-        case += f" your function returns {given:.6g}:"
-        if math.isinf(given):
-            raise Wrong(f"{case} 0 is asked for where no number is enough.")
-        if given % 1:
-            raise Wrong(f"{case} cards come whole.")
-        for value, reason in wrongs:
-            if given == value:
-                raise Wrong(f"{case} {reason}")
-        if given > most:
-            raise Wrong(f"{case} so many are not there.")
-        if given == 0:
-            raise Wrong(f"{case} but there is a number that is enough.")
-        if given < 0:
-            raise Wrong(f"{case} a number of cards is asked for.")
-        if right == 0 or given < right:
-            each = divided / given + own + gathered * (given > 1)
-            more = " No number is enough, so 0 is asked for." if right == 0 else ""
-            raise Wrong(f"{case} then each needs {each:.4g} GB and may fill {0.85 * card:.4g}.{more}")
-        raise Wrong(f"{case} fewer are enough, too.")
+def same_gradients_in_pieces(answer: object) -> None:
+    """Judge a function that leaves a whole batch's gradients, computed in micro-batches."""
+    import torch
+
+    draw = torch.Generator().manual_seed(0)
+    even = torch.randint(11, (4, 6), generator=draw)
+    uneven, shorter, hollow = even.clone(), torch.cat([even, even[:1]]), even[:3].clone()
+    uneven[0, 1:] = uneven[1, 2:] = shorter[0, 3:] = hollow[1] = -100
+    _in_pieces(answer, even, 2, "pieces of the same size", draw)
+    _in_pieces(answer, uneven, 2, "pieces in which not all targets count", draw)
+    _in_pieces(answer, shorter, 2, "a last piece that is shorter", draw)
+    _in_pieces(answer, hollow, 1, "a piece in which no target counts", draw)
+    _in_pieces(answer, even, 8, "a batch smaller than a piece", draw)
 
 
-def _cards(divided, own, gathered, card, most):
-    """The right number, and those that mistakes lead to."""
-    all_counts = range(1, most + 1)
+def _in_pieces(answer, targets, rows, story, draw):
+    import torch
+    from torch import nn
 
-    def first(counts=all_counts, limit=0.85 * card, own=lambda n: own, gathered=lambda n: gathered * (n > 1)):
-        return next((n for n in counts if divided / n + own(n) + gathered(n) <= limit), 0)
+    with torch.random.fork_rng(devices=[]):  # a check leaves the notebook's random numbers alone
+        model, passed = nn.Sequential(nn.Embedding(11, 4), nn.Linear(4, 11)), []
+    parameters = list(model.parameters())
+    for parameter in parameters:
+        parameter.data = torch.randn(parameter.shape, generator=draw)
+    before = [parameter.detach().clone() for parameter in parameters]
+    inputs = torch.randint(11, targets.shape, generator=draw)
+    hook = model.register_forward_pre_hook(lambda _, handed: passed.append(len(handed[0])))
+    given = called(answer, model, inputs.clone(), targets.clone(), rows)
+    hook.remove()
 
-    in_full = "what is gathered is there in full on every card, as soon as there are two."
-    not_divided = "what a card has for itself is there in full, however many there are."
-    always = range(1, 100 * most)  # for functions that do not look at `most`
-    wrongs = [
-        (first(limit=card), "15% of each card is left free."),
-        (first(limit=card / 1.15), "15% of the *card* is left free; this adds 15% to what is needed."),
-        (first(gathered=lambda n: 0), in_full),
-        (first(gathered=lambda n: gathered / n * (n > 1)), in_full),
-        (first(own=lambda n: 0), not_divided),
-        (first(own=lambda n: own / n), not_divided),
-        (first(own=lambda n: own / n, gathered=lambda n: gathered / n * (n > 1)), "not all of it is divided."),
-        (first(gathered=lambda n: gathered), "one card has all weights, and nothing to gather."),
-        (first(counts=all_counts[1:]), "one card by itself may be enough."),
-        (first(counts=[2**k for k in range(20)]), "cards need not double. Fewer are enough."),
-        (first(counts=all_counts[:-1]), "`most` cards are there, too: the last number counts."),
-        (first(counts=always), "so many are not there. 0 is asked for where `most` is not enough."),
-    ]
-    return first(), [(value, reason) for value, reason in wrongs if value != first()]
+    if not all(torch.equal(one, other) for one, other in zip(before, parameters, strict=True)):
+        raise Wrong(f"for {story} the weights have changed; only their gradients are asked for.")
+    if max(passed, default=0) > rows:
+        raise Wrong(f"for {story} {max(passed)} rows went through the model at once; {rows} at a time were allowed.")
+    if any(parameter.grad is None for parameter in parameters):
+        raise Wrong(f"for {story} weights are left without a gradient. Was backward() called, and nothing dropped?")
+    gradients = _flat([parameter.grad for parameter in parameters])
+    if gradients.isnan().any():
+        raise Wrong(f"for {story} there is nan among the gradients. What is the mean of no losses?")
+    if not gradients.any():
+        raise Wrong(f"for {story} all gradients are zero. Were they dropped at the end?")
+    (right, *wrongs), reasons = _ways(model, inputs, targets, rows)
+    if not _same(gradients, _gradients(right, parameters)):
+        for wrong, reason in zip(wrongs, reasons, strict=True):
+            if _same(gradients, _gradients(wrong, parameters)):
+                raise Wrong(f"for {story} the gradients are not those of the whole batch: {reason}")
+        raise Wrong(f"for {story} the gradients are not those of the whole batch.")
+    if str(given) == "nan" or isinstance(given, torch.Tensor) and given.isnan().any():
+        raise Wrong(f"for {story} the gradients are right; the loss is nan. What is the mean of no losses?")
+    loss = number(given.detach() if isinstance(given, torch.Tensor) else given)
+    if not near(loss, right.item(), within=1e-4):
+        for wrong, reason in zip(wrongs, reasons, strict=True):
+            if near(loss, wrong.item(), within=1e-4):
+                raise Wrong(f"for {story} the gradients are right, and the loss that you return is not: {reason}")
+        raise Wrong(f"for {story} the gradients are right; the loss that you return, {loss:.4g}, is not the batch's.")
+
+
+def _ways(model, inputs, targets, rows):
+    """The loss of the batch, then what usual mistakes make of it; and what is told of those."""
+    from torch.nn.functional import cross_entropy
+
+    places = [slice(start, start + rows) for start in range(0, len(targets), rows)]
+    sums = [cross_entropy(model(inputs[p]).flatten(0, 1), targets[p].flatten(), reduction="sum") for p in places]
+    counts = [int((targets[place] != -100).sum()) for place in places]
+    means = [part / max(count, 1) for part, count in zip(sums, counts, strict=True)]
+    whole, counted, mean = sum(sums), sum(counts), sum(means) / len(means)
+    ways = {
+        "": whole / counted,
+        "each piece is divided by its own number, and all weigh the same, however little counts in one.": mean,
+        "the means of the pieces are added up, and divided by nothing.": sum(means),
+        "the sums are divided by nothing.": whole,
+        "this is the last piece alone. Were the gradients of the others dropped?": means[-1],
+        "this is the last piece's share alone. Where are the others?": sums[-1] / counted,
+        "it is divided by all targets, also by those of -100.": whole / targets.numel(),
+        "it is divided by the rows, not by the targets that count.": whole / len(targets),
+        "it is divided twice: by the targets that count, and by the pieces.": whole / counted / len(places),
+    }
+    return list(ways.values()), [reason for reason in ways if reason]
+
+
+def _gradients(loss, parameters):
+    import torch
+
+    return _flat(torch.autograd.grad(loss, parameters, retain_graph=True))
+
+
+def _flat(tensors):
+    import torch
+
+    return torch.cat([tensor.flatten() for tensor in tensors])
+
+
+def _same(one, other):
+    return bool((one - other).norm() <= 1e-4 * other.norm())
 
 
 QUIZ = Quiz(
     "quiz13",
-    "LoRA on `llama2-7b` needs 30 GiB, and each of your eight cards of 80 GB holds that. With DDP each process sends "
-    "0.14 GB a step.\nYou choose FSDP all the same. What becomes of the bytes that each sends?",
+    "In step 1 memory runs out in the *optimizer step*. What may help, and still ends at the same weights?",
     {
-        "a": "about as many: frozen weights have no gradients, so nothing of them travels",
-        "b": "about one and a half times as many",
-        "c": "about an eighth: everything is divided among eight",
-        "d": "more than three hundred times as many",
+        "a": "The optimizer on the host.",
+        "b": "A smaller micro-batch: only 0.4 MiB could not be had.",
+        "c": "Activation checkpointing.",
+        "d": "Half the rows in a step.",
     },
     {
-        "a": "no: with DDP nothing of them travels. In parts, they have to be gathered before a block computes, "
-        "frozen or not.",
-        "b": "no: that holds where every value is trained. Then the weights travel twice and the gradients once, and "
-        "with DDP the gradients twice. Here almost nothing has a gradient, and all weights are there.",
-        "c": "no: an eighth is what each process *keeps*. What it does not keep has to come from the others.",
-        "d": "yes: about 46 GB. A block computes with all of its weights, frozen or not, and they are gathered in both "
-        "passes. That LoRA sends little is true with DDP. FSDP is for what does not fit otherwise.",
+        "a": "yes: at that moment AdamW makes its two averages, 8 bytes a value. On the host they take nothing from "
+        "the card, and the update is the same.",
+        "b": "no: the activations of all micro-batches are gone by then. And 0.4 MiB is only the piece of AdamW's "
+        "averages that came next; more were still to come.",
+        "c": "no: it saves activations, and those are gone when the optimizer's turn comes.",
+        "d": "no, twice: the activations of those rows are gone by then; and a step with fewer rows has other "
+        "gradients, so it would end at other weights.",
     },
-    right="d",
+    right="a",
 )
-TASKS = (sent_by_each, part_of_the_loss, enough_cards, QUIZ)
+TASKS = (reading_the_message, first_rung_that_fits, same_gradients_in_pieces, QUIZ)

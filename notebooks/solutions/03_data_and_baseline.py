@@ -1,0 +1,67 @@
+# %% [markdown]
+# # Solutions: 3 · Data and a baseline to trust
+
+# %%
+import tlkit as tl
+
+# %% [markdown]
+# A text of 4,000 bytes has 1,000 tokens. A model's mean loss on it is 3.2 nats per token. How many bits per byte is
+# that? Give at least two decimals.
+
+# %%
+import math
+
+answer = None
+### BEGIN SOLUTION
+answer = 3.2 * 1_000 / math.log(2) / 4_000
+### END SOLUTION
+tl.check("ex03_1", answer)
+
+# %% [markdown]
+# Write the perplexity of a set of documents. Of each you know its loss in nats, summed over its tokens, and how many
+# tokens there are: `documents` is a list of pairs such as `[(900.0, 300), (40.0, 10)]`.
+
+# %%
+import math
+
+
+def perplexity_of(documents):
+    """Token-weighted perplexity of (nats, tokens) pairs."""
+    ### BEGIN SOLUTION
+    nats = sum(nats for nats, _ in documents)
+    tokens = sum(tokens for _, tokens in documents)
+    return math.exp(nats / tokens)
+    ### END SOLUTION
+
+
+tl.check("ex03_2", perplexity_of)
+
+# %% [markdown]
+# Give a perplexity its 95% interval, as the lesson describes it: draw *documents* again and again. Here `documents` is
+# a list of documents, and each is a list with the loss of every token in nats. Take 1,000 draws, each with as many
+# documents as there are, and return the two perplexities, low and high, between which 95% of the draws lie. As ever,
+# each token counts the same.
+
+# %%
+import math
+import random
+
+
+def interval(documents, draws=1000):
+    """Low and high end of perplexity, had other such documents been scored."""
+    ### BEGIN SOLUTION
+    sums = [(sum(losses), len(losses)) for losses in documents]
+    perplexities = []
+    for _ in range(draws):
+        drawn = random.choices(sums, k=len(sums))
+        perplexities.append(
+            math.exp(
+                sum(nats for nats, _ in drawn) / sum(tokens for _, tokens in drawn)
+            )
+        )
+    perplexities.sort()
+    return perplexities[round(0.025 * draws)], perplexities[round(0.975 * draws) - 1]
+    ### END SOLUTION
+
+
+tl.check("ex03_3", interval)

@@ -1,0 +1,59 @@
+# %% [markdown]
+# # Solutions: 5 · Freeze the lower layers
+
+# %%
+import tlkit as tl
+
+# %% [markdown]
+# In fp32 a weight takes 4 bytes. A *trained* one takes 12 more: 4 for its gradient and 8 for AdamW's two running
+# averages. Freezing the lower half of Qwen2-0.5B leaves 315,084,160 of its 494,032,768 values trained. Of all bytes
+# that full fine-tuning needs for weights, gradients and averages, how many percent are left?
+
+# %%
+answer = None
+### BEGIN SOLUTION
+total, trained = 494_032_768, 315_084_160
+answer = 100 * (4 * total + 12 * trained) / (16 * total)
+### END SOLUTION
+tl.check("ex05_1", answer)
+
+# %% [markdown]
+# Now the computing, counted by hand in units. Every block costs one unit in the forward pass. It costs one more if the
+# gradient has to run through it: that is so when the block itself, or *anything below it*, is trained. And it costs one
+# more for the gradients of its own weights, if it is trained. Full fine-tuning costs three units a block. Which share
+# of that, between 0 and 1, is left? `trained` is a list with True or False for each block, the lowest first;
+# `embedding` says whether the embedding, below all blocks, is trained. Leave the work of
+# embedding and head out; the lesson counts the head, so its figures differ a little.
+
+
+# %%
+def share_of_work(trained, embedding):
+    """Units of a step, as a share of those of full fine-tuning."""
+    ### BEGIN SOLUTION
+    depth = len(trained)
+    lowest = 0 if embedding else trained.index(True)
+    return (depth + (depth - lowest) + sum(trained)) / (3 * depth)
+    ### END SOLUTION
+
+
+tl.check("ex05_2", share_of_work)
+
+# %% [markdown]
+# Write a check that says how far the backward pass of a model runs: return `"embedding"` if the token embedding is
+# trained, otherwise the number of the lowest block in which any weight is trained. It has to work for models with
+# other names of their parts than ours. Do not compute a gradient: look at what is trainable.
+
+
+# %%
+def gradient_ends(model):
+    """The lowest part of the model that the gradient has to reach."""
+    ### BEGIN SOLUTION
+    if model.get_input_embeddings().weight.requires_grad:
+        return "embedding"
+    for number, block in enumerate(tl.find_blocks(model)):
+        if any(parameter.requires_grad for parameter in block.parameters()):
+            return number
+    ### END SOLUTION
+
+
+tl.check("ex05_3", gradient_ends)

@@ -1,0 +1,56 @@
+# %% [markdown]
+# # Solutions: 6 · Freeze the embeddings
+
+# %%
+import tlkit as tl
+
+# %% [markdown]
+# SmolLM2-135M has 134,515,008 values. Its vocabulary has 49,152 tokens, its width is 576, and
+# its head is tied. What percentage of its values does `freeze_embeddings` freeze? And what percentage would it be if
+# the same model had a head of its own, not tied? Give both numbers, in percent.
+
+# %%
+answer = None  # (percent with the tied head, percent with a head of its own)
+### BEGIN SOLUTION
+table, total = 49_152 * 576, 134_515_008
+answer = (100 * table / total, 100 * table / (total + table))
+### END SOLUTION
+tl.check("ex06_1", answer)
+
+# %% [markdown]
+# Write a function that takes a model, as some strategy left it, and returns True if its head trains, else
+# False. It must be right for tied and for untied models.
+
+
+# %%
+def head_trains(model):
+    """True where the next training step would change the head."""
+    ### BEGIN SOLUTION
+    return model.get_output_embeddings().weight.requires_grad
+    ### END SOLUTION
+
+
+tl.check("ex06_2", head_trains)
+
+# %% [markdown]
+# You want the embedding of a *tied* model frozen and its head trained. That takes two tables. Write a function that
+# takes a tied model, gives its head a table of its own, and returns the model. Before training, the model
+# must say exactly what it said before. Training the head must not move the embedding. And
+# `model.tie_weights()`, which transformers calls when it loads a model or changes its vocabulary, must leave the head
+# its own table.
+
+# %%
+from torch import nn
+
+
+def own_head(model):
+    """The same model, its head no longer tied to the embedding."""
+    ### BEGIN SOLUTION
+    table = model.get_input_embeddings().weight
+    model.get_output_embeddings().weight = nn.Parameter(table.detach().clone())
+    model.config.tie_word_embeddings = False
+    return model
+    ### END SOLUTION
+
+
+tl.check("ex06_3", own_head)
