@@ -70,6 +70,7 @@ _WHERE = {
         "sweep_chart",
         "tradeoff_chart",
     ),
+    "reports.diagrams": ("network_strip",),
     "reports.memory_charts": ("fit_chart", "ladder_chart", "memory_chart"),
     "reports.export": ("export", "readable"),
     "classroom.claims": ("claim",),

@@ -26,9 +26,11 @@ class Chart(Figure):
 
     Args:
         about: what is drawn, in one sentence; `described` sets it.
+        words: what the picture says beyond its axes and names, a phrase each.
     """
 
     about = ""
+    words: tuple[str, ...] = ()
 
     @property
     def alt(self) -> str:
@@ -41,7 +43,8 @@ class Chart(Figure):
             _, series = axes.get_legend_handles_labels()
             parts = [axes.get_title(), axes.get_xlabel(), axes.get_ylabel(), ", ".join(dict.fromkeys(places + series))]
             panels.append("; ".join(part for part in parts if part))
-        return f"{self.about} Shown: {'. '.join(panels)}."
+        shown = ". ".join(filter(None, [*panels, *self.words]))
+        return f"{self.about} Shown: {shown}." if shown else self.about
 
     def png(self, dpi: int = 100) -> str:
         """Draw the picture as a PNG file, for a page or a notebook.
@@ -80,13 +83,16 @@ def described(draw: Callable[..., Chart]) -> Callable[..., Chart]:
     return drawn
 
 
-def new_figure() -> tuple[Chart, Axes]:
+def new_figure(height: float = SIZE[1]) -> tuple[Chart, Axes]:
     """Make an empty chart with one panel.
+
+    Args:
+        height: in inches.
 
     Returns:
         The chart and its axes.
     """
-    figure, axes = plt.subplots(FigureClass=Chart, figsize=SIZE, layout="constrained")
+    figure, axes = plt.subplots(FigureClass=Chart, figsize=(SIZE[0], height), layout="constrained")
     plt.close(figure)  # a notebook shows what a cell returns, once
     axes.grid(alpha=0.3)
     return figure, axes

@@ -1,0 +1,60 @@
+"""A network strip draws what a strategy report counts, and goes as far down as gradients do."""
+
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import FancyBboxPatch
+
+from tlkit.models import load_model
+from tlkit.reports.diagrams import TRAINED, human, network_strip, places_of
+from tlkit.strategies import STRATEGIES, apply_strategy
+
+
+def report_of(strategy, **options):
+    return apply_strategy(load_model("tiny").model, strategy, **options)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_places_hold_every_value_once(strategy):
+    report = report_of(strategy)
+    places = places_of(report)
+    assert [place.name for place in places] == ["embedding", *map(str, range(8)), "norm", "head"]
+    assert sum(place.trained + place.adapter for place in places if place.name != "head") == report.trainable_values
+    assert sum(place.total + place.adapter for place in places) == report.total_values
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_lowest_place_is_the_lowest_that_a_gradient_reaches(strategy):
+    """Told by autograd: the output of each block asks for a gradient or does not."""
+    report = report_of(strategy)
+    seen = {}
+    for name, module in report.model.named_modules():
+        if name.endswith("embed_tokens") or name.rpartition(".")[2].isdigit():
+            short = name.rpartition(".")[2]
+            module.register_forward_hook(
+                lambda _, __, out, short=short: seen.update(
+                    {short: (out[0] if isinstance(out, tuple) else out).requires_grad}
+                )
+            )
+    report.model(load_model("tiny").tokenizer("fn main", return_tensors="pt").input_ids, use_cache=False)
+    reached = {place.name.replace("embedding", "embed_tokens"): place.reached for place in places_of(report)}
+    assert {name: reached[name] for name in seen} == seen
+
+
+def test_the_strip_fills_what_is_trained_and_says_it_in_words():
+    chart = network_strip(report_of("freeze_lower"), report_of("last_layers", train_norms=False))
+    boxes = [patch for patch in chart.axes[0].patches if isinstance(patch, FancyBboxPatch)]
+    filled = [to_hex(box.get_facecolor()) == TRAINED.lower() for box in boxes]
+    first = [True] + 4 * [False] + 6 * [True]
+    assert filled == first + 7 * [False] + 2 * [True] + 2 * [False]
+    assert "last_layers trains 813k values (blocks 6 to 7); backpropagation goes down to blocks 6 to 7" in chart.alt
+
+
+def test_counts_are_written_as_people_say_them():
+    assert [human(values) for values in (0, 384, 27_648, 406_272, 4_036_800, 7e9)] == [
+        "0",
+        "384",
+        "27.6k",
+        "406k",
+        "4.04M",
+        "7B",
+    ]

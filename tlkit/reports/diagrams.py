@@ -1,0 +1,185 @@
+"""Schematic pictures drawn from a model's real parts, in one visual language for the whole course.
+
+A filled box is trained, a hatched one is frozen but backpropagation passes through it, a pale one is frozen and spared,
+and an orange edge is an adapter.
+"""
+
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
+
+from tlkit.adapters import adapter_names, base_model
+from tlkit.quantization import logical_size
+from tlkit.reports.figure import COLOURS, Chart, described, new_figure
+from tlkit.strategies import StrategyReport, find_blocks, is_tied
+
+TRAINED, ADAPTER, GRADIENT, INK = COLOURS[0], COLOURS[4], COLOURS[1], "#222222"
+PASSED, SPARED = "#D6E6F2", "#F2F2F2"  # frozen, with and without backpropagation through it
+MOST_PLACES = 14  # that are drawn one by one; in a deeper network, equal neighbours are drawn as one
+
+
+@dataclass(frozen=True)
+class Place:
+    """One box of a network strip: a part of the model, or several equal ones side by side."""
+
+    name: str
+    trained: int  # values
+    total: int
+    adapter: int  # values of the adapters beside it, all trained
+    reached: bool  # by backpropagation
+    parts: int = 1
+
+    @property
+    def like(self) -> tuple:
+        """What makes two neighbours equal to the reader."""
+        return self.trained, self.total, self.adapter, self.reached
+
+
+def places_of(report: StrategyReport) -> list[Place]:
+    """List the parts of a model from the token embedding to the head, with what is trained in each.
+
+    Args:
+        report: what `apply_strategy` returned.
+
+    Returns:
+        A place for the embedding, each block, the final norm and the head, from bottom to top. A tied head is listed
+        with no values of its own.
+    """
+    beside = _adapter_values(report)
+    found = []
+    for name, part in report.components.items():
+        if name != "adapters":
+            short = {"final norm and others": "norm"}.get(name, name.removeprefix("block "))
+            found.append([short, part.trainable_values, part.total_values, beside.get(name, 0)])
+    if is_tied(base_model(report.model)):
+        found.append(["head", found[0][1], 0, 0])
+    # The head is listed behind the final norm, through which it is reached.
+    found.sort(key=lambda place: {"norm": 1, "head": 2}.get(place[0], 0))
+    lowest = min(place for place, (_, trained, _, adapter) in enumerate(found) if trained or adapter)
+    return [Place(*values, place >= lowest) for place, values in enumerate(found)]
+
+
+@described
+def network_strip(*reports: StrategyReport) -> Chart:
+    """What each strategy trains from the embedding to the head, and how far down backpropagation has to go.
+
+    Args:
+        *reports: what `apply_strategy` returned; one strip each.
+    """
+    figure, axes = new_figure(height=0.7 + 1.55 * len(reports))
+    for row, report in enumerate(reports):
+        _draw_strip(axes, report, -1.9 * row)
+    figure.words = tuple(_in_words(report) for report in reports)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(-1.9 * (len(reports) - 1) - 0.85, 1.05)
+    axes.axis("off")
+    kinds = {
+        "trained": Patch(facecolor=TRAINED, edgecolor=INK),
+        "frozen, backpropagation passes through": Patch(facecolor=PASSED, edgecolor=INK, hatch="//"),
+        "frozen, not reached": Patch(facecolor=SPARED, edgecolor=INK),
+    }
+    if any("adapters" in report.components for report in reports):
+        kinds["adapter, trained"] = Patch(facecolor=ADAPTER, edgecolor=INK)
+    figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=len(kinds), fontsize="small", frameon=False)
+    return figure
+
+
+def _in_words(report: StrategyReport) -> str:
+    """What a strip says, for those who cannot see it."""
+    places = _merged(places_of(report))
+    trained = ", ".join(place.name for place in places if place.trained or place.adapter)
+    lowest = next(place.name for place in places if place.reached)
+    values = human(report.trainable_values)
+    return f"{report.strategy} trains {values} values ({trained}); backpropagation goes down to {lowest}"
+
+
+def human(values: float) -> str:
+    """Write a count as people say it: 406272 as 406k, 4.04 million as 4.04M."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if values >= size:
+            return f"{values / size:.3g}{unit}"
+    return f"{values:g}"
+
+
+def _draw_strip(axes: Axes, report: StrategyReport, base: float) -> None:
+    """One strip between 0 and 1 on the horizontal axis, its boxes from `base` to `base` + 0.5."""
+    places = places_of(report)
+    if len(places) > MOST_PLACES:
+        places = _merged(places)
+    widths = [1 if place.name.isdigit() else 1.6 + (place.parts > 2) for place in places]
+    unit, left = 1 / sum(widths), 0.0
+    edges = []
+    for place, width in zip(places, widths, strict=True):
+        _draw_place(axes, place, left + 0.06 * unit, base, (width - 0.12) * unit)
+        edges.append(left)
+        left += width * unit
+    share = f"{report.percent:.2g}%" if report.percent < 99.95 else "all"
+    axes.text(0, base + 0.86, report.strategy, fontsize="large", fontweight="bold", color=INK, va="center")
+    told = f"{human(report.trainable_values)} of {human(report.total_values)} values trained ({share})"
+    axes.text(1, base + 0.86, told, fontsize="small", color=INK, ha="right", va="center")
+    lowest = min(edge for edge, place in zip(edges, places, strict=True) if place.reached)
+    arrow = {"arrowstyle": "-|>", "color": GRADIENT, "linewidth": 2, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", (lowest, base - 0.42), (1, base - 0.42), arrowprops=arrow)
+    axes.text(1, base - 0.47, "backpropagation", color=GRADIENT, fontsize="small", ha="right", va="top")
+
+
+def _draw_place(axes: Axes, place: Place, left: float, base: float, width: float) -> None:
+    """A box, its name in it, and below it what is trained there."""
+    shape = FancyBboxPatch((left, base), width, 0.5, boxstyle="round,pad=0,rounding_size=0.008", edgecolor=INK)
+    whole = place.trained and place.trained >= place.total
+    shape.set_facecolor(TRAINED if whole else PASSED if place.reached else SPARED)
+    if not whole and place.reached:
+        shape.set_hatch("//")
+    axes.add_patch(shape)
+    if place.trained and not whole:  # a stripe at the foot: some values of this part are trained
+        axes.add_patch(Rectangle((left, base), width, 0.09, facecolor=TRAINED, edgecolor="none"))
+    if place.adapter:
+        axes.add_patch(Rectangle((left, base + 0.5), width, 0.11, facecolor=ADAPTER, edgecolor=INK))
+    name = {"embedding": "embed-\nding"}.get(place.name, place.name)
+    behind = None if whole else {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1}
+    colour = "white" if whole else INK
+    axes.text(
+        left + width / 2, base + 0.27, name, ha="center", va="center", color=colour, fontsize="small", bbox=behind
+    )
+    told = "same\nmatrix" if place.name == "head" and not place.total else human(place.trained + place.adapter)
+    axes.text(left + width / 2, base - 0.06, told, ha="center", va="top", color=INK, fontsize="x-small")
+
+
+def _adapter_values(report: StrategyReport) -> dict[str, int]:
+    """Values of adapters by the component that they stand beside."""
+    added = adapter_names(report.model)
+    if not added:
+        return {}
+    owners = {
+        id(parameter): f"block {number}"
+        for number, block in enumerate(find_blocks(base_model(report.model)))
+        for parameter in block.parameters()
+    }
+    found: dict[str, int] = {}
+    for name, parameter in report.model.named_parameters():
+        if name in added:
+            owner = owners.get(id(parameter), "head")
+            found[owner] = found.get(owner, 0) + logical_size(parameter)
+    return found
+
+
+def _merged(places: list[Place]) -> list[Place]:
+    """Equal neighbouring blocks as one place, whose values are those of all of them."""
+    runs: list[list[Place]] = []
+    for place in places:
+        if runs and place.name.isdigit() and runs[-1][0].name.isdigit() and runs[-1][0].like == place.like:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    return [
+        Place(
+            run[0].name if len(run) == 1 else f"blocks {run[0].name} to {run[-1].name}",
+            sum(place.trained for place in run),
+            sum(place.total for place in run),
+            sum(place.adapter for place in run),
+            run[0].reached,
+            len(run),
+        )
+        for run in runs
+    ]
