@@ -1,6 +1,6 @@
 """The lessons as a web book: `python -m sphinx -M html book results/book -W --keep-going`.
 
-The notebooks are shown as they are stored, never executed; `tests/test_book.py` checks the pages.
+The notebooks are shown as they are stored, never executed; `tests/classroom/test_book.py` checks the pages.
 """
 
 import importlib.util
