@@ -65,6 +65,7 @@ _WHERE = {
     "reports.training_charts": ("learning_curves", "overfitting_chart", "sweep_chart", "tradeoff_chart"),
     "reports.model_charts": ("components_chart", "flops_chart", "gradient_flow_chart", "quantization_chart"),
     "reports.diagrams": ("network_strip",),
+    "reports.schemes": ("decision_tree", "ring_scheme", "sharding_scheme", "step_flow"),
     "reports.memory_charts": ("attempts_chart", "fit_chart", "ladder_chart", "memory_chart"),
     "reports.export": ("export", "readable"),
     "classroom.claims": ("claim",),
