@@ -51,6 +51,7 @@ _WHERE = {
     "evidence.sweeps": ("recorded",),
     "evidence.questions": ("CHANCE", "Question", "answer_questions", "load_questions"),
     "evidence.answers": ("compare_answers",),
+    "evidence.carry_over": ("recorded_carry_over", "recorded_comparison"),
     "evidence.comparison_settings": ("ComparisonSettings",),
     "evidence.comparison": ("ZERO_SHOT", "compare"),
     "reports.charts": (
@@ -67,6 +68,7 @@ _WHERE = {
     "reports.diagrams": ("network_strip",),
     "reports.schemes": ("decision_tree", "ring_scheme", "sharding_scheme", "step_flow"),
     "reports.memory_charts": ("attempts_chart", "fit_chart", "ladder_chart", "memory_chart"),
+    "reports.two_models": ("carried_over", "carry_over_chart"),
     "reports.export": ("export", "readable"),
     "classroom.claims": ("claim",),
     "classroom.exercises": ("check", "hint", "progress"),

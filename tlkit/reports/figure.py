@@ -5,6 +5,7 @@ Colours are Okabe and Ito's, told apart by the colour-blind; markers and hatches
 
 import base64
 import io
+import re
 import textwrap
 from collections.abc import Callable
 from functools import wraps
@@ -64,9 +65,10 @@ class Chart(Figure):
             named = [text.get_text() for text in [*axes.get_yticklabels(), *axes.get_xticklabels()]]
             # Not the marks of a scale, be they digits or powers in TeX, which nobody wants read out.
             places = [name for name in named if "$" not in name and any(letter.isalpha() for letter in name)]
-            places = [" ".join(name.split()) for name in places]
+            places = [" ".join(name.split()) for name in places if not re.fullmatch(r"[\d.,]+ (million|billion)", name)]
             _, series = axes.get_legend_handles_labels()
-            parts = [axes.get_title(), axes.get_xlabel(), axes.get_ylabel(), ", ".join(dict.fromkeys(places + series))]
+            title = axes.get_title() or axes.get_title("left")
+            parts = [title, axes.get_xlabel(), axes.get_ylabel(), ", ".join(dict.fromkeys(places + series))]
             panels.append("; ".join(part for part in parts if part))
         shown = ". ".join(filter(None, [*panels, *self.words]))
         said = f"{self.about} {self.finding}." if self.finding else self.about
