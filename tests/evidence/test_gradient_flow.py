@@ -116,8 +116,7 @@ def test_a_given_state_is_put_back():
     assert state.step == 0 and not state.optimizer.state and all(p.grad is None for p in report.model.parameters())
 
 
-def test_the_chart_has_a_bar_for_every_place_and_step():
+def test_the_chart_has_a_row_for_every_place():
     flow = check_gradient_flow(adapted("lora"), BLOCKS)
     axes = gradient_flow_chart(flow).axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()][:2] == ["embedding", "block 0"]
-    assert len(axes.containers) == 2
+    assert [label.get_text() for label in axes.get_yticklabels()][:2] == ["embedding", "block 0"]
