@@ -65,7 +65,7 @@ def pages(site):
 
 def test_every_lesson_is_a_page_in_the_navigation_of_every_page(site, pages):
     expected = [site / "lessons" / f"{page}.html" for page in PAGES]
-    assert len(expected) == 15 and set(expected) <= set(pages)
+    assert len(expected) >= 15 and set(expected) <= set(pages)
     for path, page in pages.items():
         links = [link["href"].partition("#")[0] for link in page.select("nav.bd-links a")]
         assert [(path.parent / link).resolve() if link else path for link in links] == expected, path.name
@@ -136,7 +136,11 @@ def test_no_page_loads_anything_from_another_server(site, pages):
 def test_a_page_with_a_formula_loads_mathjax_from_this_site(site):
     page = BeautifulSoup((site / "formulas.html").read_text("utf-8"), "html.parser")
     formulas = " ".join(" ".join(formula.get_text().split()) for formula in page.select(".math"))
-    for formula in (r"\[h = W x + \frac{\alpha}{r} B A x\]", r"\(r = 8\)", r"\[\begin{equation} a = b \end{equation}\]"):
+    for formula in (
+        r"\[h = W x + \frac{\alpha}{r} B A x\]",
+        r"\(r = 8\)",
+        r"\[\begin{equation} a = b \end{equation}\]",
+    ):
         assert formula in formulas
     assert "10" not in formulas  # a price
     assert "it costs 5$ to 10$, or $5 to $10." in page.get_text() and "$env:NAME or $HOME is" in page.get_text()

@@ -23,7 +23,7 @@ from tlkit.fitting.attempts import Attempt
 from tlkit.fitting.estimate import MemoryEstimate
 from tlkit.fitting.ladder import Rung
 from tlkit.models import load_model, meta_model
-from tlkit.reports import charts, memory_charts, model_charts, schemes, training_charts
+from tlkit.reports import charts, diagrams, memory_charts, model_charts, schemes, training_charts
 from tlkit.steps import Plan
 from tlkit.strategies import STRATEGIES, apply_strategy
 
@@ -142,6 +142,7 @@ PICTURES = {
     "attempts": lambda: memory_charts.attempts_chart(ATTEMPTS),
     "fit of a small model": lambda: memory_charts.fit_chart(fits("qwen2-0.5b")),
     "fit of a large model": lambda: memory_charts.fit_chart(fits("llama2-7b")),
+    "network strips": lambda: diagrams.network_strip(report("full"), report("last_layers"), report("lora")),
     "decision tree": schemes.decision_tree,
     "step": schemes.step_flow,
     "ring of 2": lambda: schemes.ring_scheme(2),

@@ -187,8 +187,11 @@ def forgetting_chart(table: pd.DataFrame | dict[str, pd.DataFrame]) -> Chart:
             axes.axvline(before.perplexity, color=FAINT, linestyle=":", linewidth=1)
         _scatter(axes, rows, "perplexity", "general", names)
     panels[0].set_ylabel("perplexity on general text (higher: forgot more)")
-    if len(tables) == 1:
-        figure.supxlabel("in brackets: change of perplexity on Rust, on general text", fontsize="small", color=FAINT)
+    notes = ["in brackets: change on Rust, on general text"] if len(tables) == 1 else []
+    if all("perplexity_seeds_low" in rows for rows in tables.values()):
+        notes.append("lines: 95% interval over seeds")
+    if notes:
+        figure.supxlabel("; ".join(notes), fontsize="small", color=FAINT)
     headline(figure, _forgetting_finding(tables))
     return figure
 
