@@ -146,9 +146,7 @@ def ranks_needed(change: dict[str, Decomposed], share: float = 0.9) -> pd.DataFr
 def _matrices(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Weights of the linear layers in the blocks, by their names in the model."""
     inside = {id(module) for module in find_blocks(model).modules() if isinstance(module, torch.nn.Linear)}
-    return {
-        f"{name}.weight": module.weight.detach() for name, module in model.named_modules() if id(module) in inside
-    }
+    return {f"{name}.weight": module.weight.detach() for name, module in model.named_modules() if id(module) in inside}
 
 
 def _decomposed(change: torch.Tensor) -> Decomposed:
