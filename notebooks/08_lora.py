@@ -704,3 +704,70 @@ assert plain_losses[2] < plain_losses[0]
 #   Fine-tuning](https://arxiv.org/abs/2602.04998), a comparison in which every variant has its own rate
 # - Kalajdzievski 2023, [A Rank Stabilization Scaling Factor for Fine-Tuning with
 #   LoRA](https://arxiv.org/abs/2312.03732), on how alpha should grow with the rank
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
+#
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex08_1", 1)` is a first push, `tl.hint("ex08_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
+
+# %%
+import tlkit as tl
+
+# %% [markdown]
+# **Quiz.** A friend initialises A *and* B with zeros, to be sure that the adapted model starts as the pretrained one.
+# What happens in training?
+#
+# - **a** Nothing moves: every gradient of A and B is zero, in every step.
+# - **b** It trains as usual, because only the product B·A matters at the start, and it is zero either way.
+# - **c** A waits for one step and then trains, as it always does.
+# - **d** B waits for one step and then trains.
+
+# %%
+tl.quiz("quiz08")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 8.1** (first steps). Beside a matrix of 512 x 192, an adapter of rank 8 has few values. What is the
+# smallest rank at which the adapter has *more* values than the matrix itself?
+
+# %%
+answer = None
+# your code here
+tl.check("ex08_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 8.2** (apply it). Once it is trained, an adapter can be merged into its matrix, and the model is then as
+# fast as it was before. Write a function that returns the merged matrix. It gets three tensors with these shapes:
+# `weight` (outputs, inputs), `a` (r, inputs) and `b` (outputs, r), and the number `alpha`. The weight that is passed in
+# must not be changed.
+
+
+# %%
+def merged(weight, a, b, alpha):
+    """One matrix that does what the weight and its adapter do together."""
+    # your code here
+
+
+tl.check("ex08_2", merged)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 8.3** (think further). One published trainer had adapters that never received a gradient. Write the check
+# that would have told its authors. Your function gets the table of `check_gradient_flow`, a pandas DataFrame with a row
+# for each tensor. Four of its columns matter here: `tensor` (the name), `declared` (True where it is meant to train),
+# and `norm_1` and `norm_2`. These are the norms of its gradient in the first and in the second step, or NaN where there
+# was no gradient at all. Return a list with the names of all tensors that are meant to train and received no gradient,
+# or only zeros, in *both* steps.
+
+
+# %%
+def dead_adapters(table):
+    """Names of the tensors that are meant to train and cannot."""
+    # your code here
+
+
+tl.check("ex08_3", dead_adapters)
+
+# %% [markdown]
+# Previous: [7 · Train the last layers only](07_last_layers.ipynb) ·
+# Next: [9 · QLoRA](09_qlora.ipynb)

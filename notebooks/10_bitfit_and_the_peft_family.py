@@ -325,3 +325,66 @@ assert counts["IA3"] == 8 * (96 + 96 + 512)
 # - Li and Liang 2021, [Prefix-Tuning: Optimizing Continuous Prompts for Generation](https://arxiv.org/abs/2101.00190)
 # - Chowdhery et al. 2022, [PaLM: Scaling Language Modeling with Pathways](https://arxiv.org/abs/2204.02311), section 2,
 #   on leaving biases out
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
+#
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex10_1", 1)` is a first push, `tl.hint("ex10_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
+
+# %%
+import tlkit as tl
+
+# %% [markdown]
+# **Quiz.** BitFit trains 0.08% of the bundled model and still needs 70% of full fine-tuning's multiplications. What
+# brings it down to about 42%?
+#
+# - **a** Train the bias vectors of the last block only.
+# - **b** Train the bias vectors of the queries only, in every block.
+# - **c** Use LoRA of rank 1 instead.
+# - **d** Nothing: forward pass and backpropagation always run through the whole network.
+
+# %%
+tl.quiz("quiz10")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 10.1** (first steps). Qwen2-0.5B has 24 blocks of width 896. In each block, the queries have 14 heads of 64
+# numbers, and the keys and the values have 2 heads of 64 numbers each. How many values does BitFit train in it?
+
+# %%
+answer = None
+# your code here
+tl.check("ex10_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 10.2** (apply it). Apply BitFit without this workbook's help. Write a function that takes a model of
+# transformers, leaves nothing trainable but its bias vectors, and returns how many values these have. It has to work
+# for any architecture, and for one without bias vectors it returns 0. Do not rely on what was trainable before.
+
+
+# %%
+def train_only_biases(model):
+    """Freeze all but the bias vectors; return the number of their values."""
+    # your code here
+
+
+tl.check("ex10_2", train_only_biases)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 10.3** (think further). Compute the matrix that DoRA uses in the place of W: add the adapter as LoRA does,
+# divide each row by its length, and multiply it by its number in `m`. The shapes are `weight` (outputs, inputs), `a`
+# (r, inputs), `b` (outputs, r) and `m` (outputs). The adapter counts alpha/r times, as in lesson 8.
+
+
+# %%
+def dora_matrix(weight, a, b, alpha, m):
+    """The matrix that DoRA multiplies its input by."""
+    # your code here
+
+
+tl.check("ex10_3", dora_matrix)
+
+# %% [markdown]
+# Previous: [9 · QLoRA](09_qlora.ipynb) ·
+# Next: [12 · Anatomy of a training step](12_memory_anatomy.ipynb)
