@@ -56,8 +56,8 @@ tl.network_strip(bitfit)
 #
 # $$h = W x + b$$
 #
-# Here $x$ is the input with shape (in), $W$ the matrix with shape (out, in), and $b$ the *bias vector* with shape (out).
-# The matrix decides how the output depends on the input. The bias only moves all outputs in one direction.
+# Here $x$ is the input with shape (in), $W$ the matrix with shape (out, in), and $b$ the *bias vector* with shape
+# (out). The matrix decides how the output depends on the input. The bias only moves all outputs in one direction.
 #
 # **Predict first.** A layer has 192 inputs and 192 outputs. How many times more numbers are in $W$ than in $b$?
 
@@ -212,9 +212,9 @@ tl.claim("It wants the largest rate of the three", rates["bitfit"] == 0.05)
 assert abs(after.perplexity / best["bitfit"] - 1) < 0.05
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# BitFit adapts the model, but less than LoRA does. That is plausible, because it can only shift queries, keys and values
-# by a constant. Its authors found it close to full fine-tuning on classification tasks with little training text, with
-# BERT, a model that has a bias in every layer. Such a result need not carry over to another model and task.
+# BitFit adapts the model, but less than LoRA does. That is plausible, because it can only shift queries, keys and
+# values by a constant. Its authors found it close to full fine-tuning on classification tasks with little training
+# text, with BERT, a model that has a bias in every layer. Such a result need not carry over to another model and task.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Why it finds nothing in a Llama
