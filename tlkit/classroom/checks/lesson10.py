@@ -69,7 +69,7 @@ def train_only_biases(answer: object) -> None:
 @exercise(
     "ex10_3",
     3,
-    "DoRA's matrix for several shapes, and that it is W itself where training starts",
+    "DoRA's matrix for three shapes, ranks and alphas",
     "First make the matrix of LoRA: W and its adapter, with alpha/r.",
     "The length of a row is the square root of the sum of its squares: `matrix.norm(dim=1, keepdim=True)`.",
     "Divide each row by its length and multiply it by its number in `m`, as a column: `m[:, None]`.",
