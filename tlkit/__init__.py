@@ -71,6 +71,13 @@ _WHERE = {
         "tradeoff_chart",
     ),
     "reports.diagrams": ("network_strip",),
+    "reports.embedding_pictures": (
+        "depth_chart",
+        "prefix_picture",
+        "row_gradients_chart",
+        "table_share_chart",
+        "table_uses",
+    ),
     "reports.memory_charts": ("fit_chart", "ladder_chart", "memory_chart"),
     "reports.export": ("export", "readable"),
     "classroom.claims": ("claim",),
