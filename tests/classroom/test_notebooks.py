@@ -23,7 +23,7 @@ MOST_IGNORED = {
     "04_full_fine_tuning": 6,  # among them what it recites, and where each remedy ends
     "05_freeze_lower_layers": 3,
     "06_freeze_embeddings": 2,
-    "07_last_layers": 2,
+    "07_last_layers": 3,  # among them the norms, seed by seed
     "08_lora": 2,
     "09_qlora": 1,
     "12_memory_anatomy": 0,
