@@ -96,14 +96,19 @@ assert E.shape == (4096, 192) and tokens.shape == (64,)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## One table, two gradients
 #
-# A weight that is used twice gets a gradient from each use, and the two are added. (This is the sum rule of
-# derivatives: both uses depend on the weight.) For the tied table:
+# A weight that is used twice gets a gradient from each use, and the two are added. That is the chain rule for a
+# variable that appears twice. For the tied table:
 #
 # $$\frac{\partial L}{\partial E} \;=\; \underbrace{S^{\top}\,\frac{\partial L}{\partial X}}_{\text{lookup}}
 # \;+\; \underbrace{\Bigl(\frac{\partial L}{\partial Z}\Bigr)^{\!\top} H}_{\text{head}}$$
 #
 # $L$ is the loss, and $S$, of shape $(T, V)$, has the one-hot vectors as rows, so that $X = S\,E$. Both terms have the
 # shape of the table, $(V, d)$.
+#
+# The gradient of the logits is simple. At each position that predicts a next token it is $(p - y) / (T - 1)$, where
+# $p$, of shape $(V)$, holds the probabilities that softmax makes of the logits, and $y$ is the one-hot vector of the
+# right answer. Through the head, row $v$ of the table therefore gets the sum of $(p_v - y_v)\,h$ over all positions,
+# divided by $T - 1$, with $h$ the hidden state of the position.
 #
 # **Predict first.** The text has 64 tokens, some of them equal, and the table has 4,096 rows. How many rows get a
 # gradient from the lookup, and how many from the head?
@@ -115,9 +120,8 @@ Z = H @ E.T
 loss = F.cross_entropy(Z[:-1], tokens[1:])  # each position is asked for the next token
 to_X, to_Z = torch.autograd.grad(loss, [X, Z])
 
-from_lookup = torch.zeros_like(E).index_add_(
-    0, tokens, to_X
-)  # S transposed, times to_X
+# S transposed, times to_X: the gradients of equal tokens are added up in one row.
+from_lookup = torch.zeros_like(E).index_add_(0, tokens, to_X)
 from_head = to_Z.T @ H.detach()
 
 tiny.model(input_ids=tokens[None], labels=tokens[None]).loss.backward()
@@ -127,6 +131,8 @@ tl.claim(
     gradient.allclose(from_lookup + from_head, atol=1e-5),
 )
 tiny.model.zero_grad()
+right = F.one_hot(tokens[1:], len(E))
+assert to_Z[:-1].allclose((Z[:-1].softmax(dim=1) - right) / 63, atol=1e-7)
 
 # %%
 tl.row_gradients_chart(from_lookup, from_head)
@@ -146,13 +152,14 @@ assert rows[0] == 52 and 0 not in tokens
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The lookup read 52 different rows (the last token is only predicted, so its row does not count), and no other row can
-# have changed the loss. The head compared every hidden state with all 4,096 rows. Softmax gives each token some
-# probability, and the gradient lowers the scores of all tokens that were not the right answer.
+# have changed the loss. The head compared every hidden state with all 4,096 rows. Softmax gives every token some
+# probability, so $p_v - y_v$ is never zero. Even the row of a token that does not occur in your text moves in full
+# fine-tuning: its $p_v$ is too high, so it is pushed away from the hidden states of your text.
 #
-# In the right panel, the dots at the top are the tokens that were right answers; their gradients are more than a
-# hundred times as long as a typical one. The cloud falls to the right because the tokenizer numbered frequent tokens
-# first, and frequent tokens get more probability. So even the row of a token that never occurs in your text moves in
-# full fine-tuning: it is pushed away from the hidden states of your text.
+# In the right panel, the dots at the top are the tokens that were right answers, where $y_v = 1$. Their gradients are
+# more than a hundred times as long as a typical one. The cloud falls to the right because the tokenizer numbered
+# frequent tokens first, and frequent tokens get more probability. The level line near $10^{-5}$ consists of tokens that
+# hardly ever occur, such as rare bytes.
 #
 # One detail can surprise you. PyTorch leaves the row of the padding token out of the *lookup's* gradient
 # (`padding_idx`), and in the bundled model the end of a document has the same number 0. That row learns from the head
@@ -177,7 +184,8 @@ assert not tiny.model.get_output_embeddings().weight.requires_grad
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The head is hatched, not pale. Its weights stay, but the gradient of the loss can reach the blocks only through it.
 # In the formula, $\partial L / \partial H = (\partial L / \partial Z)\,E$ is still computed; only the two terms of
-# $\partial L / \partial E$ are left out.
+# $\partial L / \partial E$ are left out. The arrow is hardly shorter: block 0 is trained, so backpropagation still runs
+# through every block.
 #
 # **Predict first.** A step of full fine-tuning goes through the head three times: the forward pass, the gradient with
 # respect to $H$, and the gradient with respect to $E$. The lookup needs no arithmetic. A fifth of the values is
@@ -188,16 +196,18 @@ step, frozen_step = (tl.count_flops(one.model, blocks[:4]) for one in (full, rep
 saved = step.total - frozen_step.total
 print(f"of the values frozen:    {100 - report.percent:.0f}%")
 print(f"of the arithmetic saved: {saved / step.total:.0%}")
-print(f"of memory, in fp32:      {3 * 4 * 4096 * 192 / 1e6:.1f} MB")
+kept = 3 * E.numel() / (4 * report.total_values)
+print(f"of the training state:   {kept:.0%}, {3 * 4 * E.numel() / 1e6:.1f} MB in fp32")
 tl.claim(
     "One of three products with E is saved", saved == 2 * blocks[:4].numel() * E.numel()
 )
 assert round(100 - report.percent) == 19 and round(100 * saved / step.total) == 6
+assert round(100 * kept) == 15
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Freezing 19% of the values saves 6% of the arithmetic. Two of the three products with $E$ remain, and the blocks are
-# all trained. The saving in memory is larger: for each frozen value a gradient and AdamW's two averages are gone, which
-# is three numbers of four bytes.
+# all trained. The saving in memory is larger. The *training state* of a trained value is four numbers: the value, its
+# gradient and AdamW's two averages. A frozen value keeps only the first, so 15% of the whole state is saved.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train the rest
@@ -284,8 +294,8 @@ assert table.trainable_values == 0
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The same name, `freeze_embeddings`, therefore means two different things. Before you say what was frozen, ask whether
-# the head is tied (`model.config.tie_word_embeddings`), and count. The published Rust program of lesson 4 is an
-# example: it gave Qwen2-0.5B, a tied model, a head of its own, so it trained two tables where the model has one.
+# the head is tied (`model.config.tie_word_embeddings`), and count. One of the published programs is an example: it gave
+# Qwen2-0.5B, a tied model, a head of its own, so it trained two tables where the model has one (lesson 4).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same in plain transformers
@@ -384,7 +394,7 @@ tl.claim("And both uses are trained", not head.equal(E))
 # - M. Artetxe, S. Ruder and D. Yogatama, [On the Cross-lingual Transferability of Monolingual
 #   Representations](https://arxiv.org/abs/1910.11856), 2020: the opposite strategy, where only the embeddings are
 #   trained for a new language.
-# - The discussion of tied layers in peft: [huggingface/peft issue 2777](https://github.com/huggingface/peft/issues/2777).
+# - Tied layers in peft: [huggingface/peft issue 2777](https://github.com/huggingface/peft/issues/2777).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises

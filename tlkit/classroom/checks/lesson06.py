@@ -178,7 +178,7 @@ QUIZ = Quiz(
     {
         "a": "no: the optimizer is given nothing that is frozen, and the lesson found the head as it was.",
         "b": "this head has none: it is the table and nothing else. A trained bias would show in the report's count.",
-        "c": "yes: Z = H E^T has two factors. The blocks were trained, so H has changed and fits other rows of E better.",
+        "c": "yes: Z = H E^T has two factors. The blocks were trained, so H has changed and fits other rows better.",
         "d": "no: the table is one tensor, and a tensor is frozen as a whole.",
     },
     right="c",
