@@ -323,6 +323,8 @@ assert lower.round().eq(2).all() and without.seed.equals(with_all.seed)
 # with both seeds, perplexity is lower by about 2. Whether this is a good bargain is another question, because the norms
 # raise the arithmetic of a step by 45%, and two seeds of one small model at one learning rate cannot answer it. A
 # recipe should make this choice on purpose, not by a match of names.
+#
+# Here is what the model wrote before training, and what it writes with two blocks and every norm trained:
 
 # %% tags=["nbval-ignore-output"]
 for old, new in zip(written_before, written, strict=True):
