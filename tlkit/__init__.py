@@ -77,6 +77,7 @@ _WHERE = {
         "lora_picture",
         "rank_chart",
         "shares_chart",
+    ),
     "reports.embedding_pictures": (
         "depth_chart",
         "prefix_picture",

@@ -27,13 +27,8 @@ MOST_IGNORED = {
     "04_full_fine_tuning": 6,  # among them what it recites, and where each remedy ends
     "05_freeze_lower_layers": 3,
     "06_freeze_embeddings": 2,
-<<<<<<< HEAD
-    "07_last_layers": 2,
-    "08_lora": 1,
-=======
     "07_last_layers": 3,  # among them the norms, seed by seed
-    "08_lora": 2,
->>>>>>> lesson0607
+    "08_lora": 1,
     "09_qlora": 1,
     "10_bitfit_and_the_peft_family": 1,
     "12_memory_anatomy": 0,
