@@ -71,6 +71,13 @@ _WHERE = {
         "tradeoff_chart",
     ),
     "reports.diagrams": ("network_strip",),
+    "reports.baseline_pictures": (
+        "perplexity_ruler",
+        "resampling_chart",
+        "small_tests_chart",
+        "surprise_chart",
+        "window_chart",
+    ),
     "reports.memory_charts": ("fit_chart", "ladder_chart", "memory_chart"),
     "reports.export": ("export", "readable"),
     "classroom.claims": ("claim",),
