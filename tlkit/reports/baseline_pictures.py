@@ -148,7 +148,7 @@ def resampling_chart(result: PerplexityResult, shown: int = 3) -> Chart:
     names = [f"the {len(own)} documents", *(f"draw {number + 1}" for number in range(shown))]
     axes.set_yticks([*range(shown + 1, 0, -1), -0.5], [*names, f"{len(scores):,} draws"])
     _plain_log(axes, float(own.min()), float(own.max()))
-    axes.set_ylim(-1.45, shown + 1.5)
+    axes.set_ylim(-1.45, shown + 1.75)
     axes.set_xlabel("perplexity (log scale); circles: documents, larger if drawn more often; diamond: score")
     axes.set_title(f"Draw {len(own)} of {len(own)} documents, 1,000 times: 95% of the scores lie in {interval}")
     figure.words = (told, f"single documents lie between {own.min():.0f} and {own.max():.0f}")
