@@ -19,7 +19,7 @@
 # | lesson | question | minutes |
 # | --- | --- | --- |
 # | **Part 1: Look inside** | | |
-# | [1 · What can this machine do?](01_setup_and_devices.ipynb) | What can this machine do, and did the weights load? | 3 |
+# | [1 · What can this machine do?](01_setup_and_devices.ipynb) | What can this machine do, and did the weights load? | 13 |
 # | [3 · Data and a baseline to trust](03_data_and_baseline.ipynb) | What is measured before training, and how sure is it? | 17 |
 # | **Part 2: Choose what to train** | | |
 # | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 6 |
@@ -37,7 +37,7 @@
 # | **Part 5: For real** | | |
 # | [20 · Scaling out](20_scaling_out.ipynb) | What do more cards and more machines change, and what do they leave as it is? | 5 |
 #
-# About 76 minutes in all, reading included; quiz and exercises come on top. The lessons build on one another, so
+# About 86 minutes in all, reading included; quiz and exercises come on top. The lessons build on one another, so
 # take them in order the first time. Lessons 2, 10, 11, 16, 17, 18, 19 and 21 are still to be written.
 #
 # ## How to work
