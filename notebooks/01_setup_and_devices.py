@@ -30,7 +30,7 @@
 # - prove that a model's weights came from its file, in three ways that take seconds.
 #
 # **You need** some Python. You have seen a neural network before, or are willing to take one on trust until lesson 2.
-# About 13 minutes.
+# About 14 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import shutil
@@ -48,9 +48,10 @@ profile = tl.setup()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The course in five parts
 #
-# *Transfer learning* means that we do not train a model from nothing, but take one that was trained on other text and
-# go on training it with ours. The first training is called *pretraining*, the second one *fine-tuning* or *adaptation*.
-# The course follows the questions in the order in which they come up when you do this yourself.
+# [Transfer learning](glossary.md#transfer-learning) means that we do not train a model from nothing, but take one that
+# was trained on other text and go on training it with ours. The first training is called *pretraining*, the second one
+# *fine-tuning* or *adaptation*. The course follows the questions in the order in which they come up when you do this
+# yourself.
 #
 # | part | lessons | afterwards you can |
 # | --- | --- | --- |
@@ -121,7 +122,7 @@ for note in device.notes:
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ## Numbers and their types
 #
-# A tensor's *dtype* says how each of its numbers is stored. Weights usually have one of three types.
+# A tensor's [dtype](glossary.md#dtype) says how each of its numbers is stored. Weights usually have one of three types.
 #
 # - **fp32** uses 32 bits, which are 4 bytes. It is precise to about seven digits and is the safe choice.
 # - **fp16** uses 16 bits. It keeps about three digits, and the largest number it can hold is 65,504.
@@ -178,8 +179,9 @@ tiny = tl.load_model("tiny")
 print(tiny)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A model does not read letters. Its *tokenizer* first cuts the text into *tokens*, which are pieces of words, and
-# replaces each by its number in the vocabulary. Common words are one token, rare ones are put together from several.
+# A model does not read letters. Its *tokenizer* first cuts the text into [tokens](glossary.md#token), which are pieces
+# of words, and replaces each by its number in the vocabulary. Common words are one token, rare ones are put together
+# from several.
 
 # %%
 ids = tiny.tokenizer("The database function borrows a string.")["input_ids"]
@@ -198,8 +200,8 @@ tl.claim("A word of Rust, `borrows`, is cut into pieces", "borrows" not in piece
 #
 # Each adjustable number in these parts is a [parameter](glossary.md#parameter), also called a weight. The parameters
 # are stored in *tensors*, which are arrays such as one matrix of a block. The picture shows how many parameters each
-# part has. In this picture all of them are trained, so every box is filled; you will see it again in each lesson that
-# trains only a part.
+# part has. The orange arrow is explained in lesson 4. In this picture all parameters are trained, so every box is
+# filled; you will see it again in each lesson that trains only a part.
 
 # %%
 tl.network_strip(tl.apply_strategy(tiny.model, "full"))
@@ -222,7 +224,9 @@ tl.claim(
 
 # %%
 large = tl.meta_model("qwen2-0.5b")
-in_two = 2 * published.vocab_size * published.hidden_size  # that program had not tied them
+in_two = (
+    2 * published.vocab_size * published.hidden_size
+)  # that program had not tied them
 tl.claim(
     "Embedding, head and final norm of Qwen2-0.5B hold 272,270,208 parameters",
     in_two + large.get_decoder().norm.weight.numel() == 272_270_208,
@@ -286,7 +290,10 @@ with tempfile.TemporaryDirectory() as folder:
 
 # %%
 tl.claim("from_pretrained returned a model all the same", broken is not None)
-tl.claim("Its loading report names every parameter as missing", loading["missing_keys"] >= set(parts))
+tl.claim(
+    "Its loading report names every parameter as missing",
+    loading["missing_keys"] >= set(parts),
+)
 tl.claim("tl.load_model reads that report, and refuses such a folder", refused)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -327,7 +334,9 @@ tl.perplexity_ruler(scores, vocabulary)
 # %%
 tl.claim(
     "The failed load and random weights are within 10% of the vocabulary's size",
-    all(abs(scores[n] / vocabulary - 1) < 0.1 for n in ("failed load", "random weights")),
+    all(
+        abs(scores[n] / vocabulary - 1) < 0.1 for n in ("failed load", "random weights")
+    ),
 )
 tl.claim(
     "The pretrained model is far below, at less than a twentieth",
@@ -402,10 +411,10 @@ answer = None
 tl.check("ex01_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 1.2** (apply it). The lesson counted how many tensors are what the file says. If one is not, you want its
-# name. Write a function that returns a list with the name of each parameter that is missing from the file, or has other
-# values there. `model` is any PyTorch model and `path` a safetensors file. As in the lesson, the file may keep its
-# values in 16 bits.
+# **Exercise 1.2** (apply it). The lesson compared all tensors with the file at once. If one of them differs, you want
+# to know its name. Write a function that returns a list with the name of each parameter that is missing from the file
+# or has other values there. `model` is any PyTorch model and `path` a safetensors file. As in the lesson, the file may
+# store its values in 16 bits.
 
 # %%
 from safetensors import safe_open
@@ -420,10 +429,10 @@ tl.check("ex01_2", not_from_file)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 1.3** (think further). Why did the published Rust program train random weights? It loaded its file into a
-# list of variables *before* the model had put any variable there. All variables in the list were filled (there were
-# none), and the call reported success. Write a loader that cannot do that. `variables` and `saved` are dictionaries
-# from names to tensors. If each variable has a saved tensor of the same name and shape, and each saved tensor a
-# variable, fill the variables *in place* and return how many there are. Otherwise raise a `ValueError`.
+# list of variables *before* the model had registered any variable in it. All variables in the list were filled (there
+# were none), and the call reported success. Write a loader that cannot make this mistake. `variables` and `saved` are
+# dictionaries from names to tensors. If each variable has a saved tensor of the same name and shape, and each saved
+# tensor a variable, fill the variables *in place* and return how many there are. Otherwise raise a `ValueError`.
 
 
 # %%
