@@ -219,11 +219,18 @@ general_text = tl.load_corpus("general").limited(test=profile.test_passages).tes
 on_rust = tl.perplexity(tiny.model, tiny.tokenizer, rust_text)
 on_general = tl.perplexity(tiny.model, tiny.tokenizer, general_text)
 
+
 # %% tags=["nbval-ignore-output"]
+def document_losses(result):
+    """The mean loss of each document, in nats per token."""
+    pairs = zip(result.document_nats, result.document_tokens, strict=True)
+    return [nats / tokens for nats, tokens in pairs]
+
+
 ways = {}
 for name, result in {"Rust": on_rust, "Python reference": on_general}.items():
     counts = result.document_tokens
-    own = [nats / count for nats, count in zip(result.document_nats, counts)]
+    own = document_losses(result)
     ways[name] = [
         result.perplexity,  # every token counts the same
         math.exp(mean(own)),  # every document counts the same
@@ -244,8 +251,8 @@ tl.claim(
     ways["Python reference"][1] / ways["Python reference"][0]
     > ways["Rust"][1] / ways["Rust"][0],
 )
-own = [n / t for n, t in zip(on_rust.document_nats, on_rust.document_tokens)]
-assert 320 < math.exp(max(own)) and math.exp(min(own)) < 70
+own = document_losses(on_rust)
+assert math.exp(max(own)) > 320 and math.exp(min(own)) < 70
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # *By document* gives a paragraph of 40 tokens the same weight as one of 200. This makes the score worse here, because
@@ -324,7 +331,7 @@ assert int(blocks[0, 0]) == end_of_text
 # %%
 vocabulary = tiny.model.config.vocab_size
 seen = tl.pack(rust.train, tiny.tokenizer, 2).flatten()
-# One more than was counted: a token that never occurred must not get a probability of 0.
+# One more than counted, so that no token gets a probability of 0.
 counts = torch.bincount(seen, minlength=vocabulary).double() + 1
 asked = tl.pack(rust_text, tiny.tokenizer, 2).flatten()[1:]
 frequencies = (counts / counts.sum())[asked].log().neg().mean().exp().item()
@@ -444,7 +451,8 @@ losses = -(counts / counts.sum())[as_bytes(rust_text)].log()  # one token is one
 byte_perplexity = losses.mean().exp().item()
 byte_bits = losses.sum().item() / (math.log(2) * len(losses))
 print(
-    f"frequencies of bytes: {byte_perplexity:5.1f} per token, {byte_bits:.2f} bits per byte"
+    f"frequencies of bytes: {byte_perplexity:5.1f} per token,",
+    f"{byte_bits:.2f} bits per byte",
 )
 print(
     f"the bundled model:   {on_rust.perplexity:6.1f} per token,",

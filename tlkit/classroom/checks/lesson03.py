@@ -130,9 +130,7 @@ def _name_the_mistake(documents: list[list[float]], low: float, high: float, wid
     if near(low, math.log(right[0]), within=0.02) and near(high, math.log(right[1]), within=0.02):
         raise Wrong("the ends are losses in nats; perplexity is asked for.")
     if width < 0.6:
-        raise Wrong(
-            "the interval is far too narrow. Tokens of one document are correlated: were they drawn one by one?"
-        )
+        raise Wrong("the interval is too narrow. Tokens of one document are correlated: were they drawn one by one?")
     if width > 3:
         raise Wrong(
             "the interval is far too wide: it says how documents differ, not how their common perplexity would."
