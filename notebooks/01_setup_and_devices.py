@@ -18,10 +18,11 @@
 #
 # Somebody adapted a language model of half a billion values to text about the programming language Rust, in four ways,
 # and published the results. In one of the runs the model became 83% better by the usual measure. In another one, with
-# the same model and the same kind of text, it became 450 times worse. Both reports explain their numbers with
-# confidence, and both are wrong, for reasons that could have been found in a minute. This course repeats the experiment
-# with a model that is small enough for your machine, and this lesson does what comes first: it checks the machine, and
-# it checks that the model really contains what it is supposed to contain.
+# the same model and the same kind of text, it became more than 450 times worse. Both reports explain their numbers with
+# confidence, and both are wrong, for reasons that could have been found in a minute.
+#
+# This course repeats the experiment with a model that is small enough for your machine, and this lesson does what comes
+# first: it checks the machine, and it checks that the model really contains what it is supposed to contain.
 #
 # **You will be able to**
 #
@@ -29,7 +30,7 @@
 # - estimate whether a model can be trained in the memory that you have;
 # - prove that a model's weights came from its file, in three ways that take seconds.
 #
-# **You need** some Python. You have seen a neural network before, or are willing to take one on trust until lesson 2.
+# **You need** some Python, and a rough idea of what a neural network is.
 # About 14 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
@@ -82,19 +83,30 @@ profile = tl.setup()
 
 # %%
 published = tl.architecture("qwen2-0.5b")
+reported = {
+    "Python, before": 254_801,
+    "Python, best after": 78_241_302,
+    "Rust, before": 387_789,
+    "Rust, best after": 64_249,
+}
+tl.perplexity_ruler(reported, published.vocab_size)
+
+# %%
 print(f"tokens in the vocabulary of Qwen2-0.5B: {published.vocab_size:,}")
 tl.claim(
     "Both baselines are worse than guessing: larger than the vocabulary",
     min(254_801, 387_789) > published.vocab_size,
 )
+assert published.vocab_size < 2.5 * 64_249
 assert round(100 * (1 - 64_249 / 387_789)) == 83
 assert 450 < 116_362_380 / 254_801 < 460
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A pretrained model cannot be worse than guessing on ordinary English text. In the Rust program the weights had not
-# been loaded at all, and in the Python program the evaluation compared each prediction with the wrong token. Lesson 15
-# takes all reports apart. What matters here is that nobody checked before training, so the mistakes went into every
-# number that followed. We check first.
+# A model that was pretrained on English is not worse than guessing when it reads ordinary English text. Even the best
+# result of the Rust program, 64,249, is only a little better than a guess. In the Rust program the weights had not been
+# loaded at all, and in the Python program the evaluation compared each prediction with the wrong token. Lesson 15 takes
+# all reports apart. What matters here is that nobody checked before training, so the mistakes went into every number
+# that followed. We check first.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The device
@@ -200,8 +212,8 @@ tl.claim("A word of Rust, `borrows`, is cut into pieces", "borrows" not in piece
 #
 # Each adjustable number in these parts is a [parameter](glossary.md#parameter), also called a weight. The parameters
 # are stored in *tensors*, which are arrays such as one matrix of a block. The picture shows how many parameters each
-# part has. The orange arrow is explained in lesson 4. In this picture all parameters are trained, so every box is
-# filled; you will see it again in each lesson that trains only a part.
+# part has. All of them are to be trained here, so every box is filled. (Lesson 4 explains the orange arrow.) You will
+# see this picture again in each lesson that trains only a part.
 
 # %%
 tl.network_strip(tl.apply_strategy(tiny.model, "full"))

@@ -56,8 +56,8 @@ tiny = tl.load_model("tiny")
 #
 # Two splits would not be enough. Suppose that you try twenty learning rates and keep the one with the best validation
 # score. Part of its lead is luck, because the best of twenty noisy scores is likely to be one that the noise has
-# flattered. The score of the winner is therefore too good, and only text that had no part in any choice, the test
-# split, gives an honest one.
+# helped. The score of the winner is therefore too good, and only text that had no part in any choice, the test split,
+# gives an honest one.
 
 # %%
 print(len(rust.train), len(rust.validation), len(rust.test), "passages")
@@ -179,8 +179,8 @@ tl.surprise_chart(pieces, losses[:32].tolist())
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The chart shows the losses of the first 32 tokens. (A `␣` stands for the space that belongs to a token.) Commas, `the`
 # and `and` cost little, because grammar makes them likely. The beginning of a word with content costs most: nothing
-# that this model has read suggests that `new` follows `Box::`. Once a word has begun, its remaining pieces are easier:
-# `ved` after `mo` costs less than one nat.
+# that this model has read suggests that `new` follows `Box::`. Once a word has begun, its remaining pieces are often
+# easier: `ved` after `mo` costs less than one nat.
 #
 # Read the exponential as a number of choices. A model that is always torn between $V$ equally likely tokens gives the
 # right one the probability $1/V$, so its loss is $\ln V$ and its perplexity is exactly $V$. A perplexity of 85 thus
@@ -373,8 +373,8 @@ if profile.name == "ci":  # other profiles score more documents
 # transfer learning: we start from 133 and not from 4,249. A large model that has already read about Rust starts much
 # lower still, and its vocabulary, the right end of the ruler, is larger.
 #
-# The ruler also gives a rule for reading other people's results. A baseline in the coloured zone on the right says that
-# the weights did not load or that the scores are computed wrongly. It never says that the text is difficult.
+# The ruler also gives a rule for reading other people's results. A baseline in the orange zone says that the weights
+# did not load or that the scores are computed wrongly. It never says that the text is difficult.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is the number?

@@ -7,6 +7,7 @@ from itertools import accumulate
 import torch
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from tlkit.evaluation import BOOTSTRAP_DRAWS, PerplexityResult
@@ -203,17 +204,19 @@ def perplexity_ruler(scores: dict[str, float], vocabulary: int) -> Chart:
     axes.axvline(vocabulary, color=INK, linestyle="--")
     uniform = f"uniform guess: {vocabulary:,} "
     axes.text(vocabulary, len(placed) + 0.75, uniform, ha="right", va="center", fontsize="small", fontweight="bold")
+    readable = withStroke(linewidth=3, foreground="white")  # where a line runs through the words
     for height, (name, score) in enumerate(placed, 1):
         axes.plot(score, height, "D", color=TRAINED if score < vocabulary else RESULT, markersize=8)
-        left = score > math.sqrt(vocabulary)
-        told = f"{name}: {score:,.0f}" + "   " if left else "   " + f"{name}: {score:,.0f}"
-        axes.text(score, height, told, ha="right" if left else "left", va="center", color=INK)
+        left = score > highest / 300  # else there is room on the right
+        told = f"{name}: {score:,.0f}"
+        place = {"ha": "right" if left else "left", "va": "center", "path_effects": [readable]}
+        axes.text(score, height, f"{told}   " if left else f"   {told}", color=INK, **place)
     _plain_log(axes, 1, highest)
     axes.set_xlim(1, highest)
     axes.set_ylim(0.3, len(placed) + 1.25)
     axes.set_yticks([])
     axes.set_xlabel("perplexity (log scale, lower is better)")
-    axes.set_title(f"A useful model scores between 1 (certainty) and {vocabulary:,} (uniform guessing)")
+    axes.set_title(f"Uniform guessing scores {vocabulary:,}; a useful model scores far below it")
     figure.words = (uniform.strip(), *(f"{name}: {score:,.0f}" for name, score in placed))
     return figure
 
