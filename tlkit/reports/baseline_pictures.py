@@ -151,7 +151,8 @@ def resampling_chart(result: PerplexityResult, shown: int = 3) -> Chart:
     _plain_log(axes, float(own.min()), float(own.max()))
     axes.set_ylim(-1.45, shown + 1.75)
     axes.set_xlabel("perplexity (log scale); circles: documents, larger if drawn more often; diamond: score")
-    axes.set_title(f"Draw {len(own)} of {len(own)} documents, 1,000 times: 95% of the scores lie in {interval}")
+    ends = f"{result.low:.0f} and {result.high:.0f}"
+    axes.set_title(f"{len(own)} documents, drawn anew {len(scores):,} times: 95% of the scores lie between {ends}")
     figure.words = (told, f"single documents lie between {own.min():.0f} and {own.max():.0f}")
     return figure
 
@@ -207,7 +208,7 @@ def perplexity_ruler(scores: dict[str, float], vocabulary: int) -> Chart:
     readable = withStroke(linewidth=3, foreground="white")  # where a line runs through the words
     for height, (name, score) in enumerate(placed, 1):
         axes.plot(score, height, "D", color=TRAINED if score < vocabulary else RESULT, markersize=8)
-        left = score > highest / 300  # else there is room on the right
+        left = math.sqrt(vocabulary) < score < vocabulary or score > highest / 300  # else the right has room
         told = f"{name}: {score:,.0f}"
         place = {"ha": "right" if left else "left", "va": "center", "path_effects": [readable]}
         axes.text(score, height, f"{told}   " if left else f"   {told}", color=INK, **place)
