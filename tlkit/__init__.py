@@ -85,6 +85,13 @@ _WHERE = {
         "table_share_chart",
         "table_uses",
     ),
+    "reports.baseline_pictures": (
+        "perplexity_ruler",
+        "resampling_chart",
+        "small_tests_chart",
+        "surprise_chart",
+        "window_chart",
+    ),
     "reports.export": ("export", "readable"),
     "classroom.claims": ("claim",),
     "classroom.exercises": ("check", "hint", "progress"),
