@@ -242,7 +242,7 @@ with tl.Job(9) as job:
 sweep = pd.DataFrame(runs)
 steps = {k: tl.count_flops(adapted(k).model, blocks[:4]).total for k in rates}
 sweep["arithmetic"] = 100 * sweep.blocks.map(steps) / steps[8]
-tl.depth_chart(sweep, before.perplexity)
+tl.trained_depth_chart(sweep, before.perplexity)
 
 # %% tags=["nbval-ignore-output"]
 means = sweep.groupby("blocks")[

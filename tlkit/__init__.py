@@ -79,7 +79,7 @@ _WHERE = {
         "shares_chart",
     ),
     "reports.embedding_pictures": (
-        "depth_chart",
+        "trained_depth_chart",
         "prefix_picture",
         "row_gradients_chart",
         "table_share_chart",

@@ -9,7 +9,7 @@ from matplotlib.patches import FancyBboxPatch
 from tlkit.models import load_model, meta_model
 from tlkit.reports.diagrams import TRAINED
 from tlkit.reports.embedding_pictures import (
-    depth_chart,
+    trained_depth_chart,
     prefix_picture,
     row_gradients_chart,
     table_share_chart,
@@ -63,7 +63,7 @@ def test_the_depth_chart_shows_every_run_and_its_title_is_computed():
     rows = [
         (blocks, seed, cost, value + seed) for blocks, cost, value in ((1, 50, 99.5), (4, 100, 79.5)) for seed in (0, 1)
     ]
-    chart = depth_chart(pd.DataFrame(rows, columns=["blocks", "seed", "arithmetic", "perplexity"]), 120.0)
+    chart = trained_depth_chart(pd.DataFrame(rows, columns=["blocks", "seed", "arithmetic", "perplexity"]), 120.0)
     dots = next(line for line in chart.axes[1].lines if line.get_marker() == "o")
     assert sorted(dots.get_ydata()) == [79.5, 80.5, 99.5, 100.5]
     assert [bar.get_height() for bar in chart.axes[0].patches] == [50, 100]

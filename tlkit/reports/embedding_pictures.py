@@ -157,7 +157,7 @@ def table_share_chart(reports: dict[str, StrategyReport]) -> Chart:
 
 
 @described
-def depth_chart(runs: pd.DataFrame, untrained: float) -> Chart:
+def trained_depth_chart(runs: pd.DataFrame, untrained: float) -> Chart:
     """What training more of the last blocks costs in arithmetic, and the perplexity it reaches; each dot is one seed.
 
     Args:
