@@ -22,7 +22,6 @@ def bits_of_a_weight(answer: object) -> None:
         4 + 32: "that gives every weight numbers of its own; 32 weights share them.",
         4 + 16: "that gives every weight a scale of its own; 32 weights share it.",
         32 / 32: "that is one weight's share of what the block keeps; the weight's own bits come to it.",
-        4 + 32 / 64: "that divides by 64: in this format 32 weights are a block.",
         (4 + 32 / 32) / 8: "these are bytes; bits are asked for.",
         32 * 4 + 32: "these are the bits of the whole block; those of one weight are asked for.",
     }
