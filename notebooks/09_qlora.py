@@ -14,7 +14,7 @@
 # %% [markdown] slideshow={"slide_type": "slide"}
 # # 9 · QLoRA
 #
-# *Can the frozen weights be stored in 4 bits each, and what does the model lose by it?*
+# *Can frozen weights be stored in 4 bits each, and what does the model lose by it?*
 #
 # LoRA never changes the pretrained weights, but it still has to keep them in memory: a model of 7 billion weights takes
 # 14 GB in 16 bits before any training begins. QLoRA uses the fact that these weights are only read. It rounds each of
@@ -27,7 +27,9 @@
 # - measure the error that 4 bits make, in the weights, in the output of a layer and in the model's perplexity;
 # - decide from the memory of a whole training step whether QLoRA pays for a given model and card.
 #
-# **You need** [lesson 8](08_lora.ipynb) (LoRA). About 24 minutes, and 20 more for the exercises.
+# **You need** [lesson 8](08_lora.ipynb) (LoRA).
+#
+# About 20 minutes. The exercises take about 20 more.
 
 # %% slideshow={"slide_type": "subslide"}
 from statistics import NormalDist
@@ -138,7 +140,9 @@ codes, scales = encode(original, levels, 64)
 two_in_a_byte = 16 * codes.flatten()[0::2] + codes.flatten()[1::2]
 differing = int((two_in_a_byte != packed.data.flatten()).sum())
 print(f"{original.numel():,} weights in {two_in_a_byte.numel():,} bytes")
-tl.claim("The bytes are those of bitsandbytes", differing <= 2)  # ties may go either way
+tl.claim(
+    "The bytes are those of bitsandbytes", differing <= 2
+)  # ties may go either way
 assert 2 * packed.numel() == tl.logical_size(packed) == 192 * 192 == 36_864
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -168,7 +172,9 @@ tl.claim(
     "Unpacked by hand, no weight is more than 1e-5 away from bitsandbytes'",
     float((by_hand - unpacked).abs().max()) < 1e-5,
 )
-print(f"{4 + 32 / 64:.3f} bits, with double quantisation {4 + 8 / 64 + 32 / 64 / 256:.3f}")
+print(
+    f"{4 + 32 / 64:.3f} bits, with double quantisation {4 + 8 / 64 + 32 / 64 / 256:.3f}"
+)
 changed = ((coarse_scales - scales.flatten()) / scales.flatten()).abs()
 tl.claim("It changes a scale by less than 1% on average", changed.mean() < 0.01)
 
@@ -195,7 +201,7 @@ tl.levels_chart(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Of the evenly spaced levels, the three in the middle take a third of all weights, while the outer ones are hardly
+# Of the evenly spaced levels, the three in the middle take more than a third of all weights, while the outer ones are hardly
 # used. NF4 uses its levels more evenly. But does the model notice? **Predict first.** The next cell quantises the
 # whole model in four ways: with NF4 or int4, and with one scale for 64 weights or one for a whole matrix. Which
 # of the two choices matters more?
@@ -224,7 +230,12 @@ for kind, places in (("NF4", levels), ("int4", int4)):
         rise = 100 * (worse / before.perplexity - 1)
         error = 100 * error_of(now.detach(), was)
         ways.append([kind, str(per_scale), round(error), round(rise)])
-names = ["levels", "weights per scale", "error of the weights, %", "perplexity rises by, %"]
+names = [
+    "levels",
+    "weights per scale",
+    "error of the weights, %",
+    "perplexity rises by, %",
+]
 pd.DataFrame(ways, columns=names)
 
 # %%
@@ -252,11 +263,15 @@ assert risen["NF4", "a matrix"] > risen["NF4", "64"]
 # is the output of a layer, a sum of 192 products, more or less wrong than the weights?
 
 # %%
-difference = torch.cat([(quantised(w, levels, 64) - w).flatten() for w in weights.values()])
+difference = torch.cat(
+    [(quantised(w, levels, 64) - w).flatten() for w in weights.values()]
+)
 single = (difference / was).abs()[was != 0]
 ratio_of_norms = float(difference.norm() / was.norm())
 print(f"norm of all errors / norm of all weights: {ratio_of_norms:.0%}")
-print(f"error of a single weight: mean {single.mean():.0%}, median {single.median():.0%}")
+print(
+    f"error of a single weight: mean {single.mean():.0%}, median {single.median():.0%}"
+)
 assert round(ratio_of_norms, 2) == 0.09 and 0.19 < single.mean() < 0.22
 assert 0.09 < single.median() < 0.12
 
@@ -273,7 +288,9 @@ assert 0.09 < single.median() < 0.12
 # %%
 inputs = {}
 hooks = [
-    module.register_forward_hook(lambda _, x, __, name=name: inputs.update({name: x[0]}))
+    module.register_forward_hook(
+        lambda _, x, __, name=name: inputs.update({name: x[0]})
+    )
     for name, module in base.model.named_modules()
     if name + ".weight" in weights
 ]
@@ -286,10 +303,12 @@ rows = []
 for name, x in inputs.items():
     weight = weights[name + ".weight"]
     off = error_of(x @ quantised(weight, levels, 64).T, x @ weight.T)
-    rows.append({"layer": name.split(".")[-1], "block": name.split(".")[2], "error": off})
+    rows.append(
+        {"layer": name.split(".")[-1], "block": name.split(".")[2], "error": off}
+    )
 outputs = pd.DataFrame(rows)
 tl.output_error_chart(
-    outputs, ratio_of_norms, "A layer's output is about as wrong as its weights"
+    outputs, ratio_of_norms, "A layer's output is nearly as wrong as its weights"
 )
 
 # %%
@@ -569,9 +588,9 @@ import tlkit as tl
 tl.quiz("quiz09")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 9.1** (first steps). This lesson's 4.13 bits need *double quantisation*: the scales are quantised as well.
-# Leave that out. Each block of 64 weights then has one scale of 32 bits. How many bits does a weight cost, its share of
-# the scale included?
+# **Exercise 9.1** (first steps). The format Q4_1 of llama.cpp has blocks of 32 weights, and 4 bits for each weight. A
+# block also keeps two numbers of 16 bits: a scale, and its smallest weight (exercise 9.3 shows what for). How many bits
+# does a weight cost, with its share of these numbers?
 
 # %%
 answer = None
@@ -579,8 +598,8 @@ answer = None
 tl.check("ex09_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 9.2** (apply it). `qlora` packs weights that `lora` keeps in 16 bits: from 16 bits each to 4.127.
-# Everything else in the step stays as it is. Given the number of packed weights and the peak of the `lora` step in
+# **Exercise 9.2** (apply it). `qlora` keeps packed weights in 4.127 bits each, where `lora` keeps them in 16.
+# Everything else in the step stays the same. Given the number of packed weights and the peak of the `lora` step in
 # bytes, by how many percent is the peak of `qlora` lower? Then try it on `qwen2-0.5b`, which packs 357,826,560 weights:
 # the `lora` peak is 2,978,370,760 bytes with one row of 512 tokens, and 16,540,026,056 with eight.
 
@@ -594,16 +613,17 @@ def saved_percent(packed, lora_peak):
 tl.check("ex09_2", saved_percent)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 9.3** (think further). Quantise weights yourself. `weights` is a tensor of one dimension. Each `block` of
-# neighbours shares one scale, the largest *absolute* value among them; the last block may be shorter. Divide by the
-# scale, replace each result by the nearest of `levels` (a sorted tensor from -1 to 1), multiply by the scale again.
-# Return the weights that are computed with, in the same shape, and leave `weights` as it is.
+# **Exercise 9.3** (think further). NF4 has fixed levels. Other 4-bit formats, such as Q4_1 of llama.cpp, place the
+# levels anew in every block: they are evenly spaced from the smallest weight of the block to the largest. Write that.
+# `weights` is a tensor of one dimension, neighbours share a `block` (the last one may be shorter), and a code of `bits`
+# bits tells 2**bits levels apart. Round every weight to the nearest level of its block. Return the weights that are
+# computed with, in the same shape, and leave `weights` as it is.
 
 # %%
 import torch
 
 
-def rounded(weights, levels, block):
+def rounded(weights, bits, block):
     """The weights after quantising and reading them again."""
     # your code here
 

@@ -29,6 +29,8 @@ def memory_timeline(timelines: pd.DataFrame | dict[str, pd.DataFrame], title: st
         title: the finding, above the picture.
     """
     panels = timelines if isinstance(timelines, dict) else {"": timelines}
+    # A part of a timeline is drawn as well as the whole.
+    panels = {name: timeline.reset_index(drop=True) for name, timeline in panels.items()}
     highest = max(_total(timeline).max() for timeline in panels.values())
     unit, divisor = ("GiB", 2**30) if highest >= 2**30 else ("MiB", 2**20)
     figure, places = panels_beside(len(panels))

@@ -63,11 +63,14 @@ def four_bit_layer(layer: nn.Module) -> Chart:
     axes.annotate("", (0.02, -0.02), (0.98, -0.02), arrowprops=ARROW | {"color": GRADIENT, "linewidth": 2})
     told = "backpropagation passes through the unpacked weights; only A and B get gradients of their own"
     axes.text(0.98, -0.05, told, color=GRADIENT, fontsize="small", ha="right", va="top")
+    axes.set_title(f"A layer keeps {held}, and has {_bytes(whole)} of weights only while it computes")
     axes.text(0.265, 0.98, "frozen weights in 4 bits", ha="center", va="center", fontweight="bold", color=INK)
     axes.text(0.39, 0.37, "adapter: trained, in full precision", ha="center", va="center", fontweight="bold", color=INK)
+    stored = kept.replace("\n", ", ")
     figure.words = (
-        f"x has {columns} values and h has {rows}; {kept.replace(chr(10), ', ')}, {held} in memory; unpacked to {_bytes(whole)} while the layer is "
-        f"computed; beside it A, {rank} x {columns}, and B, {rows} x {rank}, which are trained",
+        f"x has {columns} values and h has {rows}",
+        f"{stored}, {held} in memory, unpacked to {_bytes(whole)} while the layer is computed",
+        f"beside it A, {rank} x {columns}, and B, {rows} x {rank}, which are trained",
     )
     return figure
 

@@ -77,7 +77,7 @@ def saving_in_a_step(answer: object) -> None:
     3,
     "weights that were rounded between the ends of their block and read again, for seven tensors",
     "Take one block at a time: weights.split(block) gives them all, the shorter one too. torch.cat joins the results.",
-    "2**bits levels have 2**bits - 1 gaps between them. How wide is a gap, if the ends are the smallest and the largest?",
+    "2**bits levels have 2**bits - 1 gaps between them. From the smallest weight to the largest, how wide is one?",
     "With low = part.min() and gap = (part.max() - low) / (2**bits - 1), the code is ((part - low) / gap).round(); "
     "what is read again is low + gap * code. Where all weights are equal, gap is 0: give them back.",
 )
