@@ -17,9 +17,9 @@
 # *Which bytes does a training step need, and at which moment?*
 #
 # The published experiment of this course ran out of memory on a card of 8 GB. Its reports explain that with a table:
-# weights 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5 to 1", together "8 to 10 GB". But such a table adds
-# things up that are never there at the same time. A step runs out of memory at one particular moment, and
-# only what is alive at that moment counts. In this lesson you see a step's memory as it rises and falls.
+# weights 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5 to 1", together "8 to 10 GB". But such a table
+# adds things up that are never there at the same time. A step runs out of memory at one particular moment, and only
+# what is alive at that moment counts. In this lesson you see a step's memory as it rises and falls.
 #
 # **You will be able to**
 #
@@ -29,7 +29,7 @@
 #
 # **You need** [lesson 4](04_full_fine_tuning.ipynb) (a training step) and [lesson 8](08_lora.ipynb) (LoRA).
 #
-# About 20 minutes. The exercises take about 25 more.
+# About 18 minutes. The exercises take about 25 more.
 
 # %% slideshow={"slide_type": "subslide"}
 import pandas as pd
@@ -54,14 +54,14 @@ tl.memory_timeline(full, "The memory of a step peaks where the loss is computed"
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Read it from left to right.
 #
-# - **Weights** and the **optimizer state** are there all the time, so they are the floor of the picture. (The very
-#   first step of a training makes the optimizer state only at its end. This is a later step.)
+# - **Weights** and the **optimizer state** are there all the time. (The very first step of a training makes the
+#   optimizer state only at its end. This is a later step.)
 # - In the **forward pass** each block keeps the intermediate results that its backward pass will need. These are the
 #   **activations**. Eight blocks make eight stairs.
 # - At the turn, the **logits** appear: a number for each token of the vocabulary at each place of the text. They are
 #   the narrow tower at the peak.
 # - In the **backward pass** each block uses its activations and frees them, and the **gradients** of its weights come
-#   into being. The hill goes down, and the wedge of the gradients grows.
+#   into being, so the activations shrink while the wedge of the gradients grows.
 # - The **optimizer step** updates the weights; then the gradients are freed, one by one.
 #
 # The width of a phase in the picture counts tensors, not seconds. The thin layer called **temporary** is mostly
@@ -84,33 +84,37 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Here are the 60 moments around the peak. The logits are made once, then again as log-probabilities, from which the
-# loss is computed. When the backward pass begins, their gradient is as large as they are. So for a moment there
-# are three tensors of that size. This is why the peak comes at the very beginning of the backward pass.
+# Here are the 60 moments around the peak. The logits are made, log-probabilities are computed from them for the loss,
+# and the logits are freed. When the backward pass begins, it makes the gradient of the log-probabilities, and from it
+# the gradient of the logits. Each is as large as the logits were, so for a moment there are three tensors of that
+# size. This is why the peak comes at the very beginning of the backward pass.
 
 # %%
 around = full.iloc[peak - 35 : peak + 25]
-tl.memory_timeline(around, "For a moment, the logits are there three times")
+tl.memory_timeline(around, "For a moment, three tensors are as large as the logits")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Every kind by hand
 #
-# With N weights, of which N_t are trained, in fp32 (4 bytes a number) with AdamW:
+# With $N$ weights, of which $N_t$ are trained, in fp32 (4 bytes a number) with AdamW:
 #
 # $$\text{weights} = 4N, \qquad \text{gradients} = 4N_t, \qquad \text{optimizer state} = 4N_t + 4N_t = 8N_t$$
 #
 # AdamW keeps two running averages for each trained weight: one of its gradient, and one of its *squared* gradient.
-# These three kinds do not depend on the text at all. The other two do. With B rows of T tokens, blocks of width d, an
-# MLP of width m, keys and values of width k together with a heads, L blocks and a vocabulary of V tokens:
+# These three kinds do not depend on the text at all. The other two do. Take $B$ rows of $T$ tokens, a vocabulary of
+# $V$ tokens, and $L$ blocks of width $d$, each with an MLP of width $m$, $a$ attention heads, and keys and values of
+# width $k$ each:
 #
-# $$\text{logits} = 4 \cdot B\,(T-1)\,V \quad (\text{three times at the peak}), \qquad
+# $$\text{logits} = 4 \cdot B\,(T-1)\,V \quad (\text{three such tensors at the peak}), \qquad
 # \text{activations} \approx 4 \cdot B\,(T-1) \cdot L \cdot (8d + 2k + 4m + a + 2)$$
 #
-# It is T - 1 because the last token of a row is only predicted, never read. The bracket counts what a block keeps of
-# each token: eight vectors of the model's width d (the inputs of both norms, their normalised and rescaled forms, the
-# queries and the output of attention), keys and values, four vectors of the MLP's width, and a number for each head and
-# each norm. torch's attention never keeps the T × T matrix of attention weights; a naive one would add 4·B·a·T² bytes a
-# block.
+# It is $T - 1$ because the last token of a row is only predicted, never read. The bracket counts what a block keeps
+# of each token: eight vectors of width $d$ (the inputs of both norms, their normalised and their rescaled forms, the
+# queries, and the output of attention), keys and values, four vectors of the MLP, and a number for each head and each
+# norm.
+#
+# The matrix of attention weights, $T \times T$ numbers for each head, is missing on purpose. torch's attention
+# computes it in pieces and never keeps it. An attention written by hand would add $4 B a T^2$ bytes a block.
 
 # %%
 config = model.config
@@ -140,17 +144,18 @@ assert (d, m, L, V) == (
     config.num_hidden_layers,
     config.vocab_size,
 )
-assert kept == 3782
+assert kept == 3782 and round(4 * kept * L / 1000) == 121
+assert by_hand["activations"] > 16 * N
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So one token costs 15 kB in each block, and 121 kB in all eight: as much as 30 thousand weights. A thousand
-# tokens keep more memory busy than all 4 million weights of this model with their gradients and averages.
+# So one token costs 15 kB in each block and 121 kB in all eight, which is as much as 30 thousand weights. A batch of a
+# thousand tokens therefore keeps more memory busy than all 4 million weights with their gradients and averages.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same in plain transformers and torch
 #
-# Nothing of this needs `tlkit`. torch calls a hook for every tensor that it keeps for the backward pass; we add up their
-# bytes, weights excepted, and look after each block.
+# Nothing of this needs `tlkit`. torch calls a hook for every tensor that it keeps for the backward pass; we add up
+# their bytes, weights excepted, and look after each block.
 
 # %%
 from transformers import AutoModelForCausalLM
@@ -215,7 +220,7 @@ for name, options in (
     report = tl.apply_strategy(tl.load_model("tiny").model, name, **options)
     timelines[name] = tl.step_timeline(report.model, batch_size=8, sequence_length=128)
 tl.memory_timeline(
-    timelines, "LoRA saves the floor, last_layers most of the hill as well"
+    timelines, "LoRA keeps nearly all activations, last_layers a quarter"
 )
 
 # %%
@@ -225,20 +230,21 @@ for name, size in peaks.items():
 tl.claim(
     "LoRA needs more memory than last_layers", peaks["lora"] > peaks["last_layers"]
 )
-hill = {name: line.activations.max() for name, line in timelines.items()}
+kept_by = {name: line.activations.max() for name, line in timelines.items()}
 tl.claim(
-    "LoRA keeps more than 85% of the activations", hill["lora"] > 0.85 * hill["full"]
+    "LoRA keeps more than 85% of the activations",
+    kept_by["lora"] > 0.85 * kept_by["full"],
 )
 assert (
-    hill["last_layers"] < 0.35 * hill["full"]
+    0.2 < kept_by["last_layers"] / kept_by["full"] < 0.3
     and 0.75 < peaks["lora"] / peaks["full"] < 0.87
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# LoRA removes most of the gradients and of the optimizer state, because these belong to trained values. But its adapters
-# sit in every block, so backpropagation passes through every block, and each one has to keep its activations. With
-# `last_layers`, backpropagation stops below block 6, so the six blocks below it keep nothing. For memory, how far
-# *down* you train can matter more than how many values you train.
+# LoRA removes most of the gradients and of the optimizer state, because these belong to trained values. But its
+# adapters sit in every block, so backpropagation passes through every block, and each one has to keep its
+# activations. With `last_layers`, backpropagation stops below block 6, so the six blocks below it keep nothing. For
+# memory, how far *down* you train can matter more than how many values you train.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What the batch changes
@@ -267,13 +273,14 @@ assert all(abs(factor - 8) < 0.2 for factor in growth)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Activations and logits belong to tokens, so they grow with rows and with length. The other three belong to
-# weights. This is the most useful split when memory runs out: a smaller batch helps against the hill and the tower, and
-# does nothing about the floor.
+# weights. This is the most useful split when memory runs out: a smaller batch lowers activations
+# and logits, and does nothing about weights, gradients and optimizer state.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The published table, computed again
 #
-# Now to the model of the published experiment, Qwen2-0.5B with 494,032,768 values. The floor needs no experiment.
+# Now to the model of the published experiment, Qwen2-0.5B with 494,032,768 values. What belongs
+# to the weights needs no experiment.
 
 # %%
 values = 494_032_768
@@ -282,11 +289,12 @@ for what, each in (("weights", 4), ("gradients", 4), ("AdamW", 8), ("together", 
 assert round(values * 16 / 1e9, 1) == 7.9
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So 7.9 GB are certain. (Be careful with units: a card sold as 8 GB has 8 GiB, which are 8.59 of the GB used here.) The
-# rest depends on the text.
+# So 7.9 GB are certain. (Be careful with units: a card sold as 8 GB has 8 GiB, which are 8.59 of the GB used here.)
+# The rest depends on the text.
 #
 # `estimate_memory` finds it by *tracing*: it takes the real step on tensors that have a shape and no contents, and
-# counts them in the same way as the timeline above. Nothing of that size is made, and the model is not even downloaded.
+# counts them in the same way as the timeline above. Nothing of that size is made, and the model is not even
+# downloaded.
 #
 # **Predict first.** The batch is one row of 512 tokens. Is the peak again at the moment of the loss?
 
@@ -303,11 +311,13 @@ tl.memory_timeline(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With one short row, the hill is lower than the wedge of the gradients, so the peak moves to the *end* of the backward
-# pass. There all gradients exist, and the embedding's three times over. This model uses one table both to read tokens and
-# to predict them (it is *tied*). The prediction gives the table's gradient at the start of the backward pass. That
-# gradient cannot be added to `.grad` before the one from reading is known, at the very end, so it waits: it is the
-# blue band, "temporary", that runs through the whole backward pass. Finally torch adds the two into a third.
+# With one short row, the activations take less than the gradients that replace them, so the peak moves to the *end*
+# of the backward pass. There all gradients exist, and the embedding's three times over.
+#
+# Why three times? This model uses one table both to read tokens and to predict them (it is *tied*). The prediction
+# gives the table's gradient at the start of the backward pass. That gradient cannot be added to `.grad` before the
+# one from reading is known, at the very end, so it waits: it is the blue band, "temporary", that runs through the
+# whole backward pass. Finally torch adds the two into a third.
 #
 # `closed_form` adds up both moments by the formulas from above.
 
@@ -332,10 +342,10 @@ tl.claim("The step does not fit a card of 8 GB", full.peak > 8 * 2**30)
 # gone at the peak. What fills the gap between 7.9 and 9.0 GB is the gradient of the embedding, twice more.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Three ways to lower the hill
+# ## Three ways to lower the peak
 #
-# With eight rows the hill and the tower set the peak. Three changes lower them, and the result of the step stays
-# the same up to rounding:
+# With eight rows, activations and logits set the peak. Three changes lower them, and the result of the step stays the
+# same up to rounding:
 #
 # - **The loss in pieces** computes the logits for a part of the tokens at a time, so that they never all exist.
 # - **Micro-batches** take a part of the rows at a time and add the gradients up.
@@ -353,12 +363,12 @@ lines = {
     name: tl.step_timeline(model, batch_size=8, sequence_length=128, plan=plan)
     for name, plan in ways.items()
 }
-tl.memory_timeline(lines, "No tower, four small hills, or a row of teeth")
+tl.memory_timeline(lines, "Three ways to take the same step with less memory")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The loss in pieces cuts the tower off. Micro-batches make four small hills, and each begins on the gradients of those
-# before it. Checkpointing flattens the hill into one tooth for each block, whose activations come back for a
-# short time. And the same for Qwen2-0.5B, in figures:
+# With the loss in pieces, the tower of the logits is gone. Micro-batches make four small hills of activations, and
+# each of them stands on the gradients of those before it. Checkpointing leaves one small peak for each block, whose
+# activations are computed again and live for a short time. And the same for Qwen2-0.5B, in figures:
 
 # %%
 plans = {
@@ -423,8 +433,8 @@ tl.claim("On 2,048 tokens it saves at least 20%", savings.saved_percent[2048] >=
 # ## Half the bytes: two things called bf16
 #
 # A number in bf16 takes 2 bytes instead of 4. But two different ways of training go by that name. In *mixed
-# precision* (autocast), the weights stay in fp32, and so do gradients and averages; only most of the computing happens
-# in bf16. In a *pure bf16 state*, everything that lasts is in bf16.
+# precision* (autocast), the weights stay in fp32, and so do gradients and averages; only most of the computing
+# happens in bf16. In a *pure bf16 state*, everything that lasts is in bf16.
 
 # %%
 ways = {
@@ -469,10 +479,10 @@ assert (
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Mixed precision lowers the hill, not the floor: many activations take half, but autocast also keeps bf16 copies of the
-# weights, and the norms keep results in fp32. The pure state halves the floor exactly. Its price is accuracy, because
-# bf16 has only 8 significant bits, and an update smaller than about 1/256 of a weight can be rounded away. The logits
-# are the same in all three columns, because this course computes the loss in fp32.
+# Mixed precision lowers the activations only. Many of them take half, but autocast also keeps bf16 copies of the
+# weights, and the norms keep results in fp32. The pure state halves weights, gradients and averages exactly. Its
+# price is accuracy, because bf16 has only 8 significant bits, and an update smaller than about 1/256 of a weight can
+# be rounded away. The logits are the same in all three columns, because this course computes the loss in fp32.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is the estimate true?
@@ -491,10 +501,10 @@ for strategy in ("full", "last_layers", "lora"):
     )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Some bytes are in neither figure: the interpreter and the libraries, the driver's own memory on a card, scratch space
-# inside a kernel, and memory that an allocator keeps after a tensor is gone. How much is that? In 56 fresh processes
-# (seven strategies, two precisions, with and without checkpointing, two shapes) the memory of the whole process was
-# compared with the estimate. Recorded on a two-core Xeon under Linux with torch 2.13, November 2026:
+# Some bytes are in neither figure: the interpreter and the libraries, the driver's own memory on a card, scratch
+# space inside a kernel, and memory that an allocator keeps after a tensor is gone. How much is that? In 56 fresh
+# processes (seven strategies, two precisions, with and without checkpointing, two shapes) the memory of the whole
+# process was compared with the estimate. Recorded on a two-core Xeon under Linux with torch 2.13, November 2026:
 
 # %%
 recorded = pd.read_csv("../tests/benchmarks/memory_accuracy.csv")
@@ -511,8 +521,8 @@ print(
 assert len(recorded) == 56 and off.min() > -0.03 and off.max() < 0.1
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On a processor this adds a constant, about 20 MiB. On a card, driver and libraries take several hundred, so leave 15%
-# of its memory free.
+# On a processor this adds a constant, about 20 MiB. On a card, driver and libraries take several hundred, so leave
+# 15% of its memory free.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Turn the controls
@@ -524,17 +534,17 @@ tl.memory_explorer()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **What carries over.** The formulas and the tracing hold for models of any size. Which kind is the largest does not
-# carry over: in a model of billions of weights with a small vocabulary, weights and optimizer state dwarf the tower of
-# the logits.
+# carry over: in a model of billions of weights with a small vocabulary, weights and optimizer state are far
+# larger than the logits.
 #
 # ### Key ideas
 #
-# - Weights (4N), gradients (4N_t) and AdamW's averages (8N_t) belong to the weights; activations and logits belong to
-#   the tokens of a batch, and grow with it.
+# - Weights ($4N$), gradients ($4N_t$) and AdamW's averages ($8N_t$) belong to the weights; activations and logits
+#   belong to the tokens of a batch, and grow with it.
 # - A step fails at its peak, and only what is alive there counts: at the loss with many tokens, at the end of the
 #   backward pass with few.
-# - Training fewer values lowers the floor. The hill gets lower only when backpropagation stops early, when fewer tokens
-#   are taken at once, or when activations are computed again.
+# - Training fewer values lowers gradients and optimizer state. Activations get fewer only when backpropagation stops
+#   early, when fewer tokens are taken at once, or when activations are computed again.
 #
 # ### Further reading
 #

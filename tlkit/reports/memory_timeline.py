@@ -39,6 +39,7 @@ def memory_timeline(timelines: pd.DataFrame | dict[str, pd.DataFrame], title: st
         axes.set_xlim(0, len(timeline) - 1)
         axes.set_ylim(0, 1.2 * highest / divisor)
         axes.set_xticks([])
+        axes.set_xlabel("tensors made or freed, in order" if len(panels) < 3 else "moments, in order")
         axes.set_title(name, fontsize="medium", fontweight="bold", pad=30 if name else 6)
         _draw_kinds(axes, timeline, divisor)
         _draw_phases(axes, timeline, len(panels))
@@ -46,7 +47,6 @@ def memory_timeline(timelines: pd.DataFrame | dict[str, pd.DataFrame], title: st
         if len(panels) < 3:
             named |= _name_kinds(axes, timeline, divisor)
     places[0].set_ylabel(f"live tensors ({unit})")
-    figure.supxlabel("moments of the step: each is a tensor made or freed, in order", fontsize="medium")
     figure.suptitle(title, fontsize="large")
     handles, labels = places[0].get_legend_handles_labels()
     left = [(handle, label) for handle, label in zip(handles, labels, strict=True) if label not in named]
@@ -108,7 +108,7 @@ def _mark_peak(axes: Axes, timeline: pd.DataFrame, divisor: int, panels: int) ->
     logits = timeline["logits and loss"][moment]
     if logits and panels < 3:
         told += f"\nlogits and loss: {in_units(logits)}"
-    rightwards = moment < 0.6 * len(timeline)
+    rightwards = moment < 0.55 * len(timeline)
     style = {"ha": "left" if rightwards else "right", "va": "bottom", "fontsize": "small", "fontweight": "bold"}
     axes.plot(moment, total / divisor, "o", color=INK, markersize=6)
     shift = (6 if rightwards else -6, 3)
