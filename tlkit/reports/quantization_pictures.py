@@ -34,8 +34,8 @@ def four_bit_layer(layer: nn.Module) -> Chart:
     bits = torch.finfo(layer.base_layer.compute_dtype).bits
     whole = size * bits / 8
     figure, axes = new_figure(height=4.2)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(-0.12, 1)
+    axes.set_xlim(-0.005, 1.005)
+    axes.set_ylim(-0.12, 1.02)
     axes.axis("off")
     _box(axes, 0.0, 0.40, 0.08, 0.18, f"$x$\n{columns}", "white")
     kept = f"codes: {rows} x {columns} of 4 bits\nscales: {size // state.blocksize} of 8 bits"
@@ -63,7 +63,7 @@ def four_bit_layer(layer: nn.Module) -> Chart:
     axes.annotate("", (0.02, -0.02), (0.98, -0.02), arrowprops=ARROW | {"color": GRADIENT, "linewidth": 2})
     told = "backpropagation passes through the unpacked weights; only A and B get gradients of their own"
     axes.text(0.98, -0.05, told, color=GRADIENT, fontsize="small", ha="right", va="top")
-    axes.set_title(f"A layer keeps {held}, and has {_bytes(whole)} of weights only while it computes")
+    axes.set_title(f"A layer keeps {held}, and has {_bytes(whole)} of weights only while it computes", pad=12)
     axes.text(0.265, 0.98, "frozen weights in 4 bits", ha="center", va="center", fontweight="bold", color=INK)
     axes.text(0.39, 0.37, "adapter: trained, in full precision", ha="center", va="center", fontweight="bold", color=INK)
     stored = kept.replace("\n", ", ")
