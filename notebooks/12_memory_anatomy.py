@@ -74,9 +74,8 @@ peak = total.idxmax()
 print("the peak is in the", full.phase[peak], "and the largest kind is", end=" ")
 print(full.loc[peak, kinds].astype(int).idxmax())
 end_of_backward = total[full.phase == "backward pass"].iloc[-1]
-print(
-    f"{total[peak] / MiB:.0f} MiB, after the backward pass {end_of_backward / MiB:.0f} MiB"
-)
+print(f"{total[peak] / MiB:.0f} MiB,", end=" ")
+print(f"after the backward pass {end_of_backward / MiB:.0f} MiB")
 tl.claim("At the peak there is no gradient of a weight yet", full.gradients[peak] == 0)
 tl.claim(
     "Two thirds of the peak are gone after the backward pass",
