@@ -35,6 +35,7 @@ _WHERE = {
     "fitting.ladder": ("FALLBACK_TIERS", "LADDER", "Rung"),
     "fitting.recommendation": ("fit_table", "recommend"),
     "fitting.trace": ("CannotEstimate",),
+    "fitting.timeline": ("step_timeline",),
     "scaling.on_paper": ("memory_in_parts", "sent_per_step"),
     "scaling.rehearsal": ("rehearse",),
     "evidence.statistics": (
@@ -92,6 +93,8 @@ _WHERE = {
         "surprise_chart",
         "window_chart",
     ),
+    "reports.memory_timeline": ("memory_timeline",),
+    "reports.quantization_pictures": ("four_bit_layer", "levels_chart", "output_error_chart", "rounding_chart"),
     "reports.export": ("export", "readable"),
     "classroom.claims": ("claim",),
     "classroom.exercises": ("check", "hint", "progress"),
