@@ -30,6 +30,7 @@
 # be read on three days: *A* goes forward, *B* trains, *C* looks at packed documents. About 35 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
+import itertools
 import math
 
 import pandas as pd
@@ -53,9 +54,9 @@ print(tiny)
 tl.network_strip(tl.apply_strategy(model, "full"))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# # Part A: forward
+# ## Part A: forward
 #
-# ## A1 · Text becomes tokens
+# ### A1 · Text becomes tokens
 #
 # A model cannot read letters. A *tokenizer* cuts the text into pieces, called *tokens*, and replaces each piece by
 # its number in a fixed list, the *vocabulary*. Frequent words are one token each, and rare words are put together
@@ -88,7 +89,7 @@ print("ids:", tuple(ids.shape), ids[0, :8].tolist(), "...")
 assert len(vocabulary) == 4096 and ids.shape == (1, 22)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## A2 · Tokens become vectors
+# ### A2 · Tokens become vectors
 #
 # The *embedding* is a table with one row of 192 numbers for each token of the vocabulary. To embed a text means to
 # look up the rows of its tokens. The shape that comes out, (texts, tokens, width), stays the same through the whole
@@ -113,7 +114,7 @@ tl.claim(
 # where in the text it stands. Both have to come from the blocks.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## A3 · One block, taken apart
+# ### A3 · One block, taken apart
 #
 # Between embedding and head there are eight *blocks* with the same structure and different weights. Here is the first
 # of them, drawn from its real shapes. Blue boxes hold learned values, white boxes only calculate.
@@ -130,7 +131,7 @@ tl.transformer_block(model)
 # We now go through the boxes from left to right.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ### The norm
+# #### The norm
 #
 # Each block adds something to the stream, so its vectors grow on the way up. The layers of a branch learn better when
 # their input always has the same size. *RMSNorm* therefore divides each vector by its root mean square, and then
@@ -162,7 +163,7 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ### Queries, keys and values
+# #### Queries, keys and values
 #
 # Attention lets each token collect information from tokens before it. For that, three linear layers make three
 # vectors of each token. Its *query* says what this token is looking for, its *key* says what it can be found by, and
@@ -183,7 +184,7 @@ print("q:", tuple(q.shape), "  k:", tuple(k.shape), "  v:", tuple(v.shape))
 print("   (texts, heads, tokens, numbers in a head)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# ### Position
+# #### Position
 #
 # So far nothing says where a token stands. *Rotary embedding* writes the position into queries and keys: it takes
 # their coordinates in pairs and turns each pair by an angle that is proportional to the position. A query and a key
@@ -213,7 +214,7 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ### Attention
+# #### Attention
 #
 # Now each query is compared with each key. The *softmax* turns the products of one row into weights that are positive
 # and add up to one. With these weights the value vectors are averaged:
@@ -242,6 +243,13 @@ tl.attention_chart(
     weights[0, 2:3], words, ["Block 0, head 2 looks mostly at near tokens"]
 )
 
+# %%
+near = weights[0, 2].tril() - weights[0, 2].tril(-4)  # itself and three before
+tl.claim(
+    "This head puts more than half of its weight on the token and the 3 before",
+    near.sum(-1).mean() > 0.5,
+)
+
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each row belongs to one token and shows where it looks. The grey triangle is the future. The first row has a single
 # cell, because the first token can only look at itself, with weight 1. This head puts its weight near the diagonal,
@@ -256,7 +264,7 @@ after_attention = x + F.linear(joined, attend.o_proj.weight)
 print("joined:", tuple(joined.shape), "  stream:", tuple(after_attention.shape))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ### The MLP
+# #### The MLP
 #
 # The second branch sees each token on its own. It widens the vector from 192 to 512 numbers, lets a *gate* decide how
 # much of each passes, and narrows it to 192 again. This form is called SwiGLU:
@@ -295,7 +303,7 @@ of_mlp, of_block = (
 assert (of_mlp, of_block) == (294_912, 406_272)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ### All eight blocks
+# #### All eight blocks
 #
 # The cells above become two functions. `attention` contains the lines that you have just run. `by_hand` sends a text
 # through all blocks and keeps the stream at every depth, because we will need it soon. It takes the mask as an
@@ -402,7 +410,7 @@ assert removed < math.log(2)  # more likely than all other tokens together
 assert loss_of_place(of_second + 1) == whole
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## A4 · From the last vector to probabilities
+# ### A4 · From the last vector to probabilities
 #
 # After the last block comes one more norm. Then the *head* of the model compares the vector of each token with one
 # row of 192 numbers for every token of the vocabulary. (This head has nothing to do with the heads of attention.) The
@@ -449,7 +457,7 @@ sure = probabilities[of_second, ids[0, of_second + 1]]
 tl.claim("The right token has more than three quarters", sure > 0.75)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## A5 · The loss, and one sentence's perplexity by hand
+# ### A5 · The loss, and one sentence's perplexity by hand
 #
 # The loss of one token is the negative logarithm of the probability that the model gave it. A probability of 1 costs
 # nothing, one half costs 0.69, and one in a thousand costs 6.9. The unit is the *nat*. The loss of a text, called
@@ -471,7 +479,9 @@ print(f"mean loss {mean:.2f} nats, perplexity {perplexity:.2f}")
 
 # %%
 tl.token_losses_chart(
-    words[1:], losses.tolist(), "Names are expensive; what repeats is cheap"
+    words[1:],
+    losses.tolist(),
+    "Words that carry the meaning are expensive, repetition is cheap",
 )
 
 # %%
@@ -502,7 +512,7 @@ half = words.index(",")
 assert losses[half:].mean() < losses[:half].mean()
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## A6 · Generation: one token at a time
+# ### A6 · Generation: one token at a time
 #
 # The model does nothing but predict the next token. To *generate* text, we take one token from that prediction,
 # append it, and ask again. *Greedy* generation takes the likeliest token every time.
@@ -512,10 +522,11 @@ written = torch.tensor(
     [tokenizer("The first argument is the name of the")["input_ids"]]
 )
 prompt, rows = tokenizer.decode(written[0]), []
-for step in range(8):
+for _ in range(8):
     p = read(by_hand(written)[0][-1])[0, -1].softmax(-1)
     best = p.topk(3)
-    told = [f"{vocabulary[n]} {q:.0%}" for n, q in zip(best.indices, best.values)]
+    pairs = zip(best.indices, best.values, strict=True)
+    told = [f"{vocabulary[token]} {share:.0%}" for token, share in pairs]
     rows.append([tokenizer.decode(written[0])[-24:], *told])
     written = torch.cat([written, best.indices[:1][None]], dim=1)
 pd.DataFrame(rows, columns=["text so far (its end)", "1st", "2nd", "3rd"])
@@ -534,7 +545,7 @@ tl.claim(
 # instead, in the *KV cache*. This is where grouped heads pay: they halve that cache.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## A7 · What the layers already know
+# ### A7 · What the layers already know
 #
 # The stream has the same shape at every depth. So nothing keeps us from using the final norm and the head earlier,
 # after block 3 for example, and reading a prediction there. This is called the *logit lens*.
@@ -548,7 +559,17 @@ tl.lens_chart(
     by_depth[:, 11:-1],
     ids[0, 12:].tolist(),
     vocabulary,
-    "The prediction takes shape on the way up",
+    "‘of’ → ‘the’ needs one block, ‘the’ → ‘second’ needs all eight",
+)
+
+# %%
+hits = by_depth[:, :-1].argmax(-1) == ids[0, 1:]
+tl.claim(
+    "‘of’ → ‘the’ is right from the first block on", hits[1:, words.index(" of")].all()
+)
+tl.claim(
+    "‘the’ → ‘second’ is right after the last block only",
+    hits[:, of_second - 1].tolist() == [False] * 8 + [True],
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -573,9 +594,9 @@ tl.depth_chart(
 # %%
 tl.claim(
     "Every block lowers the loss",
-    all(one > following for one, following in zip(by_depth, by_depth[1:])),
+    all(lower > upper for lower, upper in itertools.pairwise(by_depth)),
 )
-gains = [one - following for one, following in zip(by_depth[1:], by_depth[2:])]
+gains = [lower - upper for lower, upper in itertools.pairwise(by_depth[1:])]
 tl.claim("After the first block, the last one gains most", max(gains) == gains[-1])
 tl.claim("At the embedding it is far worse than guessing", by_depth[0] > 20)
 
@@ -585,13 +606,13 @@ tl.claim("At the embedding it is far worse than guessing", by_depth[0] > 20)
 # because norm and head were trained for the last depth only. A much deeper model may look different in the middle.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# # Part B: a training step
+# ## Part B: a training step
 #
 # Training repeats one step. Take a batch of text, compute its loss, find out how each of the four million values
 # should change to lower this loss, and change all of them a little. We need four things for that: the gradient, a
 # limit for its length, AdamW, and a learning rate for each step. We build them one by one and then put them together.
 #
-# ## B1 · Batches, loss and gradient
+# ### B1 · Batches, loss and gradient
 #
 # The text comes as *blocks* of 64 tokens, four blocks in a batch. (A block of text is not a block of the network.
 # Both names are in common use, so the context has to tell.) A fixed seed shuffles the blocks, so everyone gets the
@@ -623,7 +644,7 @@ assert values == 4_036_800
 # The *gradient* has one number for each value of the model. It says how much the loss would rise if that value rose
 # by a little. *Backpropagation* computes it from the head down to the embedding. To lower the loss, we go against it.
 #
-# ## B2 · Clipping
+# ### B2 · Clipping
 #
 # Now and then a batch gives an unusually long gradient, and a single step along it could undo many good ones.
 # *Clipping* sets a limit: if the norm of all gradients together is above it, every one of them is scaled by the same
@@ -642,7 +663,7 @@ print(f"norm before {length:.2f}, after {clipped(shorter)[1]:.2f}")
 assert clipped(shorter)[1] < 1.0001 < length
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## B3 · AdamW and its two moments
+# ### B3 · AdamW and its two moments
 #
 # The simplest rule would be $w \leftarrow w - \eta\,g$ with a learning rate $\eta$. But the values of a transformer
 # get gradients of very different sizes, so no single $\eta$ suits them all. *AdamW* therefore remembers two running
@@ -686,16 +707,16 @@ tl.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The size of the gradient cancels, because $g / \sqrt{g^2}$ is $+1$ or $-1$. So with AdamW the learning rate is,
-# roughly, the distance that a value moves in a step. This explains two things that you will meet in every later
-# lesson. Learning rates are tuned per strategy, since they are distances. And the first steps have to be small,
-# because they all have full length.
+# roughly, the distance that a value moves in a step. This explains why learning rates are tuned for each strategy: they
+# are distances, and not every part of a model may move equally far. It also makes the first steps risky. Nearly every
+# value then moves the full distance, on the evidence of a single batch.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## B4 · The learning rate of each step
+# ### B4 · The learning rate of each step
 #
-# For that reason training begins with a *warm-up*: over the first 10% of the steps, the rate rises in a straight line
-# to its highest value. Then it falls along half a *cosine* wave towards zero, so that the last steps only make small
-# corrections:
+# For that reason training begins with a *warm-up*: over the first steps, the rate rises in a straight line to its
+# highest value. The lessons use 10% of the steps for it; here, where there are only 20 steps, we take 20%. Then the rate
+# falls along half a *cosine* wave towards zero, so that the last steps only make small corrections:
 #
 # $$\eta_t = \eta_{\max} \cdot \tfrac{1}{2}\bigl(1 + \cos(\pi\,s)\bigr)$$
 #
@@ -703,7 +724,7 @@ tl.claim(
 
 
 # %%
-def rate_at(step, total, highest=1e-3, warmup=0.1):
+def rate_at(step, total, highest=1e-3, warmup=0.2):
     """Learning rate of a step; the first is step 0."""
     rising = round(warmup * total)
     if step < rising:
@@ -713,10 +734,10 @@ def rate_at(step, total, highest=1e-3, warmup=0.1):
 
 
 print([round(rate_at(step, 20), 5) for step in range(20)])
-assert rate_at(1, 20) == rate_at(2, 20) == 1e-3
+assert rate_at(3, 20) == rate_at(4, 20) == 1e-3
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## B5 · The training loop by hand
+# ### B5 · The training loop by hand
 #
 # With these functions the loop is short. We also write down the gradient and the moments of one single value, in
 # order to look at them afterwards.
@@ -749,7 +770,7 @@ log = train_by_hand(ours, batches)
 
 # %%
 config = tl.TrainingConfig(
-    learning_rate=1e-3, epochs=1, batch_size=4, warmup_fraction=0.1, weight_decay=0.01
+    learning_rate=1e-3, epochs=1, batch_size=4, warmup_fraction=0.2, weight_decay=0.01
 )
 theirs = tl.load_model("tiny").model
 tl.apply_strategy(theirs, "full")
@@ -777,7 +798,7 @@ for name, told in (
 # work, first the rate, the clipping and the loss of each step.
 
 # %%
-tl.training_chart(log, max_gradient_norm=1.0, warmup_steps=2)
+tl.training_chart(log, max_gradient_norm=1.0, warmup_steps=4)
 
 # %%
 tl.claim("Every step is clipped here", (log.gradient_norm > 1).all())
@@ -813,7 +834,7 @@ tl.claim("The second half stays below full length", steps[10:].abs().max() < 1)
 # one another.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## B6 · The same in plain transformers and torch
+# ### B6 · The same in plain transformers and torch
 #
 # Outside this course you will see the same step written with the libraries' own parts. `labels=` makes the model
 # compute the loss itself, and it shifts the labels by one inside, so you must not shift them too.
@@ -850,11 +871,11 @@ tl.claim(
 # %%
 from transformers import get_cosine_schedule_with_warmup
 
-other = get_cosine_schedule_with_warmup(torch.optim.AdamW(plain.parameters()), 2, 20)
+other = get_cosine_schedule_with_warmup(torch.optim.AdamW(plain.parameters()), 4, 20)
 tl.claim("Its first learning rate is zero", other.get_last_lr() == [0.0])
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# # Part C: packed documents
+# ## Part C: packed documents
 #
 # `tl.pack` writes all documents one after another, `<|endoftext|>` before each, and cuts the stream into equal
 # blocks. Nothing is padded, so no work is wasted. But a block now holds the end of one document and the beginning of
@@ -932,8 +953,8 @@ tl.claim(
 # the interval tells from zero, but only just. In pretraining it saw packed blocks too, and so it has learned what
 # `<|endoftext|>` means: what comes next starts afresh. If the token is missing, the model believes that the old
 # sentence goes on, and the new beginning surprises it. It does not even profit much from having read the very same
-# document, because a model as small as this hardly copies whole passages. A large model would; there, a duplicate in
-# the same block is a leak.
+# document, because a model as small as this hardly copies whole passages. A larger model may well copy, and then a duplicate in the same block is
+# a leak.
 #
 # One can also forbid the view across the border, with a mask that lets each token see only its own document. Our
 # `by_hand` takes such a mask.
@@ -953,8 +974,8 @@ tl.claim(
 # embedding again: only distances count. The lessons use the plain causal mask, because here the difference is too
 # small to matter. For long documents on many subjects, papers do report gains from the stricter mask.
 #
-# **Try it.** Run part B with `highest=1e-2` in `rate_at`, once with and once without warm-up (`warmup=0.05` is a
-# single step). In which run does the loss jump? Note that one run with one seed shows a possibility, and no rule.
+# **Try it.** Run part B again with `highest=1e-2` in `rate_at` (and in `config`), once with warm-up and once with
+# `warmup=0`. In which run does the loss jump? Remember that one run with one seed shows what can happen, and no rule.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -145,6 +145,7 @@ def next_token_chart(probabilities: torch.Tensor, vocabulary: Sequence[str], rig
         axes.text(value + 0.4, place, f"{value:.1f}%", va="center", fontsize="small")
     axes.set_yticks(range(len(best)), names, family="monospace")
     axes.invert_yaxis()
+    axes.set_axisbelow(True)
     axes.set_xlim(0, 1.12 * max(values))
     axes.set_xlabel("probability of being the next token (%)")
     axes.set_title(title, fontsize="medium")
@@ -164,12 +165,13 @@ def token_losses_chart(tokens: Sequence[str], losses: Sequence[float], title: st
     axes.bar(range(len(tokens)), losses, color=TRAINED, edgecolor=INK)
     mean = sum(losses) / len(losses)
     axes.axhline(mean, color=GRADIENT, linestyle="--")
-    axes.text(len(tokens) - 0.4, mean, f" mean\n {mean:.2f}", color=GRADIENT, va="center", fontsize="small")
+    axes.text(len(tokens) - 0.4, mean, f"mean {mean:.2f}", color=GRADIENT, va="bottom", fontsize="small")
     axes.set_xticks(range(len(tokens)), [token.strip() or token for token in tokens], rotation=60, ha="right")
-    axes.set_xlim(-0.7, len(tokens) + 0.9)
+    axes.set_xlim(-0.7, len(tokens) + 1.1)
     axes.set_ylabel("loss (nats)")
     axes.set_title(title, fontsize="medium")
     axes.grid(visible=False, axis="x")
+    axes.set_axisbelow(True)
     return figure
 
 
@@ -229,7 +231,7 @@ def depth_chart(losses: Sequence[float], vocabulary: int, title: str) -> Chart:
         else:
             axes.text(depth + 0.08, loss + 0.15, f"{loss:.1f}")
     axes.set_ylim(0, top)
-    axes.set_xlim(-0.3, len(losses) - 0.4)
+    axes.set_xlim(-0.6, len(losses) - 0.4)
     axes.set_xticks(
         range(len(losses)), ["embed-\nding", *(f"after\nblock {depth}" for depth in range(len(losses) - 1))]
     )

@@ -86,7 +86,8 @@ def borders_chart(differences: Mapping[str, Sequence[float]], title: str) -> Cha
         half = 1.96 * values.sem()
         axes.errorbar(values.mean(), place, xerr=half, fmt="o", color=TRAINED, ecolor=INK, capsize=4)
         told = f"{values.mean():+.2f} ± {half:.2f}"
-        axes.text(values.mean(), place - 0.15, told, ha="center", va="bottom", fontsize="small")
+        behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        axes.text(values.mean(), place - 0.15, told, ha="center", va="bottom", fontsize="small", bbox=behind)
     axes.axvline(0, color=INK, linestyle="--")
     axes.set_yticks(range(len(differences)), list(differences))
     axes.set_ylim(len(differences) - 0.5, -0.7)
@@ -103,4 +104,5 @@ def _panels_above(count: int, height: float) -> tuple[Chart, list[Axes]]:
     panels = list(figure.subplots(count, 1, sharex=True))
     for panel in panels:
         panel.grid(alpha=0.3)
+        panel.set_axisbelow(True)
     return figure, panels
