@@ -56,6 +56,13 @@ tl.network_strip(tl.apply_strategy(model, "full"))
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Part A: forward
 #
+# This is the whole way, with the shapes of the sentence that we are going to follow:
+#
+# | | text | tokens | vectors | after each of 8 blocks | logits | loss |
+# | --- | --- | --- | --- | --- | --- | --- |
+# | shape | one sentence | (1, 22) | (1, 22, 192) | (1, 22, 192) | (1, 22, 4096) | one number |
+# | section | A1 | A1 | A2 | A3 | A4 | A5 |
+#
 # ### A1 · Text becomes tokens
 #
 # A model cannot read letters. A *tokenizer* cuts the text into pieces, called *tokens*, and replaces each piece by
@@ -133,8 +140,8 @@ tl.transformer_block(model)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # #### The norm
 #
-# Each block adds something to the stream, so its vectors grow on the way up. The layers of a branch learn better when
-# their input always has the same size. *RMSNorm* therefore divides each vector by its root mean square, and then
+# Each block adds something to the stream, so its vectors grow on the way up, as we will see below. The layers of a
+# branch learn better when their input always has the same size. *RMSNorm* therefore divides each vector by its root mean square, and then
 # rescales each of the 192 coordinates by a learned factor:
 #
 # $$\mathrm{norm}(x) = g \odot \frac{x}{\sqrt{\tfrac{1}{d}\sum_{i=1}^{d} x_i^2 + \varepsilon}}$$
@@ -176,20 +183,29 @@ tl.claim(
 
 # %%
 attend = block.self_attn
-q, k, v = (
-    F.linear(normed, part.weight, part.bias).unflatten(-1, (-1, 48)).transpose(1, 2)
+flat_q, flat_k, flat_v = (
+    F.linear(normed, part.weight, part.bias)
     for part in (attend.q_proj, attend.k_proj, attend.v_proj)
 )
-print("q:", tuple(q.shape), "  k:", tuple(k.shape), "  v:", tuple(v.shape))
-print("   (texts, heads, tokens, numbers in a head)")
+print("flat:", tuple(flat_q.shape), tuple(flat_k.shape), tuple(flat_v.shape))
+
+
+def in_heads(x):
+    """(texts, tokens, heads x 48) becomes (texts, heads, tokens, 48)."""
+    return x.unflatten(-1, (-1, 48)).transpose(1, 2)
+
+
+q, k, v = in_heads(flat_q), in_heads(flat_k), in_heads(flat_v)
+print("in heads:", tuple(q.shape), tuple(k.shape), tuple(v.shape))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # #### Position
 #
 # So far nothing says where a token stands. *Rotary embedding* writes the position into queries and keys: it takes
-# their coordinates in pairs and turns each pair by an angle that is proportional to the position. A query and a key
-# are then compared by a dot product, and in a dot product of two turned vectors only the *difference* of the angles
-# counts. So a head can look for "three tokens back", wherever in the text that is.
+# their coordinates in pairs and turns each pair by an angle that is proportional to the position. The first pairs
+# turn fast and the last ones slowly, so that both near and far can be told apart. A query and a key are then compared
+# by a dot product, and there only the *difference* of the angles counts. So a head can look for "three tokens back",
+# wherever in the text that is. To check this, we pretend that all 22 positions hold the same query and the same key.
 
 
 # %%
@@ -273,8 +289,8 @@ print("joined:", tuple(joined.shape), "  stream:", tuple(after_attention.shape))
 # \qquad \mathrm{SiLU}(z) = \frac{z}{1 + e^{-z}}$$
 #
 # $W_{\text{gate}}$ and $W_{\text{up}}$ have the shape (512, 192), and $W_{\text{down}}$ has (192, 512). SiLU lets
-# large positive numbers through and holds negative ones near zero. Without such a bend, the three matrices could be
-# multiplied into one. Most of a block's values are here: 295 thousand of 406 thousand.
+# large positive numbers through and holds negative ones near zero. Two plain linear layers could be multiplied into
+# one matrix; the gate is what makes the MLP more than that. Most of a block's values are here: 295 thousand of 406 thousand.
 
 
 # %%
@@ -313,7 +329,7 @@ assert (of_mlp, of_block) == (294_912, 406_272)
 # %%
 def attention(x, part, may_look):
     q, k, v = (
-        F.linear(x, p.weight, p.bias).unflatten(-1, (-1, 48)).transpose(1, 2)
+        in_heads(F.linear(x, p.weight, p.bias))
         for p in (part.q_proj, part.k_proj, part.v_proj)
     )
     q, k = rotate(q), rotate(k)
@@ -344,11 +360,14 @@ def by_hand(ids, may_look=None):
 # %%
 depths, looks = by_hand(ids)
 print(len(depths), "depths of", tuple(depths[0].shape))
+sizes = [x.square().mean().sqrt().item() for x in depths]
+print("root mean square of the stream:", [round(size, 1) for size in sizes])
 pairs = zip(depths[:8], library.hidden_states[:8], strict=True)
 tl.claim(
     "Seven blocks by hand equal the library's to 1e-5",
     max(differ(ours, theirs) for ours, theirs in pairs) < 1e-5,
 )
+tl.claim("The stream grows with every block", sizes == sorted(sizes))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The library's last hidden state already contains the final norm. So we compare the eighth block a little later, by
@@ -379,11 +398,10 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The left head finds the token before. The right head is more interesting. At ` second` it looks at ` argument`, the
 # word that followed ` first`, and at the second ` argument` it looks at ` is`, which followed the first one. It seems
-# to ask: how did this go on the last time? Heads of this kind are called *induction heads*, and they help a model to
-# copy. Where there is nothing to copy, in the upper half of the picture, the head rests on the first token.
+# to ask: how did this go on the last time? Heads that do this are called *induction heads*, and they let a model copy. Where there is nothing to copy, in the upper half of the picture, the head rests on the first token.
 #
 # A picture of attention shows where a head looks, but not whether it matters. To find that out we remove the head: we
-# set the columns of `o_proj` that read it to zero, and look at the loss of the second ` argument`.
+# set the 48 columns of `o_proj` that read it to zero, and look at the loss of the second ` argument`.
 
 
 # %%
@@ -419,7 +437,7 @@ assert loss_of_place(of_second + 1) == whole
 # $$\mathrm{logits} = W\,\mathrm{norm}(x), \qquad p_t = \frac{e^{\mathrm{logits}_t}}{\sum_{u} e^{\mathrm{logits}_u}}$$
 #
 # $W$ has the shape (4096, 192). In this model it is the very table that we used for the embedding; one says that the
-# head is *tied* to the embedding. Lesson 6 is about what follows from that.
+# head is *tied* to the embedding. [Lesson 6](06_freeze_embeddings.ipynb) is about what follows from that.
 
 
 # %%
@@ -454,7 +472,7 @@ tl.next_token_chart(
 
 # %%
 sure = probabilities[of_second, ids[0, of_second + 1]]
-tl.claim("The right token has more than three quarters", sure > 0.75)
+tl.claim("The right token gets over three quarters of the probability", sure > 0.75)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### A5 · The loss, and one sentence's perplexity by hand
@@ -588,7 +606,9 @@ by_depth = [
     for x in by_hand(blocks)[0]
 ]
 tl.depth_chart(
-    by_depth, 4096, "Every block makes the prediction better, the last one most"
+    by_depth,
+    4096,
+    "Each block improves the prediction; after block 0, the last one does most",
 )
 
 # %%
@@ -826,6 +846,8 @@ tl.moments_chart(moments)
 steps = moments["first"] / moments.second**0.5
 tl.claim("The first step has full length", abs(abs(steps[0]) - 1) < 1e-3)
 tl.claim("The second half stays below full length", steps[10:].abs().max() < 1)
+signs = moments.gradient > 0
+assert (signs != signs.shift()).sum() > 5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The gradient of a single value changes its sign from batch to batch. The first moment averages this away and keeps
@@ -895,8 +917,8 @@ packed = torch.cat([border, ends, border, starts], dim=1)
 print("alone:", (65, 21), "  packed:", tuple(packed.shape))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# First: does attention look across the border at all? We add up the weight that the tokens of the second document put
-# on the first one, over all blocks and heads.
+# First: does attention look across the border at all? We add up the weight that the tokens of the second document
+# put on the first one, over all blocks and heads.
 
 # %%
 _, looks = by_hand(packed)
@@ -908,8 +930,8 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It does, above all in block 0, which mostly looks at whatever is near. Now the loss. For comparison there are two
-# more cases: another document *without* the border token, and the document's own text.
+# It does, above all in block 0, which mostly looks at whatever is near. Now the loss. For comparison there are three
+# more cases: the document's own text instead of another one, and both of them *without* the border token.
 
 
 # %%
@@ -926,35 +948,45 @@ cases = {
     "another document": loss_of_starts(border, ends, border),
     "the same document": loss_of_starts(border, itself, border),
     "another, no border token": loss_of_starts(border, ends),
+    "the same, no border token": loss_of_starts(border, itself),
 }
-changes = {name: (case - alone).mean(1).tolist() for name, case in cases.items()}
+first = {name: (case - alone)[:, 0].mean().item() for name, case in cases.items()}
+pd.Series(first).round(1).to_frame("change for the first token (nats)")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# That is the very first token of the document. The chart shows the mean of tokens 6 to 20, when the model has had a
+# few tokens to find out what it is reading.
 
 # %%
-tl.borders_chart(changes, "The border token matters far more than the text before it")
+later = {name: (case - alone)[:, 5:].mean(1).tolist() for name, case in cases.items()}
 
 # %%
-change = {name: sum(values) / 65 for name, values in changes.items()}
-tl.claim(
-    "Another document lowers these losses, by less than 0.05 nats",
-    -0.05 < change["another document"] < 0,
+tl.borders_chart(
+    later, "Without the border token the model copies; with it, it starts afresh"
 )
-without = cases["another, no border token"] - alone
+
+# %%
+all_20 = (cases["another document"] - alone).mean()
+tl.claim("Another document changes the loss by less than 0.05 nats", abs(all_20) < 0.05)
 tl.claim(
-    "Without the border token, the first token alone costs over 5 nats more",
-    without[:, 0].mean() > 5,
+    "Without the border token, the first token costs over 5 nats more",
+    first["another, no border token"] > 5,
 )
+change = {name: sum(values) / 65 for name, values in later.items()}
 tl.claim(
-    "... and the 20 tokens together over 0.3 nats each",
-    change["another, no border token"] > 0.3,
+    "Copying saves over half a nat per token, but not across a border token",
+    change["the same, no border token"] < -0.5 and change["the same document"] > -0.2,
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The text before a document hardly matters to this model: it lowers the loss of these 20 tokens by 0.03 nats, which
-# the interval tells from zero, but only just. In pretraining it saw packed blocks too, and so it has learned what
-# `<|endoftext|>` means: what comes next starts afresh. If the token is missing, the model believes that the old
-# sentence goes on, and the new beginning surprises it. It does not even profit much from having read the very same
-# document, because a model as small as this hardly copies whole passages. A larger model may well copy, and then a duplicate in the same block is
-# a leak.
+# As long as the border token stands between them, the text before a document hardly matters: on average the 20 losses
+# change by 0.03 nats. Without the token the model believes that the old sentence goes on, so the new beginning costs
+# 8 nats more.
+#
+# The last row shows what the model *could* do. It has just read the same document, recognises it after a few tokens,
+# and copies; this saves 0.9 nats per token. With a border token it hardly does so, although its attention may look
+# there. So the border is not built in, it is learned: in pretraining, text before `<|endoftext|>` hardly ever helped
+# to predict what followed. A larger model may look back further, and then a duplicate in the same block is a leak.
 #
 # One can also forbid the view across the border, with a mask that lets each token see only its own document. Our
 # `by_hand` takes such a mask.
