@@ -48,7 +48,8 @@ print(tiny)
 # This is the bundled model. It has the architecture of Qwen2 and was pretrained on software documentation, but it has
 # only four million *values*. A value is one learned number; other texts call it a parameter. Here is the whole model,
 # from the embedding on the left to the head on the right. The same picture, the *network strip*, returns in every
-# lesson that trains something. Here every box is filled, because in this lesson we train everything.
+# lesson that trains something. Here every box is filled, because in this lesson we train everything; the strategy is
+# called *full*.
 
 # %%
 tl.network_strip(tl.apply_strategy(model, "full"))
@@ -533,7 +534,8 @@ assert losses[half:].mean() < losses[:half].mean()
 # ### A6 · Generation: one token at a time
 #
 # The model does nothing but predict the next token. To *generate* text, we take one token from that prediction,
-# append it, and ask again. *Greedy* generation takes the likeliest token every time.
+# append it, and ask again. *Greedy* generation takes the likeliest token every time. Each row of the table is one
+# pass through the model.
 
 # %%
 written = torch.tensor(
@@ -667,8 +669,12 @@ assert values == 4_036_800
 # ### B2 · Clipping
 #
 # Now and then a batch gives an unusually long gradient, and a single step along it could undo many good ones.
-# *Clipping* sets a limit: if the norm of all gradients together is above it, every one of them is scaled by the same
-# factor. The direction stays as it is.
+# *Clipping* sets a limit $c$. If the norm of all gradients together is above it, every one of them is scaled by the
+# same factor, so the direction stays as it is:
+#
+# $$g \leftarrow g \cdot \min\!\left(1, \frac{c}{\lVert g \rVert}\right)$$
+#
+# Here $g$ stands for all 4,036,800 numbers taken as one long vector, and $c = 1$ is usual.
 
 
 # %%
@@ -753,7 +759,7 @@ def rate_at(step, total, highest=1e-3, warmup=0.2):
     return highest * (1 + math.cos(math.pi * done)) / 2
 
 
-print([round(rate_at(step, 20), 5) for step in range(20)])
+print([round(rate_at(step, 20), 5) for step in range(6)], "...")
 assert rate_at(3, 20) == rate_at(4, 20) == 1e-3
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -776,6 +782,8 @@ def train_by_hand(model, batches):
                 adamw_(w, g, first, second, step + 1, rate)
         one = [t[1][0, 0].item() for t in (gradients, m, v)]
         log.append([step + 1, loss.item(), norm, rate, *one])
+        if step % 5 == 4:
+            print(f"step {step + 1}: loss {loss:.2f}")
     columns = "step loss gradient_norm learning_rate gradient first second"
     return pd.DataFrame(log, columns=columns.split())
 
@@ -943,13 +951,20 @@ def loss_of_starts(*before, may_look=None):
 
 
 itself = torch.tensor([text[:80] for text in texts])
-alone = loss_of_starts(border)
-cases = {
-    "another document": loss_of_starts(border, ends, border),
-    "the same document": loss_of_starts(border, itself, border),
-    "another, no border token": loss_of_starts(border, ends),
-    "the same, no border token": loss_of_starts(border, itself),
+before = {
+    "alone": (border,),
+    "another document": (border, ends, border),
+    "the same document": (border, itself, border),
+    "another, no border token": (border, ends),
+    "the same, no border token": (border, itself),
 }
+cases = {}
+for name, texts_before in before.items():
+    cases[name] = loss_of_starts(*texts_before)
+    print("scored:", name)
+
+# %%
+alone = cases.pop("alone")
 first = {name: (case - alone)[:, 0].mean().item() for name, case in cases.items()}
 pd.Series(first).round(1).to_frame("change for the first token (nats)")
 
