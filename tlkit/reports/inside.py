@@ -167,7 +167,7 @@ def token_losses_chart(tokens: Sequence[str], losses: Sequence[float], title: st
     axes.axhline(mean, color=GRADIENT, linestyle="--")
     axes.text(len(tokens) - 0.4, mean, f"mean {mean:.2f}", color=GRADIENT, va="bottom", fontsize="small")
     axes.set_xticks(range(len(tokens)), [token.strip() or token for token in tokens], rotation=60, ha="right")
-    axes.set_xlim(-0.7, len(tokens) + 1.1)
+    axes.set_xlim(-0.7, len(tokens) + 0.09 * len(tokens))
     axes.set_ylabel("loss (nats)")
     axes.set_title(title, fontsize="medium")
     axes.grid(visible=False, axis="x")
