@@ -9,7 +9,7 @@ from torch import nn
 
 from tlkit.adapters import base_model
 from tlkit.reports.diagrams import GRADIENT, INK, PASSED, TRAINED, human
-from tlkit.reports.figure import Chart, described, new_figure
+from tlkit.reports.figure import Chart, described, headline, new_figure
 from tlkit.strategies import find_blocks
 
 TINTS = ["#CFE5F3", "#FBDCC8", "#CBEBDD", "#F3DFEA", "#FBEFC6"]  # neighbours in a strip of tokens
@@ -148,7 +148,7 @@ def next_token_chart(probabilities: torch.Tensor, vocabulary: Sequence[str], rig
     axes.set_axisbelow(True)
     axes.set_xlim(0, 1.12 * max(values))
     axes.set_xlabel("probability of being the next token (%)")
-    axes.set_title(title, fontsize="medium")
+    headline(figure, title)
     return figure
 
 
@@ -169,7 +169,7 @@ def token_losses_chart(tokens: Sequence[str], losses: Sequence[float], title: st
     axes.set_xticks(range(len(tokens)), [token.strip() or token for token in tokens], rotation=60, ha="right")
     axes.set_xlim(-0.7, len(tokens) + 0.09 * len(tokens))
     axes.set_ylabel("loss (nats)")
-    axes.set_title(title, fontsize="medium")
+    headline(figure, title)
     axes.grid(visible=False, axis="x")
     axes.set_axisbelow(True)
     return figure
@@ -202,7 +202,7 @@ def lens_chart(probabilities: torch.Tensor, targets: Sequence[int], vocabulary: 
     axes.set_yticks(range(depths), ["embedding", *(f"after block {depth}" for depth in range(depths - 1))])
     axes.set_xticks(range(places), [vocabulary[token].strip() or "·" for token in targets], rotation=30, ha="right")
     axes.set_xlabel("the token that really comes next (orange frame: the prediction is right)")
-    axes.set_title(title, fontsize="medium")
+    headline(figure, title)
     axes.grid(visible=False)
     return figure
 
@@ -236,7 +236,7 @@ def depth_chart(losses: Sequence[float], vocabulary: int, title: str) -> Chart:
         range(len(losses)), ["embed-\nding", *(f"after\nblock {depth}" for depth in range(len(losses) - 1))]
     )
     axes.set_ylabel("loss (nats per token)")
-    axes.set_title(title, fontsize="medium")
+    headline(figure, title)
     return figure
 
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from tlkit.reports.diagrams import ADAPTER, GRADIENT, INK, PASSED, TRAINED
-from tlkit.reports.figure import Chart, described, new_figure
+from tlkit.reports.figure import Chart, described, headline, new_figure
 
 
 @described
@@ -36,7 +36,7 @@ def moments_chart(table: pd.DataFrame) -> Chart:
     bottom.set_xlabel("optimizer step")
     bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
     title = "The first step has full length; later ones are shorter where gradients disagree"
-    figure.suptitle(title, fontsize="medium")
+    headline(figure, title)
     figure.align_ylabels()
     return figure
 
@@ -93,7 +93,7 @@ def borders_chart(differences: Mapping[str, Sequence[float]], title: str) -> Cha
     axes.set_ylim(len(differences) - 0.5, -0.7)
     axes.margins(x=0.2)
     axes.set_xlabel("change of the loss against the document alone (nats per token; lines: 95% interval)")
-    axes.set_title(title, fontsize="medium")
+    headline(figure, title)
     return figure
 
 
