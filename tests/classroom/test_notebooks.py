@@ -23,6 +23,7 @@ IGNORED = "nbval-ignore-output"
 MOST_IGNORED = {
     "00_index": 1,
     "01_setup_and_devices": 3,
+    "02_inside_a_language_model": 0,
     "03_data_and_baseline": 3,
     "04_full_fine_tuning": 6,  # among them what it recites, and where each remedy ends
     "05_freeze_lower_layers": 3,
