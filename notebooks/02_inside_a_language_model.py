@@ -607,7 +607,7 @@ by_depth = [
     F.cross_entropy(read(x)[:, :-1].flatten(0, 1), blocks[:, 1:].flatten()).item()
     for x in by_hand(blocks)[0]
 ]
-tl.depth_chart(
+tl.layer_losses_chart(
     by_depth,
     4096,
     "Each block improves the prediction; after block 0, the last one does most",

@@ -70,7 +70,7 @@ _WHERE = {
     "reports.diagrams": ("network_strip",),
     "reports.inside": (
         "attention_chart",
-        "depth_chart",
+        "layer_losses_chart",
         "lens_chart",
         "next_token_chart",
         "token_losses_chart",

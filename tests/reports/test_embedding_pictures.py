@@ -9,11 +9,11 @@ from matplotlib.patches import FancyBboxPatch
 from tlkit.models import load_model, meta_model
 from tlkit.reports.diagrams import TRAINED
 from tlkit.reports.embedding_pictures import (
-    trained_depth_chart,
     prefix_picture,
     row_gradients_chart,
     table_share_chart,
     table_uses,
+    trained_depth_chart,
 )
 from tlkit.strategies import apply_strategy, describe
 

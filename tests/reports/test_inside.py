@@ -13,7 +13,7 @@ from tlkit.reports.diagrams import TRAINED
 from tlkit.reports.inside import (
     LINE,
     attention_chart,
-    depth_chart,
+    layer_losses_chart,
     lens_chart,
     next_token_chart,
     token_losses_chart,
@@ -112,7 +112,7 @@ def test_a_lens_frames_what_is_right_and_only_that():
 
 
 def test_a_loss_off_the_scale_is_written_down():
-    figure = depth_chart([30.0, 5.0, 4.0], 4096, "t")
+    figure = layer_losses_chart([30.0, 5.0, 4.0], 4096, "t")
     assert "30.0\n(off the scale)" in texts(figure) and "5.0" in texts(figure)
     assert "guessing among 4,096 tokens: 8.3" in texts(figure)
 

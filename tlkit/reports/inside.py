@@ -208,7 +208,7 @@ def lens_chart(probabilities: torch.Tensor, targets: Sequence[int], vocabulary: 
 
 
 @described
-def depth_chart(losses: Sequence[float], vocabulary: int, title: str) -> Chart:
+def layer_losses_chart(losses: Sequence[float], vocabulary: int, title: str) -> Chart:
     """Loss of the predictions that are read from each depth.
 
     Args:
