@@ -72,6 +72,7 @@ _WHERE = {
     ),
     "reports.diagrams": ("network_strip",),
     "reports.memory_charts": ("fit_chart", "ladder_chart", "memory_chart"),
+    "reports.training_pictures": ("depth_chart", "products_chart", "run_chart"),
     "reports.export": ("export", "readable"),
     "classroom.claims": ("claim",),
     "classroom.exercises": ("check", "hint", "progress"),
