@@ -39,8 +39,6 @@ from dataclasses import replace
 import pandas as pd
 import torch
 from torch.nn import functional
-from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
-from transformers.trainer_callback import PrinterCallback
 
 import tlkit as tl
 
@@ -220,6 +218,9 @@ tl.claim(
 # counts it from zero, so with warm-up the rate of its first step is 0, and that step changes nothing.
 
 # %%
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+
 six = blocks[shuffled][:24]
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
@@ -403,14 +404,16 @@ tl.overfitting_chart(runs, untouched=untouched)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Look at both curves of each run, because a low validation loss can have two reasons: the remedy works, or the model
 # has hardly learned yet. The table puts the two losses side by side at the end. (Early stopping brings the best weights
-# back, so it has the best validation loss that it saw.)
+# back, so its row is that of the ringed point, where its weights come from.)
 
 # %%
 ends = {name: run.validation.validation_loss.iloc[-1] for name, run in runs.items()}
 learned = {name: run.history.loss.tail(3).mean() for name, run in runs.items()}
 table = pd.DataFrame({"training": learned, "validation": ends})
-stopped = runs["early stopping"].validation.validation_loss.min()
-table.loc["early stopping", "validation"] = stopped
+early = runs["early stopping"]
+best = early.validation.loc[early.validation.validation_loss.idxmin()]
+stopped, step = best.validation_loss, int(best.step)
+table.loc["early stopping"] = early.history.loss[:step].tail(3).mean(), stopped
 
 # %% tags=["nbval-ignore-output"]
 print(f"untouched: validation {untouched:.2f} nats per token")
@@ -433,10 +436,10 @@ tl.claim(
     "But these two have not learned the sentences: training above 0.5 nats",
     (table.training[low] > 0.5).all(),
 )
-best = "last_layers, rate 5e-3"
+faster = "last_layers, rate 5e-3"
 tl.claim(
     "With the rate 5e-3 last_layers learns them, and ends above 20 epochs of full",
-    table.training[best] < 0.2 and ends[best] > plain,
+    table.training[faster] < 0.2 and ends[faster] > plain,
 )
 gain = math.exp(untouched) - math.exp(stopped)
 tl.claim(

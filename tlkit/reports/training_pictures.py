@@ -125,7 +125,8 @@ def run_chart(result: TrainingResult, untouched: float) -> Chart:
     lower.set_xlabel("optimizer step")
     for axes in (upper, lower):
         axes.grid(alpha=0.3)
-    upper.set_title(
-        f"In {len(history)} steps the loss fell from {mean.iloc[0]:.2f} to {mean.iloc[-1]:.2f} nats per token"
-    )
+    last, apart = mean.iloc[-1], untouched - mean.iloc[-1]
+    side = "below" if apart > 0 else "above"
+    finding = f"The last batches average {last:.2f} nats per token, {abs(apart):.2f} {side} the untouched model"
+    upper.set_title(finding, loc="left", fontweight="bold")
     return figure
