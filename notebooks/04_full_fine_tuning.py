@@ -457,9 +457,9 @@ tl.claim(
 # **Training fewer weights was not the reason.** `last_layers` ends much lower than `full` at the same rate, but so does
 # `full` itself with a fifth of the rate. `last_layers` only looked better because that learning rate was too low for so
 # few weights: its training loss is still high, so it has learned the sentences less. With 5e-3 it learns them as well
-# as `full` and ends higher. Does that make `last_layers` worse? It does not show that either, because 5e-3
-# was tuned for other data (60 passages of Rust, read once), and each curve here is one run with one seed. What the
-# runs do show is that a strategy must be judged together with its learning rate, and at the same training loss.
+# as `full` and ends higher. That does not show that `last_layers` is worse either, because 5e-3 was tuned for other
+# data (60 passages of Rust, read once), and each curve here is one run with one seed. What the runs do show is that a
+# strategy has to be judged together with its learning rate, and at the same training loss.
 #
 # None of these remedies replaces having more text. Lesson 14 shows what more text does.
 

@@ -96,6 +96,12 @@ def depth_chart(costs: pd.DataFrame, runs: pd.DataFrame) -> Chart:
         axes.set_xlabel("lower blocks frozen")
         axes.set_xticks(sorted(runs.frozen.unique()))
         axes.grid(alpha=0.3)
+    deepest = costs[costs.frozen == costs.frozen.max()].set_index("embedding").arithmetic
+    left, cut = (f"{deepest[name]:.0f}%" for name in ("trained", "frozen"))
+    finding = (
+        f"Freezing {costs.frozen.max()} blocks leaves {left} of the arithmetic, {cut} with the embedding frozen too"
+    )
+    figure.suptitle(finding, x=0.01, ha="left", fontweight="bold", fontsize="large")
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize="small", frameon=False)
     return figure
