@@ -48,7 +48,7 @@ def bytes_left(answer: object) -> None:
     2,
     "the share of units that is left, for seven choices of what is trained",
     "Add three sums: forward in all blocks, gradients of inputs where backpropagation passes, gradients of weights.",
-    "How far down does backpropagation go? To the bottom if the embedding is trained, else to the lowest such block.",
+    "How far down does backpropagation go? To the bottom if the embedding is trained, else to the lowest trained one.",
     "With `lowest` for that block: (depth + (depth - lowest) + sum(trained)) / (3 * depth).",
 )
 def share_of_work(answer: object) -> None:
