@@ -35,10 +35,11 @@
 # | [14 · The comparison](14_comparison.ipynb) | Which differences between strategies are real? | 8 |
 # | [15 · The autopsy](15_autopsy.ipynb) | How can five reports, full of numbers, be wrong? | 6 |
 # | **Part 5: For real** | | |
+# | [17 · A real model](17_a_real_model.ipynb) | What changes when the model already knows something? | 14 |
 # | [20 · Scaling out](20_scaling_out.ipynb) | What do more cards and more machines change, and what do they leave as it is? | 5 |
 #
-# About 63 minutes in all, reading included; quiz and exercises come on top. The lessons build on one another, so
-# take them in order the first time. Lessons 2, 10, 11, 16, 17, 18, 19 and 21 are still to be written.
+# About 77 minutes in all, reading included; quiz and exercises come on top. The lessons build on one another, so
+# take them in order the first time. Lessons 2, 10, 11, 16, 18, 19 and 21 are still to be written.
 #
 # ## How to work
 #

@@ -5,7 +5,7 @@ import torch
 
 from tlkit.evidence.gradient_flow import check_gradient_flow
 from tlkit.models import load_model
-from tlkit.reports.charts import gradient_flow_chart
+from tlkit.reports.model_charts import gradient_flow_chart
 from tlkit.steps import TrainingState
 from tlkit.strategies import STRATEGIES, apply_strategy
 

@@ -11,17 +11,10 @@ from matplotlib.colors import to_hex
 from tlkit.evidence.flops import StepFlops
 from tlkit.evidence.learning_rates import CONTROL
 from tlkit.fitting.estimate import MemoryEstimate
-from tlkit.reports import charts, memory_charts
-from tlkit.reports.charts import (
-    CHARTS,
-    accuracy_chart,
-    differences_chart,
-    flops_chart,
-    overfitting_chart,
-    pairs_chart,
-    sweep_chart,
-    tradeoff_chart,
-)
+from tlkit.reports import charts, memory_charts, model_charts, training_charts
+from tlkit.reports.charts import CHARTS, accuracy_chart, differences_chart, pairs_chart
+from tlkit.reports.model_charts import flops_chart
+from tlkit.reports.training_charts import overfitting_chart, sweep_chart, tradeoff_chart
 
 TABLE = pd.DataFrame(
     {

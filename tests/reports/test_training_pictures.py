@@ -50,12 +50,13 @@ def test_the_grid_leaves_empty_what_is_not_computed():
 
 def test_a_run_is_drawn_with_every_step_its_rate_and_the_loss_before_it():
     history = pd.DataFrame({"step": [1, 2, 3], "loss": [5.0, 4.0, 3.0], "learning_rate": [1e-3, 5e-4, 0.0]})
-    upper, lower = run_chart(SimpleNamespace(history=history), 4.9).axes
+    chart = run_chart(SimpleNamespace(history=history), 4.9)
+    upper, lower = chart.axes
     single, mean, before = (line.get_ydata() for line in upper.lines)
     assert list(single) == [5, 4, 3] and list(mean) == [5, 4.5, 4] and set(before) == {4.9}
     assert list(lower.lines[0].get_ydata()) == [1e-3, 5e-4, 0]
     title = "The last batches average 4.00 nats per token, 0.90 below the untouched model"
-    assert upper.get_title(loc="left") == title
+    assert chart.finding == title
 
 
 def test_the_depths_are_drawn_with_both_embeddings_and_every_seed():
@@ -70,7 +71,7 @@ def test_the_depths_are_drawn_with_both_embeddings_and_every_seed():
     runs = pd.DataFrame({"frozen": [0, 0, 4, 4], "seed": [0, 1, 0, 1], "perplexity": [80, 82, 86, 88]})
     chart = depth_chart(costs, runs)
     title = "Freezing 4 blocks leaves 87% of the arithmetic, 65% with the embedding frozen too"
-    assert chart.get_suptitle() == title
+    assert chart.finding == title
     work, memory, score = chart.axes
     assert {line.get_label(): list(line.get_ydata()) for line in work.lines} == {
         "embedding frozen": [95, 65],

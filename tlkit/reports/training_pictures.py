@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from tlkit.reports.diagrams import GRADIENT, INK, TRAINED, places_of
-from tlkit.reports.figure import COLOURS, SIZE, Chart, described, new_figure
+from tlkit.reports.figure import COLOURS, SIZE, Chart, described, headline, new_figure
 from tlkit.strategies import StrategyReport
 from tlkit.training import TrainingResult
 
@@ -101,7 +101,7 @@ def depth_chart(costs: pd.DataFrame, runs: pd.DataFrame) -> Chart:
     finding = (
         f"Freezing {costs.frozen.max()} blocks leaves {left} of the arithmetic, {cut} with the embedding frozen too"
     )
-    figure.suptitle(finding, x=0.01, ha="left", fontweight="bold", fontsize="large")
+    headline(figure, finding)
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize="small", frameon=False)
     return figure
@@ -134,5 +134,5 @@ def run_chart(result: TrainingResult, untouched: float) -> Chart:
     last, apart = mean.iloc[-1], untouched - mean.iloc[-1]
     side = "below" if apart > 0 else "above"
     finding = f"The last batches average {last:.2f} nats per token, {abs(apart):.2f} {side} the untouched model"
-    upper.set_title(finding, loc="left", fontweight="bold")
+    headline(figure, finding)
     return figure
