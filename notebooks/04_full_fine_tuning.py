@@ -79,9 +79,15 @@ assert 2 * 151_936 * 896 + 896 == 272_270_208
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## One training step
 #
-# Training repeats one step. The model reads a batch of blocks of text, here 4 blocks of 128 tokens. (The word *block*
-# has two meanings: a piece of text, and a layer of the model.) The loss is the mean surprise of the next token, in
-# nats:
+# Training repeats one step. The picture shows it with the shapes of this model; start at the top left. The model reads
+# a batch of blocks of text, here 4 blocks of 128 tokens. (The word *block* has two meanings: a piece of text, and a
+# layer of the model.) The *logits* are its scores for every possible next token.
+
+# %%
+tl.step_flow(batch_size=4, tokens=128, vocabulary=4096, values=4_036_800)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The loss is the mean surprise of the next token, in nats:
 #
 # $$L(\theta) = -\frac{1}{T} \sum_{t} \ln p_\theta(x_t \mid x_{<t})$$
 #
@@ -133,9 +139,9 @@ def train_by_hand(model, batches, rate, warmup):
     model.train()
     losses = []
     for batch in batches:
-        scores = model(input_ids=batch[:, :-1]).logits  # forward: (4, 127, 4096)
+        logits = model(input_ids=batch[:, :-1]).logits  # forward: (4, 127, 4096)
         targets = batch[:, 1:]  # each token's successor: (4, 127)
-        loss = functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
+        loss = functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
         loss.backward()  # a gradient for every weight that is trained
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         adamw.step()
