@@ -130,9 +130,9 @@ def schedule_factor(step, steps, warmup):
 
 
 # %%
-def train_by_hand(model, batches, rate, warmup):
+def train_by_hand(model, batches, rate, warmup, decay=0.01):
     weights = [p for p in model.parameters() if p.requires_grad]
-    adamw = torch.optim.AdamW(weights, lr=rate, weight_decay=0.01)
+    adamw = torch.optim.AdamW(weights, lr=rate, weight_decay=decay)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         adamw, lambda step: schedule_factor(step, len(batches), warmup)
     )
@@ -220,8 +220,11 @@ tl.claim(
 #
 # Outside this course you will often meet `Trainer`. It takes the same settings under other names, and a model that
 # `from_pretrained` has loaded from a folder or from the hub. `labels` are the inputs themselves, because the model
-# shifts them. We give it the first six batches in our order and ask it not to shuffle. Warm-up is left out: `Trainer`
-# counts it from zero, so with warm-up the rate of its first step is 0, and that step changes nothing.
+# shifts them. We give it the first six batches in our order and ask it not to shuffle.
+#
+# Two settings are left out, because `Trainer` understands them a little differently. It counts the warm-up from zero,
+# so the rate of its first step is 0 and that step changes nothing. And it exempts biases and norms from weight decay,
+# which moves these losses by about 5e-5. Such details are why two libraries seldom agree to the last digit.
 
 # %%
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
@@ -232,7 +235,7 @@ with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
         folder, per_device_train_batch_size=4, num_train_epochs=1,
         learning_rate=1e-3, lr_scheduler_type="cosine", warmup_steps=0,
-        weight_decay=0.01, max_grad_norm=1.0, logging_steps=1,
+        weight_decay=0.0, max_grad_norm=1.0, logging_steps=1,
         train_sampling_strategy="sequential", save_strategy="no",
         report_to="none", use_cpu=True, disable_tqdm=True,
     )  # fmt: skip
@@ -247,9 +250,9 @@ with tempfile.TemporaryDirectory() as folder:
 # %%
 theirs = [record["loss"] for record in trainer.state.log_history if "loss" in record]
 again = tl.load_model("tiny").model
-ours = train_by_hand(again, six.split(4), 1e-3, warmup=0)
+ours = train_by_hand(again, six.split(4), 1e-3, warmup=0, decay=0.0)
 furthest = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
-tl.claim("Trainer and the loop by hand: six losses equal to 1e-4", furthest < 1e-4)
+tl.claim("Trainer and the loop by hand: six losses equal to 1e-5", furthest < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Gained and lost
@@ -519,8 +522,8 @@ answer = None
 tl.check("ex04_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 4.2** (apply it). Write what this lesson measured as two figures in percent: by how much perplexity on Rust
-# fell (the gain), and by how much it rose on general text (the cost).
+# **Exercise 4.2** (apply it). This lesson measured a gain and a cost. Write a function that gives both in percent: by
+# how much perplexity on Rust fell (the gain), and by how much perplexity on general text rose (the cost).
 
 
 # %%
@@ -533,7 +536,8 @@ tl.check("ex04_2", gain_and_cost)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 4.3** (think further). Early stopping ends training after `patience` evaluations in a row without a new
-# best loss, and brings the best weights back. From which evaluation are they? Count from 0.
+# best loss, and brings the best weights back. Which evaluation do these weights come from? The first one has the number
+# 0.
 
 
 # %%
