@@ -411,8 +411,8 @@ attempt("last_layers, rate 5e-3", strategy="last_layers", learning_rate=5e-3)
 tl.overfitting_chart(runs, untouched=untouched)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Look at both curves of each run, because a low validation loss can have two reasons: the remedy works, or the model
-# has hardly learned yet. The table puts the two losses side by side at the end. (Early stopping brings the best weights
+# Look at both curves of each run, because a low validation loss can also mean that the model has hardly learned the
+# sentences yet. The table puts the two losses side by side at the end. (Early stopping brings the best weights
 # back, so its row is that of the ringed point, where its weights come from.)
 
 # %%
@@ -436,6 +436,7 @@ tl.claim("5 epochs end at least 0.4 nats lower", ends["5 epochs"] < plain - 0.4)
 for name in ("weight decay 0.1", "dropout 0.1"):
     apart = abs(ends[name] - plain)
     tl.claim(f"{name} changes the end by less than 0.25 nats", apart < 0.25)
+assert (table.training[ends < plain - 0.4] > 0.5).all()
 low = ["rate 2e-4", "last_layers"]
 tl.claim(
     "A fifth of the rate, and last_layers, end at least 0.4 nats lower",
@@ -457,8 +458,10 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Stopping in time helps most**, whether validation loss decides it or you choose fewer epochs. The model keeps the
-# general part, which it learns first, and skips the part in which it stores sentences.
+# **The runs that end low have one thing in common:** their training loss is still high. Early stopping, fewer epochs, a
+# lower rate, and `last_layers` with a rate that is too low for it all end before the sentences are stored. What the
+# model learns first is more general, and it keeps that part. Early stopping does this on purpose, and validation loss
+# tells it when, so it ends lowest.
 #
 # **More weight decay does next to nothing here.** In each step it shrinks a weight by the learning rate times 0.1, at
 # most a ten-thousandth, and forty steps are too few for that to matter. A little dropout did not matter much either.
