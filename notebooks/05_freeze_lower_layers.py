@@ -275,10 +275,11 @@ assert by_mean[2] - by_mean[1] < by_depth["max"][1] - by_depth["min"][1]
 # and no running averages in the optimizer, which together are 12 bytes a weight. And a block through which no gradient
 # passes need not keep its intermediate results, its *activations*.
 #
-# Perplexity rises with the depth, slowly at first. The two marks at each depth are the two seeds, and they lie farther
-# apart than the means for 1 and 2 frozen blocks. Two seeds are too few to be sure of so small a difference; lesson 14
-# shows how such a question is decided. The rate also plays a part: 1e-3 suits `full`, and with fewer trained weights a
-# larger one may do better, as the section after next shows.
+# Perplexity is below that of the untouched model in every run, and it rises with the depth, slowly at first. The two
+# marks at each depth are the two seeds, and they lie farther apart than the means for 1 and 2 frozen blocks. Two
+# seeds are too few to be sure of so small a difference; lesson 14 shows how such a question is decided. The rate also
+# plays a part: 1e-3 suits `full`, and with fewer trained weights a larger one may do better, as the section after
+# next shows.
 #
 # How much perplexity a frozen half costs depends on the model and on how new the text is to it, so these values do not
 # carry over. The arithmetic does, to models of any size.
@@ -323,7 +324,7 @@ assert plain.model.layers[0].mlp.up_proj.weight.equal(untouched)
 #
 # Lesson 14 compares all strategies, each with the learning rate that did best for it on validation text. In that
 # comparison `freeze_lower` forgets *most*, more than `full`, although half of its blocks cannot change at all. The
-# record of the tuning helps to find out why.
+# record of the tuning helps to find out why. Each point in the chart below is one learning rate, the mean of two seeds.
 #
 # **Predict first.** At the *same* learning rate, which forgets more: `full` or `freeze_lower`?
 

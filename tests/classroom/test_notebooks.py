@@ -25,7 +25,7 @@ MOST_IGNORED = {
     "01_setup_and_devices": 3,
     "03_data_and_baseline": 3,
     "04_full_fine_tuning": 6,  # among them what it recites, and where each remedy ends
-    "05_freeze_lower_layers": 3,
+    "05_freeze_lower_layers": 1,
     "06_freeze_embeddings": 2,
     "07_last_layers": 2,
     "08_lora": 2,
