@@ -105,6 +105,7 @@ _WHERE = {
     ),
     "reports.memory_timeline": ("memory_timeline",),
     "reports.quantization_pictures": ("four_bit_layer", "levels_chart", "output_error_chart", "rounding_chart"),
+    "reports.training_pictures": ("frozen_depth_chart", "products_chart", "run_chart"),
     "reports.export": ("export", "readable"),
     "classroom.claims": ("claim",),
     "classroom.exercises": ("check", "hint", "progress"),

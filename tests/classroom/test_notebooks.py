@@ -26,7 +26,7 @@ MOST_IGNORED = {
     "02_inside_a_language_model": 0,
     "03_data_and_baseline": 3,
     "04_full_fine_tuning": 6,  # among them what it recites, and where each remedy ends
-    "05_freeze_lower_layers": 3,
+    "05_freeze_lower_layers": 1,
     "06_freeze_embeddings": 2,
     "07_last_layers": 3,  # among them the norms, seed by seed
     "08_lora": 1,
