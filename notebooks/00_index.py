@@ -32,25 +32,28 @@
 # | --- | --- | --- |
 # | **Part 1: Look inside** | | |
 # | [1 · What can this machine do?](01_setup_and_devices.ipynb) | What can this machine do, and did the weights load? | 14 |
+# | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 35 |
 # | [3 · Data and a baseline to trust](03_data_and_baseline.ipynb) | What is measured before training, and how sure is it? | 18 |
 # | **Part 2: Choose what to train** | | |
-# | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 6 |
-# | [5 · Freeze the lower layers](05_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 4 |
-# | [6 · Freeze the embeddings](06_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 3 |
-# | [7 · Train the last layers only](07_last_layers.ipynb) | What was in the published 29,865,088? | 4 |
-# | [8 · LoRA and BitFit](08_lora.ipynb) | Why do few trainable values not mean little work? | 4 |
-# | [9 · QLoRA](09_qlora.ipynb) | What do weights of 4 bits cost, what do they save, and when do they not pay? | 5 |
+# | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 13 |
+# | [5 · Freeze the lower layers](05_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 12 |
+# | [6 · Freeze the embeddings](06_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 12 |
+# | [7 · Train the last layers only](07_last_layers.ipynb) | What was in the published 29,865,088? | 13 |
+# | [8 · LoRA](08_lora.ipynb) | Can a few thousand new numbers do the work of changing millions? | 20 |
+# | [9 · QLoRA](09_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 18 |
+# | [10 · BitFit and its relatives](10_bitfit_and_the_peft_family.ipynb) | How few numbers can a method train, and what does a step then still cost? | 10 |
 # | **Part 3: Make it fit** | | |
-# | [12 · Anatomy of a training step](12_memory_anatomy.ipynb) | Where does every byte go? | 5 |
+# | [12 · Anatomy of a training step](12_memory_anatomy.ipynb) | Which bytes does a training step need, and at which moment? | 18 |
 # | [13 · Out of memory](13_oom_fallback.ipynb) | Can training go on after it ran out of memory, without losing a step? | 6 |
 # | **Part 4: Know what is true** | | |
 # | [14 · The comparison](14_comparison.ipynb) | Which differences between strategies are real? | 8 |
 # | [15 · The autopsy](15_autopsy.ipynb) | How can five reports, full of numbers, be wrong? | 6 |
 # | **Part 5: For real** | | |
+# | [17 · A real model](17_a_real_model.ipynb) | What changes when the model already knows something? | 14 |
 # | [20 · Scaling out](20_scaling_out.ipynb) | What do more cards and more machines change, and what do they leave as it is? | 5 |
 #
-# About 88 minutes of reading and running in all; quiz and exercises come on top. The lessons build on one another,
-# so take them in order the first time. Words that you do not know are in the [glossary](glossary.md). Lessons 2, 10, 11, 16, 17, 18, 19 and 21 are still to be written.
+# About 222 minutes of reading and running in all; quiz and exercises come on top. The lessons build on one another,
+# so take them in order the first time. Words that you do not know are in the [glossary](glossary.md). Lessons 11, 16, 18, 19 and 21 are still to be written.
 #
 # ## How to work
 #

@@ -456,4 +456,4 @@ def load(variables, saved):
 tl.check("ex01_3", load)
 
 # %% [markdown]
-# Next: [3 · Data and a baseline to trust](03_data_and_baseline.ipynb)
+# Next: [2 · Inside a language model](02_inside_a_language_model.ipynb)

@@ -605,5 +605,5 @@ def interval(documents, draws=1000):
 tl.check("ex03_3", interval)
 
 # %% [markdown]
-# Previous: [1 · What can this machine do?](01_setup_and_devices.ipynb) ·
+# Previous: [2 · Inside a language model](02_inside_a_language_model.ipynb) ·
 # Next: [4 · Full fine-tuning](04_full_fine_tuning.ipynb)

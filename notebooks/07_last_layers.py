@@ -517,4 +517,4 @@ tl.check("ex07_3", train_last)
 
 # %% [markdown]
 # Previous: [6 · Freeze the embeddings](06_freeze_embeddings.ipynb) ·
-# Next: [8 · LoRA and BitFit](08_lora.ipynb)
+# Next: [8 · LoRA](08_lora.ipynb)

@@ -649,5 +649,5 @@ def rounded(weights, bits, block):
 tl.check("ex09_3", rounded)
 
 # %% [markdown]
-# Previous: [8 · LoRA and BitFit](08_lora.ipynb) ·
-# Next: [12 · Anatomy of a training step](12_memory_anatomy.ipynb)
+# Previous: [8 · LoRA](08_lora.ipynb) ·
+# Next: [10 · BitFit and its relatives](10_bitfit_and_the_peft_family.ipynb)

@@ -622,5 +622,5 @@ def alive_at_the_peak(log):
 tl.check("ex12_3", alive_at_the_peak)
 
 # %% [markdown]
-# Previous: [9 · QLoRA](09_qlora.ipynb) ·
+# Previous: [10 · BitFit and its relatives](10_bitfit_and_the_peft_family.ipynb) ·
 # Next: [13 · Out of memory](13_oom_fallback.ipynb)
