@@ -71,6 +71,8 @@ _WHERE = {
         "tradeoff_chart",
     ),
     "reports.diagrams": ("network_strip",),
+    "reports.ladder_pictures": ("checkpointing_picture", "ladder_diagram", "micro_batch_picture"),
+    "reports.interval_pictures": ("pairing_chart", "resampling_chart"),
     "reports.memory_charts": ("fit_chart", "ladder_chart", "memory_chart"),
     "reports.export": ("export", "readable"),
     "classroom.claims": ("claim",),
