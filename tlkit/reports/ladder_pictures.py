@@ -1,4 +1,4 @@
-"""Pictures of carrying out a step with less memory: the ladder of fallbacks, micro-batches, activation checkpointing."""
+"""Pictures of a step that needs less memory: the ladder of fallbacks, micro-batches, activation checkpointing."""
 
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -50,7 +50,8 @@ def facts_of_rungs() -> list[RungFacts]:
         before, after = Plan(), lower(Plan(), BATCH)
         changed = [field.name for field in fields(Plan) if getattr(before, field.name) != getattr(after, field.name)]
         if not changed or changed[-1] not in _MEANS:
-            raise ValueError(f"rung {name!r} changes {changed or 'nothing'}: expected settings among {', '.join(_MEANS)}")
+            known = ", ".join(_MEANS)
+            raise ValueError(f"rung {name!r} changes {changed or 'nothing'}: expected settings among {known}")
         change, prices = _MEANS[changed[-1]]  # evaluation on the host comes on top of training there
         tier = next(tier for tier, names in FALLBACK_TIERS.items() if name in names)
         found.append(RungFacts(name, tier, change, prices))
@@ -74,7 +75,8 @@ def ladder_diagram() -> Chart:
     for shade, tier in zip((TRAINED, ADAPTER, GRADIENT), tiers, strict=True):
         y += 0.95
         axes.plot([0, 1], [y - 0.36, y - 0.36], color="grey", linewidth=0.8)
-        axes.text(1, y - 0.13, f"tier: {tier}", fontsize="small", fontstyle="italic", color=INK, ha="right", va="center")
+        style = {"fontsize": "small", "fontstyle": "italic", "color": INK, "ha": "right", "va": "center"}
+        axes.text(1, y - 0.13, f"tier: {tier}", **style)
         y += 0.1
         for rung in (rung for rung in rungs if rung.tier == tier):
             number += 1
@@ -127,8 +129,10 @@ def micro_batch_picture(targets: torch.Tensor, size: int) -> Chart:
     axes.set_xlim(-0.5, right + width + 0.1)
     axes.set_ylim(len(targets) + gap * (len(parts) - 1) - 0.3, -1.6)
     most = max(means) / min(means)
-    finding = "All tokens count the same" if most == 1 else f"some tokens count {float(most):.3g} times as much as others"
-    axes.set_title(finding if most == 1 else f"With the mean of means, {finding}")
+    finding = "All tokens count the same"
+    if most > 1:
+        finding = f"With the mean of means, some tokens count {float(most):.3g} times as much as others"
+    axes.set_title(finding)
     sizes = ", ".join(str(int(part.sum())) for part in parts)
     figure.words = (f"{len(parts)} micro-batches with {sizes} tokens that count", finding)
     return figure
@@ -144,18 +148,19 @@ def checkpointing_picture(blocks: int, kept: int, kept_with: int) -> Chart:
         kept_with: the same with checkpointing.
     """
     figure, axes = _blank(3.6)
+    share = kept_with / kept
     rows = (
         (0.0, f"without: the forward pass keeps {in_units(kept)} of activations", [1.0] * blocks),
-        (1.5, f"with checkpointing: it keeps {in_units(kept_with)}, of each block only its input", [0.16] * blocks),
+        (1.5, f"with checkpointing: it keeps {in_units(kept_with)}, of each block only its input", [share] * blocks),
     )
     at = blocks // 2
-    later = [0.16] * at + [1.0] + [0.0] * (blocks - at - 1)
+    later = [share] * at + [1.0] + [0.0] * (blocks - at - 1)
     rows += ((3.0, f"the backward pass at block {at}: this block alone is computed again", later),)
     for y, said, filled in rows:
         axes.text(0, y - 0.28, said, fontsize="medium", color=INK, va="center")
-        for number, share in enumerate(filled):
+        for number, part in enumerate(filled):
             axes.add_patch(Rectangle((number, y), 0.9, 0.7, facecolor=SPARED, edgecolor=INK))
-            axes.add_patch(Rectangle((number, y), 0.9 * share, 0.7, facecolor=ACTIVATIONS, edgecolor=INK, hatch=".."))
+            axes.add_patch(Rectangle((number, y), 0.9 * part, 0.7, facecolor=ACTIVATIONS, edgecolor=INK, hatch=".."))
             behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
             axes.text(number + 0.5, y + 0.35, str(number), ha="center", va="center", fontsize="small", bbox=behind)
     arrow = {"arrowstyle": "-|>", "color": GRADIENT, "linewidth": 2, "shrinkA": 0, "shrinkB": 0}
