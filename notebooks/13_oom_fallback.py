@@ -27,8 +27,8 @@
 # - split a batch into micro-batches with exactly the gradient of the whole batch, and avoid the usual mistake;
 # - choose, for a given card, a strategy and a way to carry out its steps that fit.
 #
-# **You need** [lesson 12](12_memory_anatomy.ipynb), which says what a training step keeps in memory, and
-# [lesson 4](04_full_fine_tuning.ipynb).
+# **You need** [lesson 12](12_memory_anatomy.ipynb), which says what a training step keeps in memory, and [lesson
+# 4](04_full_fine_tuning.ipynb).
 #
 # About 15 minutes.
 
@@ -57,8 +57,8 @@ def fresh(strategy="full"):
 #
 # We have no graphics card, so we play one. A *virtual card* has a memory budget but no chips: the CPU computes, tlkit
 # counts every tensor, and the tensor that would exceed the budget is refused with the same message that CUDA prints.
-# Our training has twelve blocks of 64 tokens and takes four of them in each step, so it has three steps. The card
-# has 48 MB.
+# Our training has twelve blocks of 64 tokens and takes four of them in each step, so it has three steps. The card has
+# 48 MB.
 
 # %%
 card, model, message = tl.virtual_device(memory="48MB"), fresh(), "it fitted"
@@ -76,8 +76,8 @@ assert message.startswith("CUDA out of memory. Tried to allo")
 print(message)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The message contains four numbers: how much was requested, how much memory the card has, how much of it was free, and
-# how much PyTorch already holds. The request is small, only a few MiB. The tensor that fails is rarely the one to
+# The message contains four numbers: how much was requested, how much memory the card has, how much of it was free,
+# and how much PyTorch already holds. The request is small, only a few MiB. The tensor that fails is rarely the one to
 # blame, because by then larger tensors have already filled the card. It only came last.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -87,21 +87,21 @@ print(message)
 # where. It does not say what the step computes. The batch, its loss and the update of the weights belong to the
 # training, not to the plan. So when memory runs out, we can change the plan and repeat the same step.
 #
-# The *ladder* lists such changes from the cheapest to the most expensive, and each of them is a *rung*. The changes add
-# up on the way down, until the training itself moves to the host. The published guide sorts fallbacks into three tiers, and the picture
-# below shows which rungs belong to each. The *host* is the computer that the card is plugged into, so host memory is
-# ordinary RAM.
+# The *ladder* lists such changes from the cheapest to the most expensive, and each of them is a *rung*. The changes
+# add up on the way down, until the training itself moves to the host. The published guide sorts fallbacks into three
+# tiers, and the picture below shows which rungs belong to each. The *host* is the computer that the card is plugged
+# into, so host memory is ordinary RAM.
 
 # %%
 tl.ladder_diagram()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The number of rows in an optimizer step, called the *effective batch*, is not among the things that change. A smaller
-# batch would be an easy way to save memory, but it would also give another gradient, and we would no longer train
-# the same model.
+# The number of rows in an optimizer step, called the *effective batch*, is not among the things that change. A
+# smaller batch would be an easy way to save memory, but it would also give another gradient, and we would no longer
+# train the same model.
 #
-# Almost every rung pays with time. Only one also changes the result: bf16 autocast rounds the factors of
-# each matrix product to 16 bits. We leave it out below, because we want to compare weights exactly.
+# Almost every rung pays with time. Only one also changes the result: bf16 autocast rounds the factors of each matrix
+# product to 16 bits. We leave it out below, because we want to compare weights exactly.
 
 # %%
 every_rung = {name for names in tl.FALLBACK_TIERS.values() for name in names}
@@ -118,9 +118,9 @@ tl.claim(
 # backward pass, but its gradients stay in `.grad`, and `backward()` adds the next ones to them. This is called
 # *gradient accumulation*.
 #
-# To get the gradient of the whole batch, we have to divide correctly. Let the batch have $N$ tokens that count, with a
-# loss $\ell_i$ each, split into $M$ micro-batches $B_1, \dots, B_M$ with $N_1, \dots, N_M$ tokens. The loss of
-# the batch is the mean over all tokens, and the gradient of a sum is the sum of the gradients:
+# To get the gradient of the whole batch, we have to divide correctly. Let the batch have $N$ tokens that count, with
+# a loss $\ell_i$ each, split into $M$ micro-batches $B_1, \dots, B_M$ with $N_1, \dots, N_M$ tokens. The loss of the
+# batch is the mean over all tokens, and the gradient of a sum is the sum of the gradients:
 #
 # $$\nabla \Big( \frac{1}{N} \sum_{i=1}^{N} \ell_i \Big)
 # = \sum_{m=1}^{M} \nabla \Big( \frac{1}{N} \sum_{i \in B_m} \ell_i \Big), \qquad N = N_1 + \dots + N_M$$
@@ -130,8 +130,8 @@ tl.claim(
 #
 # $$\frac{1}{M} \sum_{m=1}^{M} \frac{1}{N_m} \sum_{i \in B_m} \ell_i$$
 #
-# The two agree only if all $N_m$ are equal. Padding breaks this, since padded positions have the label -100 and do not
-# count. Let the last two of our four rows be shorter than the others:
+# The two agree only if all $N_m$ are equal. Padding breaks this, since padded positions have the label -100 and do
+# not count. Let the last two of our four rows be shorter than the others:
 
 # %%
 inputs, targets = blocks[:4, :-1], blocks[:4, 1:].clone()
@@ -179,9 +179,9 @@ wrong_by = distance(mean_of_means, whole)
 tl.claim("The gradient of the mean of means is wrong by more than half", wrong_by > 0.5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The picture shows why, with shorter rows so that each token has a cell. On the left every token has the same
-# weight in the loss. On the right a token weighs more if it has few neighbours in its micro-batch, so the
-# short texts have too much influence on the gradient.
+# The picture shows why, with shorter rows so that each token has a cell. On the left every token has the same weight
+# in the loss. On the right a token weighs more if it has few neighbours in its micro-batch, so the short texts have
+# too much influence on the gradient.
 
 # %%
 small = torch.zeros(4, 6, dtype=torch.long)
@@ -235,8 +235,8 @@ tl.claim(
 #
 # A first attempt to recover might repeat the step inside the `except` block. On a full card this fails again, because
 # the memory of the failed step has not been freed yet. The exception holds a *traceback*, the traceback holds the
-# *frames* of the functions that failed, and each frame holds its local variables. These are the activations. They
-# are freed when Python drops the exception, which happens at the end of the `except` block.
+# *frames* of the functions that failed, and each frame holds its local variables. These are the activations. They are
+# freed when Python drops the exception, which happens at the end of the `except` block.
 
 # %%
 import weakref
@@ -297,14 +297,14 @@ tl.ladder_player(log)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Read the table row by row. As planned, and with the loss in chunks, the step fails in the forward pass, because the
-# activations of four rows are too large. Micro-batches of two and then of one row make them smaller, and
-# the failure moves on to the optimizer step. That is where AdamW makes its two averages, 8 bytes for each trained
-# value: 32 MB for four million values. Weights and gradients take another 32 MB, so 64 MB are needed on a card that
-# has 50 (48 MiB).
+# activations of four rows are too large. Micro-batches of two and then of one row make them smaller, and the failure
+# moves on to the optimizer step. That is where AdamW makes its two averages, 8 bytes for each trained value: 32 MB
+# for four million values. Weights and gradients take another 32 MB, so 64 MB are needed on a card that has 50 (48
+# MiB).
 #
-# The next two rungs are about activations again. They cannot help, because at that moment the activations are
-# already gone. Only moving the optimizer to the host frees what is missing. So the part of the step that failed tells
-# us which rung to try.
+# The next two rungs are about activations again. They cannot help, because at that moment the activations are already
+# gone. Only moving the optimizer to the host frees what is missing. So the part of the step that failed tells us
+# which rung to try.
 
 # %%
 failed = log.table.failed_in.tolist()
@@ -343,8 +343,8 @@ tl.claim("The weights agree to one in a hundred thousand", difference <= 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The weights are not identical in every bit. Micro-batches add the same numbers in another order, and fp32 rounds
-# each sum at about the seventh digit. AdamW divides each gradient by its own size, so where a gradient is almost zero,
-# this rounding becomes visible in the update.
+# each sum at about the seventh digit. AdamW divides each gradient by its own size, so where a gradient is almost
+# zero, this rounding becomes visible in the update.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## In the middle of a run
@@ -378,9 +378,9 @@ tl.claim(
 tl.claim("The weights are the same, to one in a hundred thousand", difference <= 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Step 1 was taken as planned and is not repeated. Step 2 starts again on each rung until one fits, and AdamW's averages
-# from step 1 move to the host with their values. This works only because tlkit keeps everything that training changes
-# in one place (the *state*), apart from the plan.
+# Step 1 was taken as planned and is not repeated. Step 2 starts again on each rung until one fits, and AdamW's
+# averages from step 1 move to the host with their values. This works only because tlkit keeps everything that
+# training changes in one place (the *state*), apart from the plan.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Better: know before
@@ -401,7 +401,8 @@ tl.claim("Nothing failed", len(tried) == 1 and tried.failed_in.iloc[0] == "")
 # ## The same in plain transformers
 #
 # The `Trainer` of transformers does not fall back by itself, but it has the same rungs as settings. Two of them save
-# most of the memory: `gradient_accumulation_steps` and activation checkpointing. The effective batch is their product:
+# most of the memory: `gradient_accumulation_steps` and activation checkpointing. The effective batch is their
+# product:
 #
 # $$\text{effective batch} = \texttt{per\_device\_train\_batch\_size} \times
 # \texttt{gradient\_accumulation\_steps} \times \text{devices}$$
@@ -471,8 +472,8 @@ tl.claim(
 # **Predict first.** Which strategies fit on a card of 8 GB, with one row of 512 tokens, in fp32? We leave 15% of the
 # card to the driver and the libraries.
 #
-# `fit_table("qwen2-0.5b")` estimates every strategy in some twenty seconds. To save that time we read its record
-# for five models, made with torch 2.13, and estimate one row again.
+# `fit_table("qwen2-0.5b")` estimates every strategy in some twenty seconds. To save that time we read its record for
+# five models, made with torch 2.13, and estimate one row again.
 
 # %%
 record = pd.read_csv("../tests/benchmarks/fit_tables.csv")
@@ -488,8 +489,8 @@ fits.set_index("strategy")[sizes].map({True: "fits", False: "–"}.get)
 tl.fit_chart(fits)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Full fine-tuning needs 8.4 GiB, so it was bound to fail on the published card of 8 GB. All other strategies
-# fit, because they have fewer gradients and fewer averages.
+# Full fine-tuning needs 8.4 GiB, so it was bound to fail on the published card of 8 GB. All other strategies fit,
+# because they have fewer gradients and fewer averages.
 #
 # Next, a model of seven billion values in the same precision. Its weights alone take 25 GiB, so only `qlora`, which
 # keeps its frozen weights in 4 bits, fits on the cards that people have at home. (Lesson 9 had `qlora` on 8 GB. There
@@ -513,9 +514,9 @@ assert round(6_738_415_616 * 4 / 2**30) == 25
 assert round(494_032_768 * 16 / 2**30, 1) == 7.4
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The published Rust run failed on its card with "adapter layers", which were two blocks, a norm and a head of its own:
-# 165,960,320 values. In torch, the weights, gradients and averages of that run would take little more than half the
-# card, so this was not a limit of the card. The Python run reports no failure at all on such a card, probably
+# The published Rust run failed on its card with "adapter layers", which were two blocks, a norm and a head of its
+# own: 165,960,320 values. In torch, the weights, gradients and averages of that run would take little more than half
+# the card, so this was not a limit of the card. The Python run reports no failure at all on such a card, probably
 # because its driver moved some of the memory to the host without saying so.
 
 # %%
@@ -527,8 +528,8 @@ assert round(rust_run / 1e9, 1) == 4.5
 # **Predict first.** Full fine-tuning of the published model again, now with four rows of 512 tokens in a step. Which
 # rung brings it onto a card of 16 GB, and which onto one of 8 GB?
 #
-# We estimate four plans, each with one more change than the one before. The dashed lines are 85% of each card, which is
-# 6.8 GiB of 8 and 13.6 GiB of 16.
+# We estimate four plans, each with one more change than the one before. The dashed lines are 85% of each card, which
+# is 6.8 GiB of 8 and 13.6 GiB of 16.
 
 # %%
 plans = {
@@ -553,20 +554,20 @@ for size in (16, 8):
 assert steps[0].estimate > 13.6 * 2**30 and first.name == "optimizer on the host"
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Computing the loss in chunks is enough for 16 GB, because this model has a vocabulary of 151,936 tokens and the scores
-# of all of them for all tokens of the batch are large. For 8 GB the optimizer has to move, since weights, gradients
-# and averages of half a billion values already take 7.4 GiB.
+# Computing the loss in chunks is enough for 16 GB, because this model has a vocabulary of 151,936 tokens and the
+# scores of all of them for all tokens of the batch are large. For 8 GB the optimizer has to move, since weights,
+# gradients and averages of half a billion values already take 7.4 GiB.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What to choose
 #
-# The published guide recommends a strategy by the size of the card alone. `tl.recommend` asks the estimate instead. It
-# goes through a short list (`full`, `last_layers`, `lora`, `qlora`) and takes the first strategy that fits, in the
+# The published guide recommends a strategy by the size of the card alone. `tl.recommend` asks the estimate instead.
+# It goes through a short list (`full`, `last_layers`, `lora`, `qlora`) and takes the first strategy that fits, in the
 # largest micro-batch that fits. Here a batch is one row. The first that fits is not necessarily the best, which is
 # the subject of lesson 14.
 #
-# A processor has much memory but little speed. So there the list begins with strategies that have fewer
-# gradients to compute.
+# A processor has much memory but little speed. So there the list begins with strategies that have fewer gradients to
+# compute.
 
 # %%
 devices = [tl.virtual_device("RTX 4060 Ti 16GB"), tl.virtual_device("RTX 4060 Ti 8GB")]
@@ -581,8 +582,8 @@ print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Where a real model may differ.** The order of thought carries over: find the part of the step that fails, then
-# choose the rung that frees memory there. Which rung helps depends on the model. The weights of a large model may
-# not fit on the card at all, and then only 4-bit weights or several cards help. Moving activations or the optimizer to
+# choose the rung that frees memory there. Which rung helps depends on the model. The weights of a large model may not
+# fit on the card at all, and then only 4-bit weights or several cards help. Moving activations or the optimizer to
 # the host is cheap in this lesson, because card and host are the same memory here. On a real card the data cross a
 # bus in every step, which takes time.
 
@@ -591,8 +592,8 @@ print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 #
 # - Running out of memory is about *how* a step is carried out. A plan can change that and keep the effective batch,
 #   so the result stays the same up to rounding.
-# - The gradient of a batch is the sum over micro-batches of summed token losses, divided once by all tokens. A mean of
-#   means is something else as soon as the micro-batches have different numbers of tokens.
+# - The gradient of a batch is the sum over micro-batches of summed token losses, divided once by all tokens. A mean
+#   of means is something else as soon as the micro-batches have different numbers of tokens.
 # - The part of the step that failed tells you which rung helps. An estimate tells you before anything fails, and the
 #   recovery itself belongs after the `except` block.
 #

@@ -27,7 +27,7 @@ def test_pairs_are_worth_what_scipy_says():
     low, high = stats.ttest_rel(scores.lora, scores.full).confidence_interval()
     wide_low, wide_high = stats.ttest_ind(scores.lora, scores.full, equal_var=False).confidence_interval()
     assert f"paired interval {low:+.3f} to {high:+.3f}" in chart.alt
-    assert f"{(wide_high - wide_low) / (high - low):.1f} times as narrow" in chart.get_suptitle()
+    assert f"{(wide_high - wide_low) / (high - low):.1f} times narrower" in chart.get_suptitle()
     assert len(chart.axes[0].lines) == 40 + 2
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from tlkit.reports.figure import COLOURS, HATCHES, Chart, described, new_figure
+from tlkit.reports.figure import COLOURS, HATCHES, Chart, colour, described, marker, new_figure
 
 CONFIDENCE = 0.95
 
@@ -29,15 +29,15 @@ def resampling_chart(draws: dict[str, np.ndarray], unit: str = "perplexity") -> 
     for number, (name, scores) in enumerate(draws.items()):
         shade, (low, high) = COLOURS[number], spans[name]
         axes.hist(scores, edges, color=shade, alpha=0.55, hatch=HATCHES[number], edgecolor="white")
-        y = -tallest * 0.09 * (number + 1)
+        y = -tallest * (0.15 * number + 0.14)
         axes.plot([low, high], [y, y], color=shade, linewidth=4, solid_capstyle="butt")
-        axes.text(high, y, f"  {name}: {low:.1f} to {high:.1f}", color=shade, va="center", fontsize="medium")
+        axes.text((low + high) / 2, y + 0.02 * tallest, f"{name}: {low:.1f} to {high:.1f}", ha="center", va="bottom")
     widths = {name: high - low for name, (low, high) in spans.items()}
     narrow, wide = min(widths, key=widths.get), max(widths, key=widths.get)
     times = widths[wide] / widths[narrow]
     axes.set_title(f"Drawing {wide} gives an interval {times:.1f} times as wide as drawing {narrow}")
     axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_ylim(bottom=-tallest * 0.09 * (len(draws) + 1))
+    axes.set_ylim(bottom=-tallest * (0.15 * len(draws) + 0.04))
     axes.set_yticks([])
     axes.grid(False)
     axes.set_xlabel(f"{unit} of a draw (lines: the middle 95% of the draws)")
@@ -71,7 +71,8 @@ def pairing_chart(scores: pd.DataFrame, unit: str) -> Chart:
     for values in scores.itertuples(index=False):
         left.plot([0, 1], values, color="grey", alpha=0.5, linewidth=1)
     for place, (name, values) in enumerate(scores.items()):
-        left.plot([place] * len(values), values, "o", color=COLOURS[place], label=name)
+        style = {"color": colour(place, name), "marker": marker(place, name), "linestyle": "none"}
+        left.plot([place] * len(values), values, label=name, **style)
     left.set_xticks([0, 1], [first, second])
     left.set_xlim(-0.3, 1.3)
     left.set_ylabel(unit)
@@ -87,6 +88,6 @@ def pairing_chart(scores: pd.DataFrame, unit: str) -> Chart:
     right.set_xlabel(f"{first} minus {second}")
     right.set_title("95% interval of the mean difference", fontsize="medium")
     width = {name: high - low for name, (low, high) in spans.items()}
-    figure.suptitle(f"Pairing makes the interval {width['unpaired'] / width['paired']:.1f} times as narrow")
+    figure.suptitle(f"Pairing makes the interval {width['unpaired'] / width['paired']:.1f} times narrower")
     figure.words = tuple(f"{name} interval {low:+.3f} to {high:+.3f}" for name, (low, high) in spans.items())
     return figure
