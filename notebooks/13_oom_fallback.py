@@ -101,15 +101,16 @@ tl.ladder_diagram()
 # train the same model.
 #
 # Almost every rung pays with time. Only one also changes the result: bf16 autocast rounds the factors of each matrix
-# product to 16 bits. We leave it out below, because we want to compare weights exactly.
+# product to 16 bits. We leave it out below, because we want to compare weights closely.
+#
+# In code a rung is a function from one plan to the next. For a batch of four rows, a smaller micro-batch first means
+# two rows at once:
 
 # %%
+lower = tl.LADDER["smaller micro-batch"](tl.Plan(), 4)  # a plan, and rows in the batch
+print("rows at once:", lower.micro_batch_size)
 every_rung = {name for names in tl.FALLBACK_TIERS.values() for name in names}
-tl.claim("The tiers contain every rung", set(tl.LADDER) == every_rung - {"as planned"})
-lowest = tl.LADDER["smaller micro-batch"](tl.Plan(), 4)
-tl.claim(
-    "A batch of 4 is cut into micro-batches of 2 first", lowest.micro_batch_size == 2
-)
+assert set(tl.LADDER) == every_rung - {"as planned"} and lower.micro_batch_size == 2
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Smaller micro-batches
@@ -122,8 +123,8 @@ tl.claim(
 # a loss $\ell_i$ each, split into $M$ micro-batches $B_1, \dots, B_M$ with $N_1, \dots, N_M$ tokens. The loss of the
 # batch is the mean over all tokens, and the gradient of a sum is the sum of the gradients:
 #
-# $$\nabla \Big( \frac{1}{N} \sum_{i=1}^{N} \ell_i \Big)
-# = \sum_{m=1}^{M} \nabla \Big( \frac{1}{N} \sum_{i \in B_m} \ell_i \Big), \qquad N = N_1 + \dots + N_M$$
+# $$\nabla \Big( \frac{1}{N} \sum_{i=1}^{N} \ell_i \Big) =
+# \sum_{m=1}^{M} \nabla \Big( \frac{1}{N} \sum_{i \in B_m} \ell_i \Big), \qquad N = N_1 + \dots + N_M$$
 #
 # So each micro-batch contributes the *sum* of its token losses, divided by the tokens of the *whole* batch. The
 # gradient $\nabla$ has one entry for each trained weight. A common mistake averages the means of the micro-batches:
@@ -585,7 +586,8 @@ print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 # choose the rung that frees memory there. Which rung helps depends on the model. The weights of a large model may not
 # fit on the card at all, and then only 4-bit weights or several cards help. Moving activations or the optimizer to
 # the host is cheap in this lesson, because card and host are the same memory here. On a real card the data cross a
-# bus in every step, which takes time.
+# bus in every step, which takes time. And a model with dropout draws random numbers in each pass, so micro-batches get
+# other numbers than the whole batch. The bundled model has no dropout.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -618,20 +620,20 @@ print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 import tlkit as tl
 
 # %% [markdown]
-# **Quiz.** In step 1 memory runs out in the *optimizer step*. What may help, and still ends at the same weights?
+# **Quiz.** In step 1, memory runs out in the *optimizer step*. Which change can help and still give the same weights?
 #
-# - **a** The optimizer on the host.
-# - **b** A smaller micro-batch: only 0.4 MiB could not be had.
-# - **c** Activation checkpointing.
-# - **d** Half the rows in a step.
+# - **a** Move the optimizer to the host.
+# - **b** Use a smaller micro-batch, because only 0.4 MiB were missing.
+# - **c** Switch activation checkpointing on.
+# - **d** Take half as many rows in a step.
 
 # %%
 tl.quiz("quiz13")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 13.1** (first steps). A card says the sentence below. How many MiB more would have had to be free, for this
-# one tensor? And how many MiB of the card are neither free nor allocated by PyTorch (the driver, other programs, and
-# what torch keeps in reserve)? Answer with both, in this order.
+# **Exercise 13.1** (first steps). A card prints the message below. How many more MiB would have had to be free for this
+# one tensor? And how many MiB of the card are neither free nor allocated by PyTorch? (They belong to the driver, to
+# other programs, and to what PyTorch keeps in reserve.) Answer with both numbers, in this order.
 
 # %%
 message = """CUDA out of memory. Tried to allocate 298.00 MiB. GPU 0 has a total
@@ -642,10 +644,10 @@ answer = None
 tl.check("ex13_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 13.2** (apply it). Choose a rung before anything fails. `rungs` are names, the cheapest first;
-# `needs(name)` estimates the bytes of a step on that rung; `card` is the card's memory in bytes, and 15% of it are left
-# to the driver. Return the first rung that fits, and raise `MemoryError` where none does. An estimate takes a second:
-# ask for no more of them than you need.
+# **Exercise 13.2** (apply it). Choose a rung before anything fails. `rungs` are names, the cheapest first.
+# `needs(name)` estimates the bytes of a step on that rung. `card` is the card's memory in bytes, of which 15% are left
+# to the driver. Return the first rung that fits, and raise `MemoryError` if none does. An estimate takes a second, so
+# ask for no more estimates than you need.
 
 
 # %%
@@ -657,11 +659,12 @@ def first_that_fits(rungs, needs, card):
 tl.check("ex13_2", first_that_fits)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 13.3** (think further). Smaller micro-batches, the same gradients. `inputs` and `targets` have the shape
-# (rows, tokens); at most `size` rows may go through `model` at once, and `model(inputs)` returns scores, shape (rows,
-# tokens, vocabulary). The loss is the mean cross-entropy over all targets of the batch that count; those of -100 do
-# not. Leave the gradients of the *whole* batch in the weights, which have none yet, and return its loss. The last piece
-# may be smaller.
+# **Exercise 13.3** (think further). Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets`
+# have the shape (rows, tokens). At most `size` rows may pass through `model` at once, and `model(inputs)` returns
+# scores of shape (rows, tokens, vocabulary). The loss is the mean cross-entropy over all targets of the batch that
+# count; a target of -100 does not. Leave the gradients of the *whole* batch in the weights, which have no gradients
+# yet, and return the loss of the whole batch. The last micro-batch may be smaller, and a micro-batch may have no target
+# that counts.
 
 # %%
 from torch.nn.functional import cross_entropy

@@ -663,20 +663,20 @@ import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** Two strategies were trained with three seeds each. Over documents, one scores 66 to 79 and the other 69 to
-# 83. Seed by seed, the second is 2.9 to 4.9 above the first. All are intervals at 95%. Are the two apart?
+# 83. Seed by seed, the second is 2.9 to 4.9 above the first. All are intervals at 95%. Do the two differ?
 #
 # - **a** No: the first two intervals overlap.
 # - **b** Not yet: more seeds must make those two narrower, until they no longer overlap.
-# - **c** Yes, on these documents: the interval of the difference leaves zero out.
-# - **d** Yes, and on any text about Rust: the interval of the difference leaves zero out.
+# - **c** Yes, on these documents: the interval of the difference excludes zero.
+# - **d** Yes, and on any text about Rust: the interval of the difference excludes zero.
 
 # %%
 tl.quiz("quiz14")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 14.1** (first steps). Ten strategies are compared, every pair of them, each pair by an interval at 95%.
-# Suppose that in truth none is better than another. How many pairs do you expect to be called apart all the same? An
-# expected number is a mean: it need not be whole, so do not round.
+# **Exercise 14.1** (first steps). Ten strategies are compared in every pair, each pair by an interval at 95% without
+# correction. Suppose that in truth no strategy is better than another. How many pairs do you expect to be called
+# different all the same? An expected number is a mean, which need not be whole, so do not round.
 
 # %%
 answer = None
@@ -684,9 +684,10 @@ answer = None
 tl.check("ex14_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 14.2** (apply it). Write the interval over seeds. `runs` is a table with a row for each run, in no
-# particular order, and the columns `strategy`, `seed` and `perplexity`; it may hold other strategies too. Return the
-# low and the high end of Student's 95% interval for the mean of `one` minus `other`, taken seed by seed.
+# **Exercise 14.2** (apply it). Write a function for the paired interval over seeds. `runs` is a table with one row for
+# each run, in no particular order. Its columns are `strategy`, `seed` and `perplexity`, and it may contain other
+# strategies too. Return the low and the high end of Student's 95% interval for the mean of `one` minus `other`, taken
+# seed by seed.
 
 # %%
 import math
@@ -701,16 +702,16 @@ def interval_of_difference(runs, one, other):
 tl.check("ex14_2", interval_of_difference)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 14.3** (think further). Somebody tuned several strategies, and scored every run on validation text and on
-# test text. `record` has a row for each run, with the columns `strategy`, `learning_rate`, `seed`,
-# `validation_perplexity` and `test_perplexity`; each rate was run with the same seeds, and a run that diverged has
-# infinity in both. All you need is there, and more than you may use. Write what belongs into a fair table: a dict from
-# each strategy to one test perplexity, a mean over seeds.
+# **Exercise 14.3** (think further). Somebody tuned several strategies and scored every run on validation text and on
+# test text. `record` has one row for each run, with the columns `strategy`, `learning_rate`, `seed`,
+# `validation_perplexity` and `test_perplexity`. Each rate was run with the same seeds, and a run that diverged has
+# infinity in both scores. One of the two scores may not be used for choosing. Return what belongs in a fair table: a
+# dict from each strategy to one test perplexity, which is a mean over seeds.
 
 
 # %%
 def fair_scores(record):
-    """Each strategy's mean test perplexity, at the rate a fair test would give it."""
+    """Each strategy's mean test perplexity, at the rate that a fair test would choose."""
     # your code here
 
 

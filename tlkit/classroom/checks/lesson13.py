@@ -204,13 +204,13 @@ QUIZ = Quiz(
         "d": "Take half as many rows in a step.",
     },
     {
-        "a": "yes: at that moment AdamW makes its two averages, 8 bytes for each trained value. On the host they need no "
-        "memory of the card, and the update is the same.",
-        "b": "no: the activations of all micro-batches are gone by then. And 0.4 MiB is only the part of AdamW's averages "
-        "that came next; more parts were still to come.",
+        "a": "yes: at that moment AdamW makes its two averages, 8 bytes for each trained value. On the host they need "
+        "no memory of the card, and the update is the same.",
+        "b": "no: the activations of all micro-batches are gone by then. And 0.4 MiB is only the part of AdamW's "
+        "averages that came next; more parts were still to come.",
         "c": "no: it saves activations, and they are already gone when the optimizer takes its step.",
-        "d": "no, for two reasons: the activations of those rows are gone by then, and a step with fewer rows has other "
-        "gradients, so it would give other weights.",
+        "d": "no, for two reasons: the activations of those rows are gone by then, and a step with fewer rows has "
+        "other gradients, so it would give other weights.",
     },
     right="a",
 )

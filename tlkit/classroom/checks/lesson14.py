@@ -279,8 +279,8 @@ QUIZ = Quiz(
         "more seeds would not.",
         "c": "yes: what a seed did to both cancels in the difference, and all of its interval is above zero. No other "
         "documents were drawn, so the answer is about these documents.",
-        "d": "no, that is too much: the interval comes from seeds, on one set of documents. It says nothing about other "
-        "texts.",
+        "d": "no, that is too much: the interval comes from seeds, on one set of documents. It says nothing about "
+        "other texts.",
     },
     right="c",
 )
