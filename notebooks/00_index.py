@@ -30,14 +30,14 @@
 # | [9 · QLoRA](09_qlora.ipynb) | What do weights of 4 bits cost, what do they save, and when do they not pay? | 5 |
 # | **Part 3: Make it fit** | | |
 # | [12 · Anatomy of a training step](12_memory_anatomy.ipynb) | Where does every byte go? | 5 |
-# | [13 · Out of memory](13_oom_fallback.ipynb) | Can training go on after it ran out of memory, without losing a step? | 6 |
+# | [13 · Out of memory](13_oom_fallback.ipynb) | Can training go on after it ran out of memory, without losing a step? | 15 |
 # | **Part 4: Know what is true** | | |
-# | [14 · The comparison](14_comparison.ipynb) | Which differences between strategies are real? | 8 |
+# | [14 · The comparison](14_comparison.ipynb) | Which differences between strategies are real? | 20 |
 # | [15 · The autopsy](15_autopsy.ipynb) | How can five reports, full of numbers, be wrong? | 6 |
 # | **Part 5: For real** | | |
 # | [20 · Scaling out](20_scaling_out.ipynb) | What do more cards and more machines change, and what do they leave as it is? | 5 |
 #
-# About 63 minutes in all, reading included; quiz and exercises come on top. The lessons build on one another, so
+# About 84 minutes in all, reading included; quiz and exercises come on top. The lessons build on one another, so
 # take them in order the first time. Lessons 2, 10, 11, 16, 17, 18, 19 and 21 are still to be written.
 #
 # ## How to work

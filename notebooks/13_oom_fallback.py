@@ -586,8 +586,8 @@ print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 # choose the rung that frees memory there. Which rung helps depends on the model. The weights of a large model may not
 # fit on the card at all, and then only 4-bit weights or several cards help. Moving activations or the optimizer to
 # the host is cheap in this lesson, because card and host are the same memory here. On a real card the data cross a
-# bus in every step, which takes time. And a model with dropout draws random numbers in each pass, so micro-batches get
-# other numbers than the whole batch. The bundled model has no dropout.
+# bus in every step, which takes time. And a model with dropout draws random numbers in each pass, so micro-batches
+# get other numbers than the whole batch. The bundled model has no dropout.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -608,6 +608,9 @@ print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 #   means in the `Trainer`, and how it was mended.
 # - PyTorch documentation, [Understanding CUDA memory
 #   usage](https://docs.pytorch.org/docs/stable/torch_cuda_memory.html).
+#
+# **An open experiment.** What is the smallest virtual card on which `lora` still trains without the host? Predict it
+# from its estimate, then lower `memory` in `tl.virtual_device` until `tl.train_with_fallback` has to leave the card.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises

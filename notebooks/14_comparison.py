@@ -85,8 +85,8 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With one rate for all, the choice of that rate would decide who wins. That strategies with fewer weights need higher
-# rates is an observation on this model, not a law.
+# So with one rate for all, the choice of that rate would decide which strategy wins. In the chart, the strategies
+# with fewer trained weights have their minimum further to the right. This is an observation on one model, not a law.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The runs
@@ -116,16 +116,22 @@ tl.readable(comparison.table)
 tl.perplexity_chart(comparison.table)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The lines are intervals, and most of them overlap. Do six strategies therefore not differ? To answer that we need to
-# know what these intervals say, and what they do not. We build them in four steps.
+# All strategies end far below the untouched model (zero-shot), and the control stays far above it. So on this amount
+# of text, pretraining is worth more than any choice of strategy.
+#
+# Among the strategies it is less clear. The lines are intervals, and those of six strategies overlap. Does that mean
+# that these six do not differ? To answer, we have to know what such an interval says and what it does not say, so we
+# build the answer in four steps.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Step 1: other documents
 #
-# The score of a model is the mean loss over the tokens of 40 test documents. Other documents would have given another
-# score. We cannot collect new ones, but the 40 that we have tell us how much documents vary. The *bootstrap* uses
-# that: draw 40 documents out of the 40, with replacement, so that some come twice and others not at all. Compute the
-# score. Repeat this a thousand times. The middle 95% of these scores is the interval.
+# The score of a model is its perplexity on 40 test documents, and other documents would have given another score. We
+# cannot collect new ones, but the 40 that we have show how much documents vary.
+#
+# The *bootstrap* uses this variation. It draws 40 documents out of the 40 with replacement, so that some come twice
+# and others not at all, and computes the score of this draw. After a thousand draws, the middle 95% of the scores are
+# the interval.
 #
 # For each document $d$ we have the sum of its token losses in nats, $\ell_d$, and its number of tokens, $n_d$. Let
 # $D$ be the documents of one draw. Then its perplexity is
@@ -197,11 +203,12 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Step 2: other seeds
 #
-# The interval over documents takes the trained model as it is. With another seed the same strategy would have given
-# another model. So there is a second kind of chance, and for it we have three values of each strategy.
+# The interval over documents takes the trained model as it is. But with another seed the same strategy would have
+# given another model, so there is a second kind of chance, and for it we have only three values of each strategy.
 #
-# Three values are too few for a bootstrap, because they can be drawn in only ten different ways. *Student's interval*
-# is made for few values. For $n$ values with mean $\bar x$ and standard deviation $s$ (dividing by $n - 1$), it is
+# Three values are too few for a bootstrap, because they can be drawn in only ten different ways (if the order does
+# not count). *Student's interval* is made for few values. For $n$ values with mean $\bar x$ and standard deviation
+# $s$ (dividing by $n - 1$), it is
 #
 # $$\bar x \pm t \, \frac{s}{\sqrt{n}}$$
 #
@@ -264,9 +271,12 @@ tl.claim(
 #
 # $$\delta \pm \sqrt{(t_\text{doc} \, e_\text{doc})^2 + (t_\text{seed} \, e_\text{seed})^2}$$
 #
-# Each part has its own $t$, because we know it from 40 documents or from three seeds. Documents have different
-# lengths, so $e_\text{doc}$ is computed by leaving out each document in turn (the *jackknife*), and long documents
-# reduce the number of values to $(\sum n_d)^2 / \sum n_d^2$.
+# Each part has its own $t$, because one is known from 40 documents and the other from only three seeds. Documents
+# have different lengths, so $e_\text{doc}$ is computed by leaving out each document in turn (the *jackknife*), and
+# long documents reduce the number of values to $(\sum n_d)^2 / \sum n_d^2$.
+#
+# The library reports differences in perplexity. If $P$ is the geometric mean of the two perplexities, a difference of
+# $\delta$ nats per token is $2 P \sinh(\delta / 2)$ in perplexity, which is close to $P \, \delta$.
 
 
 # %%
@@ -304,14 +314,14 @@ tl.claim(
 # ## Step 4: many pairs
 #
 # Seven strategies make $7 \cdot 6 / 2 = 21$ pairs. An interval at 95% excludes zero by chance in 5% of all cases in
-# which there is no difference. So if *none* of the seven strategies differed from another, we should expect $21 \cdot
-# 0.05 \approx 1$ pair to be called different all the same. Where strategies do differ, fewer pairs are left that
-# could be called so by mistake.
+# which there is no difference. So if *none* of the seven strategies differed from another, we should expect
+# $21 \cdot 0.05 \approx 1$ pair to be called different all the same. Where strategies do differ, fewer pairs are left
+# that could be called so by mistake.
 #
 # *Holm's correction* keeps the chance of one or more false alarms in the whole table at 5%. It works with p values: p
 # is the level at which the interval would just touch zero, so p below 0.05 means that the interval at 95% excludes
-# zero. Sort the $m$ p values, $p_{(1)} \le \dots \le p_{(m)}$, and multiply the smallest by $m$, the next one by $m -
-# 1$ and so on. No corrected value may be smaller than one before it:
+# zero. Sort the $m$ p values, $p_{(1)} \le \dots \le p_{(m)}$, and multiply the smallest by $m$, the next one by
+# $m - 1$ and so on. No corrected value may be smaller than one before it:
 #
 # $$\tilde p_{(k)} = \max_{j \le k} \; (m - j + 1) \, p_{(j)}$$
 #
@@ -330,9 +340,8 @@ def holm(p):
     return corrected
 
 
-equal = np.random.default_rng(0).normal(
-    size=(2000, 7, 40)
-)  # tables, strategies, documents
+# 2000 tables of 7 strategies on 40 documents, all equal but for chance
+equal = np.random.default_rng(0).normal(size=(2000, 7, 40))
 first, second = np.triu_indices(7, k=1)
 p = stats.ttest_rel(equal[:, first], equal[:, second], axis=-1).pvalue
 alarms, corrected = (p < 0.05).sum(axis=1), (holm(p) < 0.05).sum(axis=1)
@@ -355,9 +364,9 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The interval of a pair follows the correction. For the pair in place $k$ its level is not 5% but $5\% / (m - k +
-# 1)$, so the interval that excludes zero and the corrected p value below 0.05 always agree. For 21 pairs the first
-# has to hold at 0.24%.
+# The interval of a pair follows the correction. For the pair in place $k$ its level is not 5% but
+# $5\% / (m - k + 1)$, so the interval that excludes zero and the corrected p value below 0.05 always agree. For 21
+# pairs the first has to hold at 0.24%.
 #
 # `tl.compare_pairs` does all four steps. It adds one refinement: three seeds of one pair hardly say how much a seed
 # matters, so it uses the seeds of all strategies together.
@@ -572,7 +581,7 @@ tl.claim(
 # ## Is less more?
 #
 # The published reports say that with little text the strategy with the fewest trained weights wins. In our comparison
-# the order is the opposite, as the next chart shows: fewer trained values go with a higher perplexity.
+# the order is roughly the opposite, as the next chart shows: fewer trained values go with a higher perplexity.
 
 # %%
 tl.parameters_chart(comparison.table)
@@ -650,6 +659,10 @@ tl.claim(
 #   benchmarks](https://arxiv.org/abs/2103.03098): what a seed changes.
 # - Wortsman and others 2022, [Robust fine-tuning of zero-shot models](https://arxiv.org/abs/2109.01903): going back
 #   part of the way.
+#
+# **An open experiment.** Do five seeds separate `last_layers` and `lora`? Name the two strategies in `tl.compare`,
+# pass `settings=tl.ComparisonSettings(seeds=5)`, and look at `pairs`. Before you run it, write down how much narrower
+# you expect the interval to be, and which of its two parts more seeds can shrink.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises

@@ -28,7 +28,7 @@ MOST_IGNORED = {
     "09_qlora": 1,
     "12_memory_anatomy": 0,
     "13_oom_fallback": 3,
-    "14_comparison": 3,
+    "14_comparison": 4,
     "15_autopsy": 3,
     "20_scaling_out": 1,
     "demo": 0,
