@@ -727,7 +727,7 @@ tl.check("ex14_2", interval_of_difference)
 
 # %%
 def fair_scores(record):
-    """Each strategy's mean test perplexity, at the rate that a fair test would choose."""
+    """Each strategy's mean test perplexity, at the rate chosen fairly."""
     # your code here
 
 
