@@ -331,7 +331,7 @@ tl.claim(
 
 # %%
 def holm(p):
-    """Corrected p values, in the order in which they came; the last axis holds the pairs."""
+    """Corrected p values, in the order given; the last axis holds the pairs."""
     order = np.argsort(p, axis=-1)
     factors = np.arange(p.shape[-1], 0, -1)  # m, m - 1, …, 1
     ordered = np.maximum.accumulate(np.take_along_axis(p, order, -1) * factors, axis=-1)
