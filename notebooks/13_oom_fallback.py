@@ -454,7 +454,8 @@ saving = trained_plainly(
 
 # %%
 tl.claim(
-    "Four rows at once or one at a time, the weights agree to one in a hundred thousand",
+    "Four rows at once or one at a time, "
+    "the weights agree to one in a hundred thousand",
     distance(saving, at_once) <= 1e-5,
 )
 tl.claim(
