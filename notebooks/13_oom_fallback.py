@@ -401,15 +401,15 @@ tl.claim("Nothing failed", len(tried) == 1 and tried.failed_in.iloc[0] == "")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same in plain transformers
 #
-# The `Trainer` of transformers does not fall back by itself, but it has the same rungs as settings. Two of them save
-# most of the memory: `gradient_accumulation_steps` and activation checkpointing. The effective batch is their
-# product:
+# The `Trainer` of transformers does not walk down a ladder by itself, but it has several rungs as settings. Two of
+# them save activations: `gradient_accumulation_steps`, which is the number of micro-batches, and
+# `activation_checkpointing` (called `gradient_checkpointing` in older releases). The effective batch is a product:
 #
 # $$\text{effective batch} = \texttt{per\_device\_train\_batch\_size} \times
 # \texttt{gradient\_accumulation\_steps} \times \text{devices}$$
 #
-# So when you halve the first, double the second. We train twice from the same folder, with four rows at once and with
-# one row at a time, on the batches that tlkit used.
+# So when you halve the first factor, double the second. We train twice from the same folder, with four rows at once
+# and with one row at a time, on the batches that tlkit used.
 
 # %%
 import tempfile
@@ -466,7 +466,7 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `Trainer` also has `auto_find_batch_size=True`, which takes a smaller batch after an out-of-memory error and starts
 # the loop from the first step again. In the release used here it does not raise `gradient_accumulation_steps` at the
-# same time, so the effective batch shrinks without a word, and the gradients are those of another training.
+# same time, so the effective batch shrinks silently, and the gradients are those of another training.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## On paper: the published model
