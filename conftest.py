@@ -2,6 +2,7 @@
 
 import gc
 import os
+from functools import cache
 
 import pytest
 
@@ -11,11 +12,22 @@ if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, os.cpu_count() // int(workers))))
 
 
+@cache
+def _missing_model(lesson):
+    from tlkit.classroom.notebooks import missing_model
+
+    return missing_model(lesson.with_suffix(".py")) if lesson.with_suffix(".py").is_file() else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     for item in items:
-        if hasattr(item, "output_timeout"):  # nbval's five seconds are too few for a training cell
-            item.output_timeout = 300
+        if not hasattr(item, "output_timeout"):
+            continue
+        item.output_timeout = 300  # nbval's five seconds are too few for a training cell
+        # In CI the model has to be there: a lesson that nobody runs is not tested.
+        if not os.environ.get("CI") and (sentence := _missing_model(item.path)):
+            item.add_marker(pytest.mark.skip(reason=sentence))
 
 
 def pytest_collection_finish():

@@ -1,8 +1,9 @@
 """The lessons as a web book: `python -m sphinx -M html book results/book -W --keep-going`.
 
-The notebooks are shown as they are stored, never executed; `tests/test_book.py` checks the pages.
+The notebooks are shown as they are stored, never executed; `tests/classroom/test_book.py` checks the pages.
 """
 
+import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -23,7 +24,10 @@ copyright = f"2026 {author}; text CC BY 4.0, code MIT"
 extensions = ["myst_nb"]
 nb_execution_mode = "off"
 nb_merge_streams = True
-myst_enable_extensions = []  # no formulas: a dollar is a price, and no page fetches MathJax from another server
+myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_dmath_allow_digits = False  # "5$ and 10$" are prices
+myst_dmath_allow_space = False
+mathjax_path = "mathjax/tex-svg.js"  # one file without fonts, from the site itself: see `copy_mathjax`
 myst_heading_anchors = 3
 
 html_theme = "sphinx_book_theme"
@@ -64,7 +68,8 @@ def copy_lessons(app: Sphinx, config: Config) -> None:
     """Sphinx reads only below its source folder. Copies, not links, because of Windows."""
     shutil.copytree(NOTEBOOKS / "images", LESSONS / "images", dirs_exist_ok=True)
     lessons = {path.name: path for path in NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")}
-    shutil.copy2(NOTEBOOKS / "instructors.md", LESSONS / "instructors.md")
+    for page in ("glossary.md", "instructors.md"):
+        shutil.copy2(NOTEBOOKS / page, LESSONS / page)
     for copy in LESSONS.glob("*.ipynb"):
         if copy.name not in lessons:
             copy.unlink()
@@ -75,5 +80,17 @@ def copy_lessons(app: Sphinx, config: Config) -> None:
             copy.write_text(page, "utf-8")
 
 
+def copy_mathjax(app: Sphinx, failure: Exception | None) -> None:
+    """Of the 24 MB that sphinx-mathjax-offline brings, the one file that draws formulas; no other server is asked."""
+    found = importlib.util.find_spec("sphinx-mathjax-offline")
+    if found is None:
+        raise ModuleNotFoundError('formulas need sphinx-mathjax-offline: python -m pip install -e ".[book]"')
+    if failure is None and app.builder.format == "html":
+        target = Path(app.outdir) / "_static" / mathjax_path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(Path(found.origin).parent / "static" / mathjax_path, target)
+
+
 def setup(app: Sphinx) -> None:
     app.connect("config-inited", copy_lessons)
+    app.connect("build-finished", copy_mathjax)

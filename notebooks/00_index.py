@@ -9,53 +9,70 @@
 # %% [markdown]
 # # Transfer learning, hands on
 #
-# A small language model, really pretrained, is adapted to text about Rust: in several ways, on the machine you have.
-# Each lesson asks one question, lets you predict the answer, and then measures it.
+# In this course you adapt a language model to a new subject. The model is small, but it was really pretrained, and the
+# subject is the programming language Rust, about which it has read nothing. You do it by several methods, from training
+# all of the model to LoRA and QLoRA, on the machine that you have. You need neither a GPU nor a network.
 #
-# The workbook goes over a published experiment: five reports that adapt Qwen2-0.5B, a model of half a billion values, to
-# text about Rust. Some of its programs are written in Python, some in Rust. "The Python run" and "the Rust run" are named
-# after the program; the text is about Rust in both.
+# ![Each strategy's perplexity on Rust against that on general text](images/forgetting.png)
+#
+# The picture is the main result of the course. All methods make the model better at Rust, and most of them make it
+# worse at what it knew before. By the end you will be able to make such a picture for your own model and text, and to say
+# which of its differences are real.
+#
+# The course also retraces a published experiment, in which Qwen2-0.5B, a model of half a billion parameters, was adapted
+# to text about Rust. Its five reports contain mistakes that are easy to make and easy to find, once you know how. One of
+# its programs was written in Python and one in Rust. "The Python run" and "the Rust run" are named after the program; the
+# text is about Rust in both.
+#
+# ## The lessons
+#
+# Each lesson asks one question, lets you predict the answer, measures it, and explains what came out.
 #
 # | lesson | question | minutes |
 # | --- | --- | --- |
 # | **Part 1: Look inside** | | |
-# | [1 · What can this machine do?](01_setup_and_devices.ipynb) | What can this machine do, and did the weights load? | 3 |
-# | [3 · Data and a baseline to trust](03_data_and_baseline.ipynb) | What is measured before training, and how sure is it? | 4 |
+# | [1 · What can this machine do?](01_setup_and_devices.ipynb) | What can this machine do, and did the weights load? | 14 |
+# | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 35 |
+# | [3 · Data and a baseline to trust](03_data_and_baseline.ipynb) | What is measured before training, and how sure is it? | 18 |
 # | **Part 2: Choose what to train** | | |
-# | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 6 |
-# | [5 · Freeze the lower layers](05_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 4 |
-# | [6 · Freeze the embeddings](06_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 3 |
-# | [7 · Train the last layers only](07_last_layers.ipynb) | What was in the published 29,865,088? | 4 |
-# | [8 · LoRA and BitFit](08_lora.ipynb) | Why do few trainable values not mean little work? | 4 |
-# | [9 · QLoRA](09_qlora.ipynb) | What do weights of 4 bits cost, what do they save, and when do they not pay? | 5 |
+# | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 13 |
+# | [5 · Freeze the lower layers](05_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 12 |
+# | [6 · Freeze the embeddings](06_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 12 |
+# | [7 · Train the last layers only](07_last_layers.ipynb) | What was in the published 29,865,088? | 13 |
+# | [8 · LoRA](08_lora.ipynb) | Can a few thousand new numbers do the work of changing millions? | 20 |
+# | [9 · QLoRA](09_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 18 |
+# | [10 · BitFit and its relatives](10_bitfit_and_the_peft_family.ipynb) | How few numbers can a method train, and what does a step then still cost? | 10 |
 # | **Part 3: Make it fit** | | |
-# | [12 · Anatomy of a training step](12_memory_anatomy.ipynb) | Where does every byte go? | 5 |
-# | [13 · Out of memory](13_oom_fallback.ipynb) | Can training go on after it ran out of memory, without losing a step? | 15 |
+# | [12 · Anatomy of a training step](12_memory_anatomy.ipynb) | Which bytes does a training step need, and at which moment? | 18 |
+# | [13 · Out of memory](13_oom_fallback.ipynb) | Can training go on after it ran out of memory, without losing a step? | 6 |
 # | **Part 4: Know what is true** | | |
-# | [14 · The comparison](14_comparison.ipynb) | Which differences between strategies are real? | 20 |
+# | [14 · The comparison](14_comparison.ipynb) | Which differences between strategies are real? | 8 |
 # | [15 · The autopsy](15_autopsy.ipynb) | How can five reports, full of numbers, be wrong? | 6 |
 # | **Part 5: For real** | | |
+# | [17 · A real model](17_a_real_model.ipynb) | What changes when the model already knows something? | 14 |
 # | [20 · Scaling out](20_scaling_out.ipynb) | What do more cards and more machines change, and what do they leave as it is? | 5 |
 #
-# About 84 minutes in all, reading included; quiz and exercises come on top. The lessons build on one another, so
-# take them in order the first time. Lessons 2, 10, 11, 16, 17, 18, 19 and 21 are still to be written.
+# About 222 minutes of reading and running in all; quiz and exercises come on top. The lessons build on one another,
+# so take them in order the first time. Words that you do not know are in the [glossary](glossary.md). Lessons 11, 16, 18, 19 and 21 are still to be written.
 #
 # ## How to work
 #
-# - **In each lesson, first *Edit → Clear Outputs of All Cells***: they come with recorded answers, which would spoil the
+# - **Clear the recorded answers first**, in each lesson, with *Edit → Clear Outputs of All Cells*. They would spoil your
 #   guess.
-# - **Run the cells from the top**, with Shift+Enter. Where a cell says *Predict first*, write your guess down before you
-#   run the next one. A wrong guess that you wrote down is worth more than a right answer that you read.
-# - **Change something**, then *Kernel → Restart Kernel and Run All Cells*: training changes a model in place, so a cell
-#   run twice trains twice. Model and data are only read. The lesson itself is saved as you change it: keep a copy if you
-#   want the recorded answers back.
-# - **What a lesson claims is checked.** A line that begins with ✓ is a claim that held just now, on your machine. Where
-#   one does not hold, its cell fails and says which.
-# - Lessons are sized for two CPU cores. For more data and more epochs set `TLKIT_PROFILE` before you start JupyterLab:
-#   `TLKIT_PROFILE=laptop make lab`, or on Windows `set TLKIT_PROFILE=laptop` (in PowerShell
-#   `$env:TLKIT_PROFILE = "laptop"`) and then the command of the README.
+# - **Run the cells from the top** with Shift+Enter. Where the text says *Predict first*, write your guess down before you
+#   run the next cell. A wrong guess that you wrote down teaches you more than a right answer that you only read.
+# - **Change something** and see what happens. Then choose *Kernel → Restart Kernel and Run All Cells*, because training
+#   changes a model in place: a training cell that is run twice trains the same model twice. Your changes are saved in the
+#   lesson, so keep a copy if you want the original back.
+# - **The lessons check what they claim.** A line that begins with ✓ is a claim that was just tested on your machine. If a
+#   claim does not hold there, the cell stops and says which one.
+# - **To use more data and more epochs**, set `TLKIT_PROFILE` before you start JupyterLab. Without it the lessons are
+#   sized for two CPU cores. On Linux and macOS: `TLKIT_PROFILE=laptop make lab`. On Windows: `set TLKIT_PROFILE=laptop`,
+#   or in PowerShell `$env:TLKIT_PROFILE = "laptop"`, and then the command of the README.
 #
 # ## Is everything here?
+#
+# The next cell looks for all parts that the lessons need.
 
 # %% tags=["nbval-ignore-output"]
 import tlkit as tl
@@ -67,6 +84,6 @@ exit_code = main(["doctor"])
 tl.claim("Everything that the lessons need is here", exit_code == 0)
 
 # %% [markdown]
-# A line with [FAIL] says what is missing. The README has a table of what can go wrong and what to do.
+# A line with [FAIL] says what is missing and how to get it. The README has a table of problems and their remedies.
 #
 # Next: [1 · What can this machine do?](01_setup_and_devices.ipynb)

@@ -16,57 +16,208 @@
 #
 # *What else is frozen when the head is tied?*
 #
-# An embedding is a table: one row of numbers for each token. In small models the table is a large part of all
-# weights. Freeze it, and the words keep their places while the blocks learn to use them differently.
+# The first layer of a language model is a table with one row of numbers for each token. In a small model this table
+# holds a fifth of all values or more, so it is tempting to freeze it: the words keep their places, and the blocks
+# learn to use them differently. But in most small models the same table is used a second time at the very top, where
+# the next token is scored. To freeze the one is then to freeze the other.
 #
-# **You will** see what freezing the table takes with it when the head is tied. About 3 minutes.
+# **You will be able to**
+#
+# - say what a token table does at both ends of a model, and write both uses in one line of torch each;
+# - take the gradient of a tied table apart into the part of the lookup and the part of the head;
+# - tell for any model what freezing its embeddings freezes and saves, and avoid a trap of `peft`.
+#
+# **You need** [lesson 4](04_full_fine_tuning.ipynb) (full fine-tuning) and, for the picture of frozen parts,
+# [lesson 5](05_freeze_lower_layers.ipynb). About 12 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
+import warnings
+
 import tlkit as tl
+import torch
+from torch.nn import functional as F
 
 profile = tl.setup()
 rust = tl.load_corpus().limited(profile.train_passages, profile.test_passages)
 tiny = tl.load_model("tiny")
+blocks = tl.pack(rust.train, tiny.tokenizer, 128)
 before = tl.perplexity(tiny.model, tiny.tokenizer, rust.validation)
 written_before = tl.generate(tiny.model, tiny.tokenizer)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## How much is the table?
+# ## One table, used twice
 #
-# **Predict first.** Vocabulary 151,936, width 896: what share of Qwen2-0.5B's 494,032,768 values is that?
+# A tokenizer turns text into numbers, and each number names a row of the table $E$. The picture follows a short text
+# upwards. At the bottom, one row is read for each token. At the top, the model has computed a *hidden state* for each
+# token, and it multiplies this state by **every** row of a matrix: one product for each token of the vocabulary. These
+# products are the *logits*, the scores of the next token. The layer that computes them is called the *head*.
 
 # %%
-table = 151_936 * 896
-print(f"{table:,} values, {100 * table / 494_032_768:.1f}%")
-report = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "freeze_embeddings")
-print(f"left to train: {report.trainable_values:,}")
-assert report.trainable_values == 494_032_768 - table == 357_898_112
-tiny_report = tl.apply_strategy(tiny.model, "freeze_embeddings")
-share = (
-    100 * tiny_report.components["embedding"].total_values / tiny_report.total_values
-)
-print(f"in the bundled model: {share:.1f}%")
+numbers = tiny.tokenizer("fn main() {").input_ids
+tl.table_uses(tiny.model, {n: tiny.tokenizer.decode([n]) for n in numbers})
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# A head is *tied* if its matrix is the embedding's own table. Here it is, so there is only one matrix:
+#
+# $$X = E[t] \qquad\qquad Z = H\,E^{\top}$$
+#
+# | symbol | what it is | shape | here |
+# | --- | --- | --- | --- |
+# | $t$ | numbers of the $T$ tokens of a text | $(T)$ | 64 |
+# | $E$ | the table: $V$ tokens, width $d$ | $(V, d)$ | 4,096 × 192 |
+# | $X$ | the rows of these tokens, which enter block 0 | $(T, d)$ | 64 × 192 |
+# | $H$ | hidden states that leave the final norm | $(T, d)$ | 64 × 192 |
+# | $Z$ | logits | $(T, V)$ | 64 × 4,096 |
+#
+# Why would one table serve both ends? A row says where a token lies among the others. Tokens that mean similar things
+# should enter the model with similar rows, and they should also get similar scores in the same place of a text. Tying
+# was proposed in 2016 because it saves a whole matrix and made small models better; large models can afford two.
+#
+# Both uses fit into a line of torch each. A lookup is also a matrix product: a row of zeros with a single one in it (a
+# *one-hot* vector) picks out one row of $E$. No library multiplies it out, because nearly all products would be with
+# zero.
 
 # %%
-tl.components_chart(report)
+tokens = blocks[2][:64]  # (T,)
+E = tiny.model.get_input_embeddings().weight.detach()  # (V, d)
+
+with torch.no_grad():
+    X = E[tokens]  # (T, d)
+    H = tiny.model.model(inputs_embeds=X[None]).last_hidden_state[0]  # (T, d)
+    Z = H @ E.T  # (T, V)
+    logits = tiny.model(input_ids=tokens[None]).logits[0]
+one_hot = F.one_hot(tokens, len(E)).float()  # (T, V)
+print("X", tuple(X.shape), " H", tuple(H.shape), " Z", tuple(Z.shape))
+tl.claim("A lookup is a product with one-hot vectors", torch.equal(one_hot @ E, X))
+tl.claim("H times E transposed gives the model's logits", Z.allclose(logits, atol=1e-4))
+tl.claim("Head and embedding are one tensor in memory", tl.is_tied(tiny.model))
+assert E.shape == (4096, 192) and tokens.shape == (64,)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Tied means both
+# ## One table, two gradients
 #
-# A model with tied embeddings uses the same table twice: to read tokens and, transposed, to score the next one.
-# There is only one tensor. To freeze the embedding is to freeze the head.
+# A weight that is used twice gets a gradient from each use, and the two are added. That is the chain rule for a
+# variable that appears twice. For the tied table:
+#
+# $$\frac{\partial L}{\partial E} \;=\; \underbrace{S^{\top}\,\frac{\partial L}{\partial X}}_{\text{lookup}}
+# \;+\; \underbrace{\Bigl(\frac{\partial L}{\partial Z}\Bigr)^{\!\top} H}_{\text{head}}$$
+#
+# $L$ is the loss, and $S$, of shape $(T, V)$, has the one-hot vectors as rows, so that $X = S\,E$. Both terms have the
+# shape of the table, $(V, d)$.
+#
+# The gradient of the logits is simple. At each position that predicts a next token it is $(p - y) / (T - 1)$, where
+# $p$, of shape $(V)$, holds the probabilities that softmax makes of the logits, and $y$ is the one-hot vector of the
+# right answer. Through the head, row $v$ of the table therefore gets the sum of $(p_v - y_v)\,h$ over all positions,
+# divided by $T - 1$, with $h$ the hidden state of the position.
+#
+# **Predict first.** The text has 64 tokens, some of them equal, and the table has 4,096 rows. How many rows get a
+# gradient from the lookup, and how many from the head?
 
 # %%
-tl.claim("The head is tied to the embedding", tl.is_tied(tiny.model))
-head = tiny.model.get_output_embeddings().weight
-table_before = head.detach().clone()
-print(tiny_report)
+X = E[tokens].requires_grad_()
+H = tiny.model.model(inputs_embeds=X[None]).last_hidden_state[0]
+Z = H @ E.T
+loss = F.cross_entropy(Z[:-1], tokens[1:])  # each position is asked for the next token
+to_X, to_Z = torch.autograd.grad(loss, [X, Z])
+
+# S transposed, times to_X: the gradients of equal tokens are added up in one row.
+from_lookup = torch.zeros_like(E).index_add_(0, tokens, to_X)
+from_head = to_Z.T @ H.detach()
+
+tiny.model(input_ids=tokens[None], labels=tokens[None]).loss.backward()
+gradient = tiny.model.get_input_embeddings().weight.grad
+tl.claim(
+    "The two parts add up to the gradient of autograd",
+    gradient.allclose(from_lookup + from_head, atol=1e-5),
+)
+tiny.model.zero_grad()
+right = F.one_hot(tokens[1:], len(E))
+assert to_Z[:-1].allclose((Z[:-1].softmax(dim=1) - right) / 63, atol=1e-7)
 
 # %%
-blocks = tl.pack(rust.train, tiny.tokenizer, 128)
+tl.row_gradients_chart(from_lookup, from_head)
+
+# %%
+rows = [int((part != 0).any(dim=1).sum()) for part in (from_lookup, from_head)]
+print("rows with a gradient from the lookup:", rows[0], "- from the head:", rows[1])
+tl.claim(
+    "The lookup reaches only tokens of the text", rows[0] == len(tokens[:-1].unique())
+)
+tl.claim("The head reaches every row", rows[1] == 4096)
+answers = torch.zeros(4096, dtype=torch.bool)
+answers[tokens[1:]] = True
+norms = from_head.norm(dim=1)
+assert norms[answers].median() > 100 * norms[~answers].median()
+assert rows[0] == 52 and 0 not in tokens
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The lookup read 52 different rows (the last token is only predicted, so its row does not count), and no other row can
+# have changed the loss. The head compared every hidden state with all 4,096 rows. Softmax gives every token some
+# probability, so $p_v - y_v$ is never zero. Even the row of a token that does not occur in your text moves in full
+# fine-tuning: its $p_v$ is too high, so it is pushed away from the hidden states of your text.
+#
+# In the right panel, the dots at the top are the tokens that were right answers, where $y_v = 1$. Their gradients are
+# more than a hundred times as long as a typical one. The cloud falls to the right because the tokenizer numbered
+# frequent tokens first, and frequent tokens get more probability. The level line near $10^{-5}$ consists of tokens that
+# hardly ever occur, such as rare bytes.
+#
+# One detail can surprise you. PyTorch leaves the row of the padding token out of the *lookup's* gradient
+# (`padding_idx`), and in the bundled model the end of a document has the same number 0. That row learns from the head
+# only. The 64 tokens above were chosen without it.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Freeze it
+#
+# `freeze_embeddings` trains everything but the table. In PyTorch that is a switch: a tensor whose `requires_grad` is
+# False gets no gradient, and the optimizer is not given it. Because the head is the same tensor, it is frozen as well.
+
+# %%
+full = tl.apply_strategy(tl.load_model("tiny").model, "full")
+report = tl.apply_strategy(tiny.model, "freeze_embeddings")
+tl.network_strip(full, report)
+
+# %%
+print(report)
+assert report.trainable_values == 4_036_800 - 4096 * 192 == 3_250_368
+assert not tiny.model.get_output_embeddings().weight.requires_grad
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The head is hatched, not pale. Its weights stay, but the gradient of the loss can reach the blocks only through it.
+# In the formula, $\partial L / \partial H = (\partial L / \partial Z)\,E$ is still computed; only the two terms of
+# $\partial L / \partial E$ are left out. The arrow is hardly shorter: block 0 is trained, so backpropagation still runs
+# through every block.
+#
+# **Predict first.** A step of full fine-tuning goes through the head three times: the forward pass, the gradient with
+# respect to $H$, and the gradient with respect to $E$. The lookup needs no arithmetic. A fifth of the values is
+# frozen now. How much of a step's arithmetic is saved?
+
+# %%
+step, frozen_step = (tl.count_flops(one.model, blocks[:4]) for one in (full, report))
+saved = step.total - frozen_step.total
+print(f"of the values frozen:    {100 - report.percent:.0f}%")
+print(f"of the arithmetic saved: {saved / step.total:.0%}")
+kept = 3 * E.numel() / (4 * report.total_values)
+print(f"of the training state:   {kept:.0%}, {3 * 4 * E.numel() / 1e6:.1f} MB in fp32")
+tl.claim(
+    "One of three products with E is saved", saved == 2 * blocks[:4].numel() * E.numel()
+)
+assert round(100 - report.percent) == 19 and round(100 * saved / step.total) == 6
+assert round(100 * kept) == 15
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Freezing 19% of the values saves 6% of the arithmetic. Two of the three products with $E$ remain, and the blocks are
+# all trained. The saving in memory is larger. The *training state* of a trained value is four numbers: the value, its
+# gradient and AdamW's two averages. A frozen value keeps only the first, so 15% of the whole state is saved.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Train the rest
+#
+# **Predict first.** The rows that score the next token cannot move now. Can perplexity on Rust fall at all?
+
+# %%
 settings = tl.TrainingConfig(learning_rate=2e-3, epochs=profile.epochs, batch_size=4)
-result = tl.train(tiny_report.model, blocks, settings, progress=True)
-after = tl.perplexity(tiny_report.model, tiny.tokenizer, rust.validation)
+result = tl.train(report.model, blocks, settings, progress=True)
+after = tl.perplexity(report.model, tiny.tokenizer, rust.validation)
 
 # %% tags=["nbval-ignore-output"]
 scores = tl.score_table({"before": before, "embeddings frozen": after})
@@ -76,46 +227,177 @@ scores.round(2)
 tl.perplexity_chart(scores)
 
 # %%
-tl.claim("The head did not move", head.equal(table_before))
-tl.claim("Rust perplexity fell all the same", after.perplexity < before.perplexity)
+untouched = tl.load_model("tiny").model
+unseen = tl.pack(rust.validation, tiny.tokenizer, 128)[:8]
+losses = []
+with torch.no_grad():
+    for model in (untouched, report.model):
+        H = model.model(input_ids=unseen).last_hidden_state  # (8, T, d)
+        Z = H @ E.T  # the same E for both
+        losses.append(F.cross_entropy(Z[:, :-1].flatten(0, 1), unseen[:, 1:].flatten()))
+tl.claim("The head did not move", E.equal(untouched.get_output_embeddings().weight))
+tl.claim("Its scores are better all the same", losses[1] < losses[0] - 0.2)
+tl.claim("Perplexity on Rust fell", after.perplexity < before.perplexity)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# How can it fall, when the words' scores come from a head that did not move? The blocks below did. They learn to hand
-# the head other states, for which it gives other scores.
+# The cell multiplies two sets of hidden states by the same table: those of the untouched model and those of the trained
+# one. The second loss is lower, although $E$ is the same. In $Z = H E^{\top}$ there are two factors, and the blocks
+# have learned to compute another $H$: where Rust is likely, they now turn the hidden state towards the rows of Rust's
+# tokens.
 #
-# In a model with a head of its own, such as TinyLlama, the two can be frozen apart.
-
-# %%
-untied = tl.apply_strategy(tl.meta_model("tinyllama-1.1b"), "freeze_embeddings")
-print(untied.tied)
-own_head, table_of_words = untied.components["head"], untied.components["embedding"]
-print(
-    f"trained in the head: {own_head.trainable_values:,}, "
-    f"in the embedding: {table_of_words.trainable_values:,}"
-)
-assert (
-    own_head.trainable_values == own_head.total_values > 0
-    and table_of_words.trainable_values == 0
-)
-large = tl.apply_strategy(tl.meta_model("llama2-7b"), "freeze_embeddings")
-print(f"frozen in a model of seven billion: {100 - large.percent:.0f}%")
-assert round(100 - large.percent) == 2
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## What it writes
+# Is this better or worse than training the table as well? One run with one seed cannot say; lesson 14 compares the
+# strategies over several seeds, each with a learning rate of its own.
+#
+# The sentences that the model writes show the change, too. They are no better as prose, because the model is very
+# small, but more of the words now come from texts about Rust:
 
 # %% tags=["nbval-ignore-output"]
 for old, new in zip(
-    written_before, tl.generate(tiny_report.model, tiny.tokenizer), strict=True
+    written_before, tl.generate(report.model, tiny.tokenizer), strict=True
 ):
     print("before:", old)
     print("after: ", new, "\n")
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# How much the table weighs does not carry over: in a model of seven billion values it can be two percent, and freezing
-# it saves little. That a tied head goes with it does.
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## How large the table is elsewhere
 #
-# **Take away.** Ask whether the head is tied before you say what was frozen.
+# The size of the table depends on the vocabulary and the width, not on the number of blocks. In a small model with a
+# large vocabulary it is a large part of the whole; in a large model it is a small one.
+#
+# **Predict first.** Qwen2-0.5B has 151,936 tokens, a width of 896 and 494,032,768 values. What share is its table?
+
+# %%
+names = ["tiny", "smollm2-135m", "qwen2-0.5b", "tinyllama-1.1b", "llama2-7b"]
+models = {name: tl.describe(tl.meta_model(name)) for name in names}
+tl.table_share_chart(models)
+
+# %%
+shares = {
+    name: 100 * one.components["embedding"].total_values / one.total_values
+    for name, one in models.items()
+}
+print({name: round(share, 1) for name, share in shares.items()})
+assert models["qwen2-0.5b"].total_values == 494_032_768
+assert round(shares["qwen2-0.5b"]) == 28 and round(shares["llama2-7b"]) == 2
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Qwen2-0.5B spends 28% of its values on the table. Llama-2-7B spends 2% and can afford a second matrix for its head.
+# In such an *untied* model the two can be frozen apart, and `freeze_embeddings` leaves the head to be trained:
+
+# %%
+untied = tl.apply_strategy(tl.meta_model("tinyllama-1.1b"), "freeze_embeddings")
+tl.network_strip(untied)
+
+# %%
+head, table = untied.components["head"], untied.components["embedding"]
+print(f"trained in the head: {head.trainable_values:,}")
+print(f"trained in the embedding: {table.trainable_values:,}")
+assert head.trainable_values == head.total_values == 65_536_000
+assert table.trainable_values == 0
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The same name, `freeze_embeddings`, therefore means two different things. Before you say what was frozen, ask whether
+# the head is tied (`model.config.tie_word_embeddings`), and count. One of the published programs is an example: it gave
+# Qwen2-0.5B, a tied model, a head of its own, so it trained two tables where the model has one (lesson 4).
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The same in plain transformers
+#
+# Outside this course the strategy is one line: switch off `requires_grad` for the embedding and give the optimizer what
+# is left. The loop below is the one of lesson 4, with a constant learning rate and gradients cut to length 1. Its
+# losses are those of `tl.train` to one part in a million.
+
+# %%
+from transformers import AutoModelForCausalLM
+
+plain = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+plain.get_input_embeddings().requires_grad_(False)
+trained = [p for p in plain.parameters() if p.requires_grad]
+optimizer = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.01)
+order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
+by_hand = []
+for batch in blocks[order].split(4):
+    loss = plain(input_ids=batch, labels=batch).loss
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(trained, 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    by_hand.append(loss.item())
+
+# %%
+again = tl.apply_strategy(tl.load_model("tiny").model, "freeze_embeddings")
+constant = tl.TrainingConfig(1e-3, batch_size=4, schedule="constant", warmup_fraction=0)
+history = tl.train(again.model, blocks[:20], constant).history
+apart = max(abs(a / b - 1) for a, b in zip(by_hand, history.loss, strict=True))
+tl.claim("Five steps, five equal losses", len(by_hand) == 5 and apart < 1e-6)
+assert sum(p.numel() for p in trained) == again.trainable_values
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# ## A trap in peft
+#
+# The opposite wish is common, too: you add new tokens to the vocabulary, so you want to train an adapter *and* the
+# embeddings. An adapter such as LoRA trains small matrices beside frozen ones (lesson 8); peft's option
+# `modules_to_save` trains whole layers with them. It works on a copy of the layer.
+#
+# **Predict first.** What becomes of a tied head when the embedding is replaced by a copy?
+
+# %%
+from peft import LoraConfig, get_peft_model
+
+
+def adapted(**options):
+    """The bundled model with LoRA, after one training step, and its two tables."""
+    model = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+    config = LoraConfig(
+        target_modules=["q_proj", "v_proj"],
+        modules_to_save=["embed_tokens"],
+        **options,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # peft's: more about it below
+        model = get_peft_model(model, config)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    model(input_ids=blocks[:4], labels=blocks[:4]).loss.backward()
+    optimizer.step()
+    return model.get_input_embeddings().weight, model.get_output_embeddings().weight
+
+
+# %%
+embedding, head = adapted()
+tl.claim("The embedding and the head are two tensors now", embedding is not head)
+tl.claim("The embedding trained", not embedding.equal(E))
+tl.claim("The head stayed as pretrained", head.equal(E))
+
+embedding, head = adapted(ensure_weight_tying=True)
+tl.claim("With ensure_weight_tying they are one again", embedding is head)
+tl.claim("And both uses are trained", not head.equal(E))
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# peft copies the embedding, trains the copy, and leaves the head with the old table. The model is no longer tied: new
+# tokens get a trained row to be read by and an untrained row to be scored by. Training does not fail. peft prints a
+# warning that speaks of complications when the adapter is merged (we switched it off above), and it is easy to overlook
+# in a log. `ensure_weight_tying=True` keeps the two uses together.
+#
+# **What may not carry over.** How much a table weighs changes from model to model, as the chart shows, and so does
+# what freezing it saves. That the two uses of a tied table are frozen together holds for every tied model.
+#
+# **Key ideas**
+#
+# - A token table is read row by row at the bottom. In a tied model it is also multiplied whole at the top, so there is
+#   one matrix and freezing the embedding freezes the head.
+# - Its gradient is a sum: the lookup reaches the rows of tokens in the batch, the head reaches every row.
+# - A frozen head still has to be passed by backpropagation. Freezing 19% of the values saved 6% of the arithmetic.
+#
+# **Further reading**
+#
+# - O. Press and L. Wolf, [Using the Output Embedding to Improve Language Models](https://arxiv.org/abs/1608.05859),
+#   2017: weight tying, and which of the two gradients dominates.
+# - H. Inan, K. Khosravi and R. Socher, [Tying Word Vectors and Word Classifiers](https://arxiv.org/abs/1611.01462),
+#   2017: the same idea, argued from the loss.
+# - M. Artetxe, S. Ruder and D. Yogatama, [On the Cross-lingual Transferability of Monolingual
+#   Representations](https://arxiv.org/abs/1910.11856), 2020: the opposite strategy, where only the embeddings are
+#   trained for a new language.
+# - Tied layers in peft: [huggingface/peft issue 2777](https://github.com/huggingface/peft/issues/2777).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -128,21 +410,21 @@ for old, new in zip(
 import tlkit as tl
 
 # %% [markdown]
-# **Quiz.** The head of the bundled model was frozen with its embedding. Still perplexity on Rust fell. How can a head
-# that did not move score the next token differently?
+# **Quiz.** The head of the bundled model was frozen with its embedding. Perplexity on Rust fell all the same. How can a
+# head that did not move score the next token differently?
 #
 # - **a** It did move a little: weight decay shrinks frozen weights, too.
-# - **b** Its bias was trained.
-# - **c** The blocks hand it other numbers, and it scores those by the same table.
+# - **b** The bias of the head was trained.
+# - **c** The blocks compute other hidden states, and the same table gives those other scores.
 # - **d** Only the rows of tokens that are not in the training text stayed frozen.
 
 # %%
 tl.quiz("quiz06")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 6.1** (first steps). SmolLM2-135M has 134,515,008 values. Its vocabulary has 49,152 tokens, its width is
-# 576, and its head is tied. What percentage of its values does `freeze_embeddings` freeze? And what percentage would it
-# be if the same model had a head of its own, not tied? Give both numbers, in percent.
+# **Exercise 6.1** (first steps). Qwen2-1.5B has 1,543,714,304 values. Its vocabulary has 151,936 tokens, its width is
+# 1,536, and its head is tied. What percentage of its values does `freeze_embeddings` freeze? And what percentage would
+# it be if the same model had a head of its own, not tied? Give both numbers, in percent.
 
 # %%
 answer = None  # (percent with the tied head, percent with a head of its own)
@@ -150,8 +432,8 @@ answer = None  # (percent with the tied head, percent with a head of its own)
 tl.check("ex06_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 6.2** (apply it). Write a function that takes a model, as some strategy left it, and returns True if its
-# head trains, else False. It must be right for tied and for untied models.
+# **Exercise 6.2** (apply it). Write a function that takes a model to which some strategy was applied, and returns True
+# if its head is trained, else False. It must be right for tied and for untied models.
 
 
 # %%
@@ -163,11 +445,11 @@ def head_trains(model):
 tl.check("ex06_2", head_trains)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 6.3** (think further). You want the embedding of a *tied* model frozen and its head trained. That takes two
-# tables. Write a function that takes a tied model, gives its head a table of its own, and returns the model. Before
-# training, the model must say exactly what it said before. Training the head must not move the embedding. And
-# `model.tie_weights()`, which transformers calls when it loads a model or changes its vocabulary, must leave the head
-# its own table.
+# **Exercise 6.3** (think further). You want to freeze the embedding of a *tied* model and train its head. That takes
+# two tables. Write a function that takes a tied model, gives its head a table of its own, and returns the model. Before
+# training, the model must compute exactly the same logits as before. Training the head must not change the embedding.
+# And `model.tie_weights()`, which transformers calls when it loads a model or changes its vocabulary, must leave the
+# head its own table.
 
 # %%
 from torch import nn

@@ -14,13 +14,22 @@
 # %% [markdown] slideshow={"slide_type": "slide"}
 # # 12 · Anatomy of a training step
 #
-# *Where does every byte go?*
+# *Which bytes does a training step need, and at which moment?*
 #
-# The published experiment ran out of memory on a card of 8 GB. Its reports explain that with a table: weights
-# 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5 to 1", in all "8 to 10 GB". Is that what happens?
+# The published experiment of this course ran out of memory on a card of 8 GB. Its reports explain that with a table:
+# weights 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5 to 1", together "8 to 10 GB". But such a table
+# adds things up that are never there at the same time. A step runs out of memory at one particular moment, and only
+# what is alive at that moment counts. In this lesson you see a step's memory as it rises and falls.
 #
-# **You will** see a step's memory before taking it, find which moment needs most, and check the estimate against
-# a step that is really taken. About 5 minutes.
+# **You will be able to**
+#
+# - name the kinds of bytes in a training step, and calculate each of them by hand;
+# - find the moment that needs most, and say which change of settings lowers it;
+# - check an estimate of the memory against a step that is really taken.
+#
+# **You need** [lesson 4](04_full_fine_tuning.ipynb) (a training step) and [lesson 8](08_lora.ipynb) (LoRA).
+#
+# About 18 minutes. The exercises take about 25 more.
 
 # %% slideshow={"slide_type": "subslide"}
 import pandas as pd
@@ -29,12 +38,248 @@ import torch
 import tlkit as tl
 
 profile = tl.setup()
+MiB = 2**20
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## The table, computed again
+# ## One step, from the first tensor to the last
 #
-# Every weight in fp32 takes 4 bytes. A trained one needs 4 more for its gradient, and AdamW keeps two running
-# averages of it: 8 more. That part needs a multiplication and no experiment.
+# `step_timeline` takes one training step of the bundled model, with eight rows of 128 tokens, and notes every tensor
+# that torch makes or frees. The picture stacks the live tensors by kind.
+
+# %%
+model = tl.load_model("tiny").model
+full = tl.step_timeline(model, batch_size=8, sequence_length=128)
+tl.memory_timeline(full, "The memory of a step peaks where the loss is computed")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Read it from left to right.
+#
+# - **Weights** and the **optimizer state** are there all the time. (The very first step of a training makes the
+#   optimizer state only at its end. This is a later step.)
+# - In the **forward pass** each block keeps the intermediate results that its backward pass will need. These are the
+#   **activations**. Eight blocks make eight stairs.
+# - At the turn, the **logits** appear: a number for each token of the vocabulary at each place of the text. They are
+#   the narrow tower at the peak.
+# - In the **backward pass** each block uses its activations and frees them, and the **gradients** of its weights come
+#   into being, so the activations shrink while the wedge of the gradients grows.
+# - The **optimizer step** updates the weights; then the gradients are freed, one by one.
+#
+# The width of a phase in the picture counts tensors, not seconds. The thin layer called **temporary** is mostly
+# gradients that are already computed but not yet added to `.grad`, and results inside a block that are used once.
+
+# %%
+kinds = list(full.columns[1:])
+total = full[kinds].sum(axis=1)
+peak = total.idxmax()
+print("the peak is in the", full.phase[peak], "and the largest kind is", end=" ")
+print(full.loc[peak, kinds].astype(int).idxmax())
+end_of_backward = total[full.phase == "backward pass"].iloc[-1]
+print(f"{total[peak] / MiB:.0f} MiB,", end=" ")
+print(f"after the backward pass {end_of_backward / MiB:.0f} MiB")
+tl.claim("At the peak there is no gradient of a weight yet", full.gradients[peak] == 0)
+tl.claim(
+    "Two thirds of the peak are gone after the backward pass",
+    end_of_backward < total[peak] / 3,
+)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Here are the 60 moments around the peak. The logits are made, log-probabilities are computed from them for the loss,
+# and the logits are freed. When the backward pass begins, it makes the gradient of the log-probabilities, and from it
+# the gradient of the logits. Each is as large as the logits were, so for a moment there are three tensors of that
+# size. This is why the peak comes at the very beginning of the backward pass.
+
+# %%
+around = full.iloc[peak - 35 : peak + 25]
+tl.memory_timeline(around, "For a moment, three tensors are as large as the logits")
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Every kind by hand
+#
+# With $N$ weights, of which $N_t$ are trained, in fp32 (4 bytes a number) with AdamW:
+#
+# $$\text{weights} = 4N, \qquad \text{gradients} = 4N_t, \qquad \text{optimizer state} = 4N_t + 4N_t = 8N_t$$
+#
+# AdamW keeps two running averages for each trained weight: one of its gradient, and one of its *squared* gradient.
+# These three kinds do not depend on the text at all. The other two do. Take $B$ rows of $T$ tokens, a vocabulary of
+# $V$ tokens, and $L$ blocks of width $d$, each with an MLP of width $m$, $a$ attention heads, and keys and values of
+# width $k$ each:
+#
+# $$\text{logits} = 4 \cdot B\,(T-1)\,V \quad (\text{three such tensors at the peak}), \qquad
+# \text{activations} \approx 4 \cdot B\,(T-1) \cdot L \cdot (8d + 2k + 4m + a + 2)$$
+#
+# It is $T - 1$ because the last token of a row is only predicted, never read. The bracket counts what a block keeps
+# of each token: eight vectors of width $d$ (the inputs of both norms, their normalised and their rescaled forms, the
+# queries, and the output of attention), keys and values, four vectors of the MLP, and a number for each head and each
+# norm.
+#
+# The matrix of attention weights, $T \times T$ numbers for each head, is missing on purpose. torch's attention
+# computes it in pieces and never keeps it. An attention written by hand would add $4 B a T^2$ bytes a block.
+
+# %%
+config = model.config
+N = sum(parameter.numel() for parameter in model.parameters())
+d, m, L, V = 192, 512, 8, 4096
+heads, key_values = config.num_attention_heads, 2 * 48  # 2 heads of width 48
+kept = 8 * d + 2 * key_values + 4 * m + heads + 2  # values a token, in each block
+tokens = 8 * (128 - 1)
+by_hand = {
+    "weights": 4 * N,
+    "gradients": 4 * N,
+    "optimizer state": 8 * N,
+    "activations": 4 * tokens * L * kept,
+    "logits and loss": 3 * 4 * tokens * V,
+}
+most = full[list(by_hand)].max()
+compared = pd.DataFrame({"by hand, MiB": by_hand, "counted, MiB": most}) / MiB
+print(f"N = {N:,}; a block keeps {kept:,} values = {4 * kept:,} bytes of each token")
+compared.round(1)
+
+# %%
+worst = max(abs(size / most[kind] - 1) for kind, size in by_hand.items())
+tl.claim("Every kind agrees with the count within 3%", worst < 0.03)
+assert (d, m, L, V) == (
+    config.hidden_size,
+    config.intermediate_size,
+    config.num_hidden_layers,
+    config.vocab_size,
+)
+assert kept == 3782 and round(4 * kept * L / 1000) == 121
+assert by_hand["activations"] > 16 * N
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# So one token costs 15 kB in each block and 121 kB in all eight, which is as much as 30 thousand weights. A batch of a
+# thousand tokens therefore keeps more memory busy than all 4 million weights with their gradients and averages.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The same in plain transformers and torch
+#
+# Nothing of this needs `tlkit`. torch calls a hook for every tensor that it keeps for the backward pass; we add up
+# their bytes, weights excepted, and look after each block.
+
+# %%
+from transformers import AutoModelForCausalLM
+
+plain = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32).train()
+weights = {p.untyped_storage().data_ptr() for p in plain.parameters()}
+saved, after_block = {}, []
+
+
+def note(tensor):
+    storage = tensor.untyped_storage()
+    if storage.data_ptr() not in weights:
+        saved[storage.data_ptr()] = storage.nbytes()
+    return tensor
+
+
+for block in plain.model.layers:
+    block.register_forward_hook(lambda *_: after_block.append(sum(saved.values())))
+rows = torch.randint(V, (8, 128), generator=torch.Generator().manual_seed(0))
+with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    logits = plain(input_ids=rows[:, :-1], use_cache=False).logits
+each_block = torch.tensor(after_block).diff()
+print(f"kept by each further block: {each_block.unique().tolist()} bytes")
+tl.claim(
+    "Each block keeps exactly what the formula says",
+    (each_block == 4 * tokens * kept).all(),
+)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The rest of the step in plain torch, with the bytes counted where they lie:
+
+# %%
+loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+loss.backward()
+gradients = sum(p.grad.nbytes for p in plain.parameters())
+optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-3)
+optimizer.step()
+averages = sum(
+    state[name].nbytes
+    for state in optimizer.state.values()
+    for name in ("exp_avg", "exp_avg_sq")
+)
+print(f"logits {logits.nbytes:,}, gradients {gradients:,}, averages {averages:,} bytes")
+tl.claim(
+    "Logits, gradients and averages are exactly as calculated",
+    (logits.nbytes, gradients, averages) == (4 * tokens * V, 4 * N, 8 * N),
+)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## What a strategy changes
+#
+# **Predict first.** LoRA trains 5% of the values here, and `last_layers` with two blocks trains 20%. Which of the two
+# needs less memory?
+
+# %%
+timelines = {}
+for name, options in (
+    ("full", {}),
+    ("lora", {}),
+    ("last_layers", {"train_norms": False}),
+):
+    report = tl.apply_strategy(tl.load_model("tiny").model, name, **options)
+    timelines[name] = tl.step_timeline(report.model, batch_size=8, sequence_length=128)
+tl.memory_timeline(
+    timelines, "LoRA keeps nearly all activations, last_layers a quarter"
+)
+
+# %%
+peaks = {name: line[kinds].sum(axis=1).max() for name, line in timelines.items()}
+for name, size in peaks.items():
+    print(f"{name:12} {size / peaks['full']:.0%} of the peak of full fine-tuning")
+tl.claim(
+    "LoRA needs more memory than last_layers", peaks["lora"] > peaks["last_layers"]
+)
+kept_by = {name: line.activations.max() for name, line in timelines.items()}
+tl.claim(
+    "LoRA keeps more than 85% of the activations",
+    kept_by["lora"] > 0.85 * kept_by["full"],
+)
+assert (
+    0.2 < kept_by["last_layers"] / kept_by["full"] < 0.3
+    and 0.75 < peaks["lora"] / peaks["full"] < 0.87
+)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# LoRA removes most of the gradients and of the optimizer state, because these belong to trained values. But its
+# adapters sit in every block, so backpropagation passes through every block, and each one has to keep its
+# activations. With `last_layers`, backpropagation stops below block 6, so the six blocks below it keep nothing. For
+# memory, how far *down* you train can matter more than how many values you train.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## What the batch changes
+#
+# **Predict first.** Go from one row to eight, then halve the length of the rows. Which kinds change?
+
+# %%
+shapes = {}
+for rows_, length in ((1, 128), (8, 128), (8, 64)):
+    line = tl.step_timeline("tiny", batch_size=rows_, sequence_length=length)
+    shapes[f"{rows_} x {length}"] = line[list(by_hand)].max() / MiB
+pd.DataFrame(shapes).round(1)
+
+# %%
+one, eight, half = shapes.values()
+floor = ["weights", "gradients", "optimizer state"]
+tl.claim(
+    "Weights, gradients and optimizer state stay the same",
+    (one[floor] == eight[floor]).all() and (half[floor] == eight[floor]).all(),
+)
+growth = [
+    round(eight[kind] / one[kind], 1) for kind in ("activations", "logits and loss")
+]
+print("eight rows, times one row: activations", growth[0], "logits and loss", growth[1])
+assert all(abs(factor - 8) < 0.2 for factor in growth)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Activations and logits belong to tokens, so they grow with rows and with length. The other three belong to
+# weights. This is the most useful split when memory runs out: a smaller batch lowers activations
+# and logits, and does nothing about weights, gradients and optimizer state.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The published table, computed again
+#
+# Now to the model of the published experiment, Qwen2-0.5B with 494,032,768 values. What belongs
+# to the weights needs no experiment.
 
 # %%
 values = 494_032_768
@@ -43,37 +288,42 @@ for what, each in (("weights", 4), ("gradients", 4), ("AdamW", 8), ("together", 
 assert round(values * 16 / 1e9, 1) == 7.9
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So 7.9 GB are certain. (Careful with units: a card sold as 8 GB has 8 GiB, 8.59 of the GB used here.) The rest
-# depends on the text: how many tokens at once.
+# So 7.9 GB are certain. (Be careful with units: a card sold as 8 GB has 8 GiB, which are 8.59 of the GB used here.)
+# The rest depends on the text.
 #
-# `estimate_memory` finds it by *tracing*: it takes the real step, forward, backward and update, on tensors that have a
-# shape and no contents, and counts what is alive at each moment. Nothing of that size is made: the
-# model below is not even downloaded.
+# `estimate_memory` finds it by *tracing*: it takes the real step on tensors that have a shape and no contents, and
+# counts them in the same way as the timeline above. Nothing of that size is made, and the model is not even
+# downloaded.
 #
-# **Predict first.** One row of 512 tokens. Which moment needs most: when the loss is computed, or later?
+# **Predict first.** The batch is one row of 512 tokens. Is the peak again at the moment of the loss?
 
 # %%
 full = tl.estimate_memory("qwen2-0.5b", "full", batch_size=1, sequence_length=512)
-print("the peak is in the", full.phase)
-print(f"{tl.in_units(full.peak)} = {full.peak / 1e9:.1f} GB")
+print(f"{tl.in_units(full.peak)} = {full.peak / 1e9:.1f} GB, in the {full.phase}")
 assert full.phase == "backward pass" and 8.9 < full.peak / 1e9 < 9.1
+tl.memory_timeline(
+    {
+        f"{count} of 512 tokens": tl.step_timeline("qwen2-0.5b", batch_size=rows_)
+        for count, rows_ in (("one row", 1), ("eight rows", 8))
+    },
+    "With one row, the peak moves to the end of the backward pass",
+)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# With one short row, the activations take less than the gradients that replace them, so the peak moves to the *end*
+# of the backward pass. There all gradients exist, and the embedding's three times over.
+#
+# Why three times? This model uses one table both to read tokens and to predict them (it is *tied*). The prediction
+# gives the table's gradient at the start of the backward pass. That gradient cannot be added to `.grad` before the
+# one from reading is known, at the very end, so it waits: it is the blue band, "temporary", that runs through the
+# whole backward pass. Finally torch adds the two into a third.
+#
+# `closed_form` adds up both moments by the formulas from above.
 
 # %%
 by_hand = tl.closed_form("qwen2-0.5b", batch_size=1, sequence_length=512)
 in_gb = pd.Series(by_hand, name="GB") / 1e9
 in_gb.round(2).to_frame()
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The phase cannot tell the two moments apart: the loss's own peak comes with its first gradients, so it falls into the
-# backward pass, too. The sum by hand can. At the *end* of the backward pass all gradients are there, and the
-# embedding's three times: this model uses one table for reading and for predicting, each use gives
-# a gradient as large as the table, and torch adds the two into a third.
-#
-# AdamW's averages are in both sums. The very first step makes them only at its end: these are the figures of every
-# later step.
-#
-# So for Qwen2-0.5B with its tied head the reports' total is right and its last line is not: with one short row,
-# activations play no part in the peak.
 
 # %%
 tl.claim(
@@ -86,20 +336,42 @@ tl.claim(
 )
 tl.claim("The step does not fit a card of 8 GB", full.peak > 8 * 2**30)
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# So the total in the reports is right, and its last line is not: with one short row, the activations are already
+# gone at the peak. What fills the gap between 7.9 and 9.0 GB is the gradient of the embedding, twice more.
+
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## What grows with the batch
+# ## Three ways to lower the peak
 #
-# Small models now often have large vocabularies: every token of the batch gets 151,936 numbers, three times over. And
-# every block keeps what its backward pass needs. Now take a batch of eight rows.
+# With eight rows, activations and logits set the peak. Three changes lower them, and the result of the step stays the
+# same up to rounding:
 #
-# Two more bars take the same step otherwise: the *loss in pieces*, a part of the tokens at a time, so that the logits
-# are never all there; and *one row at a time*, the gradients added up.
+# - **The loss in pieces** computes the logits for a part of the tokens at a time, so that they never all exist.
+# - **Micro-batches** take a part of the rows at a time and add the gradients up.
+# - **Activation checkpointing** keeps only the input of each block and computes the rest again in the backward pass.
 #
-# **Predict first.** Which part is the largest with eight rows?
+# **Predict first.** What does the picture of each look like?
+
+# %%
+ways = {
+    "the loss in pieces": tl.Plan(chunked_loss=True),
+    "4 x 2 rows": tl.Plan(micro_batch_size=2),
+    "checkpointing": tl.Plan(activation_checkpointing=True),
+}
+lines = {
+    name: tl.step_timeline(model, batch_size=8, sequence_length=128, plan=plan)
+    for name, plan in ways.items()
+}
+tl.memory_timeline(lines, "Three ways to take the same step with less memory")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# With the loss in pieces, the tower of the logits is gone. Micro-batches make four small hills of activations, and
+# each of them stands on the gradients of those before it. Checkpointing leaves one small peak for each block, whose
+# activations are computed again and live for a short time. And the same for Qwen2-0.5B, in figures:
 
 # %%
 plans = {
-    "1 row": tl.estimate_memory("qwen2-0.5b", "full", batch_size=1),
+    "1 row": full,
     "8 rows": tl.estimate_memory("qwen2-0.5b", "full", batch_size=8),
     "8 rows, loss in pieces": tl.estimate_memory(
         "qwen2-0.5b", "full", batch_size=8, plan=tl.Plan(chunked_loss=True)
@@ -113,56 +385,108 @@ tl.memory_chart(plans, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
 # %%
 eight = plans["8 rows"]
 largest = max(eight.categories, key=eight.categories.get)
-tl.claim("Activations are the largest part", largest == "activations")
+tl.claim("With eight rows, activations are the largest part", largest == "activations")
 for name in ("activations", "logits and loss"):
     tl.claim(
         f"More is needed for {name} than for the weights",
         eight.categories[name] > eight.categories["weights"],
     )
-saved = eight.peak - plans["8 rows, loss in pieces"].peak
-tl.claim("Computing the loss in pieces saves more than 3 GiB", saved > 3 * 2**30)
+less = eight.peak - plans["8 rows, loss in pieces"].peak
+tl.claim("Computing the loss in pieces saves more than 3 GiB", less > 3 * 2**30)
 more = plans["8 rows, one at a time"].peak / full.peak
 print(f"one row at a time: {more:.2f} times a single row")
 assert 1.05 < more < 1.2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# *Temporary* are, above all, gradients that have not reached their place. And one row at a time needs an
-# eighth more than a single row, because the first row's gradients are there already when the second's activations
-# are made.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## When forgetting activations helps
+# One row at a time needs an eighth more than a step of a single row, because the gradients of the first row are
+# there already when the second row's activations are made.
 #
-# *Activation checkpointing* keeps only the input of each block and computes the rest again in the backward pass. The
-# guide promises 30 to 50%. For which sequence length?
+# A published guide promises that checkpointing saves "30 to 50%" of the memory. For which length of rows?
 
 # %%
 rows = []
-for tokens in (64, 2048):
-    plain = tl.estimate_memory(
-        "qwen2-0.5b", "full", batch_size=1, sequence_length=tokens
-    ).peak
-    again = tl.estimate_memory(
-        "qwen2-0.5b",
-        "full",
-        batch_size=1,
-        sequence_length=tokens,
-        plan=tl.Plan(activation_checkpointing=True),
-    ).peak
-    rows.append({"tokens": tokens, "saved_percent": round(100 * (1 - again / plain))})
+for length in (512, 2048):
+    usual, again = (
+        tl.estimate_memory(
+            "qwen2-0.5b",
+            "full",
+            batch_size=1,
+            sequence_length=length,
+            plan=tl.Plan(activation_checkpointing=checkpointing),
+        ).peak
+        for checkpointing in (False, True)
+    )
+    rows.append({"tokens": length, "saved_percent": round(100 * (1 - again / usual))})
 savings = pd.DataFrame(rows).set_index("tokens")
 savings
 
 # %%
-tl.claim("On 64 tokens it saves nothing", savings.saved_percent[64] == 0)
+tl.claim("On 512 tokens it saves nothing", savings.saved_percent[512] == 0)
 tl.claim("On 2,048 tokens it saves at least 20%", savings.saved_percent[2048] >= 20)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A promise of a saving without a sequence length means nothing: on short rows, other bytes set the peak.
+# With one row of 512 tokens the peak is at the end of the backward pass, where no activations are left to save.
+# A promised saving means little without the shape of the batch.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Half the bytes: two things called bf16
 #
+# A number in bf16 takes 2 bytes instead of 4. But two different ways of training go by that name. In *mixed
+# precision* (autocast), the weights stay in fp32, and so do gradients and averages; only most of the computing
+# happens in bf16. In a *pure bf16 state*, everything that lasts is in bf16.
+
+# %%
+ways = {
+    "fp32": {},
+    "mixed precision": {"plan": tl.Plan(precision="bf16")},
+    "pure bf16 state": {"dtype": "bf16"},
+}
+rows = {}
+for name, options in ways.items():
+    line = tl.step_timeline("tiny", batch_size=8, sequence_length=128, **options)
+    lasting = (
+        (line[["weights", "gradients", "optimizer state"]].max() / N)
+        .round()
+        .astype(int)
+    )
+    moving = (line[["activations", "logits and loss"]].max() / MiB).round().astype(int)
+    rows[name] = [*lasting, *moving, round(line[kinds].sum(axis=1).max() / MiB)]
+names = [
+    "weights, B",
+    "gradients, B",
+    "AdamW, B",
+    "activations, MiB",
+    "logits, MiB",
+    "peak, MiB",
+]
+precision = pd.DataFrame(rows, index=names)
+precision
+
+# %%
+lasting = precision.loc[["weights, B", "gradients, B", "AdamW, B"]]
+tl.claim(
+    "Mixed precision needs 4 + 4 + 8 bytes a weight, as fp32 does",
+    lasting["mixed precision"].tolist() == lasting["fp32"].tolist() == [4, 4, 8],
+)
+tl.claim(
+    "A pure bf16 state needs exactly half: 2 + 2 + 4",
+    lasting["pure bf16 state"].tolist() == [2, 2, 4],
+)
+assert (
+    precision["mixed precision"]["activations, MiB"]
+    < precision["fp32"]["activations, MiB"]
+)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Mixed precision lowers the activations only. Many of them take half, but autocast also keeps bf16 copies of the
+# weights, and the norms keep results in fp32. The pure state halves weights, gradients and averages exactly. Its
+# price is accuracy, because bf16 has only 8 significant bits, and an update smaller than about 1/256 of a weight can
+# be rounded away. The logits are the same in all three columns, because this course computes the loss in fp32.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is the estimate true?
 #
-# Take the step, on the bundled model, and count every live tensor while it runs.
+# Take real training steps on the bundled model, and compare the count of live tensors with the estimate.
 
 # %%
 blocks = torch.randint(4096, (8, 128), generator=torch.Generator().manual_seed(0))
@@ -176,10 +500,10 @@ for strategy in ("full", "last_layers", "lora"):
     )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# What it does not count: the interpreter and the libraries, the driver's own memory on a card, scratch
+# Some bytes are in neither figure: the interpreter and the libraries, the driver's own memory on a card, scratch
 # space inside a kernel, and memory that an allocator keeps after a tensor is gone. How much is that? In 56 fresh
-# processes (seven strategies, two precisions, with and without checkpointing, two shapes) the resident memory was
-# compared with the estimate. Recorded on a two-core Xeon under Linux with torch 2.13, November 2026:
+# processes (seven strategies, two precisions, with and without checkpointing, two shapes) the memory of the whole
+# process was compared with the estimate. Recorded on a two-core Xeon under Linux with torch 2.13, November 2026:
 
 # %%
 recorded = pd.read_csv("../tests/benchmarks/memory_accuracy.csv")
@@ -196,21 +520,43 @@ print(
 assert len(recorded) == 56 and off.min() > -0.03 and off.max() < 0.1
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So a processor adds a constant, about 20 MiB. A card's driver and libraries take several hundred: leave 15% of it.
+# On a processor this adds a constant, about 20 MiB. On a card, driver and libraries take several hundred, so leave
+# 15% of its memory free.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Turn the controls
 #
-# A guess first, each time: will it fit?
+# Make a guess before each change: will it fit?
 
 # %%
 tl.memory_explorer()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **What carries over**: all of it; the same tracing works for any size. What changes is which part is largest: in a
-# model of billions of weights with a small vocabulary, weights and optimizer dwarf the rest.
+# **What carries over.** The formulas and the tracing hold for models of any size. Which kind is the largest does not
+# carry over: in a model of billions of weights with a small vocabulary, weights and optimizer state are far
+# larger than the logits.
 #
-# **Take away.** Ask which *moment* needs most, and what is alive in it.
+# ### Key ideas
+#
+# - Weights ($4N$), gradients ($4N_t$) and AdamW's averages ($8N_t$) belong to the weights; activations and logits
+#   belong to the tokens of a batch, and grow with it.
+# - A step fails at its peak, and only what is alive there counts: at the loss with many tokens, at the end of the
+#   backward pass with few.
+# - Training fewer values lowers gradients and optimizer state. Activations get fewer only when backpropagation stops
+#   early, when fewer tokens are taken at once, or when activations are computed again.
+#
+# ### Further reading
+#
+# - Chen, Xu, Zhang and Guestrin 2016, [Training Deep Nets with Sublinear Memory
+#   Cost](https://arxiv.org/abs/1604.06174): activation checkpointing.
+# - Micikevicius and others 2018, [Mixed Precision Training](https://arxiv.org/abs/1710.03740): why master weights stay
+#   in fp32.
+# - Rajbhandari, Rasley, Ruwase and He 2020, [ZeRO: Memory Optimizations Toward Training Trillion Parameter
+#   Models](https://arxiv.org/abs/1910.02054): the sum of 16 bytes a weight, and how to spread it over cards.
+# - Kingma and Ba 2015, [Adam](https://arxiv.org/abs/1412.6980), and Loshchilov and Hutter 2019,
+#   [AdamW](https://arxiv.org/abs/1711.05101): the two averages.
+# - [Understanding GPU memory](https://pytorch.org/blog/understanding-gpu-memory-1/): torch's own timeline of a card's
+#   memory.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises

@@ -546,8 +546,7 @@ steps = []
 for name, plan in plans.items():
     needed = tl.estimate_memory("qwen2-0.5b", "full", batch_size=4, plan=plan).peak
     steps.append(tl.Rung(name, plan, needed))
-usable = {f"usable of {size} GB": int(0.85 * size * 2**30) for size in (8, 16)}
-tl.ladder_chart(steps, usable)
+tl.ladder_chart(steps, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
 
 # %%
 for size in (16, 8):

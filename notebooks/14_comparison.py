@@ -191,7 +191,7 @@ by_token = torch.stack(
     ]
 )
 draws = {"documents": by_document.numpy(), "tokens": by_token.numpy()}
-tl.resampling_chart(draws)
+tl.bootstrap_chart(draws)
 
 # %%
 spread = {name: np.std(values) for name, values in draws.items()}

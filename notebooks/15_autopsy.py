@@ -650,4 +650,4 @@ tl.check("ex15_3", diagnose)
 
 # %% [markdown]
 # Previous: [14 · The comparison](14_comparison.ipynb) ·
-# Next: [20 · Scaling out](20_scaling_out.ipynb)
+# Next: [17 · A real model](17_a_real_model.ipynb)

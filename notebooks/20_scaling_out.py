@@ -305,4 +305,4 @@ def enough_cards(divided, own, gathered, card, most):
 tl.check("ex20_3", enough_cards)
 
 # %% [markdown]
-# Previous: [15 · The autopsy](15_autopsy.ipynb)
+# Previous: [17 · A real model](17_a_real_model.ipynb)

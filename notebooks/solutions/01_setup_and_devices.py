@@ -17,9 +17,9 @@ answer = (1 / 151_936) / (1 / 387_789)
 tl.check("ex01_1", answer)
 
 # %% [markdown]
-# The lesson counted how many tensors are what the file says. If one is not, you want its name. Write a function that
-# returns a list with the name of each parameter that is missing from the file, or has other values there. `model` is
-# any PyTorch model and `path` a safetensors file. As in the lesson, the file may keep its values in 16 bits.
+# The lesson compared all tensors with the file at once. If one of them differs, you want to know its name. Write a
+# function that returns a list with the name of each parameter that is missing from the file or has other values there.
+# `model` is any PyTorch model and `path` a safetensors file. As in the lesson, the file may store its values in 16 bits.
 
 # %%
 from safetensors import safe_open
@@ -42,8 +42,8 @@ tl.check("ex01_2", not_from_file)
 
 # %% [markdown]
 # Why did the published Rust program train random weights? It loaded its file into a list of variables *before* the
-# model had put any variable there. All variables in the list were filled (there were none), and the call reported
-# success. Write a loader that cannot do that. `variables` and `saved` are dictionaries from names to tensors. If each
+# model had registered any variable in it. All variables in the list were filled (there were none), and the call
+# reported success. Write a loader that cannot make this mistake. `variables` and `saved` are dictionaries from names to tensors. If each
 # variable has a saved tensor of the same name and shape, and each saved tensor a variable, fill the variables
 # *in place* and return how many there are. Otherwise raise a `ValueError`.
 

@@ -18,8 +18,8 @@ answer = 3.2 * 1_000 / math.log(2) / 4_000
 tl.check("ex03_1", answer)
 
 # %% [markdown]
-# Write the perplexity of a set of documents. Of each you know its loss in nats, summed over its tokens, and how many
-# tokens there are: `documents` is a list of pairs such as `[(900.0, 300), (40.0, 10)]`.
+# Write a function for the token-weighted perplexity of a set of documents. For each document you know its loss in nats,
+# summed over its tokens, and its number of tokens: `documents` is a list of pairs such as `[(900.0, 300), (40.0, 10)]`.
 
 # %%
 import math
@@ -37,10 +37,10 @@ def perplexity_of(documents):
 tl.check("ex03_2", perplexity_of)
 
 # %% [markdown]
-# Give a perplexity its 95% interval, as the lesson describes it: draw *documents* again and again. Here `documents` is
-# a list of documents, and each is a list with the loss of every token in nats. Take 1,000 draws, each with as many
-# documents as there are, and return the two perplexities, low and high, between which 95% of the draws lie. As ever,
-# each token counts the same.
+# Compute the 95% interval of a perplexity by the bootstrap over *documents* that the lesson describes. Here `documents`
+# is a list of documents, and each document is a list with the loss of every token in nats. Take 1,000 draws, each with
+# as many documents as there are, and return the two perplexities, low and high, between which 95% of the draws lie. Each
+# token counts the same, as in the rest of the lesson.
 
 # %%
 import math
@@ -48,7 +48,7 @@ import random
 
 
 def interval(documents, draws=1000):
-    """Low and high end of perplexity, had other such documents been scored."""
+    """Low and high end of perplexity, for other documents of the same kind."""
     ### BEGIN SOLUTION
     sums = [(sum(losses), len(losses)) for losses in documents]
     perplexities = []

@@ -17,8 +17,8 @@ answer = math.exp(3.1)
 tl.check("ex04_1", answer)
 
 # %% [markdown]
-# Write what this lesson measured as two figures in percent: by how much perplexity on
-# Rust fell (the gain), and by how much it rose on general text (the cost).
+# This lesson measured a gain and a cost. Write a function that gives both in percent: by how much perplexity on Rust
+# fell (the gain), and by how much perplexity on general text rose (the cost).
 
 
 # %%
@@ -32,8 +32,8 @@ def gain_and_cost(before, after, general_before, general_after):
 tl.check("ex04_2", gain_and_cost)
 
 # %% [markdown]
-# Early stopping ends training after `patience` evaluations in a row without a new
-# best loss, and brings the best weights back. From which evaluation are they? Count from 0.
+# Early stopping ends training after `patience` evaluations in a row without a new best loss, and brings the best
+# weights back. Which evaluation do these weights come from? The first one has the number 0.
 
 
 # %%

@@ -18,12 +18,12 @@ answer = 100 * (4 * total + 12 * trained) / (16 * total)
 tl.check("ex05_1", answer)
 
 # %% [markdown]
-# Now the computing, counted by hand in units. Every block costs one unit in the forward pass. It costs one more if the
-# gradient has to run through it: that is so when the block itself, or *anything below it*, is trained. And it costs one
-# more for the gradients of its own weights, if it is trained. Full fine-tuning costs three units a block. Which share
-# of that, between 0 and 1, is left? `trained` is a list with True or False for each block, the lowest first;
-# `embedding` says whether the embedding, below all blocks, is trained. Leave the work of
-# embedding and head out; the lesson counts the head, so its figures differ a little.
+# Count the arithmetic for any choice of blocks, in units of one product. Every block costs one unit in the forward
+# pass. It costs one more for the gradient of its input if backpropagation passes through it: that is so when the block
+# itself, or *anything below it*, is trained. And it costs one more for the gradient of its weights, if it is trained.
+# Full fine-tuning costs three units a block. Which share of that, between 0 and 1, is left? `trained` is a list with
+# True or False for each block, the lowest first; `embedding` says whether the embedding, below all blocks, is trained.
+# Leave embedding and head out of the count; the lesson's function includes the head, so its shares differ a little.
 
 
 # %%
@@ -39,14 +39,14 @@ def share_of_work(trained, embedding):
 tl.check("ex05_2", share_of_work)
 
 # %% [markdown]
-# Write a check that says how far the backward pass of a model runs: return `"embedding"` if the token embedding is
-# trained, otherwise the number of the lowest block in which any weight is trained. It has to work for models with
-# other names of their parts than ours. Do not compute a gradient: look at what is trainable.
+# Write a check that says how far down backpropagation goes in a model: return `"embedding"` if the token embedding is
+# trained, otherwise the number of the lowest block in which any weight is trained. It has to work for models whose
+# parts have other names than ours. Do not compute a gradient, but look at what is trainable.
 
 
 # %%
 def gradient_ends(model):
-    """The lowest part of the model that the gradient has to reach."""
+    """The lowest part of the model that backpropagation has to reach."""
     ### BEGIN SOLUTION
     if model.get_input_embeddings().weight.requires_grad:
         return "embedding"

@@ -5,20 +5,20 @@
 import tlkit as tl
 
 # %% [markdown]
-# SmolLM2-135M has 134,515,008 values. Its vocabulary has 49,152 tokens, its width is 576, and
+# Qwen2-1.5B has 1,543,714,304 values. Its vocabulary has 151,936 tokens, its width is 1,536, and
 # its head is tied. What percentage of its values does `freeze_embeddings` freeze? And what percentage would it be if
 # the same model had a head of its own, not tied? Give both numbers, in percent.
 
 # %%
 answer = None  # (percent with the tied head, percent with a head of its own)
 ### BEGIN SOLUTION
-table, total = 49_152 * 576, 134_515_008
+table, total = 151_936 * 1_536, 1_543_714_304
 answer = (100 * table / total, 100 * table / (total + table))
 ### END SOLUTION
 tl.check("ex06_1", answer)
 
 # %% [markdown]
-# Write a function that takes a model, as some strategy left it, and returns True if its head trains, else
+# Write a function that takes a model to which some strategy was applied, and returns True if its head is trained, else
 # False. It must be right for tied and for untied models.
 
 
@@ -33,11 +33,10 @@ def head_trains(model):
 tl.check("ex06_2", head_trains)
 
 # %% [markdown]
-# You want the embedding of a *tied* model frozen and its head trained. That takes two tables. Write a function that
-# takes a tied model, gives its head a table of its own, and returns the model. Before training, the model
-# must say exactly what it said before. Training the head must not move the embedding. And
-# `model.tie_weights()`, which transformers calls when it loads a model or changes its vocabulary, must leave the head
-# its own table.
+# You want to freeze the embedding of a *tied* model and train its head. That takes two tables. Write a function that
+# takes a tied model, gives its head a table of its own, and returns the model. Before training, the model must compute
+# exactly the same logits as before. Training the head must not change the embedding. And `model.tie_weights()`, which
+# transformers calls when it loads a model or changes its vocabulary, must leave the head its own table.
 
 # %%
 from torch import nn

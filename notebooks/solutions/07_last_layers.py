@@ -5,9 +5,9 @@
 import tlkit as tl
 
 # %% [markdown]
-# TinyLlama-1.1B has 22 blocks and a width of 2,048. As in Qwen2, each block has two norms, and one more
-# norm follows the last block. The published recipe trains the last two blocks and every norm. How many values does it
-# train *outside* the last two blocks?
+# TinyLlama-1.1B has 22 blocks and a width of 2,048. As in Qwen2, each block has two norms, and one more norm follows the
+# last block. Apply the published recipe, which trains the last two blocks and every norm. How many values does it train
+# *outside* the last two blocks?
 
 # %%
 answer = None
@@ -17,8 +17,8 @@ answer = (20 * 2 + 1) * 2048
 tl.check("ex07_1", answer)
 
 # %% [markdown]
-# "The last two blocks": is that all? Write a function that takes the report of `apply_strategy` and
-# says how many values are trained *outside* the last `blocks` blocks. For the published run it gives 40,320.
+# A strategy says that it trains the last blocks. Is that all? Write a function that takes the report of `apply_strategy`
+# and returns how many values are trained *outside* the last `blocks` blocks. For the published run it gives 40,320.
 # `report.components` is a dictionary with an entry for each part of the model, such as "embedding" or
 # "block 0"; each entry knows its `trainable_values` and its `total_values`.
 
@@ -41,9 +41,9 @@ tl.check("ex07_2", values_elsewhere)
 
 # %% [markdown]
 # Repair the recipe. Write a function that makes the last `blocks` blocks and the final norm trainable,
-# freezes all else, and returns the model. It gets models in which everything trains, and it must be right for a Llama
-# (blocks in `model.layers`, final norm `model.norm`) and for a GPT-2 (blocks in `transformer.h`, final norm
-# `transformer.ln_f`). The names in a model are no help, then; its structure is.
+# freezes all else, and returns the model. It is given models in which everything is trainable, and it must be right for
+# a Llama (blocks in `model.layers`, final norm `model.norm`) and for a GPT-2 (blocks in `transformer.h`, final norm
+# `transformer.ln_f`). So you cannot rely on names; use the structure of the model.
 
 
 # %%

@@ -1,12 +1,12 @@
 # %% [markdown]
-# # Solutions: 8 · LoRA and BitFit
+# # Solutions: 8 · LoRA
 
 # %%
 import tlkit as tl
 
 # %% [markdown]
-# Beside the matrix of 512 x 192, an adapter of rank 8 has few values. Which is the smallest
-# rank at which the adapter has *more* values than the matrix itself?
+# Beside a matrix of 512 x 192, an adapter of rank 8 has few values. What is the smallest rank at
+# which the adapter has *more* values than the matrix itself?
 
 # %%
 answer = None
@@ -16,9 +16,9 @@ answer = 512 * 192 // (512 + 192) + 1
 tl.check("ex08_1", answer)
 
 # %% [markdown]
-# Once it is trained, an adapter can be merged into its matrix, and the model is then as fast as it was before. Write
-# a function that returns the merged matrix. Tensors come in with these shapes: `weight` (outputs, inputs),
-# `a` (r, inputs), `b` (outputs, r). The weight that was given must stay as it is.
+# Once it is trained, an adapter can be merged into its matrix, and the model is then as fast as it was before. Write a
+# function that returns the merged matrix. It gets three tensors with these shapes: `weight` (outputs, inputs),
+# `a` (r, inputs) and `b` (outputs, r), and the number `alpha`. The weight that is passed in must not be changed.
 
 
 # %%
@@ -32,12 +32,11 @@ def merged(weight, a, b, alpha):
 tl.check("ex08_2", merged)
 
 # %% [markdown]
-# One published trainer had adapters that never received a gradient. Write the check that would
-# have told its authors. Your function gets the table of `check_gradient_flow`, a pandas DataFrame with a row for each
-# tensor. Four of its columns matter here: `tensor` (the name), `declared` (True where it is meant to train), and
-# `norm_1` and `norm_2`, the norms of its gradient in the first and in the second step, or NaN where there was no
-# gradient at all. Return a list with the names of all tensors that are meant to train and received no gradient, or
-# only zeros, in *both* steps.
+# One published trainer had adapters that never received a gradient. Write the check that would have told its authors.
+# Your function gets the table of `check_gradient_flow`, a pandas DataFrame with a row for each tensor. Four of its
+# columns matter here: `tensor` (the name), `declared` (True where it is meant to train), and `norm_1` and `norm_2`. These
+# are the norms of its gradient in the first and in the second step, or NaN where there was no gradient at all. Return a
+# list with the names of all tensors that are meant to train and received no gradient, or only zeros, in *both* steps.
 
 
 # %%

@@ -5,21 +5,21 @@
 import tlkit as tl
 
 # %% [markdown]
-# This lesson's 4.13 bits need *double quantisation*: the scales are
-# quantised as well. Leave that out. Each block of 64 weights then has one scale of 32 bits. How many bits does a weight
-# cost, its share of the scale included?
+# The format Q4_1 of llama.cpp has blocks of 32 weights, and 4 bits for each weight. A block
+# also keeps two numbers of 16 bits: a scale, and its smallest weight (exercise 9.3 shows what for). How many bits does
+# a weight cost, with its share of these numbers?
 
 # %%
 answer = None
 ### BEGIN SOLUTION
-answer = 4 + 32 / 64
+answer = 4 + (16 + 16) / 32
 ### END SOLUTION
 tl.check("ex09_1", answer)
 
 # %% [markdown]
-# `qlora` packs weights that `lora` keeps in 16 bits: from 16 bits each to
-# 4.127. Everything else in the step stays as it is. Given the number of packed weights and the peak of the `lora` step
-# in bytes, by how many percent is the peak of `qlora` lower? Then try it on `qwen2-0.5b`, which packs 357,826,560
+# `qlora` keeps packed weights in 4.127 bits each, where `lora` keeps
+# them in 16. Everything else in the step stays the same. Given the number of packed weights and the peak of the `lora`
+# step in bytes, by how many percent is the peak of `qlora` lower? Then try it on `qwen2-0.5b`, which packs 357,826,560
 # weights: the `lora` peak is 2,978,370,760 bytes with one row of 512 tokens, and 16,540,026,056 with eight.
 
 
@@ -34,23 +34,25 @@ def saved_percent(packed, lora_peak):
 tl.check("ex09_2", saved_percent)
 
 # %% [markdown]
-# Quantise weights yourself. `weights` is a tensor of one dimension. Each
-# `block` of neighbours shares one scale, the largest *absolute* value among them; the last block may be shorter. Divide
-# by the scale, replace each result by the nearest of `levels` (a sorted tensor from -1 to 1), multiply by the scale
-# again. Return the weights that are computed with, in the same shape, and leave `weights` as it is.
+# NF4 has fixed levels. Other 4-bit formats, such as Q4_1 of llama.cpp, place the levels anew in every block: they are
+# evenly spaced from the smallest weight of the block to the largest. Write that. `weights` is a tensor of one
+# dimension, neighbours share a `block` (the last one may be shorter), and a code of `bits` bits tells 2**bits levels
+# apart. Round every weight to the nearest level of its block. Return the weights that are computed with, in the same
+# shape, and leave `weights` as it is.
 
 # %%
 import torch
 
 
-def rounded(weights, levels, block):
+def rounded(weights, bits, block):
     """The weights after quantising and reading them again."""
     ### BEGIN SOLUTION
     parts = []
     for part in weights.split(block):
-        scale = part.abs().max()
-        place = ((part / scale)[:, None] - levels).abs().argmin(1)
-        parts.append(levels[place] * scale)
+        low = part.min()
+        gap = (part.max() - low) / (2**bits - 1)
+        code = ((part - low) / gap).round() if gap > 0 else 0
+        parts.append(low + gap * code if gap > 0 else part)
     return torch.cat(parts)
     ### END SOLUTION
 

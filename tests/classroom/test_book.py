@@ -15,7 +15,26 @@ from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))]
-PAGES = [*LESSONS, "instructors"]
+PAGES = [*LESSONS, "glossary", "instructors"]
+# A page of its own, so that the test does not depend on what lessons have in them.
+FORMULAS = """---
+orphan: true
+---
+
+# Formulas
+
+$$
+h = W x + \\frac{\\alpha}{r} B A x
+$$
+
+With $r = 8$ it costs 5$ to 10$, or $5 to $10.
+
+And `$env:NAME` or `$HOME` is code.
+
+\\begin{equation}
+a = b
+\\end{equation}
+"""
 LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data"}
 
 
@@ -28,6 +47,7 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     shutil.copytree(ROOT / "book", folder / "book", ignore=shutil.ignore_patterns("lessons"))
     shutil.copytree(ROOT / "notebooks", folder / "notebooks")
+    (folder / "book" / "formulas.md").write_text(FORMULAS, "utf-8")
     command = [sys.executable, "-m", "sphinx", "-M", "html", "book", "out", "-W", "--keep-going", "-q"]
     closed = "http://127.0.0.1:9"  # nothing listens there: whatever is fetched during the build fails
     offline = os.environ | {"HTTP_PROXY": closed, "HTTPS_PROXY": closed}
@@ -39,12 +59,13 @@ def site(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pages(site):
     paths = [path for path in sorted(site.rglob("*.html")) if "_static" not in path.parts]  # there: the theme's parts
+    paths.remove(site / "formulas.html")
     return {path: BeautifulSoup(path.read_text("utf-8"), "html.parser") for path in paths}
 
 
 def test_every_lesson_is_a_page_in_the_navigation_of_every_page(site, pages):
     expected = [site / "lessons" / f"{page}.html" for page in PAGES]
-    assert len(expected) == 15 and set(expected) <= set(pages)
+    assert len(LESSONS) > 10 and set(expected) <= set(pages)
     for path, page in pages.items():
         links = [link["href"].partition("#")[0] for link in page.select("nav.bd-links a")]
         assert [(path.parent / link).resolve() if link else path for link in links] == expected, path.name
@@ -110,6 +131,22 @@ def test_no_page_loads_anything_from_another_server(site, pages):
         assert "application/vnd.jupyter" not in str(page), path.name
     for sheet in site.rglob("*.css"):
         assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", sheet.read_text("utf-8")) == [], sheet.name
+
+
+def test_a_page_with_a_formula_loads_mathjax_from_this_site(site):
+    page = BeautifulSoup((site / "formulas.html").read_text("utf-8"), "html.parser")
+    formulas = " ".join(" ".join(formula.get_text().split()) for formula in page.select(".math"))
+    for formula in (
+        r"\[h = W x + \frac{\alpha}{r} B A x\]",
+        r"\(r = 8\)",
+        r"\[\begin{equation} a = b \end{equation}\]",
+    ):
+        assert formula in formulas
+    assert "10" not in formulas  # a price
+    assert "it costs 5$ to 10$, or $5 to $10." in page.get_text() and "$env:NAME or $HOME is" in page.get_text()
+    scripts = [tag["src"] for tag in page.find_all("script", src=True) if "mathjax" in tag["src"].lower()]
+    assert [urlsplit(script).path for script in scripts] == ["_static/mathjax/tex-svg.js"]
+    assert urlsplit(scripts[0]).netloc == "" and (site / urlsplit(scripts[0]).path).stat().st_size > 1_000_000
 
 
 def test_no_solution_is_published(site, pages):

@@ -4,7 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tlkit.evidence.carry_over import CLAIMS, carry_over, measure_claims, verdict
+from tlkit.evidence.carry_over import (
+    CLAIMS,
+    carry_over,
+    measure_claims,
+    recorded_carry_over,
+    recorded_comparison,
+    verdict,
+)
 from tlkit.evidence.comparison_table import ZERO_SHOT
 from tlkit.evidence.learning_rates import CONTROL
 
@@ -130,3 +137,26 @@ def test_two_models_side_by_side():
     assert {f"{end}, {name}" for end in ("value", "low", "high") for name in ("tiny", "real")} <= set(table)
     with pytest.raises(ValueError, match="expected two"):
         carry_over({"tiny": small})
+
+
+def test_a_recorded_comparison_is_read_as_it_was_written(tmp_path):
+    names = ("runs", "documents", "answers")
+    for model, effects in (("small", EFFECTS), ("large", {**EFFECTS, "lora": (-0.6, -0.1, 80.0, 700.0)})):
+        (tmp_path / model).mkdir()
+        tables = dict(zip(names, planted(effects), strict=True))
+        tables["comparison"] = pd.DataFrame({"strategy": list(effects), "note": "#1 of two"})
+        for name, table in tables.items():
+            comment = "# - model: " + model + "\n# - date: 2026-11-22\n"
+            (tmp_path / model / f"{name}.csv").write_text(comment + table.to_csv(index=False), encoding="utf-8")
+    found = recorded_comparison("small", tmp_path)
+    pd.testing.assert_frame_equal(found.documents, planted(EFFECTS)[1])
+    assert found.provenance == ("model: small", "date: 2026-11-22")
+    assert found.table.note.tolist() == 3 * ["#1 of two"]
+    table = recorded_carry_over("small", "large", tmp_path)
+    expected = carry_over(
+        {name: measure_claims(*planted(effects)) for name, effects in (("small", EFFECTS), ("large", EFFECTS))}
+    )
+    assert list(table.columns) == list(expected.columns)
+    assert table.set_index(["claim", "strategy"]).verdict["forgetting", "lora"] == "opposite"
+    with pytest.raises(ValueError, match="'other': expected one of large, small"):
+        recorded_carry_over("small", "other", tmp_path)

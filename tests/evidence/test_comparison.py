@@ -166,6 +166,7 @@ def test_a_run_that_fails_leaves_the_others_and_its_traceback(tmp_path, small_mo
     names = {path.name for path in export(found, tmp_path)}
     assert {"comparison.csv", "comparison.json", "comparison.md", "comparison.html", "perplexity.svg"} <= names
     assert len([name for name in names if name.endswith(".png")]) == 5
+    assert int.from_bytes((tmp_path / "perplexity.png").read_bytes()[16:20]) == 8 * 300  # wide, for print
     for name in ("comparison.csv", "comparison.json", "comparison.md", "comparison.html"):
         assert found.provenance["weights_sha256"] in (tmp_path / name).read_text()
     said = (tmp_path / "comparison.md").read_text()

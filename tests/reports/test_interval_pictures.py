@@ -5,19 +5,21 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tlkit.reports.interval_pictures import pairing_chart, resampling_chart
+from tests.reports.pictures import collisions
+from tlkit.reports.interval_pictures import bootstrap_chart, pairing_chart
 
 
 def test_a_bootstrap_is_drawn_with_the_middle_of_its_draws():
     draws = {"documents": np.linspace(0, 100, 1001), "tokens": np.linspace(40, 60, 1001)}
-    chart = resampling_chart(draws)
-    assert chart.axes[0].get_title() == "Drawing documents gives an interval 5.0 times as wide as drawing tokens"
+    chart = bootstrap_chart(draws)
+    assert chart.finding == "Drawing documents gives an interval 5.0 times as wide as drawing tokens"
+    assert collisions(chart) == []
     assert "documents: 2.5 to 97.5. tokens: 40.5 to 59.5" in chart.alt
 
 
 def test_one_way_of_drawing_is_nothing_to_compare():
     with pytest.raises(ValueError, match="at least two ways"):
-        resampling_chart({"documents": np.zeros(3)})
+        bootstrap_chart({"documents": np.zeros(3)})
 
 
 def test_pairs_are_worth_what_scipy_says():
@@ -27,8 +29,8 @@ def test_pairs_are_worth_what_scipy_says():
     low, high = stats.ttest_rel(scores.lora, scores.full).confidence_interval()
     wide_low, wide_high = stats.ttest_ind(scores.lora, scores.full, equal_var=False).confidence_interval()
     assert f"paired interval {low:+.3f} to {high:+.3f}" in chart.alt
-    assert f"{(wide_high - wide_low) / (high - low):.1f} times narrower" in chart.get_suptitle()
-    assert len(chart.axes[0].lines) == 40 + 2
+    assert f"{(wide_high - wide_low) / (high - low):.1f} times narrower" in chart.finding
+    assert len(chart.axes[0].lines) == 40 + 2 and collisions(chart) == []
 
 
 def test_scores_that_are_no_pairs_are_refused():

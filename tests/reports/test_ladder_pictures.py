@@ -6,6 +6,7 @@ import pytest
 import torch
 from matplotlib.patches import FancyBboxPatch
 
+from tests.reports.pictures import collisions
 from tlkit.fitting.ladder import FALLBACK_TIERS, LADDER
 from tlkit.reports import ladder_pictures
 from tlkit.reports.ladder_pictures import checkpointing_picture, facts_of_rungs, ladder_diagram, micro_batch_picture
@@ -72,3 +73,10 @@ def test_checkpointing_says_what_is_kept():
     chart = checkpointing_picture(8, 12 * 2**20, 2 * 2**20)
     assert len(chart.axes[0].patches) == 2 * 3 * 8
     assert "without: the forward pass keeps 12.00 MiB" in chart.alt and "it keeps 2.00 MiB" in chart.alt
+
+
+def test_nothing_is_written_over_anything_else():
+    targets = torch.zeros(4, 6, dtype=torch.long)
+    targets[2, 2:] = targets[3, 1:] = -100
+    for chart in (ladder_diagram(), micro_batch_picture(targets, 2), checkpointing_picture(8, 12 * 2**20, 2**20)):
+        assert collisions(chart) == [], chart.finding

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tlkit.jobs import SILENT, Job, Part
+from tlkit.models.fetched import fetched_folder
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 INDEX = "00_index"
@@ -47,6 +48,21 @@ def lessons(folder: Path = FOLDER) -> list[Lesson]:
         title, question, minutes = (part.group(1) for part in parts)
         found.append(Lesson(source.stem, title, question, int(minutes)))
     return found
+
+
+def missing_model(source: Path) -> str | None:
+    """Say that a lesson's model is not on this machine; None where it is, or where the bundled one is all it needs.
+
+    Args:
+        source: its percent script. A lesson that needs a model tells its reader how to fetch it.
+
+    Returns:
+        One sentence with the command that fetches the model.
+    """
+    command = re.search(r"python -m tlkit fetch ([\w./-]+\w)", source.read_text(encoding="utf-8"))
+    if command is None or fetched_folder(command[1]):
+        return None
+    return f"{source.stem} needs {command[1]}, which is not on this machine: {command[0]}"
 
 
 def sources(folder: Path = FOLDER) -> list[Path]:
@@ -105,6 +121,8 @@ def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int =
     Side by side, each lesson gets its share of the cores: small models leave the second core idle half of the time,
     and threads that wait for one another's cores cost more than they bring.
 
+    A lesson whose model was not fetched is left out, and a line says so.
+
     Args:
         scripts: the percent scripts.
         folder: where the notebooks are written.
@@ -115,6 +133,9 @@ def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int =
         From the stem of each lesson that failed to the reason; the others go on.
     """
     results.mkdir(parents=True, exist_ok=True)
+    for sentence in filter(None, map(missing_model, scripts)):
+        print(f"left out: {sentence}")
+    scripts = [source for source in scripts if missing_model(source) is None]
     threads = None if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
 
     def one(source: Path) -> str | None:

@@ -167,36 +167,50 @@ HEALTHY = 'tl.claim("Everything that the lessons need is here", exit_code == 0)'
 INDEX_TOP = """\
 # Transfer learning, hands on
 
-A small language model, really pretrained, is adapted to text about Rust: in several ways, on the machine you have.
-Each lesson asks one question, lets you predict the answer, and then measures it.
+In this course you adapt a language model to a new subject. The model is small, but it was really pretrained, and the
+subject is the programming language Rust, about which it has read nothing. You do it by several methods, from training
+all of the model to LoRA and QLoRA, on the machine that you have. You need neither a GPU nor a network.
 
-The workbook goes over a published experiment: five reports that adapt Qwen2-0.5B, a model of half a billion values, to
-text about Rust. Some of its programs are written in Python, some in Rust. "The Python run" and "the Rust run" are named
-after the program; the text is about Rust in both.
+![Each strategy's perplexity on Rust against that on general text](images/forgetting.png)
+
+The picture is the main result of the course. All methods make the model better at Rust, and most of them make it
+worse at what it knew before. By the end you will be able to make such a picture for your own model and text, and to say
+which of its differences are real.
+
+The course also retraces a published experiment, in which Qwen2-0.5B, a model of half a billion parameters, was adapted
+to text about Rust. Its five reports contain mistakes that are easy to make and easy to find, once you know how. One of
+its programs was written in Python and one in Rust. "The Python run" and "the Rust run" are named after the program; the
+text is about Rust in both.
+
+## The lessons
+
+Each lesson asks one question, lets you predict the answer, measures it, and explains what came out.
 
 {table}
 
-About {minutes} minutes in all, reading included; quiz and exercises come on top. The lessons build on one another, so
-take them in order the first time. {unwritten}
+About {minutes} minutes of reading and running in all; quiz and exercises come on top. The lessons build on one another,
+so take them in order the first time. Words that you do not know are in the [glossary](glossary.md). {unwritten}
 
 ## How to work
 
-- **In each lesson, first *Edit → Clear Outputs of All Cells***: they come with recorded answers, which would spoil the
+- **Clear the recorded answers first**, in each lesson, with *Edit → Clear Outputs of All Cells*. They would spoil your
   guess.
-- **Run the cells from the top**, with Shift+Enter. Where a cell says *Predict first*, write your guess down before you
-  run the next one. A wrong guess that you wrote down is worth more than a right answer that you read.
-- **Change something**, then *Kernel → Restart Kernel and Run All Cells*: training changes a model in place, so a cell
-  run twice trains twice. Model and data are only read. The lesson itself is saved as you change it: keep a copy if you
-  want the recorded answers back.
-- **What a lesson claims is checked.** A line that begins with ✓ is a claim that held just now, on your machine. Where
-  one does not hold, its cell fails and says which.
-- Lessons are sized for two CPU cores. For more data and more epochs set `TLKIT_PROFILE` before you start JupyterLab:
-  `TLKIT_PROFILE=laptop make lab`, or on Windows `set TLKIT_PROFILE=laptop` (in PowerShell
-  `$env:TLKIT_PROFILE = "laptop"`) and then the command of the README.
+- **Run the cells from the top** with Shift+Enter. Where the text says *Predict first*, write your guess down before you
+  run the next cell. A wrong guess that you wrote down teaches you more than a right answer that you only read.
+- **Change something** and see what happens. Then choose *Kernel → Restart Kernel and Run All Cells*, because training
+  changes a model in place: a training cell that is run twice trains the same model twice. Your changes are saved in the
+  lesson, so keep a copy if you want the original back.
+- **The lessons check what they claim.** A line that begins with ✓ is a claim that was just tested on your machine. If a
+  claim does not hold there, the cell stops and says which one.
+- **To use more data and more epochs**, set `TLKIT_PROFILE` before you start JupyterLab. Without it the lessons are
+  sized for two CPU cores. On Linux and macOS: `TLKIT_PROFILE=laptop make lab`. On Windows: `set TLKIT_PROFILE=laptop`,
+  or in PowerShell `$env:TLKIT_PROFILE = "laptop"`, and then the command of the README.
 
-## Is everything here?"""
+## Is everything here?
+
+The next cell looks for all parts that the lessons need."""
 INDEX_BOTTOM = """\
-A line with [FAIL] says what is missing. The README has a table of what can go wrong and what to do.
+A line with [FAIL] says what is missing and how to get it. The README has a table of problems and their remedies.
 
 Next: [{first.title}]({first.stem}.ipynb)
 """

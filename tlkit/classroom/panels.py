@@ -12,9 +12,9 @@ from tlkit.fitting.fallback import FallbackLog, train_with_fallback
 from tlkit.fitting.recommendation import CARD_SHARE
 from tlkit.memory import in_units, virtual_device
 from tlkit.models import generate, load_model, meta_model
-from tlkit.reports.charts import overfitting_chart
 from tlkit.reports.figure import Chart
 from tlkit.reports.memory_charts import attempts_chart, memory_chart
+from tlkit.reports.training_charts import overfitting_chart
 from tlkit.settings import Profile, setup
 from tlkit.steps import Plan, StepRecord, mean_loss
 from tlkit.strategies import StrategyReport, apply_strategy

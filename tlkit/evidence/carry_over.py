@@ -1,5 +1,10 @@
 """What a small model says about a large one: the same claims, measured on both, and a verdict on each."""
 
+import io
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
@@ -7,6 +12,9 @@ from tlkit.evidence.answers import accuracy_differences
 from tlkit.evidence.comparison_table import ZERO_SHOT
 from tlkit.evidence.learning_rates import CONTROL
 from tlkit.evidence.statistics import compare_pairs, paired_differences, seed_intervals
+from tlkit.settings import DATA
+
+RECORDED = DATA / "comparisons"  # a folder for each model, with four of the files that `compare` writes
 
 # What is claimed of a strategy, in the order in which the lessons claim it. All figures are percentages.
 CLAIMS = {
@@ -19,6 +27,63 @@ CLAIMS = {
     "memory": "the peak of memory is higher than with full fine-tuning",
 }
 MEASURED = ["claim", "strategy", "value", "low", "high"]
+
+
+@dataclass(frozen=True)
+class RecordedComparison:
+    """A comparison that comes with the workbook, as `compare` wrote it.
+
+    Attributes:
+        table: a row for each strategy.
+        runs: a row for each strategy and seed.
+        documents: a row for each strategy, seed and test document.
+        answers: a row for each strategy, seed and question.
+        provenance: what the numbers depend on, a line each.
+    """
+
+    table: pd.DataFrame
+    runs: pd.DataFrame
+    documents: pd.DataFrame
+    answers: pd.DataFrame
+    provenance: tuple[str, ...]
+
+
+def recorded_comparison(model: str, folder: Path = RECORDED) -> RecordedComparison:
+    """Read the comparison that was recorded for a model.
+
+    Args:
+        model: a preset.
+        folder: in which each model has its own folder.
+
+    Raises:
+        ValueError: where none is recorded for this model.
+    """
+    place = folder / model
+    if not (place / "comparison.csv").is_file():
+        known = sorted(path.parent.name for path in folder.glob("*/comparison.csv"))
+        raise ValueError(f"no comparison is recorded for {model!r}: expected one of {', '.join(known) or 'none yet'}")
+    tables, provenance = [], ()
+    for name in ("comparison", "runs", "documents", "answers"):
+        lines = (place / f"{name}.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+        comment = list(takewhile(lambda line: line.startswith("# "), lines))
+        tables.append(pd.read_csv(io.StringIO("".join(lines[len(comment) :]))))
+        provenance = provenance or tuple(line.removeprefix("# - ").rstrip() for line in comment)
+    return RecordedComparison(*tables, provenance)
+
+
+def recorded_carry_over(small: str, large: str, folder: Path = RECORDED) -> pd.DataFrame:
+    """What carries over from one recorded model to another; see `carry_over`.
+
+    Args:
+        small: a preset for which a comparison is recorded.
+        large: another one.
+        folder: as for `recorded_comparison`.
+
+    Raises:
+        ValueError: where one of them is not recorded.
+    """
+    found = {name: recorded_comparison(name, folder) for name in (small, large)}
+    return carry_over({name: measure_claims(one.runs, one.documents, one.answers) for name, one in found.items()})
 
 
 def measure_claims(runs: pd.DataFrame, documents: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:

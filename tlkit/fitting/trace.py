@@ -2,13 +2,13 @@
 
 import copy
 import logging
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from unittest.mock import patch
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -23,7 +23,7 @@ class CannotEstimate(ValueError):
     """A model whose step cannot be followed without its contents; training itself may well be possible."""
 
 
-class _StepTrace(MemoryTrack):
+class StepTrace(MemoryTrack):
     """Tells the categories apart, and keeps the peak of each phase."""
 
     def __init__(self, vocabulary: int) -> None:
@@ -40,10 +40,14 @@ class _StepTrace(MemoryTrack):
             return "logits and loss"
         return "activations" if self.phase == "forward pass" and not _in_backward() else "temporary"
 
+    def phase_now(self) -> str:
+        """The part of the step that runs; autograd is asked where the forward pass ends."""
+        return "backward pass" if self.phase == "forward pass" and _in_backward() else self.phase
+
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function is torch.ops.prim.device.default:  # two thirds of all calls: answered without asking further
             return args[0].fake_device
-        if function is torch.ops.aten._grouped_mm.default:
+        if function is torch.ops.aten._grouped_mm.default and isinstance(args[0], FakeTensor):
             # Mixtures of experts. torch's own rule for tensors without contents accepts bf16 only; kernels take fp32.
             function, args, kwargs = torch.ops.aten.new_empty.default, *_grouped_product(*args, **kwargs or {})
         return super().__torch_dispatch__(function, types, args, kwargs)
@@ -71,7 +75,7 @@ class _StepTrace(MemoryTrack):
     def _count(self, storage, key: int, tensor: torch.Tensor) -> None:
         super()._count(storage, key, tensor)
         self._classify(key, self.classify(tensor))
-        phase = "backward pass" if self.phase == "forward pass" and _in_backward() else self.phase
+        phase = self.phase_now()
         if self.current > self.peaks.get(phase, (0, {}))[0]:
             self.peaks[phase] = self.current, dict(self.by_category)
 
@@ -108,9 +112,11 @@ def trace_step(
     """
     with as_if_real():
         twin = twin_of(model)
-        with _StepTrace(model.config.get_text_config().vocab_size) as trace:
+        with StepTrace(model.config.get_text_config().vocab_size) as trace:
             trace.hold(tensors_of(twin))
-            _train(twin, shape, plan, optimizer, trace)  # what only training holds is gone when it returns
+            train_one_step(
+                twin, shape, plan, optimizer, trace, _followed
+            )  # what only training holds is gone when it returns
             if evaluation is not None and not plan.evaluate_on_host:
                 trace.phase = "evaluation"
                 trace.hold(tensors_of(twin))  # they come back from the host for it
@@ -118,8 +124,24 @@ def trace_step(
             return {phase: categories for phase, (_, categories) in trace.peaks.items()}
 
 
-def _train(twin: nn.Module, shape: tuple[int, int], plan: Plan, optimizer: str, trace: _StepTrace) -> None:
-    """A step that is not the first: the optimizer's state is there already."""
+def train_one_step(
+    twin: nn.Module,
+    shape: tuple[int, int],
+    plan: Plan,
+    optimizer: str,
+    trace: StepTrace,
+    around: Callable[[nn.Module], AbstractContextManager] = nullcontext,
+) -> None:
+    """Take a step that is not the first, so that the optimizer's state is there already.
+
+    Args:
+        twin: the model, whose tensors `trace` holds; it is changed.
+        shape: blocks and tokens of the batch.
+        plan: how the step is carried out.
+        optimizer: "adamw" or "sgd".
+        trace: is told of phases, gradients and the optimizer's state.
+        around: makes a context for the passes through the model.
+    """
     state = TrainingState(twin, optimizer=optimizer, host=trace.host)
     for parameter in state.parameters:
         parameter.grad = torch.zeros_like(parameter)
@@ -134,12 +156,13 @@ def _train(twin: nn.Module, shape: tuple[int, int], plan: Plan, optimizer: str, 
     trace.peaks = {}
     with trace.host() if plan.train_on_host else nullcontext():
         trace.phase = "forward pass"
-        with _followed(twin):
+        with around(twin):
             accumulate_gradients(twin, blocks, plan, trace.host)
         trace.phase = "optimizer step"
         nn.utils.clip_grad_norm_(state.parameters, 1.0)
         state.update_weights(1e-3)
         state.drop_gradients()
+    trace.phase = ""  # what is freed from here on is no part of the step
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 
 from tlkit.adapters import adapter_names, base_model
 from tlkit.quantization import logical_size
-from tlkit.reports.figure import COLOURS, Chart, described, new_figure
+from tlkit.reports.figure import COLOURS, Chart, described, headline, new_figure
 from tlkit.strategies import StrategyReport, find_blocks, is_tied
 
 TRAINED, ADAPTER, GRADIENT, INK = COLOURS[0], COLOURS[4], COLOURS[1], "#222222"
@@ -67,7 +67,7 @@ def network_strip(*reports: StrategyReport) -> Chart:
     Args:
         *reports: what `apply_strategy` returned; one strip each.
     """
-    figure, axes = new_figure(height=0.7 + 1.55 * len(reports))
+    figure, axes = new_figure(height=1.0 + 1.55 * len(reports))
     for row, report in enumerate(reports):
         _draw_strip(axes, report, -1.9 * row)
     figure.words = tuple(_in_words(report) for report in reports)
@@ -82,6 +82,11 @@ def network_strip(*reports: StrategyReport) -> Chart:
     if any("adapters" in report.components for report in reports):
         kinds["adapter, trained"] = Patch(facecolor=ADAPTER, edgecolor=INK)
     figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=len(kinds), fontsize="small", frameon=False)
+    told = []
+    for report in reports:
+        parts = [place.reached for place in places_of(report)]
+        told.append(f"{f'all {len(parts)}' if all(parts) else f'{sum(parts)} of {len(parts)}'} with {report.strategy}")
+    headline(figure, f"Parts that backpropagation passes through: {', '.join(told)}")
     return figure
 
 

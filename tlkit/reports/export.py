@@ -1,6 +1,5 @@
 """A comparison as files: CSV, JSON, Markdown, self-contained HTML, and its charts as PNG and SVG."""
 
-import base64
 import html
 import json
 from functools import partial
@@ -23,6 +22,7 @@ BRIEF = (  # what a terminal shows of a comparison; its files have the rest
     "seconds",
     "peak MB",
 )
+DPI = 300  # of a PNG file: what a journal asks for
 TABLES = ("runs", "documents", "answers", "pairs")  # of a comparison, each in a CSV file beside the table itself
 
 
@@ -67,10 +67,10 @@ def export(comparison: Comparison, folder: str | Path) -> list[Path]:
     for name, figure in figures.items():
         for kind in ("png", "svg") if figure is not None else ():
             metadata = {"Title" if kind == "svg" else "Description": provenance}
-            save = partial(figure.savefig, format=kind, dpi=120, metadata=metadata)
+            save = partial(figure.savefig, format=kind, dpi=DPI, metadata=metadata)
             written[f"{name}.{kind}"] = write_atomically(folder / f"{name}.{kind}", save)
         if figure is not None:
-            pictures[figure.alt] = (folder / f"{name}.png").read_bytes()
+            pictures[figure.alt] = figure.png()
     markdown = f"# Comparison\n\n{as_markdown(comparison.table)}\n{notes}\n{provenance}\n{summary}"
     written["comparison.md"] = _write(folder / "comparison.md", markdown)
     written["comparison.html"] = _write(folder / "comparison.html", _page(comparison, pictures, provenance, notes))
@@ -228,11 +228,10 @@ def _in_words(value: object) -> str:
     return "; ".join(f"{key}: {part}" for key, part in value.items()) if isinstance(value, dict) else str(value)
 
 
-def _page(comparison: Comparison, pictures: dict[str, bytes], provenance: str, notes: str) -> str:
-    """Everything on one page that needs no other file; `pictures` are PNG files by their alternative text."""
+def _page(comparison: Comparison, pictures: dict[str, str], provenance: str, notes: str) -> str:
+    """Everything on one page that needs no other file; `pictures` are PNG files in base64 by their words."""
     images = [
-        f'<img alt="{html.escape(words)}" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
-        for words, picture in pictures.items()
+        f'<img alt="{html.escape(words)}" src="data:image/png;base64,{picture}">' for words, picture in pictures.items()
     ]
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Comparison of strategies</title>'

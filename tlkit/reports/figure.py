@@ -5,19 +5,42 @@ Colours are Okabe and Ito's, told apart by the colour-blind; markers and hatches
 
 import base64
 import io
+import re
+import textwrap
 from collections.abc import Callable
 from functools import wraps
 
 import matplotlib.pyplot as plt
+import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from tlkit.strategies import STRATEGIES
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
 MARKERS = "osD^vPX*"
 HATCHES = ["", "///", "...", "xxx", "\\\\\\", "--", "++"]
+INK, FAINT = "#222222", "#666666"
+UNTOUCHED = "untouched"  # the model before any training
 SIZE = (8, 4.5)
+TITLE_WIDTHS = range(100, 30, -2)  # characters in a line of a title: as many as the picture has room for
+# A picture brings its own white ground, whatever style a reader has set: so it is legible on a dark page, too.
+LOOK = [
+    "default",
+    {
+        "figure.facecolor": "white",
+        "savefig.facecolor": "white",
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "axes.edgecolor": FAINT,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "hatch.linewidth": 0.6,
+    },
+]
 PLACES = {name: place for place, name in enumerate((*STRATEGIES, "zero-shot"))}
 
 
@@ -26,25 +49,35 @@ class Chart(Figure):
 
     Args:
         about: what is drawn, in one sentence; `described` sets it.
+        finding: what the numbers say, in one sentence without a full stop; `headline` sets it, as the title.
         words: what the picture says beyond its axes and names, a phrase each.
     """
 
     about = ""
+    finding = ""
     words: tuple[str, ...] = ()
 
     @property
     def alt(self) -> str:
-        """Alternative text: what is drawn, the axes, and the names; the numbers are in the table beside it."""
+        """Alternative text: what is drawn, what it says, the axes, and the names; the numbers are in the table."""
         panels = []
         for axes in self.axes:
             named = [text.get_text() for text in [*axes.get_yticklabels(), *axes.get_xticklabels()]]
             # Not the marks of a scale, be they digits or powers in TeX, which nobody wants read out.
             places = [name for name in named if "$" not in name and any(letter.isalpha() for letter in name)]
+            places = [" ".join(name.split()) for name in places if not re.fullmatch(r"[\d.,]+ (million|billion)", name)]
             _, series = axes.get_legend_handles_labels()
-            parts = [axes.get_title(), axes.get_xlabel(), axes.get_ylabel(), ", ".join(dict.fromkeys(places + series))]
+            title = axes.get_title() or axes.get_title("left")
+            parts = [title, axes.get_xlabel(), axes.get_ylabel(), ", ".join(dict.fromkeys(places + series))]
             panels.append("; ".join(part for part in parts if part))
         shown = ". ".join(filter(None, [*panels, *self.words]))
-        return f"{self.about} Shown: {shown}." if shown else self.about
+        said = f"{self.about} {self.finding}." if self.finding else self.about
+        return f"{said} Shown: {shown}." if shown else said
+
+    def savefig(self, *where, **options) -> None:
+        """Write the picture, on its white ground whatever style is set; as matplotlib's own `savefig` otherwise."""
+        with matplotlib.style.context(LOOK):
+            super().savefig(*where, **options)
 
     def png(self, dpi: int = 100) -> str:
         """Draw the picture as a PNG file, for a page or a notebook.
@@ -76,7 +109,8 @@ def described(draw: Callable[..., Chart]) -> Callable[..., Chart]:
 
     @wraps(draw)
     def drawn(*tables, **options) -> Chart:
-        chart = draw(*tables, **options)
+        with matplotlib.style.context(LOOK):
+            chart = draw(*tables, **options)
         chart.about = draw.__doc__.splitlines()[0]
         return chart
 
@@ -98,19 +132,60 @@ def new_figure(height: float = SIZE[1]) -> tuple[Chart, Axes]:
     return figure, axes
 
 
-def panels_beside(count: int) -> tuple[Chart, list[Axes]]:
+def height_for(rows: float, each: float = 0.34) -> float:
+    """Choose a height that leaves each row of a chart room for a line of text.
+
+    Args:
+        rows: how many there are.
+        each: inches of a row.
+
+    Returns:
+        Inches, with room for a title and the axis below.
+    """
+    return 1.4 + each * max(rows, 2)
+
+
+def headline(figure: Chart, finding: str) -> None:
+    """Write what a chart says over it, at the left.
+
+    Args:
+        figure: all its panels are there already.
+        finding: a sentence without a full stop, made from the numbers that are drawn.
+    """
+    figure.finding = finding
+    title = figure.suptitle(finding, x=0.01, ha="left", fontsize="large", fontweight="bold")
+    room = 0.98 * figure.get_figwidth() * figure.dpi
+    for width in TITLE_WIDTHS:
+        title.set_text(textwrap.fill(finding, width))
+        if title.get_window_extent().width <= room:
+            break
+    lines = len(textwrap.wrap(finding, width))
+    # As narrow as it may be with that many lines, so that no word stands alone in the last.
+    narrow = next(less for less in range(20, width + 1) if len(textwrap.wrap(finding, less)) == lines)
+    title.set_text(textwrap.fill(finding, narrow))
+
+
+def panels_beside(count: int, *, height: float = SIZE[1], rows: int = 1, **options) -> tuple[Chart, list[Axes]]:
     """Make an empty chart with panels side by side, on one vertical axis.
 
     Args:
         count: how many panels, at least 1.
+        height: in inches.
+        rows: of panels below each other, filled from the left; places that are left over stay empty.
+        options: of matplotlib's `subplots`, such as sharex.
 
     Returns:
         The chart and the axes of its panels, from left to right.
     """
-    options = {"figsize": SIZE, "sharey": True, "squeeze": False, "layout": "constrained"}
-    figure, panels = plt.subplots(1, count, FigureClass=Chart, **options)
+    options = {"sharey": True} | options
+    columns = -(-count // rows)
+    size = {"figsize": (SIZE[0], height), "squeeze": False, "layout": "constrained"}
+    figure, panels = plt.subplots(rows, columns, FigureClass=Chart, **size, **options)
     plt.close(figure)
-    return figure, list(panels[0])
+    panels = list(panels.flat)
+    for spare in panels[count:]:
+        spare.remove()
+    return figure, panels[:count]
 
 
 def colour(number: int, name: str = "") -> str:
@@ -124,6 +199,18 @@ def colour(number: int, name: str = "") -> str:
         The colour as "#RRGGBB".
     """
     return COLOURS[PLACES.get(name, number) % len(COLOURS)]
+
+
+def dark(shade: str) -> str:
+    """Darken a colour, so that letters in it are legible on white.
+
+    Args:
+        shade: as "#RRGGBB".
+
+    Returns:
+        The darker colour as "#RRGGBB".
+    """
+    return "#" + "".join(f"{int(0.62 * int(shade[place : place + 2], 16)):02X}" for place in (1, 3, 5))
 
 
 def marker(number: int, name: str = "") -> str:
@@ -140,14 +227,52 @@ def marker(number: int, name: str = "") -> str:
 
 
 def mark(axes: Axes, x: float, name: str) -> None:
-    """Draw a dashed vertical line with its name at its lower end.
+    """Draw a dashed vertical line with its name over its upper end.
 
     Args:
         axes: where to draw.
         x: in units of the horizontal axis.
-        name: written beside the line.
+        name: written at the line; a line of text each for names that stand beside each other.
     """
-    axes.axvline(x, color="black", linestyle="--")
-    transform = axes.get_xaxis_transform()
-    behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
-    axes.text(x, 0.02, name, transform=transform, rotation=90, ha="right", va="bottom", fontsize="small", bbox=behind)
+    axes.axvline(x, color=INK, linestyle="--", linewidth=1.2, label=name)
+    above = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": "small"}
+    axes.annotate(name, (x, 1), xycoords=axes.get_xaxis_transform(), **above)
+
+
+def untouched_line(axes: Axes, value: float) -> None:
+    """Draw a dashed horizontal line at what the model scored before any training.
+
+    Args:
+        axes: where to draw.
+        value: in units of the vertical axis.
+    """
+    axes.axhline(value, color=INK, linestyle="--", linewidth=1.2)
+    where = {"xytext": (4, 3), "textcoords": "offset points", "fontsize": "small"}
+    digits = 0 if value >= 100 else 1
+    axes.annotate(f"{UNTOUCHED} {value:,.{digits}f}", (0, value), xycoords=axes.get_yaxis_transform(), **where)
+
+
+def plain_numbers(axis, low: float, high: float) -> None:
+    """Write the marks of a log scale as people do: many on a short stretch, 1, 2 and 5 on a longer one.
+
+    Args:
+        axis: of `Axes`, with a logarithmic scale.
+        low: the least number that is drawn.
+        high: the largest.
+    """
+    axis.set_major_formatter("{x:,.0f}" if low >= 10 else "{x:,g}")
+    marks = (1, 2, 5) if high < 100 * low else (1,)
+    if high < 5 * low:
+        marks = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
+    axis.set_major_locator(LogLocator(subs=marks))
+    axis.set_minor_formatter("")
+
+
+def best_corner(axes: Axes) -> None:
+    """Say in the corner at the bottom left, where a little of both is, that it is the best.
+
+    Args:
+        axes: of a chart of two perplexities.
+    """
+    where = {"xytext": (6, 6), "textcoords": "offset points", "fontsize": "small", "style": "italic"}
+    axes.annotate("best corner: gains much, forgets little", (0, 0), xycoords="axes fraction", color=FAINT, **where)

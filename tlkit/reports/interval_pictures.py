@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from tlkit.reports.figure import COLOURS, HATCHES, Chart, colour, described, marker, new_figure
+from tlkit.reports.figure import COLOURS, HATCHES, Chart, colour, described, headline, marker, new_figure
 
 CONFIDENCE = 0.95
 
 
 @described
-def resampling_chart(draws: dict[str, np.ndarray], unit: str = "perplexity") -> Chart:
+def bootstrap_chart(draws: dict[str, np.ndarray], unit: str = "perplexity") -> Chart:
     """The scores that a bootstrap has drawn, a histogram for each way of drawing, with its 95% interval below.
 
     Args:
@@ -35,7 +35,7 @@ def resampling_chart(draws: dict[str, np.ndarray], unit: str = "perplexity") -> 
     widths = {name: high - low for name, (low, high) in spans.items()}
     narrow, wide = min(widths, key=widths.get), max(widths, key=widths.get)
     times = widths[wide] / widths[narrow]
-    axes.set_title(f"Drawing {wide} gives an interval {times:.1f} times as wide as drawing {narrow}")
+    headline(figure, f"Drawing {wide} gives an interval {times:.1f} times as wide as drawing {narrow}")
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_ylim(bottom=-tallest * (0.15 * len(draws) + 0.04))
     axes.set_yticks([])
@@ -88,6 +88,6 @@ def pairing_chart(scores: pd.DataFrame, unit: str) -> Chart:
     right.set_xlabel(f"{first} minus {second}")
     right.set_title("95% interval of the mean difference", fontsize="medium")
     width = {name: high - low for name, (low, high) in spans.items()}
-    figure.suptitle(f"Pairing makes the interval {width['unpaired'] / width['paired']:.1f} times narrower")
+    headline(figure, f"Pairing makes the interval {width['unpaired'] / width['paired']:.1f} times narrower")
     figure.words = tuple(f"{name} interval {low:+.3f} to {high:+.3f}" for name, (low, high) in spans.items())
     return figure

@@ -10,7 +10,7 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from tlkit.fitting.ladder import FALLBACK_TIERS, LADDER
 from tlkit.memory import in_units
 from tlkit.reports.diagrams import ADAPTER, GRADIENT, INK, SPARED, TRAINED
-from tlkit.reports.figure import COLOURS, Chart, described, new_figure
+from tlkit.reports.figure import COLOURS, Chart, described, headline, new_figure
 from tlkit.steps import Plan
 
 PRICES = ("time", "rounding", "host memory")
@@ -88,7 +88,7 @@ def ladder_diagram() -> Chart:
                 axes.plot([x], [y], "o", color=colour, markersize=size)
     axes.set_xlim(-0.01, 1.02)
     axes.set_ylim(y + 0.5, -1.1)
-    axes.set_title("Every rung keeps the batch, its tokens and the update; it changes how they are computed")
+    headline(figure, "Every rung keeps the batch, its tokens and the update; it changes how they are computed")
     figure.words = tuple(f"{rung.name}: {rung.change}, costs {' and '.join(rung.prices)}" for rung in rungs)
     return figure
 
@@ -132,7 +132,7 @@ def micro_batch_picture(targets: torch.Tensor, size: int) -> Chart:
     finding = "All tokens count the same"
     if most > 1:
         finding = f"With the mean of means, some tokens count {float(most):.3g} times as much as others"
-    axes.set_title(finding)
+    headline(figure, finding)
     sizes = ", ".join(str(int(part.sum())) for part in parts)
     figure.words = (f"{len(parts)} micro-batches with {sizes} tokens that count", finding)
     return figure
@@ -168,7 +168,7 @@ def checkpointing_picture(blocks: int, kept: int, kept_with: int) -> Chart:
     axes.text(blocks, 4.05, "backpropagation so far", color=GRADIENT, fontsize="small", ha="right", va="top")
     axes.set_xlim(-0.1, blocks + 0.1)
     axes.set_ylim(4.45, -0.6)
-    axes.set_title("Checkpointing keeps the inputs of the blocks and computes the rest again")
+    headline(figure, "Checkpointing keeps the inputs of the blocks and computes the rest again")
     figure.words = tuple(said for _, said, _ in rows)
     return figure
 

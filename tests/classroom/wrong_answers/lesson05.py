@@ -66,10 +66,10 @@ WRONG = {
         (lambda trained, embedding: sum(trained) / len(trained), "frozen blocks were taken to cost nothing"),
         (
             lambda trained, embedding: (len(trained) + 2 * sum(trained)) / len(trained) / 3,
-            "leads through frozen blocks, too",
+            "passes through frozen blocks, too",
         ),
         (lambda trained, embedding: (2 * len(trained) + sum(trained)) / len(trained) / 3, "goes on to the bottom"),
-        (lambda t, e: (2 * len(t) - t.index(True) + sum(t)) / len(t) / 3, "ends at a block, and something below"),
+        (lambda t, e: (2 * len(t) - t.index(True) + sum(t)) / len(t) / 3, "stops at a block here, and something below"),
         (
             lambda t, e: (2 * len(t) - lowest(t, e) - (not e) + sum(t)) / len(t) / 3,
             "the lowest trained block needs the gradient",
@@ -87,7 +87,7 @@ WRONG = {
         (whole_blocks, "was all of it looked at"),
         (by_text, "nothing in that block is trained"),
         (by_name_of_ours, "a GPT-2"),
-        (blocks_only, "the embedding lies below and is trained"),
+        (blocks_only, "the embedding lies below that and is trained"),
         (lowest_frozen, "nothing in that block is trained"),
         (name_of_the_lowest, 'expected "embedding" or the number'),
     ],

@@ -3,62 +3,47 @@
 import torch
 
 
-def _nearest(scaled, levels):
-    return (scaled[:, None] - levels).abs().argmin(1)
+def _even(part, low, high, steps, whole=torch.round):
+    gap = (high - low) / steps
+    return low + gap * whole((part - low) / gap)
 
 
-def _by_largest(weights, levels, block):
-    return torch.cat([levels[_nearest(part / part.max(), levels)] * part.max() for part in weights.split(block)])
+def _each(way):
+    return lambda weights, bits, block: torch.cat([way(part, 2**bits - 1) for part in weights.split(block)])
 
 
-def _by_one_scale(weights, levels, block):
-    scale = weights.abs().max()
-    return levels[_nearest(weights / scale, levels)] * scale
+def _one_range(weights, bits, block):
+    return _even(weights, weights.min(), weights.max(), 2**bits - 1)
 
 
-def _without_scale(weights, levels, block):
-    return torch.cat([levels[_nearest(part / part.abs().max(), levels)] for part in weights.split(block)])
-
-
-def _places(weights, levels, block):
-    return torch.cat([_nearest(part / part.abs().max(), levels) for part in weights.split(block)])
-
-
-def _not_divided(weights, levels, block):
-    return torch.cat([levels[_nearest(part, levels)] * part.abs().max() for part in weights.split(block)])
-
-
-def _below(weights, levels, block):
-    parts = [(part / part.abs().max(), part.abs().max()) for part in weights.split(block)]
-    return torch.cat([levels[torch.searchsorted(levels, part, right=True) - 1] * scale for part, scale in parts])
-
-
-def _in_place(weights, levels, block):
+def _in_place(weights, bits, block):
     for part in weights.split(block):
-        scale = part.abs().max()
-        part /= scale
-        part.copy_(levels[_nearest(part, levels)] * scale)
+        part.copy_(_even(part, part.min(), part.max(), 2**bits - 1))
     return weights
 
 
-def _in_rows(weights, levels, block):
+def _in_rows(weights, bits, block):
     rows = weights.view(-1, block)
-    scale = rows.abs().amax(1, keepdim=True)
-    return (levels[((rows / scale)[..., None] - levels).abs().argmin(-1)] * scale).flatten()
+    low, high = rows.amin(1, keepdim=True), rows.amax(1, keepdim=True)
+    return _even(rows, low, high, 2**bits - 1).flatten()
+
+
+def _codes(part, steps):
+    return ((part - part.min()) / (part.max() - part.min()) * steps).round()
 
 
 WRONG = {
     "ex09_1": [
-        (4.13, "the scales are quantised too"),
-        (4 + 8 / 64 + 32 / (64 * 256), "the scales are quantised too"),
-        (4.125, "that takes 8 bits for a scale"),
+        (4.5, "a scale *and* its smallest weight"),
+        (4.127, "NF4 with double quantisation"),
         (4, "the code alone"),
-        (36, "a scale of its own"),
-        (0.5, "share of the scale"),
-        (6, "the wrong way round"),
-        (0.5625, "these are bytes"),
-        ("4.5", "a number is asked for"),
-        (5, "5 is not it"),
+        (36, "numbers of its own"),
+        (20, "a scale of its own"),
+        (1, "one weight's share"),
+        (0.625, "these are bytes"),
+        (160, "the whole block"),
+        ("5", "a number is asked for"),
+        (6, "6 is not it"),
     ],
     "ex09_2": [
         (lambda packed, peak: packed * (16 - 4.127) / 8 / peak, "percent are asked for"),
@@ -72,16 +57,18 @@ WRONG = {
         (lambda packed, peak: packed * (16 - 4.127) / 8, "these are the bytes saved"),
     ],
     "ex09_3": [
-        (_by_one_scale, "one scale was taken for all blocks"),
-        (_by_largest, "*absolute* value"),
-        (_without_scale, "without their block's scale"),
-        (_places, "these are places in `levels`"),
-        (_not_divided, "not divided by it"),
-        (_below, "takes the level below"),
+        (_one_range, "one range was taken for all blocks"),
+        (_each(lambda part, steps: _even(part, part.min(), part.max(), steps + 1)), "one level too many"),
+        (_each(lambda part, steps: _even(part, part.min(), part.max(), steps, torch.floor)), "takes the level below"),
+        (_each(lambda part, steps: _even(part, part.min(), part.max(), steps) - part.min()), "not added again"),
+        (_each(lambda part, steps: _codes(part, steps) / steps), "the range of the block is missing"),
+        (_each(_codes), "these are codes"),
+        (_each(lambda part, steps: _even(part, -part.abs().max(), part.abs().max(), steps)), "*absolute* value"),
+        (_each(lambda part, steps: _even(part, part.min(), part.max(), steps)), "you divide by it"),
         (_in_place, "changes what it was given"),
         (_in_rows, "stopped with RuntimeError"),
-        (lambda weights, levels, block: weights, "nothing was rounded"),
-        (lambda weights, levels, block: weights.view(-1, 1), "in the shape that they had"),
-        (lambda weights, levels, block: weights.tolist(), "a tensor is asked for"),
+        (lambda weights, bits, block: weights, "nothing was rounded"),
+        (lambda weights, bits, block: weights.view(-1, 1), "in the shape that they had"),
+        (lambda weights, bits, block: weights.tolist(), "a tensor is asked for"),
     ],
 }

@@ -130,7 +130,7 @@ def _name_the_mistake(documents: list[list[float]], low: float, high: float, wid
     if near(low, math.log(right[0]), within=0.02) and near(high, math.log(right[1]), within=0.02):
         raise Wrong("the ends are losses in nats; perplexity is asked for.")
     if width < 0.6:
-        raise Wrong("the interval is far too narrow. Tokens of one text hang together: were they drawn one by one?")
+        raise Wrong("the interval is too narrow. Tokens of one document are correlated: were they drawn one by one?")
     if width > 3:
         raise Wrong(
             "the interval is far too wide: it says how documents differ, not how their common perplexity would."
@@ -166,19 +166,20 @@ def _interval(documents: list[list[float]]) -> tuple[float, float]:
 
 QUIZ = Quiz(
     "quiz03",
-    "A test passage also stands in the training text, with one comma less. The lesson's claim "
-    "*No passage is in two splits* holds. What follows?",
+    "A colleague checks that no test passage is equal to a training passage, and finds none. But one test passage "
+    "stands in the training text with a comma less. What follows?",
     {
-        "a": "The check compares whole passages, sign by sign. This score is in part a memory test all the same.",
+        "a": "The check compares whole passages, character by character. This score is in part a test of memory all "
+        "the same.",
         "b": "With one comma less it is another text for the model, so nothing has leaked.",
-        "c": "The interval of the test score gets wider, and so it warns.",
-        "d": "Only the training loss is too good; the test score is not touched.",
+        "c": "The interval of the test score becomes wider, and this reveals the copy.",
+        "d": "Only the training loss is too good; the test score is not affected.",
     },
     {
-        "a": "yes. A stricter check looks for runs of words that two splits share; the tests of this corpus do.",
+        "a": "yes. A search for runs of words that two splits share, like the one in the lesson, would have found it.",
         "b": "no: all other tokens stand in the same order, and they can be learned by heart.",
         "c": "no: the interval says what other documents would change. It knows nothing of the training text.",
-        "d": "the other way round: to lower the training loss is what text in training is for. It is the test score "
+        "d": "the other way round: a low loss on training text is what training is for. It is the test score "
         "that claims to be about unseen text.",
     },
     right="a",

@@ -86,9 +86,9 @@ QUIZ = Quiz(
         "c": "The model is ruined for other text.",
     },
     {
-        "a": "no: it has learned those sentences by heart. This lesson's validation curve turned up meanwhile.",
-        "b": "yes: the training loss speaks of the training text only.",
-        "c": "it may be, and here it became worse; but this number does not say so, the validation curve does.",
+        "a": "no: it has learned those sentences by heart. In this lesson the validation loss rose meanwhile.",
+        "b": "yes: the training loss says something about the training text only.",
+        "c": "it may be, and here it became worse. But this number does not show it, and the validation loss does.",
     },
     right="b",
 )

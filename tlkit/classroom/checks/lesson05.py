@@ -47,9 +47,9 @@ def bytes_left(answer: object) -> None:
     "ex05_2",
     2,
     "the share of units that is left, for seven choices of what is trained",
-    "Three sums: the forward pass in all blocks, the gradient's way from the top down, and the trained blocks' own.",
-    "How far down does the way go? To the bottom if the embedding is trained, else to the lowest trained block.",
-    "With `lowest` for that place: (depth + (depth - lowest) + sum(trained)) / (3 * depth).",
+    "Add three sums: forward in all blocks, gradients of inputs where backpropagation passes, gradients of weights.",
+    "How far down does backpropagation go? To the bottom if the embedding is trained, else to the lowest trained one.",
+    "With `lowest` for that block: (depth + (depth - lowest) + sum(trained)) / (3 * depth).",
 )
 def share_of_work(answer: object) -> None:
     """Judge a function for the share of a step's work that is left, block by block."""
@@ -77,9 +77,18 @@ def share_of_work(answer: object) -> None:
             (right / depth, "those are units per block; the share of those of full fine-tuning is asked for."),
             (1 - right / units, "that is what is saved; what is left is asked for."),
             (3 * own / units, "frozen blocks were taken to cost nothing. Each of them has its forward pass."),
-            ((depth + to_a_block + own) / units, "the gradient's way ends at a block, and something below is trained."),
-            ((depth + 2 * own) / units, "the gradient's way leads through frozen blocks, too, if it has to go on."),
-            ((depth + depth + own) / units, "the gradient's way goes on to the bottom, and nothing there is trained."),
+            (
+                (depth + to_a_block + own) / units,
+                "backpropagation stops at a block here, and something below it is trained.",
+            ),
+            (
+                (depth + 2 * own) / units,
+                "backpropagation passes through frozen blocks, too, if something below them is trained.",
+            ),
+            (
+                (depth + depth + own) / units,
+                "backpropagation goes on to the bottom here, and nothing there is trained.",
+            ),
             ((depth + way - (not embedding) + own) / units, "the lowest trained block needs the gradient, too."),
             ((way + own) / units, "the forward pass is left out."),
             ((depth + way) / units, "the gradients of the blocks' own weights are left out."),
@@ -92,8 +101,8 @@ def share_of_work(answer: object) -> None:
 @exercise(
     "ex05_3",
     3,
-    "where the gradient's way ends, for ten models of two architectures",
-    "Look at `requires_grad` of parameters, in the order from below: the embedding first, then block after block.",
+    "how far down backpropagation goes, for ten models of two architectures",
+    "Look at `requires_grad` of the parameters from below: the embedding first, then block after block.",
     "The embedding is `model.get_input_embeddings()`, whatever it is called; `find_blocks(model)` gives the blocks.",
     "A block is trained when *any* of its parameters is: any(p.requires_grad for p in block.parameters()).",
 )
@@ -107,11 +116,9 @@ def gradient_ends(answer: object) -> None:
         if not place and not (isinstance(given, str) and given == "embedding"):
             raise Wrong(f'for {story} it gives {given!r:.40}; expected "embedding" or the number of a block.')
         if expected == "embedding":
-            raise Wrong(
-                f"for {story} it says that the way ends at {given!r}, and the embedding lies below and is trained."
-            )
+            raise Wrong(f"for {story} it says {given!r}, and the embedding lies below that and is trained.")
         if given == "embedding":
-            raise Wrong(f"for {story} it says that the way ends at the embedding, which is frozen here.")
+            raise Wrong(f"for {story} it says the embedding, which is frozen here.")
         if given > expected:
             raise Wrong(
                 f"for {story} it says block {given}. A block below has trained values: was all of it looked at?"
@@ -128,7 +135,7 @@ def _called(story: str, function: object, *arguments) -> object:
 
 
 def _frozen_models():
-    """Models on paper, each with what the way of its gradient ends at, and what was done to it."""
+    """Models on paper, each with the lowest part that backpropagation reaches, and what was done to it."""
     from transformers import AutoConfig
 
     from tlkit.models import meta_model
@@ -167,9 +174,9 @@ QUIZ = Quiz(
     {
         "a": "for the optimizer it is. But the loss is at the top, and block 0 is at the bottom.",
         "b": "no: without the blocks above it there is no prediction, and without a prediction no loss.",
-        "c": "the optimizer keeps its averages for trained values only, and blocks are of equal size. Now the time: "
-        "where does the gradient come from?",
-        "d": "yes: its gradient comes through 23 frozen blocks, and each keeps what the way back needs.",
+        "c": "the optimizer keeps its averages for trained values only, and blocks are of equal size. As for the time: "
+        "where does backpropagation start?",
+        "d": "yes: backpropagation passes through 23 frozen blocks, and each has to keep activations for it.",
     },
     right="d",
 )

@@ -3,22 +3,34 @@
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, numbers
 
+QWEN2_1_5B = {
+    "vocab_size": 151_936,
+    "hidden_size": 1_536,
+    "intermediate_size": 8_960,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+}
+
 
 @exercise(
     "ex06_1",
     1,
     "the frozen part of two models in percent, to one percent of it",
-    "How many values has a table of 49,152 rows with 576 numbers each? How often is it there in a tied model?",
+    "How many values has a table of 151,936 rows with 1,536 numbers each? How often is it there in a tied model?",
     "A head of its own has as many values as the embedding. It makes the model larger, and it is not frozen.",
     "Tied: 100 * table / total. With a head of its own: the same table, in a total that is larger by one table.",
 )
 def frozen_part(answer: object) -> None:
     """Judge the percentage that freezing the embedding freezes, with a tied head and without."""
-    from tlkit.models import PRESETS, meta_model
+    from transformers import AutoConfig
 
-    known = PRESETS["smollm2-135m"].architecture
-    table = known["vocab_size"] * known["hidden_size"]
-    total = sum(tensor.numel() for tensor in meta_model("smollm2-135m").parameters())  # tied: one table in it
+    from tlkit.models import meta_model
+
+    model = meta_model(AutoConfig.for_model("qwen2", **QWEN2_1_5B))
+    table = model.get_input_embeddings().weight.numel()
+    total = sum(tensor.numel() for tensor in model.parameters())  # tied: one table in it
     tied, own = 100 * table / total, 100 * table / (total + table)
     given = numbers(answer, 2)
     if _both(given, (tied, own)):
@@ -155,18 +167,18 @@ def _both(given, expected) -> bool:
 
 QUIZ = Quiz(
     "quiz06",
-    "The head of the bundled model was frozen with its embedding. Still perplexity on Rust fell. "
+    "The head of the bundled model was frozen with its embedding. Perplexity on Rust fell all the same. "
     "How can a head that did not move score the next token differently?",
     {
         "a": "It did move a little: weight decay shrinks frozen weights, too.",
-        "b": "Its bias was trained.",
-        "c": "The blocks hand it other numbers, and it scores those by the same table.",
+        "b": "The bias of the head was trained.",
+        "c": "The blocks compute other hidden states, and the same table gives those other scores.",
         "d": "Only the rows of tokens that are not in the training text stayed frozen.",
     },
     {
         "a": "no: the optimizer is given nothing that is frozen, and the lesson found the head as it was.",
         "b": "this head has none: it is the table and nothing else. A trained bias would show in the report's count.",
-        "c": "yes: the blocks were trained, and what they hand over now fits other rows of the table better.",
+        "c": "yes: Z = H E^T has two factors. The blocks were trained, so H has changed and fits other rows better.",
         "d": "no: the table is one tensor, and a tensor is frozen as a whole.",
     },
     right="c",

@@ -146,7 +146,7 @@ def _only_last_trains(where: str, tensors: dict, blocks: int, start: str, final_
 QUIZ = Quiz(
     "quiz07",
     "In the bundled model, the norms outside the last two blocks have 2,496 values together. "
-    "Training them raised the peak of memory by tens of megabytes. What for?",
+    "Training them raises the peak of memory by tens of megabytes. What is this memory for?",
     {
         "a": "For the norms themselves, which are computed in higher precision once they train.",
         "b": "For AdamW, which keeps two more numbers for each trained value.",

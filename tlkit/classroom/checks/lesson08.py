@@ -1,4 +1,4 @@
-"""LoRA and BitFit: how few values an adapter has, what it adds to its matrix, and how to see that it learns."""
+"""LoRA: how few values an adapter has, what it adds to its matrix, and how to see that it learns."""
 
 from functools import cache
 
@@ -10,7 +10,7 @@ from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, numbe
     "ex08_1",
     1,
     "the smallest rank at which an adapter has more values than its matrix of 512 x 192",
-    "How many values does the adapter gain with every rank? One row of A and one column of B.",
+    "How many values does each further rank add? It adds one row to A and one column to B.",
     "With rank r it has r * (192 + 512) values. Divide, and think about which whole number comes next.",
 )
 def where_few_ends(answer: object) -> None:
@@ -155,20 +155,19 @@ def _tables() -> dict:
 
 QUIZ = Quiz(
     "quiz08",
-    "BitFit trains 0.08% of the bundled model and still needs 70% of full fine-tuning's multiplications. "
-    "What brings it down to about 42%?",
+    "A friend initialises A *and* B with zeros, to be sure that the adapted model starts as the pretrained one. "
+    "What happens in training?",
     {
-        "a": "Train the bias vectors of the last block only.",
-        "b": "Train the bias vectors of the queries only, in every block.",
-        "c": "Use LoRA of rank 1 instead.",
-        "d": "Nothing: the way forward and the way back are always walked whole.",
+        "a": "Nothing moves: every gradient of A and B is zero, in every step.",
+        "b": "It trains as usual, because only the product B·A matters at the start, and it is zero either way.",
+        "c": "A waits for one step and then trains, as it always does.",
+        "d": "B waits for one step and then trains.",
     },
     {
-        "a": "yes: the forward pass is whole, but the way back ends at the lowest value that is trained.",
-        "b": "no: that is half the values, but one bias in block 0 is enough to call the backward pass down to it.",
-        "c": "no: thin matrices cost next to nothing, but those in block 0 are as far down as BitFit's. "
-        "It needs 70% as well.",
-        "d": "forward it is; the way back is walked only as far as the lowest value that is trained.",
+        "a": "yes: the gradient of A contains B, and the gradient of B contains A. Both are zero and stay zero.",
+        "b": "no: the model starts the same, but the gradients do not. The gradient of B contains A, which is zero.",
+        "c": "no: A waits for B to move. Here B cannot move, because its gradient contains A.",
+        "d": "no: B could only move after A did, and A waits for B.",
     },
     right="a",
 )

@@ -1,6 +1,6 @@
 """QLoRA: what four bits cost and save, and what is left of the saving in a whole step."""
 
-from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near
+from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, recognise
 
 # The codes, an 8-bit scale for 64 weights, and a 32-bit one for 256 of those scales.
 BITS = 4 + 8 / 64 + 32 / (64 * 256)
@@ -9,26 +9,24 @@ BITS = 4 + 8 / 64 + 32 / (64 * 256)
 @exercise(
     "ex09_1",
     1,
-    "the bits of one weight, scale included, to one percent",
-    "Every weight keeps its own four bits. The scale is shared: how much of it falls to one weight?",
-    "64 weights take 64 * 4 bits, and their scale 32 more. Divide the sum by 64.",
+    "the bits of one weight, with its share of what the block keeps, to one percent",
+    "Every weight has its own four bits. Scale and smallest weight are shared: how much of them falls to one weight?",
+    "32 weights take 32 * 4 bits, their scale 16 more, their smallest weight 16 more. Divide the sum by 32.",
 )
 def bits_of_a_weight(answer: object) -> None:
-    """Judge the bits of one packed weight, with its part of the scale."""
-    if near(answer, 4 + 8 / 64, within=0.0001):
-        raise Wrong("that takes 8 bits for a scale. Here it keeps its 32 bits.")
+    """Judge the bits of one weight in blocks of 32 that keep two numbers of 16 bits."""
     reasons = {
-        BITS: "that is this lesson's figure, in which the scales are quantised too. Here a scale keeps its 32 bits.",
-        4.0: "that is the code alone: without its scale a weight cannot be read.",
-        4 + 32: "that gives every weight a scale of its own; 64 weights share one.",
-        32 / 64: "that is one weight's share of the scale; the weight's own bits come to it.",
-        4 + 64 / 32: "the share is the wrong way round: one scale of 32 bits for 64 weights.",
-        (4 + 32 / 64) / 8: "these are bytes; bits are asked for.",
+        4 + 16 / 32: "one number of 16 bits for each block is missing: it keeps a scale *and* its smallest weight.",
+        BITS: "that is NF4 with double quantisation; here nothing that a block keeps is quantised again.",
+        4.0: "that is the code alone: without its block's numbers a weight cannot be read.",
+        4 + 32: "that gives every weight numbers of its own; 32 weights share them.",
+        4 + 16: "that gives every weight a scale of its own; 32 weights share it.",
+        32 / 32: "that is one weight's share of what the block keeps; the weight's own bits come to it.",
+        (4 + 32 / 32) / 8: "these are bytes; bits are asked for.",
+        32 * 4 + 32: "these are the bits of the whole block; those of one weight are asked for.",
     }
-    for value, reason in reasons.items():
-        if near(answer, value, within=0.001):
-            raise Wrong(reason)
-    if not near(answer, 4 + 32 / 64):
+    recognise(answer, reasons)
+    if not near(answer, 4 + 32 / 32):
         raise Wrong(f"{float(answer):.4g} is not it.")
 
 
@@ -77,83 +75,93 @@ def saving_in_a_step(answer: object) -> None:
 @exercise(
     "ex09_3",
     3,
-    "weights that were rounded and read again, for six tensors",
+    "weights that were rounded between the ends of their block and read again, for seven tensors",
     "Take one block at a time: weights.split(block) gives them all, the shorter one too. torch.cat joins the results.",
-    "Nearest: `scaled[:, None] - levels` has the distance of every weight to every level. Where is it least?",
-    "abs().argmin(1) of those distances is each weight's place in `levels`. levels[place] * scale is a block's result.",
+    "2**bits levels have 2**bits - 1 gaps between them. From the smallest weight to the largest, how wide is one?",
+    "With low = part.min() and gap = (part.max() - low) / (2**bits - 1), the code is ((part - low) / gap).round(); "
+    "what is read again is low + gap * code. Where all weights are equal, gap is 0: give them back.",
 )
 def quantiser(answer: object) -> None:
-    """Judge a function that rounds weights to levels, block by block, and reads them again."""
+    """Judge a function that rounds weights to even levels between the smallest and the largest of each block."""
     import torch
 
-    few = torch.tensor([-1.0, -0.4, 0.0, 0.3, 1.0])
-    many = torch.linspace(-1, 1, 16)
     normal = torch.randn(256, generator=torch.Generator().manual_seed(0))
-    below = torch.cat([normal.abs()[:63], torch.tensor([-7.0])])
     apart = normal.view(4, 64) * torch.tensor([[1.0], [100.0], [0.01], [5.0]])
+    constant = torch.cat([normal[:64], torch.full((64,), 0.25)])
     cases = [
-        (torch.tensor([0.1, 0.5, -0.3, 1.9]), few, 4, "one block of four weights"),
-        (normal, many, 64, "four blocks"),
-        (apart.flatten(), many, 64, "four blocks of very different size"),
-        (below, many, 64, "a block whose largest weight is negative"),
-        (normal[:96], few, 32, "blocks of 32"),
-        (normal[:100], many, 64, "a last block that is shorter"),
+        (torch.tensor([0.1, 0.5, -0.3, 1.9]), 2, 4, "one block of four weights in 2 bits"),
+        (normal, 4, 64, "four blocks in 4 bits"),
+        (apart.flatten(), 4, 64, "four blocks of very different size"),
+        (normal.abs() + 3, 4, 64, "weights that are all far above zero"),
+        (normal, 3, 32, "blocks of 32 in 3 bits"),
+        (normal[:100], 4, 64, "a last block that is shorter"),
+        (constant, 4, 64, "a block in which all weights are equal"),
     ]
-    for weights, levels, block, story in cases:
-        handed, places = weights.clone(), levels.clone()
-        given = called(answer, handed, places, block)
-        if not torch.equal(handed, weights) or not torch.equal(places, levels):
+    for weights, bits, block, story in cases:
+        handed = weights.clone()
+        given = called(answer, handed, bits, block)
+        if not torch.equal(handed, weights):
             raise Wrong(f"for {story} your function changes what it was given. Work on a new tensor.")
         if not isinstance(given, torch.Tensor):
             raise Wrong(f"for {story} a tensor is asked for, and this is {type(given).__name__}.")
         if given.shape != weights.shape:
             shapes = f"{tuple(given.shape)} and not {tuple(weights.shape)}"
             raise Wrong(f"for {story} the shape is {shapes}. Give the weights back in the shape that they had.")
-        _compare(given.detach().float(), weights, levels, block, story)
+        _compare(given.detach().float(), weights, bits, block, story)
 
 
-def _compare(given, weights, levels, block, story):
+def _compare(given, weights, bits, block, story):
     import torch
 
     def same(expected):
-        return torch.allclose(given, expected, rtol=1e-3, atol=1e-6)
+        return torch.allclose(given, expected.float(), rtol=1e-3, atol=1e-5)
 
-    def nearest(scaled):
-        return (scaled[:, None] - levels).abs().argmin(1)
-
-    def below(scaled):
-        return (torch.searchsorted(levels, scaled, right=True) - 1).clamp(min=0)
+    def even(part, low, high, steps, whole=torch.round):
+        gap = (high - low) / steps
+        return low + gap * whole((part - low) / gap) if gap > 0 else part
 
     def each(way):
-        return torch.cat([way(part, part.abs().max()) for part in weights.split(block)])
+        return torch.cat([way(part) for part in weights.split(block)])
 
-    right = each(lambda part, scale: levels[nearest(part / scale)] * scale)
+    steps = 2**bits - 1
+    right = each(lambda part: even(part, part.min(), part.max(), steps))
     if same(right):
         return
     if given.isnan().any():
-        raise Wrong(f"for {story} there is nan in what comes back: what is divided by what there?")
-    whole = weights.abs().max()
+        raise Wrong(f"for {story} there is nan in what comes back: the gap is 0 there, and you divide by it.")
+    if story.startswith("a block in which"):
+        raise Wrong(f"for {story} these weights need no rounding: all levels are the same.")
+    lowest, highest = weights.min(), weights.max()
     wrongs = [
         (weights, "nothing was rounded: these are the weights as they were."),
-        (each(lambda part, scale: levels[nearest(part / scale)]), "the levels come back without their block's scale."),
-        (each(lambda part, scale: nearest(part / scale)), "these are places in `levels`, not the weights."),
-        (levels[nearest(weights / whole)] * whole, "one scale was taken for all blocks; each has its own."),
+        (even(weights, lowest, highest, steps), "one range was taken for all blocks; each has its own."),
         (
-            each(lambda part, _: levels[nearest(part / part.max())] * part.max()),
-            "the scale is the largest weight; the largest *absolute* value is asked for.",
-        ),
-        (each(lambda part, _: levels[nearest(part)]), "the weights were not divided by their block's scale."),
-        (
-            each(lambda part, scale: levels[nearest(part)] * scale),
-            "the weights were multiplied by their block's scale, but not divided by it before.",
+            each(lambda part: even(part, part.min(), part.max(), 2**bits)),
+            "these are 2**bits gaps, so one level too many: codes of so few bits cannot tell them apart.",
         ),
         (
-            each(lambda part, scale: levels[below(part / scale)] * scale),
+            each(lambda part: even(part, part.min(), part.max(), steps, torch.floor)),
             "this takes the level below; the nearest one is asked for.",
+        ),
+        (
+            each(lambda part: even(part, part.min(), part.max(), steps) - part.min()),
+            "the smallest weight of the block was taken off, and not added again.",
+        ),
+        (
+            each(lambda part: (even(part, part.min(), part.max(), steps) - part.min()) / (part.max() - part.min())),
+            "these are levels from 0 to 1: the range of the block is missing.",
+        ),
+        (
+            each(lambda part: ((part - part.min()) / (part.max() - part.min()) * steps).round()),
+            "these are codes, not the weights that they stand for.",
+        ),
+        (
+            each(lambda part: even(part, -part.abs().max(), part.abs().max(), steps)),
+            "the levels go from minus to plus the largest *absolute* value; here they begin at the smallest weight.",
         ),
     ]
     for expected, reason in wrongs:
-        if same(expected.float()):
+        if same(expected):
             raise Wrong(f"for {story} {reason}")
     raise Wrong(f"for {story} one weight is {float((given - right).abs().max()):.3g} away from where it should be.")
 

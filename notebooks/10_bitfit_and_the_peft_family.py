@@ -1,0 +1,390 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# # 10 · BitFit and its relatives
+#
+# *How few numbers can a method train, and what does a step then still cost?*
+#
+# LoRA adds new numbers to a frozen model. BitFit adds nothing: it trains the bias vectors that are there already, which
+# in our model are fewer than one value in a thousand. That is a good test of an idea from lesson 8, that the number of
+# trained values is not the cost of training them. At the end you will see where other methods of
+# *parameter-efficient fine-tuning* (PEFT) put their numbers.
+#
+# **You will be able to**
+#
+# - say what a bias vector is, and apply BitFit in three lines;
+# - explain why 0.08% of the values still need about 70% of the arithmetic;
+# - recognise LoRA, DoRA, IA3, BitFit, prompt tuning and prefix tuning by their equations.
+#
+# **You need** [lesson 8](08_lora.ipynb). It helps to have read [lesson 5](05_freeze_lower_layers.ipynb), where the
+# backward pass is taken apart.
+#
+# About 10 minutes.
+
+# %% slideshow={"slide_type": "subslide"}
+import torch
+
+import tlkit as tl
+
+profile = tl.setup()
+rust = tl.load_corpus().limited(profile.train_passages, profile.test_passages)
+base = tl.load_model("tiny")
+blocks = tl.pack(rust.train, base.tokenizer, 128)
+bitfit = tl.apply_strategy(tl.load_model("tiny").model, "bitfit")
+tl.network_strip(bitfit)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The blue line at the foot of each block stands for the few values that are trained there. Everything else is frozen,
+# but backpropagation has to pass through all blocks to reach the lowest bias vectors.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## A bias vector
+#
+# A linear layer can do a little more than multiply by a matrix. It can also add a vector to the result, the same for
+# every input:
+#
+# $$h = W x + b$$
+#
+# Here $x$ is the input with shape (in), $W$ the matrix with shape (out, in), and $b$ the *bias vector* with shape
+# (out). The matrix decides how the output depends on the input. The bias only moves all outputs in one direction.
+#
+# **Predict first.** A layer has 192 inputs and 192 outputs. How many times more numbers are in $W$ than in $b$?
+
+# %%
+layer = base.model.model.layers[0].self_attn.q_proj
+print("W:", [*layer.weight.shape], "  b:", [*layer.bias.shape])
+print("W has", layer.weight.numel() // layer.bias.numel(), "times as many")
+with_bias = sorted(
+    {name.split(".")[-2] for name, _ in base.model.named_parameters() if "bias" in name}
+)
+print("layers with a bias:", ", ".join(with_bias))
+assert with_bias == ["k_proj", "q_proj", "v_proj"]
+assert layer.weight.numel() // layer.bias.numel() == 192
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# In a Qwen2 only the layers that make queries, keys and values have a bias. Queries have 192 outputs; keys and values
+# have 96 each, because two heads of queries share one head of keys and values. In 8 blocks that makes
+# 8 · (192 + 96 + 96) = 3,072 numbers.
+
+# %%
+print(bitfit)
+assert bitfit.trainable_values == 8 * (192 + 96 + 96) == 3_072
+assert round(bitfit.percent, 2) == 0.08
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## By hand, and with plain transformers
+#
+# No library is needed for BitFit. Load the model with transformers, freeze everything but the bias vectors, and give
+# the optimizer what is left. (`tl.BUNDLED` is the folder of our model.)
+
+# %%
+from transformers import AutoModelForCausalLM
+
+plain = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+for name, tensor in plain.named_parameters():
+    tensor.requires_grad_(name.endswith(".bias"))
+
+trained = [p for p in plain.parameters() if p.requires_grad]
+optimizer = torch.optim.AdamW(trained, lr=5e-2, weight_decay=0.0)
+losses = []
+for _ in range(3):
+    loss = plain(input_ids=blocks[:4], labels=blocks[:4]).loss
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(trained, 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    losses.append(loss.item())
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The same three steps with `tl.train`, on a fresh model:
+
+# %%
+three_steps = tl.TrainingConfig(
+    learning_rate=5e-2,
+    epochs=3,
+    batch_size=4,
+    warmup_fraction=0,
+    schedule="constant",
+    weight_decay=0,
+)
+ours = tl.apply_strategy(tl.load_model("tiny").model, "bitfit").model
+history = tl.train(ours, blocks[:4], three_steps).history
+apart = max(abs(a - b) for a, b in zip(losses, history.loss, strict=True))
+tl.claim("All three losses agree to 1e-6", apart < 1e-6)
+assert sum(p.numel() for p in trained) == 3_072 and losses[2] < losses[0]
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Why it still needs most of the arithmetic
+#
+# The gradient of a bias vector is very cheap. Call $g_t = \partial L / \partial h_t$ the gradient that arrives at the
+# layer's output for token $t$. Then
+#
+# $$\frac{\partial L}{\partial b} = \sum_t g_t$$
+#
+# is a sum over tokens, without a single product. The gradient of $W$, which BitFit does not need, would be
+# $\sum_t g_t x_t^\top$, a full matrix product.
+#
+# But $g_t$ has to get there first. For that, the loss must be computed, which is the whole forward pass. Then
+# backpropagation must carry the gradient from the head down to block 0, layer by layer, and that takes as many products
+# as the forward pass.
+#
+# **Predict first.** Three parts of about equal size make a step of full fine-tuning: forward, backpropagation between
+# the layers, and the gradients of the weights. Which share is left for BitFit? And if only the biases of the *last*
+# block were trained?
+
+
+# %%
+def arithmetic(model):
+    return tl.count_flops(model, blocks[:2])
+
+
+full = arithmetic(tl.apply_strategy(tl.load_model("tiny").model, "full").model)
+all_biases = arithmetic(bitfit.model)
+last_only = tl.apply_strategy(tl.load_model("tiny").model, "bitfit").model
+for block in last_only.model.layers[:-1]:
+    block.requires_grad_(False)
+last_biases = arithmetic(last_only)
+costs = {
+    "forward pass alone": full.forward / full.total,
+    "biases of the last block": last_biases.total / full.total,
+    "BitFit: all biases": all_biases.total / full.total,
+}
+tl.shares_chart(
+    costs,
+    "BitFit trains 0.08% of the values and needs 70% of the arithmetic",
+    "% of the arithmetic of full fine-tuning",
+)
+
+# %%
+tl.claim("BitFit needs about 70%", 0.66 < costs["BitFit: all biases"] < 0.74)
+tl.claim(
+    "With the last block only, about 42%",
+    0.38 < costs["biases of the last block"] < 0.46,
+)
+assert 0.3 < costs["forward pass alone"] < 0.4
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The cost of a step follows from *how far down* the lowest trained value is, and hardly from how many values there are.
+# What BitFit saves is memory for gradients and for AdamW's averages, and disk: its 3,072 numbers fit into a file of
+# 12 kB.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## What it reaches
+
+# %%
+before = tl.perplexity(base.model, base.tokenizer, rust.validation)
+settings = tl.TrainingConfig(
+    learning_rate=tl.default_rates()["bitfit"], epochs=profile.epochs, batch_size=4
+)
+result = tl.train(bitfit.model, blocks, settings, progress=True)
+after = tl.perplexity(bitfit.model, base.tokenizer, rust.validation)
+
+# %% tags=["nbval-ignore-output"]
+print(f"before: {before.perplexity:.1f}, after BitFit: {after.perplexity:.1f}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Compare it with the recorded runs of the strategies that you know, each at its own best learning rate. A record has
+# two seeds.
+
+# %%
+tuned = tl.recorded("rates").groupby(["strategy", "learning_rate"])
+means = tuned.validation_perplexity.mean()
+rates = tl.default_rates()
+best = {name: means[name, rates[name]] for name in ("full", "lora", "bitfit")}
+for name, perplexity in best.items():
+    print(f"{name:7} learning rate {rates[name]:5}: perplexity {perplexity:.0f}")
+
+# %%
+tl.claim("BitFit improves on the baseline", after.perplexity < 0.9 * before.perplexity)
+tl.claim("It reaches less than LoRA and full", best["bitfit"] == max(best.values()))
+tl.claim("It wants the largest rate of the three", rates["bitfit"] == 0.05)
+assert abs(after.perplexity / best["bitfit"] - 1) < 0.05
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# BitFit adapts the model, but less than LoRA does. That is plausible, because it can only shift queries, keys and
+# values by a constant. Its authors found it close to full fine-tuning on classification tasks with little training
+# text, with BERT, a model that has a bias in every layer. Such a result need not carry over to another model and task.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Why it finds nothing in a Llama
+#
+# **Predict first.** What happens if you apply BitFit to a Llama?
+
+# %%
+try:
+    tl.apply_strategy(tl.meta_model("tinyllama-1.1b"), "bitfit")
+except ValueError as error:
+    print(error)
+
+# %%
+names = dict(tl.meta_model("tinyllama-1.1b").named_parameters())
+tl.claim("A Llama has no bias vector at all", not any("bias" in name for name in names))
+assert len(names) > 100
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The designers of Llama left all biases out, and so do most of today's large models. The authors of PaLM, for example,
+# report that training a large model was more stable without them. For such a model BitFit is no choice. A program
+# should then stop with a message, as here, rather than train nothing for an hour.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The family
+#
+# The picture shows six methods. Orange numbers are trained, hatched ones are frozen. In this workbook so far, only
+# LoRA, QLoRA (lesson 9: LoRA beside a $W$ of 4 bits) and BitFit are *run and measured*. The others are shown so that
+# you recognise them, and nothing is claimed here about how good they are.
+
+# %%
+tl.family_picture()
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# | method | what the new symbols are | starts as the base model? |
+# | --- | --- | --- |
+# | LoRA | $A$: (r, in), $B$: (out, r) | yes, $B = 0$ |
+# | BitFit | none; $b$: (out) is there already | yes, nothing is added |
+# | IA3 | $\ell$: (out), a factor for each output | yes, $\ell = 1$ |
+# | DoRA | LoRA's, and $m$: (out), the length of each row | yes, $m$ starts as the row lengths of $W$ |
+# | prompt tuning | $p_1 \ldots p_k$: (width) each, before the text | no |
+# | prefix tuning | $P_K$, $P_V$: (k, size of all key heads), per block | no |
+#
+# The sign $\odot$ multiplies number by number. IA3 has such factors for keys and values and for the inside of the MLP.
+# DoRA divides each row of $W + \frac{\alpha}{r}BA$ by its length before it multiplies by $m$, so that length and
+# direction of a row are learned apart.
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# LoRA, DoRA, IA3 and BitFit change layers, and all four can be merged into the weights after training. Prompt tuning
+# and prefix tuning leave the layers alone. They give the model something to read that no token could say, so they take
+# a part of its context, and they cannot be merged.
+#
+# The next cell lets peft count the values of each method in our model. Nothing is trained.
+
+# %%
+from peft import IA3Config, LoraConfig, PrefixTuningConfig, PromptTuningConfig
+from peft import get_peft_model
+
+every, task = "all-linear", "CAUSAL_LM"
+mlp = ["down_proj"]
+configs = {
+    "DoRA, rank 8": LoraConfig(
+        r=8, target_modules=every, use_dora=True, task_type=task
+    ),
+    "LoRA, rank 8": LoraConfig(r=8, target_modules=every, task_type=task),
+    "prefix tuning, 10": PrefixTuningConfig(num_virtual_tokens=10, task_type=task),
+    "IA3": IA3Config(
+        target_modules=["k_proj", "v_proj", *mlp],
+        feedforward_modules=mlp,
+        task_type=task,
+    ),
+    "prompt tuning, 10": PromptTuningConfig(num_virtual_tokens=10, task_type=task),
+}
+counts = {"BitFit": bitfit.trainable_values}
+for name, config in configs.items():
+    model = get_peft_model(tl.load_model("tiny").model, config)
+    counts[name] = sum(p.numel() for p in model.parameters() if p.requires_grad)
+for name, count in sorted(counts.items(), key=lambda item: -item[1]):
+    print(f"{name:18} {count:>8,}")
+
+# %%
+outputs = 8 * (192 + 96 + 96 + 192 + 512 + 512 + 192)
+assert counts["DoRA, rank 8"] - counts["LoRA, rank 8"] == outputs
+assert counts["prompt tuning, 10"] == 10 * 192
+assert counts["prefix tuning, 10"] == 10 * 8 * 2 * 96
+assert counts["IA3"] == 8 * (96 + 96 + 512)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Every one of these numbers follows from the shapes in the table, and it is worth checking one or two by hand. All of
+# these methods have something to train at or below block 0, so each needs the whole backward pass, as BitFit does.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Key ideas
+#
+# - BitFit trains only the bias vectors: 0.08% of our model, and nothing at all in a Llama, which has none.
+# - The arithmetic of a step depends on how far down the lowest trained value is. With biases in every block, about 70%
+#   of full fine-tuning's remains.
+# - The methods of the family differ in where they put their numbers: beside a matrix, in its outputs, or in front of
+#   the text.
+#
+# **Further reading**
+#
+# - Ben Zaken et al. 2022, [BitFit: Simple Parameter-efficient Fine-tuning for Transformer-based Masked
+#   Language-models](https://arxiv.org/abs/2106.10199)
+# - Liu et al. 2022, [Few-Shot Parameter-Efficient Fine-Tuning is Better and Cheaper than In-Context
+#   Learning](https://arxiv.org/abs/2205.05638), which introduces IA3
+# - Liu et al. 2024, [DoRA: Weight-Decomposed Low-Rank Adaptation](https://arxiv.org/abs/2402.09353)
+# - Lester et al. 2021, [The Power of Scale for Parameter-Efficient Prompt Tuning](https://arxiv.org/abs/2104.08691)
+# - Li and Liang 2021, [Prefix-Tuning: Optimizing Continuous Prompts for Generation](https://arxiv.org/abs/2101.00190)
+# - Chowdhery et al. 2022, [PaLM: Scaling Language Modeling with Pathways](https://arxiv.org/abs/2204.02311), section 2,
+#   on leaving biases out
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
+#
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex10_1", 1)` is a first push, `tl.hint("ex10_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
+
+# %%
+import tlkit as tl
+
+# %% [markdown]
+# **Quiz.** BitFit trains 0.08% of the bundled model and still needs 70% of full fine-tuning's multiplications. What
+# brings it down to about 42%?
+#
+# - **a** Train the bias vectors of the last block only.
+# - **b** Train the bias vectors of the queries only, in every block.
+# - **c** Use LoRA of rank 1 instead.
+# - **d** Nothing: forward pass and backpropagation always run through the whole network.
+
+# %%
+tl.quiz("quiz10")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 10.1** (first steps). Qwen2-0.5B has 24 blocks of width 896. In each block, the queries have 14 heads of 64
+# numbers, and the keys and the values have 2 heads of 64 numbers each. How many values does BitFit train in it?
+
+# %%
+answer = None
+# your code here
+tl.check("ex10_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 10.2** (apply it). Apply BitFit without this workbook's help. Write a function that takes a model of
+# transformers, leaves nothing trainable but its bias vectors, and returns how many values these have. It has to work
+# for any architecture, and for one without bias vectors it returns 0. Do not rely on what was trainable before.
+
+
+# %%
+def train_only_biases(model):
+    """Freeze all but the bias vectors; return the number of their values."""
+    # your code here
+
+
+tl.check("ex10_2", train_only_biases)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 10.3** (think further). Compute the matrix that DoRA uses in the place of W: add the adapter as LoRA does,
+# divide each row by its length, and multiply it by its number in `m`. The shapes are `weight` (outputs, inputs), `a`
+# (r, inputs), `b` (outputs, r) and `m` (outputs). The adapter counts alpha/r times, as in lesson 8.
+
+
+# %%
+def dora_matrix(weight, a, b, alpha, m):
+    """The matrix that DoRA multiplies its input by."""
+    # your code here
+
+
+tl.check("ex10_3", dora_matrix)
+
+# %% [markdown]
+# Previous: [9 · QLoRA](09_qlora.ipynb) ·
+# Next: [12 · Anatomy of a training step](12_memory_anatomy.ipynb)

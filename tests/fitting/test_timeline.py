@@ -1,0 +1,79 @@
+"""A step's timeline against the estimate's peak, torch's own count, and what a step is known to keep."""
+
+import pytest
+import torch
+
+from tlkit.fitting.estimate import CATEGORIES, closed_form, estimate_memory
+from tlkit.fitting.timeline import PHASES, step_timeline
+from tlkit.models import load_model
+from tlkit.steps import Plan
+from tlkit.strategies import apply_strategy
+
+SHAPE = {"batch_size": 2, "sequence_length": 32}
+KINDS = list(CATEGORIES)
+
+
+def adapted(strategy="full", **options):
+    return apply_strategy(load_model("tiny").model, strategy, **options).model
+
+
+def peak(timeline):
+    return timeline[KINDS].sum(axis=1).max()
+
+
+@pytest.mark.parametrize("strategy", ["full", "lora", "qlora"])
+def test_its_peak_is_the_estimate_and_the_model_stays_as_it_was(strategy):
+    """0.2%, as the estimate promises of a real step."""
+    model = adapted(strategy)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    generator = torch.random.get_rng_state()
+    timeline = step_timeline(model, **SHAPE)
+    assert peak(timeline) == pytest.approx(estimate_memory(model, **SHAPE).peak, rel=2e-3)
+    assert all(map(torch.equal, before, model.parameters())) and all(p.grad is None for p in model.parameters())
+    assert torch.equal(generator, torch.random.get_rng_state())
+
+
+def test_a_step_without_contents_has_the_timeline_of_a_real_one():
+    """0.2% at the end and at the peak of each phase."""
+    real, traced = step_timeline(adapted(), **SHAPE), step_timeline("tiny", **SHAPE)
+    for table in (real, traced):
+        assert list(table.columns) == ["phase", *KINDS]
+        assert list(dict.fromkeys(table.phase)) == list(PHASES)
+    for phase in PHASES:
+        left, right = (table[table.phase == phase][KINDS].sum(axis=1) for table in (real, traced))
+        assert left.max() == pytest.approx(right.max(), rel=2e-3)
+        assert left.iloc[-1] == pytest.approx(right.iloc[-1], rel=2e-3)
+
+
+def test_kinds_are_there_when_they_should_be():
+    timeline = step_timeline(adapted(), **SHAPE)
+    by_hand = closed_form("tiny", **SHAPE)
+    forward, backward, update = (timeline[timeline.phase == phase] for phase in PHASES)
+    assert (forward.gradients == 0).all() and backward.gradients.iloc[-1] == by_hand["gradients"]
+    assert update.gradients.iloc[-1] == 0 and backward.activations.iloc[-1] < 100
+    assert timeline.weights.nunique() == 1 and timeline["optimizer state"].nunique() == 1
+    for kind in ("weights", "optimizer state", "activations", "logits and loss"):
+        assert timeline[kind].max() == pytest.approx(by_hand[kind], rel=0.03), kind
+    # The head's gradient waits for that of the embedding, which is the same table.
+    head = 4 * 4096 * 192
+    assert backward.temporary.quantile(0.2) >= head
+
+
+def test_micro_batches_come_one_after_the_other_and_each_finds_the_gradients_of_those_before():
+    timeline = step_timeline("tiny", batch_size=4, sequence_length=32, plan=Plan(micro_batch_size=2))
+    changes = timeline.phase[timeline.phase != timeline.phase.shift()]
+    assert changes.tolist() == ["forward pass", "backward pass", "forward pass", "backward pass", "optimizer step"]
+    assert timeline.gradients[changes.index[2]] == 4 * sum(p.numel() for p in adapted().parameters())
+
+
+def test_what_is_not_trained_needs_neither_gradients_nor_averages_nor_activations_below():
+    whole, two = step_timeline(adapted(), **SHAPE), step_timeline(adapted("last_layers", train_norms=False), **SHAPE)
+    trained = sum(p.numel() for p in adapted("last_layers", train_norms=False).parameters() if p.requires_grad)
+    assert two.gradients.max() == 4 * trained
+    assert two["optimizer state"].max() == pytest.approx(8 * trained, rel=1e-3)
+    assert two.activations.max() < 0.35 * whole.activations.max()
+
+
+def test_an_unknown_dtype_is_refused():
+    with pytest.raises(ValueError, match="dtype='fp8': expected one of fp32, bf16, fp16"):
+        step_timeline("tiny", dtype="fp8")

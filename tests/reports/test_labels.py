@@ -1,0 +1,66 @@
+"""Labels move as little as they must, and sentences claim as much as they may."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.reports.pictures import collisions
+from tlkit.reports.figure import new_figure
+from tlkit.reports.findings import listed, lowest_of, number
+from tlkit.reports.labels import label_points, spread
+
+PLACES = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(sorted)
+
+
+@given(PLACES, st.floats(0.01, 0.2))
+def test_spread_places_are_apart_and_in_order(places, gap):
+    found = spread(places, gap)
+    assert len(found) == len(places)
+    assert all(after - before >= gap - 1e-9 for before, after in zip(found, found[1:], strict=False))
+    assert sum(found) == pytest.approx(sum(places))  # neighbours keep their middle
+
+
+def test_places_that_are_apart_stay():
+    assert spread([0.1, 0.5, 0.9], 0.2) == [0.1, 0.5, 0.9]
+
+
+@pytest.mark.parametrize("apart", [1.0, 0.05, 0.0])
+def test_labels_of_points_that_crowd_do_not_collide(apart):
+    figure, axes = new_figure()
+    points = [(0.5 + apart * (place % 3 - 1) / 3, 0.5 + apart * (place // 3 - 1) / 3) for place in range(9)]
+    axes.plot(*zip(*points, strict=True), "o")
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    labels = label_points(axes, points, [f"strategy {place}" for place in range(9)])
+    assert [label.get_text() for label in labels] == [f"strategy {place}" for place in range(9)]
+    assert collisions(figure) == []
+
+
+def test_numbers_are_written_as_people_say_them():
+    values = (0.0123, 4.6, 72.28, 126.2, 4096, 4_036_800, 6_738_415_616)
+    assert [number(value) for value in values] == [
+        "0.0123",
+        "4.6",
+        "72.3",
+        "126",
+        "4,096",
+        "4.04 million",
+        "6.74 billion",
+    ]
+
+
+def test_a_few_are_named_and_many_are_counted():
+    assert [listed("abcd"[:count]) for count in range(5)] == ["", "a", "a and b", "a, b and c", "4 others"]
+
+
+@pytest.mark.parametrize(
+    ("lows", "highs", "said"),
+    [
+        ([9, 19, 29], [11, 21, 31], "a is lowest (10), separated from the rest"),
+        ([9, 10.5, 29], [11, 21, 31], "a is lowest (10), but not separated from b"),
+        ([float("nan")] * 3, [float("nan")] * 3, "a is lowest (10) in one run each"),
+    ],
+)
+def test_what_overlaps_is_not_called_lowest(lows, highs, said):
+    order = [1, 0, 2]
+    rows = [[column[place] for place in order] for column in ("abc", (10, 20, 30), lows, highs)]
+    assert lowest_of(*rows) == said

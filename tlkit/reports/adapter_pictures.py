@@ -1,0 +1,272 @@
+"""Pictures of adapters: their shapes, their first gradients, what a low rank keeps, and where other methods stand."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
+from torch import nn
+
+from tlkit.evidence.gradient_flow import GradientFlow
+from tlkit.reports.diagrams import ADAPTER, INK, PASSED, TRAINED
+from tlkit.reports.figure import SIZE, Chart, described, new_figure, panels_beside
+
+GAP = 0.09  # between the parts of a picture, in widths of the widest matrix
+
+
+@described
+def lora_picture(layer: nn.Module) -> Chart:
+    """A linear layer and its adapter: the frozen matrix W beside the thin B and A, drawn to scale.
+
+    Args:
+        layer: a linear layer that peft has given one adapter.
+    """
+    (name,) = layer.lora_A
+    shapes = {
+        "W": tuple(layer.base_layer.weight.shape),
+        "B": tuple(layer.lora_B[name].weight.shape),
+        "A": tuple(layer.lora_A[name].weight.shape),
+    }
+    outputs, inputs = shapes["W"]
+    alpha, rank = layer.scaling[name] * layer.r[name], layer.r[name]
+    vector, gap = 0.012 * inputs, GAP * inputs
+    figure, axes = new_figure(height=3.6)
+    left = 0.0
+
+    def box(symbol: str, rows: float, columns: float, colour: str, hatch: str = "", told: str = "") -> None:
+        nonlocal left
+        axes.add_patch(Rectangle((left, -rows / 2), columns, rows, facecolor=colour, edgecolor=INK, hatch=hatch))
+        middle = left + columns / 2
+        inside = columns > gap and rows > gap
+        behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2} if inside else None
+        up = 0 if inside else rows / 2 + 0.03 * inputs
+        axes.text(middle, up, f"${symbol}$", ha="center", va="center" if inside else "bottom", size=15, bbox=behind)
+        axes.text(middle, -rows / 2 - 0.03 * inputs, told, ha="center", va="top", size="small", color=INK)
+        left += columns + gap
+
+    def sign(text: str) -> None:
+        nonlocal left
+        axes.text(left, 0, text, ha="center", va="center", size=15, color=INK)
+        left += gap
+
+    box("h", outputs, vector, "white", told=f"{outputs}")
+    sign("=")
+    box("W", *shapes["W"], PASSED, "//", f"{outputs} x {inputs} = {outputs * inputs:,} values, frozen")
+    left -= gap / 2
+    box("x", inputs, vector, "white", told=f"{inputs}")
+    left += gap / 4
+    sign("+")
+    left += gap / 4
+    axes.text(left, -0.7 * gap, r"$\alpha/r$", ha="center", va="top", size="small", color=INK)
+    sign(rf"$\frac{{{alpha:g}}}{{{rank}}}$")
+    box("B", *shapes["B"], ADAPTER, told=f"{outputs} x {rank}")
+    left -= gap / 2
+    box("A", *shapes["A"], ADAPTER, told=f"{rank} x {inputs}")
+    left -= gap / 2
+    box("x", inputs, vector, "white", told=f"{inputs}")
+    values = rank * (outputs + inputs)
+    figure.words = (
+        f"W has {outputs} x {inputs} = {outputs * inputs:,} values; B is {outputs} x {rank} and A {rank} x {inputs}",
+    )
+    share = values / (outputs * inputs)
+    title = f"At rank {rank}, B and A together have {values:,} values, {share:.1%} of those of W"
+    axes.set_title(title, pad=14)
+    tallest = max(outputs, inputs)
+    axes.set_xlim(-gap / 2, left)
+    axes.set_ylim(-tallest / 2 - 1.6 * gap, tallest / 2 + gap)
+    axes.set_aspect("equal")
+    axes.axis("off")
+    return figure
+
+
+@described
+def adapter_gradients_chart(flow: GradientFlow) -> Chart:
+    """The gradient of every A and every B, block by block, in the first and in the second step.
+
+    Args:
+        flow: what `check_gradient_flow` returned for a model with LoRA.
+    """
+    table = flow.table[flow.table.tensor.str.contains(r"lora_[AB]\.")]
+    matrix = table.tensor.str.extract(r"lora_([AB])\.")[0]
+    norms = table.assign(matrix=matrix)[["place", "matrix", "norm_1", "norm_2"]]
+    norms = norms.groupby(["place", "matrix"], sort=False)[["norm_1", "norm_2"]].agg(lambda n: n.pow(2).sum() ** 0.5)
+    figure, panels = panels_beside(2)
+    looks = {"A": ("white", "///"), "B": (ADAPTER, "")}
+    told = []
+    for step, axes in enumerate(panels, 1):
+        column = norms[f"norm_{step}"].unstack()
+        column = column.reindex(dict.fromkeys(table.place))
+        for number, (name, (colour, hatch)) in enumerate(looks.items()):
+            places = [place + 0.4 * number - 0.2 for place in range(len(column))]
+            axes.bar(places, column[name], 0.4, color=colour, hatch=hatch, edgecolor=INK, linewidth=0.6, label=name)
+        reached = [name for name in looks if (column[name] > 0).any()]
+        said = " and ".join(reached) + (" alone receives a gradient" if len(reached) == 1 else " receive a gradient")
+        told.append(f"step {step}: {said}" if reached else f"step {step}: neither receives a gradient")
+        axes.set_title(told[-1])
+        axes.set_xticks(range(len(column)), [place.removeprefix("block ") for place in column.index])
+        axes.set_xlabel("block")
+    panels[0].set_ylabel("norm of the gradient")
+    panels[1].legend(title="matrix", fontsize="small")
+    return figure
+
+
+@described
+def rank_chart(table: pd.DataFrame, title: str, y_label: str) -> Chart:
+    """What several ranks keep or reach, in percent.
+
+    Args:
+        table: a row for each rank, and a column of shares (0 to 1, NaN where there is none) for each line, named as it
+            should be read, from the highest line to the lowest.
+        title: the finding.
+        y_label: of what the shares are.
+    """
+    figure, axes = new_figure()
+    looks = ((ADAPTER, "o", 1), (TRAINED, "s", -1), (INK, "^", -1))
+    for (name, line), (colour, marker, side) in zip(table.items(), looks, strict=False):
+        line = 100 * line.dropna()
+        axes.plot(line.index, line, color=colour, marker=marker, label=name, linestyle="-" if colour != INK else "--")
+        for rank, share in line.items():
+            at = {"xytext": (0, 8 if side > 0 else -15), "textcoords": "offset points", "fontsize": "small"}
+            axes.annotate(f"{share:.0f}%", (rank, share), ha="center", color=INK, **at)
+        middle = line.index[len(line) // 2]
+        lines_up = {"xytext": (-16, 24) if side > 0 else (16, -28), "textcoords": "offset points"}
+        at = {"ha": "right" if side > 0 else "left", "va": "center", "color": INK, "fontweight": "bold"}
+        axes.annotate(name, (middle, line[middle]), **lines_up, **at)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(table.index, [str(rank) for rank in table.index])
+    axes.set_ylim(0, 112)
+    axes.set_xlabel("rank (log scale)")
+    axes.set_ylabel(y_label)
+    axes.set_title(title)
+    return figure
+
+
+@described
+def grid_chart(table: pd.DataFrame, title: str, *, digits: int = 0, low_is_dark: bool = True) -> Chart:
+    """A table of numbers, shaded by their size.
+
+    Args:
+        table: rows and columns named as they should be read; the names of both indexes become the axes' labels.
+        title: the finding.
+        digits: behind the decimal point.
+        low_is_dark: shade small numbers in the darker colour, else large ones.
+    """
+    figure, axes = new_figure(height=1.2 + 0.36 * len(table))
+    places = np.argsort(np.argsort(table.to_numpy(float), axis=None)).reshape(table.shape) / table.size
+    axes.imshow(1 - places if low_is_dark else places, cmap="Blues", vmin=-0.1, vmax=1.7, aspect="auto")
+    for row in range(len(table)):
+        for column in range(table.shape[1]):
+            axes.text(column, row, f"{table.iloc[row, column]:,.{digits}f}", ha="center", va="center", color=INK)
+    axes.set_xticks(range(table.shape[1]), [str(name) for name in table.columns])
+    axes.set_yticks(range(len(table)), [str(name) for name in table.index])
+    axes.set_xlabel(table.columns.name or "")
+    axes.set_ylabel(table.index.name or "")
+    axes.set_title(title)
+    axes.grid(visible=False)
+    return figure
+
+
+FAMILY = {
+    "LoRA": (r"$h = Wx + b + \frac{\alpha}{r}\,BAx$", "two thin matrices beside W"),
+    "BitFit": (r"$h = Wx + b$,  only $b$ trained", "the bias vector that is there"),
+    "IA3": (r"$h = \ell \odot (Wx + b)$", "one factor for each output"),
+    "DoRA": (r"$h = m \odot \frac{W + (\alpha/r)BA}{\|W + (\alpha/r)BA\|}\,x + b$", "LoRA, and the length of each row"),
+    "prompt tuning": (r"$X' = [\,p_1 \ldots p_k,\ x_1 \ldots x_n\,]$", "vectors before the embedded text"),
+    "prefix tuning": (r"$K' = [P_K, K],\ \ V' = [P_V, V]$", "keys and values, in every block"),
+}
+
+
+@described
+def shares_chart(shares: dict[str, float], title: str, x_label: str) -> Chart:
+    """One bar for each share, in percent, the smallest at the top.
+
+    Args:
+        shares: by name, 0 to 1.
+        title: the finding.
+        x_label: of what they are shares.
+    """
+    figure, axes = new_figure(height=1.4 + 0.42 * len(shares))
+    ordered = sorted(shares.items(), key=lambda item: -item[1])
+    bars = axes.barh([name for name, _ in ordered], [100 * share for _, share in ordered], color=ADAPTER, edgecolor=INK)
+    axes.bar_label(bars, [f"{share:.0%}" for _, share in ordered], padding=4)
+    axes.axvline(100, color=INK, linestyle="--")
+    axes.set_xlim(0, 108)
+    axes.set_xlabel(x_label)
+    axes.set_title(title)
+    return figure
+
+
+@described
+def family_picture() -> Chart:
+    """Where six methods of parameter-efficient fine-tuning put the numbers that they train; orange is trained."""
+    figure, panels = plt.subplots(2, 3, FigureClass=Chart, figsize=(SIZE[0] + 2, 5.4), layout="constrained")
+    plt.close(figure)
+    draw = {"prompt tuning": _prompt, "prefix tuning": _prefix}
+    for axes, (name, (equation, where)) in zip(panels.flat, FAMILY.items(), strict=True):
+        draw.get(name, _beside_matrix)(axes, name)
+        axes.set_title(name, fontweight="bold", loc="left")
+        axes.text(0.5, 0.06, equation, ha="center", va="center", size=12, color=INK)
+        axes.text(0.5, -0.09, where, ha="center", va="center", size="small", color=INK)
+        axes.set_xlim(0, 1)
+        axes.set_ylim(-0.14, 1.0)
+        axes.axis("off")
+    kinds = {
+        "trained": Patch(facecolor=ADAPTER, edgecolor=INK),
+        "frozen": Patch(facecolor=PASSED, edgecolor=INK, hatch="//"),
+    }
+    figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=2, fontsize="small", frameon=False)
+    figure.words = tuple(f"{name}: {where}" for name, (_, where) in FAMILY.items())
+    return figure
+
+
+def _box(axes: Axes, left: float, low: float, width: float, height: float, text: str, trained: bool = False) -> None:
+    colour, hatch = (ADAPTER, "") if trained else (PASSED, "//")
+    axes.add_patch(Rectangle((left, low), width, height, facecolor=colour, edgecolor=INK, hatch=hatch, linewidth=0.8))
+    behind = None if trained else {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}
+    axes.text(left + width / 2, low + height / 2, text, ha="center", va="center", color=INK, bbox=behind, size="small")
+
+
+def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
+    axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=9, color=INK, linewidth=1))
+
+
+def _beside_matrix(axes: Axes, name: str) -> None:
+    """x at the left goes through W and its bias to h at the right; what a method adds is orange."""
+    axes.text(0.03, 0.6, "$x$", ha="center", va="center", size=13)
+    axes.text(0.97, 0.6, "$h$", ha="center", va="center", size=13)
+    _box(axes, 0.2, 0.42, 0.34, 0.36, "$W$")
+    _box(axes, 0.62, 0.42, 0.05, 0.36, "$b$", trained=name == "BitFit")
+    _arrow(axes, (0.06, 0.6), (0.2, 0.6))
+    _arrow(axes, (0.54, 0.6), (0.62, 0.6))
+    _arrow(axes, (0.67, 0.6), (0.94, 0.6))
+    if name in ("LoRA", "DoRA"):
+        _box(axes, 0.2, 0.24, 0.34, 0.06, "$A$", trained=True)
+        _box(axes, 0.62, 0.2, 0.05, 0.14, "$B$", trained=True)
+        _arrow(axes, (0.1, 0.6), (0.2, 0.27))
+        _arrow(axes, (0.54, 0.27), (0.62, 0.27))
+        _arrow(axes, (0.67, 0.27), (0.86, 0.58))
+    if name == "DoRA":
+        _box(axes, 0.2, 0.84, 0.34, 0.07, "$m$", trained=True)
+    if name == "IA3":
+        _box(axes, 0.76, 0.42, 0.05, 0.36, r"$\ell$", trained=True)
+
+
+def _prompt(axes: Axes, name: str) -> None:
+    """Trained vectors stand before the embedded tokens, below the first block."""
+    for number, text in enumerate(("$p_1$", "$p_2$", "$x_1$", "$x_2$", "$x_3$")):
+        _box(axes, 0.1 + 0.165 * number, 0.28, 0.14, 0.12, text, trained=number < 2)
+    for number in range(3):
+        _box(axes, 0.1, 0.5 + 0.15 * number, 0.8, 0.1, f"block {number}" if number < 2 else "…")
+    _arrow(axes, (0.5, 0.4), (0.5, 0.5))
+    _arrow(axes, (0.5, 0.6), (0.5, 0.65))
+    _arrow(axes, (0.5, 0.75), (0.5, 0.8))
+
+
+def _prefix(axes: Axes, name: str) -> None:
+    """Trained keys and values stand before those of the tokens, in each block."""
+    for number in range(3):
+        low = 0.28 + 0.22 * number
+        axes.text(0.07, low + 0.07, f"block\n{number}", ha="center", va="center", size="x-small", color=INK)
+        for place, (text, width) in enumerate((("$P_K$", 0.12), ("$K$", 0.26), ("$P_V$", 0.12), ("$V$", 0.26))):
+            left = (0.15, 0.28, 0.58, 0.71)[place]
+            _box(axes, left, low, width, 0.14, text, trained=place in (0, 2))

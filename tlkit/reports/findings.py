@@ -1,0 +1,45 @@
+"""Sentences made from numbers: what a chart's title may say, and no more than the numbers allow."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+MOST_NAMES = 3  # that a sentence lists; beyond, it counts
+
+
+def number(value: float) -> str:
+    """Write a number as people do, with three digits that count: 72.3, 1,240, 4.04 million."""
+    for unit, size in (("billion", 1e9), ("million", 1e6)):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def listed(names: Sequence[str], what: str = "others") -> str:
+    """Name a few things, or say how many they are: "a, b and c", "5 others"."""
+    names = list(names)
+    if len(names) > MOST_NAMES:
+        return f"{len(names)} {what}"
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else ""
+
+
+def lowest_of(names: Sequence[str], values: Sequence[float], lows: Sequence[float], highs: Sequence[float]) -> str:
+    """Say which is lowest, and which others cannot be told from it because their intervals overlap.
+
+    Args:
+        names: of what is compared, at least two.
+        values: one for each.
+        lows: lower ends of their intervals; NaN where there are none.
+        highs: upper ends.
+
+    Returns:
+        A phrase; without intervals, or where they overlap, it claims no order.
+    """
+    table = pd.DataFrame({"name": list(names), "value": list(values), "low": list(lows), "high": list(highs)})
+    table = table.sort_values("value", kind="stable")
+    best, others = table.iloc[0], table.iloc[1:]
+    said = f"{best['name']} is lowest ({number(best.value)})"
+    if table[["low", "high"]].isna().any(axis=None):
+        return f"{said} in one run each"
+    unclear = others[others.low <= best.high]["name"]
+    return f"{said}, but not separated from {listed(unclear)}" if len(unclear) else f"{said}, separated from the rest"

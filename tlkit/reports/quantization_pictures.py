@@ -1,0 +1,192 @@
+"""Pictures of weights in few bits: a QLoRA layer, the levels that codes stand for, and the errors that they make."""
+
+import pandas as pd
+import torch
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyBboxPatch
+from torch import nn
+
+from tlkit.quantization import logical_size
+from tlkit.reports.diagrams import ADAPTER, GRADIENT, INK, PASSED
+from tlkit.reports.figure import COLOURS, MARKERS, Chart, described, new_figure
+
+ARROW = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0}
+
+
+@described
+def four_bit_layer(layer: nn.Module) -> Chart:
+    """One layer of QLoRA: codes of 4 bits are unpacked while the layer is computed, adapters stay in full precision.
+
+    Args:
+        layer: a linear layer in 4 bits with an adapter of LoRA beside it, as `apply_strategy(model, "qlora")` makes.
+
+    Raises:
+        ValueError: for any other layer.
+    """
+    weight = getattr(getattr(layer, "base_layer", None), "weight", None)
+    state = getattr(weight, "quant_state", None)
+    if state is None:
+        raise ValueError(f"{type(layer).__name__}: expected a linear layer in 4 bits with an adapter beside it")
+    rows, columns = state.shape
+    (name,) = layer.active_adapters
+    rank = layer.r[name]
+    size = logical_size(weight)
+    bits = torch.finfo(layer.base_layer.compute_dtype).bits
+    whole = size * bits / 8
+    figure, axes = new_figure(height=4.2)
+    axes.set_xlim(-0.005, 1.005)
+    axes.set_ylim(-0.12, 1.02)
+    axes.axis("off")
+    _box(axes, 0.0, 0.40, 0.08, 0.18, f"$x$\n{columns}", "white")
+    kept = f"codes: {rows} x {columns} of 4 bits\nscales: {size // state.blocksize} of 8 bits"
+    held = _bytes(size / 2 + size / state.blocksize)
+    _box(axes, 0.13, 0.68, 0.27, 0.25, f"{kept}\nalways in memory: {held}", PASSED, hatch="//")
+    made = f"$\\tilde{{W}}$ = scale x level[code]\n{rows} x {columns} of {bits} bits"
+    _box(axes, 0.52, 0.68, 0.27, 0.25, f"{made}\nonly while it is used: {_bytes(whole)}", "white", linestyle="--")
+    _box(axes, 0.17, 0.10, 0.22, 0.22, f"$A$\n{rank} x {columns}", ADAPTER)
+    _box(axes, 0.46, 0.10, 0.14, 0.22, f"$B$\n{rows} x {rank}", ADAPTER)
+    _box(axes, 0.67, 0.13, 0.12, 0.16, f"times alpha/r\n= {layer.scaling[name]:g}", "white")
+    _box(axes, 0.85, 0.43, 0.045, 0.12, "+", "white")
+    _box(axes, 0.94, 0.40, 0.06, 0.18, f"$h$\n{rows}", "white")
+    for start, end in (
+        ((0.08, 0.52), (0.52, 0.71)),
+        ((0.40, 0.81), (0.52, 0.81)),
+        ((0.79, 0.74), (0.86, 0.55)),
+        ((0.08, 0.46), (0.17, 0.24)),
+        ((0.39, 0.21), (0.46, 0.21)),
+        ((0.60, 0.21), (0.67, 0.21)),
+        ((0.79, 0.24), (0.86, 0.43)),
+        ((0.895, 0.49), (0.94, 0.49)),
+    ):
+        axes.annotate("", end, start, arrowprops=ARROW)
+    axes.text(0.46, 0.83, "unpack", ha="center", va="bottom", fontsize="small", color=INK)
+    axes.annotate("", (0.02, -0.02), (0.98, -0.02), arrowprops=ARROW | {"color": GRADIENT, "linewidth": 2})
+    told = "backpropagation passes through the unpacked weights; only A and B get gradients of their own"
+    axes.text(0.98, -0.05, told, color=GRADIENT, fontsize="small", ha="right", va="top")
+    axes.set_title(f"A layer keeps {held}, and has {_bytes(whole)} of weights only while it computes", pad=12)
+    axes.text(0.265, 0.98, "frozen weights in 4 bits", ha="center", va="center", fontweight="bold", color=INK)
+    axes.text(0.39, 0.37, "adapter: trained, in full precision", ha="center", va="center", fontweight="bold", color=INK)
+    stored = kept.replace("\n", ", ")
+    figure.words = (
+        f"x has {columns} values and h has {rows}",
+        f"{stored}, {held} in memory, unpacked to {_bytes(whole)} while the layer is computed",
+        f"beside it A, {rank} x {columns}, and B, {rows} x {rank}, which are trained",
+    )
+    return figure
+
+
+@described
+def rounding_chart(weights: torch.Tensor, levels: torch.Tensor) -> Chart:
+    """Neighbouring weights of one block, and the scaled level to which each is rounded.
+
+    Args:
+        weights: of one block, one dimension; the first 16 are drawn, the scale is that of all.
+        levels: sorted, from -1 to 1.
+    """
+    figure, axes = new_figure(height=4.2)
+    scale = weights.abs().max()
+    codes = (weights[:, None] / scale - levels).abs().argmin(1)
+    drawn = range(min(16, len(weights)))
+    for number, level in enumerate((levels * scale).tolist()):
+        axes.axhline(level, color="#BBBBBB", linewidth=0.8, zorder=1)
+        axes.text(len(drawn) - 0.2, level, f"{number}", fontsize="x-small", va="center", color=INK)
+    for place in drawn:
+        old, new = float(weights[place]), float(levels[codes[place]] * scale)
+        axes.annotate("", (place, new), (place, old), arrowprops=ARROW | {"color": GRADIENT, "linewidth": 1.2})
+        axes.plot(place, new, "s", color=COLOURS[1], markersize=6, zorder=3, label=None if place else "rounded")
+        axes.plot(place, old, "o", color=COLOURS[0], markersize=6, zorder=4, label=None if place else "as trained")
+    axes.set_xticks(list(drawn), [f"{int(codes[place])}" for place in drawn])
+    axes.set_xlabel("code of each weight (its 4 bits, as a number)")
+    axes.set_ylabel("weight; lines: level x scale")
+    axes.set_xlim(-0.7, len(drawn) + 0.5)
+    axes.grid(visible=False)
+    axes.set_title(f"Each weight goes to the nearest of {len(levels)} levels (scale of the block: {scale:.3f})")
+    figure.legend(loc="outside lower right", ncols=2, fontsize="small", frameon=False)
+    return figure
+
+
+@described
+def levels_chart(scaled: torch.Tensor, levels: dict[str, torch.Tensor], title: str = "") -> Chart:
+    """Where levels lie in the histogram of scaled weights, and the share of the weights that goes to each level.
+
+    Args:
+        scaled: weights, each divided by the scale of its block, so from -1 to 1.
+        levels: by name, sorted, from -1 to 1; a panel each.
+        title: the finding, above the picture.
+    """
+    figure, axes = new_figure(height=1.1 + 2.1 * len(levels))
+    figure.delaxes(axes)
+    counts, edges = torch.histogram(scaled.flatten().float().cpu(), bins=120, range=(-1.0, 1.0))
+    heights = counts / counts.max()
+    panels = figure.subplots(len(levels), 1, sharex=True, squeeze=False)[:, 0]
+    words = []
+    for axes, (name, places) in zip(panels, levels.items(), strict=True):
+        axes.stairs(heights, edges, fill=True, color="#D9D9D9")
+        borders = (places[1:] + places[:-1]) / 2
+        shares = torch.bincount(torch.bucketize(scaled.flatten(), borders), minlength=len(places)) / scaled.numel()
+        for place, share in zip(places.tolist(), shares.tolist(), strict=True):
+            axes.plot([place, place], [0, 1.05], color=COLOURS[0], linewidth=1.5)
+            axes.text(place, 1.09, f"{100 * share:.0f}", ha="center", va="bottom", fontsize="x-small", color=INK)
+        axes.set_ylim(0, 1.3)
+        axes.set_yticks([])
+        axes.set_ylabel(name, fontweight="bold")
+        axes.grid(visible=False)
+        words.append(f"{name}: from {100 * min(shares):.0f}% to {100 * max(shares):.0f}% of the weights at a level")
+    panels[-1].set_xlabel("weight divided by the largest of its block; numbers: % of the weights at a level")
+    figure.suptitle(title, fontsize="large")
+    figure.words = tuple(words)
+    return figure
+
+
+@described
+def output_error_chart(table: pd.DataFrame, weight_error: float, title: str = "") -> Chart:
+    """How far the output of each layer is off, a dot a block, against how far its weights are off.
+
+    Args:
+        table: a row for each linear layer, with columns `layer` (its name), `block` (a number) and `error` (of its
+            output: the norm of the difference divided by the norm of the exact output).
+        weight_error: the same ratio for the weights.
+        title: the finding, above the picture.
+    """
+    figure, axes = new_figure(height=4.2)
+    names = list(dict.fromkeys(table.layer))
+    for number, name in enumerate(names):
+        rows = table[table.layer == name].sort_values("block")
+        spread = [0.04 * (place - (len(rows) - 1) / 2) for place in range(len(rows))]
+        axes.plot(
+            100 * rows.error,
+            [number + shift for shift in spread],
+            MARKERS[0],
+            color=COLOURS[0],
+            alpha=0.8,
+            markersize=7,
+        )
+        first = rows.iloc[0]
+        axes.annotate(
+            f"{first.block}", (100 * first.error, number + spread[0]), (0, 6), textcoords="offset points", fontsize=7
+        )
+    axes.axvline(100 * weight_error, color=COLOURS[1], linestyle="--")
+    behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}
+    told = f"error of the weights: {100 * weight_error:.1f}%"
+    axes.text(100 * weight_error + 0.1, -0.75, told, color=COLOURS[1], va="center", bbox=behind, fontsize="small")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -1.1)
+    axes.set_xlim(0, None)
+    axes.set_xlabel("error of the layer's output (%; a dot for each block, the first is marked)")
+    axes.set_title(title)
+    return figure
+
+
+def _box(axes: Axes, left: float, bottom: float, width: float, height: float, text: str, colour: str, **style) -> None:
+    """A box with words in it, legible on a hatch too."""
+    shape = FancyBboxPatch((left, bottom), width, height, boxstyle="round,pad=0,rounding_size=0.01")
+    shape.set(facecolor=colour, edgecolor=INK, **style)
+    axes.add_patch(shape)
+    behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1} if "hatch" in style else None
+    middle = left + width / 2, bottom + height / 2
+    axes.text(*middle, text, ha="center", va="center", fontsize="small", color=INK, bbox=behind)
+
+
+def _bytes(count: float) -> str:
+    """Bytes as people say them, in thousands."""
+    return f"{count / 1000:.1f} kB" if count < 1e6 else f"{count / 1e6:.1f} MB"

@@ -1,0 +1,90 @@
+"""What a small model says about a large one, as a picture and as a table that people read."""
+
+import math
+
+import matplotlib.pyplot as plt
+import pandas as pd
+
+from tlkit.evidence.carry_over import CLAIMS
+from tlkit.reports.figure import COLOURS, SIZE, Chart, described, marker
+
+SHORT = {  # what each panel's axis shows, in percent
+    "gain": "perplexity on Rust falls by (%)",
+    "behind full": "perplexity on Rust above that of full (%)",
+    "forgetting": "perplexity on general text rises by (%)",
+    "Rust answers": "more Rust questions right (points)",
+    "general answers": "more general questions right (points)",
+    "time": "longer than full (%)",
+    "memory": "more memory than full (%)",
+}
+
+
+@described
+def carry_over_chart(table: pd.DataFrame) -> Chart:
+    """Each claim about each strategy, measured on a small and on a large model, with 95% intervals.
+
+    Args:
+        table: what `carry_over` returned.
+    """
+    names = models_of(table)
+    claims = [claim for claim in CLAIMS if claim in set(table.claim)]
+    rows = math.ceil(len(claims) / 2)
+    height = 0.9 + sum(0.7 + 0.32 * _most(table, claims[row : row + 2]) for row in range(0, len(claims), 2))
+    figure, panels = plt.subplots(
+        rows, 2, FigureClass=Chart, figsize=(SIZE[0], height), layout="constrained", squeeze=False
+    )
+    plt.close(figure)
+    for axes, claim in zip(panels.flat, claims, strict=False):
+        part = table[table.claim == claim].iloc[::-1]
+        for number, name in enumerate(names):
+            values = part[f"value, {name}"]
+            errors = [(values - part[f"low, {name}"]).clip(lower=0), (part[f"high, {name}"] - values).clip(lower=0)]
+            places = [place + 0.15 - 0.3 * number for place in range(len(part))]
+            style = {"color": COLOURS[number], "marker": marker(number), "linestyle": "none", "capsize": 3}
+            axes.errorbar(values, places, xerr=errors, label=name, **style)
+        axes.axvline(0, color="black", linewidth=1)
+        axes.set_yticks(range(len(part)), part.strategy)
+        axes.set_ylim(-0.6, len(part) - 0.4)
+        axes.grid(alpha=0.3)
+        axes.set_xlabel(SHORT[claim], fontsize="small")
+        same = int(part.verdict.str.startswith("same").sum())
+        axes.set_title(f"{claim}: same direction for {same} of {len(part)}", fontsize="medium", loc="left")
+    for axes in list(panels.flat)[len(claims) :]:
+        axes.axis("off")
+    figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def carried_over(table: pd.DataFrame, strategy: str | None = None) -> pd.DataFrame:
+    """The same in words: for each claim what both models showed, with intervals, and the verdict.
+
+    Args:
+        table: what `carry_over` returned.
+        strategy: whose claims alone are wanted.
+
+    Returns:
+        A row for each claim (and strategy, where none is named), as text.
+
+    Raises:
+        ValueError: for a strategy that the table does not have.
+    """
+    if strategy is not None and strategy not in set(table.strategy):
+        raise ValueError(f"strategy {strategy!r}: expected one of {', '.join(dict.fromkeys(table.strategy))}")
+    part = table if strategy is None else table[table.strategy == strategy]
+    shown = {"claim": [CLAIMS[claim] for claim in part.claim]}
+    if strategy is None:
+        shown["strategy"] = list(part.strategy)
+    for name in models_of(table):
+        columns = zip(part[f"value, {name}"], part[f"low, {name}"], part[f"high, {name}"], strict=True)
+        shown[name] = [f"{value:+.0f} ({low:+.0f} to {high:+.0f})" for value, low, high in columns]
+    return pd.DataFrame(shown | {"verdict": list(part.verdict)})
+
+
+def models_of(table: pd.DataFrame) -> list[str]:
+    """Names of the two models, from the columns of what `carry_over` returned."""
+    return [column.removeprefix("value, ") for column in table if column.startswith("value, ")]
+
+
+def _most(table: pd.DataFrame, claims: list[str]) -> int:
+    """Rows of the longest of some panels."""
+    return max(int((table.claim == claim).sum()) for claim in claims)
