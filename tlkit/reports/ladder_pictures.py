@@ -9,7 +9,7 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from tlkit.fitting.ladder import FALLBACK_TIERS, LADDER
 from tlkit.memory import in_units
-from tlkit.reports.diagrams import ADAPTER, GRADIENT, INK, SPARED, TRAINED
+from tlkit.reports.diagrams import GRADIENT, INK, SPARED, TRAINED
 from tlkit.reports.figure import COLOURS, Chart, described, headline, new_figure
 from tlkit.steps import Plan
 
@@ -72,7 +72,7 @@ def ladder_diagram() -> Chart:
     axes.text(columns["rounding"], y - 0.75, "what it costs", fontsize="small", color=INK, ha="center", va="center")
     _rung_box(axes, 0, y, "as planned", "white", INK)
     number = 0
-    for shade, tier in zip((TRAINED, ADAPTER, GRADIENT), tiers, strict=True):
+    for shade, tier in zip(COLOURS, tiers, strict=False):  # as in the chart of what the rungs need
         y += 0.95
         axes.plot([0, 1], [y - 0.36, y - 0.36], color="grey", linewidth=0.8)
         style = {"fontsize": "small", "fontstyle": "italic", "color": INK, "ha": "right", "va": "center"}
@@ -81,7 +81,7 @@ def ladder_diagram() -> Chart:
         for rung in (rung for rung in rungs if rung.tier == tier):
             number += 1
             y += 0.42 if rung is next(r for r in rungs if r.tier == tier) else 0.85
-            _rung_box(axes, 0.006 * number, y, rung.name, shade, INK if shade == ADAPTER else "white")
+            _rung_box(axes, 0.006 * number, y, rung.name, shade, "white")
             axes.text(0.325, y, rung.change, fontsize="small", color=INK, va="center")
             for price, x in columns.items():
                 size, colour = (9, INK) if price in rung.prices else (3, "#BBBBBB")
