@@ -374,14 +374,10 @@ tl.claim(
 # %%
 tl.pairs_chart(pairs)
 
-# %% tags=["nbval-ignore-output"]
-columns = ["first", "second", "difference", "low", "high", "p_adjusted", "separated"]
-pairs[columns].round(3)
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Read a row of the picture: each cell is the perplexity of the row's strategy minus that of the column's. Coloured
-# cells are pairs that differ after the correction. White cells are pairs for which these 40 documents and three seeds
-# are not enough to tell. White does not mean equal.
+# Read a row of the picture: each cell is the perplexity of the row's strategy minus that of the column's, with the
+# corrected interval below it. Coloured cells are pairs that differ after the correction (*separated*). White cells
+# are pairs for which these 40 documents and three seeds are not enough to tell. White does not mean equal.
 #
 # The table gives *ranks* from these 21 decisions. A strategy has a rank of its own if it differs from all the others.
 # Otherwise it is tied, and the table says between which ranks. With three seeds there are many ties, and `seeds=10`

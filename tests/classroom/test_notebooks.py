@@ -34,7 +34,7 @@ MOST_IGNORED = {
     "10_bitfit_and_the_peft_family": 1,
     "12_memory_anatomy": 0,
     "13_oom_fallback": 3,
-    "14_comparison": 4,
+    "14_comparison": 3,
     "15_autopsy": 3,
     "17_a_real_model": 6,  # among them what it writes, before and after
     "20_scaling_out": 1,
