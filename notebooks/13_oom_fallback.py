@@ -16,35 +16,49 @@
 #
 # *Can training go on after it ran out of memory, without losing a step?*
 #
-# One published run died in its first strategy. Another caught the error, loaded everything again on the CPU and began
-# from the start. Between dying and starting over there are better answers.
+# One of the published runs died of an out-of-memory error in its first strategy. Another one caught the error, loaded
+# the model again on the CPU and started from the beginning. There are better answers than dying and starting over,
+# because the same training step can be computed in many ways, and some of them need far less memory. In this lesson
+# memory is estimated in advance, and if a step still fails, training recovers and continues from the same step.
 #
-# **You will** watch a step fail, read its message, walk down a ladder of plans, and prove that the weights at the
-# end are the same. About 6 minutes.
+# **You will be able to**
+#
+# - read an out-of-memory error and say which part of the step failed;
+# - split a batch into micro-batches with exactly the gradient of the whole batch, and avoid the usual mistake;
+# - choose, for a given card, a strategy and a way to carry out its steps that fit.
+#
+# **You need** [lesson 12](12_memory_anatomy.ipynb), which says what a training step keeps in memory, and [lesson
+# 4](04_full_fine_tuning.ipynb).
+#
+# About 15 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 from dataclasses import replace
 
 import pandas as pd
 import torch
+from torch.nn.functional import cross_entropy
 
 import tlkit as tl
 
 profile = tl.setup()
 base = tl.load_model("tiny")
 blocks = tl.pack(tl.load_corpus("rust").train[:20], base.tokenizer, 64)[:12]
-settings = tl.TrainingConfig(learning_rate=1e-3, batch_size=4)
+settings = tl.TrainingConfig(learning_rate=1e-3, batch_size=4, weight_decay=0)
 
 
 def fresh(strategy="full"):
+    """The bundled model, loaded again, with all or some of its weights trainable."""
     return tl.apply_strategy(tl.load_model("tiny").model, strategy).model
 
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Watch it fail
 #
-# A *virtual card* has a memory budget and no chips: the CPU computes, every tensor is counted, and the one that would
-# pass the budget is refused in the words that CUDA uses.
+# We have no graphics card, so we play one. A *virtual card* has a memory budget but no chips: the CPU computes, tlkit
+# counts every tensor, and the tensor that would exceed the budget is refused with the same message that CUDA prints.
+# Our training has twelve blocks of 64 tokens and takes four of them in each step, so it has three steps. The card has
+# 48 MB.
 
 # %%
 card, model, message = tl.virtual_device(memory="48MB"), fresh(), "it fitted"
@@ -55,43 +69,221 @@ try:
 except torch.OutOfMemoryError as error:
     message = str(error)
 print(message[:33], "…")
-tl.claim("The budget was never passed", card.peak <= card.budget)
+tl.claim("The budget was never exceeded", card.peak <= card.budget)
 assert message.startswith("CUDA out of memory. Tried to allo")
 
 # %% tags=["nbval-ignore-output"]
 print(message)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Four numbers are in it: what was asked for, what the card has, what was free, what is held. Note how little was asked
-# for. The tensor that fails is seldom the one to blame; it is only the last to come.
-#
+# The message contains four numbers: how much was requested, how much memory the card has, how much of it was free,
+# and how much PyTorch already holds. The request is small, only a few MiB. The tensor that fails is rarely the one to
+# blame, because by then larger tensors have already filled the card. It only came last.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## The ladder
 #
-# A *plan* is how a step is carried out. Each rung changes the plan and leaves alone what the step computes: the same
-# tokens, the same loss, the same update. One rung rounds differently, and says so.
+# A *plan* says how a step is carried out: how many rows pass through the model at once, what is kept in memory and
+# where. It does not say what the step computes. The batch, its loss and the update of the weights belong to the
+# training, not to the plan. So when memory runs out, we can change the plan and repeat the same step.
 #
-# The published guide draws three tiers. Here are the rungs of each; *host* means the computer's own memory.
+# The *ladder* lists such changes from the cheapest to the most expensive, and each of them is a *rung*. The changes
+# add up on the way down, until the training itself moves to the host. The published guide sorts fallbacks into three
+# tiers, and the picture below shows which rungs belong to each. The *host* is the computer that the card is plugged
+# into, so host memory is ordinary RAM.
 
 # %%
-for tier, names in tl.FALLBACK_TIERS.items():
-    print(f"{tier}: {', '.join(names)}")
-every_rung = {name for names in tl.FALLBACK_TIERS.values() for name in names}
-assert set(tl.LADDER) == every_rung - {"as planned"}
+tl.ladder_diagram()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# *Chunked loss*: head and loss for a piece of the tokens at a time, so the logits are never all there. *Smaller
-# micro-batch*: fewer rows at once, their gradients added up; of four rows first two, then one, so it comes twice.
-# *Activation checkpointing*: lesson 12. *bf16 autocast*: products in 16 bits; this is the rung that rounds differently,
-# and we leave it out. *… on the host*: activations, AdamW's averages and update, or all of training lie in the
-# computer's memory.
+# The number of rows in an optimizer step, called the *effective batch*, is not among the things that change. A
+# smaller batch would be an easy way to save memory, but it would also give another gradient, and we would no longer
+# train the same model.
 #
-# **Predict first.** On a card of 48 MB, which rung will be the first to hold? Each is tried, after a real failure.
+# Almost every rung pays with time. Only one also changes the result: bf16 autocast rounds the factors of each matrix
+# product to 16 bits. We leave it out below, because we want to compare weights closely.
+#
+# In code a rung is a function from one plan to the next. For a batch of four rows, a smaller micro-batch first means
+# two rows at once:
+
+# %%
+lower = tl.LADDER["smaller micro-batch"](tl.Plan(), 4)  # a plan, and rows in the batch
+print("rows at once:", lower.micro_batch_size)
+every_rung = {name for names in tl.FALLBACK_TIERS.values() for name in names}
+assert set(tl.LADDER) == every_rung - {"as planned"} and lower.micro_batch_size == 2
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Smaller micro-batches
+#
+# A *micro-batch* is a part of the batch that passes through the model at once. Its activations are freed after its
+# backward pass, but its gradients stay in `.grad`, and `backward()` adds the next ones to them. This is called
+# *gradient accumulation*.
+#
+# To get the gradient of the whole batch, we have to divide correctly. Let the batch have $N$ tokens that count, with
+# a loss $\ell_i$ each, split into $M$ micro-batches $B_1, \dots, B_M$ with $N_1, \dots, N_M$ tokens. The loss of the
+# batch is the mean over all tokens, and the gradient of a sum is the sum of the gradients:
+#
+# $$\nabla \Big( \frac{1}{N} \sum_{i=1}^{N} \ell_i \Big) =
+# \sum_{m=1}^{M} \nabla \Big( \frac{1}{N} \sum_{i \in B_m} \ell_i \Big), \qquad N = N_1 + \dots + N_M$$
+#
+# So each micro-batch contributes the *sum* of its token losses, divided by the tokens of the *whole* batch. The
+# gradient $\nabla$ has one entry for each trained weight. A common mistake averages the means of the micro-batches:
+#
+# $$\frac{1}{M} \sum_{m=1}^{M} \frac{1}{N_m} \sum_{i \in B_m} \ell_i$$
+#
+# The two agree only if all $N_m$ are equal. Padding breaks this, since padded positions have the label -100 and do
+# not count. Let the last two of our four rows be shorter than the others:
+
+# %%
+inputs, targets = blocks[:4, :-1], blocks[:4, 1:].clone()
+for row, length in enumerate((63, 63, 20, 8)):
+    targets[row, length:] = -100  # behind the text: padding
+
+
+def count(labels):
+    return (labels != -100).sum()
+
+
+def gradient(pieces, divisor):
+    """The gradient of all weights, as one vector, summed over pieces of the batch."""
+    model = fresh().double()
+    for rows in pieces:
+        logits = model(input_ids=inputs[rows]).logits.flatten(0, 1)
+        loss = cross_entropy(logits, targets[rows].flatten(), reduction="sum")
+        (loss / divisor(targets[rows])).backward()  # adds to what is in .grad
+    return torch.cat([weight.grad.flatten() for weight in model.parameters()])
+
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The model computes in 64 bits here, so that rounding cannot hide a difference.
+#
+# **Predict first.** By how many percent does the gradient of the mean of means differ: less than 1, about 10, or more
+# than 50?
+
+# %%
+halves = [slice(0, 2), slice(2, 4)]
+whole = gradient([slice(0, 4)], lambda part: count(targets))
+in_pieces = gradient(halves, lambda part: count(targets))
+mean_of_means = gradient(halves, lambda part: 2 * count(part))
+
+
+def distance(one, other):
+    """How far one vector is from another, as a share of the other's length."""
+    return float((one - other).norm() / other.norm())
+
+
+tl.claim(
+    "Two micro-batches give the gradient of the whole batch, to one millionth",
+    distance(in_pieces, whole) < 1e-6,
+)
+wrong_by = distance(mean_of_means, whole)
+tl.claim("The gradient of the mean of means is wrong by more than half", wrong_by > 0.5)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The picture shows why, with shorter rows so that each token has a cell. On the left every token has the same weight
+# in the loss. On the right a token weighs more if it has few neighbours in its micro-batch, so the short texts have
+# too much influence on the gradient.
+
+# %%
+small = torch.zeros(4, 6, dtype=torch.long)
+small[2, 2:] = small[3, 1:] = -100
+tl.micro_batch_picture(small, size=2)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# This mistake was in widely used trainers, including the `Trainer` of transformers, until October 2024 (see *Further
+# reading*). Our blocks are packed without padding, so it would not show here, but tlkit divides by tokens anyway.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Activation checkpointing
+#
+# The backward pass needs the activations of the forward pass, so the forward pass keeps them. *Activation
+# checkpointing* (also called gradient checkpointing) keeps only the input of each block. When backpropagation reaches
+# a block, its forward pass is computed a second time, and its activations exist only while they are needed.
+
+
+# %%
+def bytes_kept(checkpointing):
+    """Activations in memory when the forward pass through the blocks is over."""
+    model = fresh().train()
+    if checkpointing:  # older releases call it gradient checkpointing
+        name = (
+            "activation"
+            if hasattr(model, "activation_checkpointing_enable")
+            else "gradient"
+        )
+        getattr(model, f"{name}_checkpointing_enable")()
+    with tl.track_memory(model) as track:
+        before = track.current
+        hidden = model.get_decoder()(input_ids=blocks[:4], use_cache=False)
+        assert hidden.last_hidden_state.requires_grad
+        return track.current - before
+
+
+kept, kept_with = bytes_kept(False), bytes_kept(True)
+tl.checkpointing_picture(len(tl.find_blocks(base.model)), kept, kept_with)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The filled part of each box is drawn to scale. The price is one more forward pass through the blocks, so a step
+# takes roughly a third longer. Nothing is rounded differently, because the second computation repeats the first one.
+
+# %%
+tl.claim(
+    "Checkpointing keeps less than a tenth of the activations", kept_with < kept / 10
+)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Recover outside the `except` block
+#
+# A first attempt to recover might repeat the step inside the `except` block. On a full card this fails again, because
+# the memory of the failed step has not been freed yet. The exception holds a *traceback*, the traceback holds the
+# *frames* of the functions that failed, and each frame holds its local variables. These are the activations. They are
+# freed when Python drops the exception, which happens at the end of the `except` block.
+
+# %%
+import weakref
+
+watched = []
+
+
+def failing_step():
+    activations = torch.zeros(1000, 1000)
+    watched.append(weakref.ref(activations))  # sees the tensor, and does not keep it
+    raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+try:
+    failing_step()
+except torch.OutOfMemoryError:
+    inside = watched[0]() is not None  # too early to try again
+outside = watched[0]() is not None  # here there is room
+tl.claim("Inside the except block the activations are still in memory", inside)
+tl.claim("After the except block they are gone", not outside)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# So a loop that recovers only takes notes inside the block (which part failed, how many bytes were requested) and
+# prepares the next attempt after it. Then it drops the gradients, and on a real card it also calls
+# `torch.accelerator.empty_cache()`, because PyTorch keeps freed memory for itself. tlkit's `catch_out_of_memory` in
+# `tlkit/fitting/out_of_memory.py` does this in about fifteen lines.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Walk down the ladder
+#
+# `tl.train_with_fallback` trains as `tl.train` does. After each out-of-memory error it undoes the step, goes one rung
+# down and takes the same step again. With `order` we say which rungs to try, and it estimates nothing in advance.
+#
+# **Predict first.** Which rung will be the first to fit on the card of 48 MB? Remember what the optimizer needs
+# (lesson 12).
 
 # %%
 order = tuple(name for name in tl.LADDER if name != "bf16 autocast")
 walked = fresh()
 result, log = tl.train_with_fallback(
-    walked, blocks, settings, device=tl.virtual_device(memory="48MB"), order=order
+    walked,
+    blocks,
+    settings,
+    device=tl.virtual_device(memory="48MB"),
+    order=order,
+    progress=True,
 )
 log.table[["rung", "first_step", "steps_done", "failed_in"]]
 
@@ -99,57 +291,68 @@ log.table[["rung", "first_step", "steps_done", "failed_in"]]
 log.table[["rung", "bytes_asked", "bytes_available", "peak", "seconds"]].round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Step through it:
+# The same as pictures, one attempt at a time (the buttons need a running kernel):
 
 # %%
 tl.ladder_player(log)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Read it row by row: smaller pieces first move the failure from the forward pass to the optimizer's step, where
-# AdamW asks for its two averages. No rung about activations can help there. Moving the optimizer can.
+# Read the table row by row. As planned, and with the loss in chunks, the step fails in the forward pass, because the
+# activations of four rows are too large. Micro-batches of two and then of one row make them smaller, and the failure
+# moves on to the optimizer step. That is where AdamW makes its two averages, 8 bytes for each trained value: 32 MB
+# for four million values. Weights and gradients take another 32 MB, so 64 MB are needed on a card that has 50 (48
+# MiB).
 #
+# The next two rungs are about activations again. They cannot help, because at that moment the activations are already
+# gone. Only moving the optimizer to the host frees what is missing. So the part of the step that failed tells us
+# which rung to try.
+
+# %%
+failed = log.table.failed_in.tolist()
+tl.claim(
+    "Three attempts fail in the forward pass, then three in the optimizer step",
+    failed == ["forward pass"] * 3 + ["optimizer step"] * 3 + [""],
+)
+assert log.table.rung.iloc[-1] == "optimizer on the host"
+assert 8 * sum(p.numel() for p in walked.parameters()) // 10**6 == 32
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Nothing was lost
 #
-# A failed step is undone: its gradients are dropped, the optimizer's half-made memory too, and the same batch is
-# taken again. So the curve must be that of a machine with enough memory.
-#
-# The weights agree up to rounding: smaller pieces add the same numbers in another order, and fp32 rounds each sum at
-# the seventh digit. AdamW divides each gradient by its own size, so where a gradient is nearly zero, rounding shows.
+# Before a step is repeated, the failed one is undone: its gradients are dropped, the averages that AdamW had made
+# half of are dropped too, and the same batch is taken again. So the result should be that of a machine with enough
+# memory. We train a second model without any limit and compare.
 
 # %%
 undisturbed = fresh()
 reference = tl.train(undisturbed, blocks, settings)
 
 
-def apart(one, other):
-    """The distance between two models' weights, as a share of their length."""
-    one, other = (
-        torch.cat([p.detach().flatten() for p in model.parameters()])
-        for model in (one, other)
-    )
-    return float((one - other).norm() / other.norm())
+def weights_of(model):
+    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
 
 
-difference = apart(walked, undisturbed)
+difference = distance(weights_of(walked), weights_of(undisturbed))
+losses_differ = (result.history.loss - reference.history.loss).abs().max()
 tl.claim(
     "Every step was taken once",
-    result.history.step.tolist() == reference.history.step.tolist(),
+    result.history.step.tolist() == reference.history.step.tolist() == [1, 2, 3],
 )
+tl.claim("Each step had as many tokens", result.history.tokens.eq(4 * 63).all())
+tl.claim("The losses of all steps agree to one in ten thousand", losses_differ < 1e-4)
 tl.claim("The weights agree to one in a hundred thousand", difference <= 1e-5)
 
-# %%
-curves = {"after falling back": result.history, "with enough memory": reference.history}
-tl.learning_curves(
-    pd.concat([part.assign(strategy=name) for name, part in curves.items()])
-)
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Two curves, one line. The tokens of a step never change either: a smaller micro-batch means more of them in a step.
-#
+# The weights are not identical in every bit. Micro-batches add the same numbers in another order, and fp32 rounds
+# each sum at about the seventh digit. AdamW divides each gradient by its own size, so where a gradient is almost
+# zero, this rounding becomes visible in the update.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## In the middle of a run
 #
-# So far nothing existed yet that could be lost. Now another program takes its share of the card in step 2: of
-# 256 MB, 48 are left.
+# So far the first step failed, when nothing had been learned yet. A harder case: another program takes most of the
+# card in the middle of step 2, after step 1 has changed the weights. We play the other program with a hook that
+# lowers the card's budget from 256 MB to 48 MB.
 
 # %%
 card, passes, interrupted = tl.virtual_device(memory="256MB"), [], fresh()
@@ -166,10 +369,9 @@ rungs = ("smaller micro-batch", "optimizer on the host")
 result, log = tl.train_with_fallback(
     interrupted, blocks, settings, device=card, order=rungs
 )
-print(
-    log.table[["rung", "first_step", "steps_done", "failed_in"]].to_string(index=False)
-)
-difference = apart(interrupted, undisturbed)
+columns = ["rung", "first_step", "steps_done", "failed_in"]
+print(log.table[columns].to_string(index=False))
+difference = distance(weights_of(interrupted), weights_of(undisturbed))
 tl.claim(
     "Every step was taken once, and step 2 is the one that failed",
     result.history.step.tolist() == [1, 2, 3] and log.table.first_step.max() == 2,
@@ -177,12 +379,16 @@ tl.claim(
 tl.claim("The weights are the same, to one in a hundred thousand", difference <= 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Step 1 was done on the old plan and is not done again; step 2 begins anew on each rung until one holds.
-#
+# Step 1 was taken as planned and is not repeated. Step 2 starts again on each rung until one fits, and AdamW's
+# averages from step 1 move to the host with their values. This works only because tlkit keeps everything that
+# training changes in one place (the *state*), apart from the plan.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Better: know before
 #
-# Each failure costs the time of a step. Lesson 12's estimate costs about a second. Without `order`, it picks the first
-# rung that should fit, and leaves out rungs that save nothing.
+# Each failed attempt costs as long as the step took until then, and on a shared machine it may disturb others. The
+# estimate of lesson 12 costs about a second. Without `order`, `train_with_fallback` estimates each rung, skips those
+# that would save nothing, and starts with the first one that should fit.
 
 # %%
 foreseen, log = tl.train_with_fallback(
@@ -193,11 +399,83 @@ tried = log.table[log.table.action == "training"]
 tl.claim("Nothing failed", len(tried) == 1 and tried.failed_in.iloc[0] == "")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## The same in plain transformers
+#
+# The `Trainer` of transformers does not walk down a ladder by itself, but it has several rungs as settings. Two of
+# them save activations: `gradient_accumulation_steps`, which is the number of micro-batches, and
+# `activation_checkpointing` (called `gradient_checkpointing` in older releases). The effective batch is a product:
+#
+# $$\text{effective batch} = \texttt{per\_device\_train\_batch\_size} \times
+# \texttt{gradient\_accumulation\_steps} \times \text{devices}$$
+#
+# So when you halve the first factor, double the second. We train twice from the same folder, with four rows at once
+# and with one row at a time, on the batches that tlkit used.
+
+# %%
+import tempfile
+
+from transformers import AutoModelForCausalLM, PrinterCallback
+from transformers import Trainer, TrainingArguments
+
+# The rows in the order in which tlkit's batches take them: shuffled by seed 0.
+shuffled = blocks[torch.randperm(12, generator=torch.Generator().manual_seed(0))]
+rows = [{"input_ids": row, "labels": row} for row in shuffled]
+new_name = hasattr(TrainingArguments, "activation_checkpointing")
+checkpointing = "activation_checkpointing" if new_name else "gradient_checkpointing"
+same = {
+    "learning_rate": 1e-3,
+    "lr_scheduler_type": "cosine",
+    "train_sampling_strategy": "sequential",
+    "num_train_epochs": 1,
+    "use_cpu": True,
+    "disable_tqdm": True,
+}
+quiet = {"save_strategy": "no", "logging_strategy": "no", "report_to": "none"}
+
+
+# %% slideshow={"slide_type": "subslide"}
+def trained_plainly(**memory):
+    """The weights after one epoch of transformers' own Trainer."""
+    model = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(output_dir=folder, **memory, **same, **quiet)
+        trainer = Trainer(model, arguments, train_dataset=rows)
+        trainer.remove_callback(PrinterCallback)  # which prints the seconds
+        trainer.train()
+    return weights_of(model)
+
+
+at_once = trained_plainly(per_device_train_batch_size=4)
+saving = trained_plainly(
+    per_device_train_batch_size=1,
+    gradient_accumulation_steps=4,
+    **{checkpointing: True},  # in older releases: gradient_checkpointing
+)
+
+# %%
+tl.claim(
+    "Four rows at once or one at a time, "
+    "the weights agree to one in a hundred thousand",
+    distance(saving, at_once) <= 1e-5,
+)
+tl.claim(
+    "They agree with tlkit's weights just as well",
+    distance(at_once, weights_of(undisturbed)) <= 1e-5,
+)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# `Trainer` also has `auto_find_batch_size=True`, which takes a smaller batch after an out-of-memory error and starts
+# the loop from the first step again. In the release used here it does not raise `gradient_accumulation_steps` at the
+# same time, so the effective batch shrinks silently, and the gradients are those of another training.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## On paper: the published model
 #
-# **Predict first.** Which strategies fit a card of 8 GB, one row of 512 tokens, fp32? We leave 15% of the card to
-# the driver and the libraries. `fit_table("qwen2-0.5b")` estimates every strategy in some twenty seconds; here is its
-# record for five models, made with torch 2.13, and one row of it estimated again.
+# **Predict first.** Which strategies fit on a card of 8 GB, with one row of 512 tokens, in fp32? We leave 15% of the
+# card to the driver and the libraries.
+#
+# `fit_table("qwen2-0.5b")` estimates every strategy in some twenty seconds. To save that time we read its record for
+# five models, made with torch 2.13, and estimate one row again.
 
 # %%
 record = pd.read_csv("../tests/benchmarks/fit_tables.csv")
@@ -213,9 +491,12 @@ fits.set_index("strategy")[sizes].map({True: "fits", False: "–"}.get)
 tl.fit_chart(fits)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# And a model of seven billion values, in the same precision? Only what keeps its frozen weights in 4 bits can fit
-# the cards that people have. (Lesson 9 had `qlora` on 8 GB: there the rest was in bf16 and activations were
-# checkpointed. Here neither.)
+# Full fine-tuning needs 8.4 GiB, so it was bound to fail on the published card of 8 GB. All other strategies fit,
+# because they have fewer gradients and fewer averages.
+#
+# Next, a model of seven billion values in the same precision. Its weights alone take 25 GiB, so only `qlora`, which
+# keeps its frozen weights in 4 bits, fits on the cards that people have at home. (Lesson 9 had `qlora` on 8 GB. There
+# everything else was in bf16 and activations were checkpointed; here neither is the case.)
 
 # %%
 tl.fit_chart(record[record.model == "llama2-7b"])
@@ -230,13 +511,15 @@ tl.claim(
 )
 on_8 = fits.set_index("strategy")["8 GB"]
 tl.claim("The published model: full fine-tuning does not fit 8 GB", not on_8["full"])
-tl.claim("last_layers and lora do", on_8["last_layers"] and on_8["lora"])
+assert on_8.drop("full").all() and 8.3 < fits.set_index("strategy").gib["full"] < 8.5
+assert round(6_738_415_616 * 4 / 2**30) == 25
+assert round(494_032_768 * 16 / 2**30, 1) == 7.4
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So full fine-tuning was bound to fail on the published card. What failed there as "adapter layers" was two blocks, a
-# norm and a head of its own: 165,960,320 values. In torch, weights, gradients and averages of that run take little more
-# than half the card. And the Python run reports no
-# failure at all on such a card; its driver probably paged to the computer's memory.
+# The published Rust run failed on its card with "adapter layers", which were two blocks, a norm and a head of its
+# own: 165,960,320 values. In torch, the weights, gradients and averages of that run would take little more than half
+# the card, so this was not a limit of the card. The Python run reports no failure at all on such a card, probably
+# because its driver moved some of the memory to the host without saying so.
 
 # %%
 rust_run = 630_167_424 * 4 + 165_960_320 * 12
@@ -244,22 +527,23 @@ print(f"weights, gradients and AdamW's averages of that run: {rust_run / 1e9:.1f
 assert round(rust_run / 1e9, 1) == 4.5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# And full fine-tuning, with four rows of 512 tokens a step: here are rungs of its ladder, estimated one after the
-# other. The lines are whole cards. With 15% left to the driver, 13.6 GiB of 16 may be used.
+# **Predict first.** Full fine-tuning of the published model again, now with four rows of 512 tokens in a step. Which
+# rung brings it onto a card of 16 GB, and which onto one of 8 GB?
+#
+# We estimate four plans, each with one more change than the one before. The dashed lines are 85% of each card, which
+# is 6.8 GiB of 8 and 13.6 GiB of 16.
 
 # %%
-plan, steps = tl.Plan(), []
-for name in (
-    "as planned",
-    "chunked loss",
-    "smaller micro-batch",
-    "optimizer on the host",
-):
-    plan = {
-        "chunked loss": replace(plan, chunked_loss=True),
-        "smaller micro-batch": replace(plan, micro_batch_size=1),
-        "optimizer on the host": replace(plan, offload_optimizer=True),
-    }.get(name, plan)
+plans = {
+    "as planned": tl.Plan(),
+    "chunked loss": tl.Plan(chunked_loss=True),
+    "smaller micro-batch": tl.Plan(chunked_loss=True, micro_batch_size=1),
+}
+plans["optimizer on the host"] = replace(
+    plans["smaller micro-batch"], offload_optimizer=True
+)
+steps = []
+for name, plan in plans.items():
     needed = tl.estimate_memory("qwen2-0.5b", "full", batch_size=4, plan=plan).peak
     steps.append(tl.Rung(name, plan, needed))
 tl.ladder_chart(steps, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
@@ -270,13 +554,21 @@ for size in (16, 8):
     print(f"{size} GB: {first.name}")
 assert steps[0].estimate > 13.6 * 2**30 and first.name == "optimizer on the host"
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Computing the loss in chunks is enough for 16 GB, because this model has a vocabulary of 151,936 tokens and the
+# scores of all of them for all tokens of the batch are large. For 8 GB the optimizer has to move, since weights,
+# gradients and averages of half a billion values already take 7.4 GiB.
+
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What to choose
 #
-# The published guide recommends by the size of the card alone. `recommend` asks the estimate. It goes down a short
-# list (`full`, `last_layers`, `lora`, `qlora`; the others are not on it) and takes the first that fits, in the largest
-# micro-batch that fits (here a batch is one row). First is not best: lesson 14 compares. A processor has memory and
-# little speed: there, strategies with fewer gradients to compute come first.
+# The published guide recommends a strategy by the size of the card alone. `tl.recommend` asks the estimate instead.
+# It goes through a short list (`full`, `last_layers`, `lora`, `qlora`) and takes the first strategy that fits, in the
+# largest micro-batch that fits. Here a batch is one row. The first that fits is not necessarily the best, which is
+# the subject of lesson 14.
+#
+# A processor has much memory but little speed. So there the list begins with strategies that have fewer gradients to
+# compute.
 
 # %%
 devices = [tl.virtual_device("RTX 4060 Ti 16GB"), tl.virtual_device("RTX 4060 Ti 8GB")]
@@ -290,12 +582,35 @@ here = tl.probe("cpu")
 print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **What carries over**: the order of thought. Which rung holds differs: a large model's weights alone may pass a
-# card, and then only 4-bit weights or several cards help. Moving activations or the optimizer to the host is cheap
-# in this lesson because both are the same memory; over a bus it costs time at every step.
+# **Where a real model may differ.** The order of thought carries over: find the part of the step that fails, then
+# choose the rung that frees memory there. Which rung helps depends on the model. The weights of a large model may not
+# fit on the card at all, and then only 4-bit weights or several cards help. Moving activations or the optimizer to
+# the host is cheap in this lesson, because card and host are the same memory here. On a real card the data cross a
+# bus in every step, which takes time. And a model with dropout draws random numbers in each pass, so micro-batches
+# get other numbers than the whole batch. The bundled model has no dropout.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Key ideas
 #
-# **Take away.** Running out of memory is a matter of *how* a step is carried out. Change the how, keep the what,
-# and check that you did.
+# - Running out of memory is about *how* a step is carried out. A plan can change that and keep the effective batch,
+#   so the result stays the same up to rounding.
+# - The gradient of a batch is the sum over micro-batches of summed token losses, divided once by all tokens. A mean
+#   of means is something else as soon as the micro-batches have different numbers of tokens.
+# - The part of the step that failed tells you which rung helps. An estimate tells you before anything fails, and the
+#   recovery itself belongs after the `except` block.
+#
+# ## Further reading
+#
+# - Chen, Xu, Zhang and Guestrin 2016, [Training deep nets with sublinear memory
+#   cost](https://arxiv.org/abs/1604.06174): activation checkpointing.
+# - Ren and others 2021, [ZeRO-Offload](https://arxiv.org/abs/2101.06840): the optimizer on the host.
+# - Hugging Face 2024, [Fixing gradient accumulation](https://huggingface.co/blog/gradient_accumulation): the mean of
+#   means in the `Trainer`, and how it was mended.
+# - PyTorch documentation, [Understanding CUDA memory
+#   usage](https://docs.pytorch.org/docs/stable/torch_cuda_memory.html).
+#
+# **An open experiment.** What is the smallest virtual card on which `lora` still trains without the host? Predict it
+# from its estimate, then lower `memory` in `tl.virtual_device` until `tl.train_with_fallback` has to leave the card.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -308,20 +623,20 @@ print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 import tlkit as tl
 
 # %% [markdown]
-# **Quiz.** In step 1 memory runs out in the *optimizer step*. What may help, and still ends at the same weights?
+# **Quiz.** In step 1, memory runs out in the *optimizer step*. Which change can help and still give the same weights?
 #
-# - **a** The optimizer on the host.
-# - **b** A smaller micro-batch: only 0.4 MiB could not be had.
-# - **c** Activation checkpointing.
-# - **d** Half the rows in a step.
+# - **a** Move the optimizer to the host.
+# - **b** Use a smaller micro-batch, because only 0.4 MiB were missing.
+# - **c** Switch activation checkpointing on.
+# - **d** Take half as many rows in a step.
 
 # %%
 tl.quiz("quiz13")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 13.1** (first steps). A card says the sentence below. How many MiB more would have had to be free, for this
-# one tensor? And how many MiB of the card are neither free nor allocated by PyTorch (the driver, other programs, and
-# what torch keeps in reserve)? Answer with both, in this order.
+# **Exercise 13.1** (first steps). A card prints the message below. How many more MiB would have had to be free for this
+# one tensor? And how many MiB of the card are neither free nor allocated by PyTorch? (They belong to the driver, to
+# other programs, and to what PyTorch keeps in reserve.) Answer with both numbers, in this order.
 
 # %%
 message = """CUDA out of memory. Tried to allocate 298.00 MiB. GPU 0 has a total
@@ -332,10 +647,10 @@ answer = None
 tl.check("ex13_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 13.2** (apply it). Choose a rung before anything fails. `rungs` are names, the cheapest first;
-# `needs(name)` estimates the bytes of a step on that rung; `card` is the card's memory in bytes, and 15% of it are left
-# to the driver. Return the first rung that fits, and raise `MemoryError` where none does. An estimate takes a second:
-# ask for no more of them than you need.
+# **Exercise 13.2** (apply it). Choose a rung before anything fails. `rungs` are names, the cheapest first.
+# `needs(name)` estimates the bytes of a step on that rung. `card` is the card's memory in bytes, of which 15% are left
+# to the driver. Return the first rung that fits, and raise `MemoryError` if none does. An estimate takes a second, so
+# ask for no more estimates than you need.
 
 
 # %%
@@ -347,11 +662,12 @@ def first_that_fits(rungs, needs, card):
 tl.check("ex13_2", first_that_fits)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 13.3** (think further). Smaller micro-batches, the same gradients. `inputs` and `targets` have the shape
-# (rows, tokens); at most `size` rows may go through `model` at once, and `model(inputs)` returns scores, shape (rows,
-# tokens, vocabulary). The loss is the mean cross-entropy over all targets of the batch that count; those of -100 do
-# not. Leave the gradients of the *whole* batch in the weights, which have none yet, and return its loss. The last piece
-# may be smaller.
+# **Exercise 13.3** (think further). Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets`
+# have the shape (rows, tokens). At most `size` rows may pass through `model` at once, and `model(inputs)` returns
+# scores of shape (rows, tokens, vocabulary). The loss is the mean cross-entropy over all targets of the batch that
+# count; a target of -100 does not. Leave the gradients of the *whole* batch in the weights, which have no gradients
+# yet, and return the loss of the whole batch. The last micro-batch may be smaller, and a micro-batch may have no target
+# that counts.
 
 # %%
 from torch.nn.functional import cross_entropy

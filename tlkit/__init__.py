@@ -68,6 +68,8 @@ _WHERE = {
     "reports.training_charts": ("learning_curves", "overfitting_chart", "sweep_chart", "tradeoff_chart"),
     "reports.model_charts": ("components_chart", "flops_chart", "gradient_flow_chart", "quantization_chart"),
     "reports.diagrams": ("network_strip",),
+    "reports.ladder_pictures": ("checkpointing_picture", "ladder_diagram", "micro_batch_picture"),
+    "reports.interval_pictures": ("bootstrap_chart", "pairing_chart"),
     "reports.inside": (
         "attention_chart",
         "layer_losses_chart",

@@ -5,9 +5,9 @@
 import tlkit as tl
 
 # %% [markdown]
-# A card says the sentence below. How many MiB more would have had to be
-# free, for this one tensor? And how many MiB of the card are neither free nor allocated by PyTorch (the driver, other
-# programs, and what torch keeps in reserve)? Answer with both, in this order.
+# A card prints the message below. How many more MiB would have had to be free for this one tensor? And how many MiB of
+# the card are neither free nor allocated by PyTorch? (They belong to the driver, to other programs, and to what PyTorch
+# keeps in reserve.) Answer with both numbers, in this order.
 
 # %%
 message = """CUDA out of memory. Tried to allocate 298.00 MiB. GPU 0 has a total
@@ -20,10 +20,10 @@ answer = (298 - 120, 8 * 1024 - 120 - 7.1 * 1024)
 tl.check("ex13_1", answer)
 
 # %% [markdown]
-# Choose a rung before anything fails. `rungs` are names, the cheapest first;
-# `needs(name)` estimates the bytes of a step on that rung; `card` is the card's memory in bytes, and 15% of it are left
-# to the driver. Return the first rung that fits, and raise `MemoryError` where none does. An estimate takes a second:
-# ask for no more of them than you need.
+# Choose a rung before anything fails. `rungs` are names, the cheapest first. `needs(name)` estimates the bytes of a
+# step on that rung. `card` is the card's memory in bytes, of which 15% are left to the driver. Return the first rung
+# that fits, and raise `MemoryError` if none does. An estimate takes a second, so ask for no more estimates than you
+# need.
 
 
 # %%
@@ -40,11 +40,11 @@ def first_that_fits(rungs, needs, card):
 tl.check("ex13_2", first_that_fits)
 
 # %% [markdown]
-# Smaller micro-batches, the same gradients. `inputs` and `targets` have the
-# shape (rows, tokens); at most `size` rows may go through `model` at once, and `model(inputs)` returns scores, shape
-# (rows, tokens, vocabulary). The loss is the mean cross-entropy over all targets of the batch that count; those of -100
-# do not. Leave the gradients of the *whole* batch in the weights, which have none yet, and return its loss. The last
-# piece may be smaller.
+# Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets` have the shape (rows, tokens). At
+# most `size` rows may pass through `model` at once, and `model(inputs)` returns scores of shape (rows, tokens,
+# vocabulary). The loss is the mean cross-entropy over all targets of the batch that count; a target of -100 does not.
+# Leave the gradients of the *whole* batch in the weights, which have no gradients yet, and return the loss of the whole
+# batch. The last micro-batch may be smaller, and a micro-batch may have no target that counts.
 
 # %%
 from torch.nn.functional import cross_entropy

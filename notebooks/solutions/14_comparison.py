@@ -5,9 +5,9 @@
 import tlkit as tl
 
 # %% [markdown]
-# Ten strategies are compared, every pair of them, each pair by an interval at
-# 95%. Suppose that in truth none is better than another. How many pairs do you expect to be called apart all the same?
-# An expected number is a mean: it need not be whole, so do not round.
+# Ten strategies are compared in every pair, each pair by an interval at 95% without correction. Suppose that in truth
+# no strategy is better than another. How many pairs do you expect to be called different all the same? An expected
+# number is a mean, which need not be whole, so do not round.
 
 # %%
 answer = None
@@ -18,10 +18,9 @@ answer = pairs * 0.05
 tl.check("ex14_1", answer)
 
 # %% [markdown]
-# Write the interval over seeds. `runs` is a table with a row
-# for each run, in no particular order, and the columns `strategy`, `seed` and `perplexity`; it may hold other
-# strategies too. Return the low and the high end of Student's 95% interval for the mean of `one` minus `other`, taken
-# seed by seed.
+# Write a function for the paired interval over seeds. `runs` is a table with one row for each run, in no particular
+# order. Its columns are `strategy`, `seed` and `perplexity`, and it may contain other strategies too. Return the low
+# and the high end of Student's 95% interval for the mean of `one` minus `other`, taken seed by seed.
 
 # %%
 import math
@@ -42,16 +41,16 @@ def interval_of_difference(runs, one, other):
 tl.check("ex14_2", interval_of_difference)
 
 # %% [markdown]
-# Somebody tuned several strategies, and scored every run on validation text and on
-# test text. `record` has a row for each run, with the columns `strategy`, `learning_rate`, `seed`,
-# `validation_perplexity` and `test_perplexity`; each rate was run with the same seeds, and a run that diverged has
-# infinity in both. All you need is there, and more than you may use. Write what belongs into a fair table: a dict from
-# each strategy to one test perplexity, a mean over seeds.
+# Somebody tuned several strategies and scored every run on validation text and on test text. `record` has one row for
+# each run, with the columns `strategy`, `learning_rate`, `seed`, `validation_perplexity` and `test_perplexity`. Each
+# rate was run with the same seeds, and a run that diverged has infinity in both scores. One of the two scores may not
+# be used for choosing. Return what belongs in a fair table: a dict from each strategy to one test perplexity, which is
+# a mean over seeds.
 
 
 # %%
 def fair_scores(record):
-    """Each strategy's mean test perplexity, at the rate a fair test would give it."""
+    """Each strategy's mean test perplexity, at the rate chosen fairly."""
     ### BEGIN SOLUTION
     means = record.groupby(["strategy", "learning_rate"])[
         ["validation_perplexity", "test_perplexity"]

@@ -196,21 +196,21 @@ def _same(one, other):
 
 QUIZ = Quiz(
     "quiz13",
-    "In step 1 memory runs out in the *optimizer step*. What may help, and still ends at the same weights?",
+    "In step 1, memory runs out in the *optimizer step*. Which change can help and still give the same weights?",
     {
-        "a": "The optimizer on the host.",
-        "b": "A smaller micro-batch: only 0.4 MiB could not be had.",
-        "c": "Activation checkpointing.",
-        "d": "Half the rows in a step.",
+        "a": "Move the optimizer to the host.",
+        "b": "Use a smaller micro-batch, because only 0.4 MiB were missing.",
+        "c": "Switch activation checkpointing on.",
+        "d": "Take half as many rows in a step.",
     },
     {
-        "a": "yes: at that moment AdamW makes its two averages, 8 bytes a value. On the host they take nothing from "
-        "the card, and the update is the same.",
-        "b": "no: the activations of all micro-batches are gone by then. And 0.4 MiB is only the piece of AdamW's "
-        "averages that came next; more were still to come.",
-        "c": "no: it saves activations, and those are gone when the optimizer's turn comes.",
-        "d": "no, twice: the activations of those rows are gone by then; and a step with fewer rows has other "
-        "gradients, so it would end at other weights.",
+        "a": "yes: at that moment AdamW makes its two averages, 8 bytes for each trained value. On the host they need "
+        "no memory of the card, and the update is the same.",
+        "b": "no: the activations of all micro-batches are gone by then. And 0.4 MiB is only the part of AdamW's "
+        "averages that came next; more parts were still to come.",
+        "c": "no: it saves activations, and they are already gone when the optimizer takes its step.",
+        "d": "no, for two reasons: the activations of those rows are gone by then, and a step with fewer rows has "
+        "other gradients, so it would give other weights.",
     },
     right="a",
 )

@@ -30,7 +30,7 @@ def false_alarms(answer: object) -> None:
         if near(answer, count * 0.05):
             raise Wrong(why)
     if near(answer, pairs):
-        raise Wrong("that is how many pairs there are; few of them will be called apart.")
+        raise Wrong("that is how many pairs there are; only a few of them will be called different.")
     if near(answer, pairs * 0.95):
         raise Wrong("that is how many pairs you expect to be left tied, as they should be.")
     if near(answer, 1 - 0.95**pairs):
@@ -95,7 +95,7 @@ def paired_interval(answer: object) -> None:
     "the scores of two records of tuning: which rate was chosen, by what, and what was reported for it",
     "Two questions, two texts: one column may choose the rate, the other may only be read at the end.",
     "A rate is as good as its mean over all its seeds. A run that diverged has infinity, and so has the mean of a rate "
-    "that cannot be relied on: leave it in.",
+    "that cannot be relied on: leave such runs in.",
     "With groupby, make both means for each strategy and rate. For each strategy take the rate at which the validation "
     "mean is lowest (`idxmin`), and look the test mean up at that rate.",
 )
@@ -265,21 +265,22 @@ def _alike(given, expected) -> bool:
 QUIZ = Quiz(
     "quiz14",
     "Two strategies were trained with three seeds each. Over documents, one scores 66 to 79 and the other\n"
-    "69 to 83. Seed by seed, the second is 2.9 to 4.9 above the first. All are intervals at 95%. Are the two apart?",
+    "69 to 83. Seed by seed, the second is 2.9 to 4.9 above the first. All are intervals at 95%. Do the two differ?",
     {
         "a": "No: the first two intervals overlap.",
         "b": "Not yet: more seeds must make those two narrower, until they no longer overlap.",
-        "c": "Yes, on these documents: the interval of the difference leaves zero out.",
-        "d": "Yes, and on any text about Rust: the interval of the difference leaves zero out.",
+        "c": "Yes, on these documents: the interval of the difference excludes zero.",
+        "d": "Yes, and on any text about Rust: the interval of the difference excludes zero.",
     },
     {
-        "a": "no: both read the same documents, and a hard one raises both scores. That is in each interval, and it "
-        "falls out of the difference.",
-        "b": "no: those two say what other documents would change. More documents would make them narrower; more seeds "
-        "would not.",
-        "c": "yes: what the seeds did to both falls out, and what is left is above zero. Other documents were not "
-        "drawn, so it speaks of these.",
-        "d": "too much: that interval was made from seeds, on one set of documents. It knows nothing of other texts.",
+        "a": "no: both models read the same documents, and a hard document raises both scores. This variation is in "
+        "each of the two intervals, but it cancels in the difference.",
+        "b": "no: those two intervals say what other documents would change. More documents would make them narrower, "
+        "more seeds would not.",
+        "c": "yes: what a seed did to both cancels in the difference, and all of its interval is above zero. No other "
+        "documents were drawn, so the answer is about these documents.",
+        "d": "no, that is too much: the interval comes from seeds, on one set of documents. It says nothing about "
+        "other texts.",
     },
     right="c",
 )
