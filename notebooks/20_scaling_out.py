@@ -201,14 +201,10 @@ assert 2 * (4 - 1) / 4 * 4 * 4_036_800 == 24_220_800 == tl.sent_per_step(model, 
 # %%
 steps, runs = tl.rehearse(progress=True)
 together = steps[steps.exchange == "ddp"]
-tl.learning_curves(
-    together.assign(
-        strategy=together.processes.map("{} of four processes".format), seed=0
-    )
-)
+losses = together.pivot(index="step", columns="processes", values="loss")
+tl.same_curve_chart(losses)
 
 # %%
-losses = together.pivot(index="step", columns="processes", values="loss")
 apart = (losses.max(axis=1) - losses.min(axis=1)).max()
 print("steps:", len(losses), "- processes:", list(losses.columns))
 tl.claim("The losses are never further apart than 0.00001 nats", apart < 1e-5)
@@ -236,9 +232,9 @@ else:
     print("not counted on this system")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The steps probably became *slower*. The processes share the cores that one process had for itself before, and the
-# exchange comes on top. So a rehearsal shows that the numbers are right, but it does not show the speed that several
-# cards would have.
+# Compare the step times in the last column. Four processes are far from four times as fast as one, and may even be
+# slower, because they share the cores of one machine, and the exchange comes on top. So a rehearsal shows that the
+# numbers are right, but it does not show the speed that several cards would have.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same in plain PyTorch
@@ -343,7 +339,7 @@ for strategy in ("full", "lora"):
         {"strategy": strategy, "GB sent": sent / 1e9}
         | {f"seconds by {name}": sent / rate for name, rate in links.items()}
     )
-travel = pd.DataFrame(rows).set_index("strategy").round(3)
+travel = pd.DataFrame(rows).set_index("strategy").round(4)
 travel.T
 
 # %%
@@ -485,8 +481,8 @@ tl.claim("Two half MLPs add up to the whole one, to 1e-5 of its size", apart < 1
 assert mlp.gate_proj.weight.shape == (512, 192)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Pipeline parallelism** splits the model between blocks. With four cards, the first might hold blocks 1 to 8, the
-# second blocks 9 to 16, and so on. Only the activations at each cut travel. For llama2-7b with 512 tokens that is
+# **Pipeline parallelism** splits the model between blocks. With four cards, the first might hold blocks 0 to 7, the
+# second blocks 8 to 15, and so on. Only the activations at each cut travel. For llama2-7b with 512 tokens that is
 # 8.4 MB in each direction, against 47.2 GB of gradients, so it works over slow links as well. You need it when a model
 # is spread over several machines.
 #
@@ -549,8 +545,8 @@ assert config.num_hidden_layers == 32
 #
 # - The gradient of a batch is a mean over its tokens, so cards can compute it in parts. It must be weighted by tokens;
 #   a plain mean over cards is right only if all have equally many.
-# - In a ring each card sends $2(n-1)/n$ times the gradients of what is trained, which is why LoRA travels so lightly.
-#   FSDP sends about half as much again, with LoRA too, because all weights have to be gathered.
+# - In a ring, each card sends $2(n-1)/n$ times the gradients of the trained values. With LoRA these are small. FSDP sends
+#   more, because it gathers all weights in both passes, trained or frozen.
 # - DDP copies weights, gradients and optimizer state to every card, and FSDP divides them. Activations are divided by
 #   neither, so each doubling of the cards saves less memory.
 #
@@ -595,9 +591,9 @@ import tlkit as tl
 tl.quiz("quiz20")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 20.1** (first steps). LoRA gives `qwen2-0.5b` 4,399,104 values to train, beside 494,032,768 that are
-# frozen; all are in fp32. Five machines train it together with DDP, one process each. How many MB (of a million bytes)
-# does each of them send in a step?
+# **Exercise 20.1** (first steps). LoRA adds 4,399,104 trained values to `qwen2-0.5b`, whose own 494,032,768 values are
+# frozen. All are in fp32. Five machines train it together with DDP, one process on each. How many MB (of a million
+# bytes) does each machine send in a step?
 
 # %%
 answer = None
@@ -605,10 +601,11 @@ answer = None
 tl.check("ex20_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 20.2** (apply it). Make the parts add up. A batch is a list of blocks, and each block a list with the
-# losses of its tokens; not all are equally long. Write what process `rank` (from 0) of `size` hands in. The blocks are
-# dealt out, each to one process, and to none more than its share, rounded up. The *sum* over all processes is the loss
-# of the batch, that is, the mean over all of its tokens. There may be fewer blocks than processes.
+# **Exercise 20.2** (apply it). Make the parts add up. A batch is a list of blocks, and each block is a list with the
+# losses of its tokens; blocks may have different lengths. Write a function that returns what process `rank` (from 0) of
+# `size` contributes to the loss of the batch. Each block goes to exactly one process, and no process gets more than its
+# share, rounded up. The *sum* of all contributions must be the loss of the batch, which is the mean over all of its
+# tokens. There may be fewer blocks than processes.
 
 
 # %%
@@ -620,15 +617,15 @@ def part_of_the_loss(blocks, rank, size):
 tl.check("ex20_2", part_of_the_loss)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 20.3** (think further). How many cards does a model in parts need? You are given, in GB,
+# **Exercise 20.3** (think further). How many cards does FSDP need for a model? You are given, in GB,
 #
 # - `divided`: weights, gradients and moments of the whole model, which the cards share;
-# - `own`: what is made of text, on each card for itself;
-# - `gathered`: what each card gathers from the others, on top, where there are any;
+# - `own`: activations and logits, which every card has in full for its own text;
+# - `gathered`: what each card gathers from the others on top, if there is more than one card;
 # - `card`: the size of a card. Leave 15% of it free, as the lesson does.
 #
-# Return the smallest number of cards that is enough. At most `most` are there; where even they are not enough, return
-# 0. Then think: what would have to change, if no number is?
+# Return the smallest number of cards that is enough, up to `most`. If even `most` cards are not enough, return 0. Then
+# think about what you could change when no number of cards is enough.
 
 
 # %%
