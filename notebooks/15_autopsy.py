@@ -14,17 +14,29 @@
 # %% [markdown] slideshow={"slide_type": "slide"}
 # # 15 · The autopsy
 #
-# *How can five reports, full of numbers, be wrong?*
+# *How can five reports full of numbers be wrong, and how would you have noticed?*
 #
-# Five published reports adapt Qwen2-0.5B to Rust. Their programs ran, their losses fell, their tables have two
-# decimals. Most of their conclusions do not hold. Nobody cheated: each fault is one that you could make tomorrow.
+# Five published reports describe one project, which adapts a small language model to text about Rust. Its programs ran,
+# the training losses fell, and the tables have two decimals. Still, most of the conclusions do not hold. Nobody
+# cheated. Every fault is one that you could make tomorrow, and each left a symptom in the numbers that a reader could
+# have seen without running anything.
 #
-# **You will** meet six faults, each as a symptom first. Make your diagnosis before you read on. Then see what would
-# have caught it. About 6 minutes.
+# **You will be able to**
+#
+# - find six common faults of fine-tuning experiments from the numbers that are published;
+# - reproduce each fault on a small model, and say what it does to a result;
+# - read any report with a checklist of six questions.
+#
+# **You need** [lesson 3](03_data_and_baseline.ipynb) for perplexity, [lesson 5](05_freeze_lower_layers.ipynb) and
+# [lesson 7](07_last_layers.ipynb) for the strategies, and [lesson 12](12_memory_anatomy.ipynb) for memory.
+#
+# About 25 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math
 import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -38,37 +50,81 @@ tiny = tl.load_model("tiny")
 held_out = tl.pack(rust.validation, tiny.tokenizer, 128)
 rates = tl.default_rates()
 
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## Symptom 1: everything was learned, and everything got worse
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Three reports adapt Qwen2-0.5B. The *Python report* used PyTorch and transformers, and the *Rust CUDA report* and the
+# *Rust hybrid report* used Candle, a library for Rust. A *memory guide* and a *validation plan* belong to them. Here are
+# all final perplexities of the three experiments, and those before training. The dashed line is the perplexity of a
+# model that knows nothing and gives each of Qwen2's 151,936 tokens the same probability.
+
+# %%
+published = {
+    "Python: before training": 254_801.06,
+    "Python: full fine-tuning": 116_362_380.41,
+    "Python: freeze lower layers": 152_236_852.30,
+    "Python: freeze embeddings": 300_747_596.59,
+    "Python: adapter layers": 78_241_302.23,
+    "Rust CUDA: before training": 250_071.58,
+    "Rust hybrid: before training": 387_788.94,
+    "Rust hybrid: freeze lower layers": 64_249.05,
+    "Rust hybrid: adapter layers": 104_838.55,
+    "Rust hybrid: freeze embeddings": 206_583.62,
+    "Rust hybrid: full fine-tuning": 303_044.66,
+}
+vocabulary = tl.architecture("qwen2-0.5b").vocab_size
+tl.published_chart(published, vocabulary)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# A pretrained language model should be far to the left of this line, at a perplexity of perhaps 10 to 100 on ordinary
+# text. So something is wrong in all three experiments, but as you will see, not the same thing.
 #
-# | | published |
+# Each symptom below begins with what was published. **Make your diagnosis before you read on.** Then comes the same
+# fault on our small model, the explanation, and one question that you can ask of any report.
+
+# %%
+worse = [name for name, value in published.items() if value > vocabulary]
+tl.claim("9 of these 11 perplexities are above 151,936", len(worse) == 9)
+assert vocabulary == 151_936 and len(published) == 11
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Symptom 1: the loss falls to zero, and perplexity explodes
+#
+# | Python report, full fine-tuning on 7 blocks, 20 epochs | |
 # | --- | --- |
-# | perplexity before training | 254,801 |
+# | perplexity before training | 254,801.06 |
 # | first training loss | 4.6157 |
 # | last training loss | 0.0000 |
-# | perplexity after training | 116,362,380 |
+# | perplexity after training | 116,362,380.41 |
 #
-# The report's diagnosis: seven sentences, twenty epochs, so the model has overfitted. It did. But overfitting cannot
-# explain the *first* row: nothing had been trained yet.
+# The report's diagnosis is overfitting: seven examples are too few, and the model has learned them by heart. It did
+# overfit. But overfitting cannot explain the first row, because at that moment nothing had been trained.
 #
-# **Diagnose first.** Text that costs 4.6 nats a token in training: what perplexity should the evaluation have shown?
+# **What would you check?** The training text costs 4.6 nats a token before the first update. Which perplexity should
+# the evaluation have shown, on text of the same kind?
 
 # %%
 print(f"exp(4.6157) is {math.exp(4.6157):,.0f}; ln(254,801) is {math.log(254_801):.1f}")
 assert round(math.exp(4.6157)) == 101 and round(math.log(254_801), 1) == 12.4
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A hundred, not a quarter of a million. The two figures measure different things.
+# It should have shown about a hundred. These are two measurements of the same model before any training. They are 7.8
+# nats apart, so they cannot measure the same thing.
 #
-# What happened: the evaluation stored each block with its labels already moved one place on. The model moves them
-# itself. So the report scores how well the model guesses the token *after* the next one, which it was never taught.
-# Here is that evaluation, on our model.
+# The program's source shows why. A language model's label at each place is the *next* token, and transformers models
+# shift the labels by one place themselves. The evaluation had shifted its labels already, so they were shifted twice.
+
+# %%
+ids = tiny.tokenizer("In Rust, Vec<T> is")["input_ids"]
+tl.label_shift_scheme([tiny.tokenizer.decode([token]) for token in ids][:8])
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The evaluation therefore scored how well the model predicts the token *after* the next one, which it never learned to
+# do. Training was not affected, because it prepared its own labels. Here is the faulty evaluation for our model.
 
 
 # %%
 @torch.no_grad()
 def shifted_twice(model, blocks):
-    inputs, labels = blocks[:, :-1], blocks[:, 1:]  # moved here ...
+    inputs, labels = blocks[:, :-1], blocks[:, 1:]  # shifted here ...
     losses = [
         model(input_ids=x, labels=y).loss.item()
         for x, y in zip(inputs.split(8), labels.split(8), strict=True)
@@ -77,19 +133,23 @@ def shifted_twice(model, blocks):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Four states of one model: untouched; adapted well; trained as in the report, on seven blocks of 32 tokens, twenty
-# times; and that one again, on the very blocks that it has learned by heart.
+# We score four states with the correct and with the faulty evaluation. The first is the untouched model, and the second
+# is adapted well. The third is trained as in the report, 20 epochs on seven blocks of 32 tokens. The fourth is the same
+# model again, but scored on those seven blocks, which it knows by heart.
+#
+# **Predict first.** Which of the four looks worst in the faulty evaluation?
 
 # %%
 blocks = tl.pack(rust.train, tiny.tokenizer, 128)
 improved, _ = tl.load_with_strategy("full")
-gain = tl.train(improved.model, blocks, tl.TrainingConfig(rates["full"], batch_size=4))
+config = tl.TrainingConfig(rates["full"], batch_size=4)
+gain = tl.train(improved.model, blocks, config, progress=True)
 seven = tl.pack(tl.load_corpus("facts").train, tiny.tokenizer, 32)[:7]
 by_heart, _ = tl.load_with_strategy("full")
 settings = tl.TrainingConfig(
     1e-3, epochs=20, batch_size=1, schedule="linear", warmup_fraction=0
 )
-memorised = tl.train(by_heart.model, seven, settings)
+memorised = tl.train(by_heart.model, seven, settings, progress=True)
 
 # %%
 states = {
@@ -100,7 +160,7 @@ states = {
 }
 scores = pd.DataFrame(
     {
-        name: {"true": tl.mean_loss(*of), "shifted twice": shifted_twice(*of)}
+        name: {"correct": tl.mean_loss(*of), "shifted twice": shifted_twice(*of)}
         for name, of in states.items()
     }
 ).T.map(math.exp)
@@ -109,89 +169,98 @@ scores = pd.DataFrame(
 scores.round(1)
 
 # %%
-true, broken = scores["true"], scores["shifted twice"]
-tl.claim("It reads at least twenty times too much", (broken > 20 * true).all())
+true, broken = scores["correct"], scores["shifted twice"]
 tl.claim(
-    "Adapted, it reads over twenty times what is true of the untouched model",
-    broken["adapted"] > 20 * true["untouched"],
+    "The faulty evaluation reads at least 20 times too much in every state",
+    (broken > 20 * true).all(),
 )
 tl.claim(
-    "Text known by heart is close to perfect, and reads thousands",
+    "Text known by heart has a perplexity below 1.5, and reads above 1000",
     true.iloc[3] < 1.5 and broken.iloc[3] > 1000,
 )
-tl.claim("The seven blocks did hurt on other text", true.iloc[2] > true.iloc[0])
+tl.claim("Seven blocks did hurt on other text", true.iloc[2] > true.iloc[0])
 assert true["adapted"] < 0.7 * true["untouched"]
+assert broken["adapted"] > 20 * true["untouched"]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So the report's *conclusion* about overfitting is right, and the *sizes* of its figures mean nothing. Their order may
-# survive, as in our first three rows, or not: in a trial model of 6.8 million values, perplexity really fell from 97 to
-# 40, and the faulty evaluation moved from 7,284 to 6,887.
+# So the report is right that the model overfitted, but its figures do not show it. The last row says why they exploded:
+# the better a model knows a text by heart, the more certain it is of the *next* token, and the less probability it
+# leaves for the token after that. Training to a loss of zero therefore drives the faulty figure up.
+#
+# The faulty figure is also nearly blind to a real gain. In a trial with a model of 6.8 million values, the correct
+# perplexity fell from 96.9 to 40.4, and the faulty one only from 7,284 to 6,887.
 
 # %%
 real, read = 1 - 40.4 / 96.9, 1 - 6_887 / 7_284
-print(f"a real gain of {real:.0%} read as {read:.0%}")
+print(f"a real fall of {real:.0%} was read as {read:.0%}")
 assert round(100 * real) == 58 and round(100 * read) == 5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The last row is the cruellest: the better a text is known by heart, the surer the model is of the next token, and the
-# worse it looks as a guess of the one after.
-#
-# **The guard** needs no insight, only the habit of putting two numbers side by side.
+# `tl.first_loss_warning` compares the two numbers and warns if they are more than one nat apart. It passes our correct
+# evaluation, and would have stopped both our faulty one and the report.
 
 # %%
 first_loss = gain.history.loss.iloc[0]
 ours, faulty = (math.log(column["untouched"]) for column in (true, broken))
 tl.claim("Our evaluation passes", tl.first_loss_warning(first_loss, ours) is None)
-tl.claim("The faulty one does not", tl.first_loss_warning(first_loss, faulty))
-tl.claim("The report does not either", tl.first_loss_warning(4.6157, math.log(254_801)))
+tl.claim("The faulty one is caught", tl.first_loss_warning(first_loss, faulty))
+tl.claim("So is the report", tl.first_loss_warning(4.6157, math.log(254_801)))
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# > **Ask of any report:** does the first training loss agree with the loss measured before training?
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Symptom 2: a pretrained model that is worse than a die
+# ## Symptom 2: a pretrained model that is worse than guessing
 #
-# The Rust programs began at perplexities of 250,072 and 387,789 with one and the same file of weights, and wrote words
-# of many languages in no order. Their reports suspect the tokenizer, the graphics card, a cache.
+# | | Rust CUDA report | Rust hybrid report |
+# | --- | --- | --- |
+# | model | Qwen2-0.5B, pretrained | the same file |
+# | perplexity before training | 250,071.58 | 387,788.94 |
+# | generated text | words of many languages in no order | mixed languages |
 #
-# **Diagnose first.** Qwen2 has 151,936 tokens. What perplexity has a model that knows nothing and gives each the same
-# chance?
+# The reports suspect the tokenizer, the transfer to the graphics card, or the model's handling on the GPU.
+#
+# **What would you check?** Two things in this table cannot happen with one file of weights. Which?
 
 # %%
-vocabulary = tl.architecture("qwen2-0.5b").vocab_size
 guessing = math.exp(-math.log(1 / vocabulary))
-print(f"uniform guessing: {guessing:,.0f}")
+print(f"guessing among {vocabulary:,} tokens: perplexity {guessing:,.0f}")
 assert round(guessing) == vocabulary == 151_936 < 250_072 < 387_789
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Exactly the number of tokens. More than that is worse than knowing nothing: such a model is sure, and wrong. And a
-# baseline that changes from run to run has something random in it, where nothing should be.
+# First, guessing at random has a perplexity equal to the size of the vocabulary. A model above that is worse than one
+# that knows nothing, because it is confident and wrong. Second, the same weights must give nearly the same baseline on
+# similar text. A baseline that changes this much between runs has something random in it.
 #
-# Here are our model's weights drawn afresh, with three seeds.
+# Here are our own model's weights drawn at random, with three seeds, beside the pretrained model loaded twice.
 
 # %%
-uniform = tiny.model.config.vocab_size
+size = tiny.model.config.vocab_size
 drawn = [
     tl.mean_loss(tl.load_model("tiny", random_init=True, seed=seed).model, held_out[:8])
     for seed in range(3)
 ]
 again = [tl.mean_loss(tl.load_model("tiny").model, held_out[:8]) for _ in range(2)]
 tl.claim(
-    "Random weights score above the vocabulary's size, each time",
-    all(math.exp(loss) > uniform for loss in drawn),
+    "With random weights, perplexity is above the vocabulary's size each time",
+    all(math.exp(loss) > size for loss in drawn),
 )
-tl.claim("The score differs with each seed", len({round(x, 4) for x in drawn}) == 3)
+tl.claim("It differs with each seed", len({round(x, 4) for x in drawn}) == 3)
 tl.claim("The pretrained model, loaded twice, scores the same", again[0] == again[1])
-assert again[0] < math.log(uniform)
+assert again[0] < math.log(size)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The programs loaded the file into a list of variables *before* the model had put any variable there. Nothing was
-# there to fill, so nothing was filled, and the call reported success. The model was never pretrained.
+# Our random models show both symptoms, and the program's source confirms it. It loaded the file into a list of
+# variables *before* the model had created any variable. There was nothing to fill, so the call filled nothing and
+# reported success. The "pretrained" model was random.
 #
-# **The guard** is to count what arrived. Here is a file whose names fit nothing.
+# The remedy is to count what arrived. Here we write a file in which every name is wrong, and try to load it.
 
 # %%
 from safetensors.torch import save_file
 
 with tempfile.TemporaryDirectory() as folder:
-    for file in Path(tl.PRESETS["tiny"].source).glob("*.json"):
+    for file in Path(tl.BUNDLED).glob("*.json"):
         (Path(folder) / file.name).write_bytes(file.read_bytes())
     misnamed = {
         f"other.{name}": tensor.clone()
@@ -203,22 +272,37 @@ with tempfile.TemporaryDirectory() as folder:
         refused = False
     except RuntimeError as error:
         refused = "random" in str(error)
-tl.claim("The file is refused, because weights would have stayed random", refused)
-score = tl.perplexity(
-    tl.load_model("tiny", random_init=True).model, tiny.tokenizer, rust.validation[:8]
-)
+tl.claim("tlkit refuses the file, because weights would have stayed random", refused)
+
+# %%
+random_model = tl.load_model("tiny", random_init=True).model
+score = tl.perplexity(random_model, tiny.tokenizer, rust.validation[:8])
 tl.claim(
-    "A score of random weights says so itself",
+    "A perplexity worse than guessing carries a warning",
     any("uniform" in warning for warning in score.warnings),
 )
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Plain transformers does not refuse such a file. It loads the model with random weights and prints a list of missing
+# keys, which is easy to overlook in a long log.
+#
+# > **Ask of any report:** is the baseline below the vocabulary's size, and the same in every run?
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 3: three parameters win
 #
-# The best strategy of the third report trained "3/291" parameters. From that it derives 12 bytes of gradients, and a
-# law: less is more.
+# | Rust hybrid report | trained | final perplexity | rank |
+# | --- | --- | --- | --- |
+# | freeze lower layers | 3/291 (1.0%) | 64,249.05 | 1 |
+# | adapter layers | 26/291 (8.9%) | 104,838.55 | 2 |
+# | freeze embeddings | 290/291 (99.7%) | 206,583.62 | 3 |
+# | full fine-tuning | 291/291 (100%) | 303,044.66 | 4 |
 #
-# **Diagnose first.** The program froze the first twelve layers like this. Which layers does it freeze?
+# From three parameters the report calculates gradients of 3 × 4 = 12 bytes, which is why the strategy fits the card. It
+# also draws a law from the table: with little data, less is more.
+#
+# **What would you check?** The model has 494 million values and the report counts 291. And the program chose the first
+# twelve layers as in the next cell. Which layers does that freeze?
 
 
 # %%
@@ -232,94 +316,124 @@ faulty = tl.meta_model(config)
 for name, parameter in faulty.named_parameters():
     parameter.requires_grad_(not should_freeze(name))
 report = tl.describe(faulty)
+intended = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "freeze_lower")
+tl.network_strip(intended, replace(report, strategy="substring match"))
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The upper strip is what the report describes, and the lower one is what its program did: all 24 blocks are frozen. The text `layers.1` is also the beginning of `layers.10` to `layers.19`, and `layers.2` that of
+# `layers.20` to `layers.23`. Three *tensors* are left: embedding, final norm and head. The 291 are tensors too.
+
+# %%
 tensors, values = report.trainable_tensors, report.trainable_values
-print(f"{tensors} of {report.total_tensors} tensors, {values:,} values")
+print(
+    f"freeze lower layers: {tensors}/{report.total_tensors} tensors, {values:,} values"
+)
+last_two = ("layers.22.", "layers.23.", "lm_head", "model.norm")
+named = dict(faulty.named_parameters())
+adapter = [p for name, p in named.items() if any(part in name for part in last_two)]
+without = [p for name, p in named.items() if "embed_tokens" not in name]
+for name, chosen in {"adapter layers": adapter, "freeze embeddings": without}.items():
+    print(
+        f"{name}: {len(chosen)}/291 tensors, {sum(p.numel() for p in chosen):,} values"
+    )
 assert (tensors, report.total_tensors) == (3, 291)
 assert (values, report.total_values) == (272_270_208, 630_167_424)
+assert len(adapter) == 26 and len(without) == 290
+assert sum(p.numel() for p in adapter) == 165_960_320
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `layers.1` is also the beginning of `layers.10` to `layers.19`, and `layers.2` of `layers.20` to `layers.23`. All 24
-# are frozen. What is left are three *tensors*: embedding, final norm and head, 272 million values. The others of its
-# table, counted the same way:
+# So the "three parameters" are 272 million values, more than the second strategy trains. Their gradients take
+# 1.09 GB instead of 12 bytes. The order of the table is no longer "fewer is better" either: rank 1 trains 272 million,
+# rank 2 trains 166 million.
 
 # %%
-last_two = ("layers.22.", "layers.23.", "lm_head", "model.norm")
-counts = {
-    "adapter layers": [
-        p for n, p in faulty.named_parameters() if any(part in n for part in last_two)
-    ],
-    "freeze embeddings": [
-        p for n, p in faulty.named_parameters() if "embed_tokens" not in n
-    ],
-}
-for name, parameters in counts.items():
-    values = sum(p.numel() for p in parameters)
-    print(f"{name}: {len(parameters)}/291 tensors, {values:,} values")
-assert len(counts["adapter layers"]) == 26 and len(counts["freeze embeddings"]) == 290
-assert sum(p.numel() for p in counts["adapter layers"]) == 165_960_320
-trained, total = 4 * report.trainable_values / 1e9, 4 * report.total_values / 1e9
-print(f"gradients: not 12 bytes, but {trained:.2f} GB")
-print(f"weights: {total:.2f} GB; AdamW's averages for all of them twice that")
-assert (round(trained, 2), round(total, 2), round(2 * total, 2)) == (1.09, 2.52, 5.04)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **The guard** looks at what was selected, block by block, and finds it strange.
-
-# %%
+gradients, weights = 4 * report.trainable_values / 1e9, 4 * report.total_values / 1e9
+print(f"gradients: not 12 bytes, but {gradients:.2f} GB")
+print(
+    f"weights: {weights:.2f} GB; AdamW's two moments for all of them: {2 * weights:.2f}"
+)
 for doubt in report.doubts:
     print(doubt)
-assert "no block is trainable" in report.doubts[0]
-assert not tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "freeze_lower").doubts
+assert (round(gradients, 2), round(weights, 2), round(2 * weights, 2)) == (
+    1.09,
+    2.52,
+    5.04,
+)
+assert "no block is trainable" in report.doubts[0] and not intended.doubts
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The last line is from `tl.describe`. It looks at the selection block by block, and reports that no block is trainable.
+#
+# > **Ask of any report:** what exactly was trained, block by block, and is it counted in values?
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 4: 40,320 values too many
 #
-# The Python report counts values, and counts them right. Its "adapter layers" train the last two blocks and the head:
-# 29,865,088.
+# | Python report, "adapter layers" | |
+# | --- | --- |
+# | said to be trained | the last 2 of 24 layers, and the head |
+# | trainable parameters | 29,865,088 |
 #
-# **Diagnose first.** Two blocks of Qwen2-0.5B have 29,824,768 values. The head would have 136,134,656.
+# **What would you check?** Two blocks of Qwen2-0.5B have 29,824,768 values, and its head has 136,134,656.
 
 # %%
-published = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "last_layers")
-blocks_alone = tl.apply_strategy(
-    tl.meta_model("qwen2-0.5b"), "last_layers", train_norms=False
-)
-left_over = published.trainable_values - blocks_alone.trainable_values
-total, two_blocks = published.trainable_values, blocks_alone.trainable_values
-print(f"{total:,} = {two_blocks:,} + {left_over:,}; a norm has 896")
-assert (total, two_blocks) == (29_865_088, 29_824_768)
+last = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "last_layers")
+alone = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "last_layers", train_norms=False)
+left_over = last.trainable_values - alone.trainable_values
+print(f"{last.trainable_values:,} = {alone.trainable_values:,} + {left_over:,}")
+print(f"{left_over:,} = {left_over // 896} norms of 896 values")
+assert (last.trainable_values, alone.trainable_values) == (29_865_088, 29_824_768)
 assert left_over == 45 * 896 == 40_320 and 151_936 * 896 == 136_134_656
+
+# %%
+tl.network_strip(last, replace(alone, strategy="norms frozen"))
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The program selected every name that contains "norm": two norms in each of the 22 lower blocks, and the final one. The
+# head was *not* trained. Qwen2-0.5B uses one table as embedding and as head (it is *tied*), and that table was frozen.
+#
+# 40,320 values sound harmless, but the upper strip shows their price. Because there are trained norms
+# in the lowest block, backpropagation has to pass through all 24. Symptom 6 counts what that costs. The report's other three counts
+# are exactly right, and `describe` reports the norms as a doubt.
+
+# %%
 others = {
     "freeze_lower": 315_084_160,
     "freeze_embeddings": 357_898_112,
     "full": 494_032_768,
 }
 for name, values in others.items():
-    report = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), name)
-    assert report.trainable_values == values
-print(published.doubts[0])
-assert "39,424 values" in published.doubts[0] and 44 * 896 == 39_424
+    counted = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), name).trainable_values
+    tl.claim(f"{name} trains {values:,} values, as published", counted == values)
+print(last.doubts[0])
+assert "39,424 values" in last.doubts[0] and 44 * 896 == 39_424
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The program matched every name with "norm" in it: 44 norms of the 22 other blocks, and the final one. The head was
-# *not* trained: it is tied to the embedding, which was frozen. Small as they are, the norms are not free: see
-# symptom 6.
-#
+# > **Ask of any report:** do the counted values add up to the parts that the report names?
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 5: a ranking from one block
 #
-# Every report ranks its strategies by one block of text: 32 tokens in Python, 4 in Rust.
+# | | Python report | Rust hybrid report |
+# | --- | --- | --- |
+# | text for the evaluation | 1 block of 32 tokens | 1 block of 4 tokens |
+# | seeds | 1 | 1 |
+# | strategies that are ranked | 4 | 4 |
+# | said to be best | adapter layers | freeze lower layers |
 #
-# **Predict first.** We adapt the model three ways and score each on 63 blocks of held-out text, 32 tokens each, one
-# by one. On how many of them does the same strategy win?
+# **What would you check?** Whether another block of text would have named the same winner. We adapt the model in three
+# ways and score each on 63 blocks of validation text, 32 tokens each, one by one.
+#
+# **Predict first.** On how many of the 63 blocks does the strategy win that is best on average?
 
 # %%
 names = ["full", "freeze_embeddings", "last_layers"]
 models = {"full": improved.model}
 for name in names[1:]:
     models[name] = tl.load_with_strategy(name)[0].model
-    tl.train(models[name], blocks, tl.TrainingConfig(rates[name], batch_size=4))
+    config = tl.TrainingConfig(rates[name], batch_size=4)
+    tl.train(models[name], blocks, config, progress=True)
 single = tl.pack(rust.validation[:15], tiny.tokenizer, 32)
-assert len(single) == 63
 losses = pd.DataFrame(
     {
         name: [tl.mean_loss(model, block[None]) for block in single]
@@ -327,6 +441,7 @@ losses = pd.DataFrame(
     }
 )
 winners = losses.idxmin(axis=1).value_counts(normalize=True)
+assert len(single) == 63
 
 # %% tags=["nbval-ignore-output"]
 pd.DataFrame(
@@ -334,17 +449,23 @@ pd.DataFrame(
 ).round(3)
 
 # %%
+tl.margins_chart(losses, "full", "last_layers")
+
+# %%
 best = losses.mean().idxmin()
 tl.claim(
-    "One block names another winner, at least one time in four",
+    "At least one block in four names another winner than the mean of all",
     winners[best] < 3 / 4,
 )
-tl.claim("Each of the three wins somewhere", len(winners) == 3)
+tl.claim("Each of the three strategies wins somewhere", len(winners) == 3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With one block you publish a winner that the next block would have dethroned. Even the mean over these 63 may name
-# another winner than lesson 14 with all its text and three seeds. **The guards**: a score on few tokens warns, and a
-# table with one seed gives no ranks.
+# From block to block, the difference between two strategies varies far more than its average, the dashed line. With a
+# single block you would publish a winner, and the next block might have named another. Even the mean of these 63 blocks comes
+# from one training run with one seed, so it proves no order either. [Lesson 14](14_comparison.ipynb) has shown how to
+# do it: hundreds of documents, three seeds, and intervals for differences.
+#
+# tlkit helps in two ways. A score on few tokens carries a warning, and a comparison with one seed gets no ranks.
 
 # %%
 few = tl.perplexity(tiny.model, tiny.tokenizer, [tiny.tokenizer.decode(single[0])])
@@ -352,59 +473,172 @@ one_seed = losses.rename_axis("document").reset_index()
 one_seed = one_seed.melt("document", var_name="strategy", value_name="loss")
 one_seed = one_seed.assign(seed=0, tokens=31, nats=31 * one_seed.loss)
 ranks = tl.rank_intervals(tl.compare_pairs(one_seed), names).to_dict()
-print(ranks)
 tl.claim(
     "A score on 32 tokens warns that they are few",
     any("tokens" in warning for warning in few.warnings),
 )
 tl.claim("One seed gives no ranks", set(ranks.values()) == {""})
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# > **Ask of any report:** how many tokens and how many seeds is each number from, and is a spread given?
+
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 6: 14.3 times faster
 #
-# "Adapter layers" took 17.72 seconds, full fine-tuning 254.28. Six percent of the weights, so a fourteenth of the time?
+# | Python report | trained | seconds for 140 steps | said to be |
+# | --- | --- | --- | --- |
+# | full fine-tuning | 100% | 254.28 | |
+# | adapter layers | 6.05% | 17.72 | 14.3 times faster |
 #
-# **Predict first.** The forward pass is the same in both. How much of a step can go away at most?
+# The report gives the small number of trained parameters as the reason.
+#
+# **What would you check?** A step consists of arithmetic, and of moving numbers between memory and processor. How much
+# of each can go away when 94% of the values are frozen?
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **First, arithmetic.** The forward pass is the same in both strategies, because frozen layers compute as well. In full
+# fine-tuning it is one third of the step's arithmetic, and the backward pass is two thirds. So whatever is frozen, a
+# step keeps at least one third, and arithmetic alone can save a factor of three at most.
 
 # %%
-block = torch.zeros((1, 32), dtype=torch.long)
-choices = {
-    "full": tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "full"),
-    "last_layers": published,
-    "last 2 blocks alone": blocks_alone,
-}
-steps = {name: tl.count_flops(choice.model, block) for name, choice in choices.items()}
+row = torch.zeros((1, 32), dtype=torch.long)
+full = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "full")
+choices = {"full": full, "last_layers": last, "last_layers, norms frozen": alone}
+steps = {name: tl.count_flops(choice.model, row) for name, choice in choices.items()}
 tl.flops_chart(steps)
 
 # %%
-full, alone = steps["full"], steps["last 2 blocks alone"]
-published_step = steps["last_layers"]
-with_norms, without = full.total / published_step.total, full.total / alone.total
-print(f"full fine-tuning takes {with_norms:.2f} times the arithmetic of `last_layers`")
-print(f"and {without:.2f} times that of the two blocks alone")
-assert round(with_norms, 2) == 1.45 and round(without, 2) == 2.15
-assert round(full.backward / full.forward, 2) == 2 and round(254.28 / 17.72, 1) == 14.3
+arithmetic = {name: steps["full"].total / step.total for name, step in steps.items()}
+print({name: round(ratio, 2) for name, ratio in arithmetic.items()})
+assert round(arithmetic["last_layers"], 2) == 1.45
+assert round(arithmetic["last_layers, norms frozen"], 2) == 2.15
+assert round(steps["full"].backward / steps["full"].forward, 2) == 2
+assert round(254.28 / 17.72, 1) == 14.3
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A forward pass is a third of a full step, and it stays. So three is the limit, and the 45 norms spoil that: to reach
-# the lowest of them, the backward pass must walk through every block. Arithmetic allows 1.45, and 2.15 without
-# the norms.
+# As published, with the norms of symptom 4, a step needs 1.45 times less arithmetic. With the lower norms frozen it
+# would be 2.15.
 #
-# Where did 14.3 come from? A full step in fp32 does not fit a card of 8 GB, however short the text (lesson 12). The same
-# card failed under Rust. On Windows the driver moves what does not fit to the computer's memory, without a word.
-# *That is a hypothesis*: it explains both, and we cannot check it without that machine.
+# **Second, memory traffic.** Short steps like these, with 32 tokens, spend much of their time on reading and writing
+# weights, and this traffic shrinks by more. The passes read 4 bytes for each weight that they use. For each *trained*
+# value, 36 more bytes move: the gradient is written and then read once for clipping, and AdamW reads weight, gradient
+# and two moments, and writes all but the gradient back. That is $4 + 4 + 4 \cdot 4 + 3 \cdot 4 = 36$.
+#
+# $$\text{bytes} \approx 4\,(P_{\text{forward}} + P_{\text{backward}}) + 36\, P_{\text{trained}}$$
+#
+# $P_{\text{forward}}$ and $P_{\text{backward}}$ count the values that a pass goes through, $P_{\text{trained}}$ those
+# that are trained.
 
 # %%
-needed = tl.estimate_memory("qwen2-0.5b", "full", batch_size=1, sequence_length=32).peak
-print(f"a full step of 32 tokens needs {needed / 1e9:.1f} GB")
-print(f"a card of 8 GB has {8 * 2**30 / 1e9:.1f}")
-print(tl.speedup_warning(14.3, full, published_step))
-assert round(needed / 1e9, 1) == 9.0 and needed > 8 * 2**30
-assert tl.speedup_warning(14.3, full, published_step)
+values, head = full.total_values, 151_936 * 896
+through = {  # values that the backward pass goes through
+    "full": values,
+    "last_layers": values,
+    "last_layers, norms frozen": alone.trainable_values + head,
+}
+moved = {
+    name: (4 * (values + through[name]) + 36 * choice.trainable_values) / 1e9
+    for name, choice in choices.items()
+}
+traffic = {name: moved["full"] / gigabytes for name, gigabytes in moved.items()}
+for name in choices:
+    print(f"{name}: {moved[name]:.1f} GB a step, {traffic[name]:.1f} times less")
+assert [round(gigabytes, 1) for gigabytes in moved.values()] == [21.7, 5.0, 3.7]
+assert [round(ratio, 1) for ratio in traffic.values()] == [1.0, 4.3, 5.9]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# And here? Every strategy on the bundled model, time on this machine against arithmetic, turn by turn so that a slow
-# moment hits all.
+# A step's time is made of both, so its speed-up should lie between the two ratios. We measured it once at full size, on a
+# processor with two threads, in steps of 8 rows of 32 tokens: 9.74 seconds for `full` and 3.04 for `last_layers` with
+# the norms frozen (transformers' Trainer, torch 2.13, November 2026). That is 3.2 times faster. It is more than the
+# 2.15 of arithmetic, because gradients and optimizer state of 464 million values need not be touched, and less than the
+# 5.9 of traffic.
+
+# %%
+tl.speedup_chart(
+    14.3,
+    {
+        "arithmetic, as published": arithmetic["last_layers"],
+        "arithmetic, norms frozen": arithmetic["last_layers, norms frozen"],
+        "traffic, as published": traffic["last_layers"],
+        "traffic, norms frozen": traffic["last_layers, norms frozen"],
+        "measured, norms frozen": 9.743 / 3.042,
+    },
+)
+
+# %%
+ratio = 9.743 / 3.042
+tl.claim(
+    "The measured 3.2 lies between arithmetic and traffic",
+    arithmetic["last_layers, norms frozen"]
+    < ratio
+    < traffic["last_layers, norms frozen"],
+)
+tl.claim("The published 14.3 is above all of them", max(traffic.values()) < 14.3 / 2)
+assert round(ratio, 1) == 3.2
+assert round((values - alone.trainable_values) / 1e6) == 464
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# So where did 14.3 come from? Probably full fine-tuning was slow, rather than the other one fast. It took 1.8 seconds a
+# step. The card, an RTX 4060 Ti, moves 288 GB a second, so the 21.7 GB of a step should take less than 0.1 seconds.
+#
+# A full step in fp32 needs 9.0 GB for its tensors alone, however short the text is (lesson 12), and the hybrid report
+# says that the card has 8 GB. On Windows the driver moves what does not fit to the computer's main memory, without any
+# message, and each step then waits for it. *This is a hypothesis.* It explains the slow steps, and also why the same
+# card reported an out-of-memory error under Rust and none under Python. We cannot test it without that machine.
+
+# %%
+estimate = {"batch_size": 1, "sequence_length": 32}
+needed = tl.estimate_memory("qwen2-0.5b", "full", **estimate).peak
+print(f"a full step of 32 tokens needs {needed / 1e9:.1f} GB")
+print(f"a card of 8 GiB has {8 * 2**30 / 1e9:.1f} GB")
+print(tl.speedup_warning(14.3, steps["full"], steps["last_layers"]))
+assert round(needed / 1e9, 1) == 9.0 and needed > 8 * 2**30
+assert round(254.28 / 140, 1) == 1.8 and moved["full"] / 288 < 0.1
+assert tl.speedup_warning(14.3, steps["full"], steps["last_layers"])
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# You can watch the three parts of a step on your own machine. The bundled model takes one block of 32 tokens, so that
+# the optimizer is not hidden behind the arithmetic.
+
+
+# %%
+def milliseconds(report, block, repeats=10):
+    """The shortest time of each part of a step, in plain torch."""
+    trained = [p for p in report.model.parameters() if p.requires_grad]
+    optimizer, times = torch.optim.AdamW(trained, lr=1e-6, fused=True), []
+    for _ in range(repeats):
+        marks = [time.perf_counter()]
+        loss = report.model(input_ids=block, labels=block).loss
+        marks.append(time.perf_counter())
+        loss.backward()
+        marks.append(time.perf_counter())
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        marks.append(time.perf_counter())
+        times.append([1000 * (b - a) for a, b in zip(marks, marks[1:], strict=False)])
+    return [min(part) for part in zip(*times, strict=True)]
+
+
+# %%
+parts = {}
+for name, options in {"full": {}, "last_layers": {"train_norms": False}}.items():
+    small = tl.apply_strategy(tl.load_model("tiny").model, name, **options)
+    parts[name] = milliseconds(small, single[:1])
+parts = pd.DataFrame(parts, index=["forward", "backward", "clip and AdamW"])
+parts = parts.rename_axis("milliseconds")
+
+# %% tags=["nbval-ignore-output"]
+parts.round(1)
+
+# %%
+saved = parts["full"] - parts["last_layers"]
+tl.claim("Backward pass and optimizer both become shorter", (saved.iloc[1:] > 0).all())
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The forward pass stays, the backward pass ends early, and clipping and AdamW handle fewer values. With so short a block
+# they can take as long as the forward pass. How do the strategies of this workbook compare, in arithmetic and in time? They take turns, so that a slow moment of the
+# machine hits all of them.
 
 # %%
 contenders = {name: tl.load_with_strategy(name)[0].model for name in tl.STRATEGIES}
@@ -416,164 +650,221 @@ for _ in range(2):
         # The bare loop: `train` counts memory on the way, which takes time too.
         run = tl.training_steps(tl.new_state(model, config), four, config)
         seconds[name] += [step.seconds for step in run]
-arithmetic = {name: tl.count_flops(model, four) for name, model in contenders.items()}
+counts = {name: tl.count_flops(model, four).total for name, model in contenders.items()}
 speed = pd.DataFrame(
     {
-        name: [flops.forward / 1e9, flops.backward / 1e9]
-        for name, flops in arithmetic.items()
+        "times less arithmetic": {n: counts["full"] / c for n, c in counts.items()},
+        "times faster, measured": {
+            n: min(seconds["full"]) / min(taken) for n, taken in seconds.items()
+        },
     }
-).T
-speed.columns = ["forward, billions", "backward, billions"]
-speed["times less arithmetic"] = [
-    arithmetic["full"].total / flops.total for flops in arithmetic.values()
-]
-speed["times faster, measured"] = [
-    min(seconds["full"]) / min(times) for times in seconds.values()
-]
+)
 
 # %% tags=["nbval-ignore-output"]
 speed.round(2)
 
 # %%
 tl.claim(
-    "At most three times less arithmetic",
+    "No strategy saves more than a factor of 3 in arithmetic",
     speed["times less arithmetic"].max() < 3,
 )
-tl.claim(
-    "Nothing is near 14.3 times faster",
-    speed["times faster, measured"].max() < 5,
-)
+tl.claim("None is 5 times faster here", speed["times faster, measured"].max() < 5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Time follows arithmetic, but not closely. Unpacking 4 bits costs time and counts as nothing; LoRA's many small
-# products take longer than their share; a smaller optimizer saves time that is not counted either.
+# Time follows arithmetic, but not closely. Unpacking 4-bit weights takes time and is no matrix product, LoRA's many
+# small products are slow for their size, and a smaller optimizer saves time that is not counted as arithmetic.
 #
-# ## What else they claim
+# > **Ask of any report:** how much can arithmetic and memory traffic save at most, and did both runs fit the memory?
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Three smaller claims
 #
-# The guides promise: half the memory in half precision, another 30 to 50% from checkpointing, 256 MB for the smallest
-# tier. An estimate can say: it traces the step on paper.
+# | report | claim |
+# | --- | --- |
+# | memory guide | FP16 or BF16 instead of FP32 saves 50% of the memory |
+# | memory guide | gradient checkpointing saves 30 to 50% |
+# | validation plan | SmolLM2-135M with QLoRA fits 256 MB |
+#
+# The first is true of a state that is 16-bit throughout: weights, gradients and both moments. An estimate, which
+# traces a step without computing it, shows this.
 
 # %%
-shape = {"batch_size": 1, "sequence_length": 32}
-bf16 = tl.estimate_memory("qwen2-0.5b", "full", dtype="bf16", **shape).peak
+bf16 = tl.estimate_memory("qwen2-0.5b", "full", dtype="bf16", **estimate).peak
 adapters = {"r": 8, "alpha": 16, "targets": ["q_proj", "v_proj"]}
-tier = tl.estimate_memory(
-    "smollm2-135m", "qlora", dtype="bf16", batch_size=1, sequence_length=128, **adapters
-).peak
-print(f"half precision: {bf16 / needed:.0%} of the memory")
+shape = {"dtype": "bf16", "batch_size": 1, "sequence_length": 128}
+tier = tl.estimate_memory("smollm2-135m", "qlora", **shape, **adapters).peak
+print(f"everything in bf16: {bf16 / needed:.0%} of the memory of fp32")
 print(f"the smallest tier: {tier / 2**20:.0f} MiB")
 assert round(bf16 / needed, 2) == 0.5 and round(tier / 2**20) == 262
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Half is right. The 30 to 50% depend on what fills the memory. With a vocabulary of 151,936 and short rows, weights and
-# their gradients do, at a moment when no activation is left. Forgetting them saves nothing, as lesson 12 found.
-#
-# And the quotients? They are right, every one. That is what makes such tables persuasive: the last step was done with
-# care.
+# Ordinary *mixed precision* is something else. With `torch.autocast` the matrix products are computed in 16 bits, but
+# weights, gradients and moments stay in fp32, because small updates would be lost in 16 bits.
 
 # %%
-# Seconds for 7 blocks, 20 times: blocks a second.
+model = tl.load_model("tiny").model
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    result = model(input_ids=single[:1], labels=single[:1])
+result.loss.backward()
+optimizer.step()
+weight = model.model.layers[0].mlp.up_proj.weight
+moments = optimizer.state[weight]
+held = {"weight": weight, "gradient": weight.grad, "first moment": moments["exp_avg"]}
+held |= {"second moment": moments["exp_avg_sq"]}
+for name, tensor in held.items():
+    print(f"{name}: {tensor.dtype}")
+assert {tensor.dtype for tensor in held.values()} == {torch.float32}
+assert result.logits.dtype == torch.bfloat16
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# So each trained value still takes 4 + 4 + 8 = 16 bytes, as in fp32, instead of 8. Only activations become smaller, and
+# in a step of 32 tokens there are hardly any. Checkpointing, which computes activations again instead of keeping them,
+# saves nothing here for the same reason: lesson 12 found that weights and gradients fill the memory at the peak.
+#
+# The hybrid report explains why Python ran without an error by checkpointing and mixed precision. Its program used
+# neither.
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# And the quotients, such as "+45,567.9%" or "0.551 samples a second"? All eleven are right. This is what makes such
+# tables persuasive: the last step of the calculation was done with care.
+
+# %%
+# Seconds for 7 blocks in 20 epochs: blocks a second. Perplexities: change in percent.
 speeds = {254.28: 0.551, 115.89: 1.208, 17.72: 7.90}
-worse = {
-    116_362_380.41: 45_567.9,
-    152_236_852.30: 59_647.3,
-    300_747_596.59: 117_932.3,
-    78_241_302.23: 30_606.8,
-}
-better = {64_249.05: 83.4, 104_838.55: 73.0, 206_583.62: 46.7, 303_044.66: 21.9}
-assert all(abs(7 * 20 / taken - rate) < 0.002 for taken, rate in speeds.items())
-assert all(
-    abs(100 * (after / 254_801.06 - 1) - percent) < 0.1
-    for after, percent in worse.items()
-)
-assert all(
-    abs(100 * (1 - after / 387_788.94) - percent) < 0.1
-    for after, percent in better.items()
-)
-print("all", len(speeds) + len(worse) + len(better), "quotients agree")
+worse = {"full fine-tuning": 45_567.9, "freeze lower layers": 59_647.3}
+worse |= {"freeze embeddings": 117_932.3, "adapter layers": 30_606.8}
+better = {"freeze lower layers": 83.4, "adapter layers": 73.0}
+better |= {"freeze embeddings": 46.7, "full fine-tuning": 21.9}
+off = [7 * 20 / taken - rate for taken, rate in speeds.items()]
+for report, sign, changes in (("Python", 1, worse), ("Rust hybrid", -1, better)):
+    start = published[f"{report}: before training"]
+    for name, percent in changes.items():
+        change = 100 * sign * (published[f"{report}: {name}"] / start - 1)
+        off.append(change - percent)
+tl.claim("All 11 quotients agree with their rows", all(abs(gap) < 0.1 for gap in off))
+assert len(off) == 11
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# One row of the Rust hybrid report contradicts itself. After the last epoch of "adapter layers" it gives a training loss
+# of 8.869 and a perplexity of 104,838.55.
+
+# %%
 from_loss = math.exp(8.869)
-print(
-    f"but a last loss of 8.869 is a perplexity of {from_loss:,.0f}, "
-    "and the same row says 104,838.55"
-)
+print(f"exp(8.869) is {from_loss:,.0f}, and the row says 104,839")
 assert round(from_loss) == 7_108 and round(104_838.55 / from_loss) == 15
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# One more symptom is in that last line. The loss and the perplexity of a row are of one model after one step, and they
-# are fifteen times apart. They were measured on different texts, and nobody laid them side by side.
+# The two are fifteen times apart. They were measured on different texts, and nobody had put them side by side. This is
+# the question of symptom 1 once more.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Every published claim
 #
-# ## The table
-#
-# *exactly*: computed again, the same. *in kind*: our model shows the same, with other numbers. *corrected*: the
-# number is not what it says. *not here*: it would take that card, that machine, or that program.
+# The table gives a verdict on 25 claims. *exactly*: we computed it again, with the same result. *in kind*: our model
+# shows the same effect, with other numbers. *corrected*: the number is not what the report says. *not here*: this would
+# take that card, that machine or that program.
 
 # %%
 lines = """\
 Python | 494,032,768, 315,084,160 and 357,898,112 trainable | exactly
-  symptom 4 | Values can be checked.
+  symptom 4 | Counts of values can be checked by anyone.
 Python | last two layers and head: 29,865,088 | corrected
-  symptom 4: blocks and norms | A name proves nothing.
-Python | all perplexities, 254,801 to 300,747,597 | in kind
-  symptom 1 | Compare first loss and baseline.
+  symptom 4: blocks and norms | The name of a strategy proves nothing.
+Python | perplexities of 254,801 to 300,747,597 | in kind
+  symptom 1 | Compare the first loss with the baseline.
 Python | blocks a second, changes in percent | exactly
-  eleven quotients | Care at the end repairs nothing.
+  eleven quotients | A careful last step does not repair the first.
 Python | 254.28, 115.89 and 17.72 seconds | not here
-  it takes that card | Time is of one machine.
+  needs that card | A time belongs to one machine.
 Python | the ranking of its strategies | corrected
-  symptoms 1 and 5 | One block, one seed: an anecdote.
+  symptoms 1 and 5 | One block and one seed give no ranking.
 Python | it overfitted | in kind
-  symptom 1, lesson 4 | A right conclusion, from numbers that cannot show it.
+  symptom 1, lesson 4 | True, but these numbers cannot show it.
 Python | 14.3 times faster | corrected
-  symptom 6: 1.45 by arithmetic | Ask what arithmetic allows.
+  symptom 6: at most 4.3 | Ask what can be saved at all.
 Python | 4 GB of GPU memory suffice | corrected
-  symptom 6: 9.0 GB | Count before you buy.
+  symptom 6: 9.0 GB | Estimate memory before you buy.
 Python | no out-of-memory error on 8 GB | not here
-  paging, a hypothesis | A missing error measures nothing.
+  paging, a hypothesis | No error message does not mean that it fitted.
 Python | more text, fewer epochs, early stopping | in kind
-  lessons 4 and 14 | Try advice one piece at a time.
+  lessons 4 and 14 | Try each piece of advice by itself.
 Rust | baselines of 250,072 and 387,789 | in kind
-  symptom 2 | Above the vocabulary: nothing was loaded.
+  symptom 2 | Worse than guessing means not loaded, or misscored.
 Rust | a loss of 8.869, a perplexity of 104,839 | corrected
-  exp(8.869) is 7,108 | Lay pairs side by side.
-Rust | 3/291, 26/291, 290/291 parameters | exactly
+  exp(8.869) is 7,108 | Compare numbers that should agree.
+Rust | 3/291, 26/291, 290/291 parameters | corrected
   symptom 3: they are tensors | Ask what was counted.
 Rust | 12 bytes of gradients | corrected
-  symptom 3: 1.09 GB | A surprising number asks for a second look.
+  symptom 3: 1.09 GB | Look twice at a surprising number.
 Rust | three parameters do best | corrected
-  symptoms 2, 3, 5 | Three faults can make one law.
+  symptoms 2, 3 and 5 | Several faults together can look like a law.
 Rust | less is more, with little text | corrected
-  lesson 14: full stays ahead | Test a law before you teach it.
+  symptom 3: rank 1 trains more than rank 2 | Test a law before you teach it.
 Rust | weights 1.97, gradients 1.97, AdamW 3.94 GB | corrected
-  symptom 3: 2.52, 2.52 and 5.04 GB | Count the model that you built.
+  symptom 3: 2.52, 2.52 and 5.04 GB | Count the model that was built.
 Rust | full fine-tuning is worst, it overfits | not here
-  its model was random | Nothing was transferred.
+  its model was random | Nothing was transferred, so nothing can be said.
 Rust | what does not fit goes on elsewhere | in kind
-  lesson 13 | Going on is good. Say where and how.
-Guide | half precision halves the memory | exactly
-  50% in the estimate | True for weights and gradients.
+  lesson 13 | Going on is good if the report says where.
+Guide | half precision halves the memory | corrected
+  50% if all is bf16, not with autocast | Ask which tensors become smaller.
 Guide | checkpointing saves 30 to 50% | corrected
-  lesson 12: 0 on short rows | First look at what fills the memory.
+  lesson 12: 0 on short rows | First find out what fills the memory.
 Guide | GPUs are 10 to 100 times faster | not here
-  it takes that card | Ratios belong to two machines.
+  needs that card | A ratio belongs to two machines.
 Plan | the smallest tier fits into 256 MB | corrected
-  the estimate above | 'Expected' is not measured.
+  262 MiB in the estimate | An expectation is not a measurement.
 Plan | the loss falls by 30% in 100 steps | in kind
-  tlkit validate convergence | Then a run can fail it.
+  tlkit validate convergence | A stated threshold lets a run fail.
 """
 rows = [line.split(" | ") for line in lines.replace("\n  ", " | ").splitlines()]
-columns = ["report", "claim", "verdict", "evidence", "lesson"]
+columns = ["report", "claim", "verdict", "evidence", "what to learn from it"]
 verdicts = pd.DataFrame(rows, columns=columns)
 pd.set_option("display.max_colwidth", None)
 print(verdicts.verdict.value_counts().sort_index().to_dict())
+assert len(verdicts) == 25
 verdicts
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **What carries over** is the method, not our figures: labels, loading, names, counts, samples and speed go wrong in
-# models of any size, and the six checks cost seconds in all of them. The size of each symptom is our small model's.
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The checklist
 #
-# **Take away.** Before you believe a table, ask: does the first loss fit the baseline? Is the baseline below the
-# vocabulary? Did every weight arrive? What exactly is trainable, in values? How many tokens, how many seeds? What does
-# the arithmetic allow?
+# These six questions take minutes and need no GPU. Put them to your own results first.
+#
+# | | question | look at | a fault of this kind |
+# | --- | --- | --- | --- |
+# | 1 | Does the first training loss agree with the baseline? | ln(perplexity) − loss, within 1 nat | labels shifted twice |
+# | 2 | Is the baseline below the vocabulary's size, and the same in every run? | vocabulary of the model | weights not loaded |
+# | 3 | What exactly was trained, in values, block by block? | `requires_grad`, names | substring of a name |
+# | 4 | Do the values add up to the parts that are named? | shapes of the architecture | forgotten norms, tied head |
+# | 5 | How many tokens, how many seeds, what spread? | size of the test, intervals | a ranking from one block |
+# | 6 | What can arithmetic and traffic save, and did both runs fit? | operations, bytes, peak memory | a slowed-down baseline |
+#
+# **What may not carry over.** The method does: labels, loading, names, counts, samples and speed go wrong in models of
+# any size. The size of each effect above is that of our small model, and would differ in yours.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Key ideas
+#
+# - Numbers that belong together must agree: first loss and baseline, baseline and vocabulary, count and name. Most
+#   faults can be seen by putting two published numbers side by side.
+# - A program that runs to the end and a loss that falls prove little. Loading, selection and evaluation fail silently,
+#   so each needs a check of its own.
+# - A ranking needs text, seeds and a spread, and a speed-up needs an explanation in operations and bytes.
+#
+# **An open experiment.** Take a model card or a blog post that reports a fine-tuning result, and answer the six
+# questions from the text alone. For how many does it give you the numbers? Then do the same with a run of your own.
+#
+# **Further reading**
+#
+# - Melis et al. 2018, [On the State of the Art of Evaluation in Neural Language
+#   Models](https://arxiv.org/abs/1707.05589): after careful tuning of all models, the published order changed
+# - Dodge et al. 2019, [Show Your Work: Improved Reporting of Experimental Results](https://arxiv.org/abs/1909.03004)
+# - Dodge et al. 2020, [Fine-Tuning Pretrained Language Models: Weight Initializations, Data Orders, and Early
+#   Stopping](https://arxiv.org/abs/2002.06305), on how much the seed alone decides
+# - Micikevicius et al. 2018, [Mixed Precision Training](https://arxiv.org/abs/1710.03740), on which tensors stay fp32
+# - Williams et al. 2009, [Roofline: An Insightful Visual Performance Model](https://doi.org/10.1145/1498765.1498785),
+#   on arithmetic and memory traffic as the two limits of speed
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -598,10 +889,10 @@ import tlkit as tl
 tl.quiz("quiz15")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 15.1** (first steps). How many blocks does a ranking take? From one block of 32 tokens to the next, the
-# difference between two strategies scatters with a standard deviation of 0.14 nats; that is about what our models show.
-# Take the blocks as independent, and suppose that the mean of the difference over n blocks is 0.02 nats. Its interval
-# at 95% is then 0.02 ± 1.96 · 0.14 / √n. How many blocks must there be, at least, for zero to lie outside?
+# **Exercise 15.1** (first steps). How many blocks does a ranking take? The difference between two strategies varies
+# from one block of 32 tokens to the next, with a standard deviation of 0.14 nats, which is about what our models show.
+# Suppose that blocks are independent and that the mean difference over n blocks is 0.02 nats. Its 95% interval is then
+# 0.02 ± 1.96 · 0.14 / √n. How many blocks does it take, at least, until this interval excludes zero?
 
 # %%
 answer = None
@@ -609,10 +900,11 @@ answer = None
 tl.check("ex15_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 15.2** (apply it). Repair the fault of symptom 3, for a program that has nothing but names, as in a file of
-# weights. Write a function that says of a tensor's name, such as `model.layers.7.mlp.up_proj.weight`, whether it
-# belongs to the first `count` blocks. The names are those of Qwen2-0.5B, the embedding and the final norm among them.
-# peft puts `base_model.model.` in front of each; the function has to cope with that, too.
+# **Exercise 15.2** (apply it). Repair the fault of symptom 3 in a program that knows only the names of the tensors, as
+# in a file of weights. Write a function that takes a name such as `model.layers.7.mlp.up_proj.weight` and returns
+# whether the tensor belongs to the first `count` blocks. It is called with all names of Qwen2-0.5B, which include the
+# embedding and the final norm. peft puts `base_model.model.` in front of each name, and your function must handle these
+# as well.
 
 # %%
 import re
@@ -626,16 +918,16 @@ def in_first_blocks(name, count):
 tl.check("ex15_2", in_first_blocks)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 15.3** (think further). Three figures are known before any weight has moved: the loss of the first training
-# step (nats a token), the perplexity that the evaluation finds before training, on text of the same kind, and the
-# number of tokens in the vocabulary. Write the diagnosis. Return
+# **Exercise 15.3** (think further). Three numbers are known before any weight has changed: the loss of the first
+# training step (in nats per token), the perplexity that the evaluation measures before training on text of the same
+# kind, and the number of tokens in the vocabulary. Write a function that makes the diagnosis from them. It returns
 #
-# - `"loading"` where the model knows nothing, because its weights never arrived;
-# - `"evaluation"` where training is right and the evaluation measures something else;
-# - `"sound"` where neither shows.
+# - `"loading"` if the model knows nothing, because its weights were not loaded;
+# - `"evaluation"` if training is correct and the evaluation measures something else;
+# - `"sound"` if there is no sign of either.
 #
-# Forgive a difference of one nat, as the lesson's guard does. And mind the two published baselines, 254,801 and
-# 250,072: both are above the vocabulary, and their faults are not the same.
+# Allow a difference of one nat, as `tl.first_loss_warning` does. Consider the two published baselines, 254,801 and
+# 250,072: both are above the vocabulary's size, but their faults are not the same.
 
 # %%
 import math

@@ -14,78 +14,209 @@
 # %% [markdown] slideshow={"slide_type": "slide"}
 # # 20 · Scaling out
 #
-# *What do more cards and more machines change, and what do they leave as it is?*
+# *How can several cards train one model, and what does it cost them to agree?*
 #
-# Sooner or later a model is too large for your card, or a run too long for your patience. Then the work goes to several
-# processes, one for each card. They compute side by side, and after each step they have to agree.
+# Sooner or later a run takes longer than you can wait, or a model is too large for your card. Then the work is shared
+# among several processes, usually one for each GPU. They compute side by side, and in every step they have to
+# exchange numbers. This lesson shows what is exchanged, how many bytes that is, and when it is worth it. You need no
+# GPU, because several processes on one laptop compute exactly the same sums.
 #
-# **You will** train with one, two and four processes and lay their curves on top of each other, predict the bytes
-# that travel between them to within two percent, and find how many cards a model of 7 billion values needs.
-# About 5 minutes.
+# **You will be able to**
+#
+# - explain why two cards compute the same gradient as one, and when averaging over cards gets it wrong;
+# - predict how many bytes each card sends in a step, and what each card has to keep;
+# - choose between DDP, FSDP, tensor and pipeline parallelism, and start a run with `torchrun`.
+#
+# **You need** lesson 8 ([LoRA](08_lora.ipynb)) and lesson 12 ([where the memory goes](12_memory_anatomy.ipynb)) for
+# weights, gradients and optimizer state.
+#
+# About 20 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
 import pandas as pd
+import torch
+from transformers import AutoModelForCausalLM
 
 import tlkit as tl
 
 profile = tl.setup()
+tiny = tl.load_model("tiny")
+blocks = tl.pack(tl.load_corpus("rust").train[:60], tiny.tokenizer, 64)[:24]
+batch = blocks[:8]
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## One batch, dealt out
+# ## One step, shared
 #
-# The plainest way keeps the whole model in every process. A batch of eight blocks is dealt out like cards: with two
-# processes each takes four. Each computes its gradients; the gradients are added up over all processes; and each makes
-# the same update, so that the models stay equal. This is *data parallel* training, in torch
-# `DistributedDataParallel`, DDP.
+# Here is a training step as you know it, for a batch of eight blocks of 64 tokens. Suppose that two cards share it.
+# Each has a copy of the whole model and takes four of the eight blocks. Which of these boxes can a card work through
+# by itself, and where does it need something from the other card?
+
+# %%
+tl.step_flow(batch_size=8, tokens=64)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Forward and backward pass need only the card's own blocks. The first step that concerns everybody is clipping, which
+# looks at the norm of the gradient of the *whole* batch. So the cards exchange gradients between the backward pass and
+# clipping. After that each card has the same gradient and makes the same update, and the copies stay equal.
 #
-# For that, no GPU is needed. `rehearse` starts four processes on this machine, one thread each. First one of them takes
-# five steps of full fine-tuning alone, then two take them together, then all four. They talk over the machine's
-# *loopback*, a network that ends where it begins.
+# This is *data parallel* training, because the data are dealt out and the model is not. In torch it is called
+# `DistributedDataParallel`, or DDP.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Two cards make one gradient
+#
+# The loss of a batch is the mean over its tokens, so its gradient is a mean too, and a mean can be computed in parts:
+#
+# $$g = \frac{1}{T} \sum_{t=1}^{T} \nabla \ell_t = \frac{1}{T} \sum_{k=1}^{n} T_k\, g_k$$
+#
+# | symbol | what it is | shape |
+# | --- | --- | --- |
+# | $\ell_t$ | loss of token $t$ | one number |
+# | $T$ | tokens with a label in the whole batch | one number |
+# | $n$ | cards | one number |
+# | $T_k$ | tokens with a label on card $k$ | one number |
+# | $g_k$ | gradient of the mean loss of card $k$'s own tokens | one number for each trained value |
+# | $g$ | gradient of the whole batch | the same |
+#
+# If all cards have equally many tokens, then $T_k / T = 1/n$, and $g$ is the plain mean of the $g_k$.
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# To check this, let one process play both cards, one after the other.
+
+
+# %%
+def gradient(inputs, labels):
+    """All gradients of a card's mean loss, in one long row."""
+    tiny.model.zero_grad()
+    tiny.model(input_ids=inputs, labels=labels).loss.backward()
+    return torch.cat([p.grad.flatten() for p in tiny.model.parameters()])
+
+
+whole = gradient(batch, batch)
+first, second = (gradient(share, share) for share in batch.chunk(2))
+apart = ((first + second) / 2 - whole).abs().max()
+tl.claim("The mean of two cards' gradients is the whole batch's, to 1e-6", apart < 1e-6)
+assert len(whole) == 4_036_800 and (first - second).abs().max() > 0.01
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Now let the shares be unequal. In instruction tuning, for example, the tokens of the question have no label (-100),
+# and one card may get longer answers than another. Here the second card's blocks keep only their first 16 labels.
+#
+# **Predict first.** Is the plain mean of the two gradients still right?
+
+# %%
+labels = batch.clone()
+labels[4:, 16:] = -100  # these tokens are not scored
+whole = gradient(batch, labels)
+shares = list(zip(batch.chunk(2), labels.chunk(2), strict=True))
+own = [gradient(*share) for share in shares]
+tokens = [int((share[:, 1:] != -100).sum()) for _, share in shares]
+plain_mean = (own[0] + own[1]) / 2
+weighted = (tokens[0] * own[0] + tokens[1] * own[1]) / sum(tokens)
+print("scored tokens of the two cards:", tokens)
+error = (plain_mean - whole).norm() / whole.norm()
+tl.claim("The plain mean is wrong by more than a third of its size", error > 1 / 3)
+tl.claim(
+    "Weighted by tokens it is right, to 1e-6", (weighted - whole).abs().max() < 1e-6
+)
+assert tokens == [252, 60]
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# With the plain mean, each of the 60 tokens on the second card counts four times as much as a token on the first.
+# DDP takes this plain mean, so a program has to correct it itself. tlkit divides each card's loss by the tokens of
+# the *whole* batch and then sums over the cards, which is the formula above. The same problem appears when the last
+# batch of an epoch leaves one card with fewer blocks.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## What travels: the ring
+#
+# Each card needs the sum of all gradients. If every card sent its gradients to every other card, each would send
+# $n - 1$ times their size. A *ring all-reduce* gets by with less. It cuts the gradients into $n$ parts, and each card
+# sends one part at a time to its neighbour.
+
+# %%
+tl.ring_scheme(4)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# In the first $n - 1$ rounds each card adds what arrives to its own part and sends the result on in the next round.
+# After them, each part is complete on one card. In the next $n - 1$ rounds the complete parts are handed around. In
+# every round a card sends one part, which is $1/n$ of the gradients, so it sends in all
+#
+# $$\text{bytes sent by each card in a step} = \frac{2\,(n - 1)}{n}\, G$$
+#
+# where $G$ is the size of the gradients in bytes: 4 bytes for each trained value in fp32. However many cards there
+# are, no card sends more than $2G$.
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# These lines carry it out for any number of cards. All cards send at once, so `moving` is collected before anything
+# is changed.
+
+
+# %%
+def ring_all_reduce(cards):
+    n, sent = len(cards), 0
+    parts = [list(card.chunk(n)) for card in cards]
+    for step in range(2 * (n - 1)):
+        moving = [parts[card][(card - step) % n] for card in range(n)]
+        for card, part in enumerate(moving):
+            which, after = (card - step) % n, parts[(card + 1) % n]
+            after[which] = after[which] + part if step < n - 1 else part
+            sent += part.nbytes
+    return [torch.cat(card) for card in parts], sent / n
+
+
+four = [gradient(share, share) for share in batch.chunk(4)]
+sums, sent_by_each = ring_all_reduce(four)
+tl.claim("All four cards have the same sum", all(torch.equal(s, sums[0]) for s in sums))
+apart = (sums[0] / 4 - gradient(batch, batch)).abs().max()
+tl.claim("A quarter of it is the whole batch's gradient, to 1e-6", apart < 1e-6)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Predict first.** The bundled model has 4,036,800 values, in fp32. How many megabytes does each of two cards send in
+# a step? And each of four?
+
+# %%
+model = tl.apply_strategy(tl.load_model("tiny").model, "full").model
+for n in (2, 4):
+    print(f"{n} cards: {tl.sent_per_step(model, n) / 1e6:.2f} MB sent by each")
+tl.claim("Our ring sent as much as the formula says", sent_by_each == 24_220_800)
+assert round(2 * (2 - 1) / 2 * 4 * 4_036_800 / 1e6, 2) == 16.15
+assert 2 * (4 - 1) / 4 * 4 * 4_036_800 == 24_220_800 == tl.sent_per_step(model, 4)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## With real processes
+#
+# Now to several processes that really talk to each other. `rehearse` starts four on this machine, with one thread
+# each. One of them first takes five steps of full fine-tuning alone, then two take the same steps together, then all
+# four. They exchange gradients over the *loopback*, a network connection from a machine to itself.
 #
 # **Predict first.** The batch stays at eight blocks, whoever computes them. How far apart will the three curves be?
 
 # %%
 steps, runs = tl.rehearse(progress=True)
 together = steps[steps.exchange == "ddp"]
-tl.learning_curves(
-    together.assign(
-        strategy=together.processes.map("{} of four processes".format), seed=0
-    )
-)
+losses = together.pivot(index="step", columns="processes", values="loss")
+tl.same_curve_chart(losses)
 
 # %%
-losses = together.pivot(index="step", columns="processes", values="loss")
 apart = (losses.max(axis=1) - losses.min(axis=1)).max()
 print("steps:", len(losses), "- processes:", list(losses.columns))
-tl.claim("Never further apart than a hundred-thousandth of a nat", apart < 1e-5)
+tl.claim("The losses are never further apart than 0.00001 nats", apart < 1e-5)
 assert losses[1].iloc[-1] < losses[1].iloc[0]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# There is one curve. Sums of rounded numbers depend a little on their order, and that is all the difference there is.
+# The three curves lie on top of each other. What little difference there is comes from rounding, because a sum of
+# rounded numbers depends slightly on their order. If more cards change the curve of the same batches visibly, there is
+# a bug, and the usual one is the plain mean from above.
 #
-# It takes care to have it so. The loss is divided by the tokens of the *whole* batch, and gradients are summed, not
-# averaged over processes. The last batch of an epoch may leave one process with fewer blocks than another, and then a
-# mean of means is wrong. Programs that average over processes get away with it while shares are equal.
-#
-# ## What travels
-#
-# After each step, every process needs the sum of all gradients. The usual way is a *ring*: cut the gradients in N
-# parts, and pass them around to the neighbour. After N - 1 rounds each process has the whole sum of one part, and after
-# N - 1 more all have all of it. So each process sends 2 (N - 1) / N times the bytes of its gradients.
-#
-# **Predict first.** The bundled model has 4,036,800 values, in fp32. How many megabytes does each of two processes
-# send in a step? And each of four?
-
-# %%
-model = tl.apply_strategy(tl.load_model("tiny").model, "full").model
-sent = {n: round(tl.sent_per_step(model, n) / 1e6, 2) for n in (2, 4)}
-for processes, megabytes in sent.items():
-    print(f"{processes} processes: {megabytes} MB sent by each, every step")
-assert sent == {2: 16.15, 4: 24.22}
-
-# %% [markdown]
-# Twice as many processes do not double it: with N going up, 2 (N - 1) / N goes to 2. The Linux kernel counts what
-# passes its loopback. Here is the count beside the prediction.
+# On Linux the kernel counts the bytes that pass the loopback. Here is that count beside the prediction, in bytes for
+# each process and step, with the seconds of the exchange alone and of a whole step.
 
 # %% tags=["nbval-ignore-output"]
 ddp = runs[runs.exchange == "ddp"].set_index("processes")
@@ -96,24 +227,109 @@ several = ddp[ddp.index > 1]
 counted = several.sent.notna().all()  # elsewhere than on Linux nothing is counted
 off = (several.sent / several.predicted - 1).abs().max()
 if counted:
-    tl.claim("The prediction holds, to two percent", off < 0.02)
+    tl.claim("The formula predicts the counted bytes to within 2%", off < 0.02)
 else:
     print("not counted on this system")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# And the steps? On this machine they probably became *slower*: the processes share the cores that one process had
-# for itself, and the exchange comes on top. A rehearsal shows that the numbers are right. It does not show the
-# speed that several cards would have.
+# Compare the step times in the last column. Four processes are far from four times as fast as one, and may even be
+# slower, because they share the cores of one machine, and the exchange comes on top. So a rehearsal shows that the
+# numbers are right, but it does not show the speed that several cards would have.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The same in plain PyTorch
 #
-# For them you can estimate it. A step on N cards takes the N-th part of the computing, and the exchange, which does
-# not shrink: bytes divided by bytes a second. DDP hides a part of it, for it sends the gradients of the upper blocks
-# while the backward pass is still busy below.
+# Elsewhere you will meet data parallel training like this. The script does not use this workbook at all. Compared with
+# a loop for one card there are four changes: join the group, wrap the model in DDP, take only the own share of each
+# batch, and print in one process only. DDP hooks into `backward()`, and exchanges the gradients there.
+
+# %%
+script = """
+import sys
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from transformers import AutoModelForCausalLM
+
+dist.init_process_group("gloo")  # "nccl" for GPUs
+rank, size = dist.get_rank(), dist.get_world_size()
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
+model = DistributedDataParallel(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for batch in torch.load(sys.argv[2], weights_only=True).split(8):
+    share = batch.chunk(size)[rank]
+    loss = model(input_ids=share, labels=share).loss
+    loss.backward()  # and DDP averages the gradients
+    optimizer.step()
+    optimizer.zero_grad()
+    mean = loss.detach()
+    dist.all_reduce(mean)
+    if rank == 0:
+        print(f"loss {mean.item() / size:.6f}")
+dist.destroy_process_group()
+"""
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# `torchrun`, which comes with torch, starts the script twice and tells each process its number (`rank`) and how many
+# there are (`size`). On the command line you would type
+# `torchrun --standalone --nproc-per-node 2 train.py MODEL BLOCKS`. The next cell does that for three steps, which
+# takes some ten seconds, because two processes have to import torch.
+
+# %%
+with tempfile.TemporaryDirectory() as folder:
+    program, data = Path(folder) / "train.py", Path(folder) / "blocks.pt"
+    program.write_text(script, encoding="utf-8")
+    torch.save(blocks, data)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    two_cards = subprocess.run(
+        [sys.executable, *torchrun, str(program), str(tl.BUNDLED), str(data)],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+    )
+said = [line for line in two_cards.stdout.splitlines() if line.startswith("loss ")]
+by_two = [float(line.split()[1]) for line in said]
+assert two_cards.returncode == 0 and len(by_two) == 3, two_cards.stderr[-2000:]
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# And the same three steps in this process, with all eight blocks at once:
+
+# %%
+alone = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+optimizer = torch.optim.AdamW(alone.parameters(), lr=1e-3)
+by_one = []
+for eight in blocks.split(8):
+    loss = alone(input_ids=eight, labels=eight).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    by_one.append(loss.item())
+apart = max(abs(one - two) for one, two in zip(by_one, by_two, strict=True))
+tl.claim("Two DDP processes print one process's losses, to 1e-4", apart < 1e-4)
+assert by_one[-1] < by_one[0] + 0.2
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The `Trainer` of transformers and Hugging Face's `accelerate` do this wrapping for you. With them, the training script
+# for one card stays as it is, and `torchrun` or `accelerate launch` starts it on several.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## What it costs on real links
+#
+# With $n$ cards each computes the $n$-th part of a step, but the exchange does not shrink:
+#
+# $$\text{seconds} \approx \frac{\text{seconds on one card}}{n}
+# + \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bytes a second}}$$
+#
+# This is an upper bound for the exchange, because DDP sends the gradients of the upper blocks while the backward pass
+# is still busy further down. The next table has the second term for eight cards and llama2-7b, a model of 6.7 billion
+# values. The rates are what the makers state for one direction: NVLink of an H100, PCIe 4.0 with 16 lanes, and
+# Ethernet.
 
 # %%
 links = {
-    "cards joined by NVLink": 450e9,
-    "cards in one PCIe 4.0 machine": 25e9,
-    "machines on 10 Gbit Ethernet": 1.25e9,
+    "NVLink, 450 GB/s": 450e9,
+    "PCIe 4.0 x16, 31.5 GB/s": 31.5e9,
+    "10 Gbit Ethernet, 1.25 GB/s": 1.25e9,
 }
 rows = []
 for strategy in ("full", "lora"):
@@ -121,45 +337,63 @@ for strategy in ("full", "lora"):
     sent = tl.sent_per_step(seven, 8)
     rows.append(
         {"strategy": strategy, "GB sent": sent / 1e9}
-        | {name: sent / rate for name, rate in links.items()}
+        | {f"seconds by {name}": sent / rate for name, rate in links.items()}
     )
-travel = pd.DataFrame(rows).set_index("strategy").round(3)
-travel
+travel = pd.DataFrame(rows).set_index("strategy").round(4)
+travel.T
 
 # %%
 fewer = travel["GB sent"]["full"] / travel["GB sent"]["lora"]
-print("full fine-tuning sends GB a step:", round(travel["GB sent"]["full"], 1))
-print("LoRA sends less, times:", round(fewer, -1))
+tl.claim("LoRA sends less than a three-hundredth of the bytes", fewer > 300)
+on_ethernet = travel["seconds by 10 Gbit Ethernet, 1.25 GB/s"]
 assert round(travel["GB sent"]["full"], 1) == 47.2 and 330 < fewer < 345
-on_ethernet = travel["machines on 10 Gbit Ethernet"]
 assert on_ethernet["full"] > 30 and on_ethernet["lora"] < 0.2
+assert round(travel["seconds by PCIe 4.0 x16, 31.5 GB/s"]["full"], 1) == 1.5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The seconds are those of the link alone, at the rate on its box. Full fine-tuning of 7 billion values over office
-# Ethernet waits more than half a minute for every step. LoRA sends less than a three-hundredth of it. So few trainable
-# values, which saved so little computing in lesson 8, save what matters between machines.
-#
+# Over office Ethernet, full fine-tuning waits more than half a minute for each exchange, and LoRA about a tenth of a
+# second. Only trained values have gradients, so frozen weights never travel with DDP. LoRA saved little computing in
+# lesson 8, but between machines it saves what matters most.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## A model in parts
 #
-# With DDP each card holds everything, and needs all the memory that lesson 12 took apart. *Fully sharded* training
-# (FSDP, in torch `fully_shard`) deals out the weights, gradients and moments as well. Before a block computes, its
-# weights are gathered from all; afterwards they are let go.
+# With DDP each card keeps everything, so a model that does not fit one card does not fit eight either. But the eight
+# copies of the optimizer state are all equal, and so are the eight copies of weights and gradients. *Fully sharded*
+# data parallel training (FSDP, in torch `fully_shard`) therefore keeps only one of $n$ parts on each card. The idea
+# comes from a paper called ZeRO, which describes it in three stages:
+#
+# | | weights | gradients | optimizer state |
+# | --- | --- | --- | --- |
+# | DDP | whole | whole | whole |
+# | ZeRO stage 1 | whole | whole | a part |
+# | ZeRO stage 2 | whole | a part | a part |
+# | ZeRO stage 3, FSDP | a part | a part | a part |
+
+# %%
+tl.sharding_scheme(4)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# A block can only compute with all of its weights. So just before its turn, each card gathers the missing parts from
+# the others, and lets them go afterwards. This happens in the forward pass and again in the backward pass. What each
+# card needs is therefore
+#
+# $$M(n) = \frac{W + G + O}{n} + A + \text{gathered}$$
+#
+# with $W$, $G$ and $O$ for the bytes of weights, gradients and optimizer state, and $A$ for activations and logits,
+# which depend on the card's own text and are not divided. *Gathered* is what is whole at one moment: two blocks, and
+# what lies outside the blocks.
 #
 # **Predict first.** llama2-7b, full fine-tuning in fp32, one block of 512 tokens for each card: how many cards of
-# 80 GB? And will twice as many cards need half the memory each?
+# 80 GB does it take? And will twice as many cards need half the memory each?
 
 # %%
 needs = tl.memory_in_parts("llama2-7b", processes=(1, 2, 4, 8, 64))
-budgets = {
-    name: tl.CARDS[name] * 2**30 for name in ("RTX 4090 24GB", "A100 40GB", "A100 80GB")
-}
+names = ("RTX 4090 24GB", "A100 40GB", "A100 80GB")
+budgets = {name: tl.CARDS[name] * 2**30 for name in names}
+shown = {count: need for count, need in needs.items() if count <= 8}
 tl.memory_chart(
-    {
-        f"{count} card{'s' * (count > 1)}": need
-        for count, need in needs.items()
-        if count <= 8
-    },
-    budgets,
+    {f"{count} card{'s' * (count > 1)}": need for count, need in shown.items()}, budgets
 )
 
 # %%
@@ -170,48 +404,119 @@ fits = {
 }
 print("GiB for each card:", gib)
 print("cards that are enough, 15% left free:", fits)
+tl.claim("Two cards need more than half of what one needs", gib[2] > gib[1] / 2)
 shared = ("weights", "gradients", "optimizer state")
 own = 1 - sum(needs[8].categories[name] for name in shared) / needs[8].peak
-print("of eight cards' bytes, what each has for itself:", f"{own:.0%}")
-tl.claim("Two cards need more than half of what one needs", gib[2] > gib[1] / 2)
-assert gib[1] > 80
 assert fits == {"RTX 4090 24GB": 8, "A100 40GB": 4, "A100 80GB": 2}
-assert 0.4 < own < 0.5 and gib[64] == 9.0
+assert 0.4 < own < 0.5 and gib[64] == 9.0 and gib[1] > 80 and gib[8] == 17.2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Not quite half: what is gathered, and the activations, which are made of text, each card has for itself. With eight
-# cards that is nearly half of all it holds. So more cards bring less and less: 64 of them, eight times as many, still
-# need 9 GiB each.
+# Two cards need a little more than half each, because gathered weights and activations are not divided. With eight
+# cards these are nearly half of what a card holds, and 64 cards, eight times as many, still need 9 GiB each.
 #
-# These are estimates: a trace of the step, its parts divided, and two gathered blocks on top. The division can be
-# checked. The rehearsal did it a second time, in parts: here is what one of its two and four processes really held.
+# The bar of eight cards shows no gradients, but they have not vanished. A bar shows the moment at which a card holds
+# the most. With up to four cards this is the backward pass. With eight cards the parts of the gradients have become so
+# small that the peak moves to the end of the forward pass, where all activations are still held and no gradient
+# exists yet.
+
+# %%
+for count in (4, 8):
+    phases = needs[count].phases
+    print(f"{count} cards, peak: {max(phases, key=phases.get)}")
+assert needs[8].categories["gradients"] == 0 < needs[4].categories["gradients"]
+assert max(needs[4].phases, key=needs[4].phases.get) == "backward pass"
+assert max(needs[8].phases, key=needs[8].phases.get) == "forward pass"
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# These are estimates: one step is traced without computing it, what FSDP divides is divided, and the gathered blocks
+# are added. The division itself can be checked, because the rehearsal trained a second time with FSDP. Here is what
+# one of its two and of its four processes really held.
 
 # %%
 parted = runs[runs.exchange == "fsdp"].set_index("processes")
 in_parts = steps[steps.exchange == "fsdp"].pivot(
     index="step", columns="processes", values="loss"
 )
-more = parted.predicted / several.predicted
-print(
-    "bytes of parameters held by one process:",
-    {n: tl.in_units(size) for n, size in parted.held.items()},
-)
-print("sends more than DDP does, here, times:", round(more[2], 1))
+for count, size in parted.held.items():
+    print(f"{count} processes: {tl.in_units(size)} of parameters in each")
+more = (parted.predicted / several.predicted)[2]
+same = ((in_parts - losses[[2, 4]]).abs() < 1e-5).all(axis=None)
+tl.claim("The curve is the same again", same)
 tl.claim(
-    "The curve is the same again",
-    ((in_parts - losses[[2, 4]]).abs() < 1e-5).all(axis=None),
+    "Each holds exactly its share", (parted.held * parted.index == ddp.held[1]).all()
 )
-assert (parted.held * parted.index == ddp.held[1]).all() and round(more[2], 1) == 1.9
+assert round(more, 1) == 1.9
 assert not counted or ((parted.sent / parted.predicted - 1).abs() < 0.02).all()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Memory is bought with traffic. Each block's weights travel in the forward pass and again in the backward pass. Between
-# cards that comes to one and a half times what DDP sends; processors, whose library adds gradients up in a
-# roundabout way, send 1.9 times as much.
+# FSDP pays for the saved memory with traffic. Weights are gathered twice in a step, and gradients are added up once,
+# which makes about three times $(n-1)/n$ of the model's size. DDP sends twice $(n-1)/n$, so FSDP sends one and a half
+# times as much between GPUs. In this rehearsal it was 1.9 times, because `gloo`, the library for processors, adds up
+# gradients in a way that sends them twice.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Tensor and pipeline parallelism
 #
+# FSDP divides what is *stored*, but each card still computes with whole layers. Very large models also divide the
+# computing itself, in one of two ways.
+#
+# **Tensor parallelism** splits single matrices. In an MLP, each card takes some of the hidden units: rows of the first
+# matrices and the matching columns of the last one. Each card then has a part of the sum that is the MLP's output, and
+# one all-reduce adds the parts up. Attention is split by heads in the same way. The cards exchange activations twice in
+# every block, in both passes, so this is done only inside a machine with fast links. You need it when a single layer,
+# gathered, is too large for a card, or when the batch has too few rows to deal out.
+
+# %%
+mlp = tl.load_model("tiny").model.model.layers[0].mlp
+x = torch.randn(10, 192)
+halves = zip(
+    mlp.gate_proj.weight.chunk(2),  # rows: hidden units
+    mlp.up_proj.weight.chunk(2),
+    mlp.down_proj.weight.chunk(2, dim=1),  # the matching columns
+    strict=True,
+)
+parts = [(mlp.act_fn(x @ g.T) * (x @ u.T)) @ d.T for g, u, d in halves]
+apart = (parts[0] + parts[1] - mlp(x)).abs().max() / mlp(x).abs().max()
+tl.claim("Two half MLPs add up to the whole one, to 1e-5 of its size", apart < 1e-5)
+assert mlp.gate_proj.weight.shape == (512, 192)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Pipeline parallelism** splits the model between blocks. With four cards, the first might hold blocks 0 to 7, the
+# second blocks 8 to 15, and so on. Only the activations at each cut travel. For llama2-7b with 512 tokens that is
+# 8.4 MB in each direction, against 47.2 GB of gradients, so it works over slow links as well. You need it when a model
+# is spread over several machines.
+#
+# Its price is idle time, because a card has to wait for the one before it. To shorten the wait, the batch is cut into
+# $m$ micro-batches that follow each other. With $p$ cards, the share of time in which a card is idle is
+#
+# $$\text{idle} = \frac{p - 1}{m + p - 1}$$
+
+# %%
+idle = {m: (4 - 1) / (m + 4 - 1) for m in (1, 4, 16)}
+for m, share in idle.items():
+    print(f"4 cards, {m} micro-batch{'es' * (m > 1)}: idle {share:.0%} of the time")
+assert [round(100 * share) for share in idle.values()] == [75, 43, 16]
+config = tl.architecture("llama2-7b")
+assert round(512 * config.hidden_size * 4 / 1e6, 1) == 8.4
+assert config.num_hidden_layers == 32
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The largest models combine all of these: tensor parallelism inside a machine, pipeline parallelism between machines,
+# and data parallelism over groups of machines. For fine-tuning you will rarely need more than this table.
+#
+# | your situation | begin with | what travels in a step |
+# | --- | --- | --- |
+# | many small runs, each fits a card | one run for each card | nothing |
+# | a step fits a card, but training takes too long | DDP | gradients of what is trained |
+# | only gradients and optimizer state do not fit | LoRA, then DDP | gradients of the adapters |
+# | weights do not fit, or every weight must be trained | FSDP | weights twice, gradients once |
+# | one layer does not fit, fast links | tensor parallel | activations, in every block |
+# | many machines, slow links | pipeline parallel | activations at the cuts |
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Do it yourself
 #
-# `torchrun`, which comes with torch, starts the processes and tells each its number. Nothing else changes:
+# tlkit's own commands can be started by `torchrun` as well, and nothing else changes:
 #
 # ```
 # torchrun --nproc-per-node 2 -m tlkit train --strategy full --output results/two
@@ -219,23 +524,49 @@ assert not counted or ((parted.sent / parted.predicted - 1).abs() < 0.02).all()
 # torchrun --nproc-per-node 2 -m tlkit compare --spread
 # ```
 #
-# The third deals out the *runs* of a comparison, and each process does its own alone. Where runs are many and small,
-# that is the best way of all: nothing travels.
+# The third deals out the *runs* of a comparison, so each process trains models of its own and nothing travels. For
+# several machines, start the same line on each, with `--nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:29500`
+# in front, where `HOST` is one of them. All machines need the same files.
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Three things are worth knowing before a long run.
 #
-# For several machines, start the same line on each, with `--nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:29500`
-# in front, where `HOST` is one of them. All need the same files.
+# - A checkpoint does not depend on how many processes wrote it, so one process may finish what two began.
+# - If one process ends early, the others report it and end too. `--resume` then goes on from the last checkpoint.
+# - If one card runs out of memory, all cards go down the ladder of lesson 13 together, because their steps have to
+#   stay equal.
 #
-# Three things come with it. A checkpoint does not depend on how many wrote it: what two processes began, one may
-# finish. If one process ends, the others say so and end too, and `--resume` goes on from the last checkpoint. And where
-# one card runs out of memory, all go down the ladder of lesson 13 together, for their steps must stay the same.
+# **What may not carry over.** Bytes, shares of memory and equal curves are arithmetic, and hold for a model of any
+# size. Seconds are not: cards and links differ too much. And if you use more cards to make the *batch* larger, you
+# take fewer steps and need another learning rate. That is a new experiment, and its curve will differ.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Key ideas
 #
-# ## What carries over
+# - The gradient of a batch is a mean over its tokens, so cards can compute it in parts. It must be weighted by tokens;
+#   a plain mean over cards is right only if all have equally many.
+# - In a ring, each card sends $2(n-1)/n$ times the gradients of the trained values. With LoRA these are small. FSDP sends
+#   more, because it gathers all weights in both passes, trained or frozen.
+# - DDP copies weights, gradients and optimizer state to every card, and FSDP divides them. Activations are divided by
+#   neither, so each doubling of the cards saves less memory.
 #
-# The bytes, the memory of the parts, and that the curve is the same: those are arithmetic. Seconds are not; cards and
-# links differ too much. One thing is *not* the same: whoever takes more cards to have larger batches takes fewer steps,
-# and needs another learning rate. That is a new experiment, not the old one made faster.
+# **An open experiment.** Run the plain script with four processes and `blocks.split(6)` instead of `split(8)`. The four
+# shares then differ in size. Predict how far the losses move from those of one process, then repair the script.
 #
-# **Take away.** More processes change who computes and what travels. If they change the curve, something is wrong.
+# **Further reading**
+#
+# - Li et al. 2020, [PyTorch Distributed: Experiences on Accelerating Data Parallel
+#   Training](https://arxiv.org/abs/2006.15704), on how DDP hides the exchange behind the backward pass
+# - Rajbhandari et al. 2020, [ZeRO: Memory Optimizations Toward Training Trillion Parameter
+#   Models](https://arxiv.org/abs/1910.02054), the three stages
+# - Zhao et al. 2023, [PyTorch FSDP: Experiences on Scaling Fully Sharded Data
+#   Parallel](https://arxiv.org/abs/2304.11277)
+# - Shoeybi et al. 2019, [Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
+#   Parallelism](https://arxiv.org/abs/1909.08053), tensor parallelism
+# - Huang et al. 2019, [GPipe: Efficient Training of Giant Neural Networks using Pipeline
+#   Parallelism](https://arxiv.org/abs/1811.06965)
+# - Goyal et al. 2017, [Accurate, Large Minibatch SGD](https://arxiv.org/abs/1706.02677), on the learning rate when more
+#   cards make the batch larger
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -260,9 +591,9 @@ import tlkit as tl
 tl.quiz("quiz20")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 20.1** (first steps). LoRA gives `qwen2-0.5b` 4,399,104 values to train, beside 494,032,768 that are
-# frozen; all are in fp32. Five machines train it together with DDP, one process each. How many MB (of a million bytes)
-# does each of them send in a step?
+# **Exercise 20.1** (first steps). LoRA adds 4,399,104 trained values to `qwen2-0.5b`, whose own 494,032,768 values are
+# frozen. All are in fp32. Five machines train it together with DDP, one process on each. How many MB (of a million
+# bytes) does each machine send in a step?
 
 # %%
 answer = None
@@ -270,10 +601,11 @@ answer = None
 tl.check("ex20_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 20.2** (apply it). Make the parts add up. A batch is a list of blocks, and each block a list with the
-# losses of its tokens; not all are equally long. Write what process `rank` (from 0) of `size` hands in. The blocks are
-# dealt out, each to one process, and to none more than its share, rounded up. The *sum* over all processes is the loss
-# of the batch, that is, the mean over all of its tokens. There may be fewer blocks than processes.
+# **Exercise 20.2** (apply it). Make the parts add up. A batch is a list of blocks, and each block is a list with the
+# losses of its tokens; blocks may have different lengths. Write a function that returns what process `rank` (from 0) of
+# `size` contributes to the loss of the batch. Each block goes to exactly one process, and no process gets more than its
+# share, rounded up. The *sum* of all contributions must be the loss of the batch, which is the mean over all of its
+# tokens. There may be fewer blocks than processes.
 
 
 # %%
@@ -285,15 +617,15 @@ def part_of_the_loss(blocks, rank, size):
 tl.check("ex20_2", part_of_the_loss)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 20.3** (think further). How many cards does a model in parts need? You are given, in GB,
+# **Exercise 20.3** (think further). How many cards does FSDP need for a model? You are given, in GB,
 #
 # - `divided`: weights, gradients and moments of the whole model, which the cards share;
-# - `own`: what is made of text, on each card for itself;
-# - `gathered`: what each card gathers from the others, on top, where there are any;
+# - `own`: activations and logits, which every card has in full for its own text;
+# - `gathered`: what each card gathers from the others on top, if there is more than one card;
 # - `card`: the size of a card. Leave 15% of it free, as the lesson does.
 #
-# Return the smallest number of cards that is enough. At most `most` are there; where even they are not enough, return
-# 0. Then think: what would have to change, if no number is?
+# Return the smallest number of cards that is enough, up to `most`. If even `most` cards are not enough, return 0. Then
+# think about what you could change when no number of cards is enough.
 
 
 # %%

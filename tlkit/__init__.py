@@ -82,6 +82,8 @@ _WHERE = {
     "reports.step_charts": ("borders_chart", "moments_chart", "training_chart"),
     "reports.schemes": ("decision_tree", "ring_scheme", "sharding_scheme", "step_flow"),
     "reports.memory_charts": ("attempts_chart", "fit_chart", "ladder_chart", "memory_chart"),
+    "reports.autopsy_pictures": ("label_shift_scheme", "margins_chart", "published_chart", "speedup_chart"),
+    "reports.scaling_pictures": ("same_curve_chart",),
     "reports.two_models": ("carried_over", "carry_over_chart"),
     "reports.adapter_pictures": (
         "adapter_gradients_chart",

@@ -5,10 +5,10 @@
 import tlkit as tl
 
 # %% [markdown]
-# How many blocks does a ranking take? From one block of 32 tokens to the next, the
-# difference between two strategies scatters with a standard deviation of 0.14 nats; that is about what our models
-# show. Take the blocks as independent, and suppose that the mean of the difference over n blocks is 0.02 nats. Its
-# interval at 95% is then 0.02 ± 1.96 · 0.14 / √n. How many blocks must there be, at least, for zero to lie outside?
+# How many blocks does a ranking take? The difference between two strategies varies from one block of 32 tokens to the
+# next, with a standard deviation of 0.14 nats, which is about what our models show. Suppose that blocks are independent
+# and that the mean difference over n blocks is 0.02 nats. Its 95% interval is then 0.02 ± 1.96 · 0.14 / √n. How many
+# blocks does it take, at least, until this interval excludes zero?
 
 # %%
 answer = None
@@ -20,10 +20,10 @@ answer = math.ceil((1.96 * 0.14 / 0.02) ** 2)
 tl.check("ex15_1", answer)
 
 # %% [markdown]
-# Repair the fault of symptom 3, for a program that has nothing but names, as in a
-# file of weights. Write a function that says of a tensor's name, such as `model.layers.7.mlp.up_proj.weight`, whether
-# it belongs to the first `count` blocks. The names are those of Qwen2-0.5B, the embedding and the final norm among
-# them. peft puts `base_model.model.` in front of each; the function has to cope with that, too.
+# Repair the fault of symptom 3 in a program that knows only the names of the tensors, as in a file of weights. Write a
+# function that takes a name such as `model.layers.7.mlp.up_proj.weight` and returns whether the tensor belongs to the
+# first `count` blocks. It is called with all names of Qwen2-0.5B, which include the embedding and the final norm. peft
+# puts `base_model.model.` in front of each name, and your function must handle these as well.
 
 # %%
 import re
@@ -40,16 +40,16 @@ def in_first_blocks(name, count):
 tl.check("ex15_2", in_first_blocks)
 
 # %% [markdown]
-# Three figures are known before any weight has moved: the loss of the first
-# training step (nats a token), the perplexity that the evaluation finds before training, on text of the same kind, and
-# the number of tokens in the vocabulary. Write the diagnosis. Return
+# Three numbers are known before any weight has changed: the loss of the first training step (in nats per token), the
+# perplexity that the evaluation measures before training on text of the same kind, and the number of tokens in the
+# vocabulary. Write a function that makes the diagnosis from them. It returns
 #
-# - `"loading"` where the model knows nothing, because its weights never arrived;
-# - `"evaluation"` where training is right and the evaluation measures something else;
-# - `"sound"` where neither shows.
+# - `"loading"` if the model knows nothing, because its weights were not loaded;
+# - `"evaluation"` if training is correct and the evaluation measures something else;
+# - `"sound"` if there is no sign of either.
 #
-# Forgive a difference of one nat, as the lesson's guard does. And mind the two published baselines, 254,801 and
-# 250,072: both are above the vocabulary, and their faults are not the same.
+# Allow a difference of one nat, as `tl.first_loss_warning` does. Consider the two published baselines, 254,801 and
+# 250,072: both are above the vocabulary's size, but their faults are not the same.
 
 # %%
 import math

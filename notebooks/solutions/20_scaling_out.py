@@ -5,9 +5,9 @@
 import tlkit as tl
 
 # %% [markdown]
-# LoRA gives `qwen2-0.5b` 4,399,104 values to train, beside 494,032,768 that are
-# frozen; all are in fp32. Five machines train it together with DDP, one process each. How many MB (of a million bytes)
-# does each of them send in a step?
+# LoRA adds 4,399,104 trained values to `qwen2-0.5b`, whose own 494,032,768 values are frozen. All are in fp32. Five
+# machines train it together with DDP, one process on each. How many MB (of a million bytes) does each machine send in a
+# step?
 
 # %%
 answer = None
@@ -17,11 +17,11 @@ answer = 2 * (5 - 1) / 5 * 4_399_104 * 4 / 1e6
 tl.check("ex20_1", answer)
 
 # %% [markdown]
-# Make the parts add up. A batch is a list of
-# blocks, and each block a list with the losses of its tokens; not all are equally long. Write what process `rank`
-# (from 0) of `size` hands in. The blocks are dealt out, each to one process, and to none more than its share, rounded
-# up. The *sum* over all processes is the loss of the batch, that is, the mean over all of its tokens. There may be
-# fewer blocks than processes.
+# Make the parts add up. A batch is a list of blocks, and each block is a list with the losses of its tokens; blocks may
+# have different lengths. Write a function that returns what process `rank` (from 0) of `size` contributes to the loss
+# of the batch. Each block goes to exactly one process, and no process gets more than its share, rounded up. The *sum*
+# of all contributions must be the loss of the batch, which is the mean over all of its tokens. There may be fewer
+# blocks than processes.
 
 
 # %%
@@ -36,15 +36,15 @@ def part_of_the_loss(blocks, rank, size):
 tl.check("ex20_2", part_of_the_loss)
 
 # %% [markdown]
-# How many cards does a model in parts need? You are given, in GB,
+# How many cards does FSDP need for a model? You are given, in GB,
 #
 # - `divided`: weights, gradients and moments of the whole model, which the cards share;
-# - `own`: what is made of text, on each card for itself;
-# - `gathered`: what each card gathers from the others, on top, where there are any;
+# - `own`: activations and logits, which every card has in full for its own text;
+# - `gathered`: what each card gathers from the others on top, if there is more than one card;
 # - `card`: the size of a card. Leave 15% of it free, as the lesson does.
 #
-# Return the smallest number of cards that is enough. At most `most` are there; where even they are not enough, return
-# 0. Then think: what would have to change, if no number is?
+# Return the smallest number of cards that is enough, up to `most`. If even `most` cards are not enough, return 0. Then
+# think about what you could change when no number of cards is enough.
 
 
 # %%

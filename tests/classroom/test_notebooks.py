@@ -35,7 +35,7 @@ MOST_IGNORED = {
     "12_memory_anatomy": 0,
     "13_oom_fallback": 3,
     "14_comparison": 3,
-    "15_autopsy": 3,
+    "15_autopsy": 4,
     "17_a_real_model": 6,  # among them what it writes, before and after
     "20_scaling_out": 1,
     "demo": 0,

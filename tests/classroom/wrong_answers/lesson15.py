@@ -89,7 +89,7 @@ WRONG = {
         (753, "to *each* side"),
         (6048, "that looks like tokens"),
         (14, "the root of it"),
-        (49, "as large as its own scatter"),
+        (49, "as large as its own standard error"),
         (197, "takes 2 for 1.96"),
         (100, "with 100 blocks the interval still holds zero"),
         (1000, "fewer are, too"),

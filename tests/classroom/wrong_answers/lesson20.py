@@ -61,7 +61,7 @@ def first_takes_all(blocks, rank, size):
 
 
 def counted(need, limit=lambda card: 0.85 * card, start=1, end=1, none=0):
-    """A function for exercise 13.3 that goes up from `start`, with a need and a limit of its own."""
+    """A function for exercise 20.3 that goes up from `start`, with a need and a limit of its own."""
 
     def cards(divided, own, gathered, card, most):
         for count in range(start, most + end):
@@ -103,7 +103,7 @@ WRONG = {
     "ex20_1": [
         (0.8 * GRADIENTS, "the parts go round twice"),
         (GRADIENTS, "all gradients, once"),
-        (2 * GRADIENTS, "with more and more machines"),
+        (2 * GRADIENTS, "for very many machines"),
         (8 * GRADIENTS, "what all five send together"),
         (4 * GRADIENTS, "to each of the others"),
         (2.5 * GRADIENTS, "changed places"),

@@ -8,9 +8,9 @@ from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, numbe
 @exercise(
     "ex15_1",
     1,
-    "the smallest number of blocks for which the interval leaves zero out",
-    "The interval leaves zero out as soon as 1.96 * 0.14 / root of n is smaller than 0.02. Which n is that?",
-    "Solve it for the root of n, and square the result. Then take the next whole number of blocks.",
+    "the smallest number of blocks for which the interval excludes zero",
+    "The interval excludes zero as soon as 1.96 * 0.14 / √n is smaller than 0.02. Which n is that?",
+    "Solve this for the square root of n, and square the result. Then round up to a whole number of blocks.",
 )
 def enough_blocks(answer: object) -> None:
     """Judge the number of blocks from which on an interval excludes zero."""
@@ -24,15 +24,15 @@ def enough_blocks(answer: object) -> None:
     if right - 1 < given < right:
         raise Wrong("there is no part of a block: a whole number is asked for.")
     if given == right - 1:
-        raise Wrong("with that many, the interval still holds zero, though barely: look at the rounding.")
+        raise Wrong("with that many, the interval still holds zero, though barely: round up.")
     if near(given, 4 * limit):
-        raise Wrong("that is more than needed: the interval reaches 1.96 times the scatter of the mean to *each* side.")
+        raise Wrong("that is more than needed: the interval reaches 1.96 times the standard error to *each* side.")
     if near(given, right * 32):
         raise Wrong("that looks like tokens; blocks are asked for.")
     if math.floor(math.sqrt(limit)) <= given <= math.ceil(math.sqrt(limit)):
         raise Wrong("that is the root of it: twice the blocks do not halve the interval, four times as many do.")
     if round(limit / 1.96**2) <= given <= limit / 1.96**2 + 1:
-        raise Wrong("there the mean is as large as its own scatter; the interval reaches 1.96 times as far.")
+        raise Wrong("there the mean is as large as its own standard error; the interval reaches 1.96 times as far.")
     if given in (196, 197):
         raise Wrong("that takes 2 for 1.96, which is close, and a few blocks too many.")
     if given < right:
@@ -64,10 +64,10 @@ def first_blocks(answer: object) -> None:
     "ex15_3",
     3,
     "the diagnosis of seven models, sound and not; one has published figures",
-    "A loss is a logarithm and a perplexity is none: bring the two to one scale before you compare them.",
-    "Think of what an *untrained* model does in its first training step: is it better there than in the evaluation?",
-    "Ask first whether the two figures agree, within one nat and in both directions. Only where they agree does the "
-    "vocabulary say something about the model.",
+    "The loss is the logarithm of a perplexity. Bring both numbers to one scale before you compare them.",
+    "A model with random weights knows nothing in training either. How large is the loss of its first training step?",
+    "Check first whether the two numbers agree within one nat, in both directions. Only if they agree does the size of "
+    "the vocabulary tell you something about the model.",
 )
 def diagnosis(answer: object) -> None:
     """Judge a function that tells a sound start from a faulty evaluation or faulty loading."""
@@ -88,7 +88,7 @@ def diagnosis(answer: object) -> None:
             continue
         case = f"where {story}, your function says {given!r}:"
         if right == "sound":
-            why = "a loss is in nats and a perplexity is not, so the two cannot be compared as they are."
+            why = "a loss is in nats and a perplexity is not, so the two cannot be compared directly."
         elif right == "loading":
             why = "a baseline above the vocabulary, and training that starts as badly, is a model that knows nothing."
         elif given == "loading":
@@ -146,11 +146,11 @@ QUIZ = Quiz(
         "d": "Count the arithmetic once more, with norms and optimizer.",
     },
     {
-        "a": "yes: everything fits there. If the ratio stays near 14, memory was not the cause. If it falls to about "
-        "what arithmetic allows, the hypothesis has passed a test that it could have failed.",
-        "b": "no: that says how sure 14.3 is. What slows every run down slows the next five down as well.",
-        "c": "no: both times grow tenfold, and their ratio stays, whatever the cause is.",
-        "d": "no: it sharpens what is allowed, and that is far from 14.3 in any case. Why it was exceeded stays open.",
+        "a": "yes: everything fits this card. If the ratio stays near 14, memory was not the cause. If it falls to "
+        "what arithmetic and memory traffic explain, the hypothesis has passed a test that it could have failed.",
+        "b": "no: five seeds show how much 14.3 varies. Whatever slowed the first run would slow these five as well.",
+        "c": "no: both times become ten times as long, and their ratio stays the same, whatever the cause is.",
+        "d": "no: this makes the expected ratio more exact, but it is far from 14.3 anyway. The cause stays unknown.",
     },
     right="a",
 )

@@ -11,7 +11,7 @@ FROZEN, TRAINED, MACHINES = 494_032_768, 4_399_104, 5
     "ex20_1",
     1,
     "the MB that each of five machines sends in a step, to one percent",
-    "What has to be the same in all machines after a step? Which values have a gradient at all?",
+    "DDP exchanges gradients. Which of the values have a gradient?",
     "In a ring of N, each sends 2 (N - 1) / N times the bytes of the gradients. A value in fp32 has four bytes.",
 )
 def sent_by_each(answer: object) -> None:
@@ -26,9 +26,12 @@ def sent_by_each(answer: object) -> None:
     reasons = {
         right / 2: "that is half of it: the parts go round twice, and a value in fp32 has four bytes.",
         gradients: "that is all gradients, once. How often does a ring pass its parts on?",
-        2 * gradients: "that is where it goes with more and more machines. Of five, each passes on all but one part.",
+        2 * gradients: "that is the limit for very many machines. Of five, each sends 4/5 of the gradients, twice.",
         right * MACHINES: "that is what all five send together; each of them is asked for.",
-        gradients * (MACHINES - 1): "that sends all gradients to each of the others. A ring passes on a fifth a round.",
+        gradients
+        * (
+            MACHINES - 1
+        ): "that sends all gradients to each of the others. In a ring, a fifth of them is sent in each round.",
         2 * gradients * MACHINES / (MACHINES - 1): "N and N - 1 have changed places.",
         right / 4: "that counts values; bytes are asked for.",
         ring * 4 * FROZEN / 1e6: everything,
@@ -49,8 +52,8 @@ def sent_by_each(answer: object) -> None:
     "ex20_2",
     2,
     "the parts of all processes, for six batches with equal and unequal shares",
-    "Every token of the batch counts the same, whichever process computes it. By which number is its loss divided?",
-    "`blocks[rank::size]` is every size-th block, from number `rank` on: all are dealt out, and none twice.",
+    "Every token of the batch counts the same, whichever process computes it. Which number is each loss divided by?",
+    "`blocks[rank::size]` is every size-th block, starting at number `rank`. Each block is in exactly one such share.",
     "The sum of its own tokens' losses, divided by the number of tokens of the *whole* batch.",
 )
 def part_of_the_loss(answer: object) -> None:
@@ -142,9 +145,9 @@ def _ended(wrong):
     "ex20_3",
     3,
     "the smallest number of cards, for nine models and cards",
-    "Write down what one card needs, and what each of two, before you look for a rule. Where do they differ?",
+    "Write down what one card needs, and what each of two cards needs. Where do the two differ?",
     "Each of N cards needs divided / N + own, and from two cards on `gathered` as well. It may fill 85% of its size.",
-    "Go through `range(1, most + 1)` and return the first number that is enough. Behind the loop, return 0.",
+    "Go through `range(1, most + 1)` and return the first number that is enough. After the loop, return 0.",
 )
 def enough_cards(answer: object) -> None:
     """Judge a function for the smallest number of cards that a model in parts needs."""
@@ -229,13 +232,13 @@ QUIZ = Quiz(
         "d": "more than three hundred times as many",
     },
     {
-        "a": "no: with DDP nothing of them travels. In parts, they have to be gathered before a block computes, "
-        "frozen or not.",
-        "b": "no: that holds where every value is trained. Then the weights travel twice and the gradients once, and "
-        "with DDP the gradients twice. Here almost nothing has a gradient, and all weights are there.",
+        "a": "no: this is true of DDP. With FSDP, a block's weights have to be gathered before it computes, whether "
+        "they are frozen or not.",
+        "b": "no: that holds if every value is trained. Then FSDP sends weights twice and gradients once, and DDP "
+        "sends gradients twice. Here almost nothing has a gradient, but all weights have to be gathered.",
         "c": "no: an eighth is what each process *keeps*. What it does not keep has to come from the others.",
         "d": "yes: about 46 GB. A block computes with all of its weights, frozen or not, and they are gathered in both "
-        "passes. That LoRA sends little is true with DDP. FSDP is for what does not fit otherwise.",
+        "passes. LoRA sends little with DDP only. Use FSDP for what does not fit a card otherwise.",
     },
     right="d",
 )
