@@ -181,9 +181,9 @@ assert 0.65e9 < left < 0.75e9 and 0.55e9 < 2 * scores < 0.65e9
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It does not fit, although it comes close. A card that is sold as 8 GB has 8.6 GB, since its makers count in powers of
 # two, so 0.7 GB are left. But the intermediate results of each step, the [activations](glossary.md#activation), need
-# room as well. For a text of 512 tokens, the scores of all next tokens and their gradients alone take 0.6 GB, and they
-# are only the last of many. The published Rust program did run out of memory on such a card.
-# [Lesson 12](12_memory_anatomy.ipynb) explains where every byte goes.
+# room as well. For a text of 512 tokens, the scores of all possible next tokens and their gradients take 0.6 GB, and
+# every layer adds its own results. The published Rust program did run out of memory on such a card. [Lesson
+# 12](12_memory_anatomy.ipynb) explains where every byte goes.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The model, and what goes into it

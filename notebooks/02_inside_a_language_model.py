@@ -129,10 +129,10 @@ tl.claim(
 tl.transformer_block(model)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The thick line is the *residual stream*: one vector of 192 numbers for each token. Nothing ever replaces it. Each of
-# the two branches reads a copy, computes something, and *adds* its result to the stream. The first branch,
-# *attention*, is the only place in the model where one token learns about another. The second, the *MLP*, works on
-# each token alone.
+# The thick line is the [residual stream](glossary.md#residual-stream): one vector of 192 numbers for each token.
+# Nothing ever replaces it. Each of the two branches reads a copy, computes something, and *adds* its result to the
+# stream. The first branch, *attention*, is the only place in the model where one token learns about another. The
+# second, the *MLP*, works on each token alone.
 #
 # We now go through the boxes from left to right.
 
@@ -674,8 +674,8 @@ assert values == 4_036_800
 # ### B2 · Clipping
 #
 # Now and then a batch gives an unusually long gradient, and a single step along it could undo many good ones.
-# *Clipping* sets a limit $c$. If the norm of all gradients together is above it, every one of them is scaled by the
-# same factor, so the direction stays as it is:
+# [Clipping](glossary.md#gradient-clipping) sets a limit $c$. If the norm of all gradients together is above it, every
+# one of them is scaled by the same factor, so the direction stays as it is:
 #
 # $$g \leftarrow g \cdot \min\!\left(1, \frac{c}{\lVert g \rVert}\right)$$
 #
@@ -1037,7 +1037,8 @@ tl.claim(
 # documents on many subjects, papers do report gains from the stricter mask (Zhao et al. below).
 #
 # **Try it.** Run part B again with `highest=1e-2` in `rate_at` (and in `config`), once with warm-up and once with
-# `warmup=0`. In which run does the loss jump? Remember that one run with one seed shows what can happen, and no rule.
+# `warmup=0`. In which run does the loss rise earlier, and does the warm-up save the other one? Remember that one run
+# with one seed shows what can happen, and no rule.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

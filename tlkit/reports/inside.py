@@ -115,7 +115,7 @@ def attention_chart(weights: torch.Tensor, tokens: Sequence[str], titles: Sequen
         panel.set_title(title, fontsize="medium")
         panel.set_xlabel("token that is looked at")
         panel.grid(visible=False)
-        fontsize = 8 if count == 1 else 6
+        fontsize = 8 if count == 1 else 7
         panel.set_xticks(range(len(names)), names, rotation=90, fontsize=fontsize)
         panel.set_yticks(range(len(names)), names, fontsize=fontsize)
         panel.text(0.97, 0.93, "masked:\nthe future", transform=panel.transAxes, ha="right", va="top", fontsize=8)
