@@ -32,7 +32,7 @@
 # | --- | --- | --- |
 # | **Part 1: Look inside** | | |
 # | [1 · What can this machine do?](01_setup_and_devices.ipynb) | What can this machine do, and did the weights load? | 14 |
-# | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 35 |
+# | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 33 |
 # | [3 · Data and a baseline to trust](03_data_and_baseline.ipynb) | What is measured before training, and how sure is it? | 18 |
 # | **Part 2: Choose what to train** | | |
 # | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 13 |
@@ -52,7 +52,7 @@
 # | [17 · A real model](17_a_real_model.ipynb) | What changes when the model already knows something? | 14 |
 # | [20 · Scaling out](20_scaling_out.ipynb) | What do more cards and more machines change, and what do they leave as it is? | 5 |
 #
-# About 222 minutes of reading and running in all; quiz and exercises come on top. The lessons build on one another,
+# About 220 minutes of reading and running in all; quiz and exercises come on top. The lessons build on one another,
 # so take them in order the first time. Words that you do not know are in the [glossary](glossary.md). Lessons 11, 16, 18, 19 and 21 are still to be written.
 #
 # ## How to work

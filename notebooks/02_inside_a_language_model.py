@@ -26,8 +26,8 @@
 # - write attention, a norm, an MLP and AdamW in a few lines each, and check them against the library;
 # - say what a packed block of training text lets the model see, and what it does with it.
 #
-# **You need** some Python and torch, matrix products, and [lesson 1](01_setup_and_devices.ipynb). Three sections can
-# be read on three days: *A* goes forward, *B* trains, *C* looks at packed documents. About 35 minutes.
+# **You need** some Python and torch, matrix products, and [lesson 1](01_setup_and_devices.ipynb). The three parts can
+# be read on three days: *A* goes forward, *B* trains, *C* looks at packed documents. About 33 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import itertools
@@ -45,11 +45,9 @@ model, tokenizer = tiny.model, tiny.tokenizer
 print(tiny)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# This is the bundled model. It has the architecture of Qwen2 and was pretrained on software documentation, but it has
-# only four million *values*. A value is one learned number; other texts call it a parameter. Here is the whole model,
-# from the embedding on the left to the head on the right. The same picture, the *network strip*, returns in every
-# lesson that trains something. Here every box is filled, because in this lesson we train everything; the strategy is
-# called *full*.
+# This is the bundled model of lesson 1: an embedding, eight blocks, a norm and a head, in the architecture of Qwen2. It
+# has only four million *values*. (A value is one learned number, which other texts call a
+# [parameter](glossary.md#parameter).) In part B we train all of them, so every box is filled.
 
 # %%
 tl.network_strip(tl.apply_strategy(model, "full"))
@@ -66,9 +64,8 @@ tl.network_strip(tl.apply_strategy(model, "full"))
 #
 # ### A1 · Text becomes tokens
 #
-# A model cannot read letters. A *tokenizer* cuts the text into pieces, called *tokens*, and replaces each piece by
-# its number in a fixed list, the *vocabulary*. Frequent words are one token each, and rare words are put together
-# from several. The dots in the picture are spaces: a space belongs to the token that follows it.
+# The [tokenizer](glossary.md#tokenizer) cuts the text into *tokens* and replaces each by its number in a fixed list,
+# the *vocabulary*. A space belongs to the token that follows it.
 
 # %%
 sentence = (
@@ -84,10 +81,11 @@ tl.token_strip(*cut)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The first sentence needs one token a word, because its words are frequent in documentation. The second one is about
-# Rust, and the tokenizer has to spell it: it never learned that *borrow* is a word. That makes the text longer for
-# the model and harder to predict.
+# Rust, and the tokenizer has to spell it, because it never learned that *borrow* is a word. This makes the text longer
+# for the model.
 #
-# Before the first token we put `<|endoftext|>`, number 0. It separates documents, so here it says: a new text begins.
+# Before the first token we put `<|endoftext|>`, number 0. It separates documents, so here it says that a new text
+# begins. (The pictures below write it as `[end]`.)
 
 # %%
 ids = torch.tensor([[tokenizer.eos_token_id, *tokenizer(sentence)["input_ids"]]])
@@ -131,10 +129,10 @@ tl.claim(
 tl.transformer_block(model)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The thick line is the *residual stream*: one vector of 192 numbers for each token. Nothing ever replaces it. Each of
-# the two branches reads a copy, computes something, and *adds* its result to the stream. The first branch,
-# *attention*, is the only place in the model where one token learns about another. The second, the *MLP*, works on
-# each token alone.
+# The thick line is the [residual stream](glossary.md#residual-stream): one vector of 192 numbers for each token.
+# Nothing ever replaces it. Each of the two branches reads a copy, computes something, and *adds* its result to the
+# stream. The first branch, *attention*, is the only place in the model where one token learns about another. The
+# second, the *MLP*, works on each token alone.
 #
 # We now go through the boxes from left to right.
 
@@ -142,8 +140,8 @@ tl.transformer_block(model)
 # #### The norm
 #
 # Each block adds something to the stream, so its vectors grow on the way up, as we will see below. The layers of a
-# branch learn better when their input always has the same size. *RMSNorm* therefore divides each vector by its root mean square, and then
-# rescales each of the 192 coordinates by a learned factor:
+# branch learn better when their input always has the same size. [RMSNorm](glossary.md#rmsnorm) therefore divides each
+# vector by its root mean square, and then rescales each of the 192 coordinates by a learned factor:
 #
 # $$\mathrm{norm}(x) = g \odot \frac{x}{\sqrt{\tfrac{1}{d}\sum_{i=1}^{d} x_i^2 + \varepsilon}}$$
 #
@@ -241,9 +239,9 @@ tl.claim(
 # For one head, $Q$, $K$ and $V$ have the shape (tokens, $d_h$) with $d_h = 48$. Without $\sqrt{d_h}$ the products
 # would grow with the length of the vectors, and the softmax would nearly always pick a single token.
 #
-# $M$, of shape (tokens, tokens), is the *causal mask*. It is zero where a token may look and $-\infty$ where it may
-# not, namely at all tokens behind it. After the softmax, $-\infty$ becomes a weight of exactly zero. Without the mask
-# the model could read the token that it is meant to predict.
+# $M$, of shape (tokens, tokens), is the [causal mask](glossary.md#causal-mask). It is zero where a token may look,
+# which is at itself and at earlier tokens, and $-\infty$ at all later ones. After the softmax, $-\infty$ becomes a
+# weight of exactly zero. Without the mask the model could read the token that it is meant to predict.
 
 # %%
 q, k = rotate(q), rotate(k)
@@ -272,7 +270,7 @@ tl.claim(
 # cell, because the first token can only look at itself, with weight 1. This head puts its weight near the diagonal,
 # that is, on the last few tokens, so it tells each token what stands just before it.
 #
-# At last the four heads are joined to 192 numbers again, and the layer `o_proj` mixes them. The result is added to
+# Finally, the four heads are joined to 192 numbers again, and the layer `o_proj` mixes them. The result is added to
 # the stream.
 
 # %%
@@ -290,8 +288,9 @@ print(f"joined: {tuple(joined.shape)}   stream: {tuple(after_attention.shape)}")
 # \qquad \mathrm{SiLU}(z) = \frac{z}{1 + e^{-z}}$$
 #
 # $W_{\text{gate}}$ and $W_{\text{up}}$ have the shape (512, 192), and $W_{\text{down}}$ has (192, 512). SiLU lets
-# large positive numbers through and holds negative ones near zero. Two plain linear layers could be multiplied into
-# one matrix; the gate is what makes the MLP more than that. Most of a block's values are here: 295 thousand of 406 thousand.
+# large positive numbers through and holds negative ones near zero. Without this gate, the two linear layers could be
+# multiplied into a single one, and the MLP would be no more than that. Most of a block's values are here: 295 thousand
+# of 406 thousand.
 
 
 # %%
@@ -365,16 +364,16 @@ sizes = [x.square().mean().sqrt().item() for x in depths]
 print(f"root mean square of the stream: {[round(size, 1) for size in sizes]}")
 pairs = zip(depths[:8], library.hidden_states[:8], strict=True)
 tl.claim(
-    "Seven blocks by hand equal the library's to 1e-5",
-    max(differ(ours, theirs) for ours, theirs in pairs) < 1e-5,
+    "Seven blocks by hand equal the library's to 1e-4",
+    max(differ(ours, theirs) for ours, theirs in pairs) < 1e-4,
 )
 tl.claim("The stream grows with every block", sizes == sorted(sizes))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The library's last hidden state already contains the final norm. So we compare the eighth block a little later, by
-# its logits.
+# The library's last hidden state already contains the final norm, so the eighth block is compared in A4, by its
+# logits.
 #
-# In the higher blocks some heads have a job that one can read. Here are two of them.
+# In the higher blocks some heads do work that one can recognise. Here are two of them.
 
 # %%
 tl.attention_chart(
@@ -399,9 +398,10 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The left head finds the token before. The right head is more interesting. At ` second` it looks at ` argument`, the
 # word that followed ` first`, and at the second ` argument` it looks at ` is`, which followed the first one. It seems
-# to ask: how did this go on the last time? Heads that do this are called *induction heads*, and they let a model copy. Where there is nothing to copy, in the upper half of the picture, the head rests on the first token.
+# to ask how this went on the last time. Heads that do this are called *induction heads*, and they let a model copy.
+# Where there is nothing to copy, in the upper half of the picture, the head looks at the first token instead.
 #
-# A picture of attention shows where a head looks, but not whether it matters. To find that out we remove the head: we
+# A picture of attention shows where a head looks, but not whether it matters. To find that out, we remove the head: we
 # set the 48 columns of `o_proj` that read it to zero, and look at the loss of the second ` argument`.
 
 
@@ -419,14 +419,12 @@ tl.claim(
     "Without this head, ' argument' costs at least 0.3 nats more",
     removed > whole + 0.3,
 )
+assert removed < math.log(2)  # still more likely than all other tokens together
+assert abs(loss_of_place(of_second + 1) - whole) < 1e-6
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # So the head does help, but it is not alone: even without it the model still expects ` argument`. One sentence is
-# also too little to call this head's job proven.
-
-# %%
-assert removed < math.log(2)  # more likely than all other tokens together
-assert loss_of_place(of_second + 1) == whole
+# also too little to prove what this head does.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### A4 · From the last vector to probabilities
@@ -451,8 +449,8 @@ logits = read(depths[-1])
 probabilities = logits.softmax(-1)[0]
 print(f"logits: {tuple(logits.shape)}")
 tl.claim(
-    "All logits by hand equal the library's to 1e-5",
-    differ(logits, library.logits) < 1e-5,
+    "All logits by hand equal the library's to 1e-4",
+    differ(logits, library.logits) < 1e-4,
 )
 assert model.get_output_embeddings().weight is table
 
@@ -500,7 +498,7 @@ print(f"mean loss {mean:.2f} nats, perplexity {perplexity:.2f}")
 tl.token_losses_chart(
     words[1:],
     losses.tolist(),
-    "Words that carry the meaning are expensive, repetition is cheap",
+    "New content is expensive, repetition is cheap",
 )
 
 # %%
@@ -518,14 +516,18 @@ assert 4.3 < perplexity < 4.5
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A perplexity of 4.4 means: on average the model was as unsure as someone who chooses among 4.4 equally likely
 # tokens. The chart shows how uneven that is. Small words such as ` of` cost next to nothing. The words that carry the
-# meaning, ` first`, ` file` and ` directory`, cost 3 to 5 nats. In the second half almost everything is cheap,
-# because it repeats the first.
+# meaning, ` first`, ` file` and ` directory`, cost 3 to 5 nats, and so does the full stop, because the sentence could
+# have gone on. In the second half almost everything else is cheap, because it repeats the first.
 #
 # This sentence is easy on purpose. [Lesson 3](03_data_and_baseline.ipynb) scores whole documents.
 
 # %%
 costly = {words[1 + place] for place in losses.topk(3).indices}
 assert {" first", " directory"} <= costly
+assert all(
+    2.7 < losses[words.index(word) - 1] < 5.2
+    for word in (" first", " file", " directory", ".")
+)
 assert losses[words.index(" of") - 1] < 0.2
 half = words.index(",")
 assert losses[half:].mean() < losses[:half].mean()
@@ -587,6 +589,7 @@ hits = by_depth[:, :-1].argmax(-1) == ids[0, 1:]
 tl.claim(
     "‘of’ → ‘the’ is right from the first block on", hits[1:, words.index(" of")].all()
 )
+assert hits[1:, 18].all() and words[18] == " of"  # the one in the picture
 tl.claim(
     "‘the’ → ‘second’ is right after the last block only",
     hits[:, of_second - 1].tolist() == [False] * 8 + [True],
@@ -596,7 +599,8 @@ tl.claim(
 # Read a column from bottom to top. At the embedding the model "predicts" each token once more, that is, the token it
 # is reading. The reason is the tied head: it compares the vector with all rows of the table, and the vector *is* one
 # of these rows. The first block already moves away from that. It gives likely neighbours, such as ` of` → ` the`,
-# which need no context. What needs the first half of the sentence, such as ` second` → ` argument`, comes later.
+# which need no context. Predictions that need the first half of the sentence, such as ` second` → ` argument`, are
+# right only in the higher blocks.
 #
 # One sentence can mislead, so here is the loss by depth over a thousand tokens of Python's language reference.
 
@@ -623,8 +627,8 @@ tl.claim("After the first block, the last one gains most", max(gains) == gains[-
 tl.claim("At the embedding it is far worse than guessing", by_depth[0] > 20)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Keep this picture in mind for [lesson 7](07_last_layers.ipynb), which trains only the last blocks. It should not be
-# read as "the lower blocks do little": what the last block finishes was prepared below. The lens also has a bias,
+# Keep this picture in mind for [lesson 7](07_last_layers.ipynb), which trains only the last blocks. It does not mean
+# that the lower blocks do little, because the last block works with what they have prepared. The lens also has a bias,
 # because norm and head were trained for the last depth only. A much deeper model may look different in the middle.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -663,14 +667,15 @@ print(f"loss {loss:.2f} nats; {len(gradients)} gradients with {values:,} numbers
 assert values == 4_036_800
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The *gradient* has one number for each value of the model. It says how much the loss would rise if that value rose
-# by a little. *Backpropagation* computes it from the head down to the embedding. To lower the loss, we go against it.
+# The [gradient](glossary.md#gradient) has one number for each value of the model. It says how much the loss would rise
+# if that value rose by a little. [Backpropagation](glossary.md#backpropagation) computes it from the head down to the
+# embedding. To lower the loss, we change the values in the opposite direction.
 #
 # ### B2 · Clipping
 #
 # Now and then a batch gives an unusually long gradient, and a single step along it could undo many good ones.
-# *Clipping* sets a limit $c$. If the norm of all gradients together is above it, every one of them is scaled by the
-# same factor, so the direction stays as it is:
+# [Clipping](glossary.md#gradient-clipping) sets a limit $c$. If the norm of all gradients together is above it, every
+# one of them is scaled by the same factor, so the direction stays as it is:
 #
 # $$g \leftarrow g \cdot \min\!\left(1, \frac{c}{\lVert g \rVert}\right)$$
 #
@@ -679,9 +684,9 @@ assert values == 4_036_800
 
 # %%
 def clipped(gradients, limit=1.0):
-    norm = torch.stack([g.norm() for g in gradients]).norm()
-    factor = min(1.0, limit / (norm.item() + 1e-6))
-    return [g * factor for g in gradients], norm.item()
+    length = torch.stack([g.norm() for g in gradients]).norm().item()
+    factor = min(1.0, limit / (length + 1e-6))
+    return [g * factor for g in gradients], length
 
 
 shorter, length = clipped(gradients)
@@ -741,7 +746,7 @@ tl.claim(
 # ### B4 · The learning rate of each step
 #
 # For that reason training begins with a *warm-up*: over the first steps, the rate rises in a straight line to its
-# highest value. The lessons use 10% of the steps for it; here, where there are only 20 steps, we take 20%. Then the rate
+# highest value. The lessons use 10% of the steps for it, but here, with only 20 steps, we take 20%. Then the rate
 # falls along half a *cosine* wave towards zero, so that the last steps only make small corrections:
 #
 # $$\eta_t = \eta_{\max} \cdot \tfrac{1}{2}\bigl(1 + \cos(\pi\,s)\bigr)$$
@@ -775,13 +780,13 @@ def train_by_hand(model, batches):
     m, v = ([torch.zeros_like(w) for w in weights] for _ in range(2))
     for step, batch in enumerate(batches):
         loss = loss_of(model, batch)
-        gradients, norm = clipped(torch.autograd.grad(loss, weights))
+        gradients, length = clipped(torch.autograd.grad(loss, weights))
         rate = rate_at(step, len(batches))
         with torch.no_grad():
             for w, g, first, second in zip(weights, gradients, m, v, strict=True):
                 adamw_(w, g, first, second, step + 1, rate)
         one = [t[1][0, 0].item() for t in (gradients, m, v)]
-        log.append([step + 1, loss.item(), norm, rate, *one])
+        log.append([step + 1, loss.item(), length, rate, *one])
         if step % 5 == 4:
             print(f"step {step + 1}: loss {loss:.2f}")
     columns = "step loss gradient_norm learning_rate gradient first second"
@@ -817,13 +822,13 @@ for name, told in (
     ("loss", "losses"),
 ):
     tl.claim(
-        f"All 20 {told} equal those of tl.train to 1e-6",
-        apart(log[name], history[name]) < 1e-6,
+        f"All 20 {told} equal those of tl.train to 1e-4",
+        apart(log[name], history[name]) < 1e-4,
     )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# To 1e-6 means here: to one part in a million, which is about what 32-bit numbers can express. Here are the parts at
-# work, first the rate, the clipping and the loss of each step.
+# So `tl.train` does nothing that you have not written yourself. Here are the rate, the clipping and the loss of each
+# step.
 
 # %%
 tl.training_chart(log, max_gradient_norm=1.0, warmup_steps=4)
@@ -831,14 +836,15 @@ tl.training_chart(log, max_gradient_norm=1.0, warmup_steps=4)
 # %%
 tl.claim("Every step is clipped here", (log.gradient_norm > 1).all())
 assert log.gradient_norm.between(3, 4.5).all()
+assert log.loss[:5].mean() - 0.6 < log.loss[15:].mean() < log.loss[:5].mean()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With these settings every gradient is cut to length 1, from a norm of 3 to 4.5. With AdamW this costs nothing: a
-# factor that all steps share cancels between the two moments. Clipping only keeps one batch from counting far more
-# than its neighbours. The loss wanders because each step sees other text. Twenty steps on eighty blocks are too few
-# to see more than a slight fall.
+# With these settings every gradient is cut to length 1, from a norm of 3 to 4.5. With AdamW this hardly slows training.
+# The factor is similar in all steps, between 1/3 and 1/4.5, and a factor that all steps share cancels between the two
+# moments. Clipping matters when a single batch has a far longer gradient than its neighbours. The loss moves up and
+# down because each step sees other text, and twenty steps are too few to see more than a slight fall.
 #
-# And here is the life of one value, a weight of the first query matrix.
+# And here are the gradient and the moments of one value, a weight of the first query matrix.
 
 # %%
 moments = pd.DataFrame(
@@ -889,14 +895,14 @@ for batch in batches[:10]:
 
 # %%
 tl.claim(
-    "Ten losses of plain transformers equal ours to 1e-5",
-    apart(pd.Series(written), log.loss[:10]) < 1e-5,
+    "Ten losses of plain transformers equal ours to 1e-4",
+    apart(pd.Series(written), log.loss[:10]) < 1e-4,
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # One detail often causes differences between programs. The scheduler that comes with transformers,
-# `get_cosine_schedule_with_warmup`, starts its warm-up at zero, so its first step changes nothing. Ours starts one
-# part above zero.
+# `get_cosine_schedule_with_warmup`, starts its warm-up at zero, so its first step changes nothing. Ours starts at a
+# quarter of the highest rate.
 
 # %%
 from transformers import get_cosine_schedule_with_warmup
@@ -937,11 +943,11 @@ tl.claim(
     "A tenth to a quarter of all attention goes across", 0.1 < across.mean() < 0.25
 )
 evenly = sum(80 / (place + 1) for place in range(82, 102)) / 20
-assert round(evenly, 2) == 0.87 and across.max() == across[0]
+assert round(evenly, 2) == 0.87 and across[1:].max() < across[0] < 0.8
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It does, but less than it could. If each token spread its weight evenly over everything it may look at, 87% would go
-# across, because the first document is so much longer. Only block 0 comes near that.
+# across, because the first document is so much longer. Block 0 has the largest share, and it too stays below that.
 #
 # Now the loss. For comparison there are three more cases: the document's own text instead of another one, and both of
 # them *without* the border token.
@@ -1003,13 +1009,14 @@ assert -1.0 < change["the same, no border token"] < -0.85
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # As long as the border token stands between them, the text before a document hardly matters: on average the 20 losses
-# change by 0.03 nats. Without the token the model believes that the old sentence goes on, so the new beginning costs
+# change by 0.03 nats. Without the token the model expects the old sentence to go on, so the new beginning costs about
 # 8 nats more.
 #
 # The last row shows what the model *could* do. It has just read the same document, recognises it after a few tokens,
 # and copies; this saves 0.9 nats per token. With a border token it hardly does so, although its attention may look
-# there. So the border is not built in, it is learned: in pretraining, text before `<|endoftext|>` hardly ever helped
-# to predict what followed. A larger model may look back further, and then a duplicate in the same block is a leak.
+# there. So nothing in the architecture enforces the border; the model has learned it, because in pretraining the text
+# before `<|endoftext|>` hardly ever helped to predict what followed. A larger model may make more use of it, and then a
+# duplicate in the same block would be a leak.
 #
 # One can also forbid the view across the border, with a mask that lets each token see only its own document. Our
 # `by_hand` takes such a mask.
@@ -1025,12 +1032,13 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The document now starts at position 81 instead of 0, and the result is the same all the same. That is rotary
-# embedding again: only distances count. The lessons use the plain causal mask, because here the difference is too
-# small to matter. For long documents on many subjects, papers do report gains from the stricter mask.
+# The document now starts at position 81 instead of 0, and its losses do not change, because with rotary embedding only
+# distances count. The lessons use the plain causal mask, because here the difference is too small to matter. For long
+# documents on many subjects, papers do report gains from the stricter mask (Zhao et al. below).
 #
 # **Try it.** Run part B again with `highest=1e-2` in `rate_at` (and in `config`), once with warm-up and once with
-# `warmup=0`. In which run does the loss jump? Remember that one run with one seed shows what can happen, and no rule.
+# `warmup=0`. In which run does the loss rise earlier, and does the warm-up save the other one? Remember that one run
+# with one seed shows what can happen, and no rule.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -1039,8 +1047,8 @@ tl.claim(
 #   MLP works on each token alone. The head turns the last vector into probabilities, and their logarithm is the loss.
 # - AdamW divides the average gradient by its typical size. So the learning rate is a distance, a warm-up keeps the
 #   first steps short, and every trained value needs memory for two more numbers.
-# - The same vectors can be read at every depth. What needs context appears late, and what needs none is there after
-#   the first block.
+# - The same vectors can be read at every depth. Predictions that need no context are there after the first block, and
+#   those that need it appear in the higher blocks.
 #
 # ## Further reading
 #

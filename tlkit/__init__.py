@@ -103,6 +103,7 @@ _WHERE = {
     "reports.baseline_pictures": (
         "perplexity_ruler",
         "resampling_chart",
+        "splits_chart",
         "small_tests_chart",
         "surprise_chart",
         "window_chart",

@@ -15,6 +15,7 @@ from tlkit.reports.baseline_pictures import (
     perplexity_ruler,
     resampling_chart,
     small_tests_chart,
+    splits_chart,
     surprise_chart,
     window_chart,
     windows_of,
@@ -60,6 +61,13 @@ def test_every_token_is_scored_once_in_every_way():
     assert "windows of 8 tokens, stride 4: 5 windows read 24 tokens" in chart.alt
     with pytest.raises(ValueError, match="stride=9"):
         window_chart(24, (8, 9))
+
+
+def test_a_split_is_as_wide_as_it_has_documents():
+    chart = splits_chart({"training": (30, "learn"), "validation": (10, "choose")})
+    first, second = (box.get_width() for box in chart.axes[0].patches)
+    assert first / second == pytest.approx(3, rel=0.05)
+    assert "75% of the documents" in chart.finding and "validation: 10 documents, choose" in chart.alt
 
 
 def test_the_draws_in_the_picture_have_the_interval_of_the_result(score):

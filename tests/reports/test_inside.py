@@ -43,7 +43,7 @@ def test_a_strip_has_a_box_for_each_token_and_breaks_long_lines():
 def test_a_block_is_drawn_with_the_shapes_of_the_model_on_paper_too(kind):
     figure = transformer_block(small_model(kind))
     assert "2 × 16 → 32\n1.02k" in texts(figure) and "32 → 16\n512" in texts(figure)
-    assert "2 query heads\n2 key/value\nheads, causal" in texts(figure)
+    assert "rotary positions\n2 query heads\n2 key/value\nheads, causal" in texts(figure)
 
 
 def test_the_bundled_blocks_values_are_those_of_its_parameters():
@@ -128,7 +128,9 @@ def test_a_gradient_is_drawn_dark_up_to_the_limit():
     history = pd.DataFrame(
         {"step": [1, 2], "learning_rate": [0.1, 0.2], "gradient_norm": [3.0, 0.5], "loss": [2.0, 1.0]}
     )
-    _, norm, loss = training_chart(history, max_gradient_norm=1.0, warmup_steps=1).axes
+    chart = training_chart(history, max_gradient_norm=1.0, warmup_steps=1)
+    assert "1 of 2 gradients are clipped" in chart.finding
+    _, norm, loss = chart.axes
     assert [bar.get_height() for bar in norm.patches] == [3.0, 0.5, 1.0, 0.5]
     assert list(loss.lines[0].get_ydata()) == [2.0, 1.0]
     assert norm.patches[2].get_facecolor() == pytest.approx(

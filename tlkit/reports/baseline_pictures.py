@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from tlkit.evaluation import BOOTSTRAP_DRAWS, PerplexityResult
 from tlkit.reports.diagrams import INK, PASSED, TRAINED
-from tlkit.reports.figure import COLOURS, Chart, described, new_figure
+from tlkit.reports.figure import COLOURS, Chart, described, headline, new_figure
 
 RESULT = COLOURS[1]  # the one number that the many make
 
@@ -115,6 +115,33 @@ def windows_of(tokens: int, context: int, stride: int) -> list[tuple[int, int, i
 
 
 @described
+def splits_chart(splits: dict[str, tuple[int, str]]) -> Chart:
+    """The parts of a data set as boxes, as wide as they have documents, each with what it is for.
+
+    Args:
+        splits: for each part its number of documents and a line about its use.
+    """
+    total = sum(count for count, _ in splits.values())
+    figure, axes = new_figure(height=1.6)
+    left, words = 0.0, []
+    for shade, (name, (count, use)) in zip((TRAINED, COLOURS[2], COLOURS[1]), splits.items(), strict=False):
+        width = count / total
+        axes.add_patch(Rectangle((left, 0.45), width - 0.004, 0.5, facecolor=shade, edgecolor=INK))
+        axes.text(left + width / 2, 0.7, f"{count}", color="white", ha="center", va="center", fontweight="bold")
+        place = {"ha": "center", "va": "top", "fontsize": "small", "color": INK}
+        axes.text(left + width / 2, 0.36, f"{name}\n{use}", **place)
+        words.append(f"{name}: {count} documents, {use}".replace("\n", " "))
+        left += width
+    axes.set_xlim(0, 1.02)
+    axes.set_ylim(-0.1, 1)
+    axes.axis("off")
+    first, (count, _) = next(iter(splits.items()))
+    headline(figure, f"{100 * count / total:.0f}% of the documents are for {first}, the rest is held out")
+    figure.words = tuple(words)
+    return figure
+
+
+@described
 def resampling_chart(result: PerplexityResult, shown: int = 3) -> Chart:
     """How a perplexity's interval is made: the documents, some draws of as many, and the scores of all draws.
 
@@ -152,7 +179,7 @@ def resampling_chart(result: PerplexityResult, shown: int = 3) -> Chart:
     axes.set_ylim(-1.45, shown + 1.75)
     axes.set_xlabel("perplexity (log scale); circles: documents, larger if drawn more often; diamond: score")
     ends = f"{result.low:.0f} and {result.high:.0f}"
-    axes.set_title(f"{len(own)} documents, drawn anew {len(scores):,} times: 95% of the scores lie between {ends}")
+    headline(figure, f"Of {len(scores):,} draws of {len(own)} documents, 95% score between {ends}")
     figure.words = (told, f"single documents lie between {own.min():.0f} and {own.max():.0f}")
     return figure
 
@@ -166,7 +193,7 @@ def small_tests_chart(result: PerplexityResult, sizes: Sequence[int] = (1, 2, 5,
         sizes: documents in a test.
     """
     figure, axes = new_figure(height=1.5 + 0.45 * len(sizes))
-    words, ends = [], []
+    words, ends, ranges = [], [], []
     for place, size in enumerate(sizes):
         scores = _resampled(result, size)[3]
         low, high = torch.quantile(scores, torch.tensor([0.025, 0.975], dtype=scores.dtype)).tolist()
@@ -176,13 +203,14 @@ def small_tests_chart(result: PerplexityResult, sizes: Sequence[int] = (1, 2, 5,
         axes.text(high, height - 0.27, f"  {low:.0f} to {high:.0f}", va="center", fontsize="small", color=INK)
         words.append(f"{size} document{'s' * (size > 1)}: {low:.0f} to {high:.0f}")
         ends += [low, high]
+        ranges.append(f"{low:.0f} to {high:.0f} on {size}")
     axes.axvline(result.perplexity, color=RESULT, linewidth=1.5, zorder=0)
     axes.set_yticks(range(len(sizes), 0, -1), [f"{size} document{'s' * (size > 1)}" for size in sizes])
     axes.set_ylim(0.4, len(sizes) + 0.6)
     axes.set_xlim(min(ends) / 1.1, max(ends) * 1.3)
     _plain_log(axes, min(ends), max(ends))
     axes.set_xlabel("perplexity of a test (log scale); tick: one test; bar: 95% of 1,000 tests; line: all documents")
-    axes.set_title(f"One model, many tests: {words[0]}; {words[-1]}")
+    headline(figure, f"The same model scores {ranges[0]} document{'s' * (sizes[0] > 1)}, {ranges[-1]}")
     figure.words = tuple(words)
     return figure
 

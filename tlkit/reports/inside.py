@@ -30,7 +30,7 @@ def token_strip(*texts: Sequence[str]) -> Chart:
         *texts: the tokens of a text, as text; a space at the beginning of one is drawn as a dot.
     """
     rows = [row for text in texts for row in [*_lines(text), []]][:-1]
-    figure, axes = new_figure(height=0.25 + 0.36 * len(rows))
+    figure, axes = new_figure(height=0.55 + 0.36 * len(rows))
     number = 0
     for line, row in enumerate(rows):
         left = 0.0
@@ -45,6 +45,7 @@ def token_strip(*texts: Sequence[str]) -> Chart:
     axes.set_xlim(-0.2, LINE)
     axes.set_ylim(-len(rows) + 0.9, 0.9)
     axes.axis("off")
+    headline(figure, "Each box is one token; a dot stands for a space")
     return figure
 
 
@@ -72,7 +73,7 @@ def transformer_block(model: nn.Module) -> Chart:
         ("RMSNorm", f"{width}", 0, 3, 8),
         ("Q K V", f"Q {width} → {parts['q_proj'].shape[0]}\nK {width} → {parts['k_proj'].shape[0]}\n"
          f"V {width} → {parts['v_proj'].shape[0]}\n{size['qkv']}", 1, 14, 13),
-        ("attention", f"{heads} query heads\n{groups} key/value\nheads, causal", 2, 29.5, 13),
+        ("attention", f"rotary positions\n{heads} query heads\n{groups} key/value\nheads, causal", 2, 29.5, 13),
         ("O", f"{parts['o_proj'].shape[1]} → {width}\n{size['o']}", 3, 45, 8),
         ("RMSNorm", f"{width}", 0, 59, 8),
         ("gate, up", f"2 × {width} → {inner}\n{size['gate up']}", 4, 69, 11),
@@ -114,7 +115,7 @@ def attention_chart(weights: torch.Tensor, tokens: Sequence[str], titles: Sequen
         panel.set_title(title, fontsize="medium")
         panel.set_xlabel("token that is looked at")
         panel.grid(visible=False)
-        fontsize = 8 if count == 1 else 6
+        fontsize = 8 if count == 1 else 7
         panel.set_xticks(range(len(names)), names, rotation=90, fontsize=fontsize)
         panel.set_yticks(range(len(names)), names, fontsize=fontsize)
         panel.text(0.97, 0.93, "masked:\nthe future", transform=panel.transAxes, ha="right", va="top", fontsize=8)

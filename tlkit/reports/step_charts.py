@@ -68,6 +68,8 @@ def training_chart(history: pd.DataFrame, max_gradient_norm: float, warmup_steps
     loss.set_ylabel("loss (nats)")
     loss.set_xlabel("optimizer step")
     loss.xaxis.set_major_locator(MaxNLocator(integer=True))
+    cut = int((history.gradient_norm > max_gradient_norm).sum())
+    headline(figure, f"The rate rises and falls; {cut} of {len(history)} gradients are clipped")
     figure.align_ylabels()
     return figure
 

@@ -167,11 +167,11 @@ def _interval(documents: list[list[float]]) -> tuple[float, float]:
 QUIZ = Quiz(
     "quiz03",
     "A colleague checks that no test passage is equal to a training passage, and finds none. But one test passage "
-    "stands in the training text with a comma less. What follows?",
+    "stands in the training text with one comma left out. What follows?",
     {
         "a": "The check compares whole passages, character by character. This score is in part a test of memory all "
         "the same.",
-        "b": "With one comma less it is another text for the model, so nothing has leaked.",
+        "b": "Without the comma it is another text for the model, so nothing has leaked.",
         "c": "The interval of the test score becomes wider, and this reveals the copy.",
         "d": "Only the training loss is too good; the test score is not affected.",
     },
