@@ -206,13 +206,13 @@ tl.claim("and the real model's does not rise", changes["SmolLM2-135M"].general <
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Both models learn the new kind of text, but only the tiny one pays for it. The real one has read so much that our
-# few thousand tokens only have to tell it *which* of the things it can do is wanted. A small change of the weights,
-# at a tenth of the learning rate, is enough for that.
+# few thousand tokens probably only have to tell it *which* of the things it can do is wanted. A small change of the
+# weights, at a tenth of the learning rate, is enough for that.
 #
 # This does not prove that larger models forget nothing. The tiny model was pretrained on Python's documentation, so
-# the general text shows what it lost of its own. SmolLM2 read everything, and Python's reference is a small part of
-# it, so what it may have forgotten elsewhere is not seen here. It even improves on this text. The likely reason is
-# that it was last tuned to answer chat messages, while the reference and our passages are both plain technical prose.
+# the general text shows what it lost of its own. Of all that SmolLM2 has read, Python's reference is a small part, so
+# what it may have forgotten elsewhere is not seen here. It even improves on this text. The likely reason is that it
+# was last tuned to answer chat messages, while the reference and our passages are both plain technical prose.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same in plain transformers and peft
