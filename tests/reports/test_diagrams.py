@@ -49,6 +49,14 @@ def test_the_strip_fills_what_is_trained_and_says_it_in_words():
     assert "last_layers trains 813k values (blocks 6 to 7); backpropagation goes down to blocks 6 to 7" in chart.alt
 
 
+def test_strips_can_be_called_otherwise_than_their_strategies():
+    chart = network_strip(report_of("last_layers"), names=["the tiny model"])
+    assert "the tiny model" in [text.get_text() for text in chart.axes[0].texts]
+    assert "of 11 with the tiny model" in chart.alt and "the tiny model trains" in chart.alt
+    with pytest.raises(ValueError):
+        network_strip(report_of("full"), report_of("lora"), names=["one"])
+
+
 def test_counts_are_written_as_people_say_them():
     assert [human(values) for values in (0, 384, 27_648, 406_272, 4_036_800, 7e9)] == [
         "0",

@@ -283,7 +283,7 @@ def test_limits_stand_at_the_share_of_a_card_that_can_be_used():
 
 def test_a_kind_of_bytes_that_one_bar_lacks_is_explained():
     chart = PICTURES["memory of cards"]()
-    note = "8 cards: no gradients yet at the peak, which is in the forward pass"
+    note = "8 cards: no gradients at the peak, which is in the forward pass"
     assert note in chart.axes[0].get_xlabel() and note in chart.alt.replace("\n", " ")
     assert {"8 cards\npeak: forward pass", "1 card\npeak: backward pass"} <= {text for text, _ in written(chart)}
     assert "gradients" in [text for text, _ in written(chart)]  # in the legend, although one bar has none

@@ -26,9 +26,9 @@ def test_a_layer_is_drawn_with_its_own_shapes_and_bytes():
 def test_each_weight_is_drawn_at_its_nearest_level():
     weights = torch.tensor([0.1, 0.5, -0.3, 2.0])
     (axes,) = rounding_chart(weights, LEVELS).axes
-    drawn = {marker: [line.get_ydata()[0] for line in axes.lines if line.get_marker() == marker] for marker in "os"}
+    drawn = {marker: [line.get_ydata()[0] for line in axes.lines if line.get_marker() == marker] for marker in "o_"}
     assert drawn["o"] == pytest.approx(weights.tolist())
-    assert drawn["s"] == pytest.approx([0.0, 0.6, 0.0, 2.0])
+    assert drawn["_"] == pytest.approx([0.0, 0.6, 0.0, 2.0])
     assert [label.get_text() for label in axes.get_xticklabels()] == ["2", "3", "2", "4"]
 
 

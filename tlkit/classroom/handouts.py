@@ -12,6 +12,8 @@ import tlkit as tl
 from tlkit.classroom.notebooks import FOLDER, lessons
 from tlkit.jobs import Job
 
+MATHJAX = "mathjax/tex-svg.js"  # one file, which needs no fonts beside it
+
 
 def write_slides(target: Path, folder: Path = FOLDER) -> list[Path]:
     """Write every lesson, as executed, as slides; what the browser needs is copied beside them.
@@ -24,19 +26,20 @@ def write_slides(target: Path, folder: Path = FOLDER) -> list[Path]:
         The pages.
 
     Raises:
-        ModuleNotFoundError: where reveal.js is not installed; it comes with sphinx-revealjs.
+        ModuleNotFoundError: where reveal.js or MathJax is not installed; they come with sphinx-revealjs and
+            sphinx-mathjax-offline.
     """
     from nbconvert import SlidesExporter
 
-    reveal = importlib.util.find_spec("sphinx_revealjs")
-    if reveal is None:
-        raise ModuleNotFoundError('the slides need reveal.js: python -m pip install -e ".[book]"')
-    target.mkdir(parents=True, exist_ok=True)
-    static = Path(reveal.origin).parent / "_static" / "revealjs" / "dist"
-    shutil.copytree(static, target / "reveal" / "dist", dirs_exist_ok=True)
+    reveal = _packaged("reveal.js", "sphinx_revealjs", "_static/revealjs/dist")
+    mathjax = _packaged("MathJax", "sphinx-mathjax-offline", f"static/{MATHJAX}")
+    (target / MATHJAX).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(mathjax, target / MATHJAX)
+    shutil.copytree(reveal, target / "reveal" / "dist", dirs_exist_ok=True)
     exporter = SlidesExporter(
         extra_template_basedirs=[str(folder / "share" / "nbconvert" / "templates")],
         template_name="classroom_slides",
+        mathjax_url=MATHJAX,
         reveal_url_prefix="reveal",
         reveal_theme="white",  # the others fetch their fonts
         reveal_scroll=True,
@@ -75,6 +78,14 @@ def write_code_only(target: Path, folder: Path = FOLDER) -> list[Path]:
         files.append(target / f"{lesson.stem}.py")
         files[-1].write_text(jupytext.writes(bare, "py:percent"), encoding="utf-8")
     return files
+
+
+def _packaged(what: str, package: str, place: str) -> Path:
+    """Where a package that brings files for the browser has them."""
+    found = importlib.util.find_spec(package)
+    if found is None:
+        raise ModuleNotFoundError(f'the slides need {what}: python -m pip install -e ".[book]"')
+    return Path(found.origin).parent / place
 
 
 def _shows_a_panel(source: str) -> bool:

@@ -122,9 +122,10 @@ def _of_preset(model, strategy, dtype, batch_size, sequence_length, plan, optimi
 def closed_form(model: str, *, batch_size: int = 1, sequence_length: int = 512) -> dict[str, int]:
     """The same bytes by hand, for full fine-tuning of a Qwen2 or Llama preset in fp32 with AdamW.
 
-    A step has two high moments: when the loss has been computed (all activations are kept, and the logits are there
-    three times: themselves, as log-probabilities, as gradients) and when the backward pass ends (all gradients are
-    there, and for a tied embedding those of its two uses and their sum). The larger one is the peak.
+    A step has two high moments. Where the backward pass goes through the loss, all activations are kept, and three
+    tensors are as large as the logits: the log-probabilities, their gradient, and the gradient of the logits, which
+    are freed themselves by then. Where the backward pass ends, all gradients are there, and for a tied embedding those
+    of its two uses and their sum. The larger one is the peak.
 
     Args:
         model: the name of a preset.

@@ -4,6 +4,7 @@ A filled box is trained, a hatched one is frozen but backpropagation passes thro
 and an orange edge is an adapter.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -61,16 +62,18 @@ def places_of(report: StrategyReport) -> list[Place]:
 
 
 @described
-def network_strip(*reports: StrategyReport) -> Chart:
+def network_strip(*reports: StrategyReport, names: Sequence[str] = ()) -> Chart:
     """What each strategy trains from the embedding to the head, and how far down backpropagation has to go.
 
     Args:
         *reports: what `apply_strategy` returned; one strip each.
+        names: written over the strips; by default those of the strategies.
     """
+    names = names or [report.strategy for report in reports]
     figure, axes = new_figure(height=1.0 + 1.55 * len(reports))
-    for row, report in enumerate(reports):
-        _draw_strip(axes, report, -1.9 * row)
-    figure.words = tuple(_in_words(report) for report in reports)
+    for row, (report, name) in enumerate(zip(reports, names, strict=True)):
+        _draw_strip(axes, report, name, -1.9 * row)
+    figure.words = tuple(_in_words(report, name) for report, name in zip(reports, names, strict=True))
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-1.9 * (len(reports) - 1) - 0.85, 1.05)
     axes.axis("off")
@@ -83,20 +86,20 @@ def network_strip(*reports: StrategyReport) -> Chart:
         kinds["adapter, trained"] = Patch(facecolor=ADAPTER, edgecolor=INK)
     figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=len(kinds), fontsize="small", frameon=False)
     told = []
-    for report in reports:
+    for report, name in zip(reports, names, strict=True):
         parts = [place.reached for place in places_of(report)]
-        told.append(f"{f'all {len(parts)}' if all(parts) else f'{sum(parts)} of {len(parts)}'} with {report.strategy}")
+        told.append(f"{f'all {len(parts)}' if all(parts) else f'{sum(parts)} of {len(parts)}'} with {name}")
     headline(figure, f"Parts that backpropagation passes through: {', '.join(told)}")
     return figure
 
 
-def _in_words(report: StrategyReport) -> str:
+def _in_words(report: StrategyReport, name: str) -> str:
     """What a strip says, for those who cannot see it."""
     places = _merged(places_of(report))
     trained = ", ".join(place.name for place in places if place.trained or place.adapter)
     lowest = next(place.name for place in places if place.reached)
     values = human(report.trainable_values)
-    return f"{report.strategy} trains {values} values ({trained}); backpropagation goes down to {lowest}"
+    return f"{name} trains {values} values ({trained}); backpropagation goes down to {lowest}"
 
 
 def human(values: float) -> str:
@@ -107,7 +110,7 @@ def human(values: float) -> str:
     return f"{values:g}"
 
 
-def _draw_strip(axes: Axes, report: StrategyReport, base: float) -> None:
+def _draw_strip(axes: Axes, report: StrategyReport, name: str, base: float) -> None:
     """One strip between 0 and 1 on the horizontal axis, its boxes from `base` to `base` + 0.5."""
     places = places_of(report)
     if len(places) > MOST_PLACES:
@@ -120,7 +123,7 @@ def _draw_strip(axes: Axes, report: StrategyReport, base: float) -> None:
         edges.append(left)
         left += width * unit
     share = f"{report.percent:.2g}%" if report.percent < 99.95 else "all"
-    axes.text(0, base + 0.86, report.strategy, fontsize="large", fontweight="bold", color=INK, va="center")
+    axes.text(0, base + 0.86, name, fontsize="large", fontweight="bold", color=INK, va="center")
     told = f"{human(report.trainable_values)} of {human(report.total_values)} values trained ({share})"
     axes.text(1, base + 0.86, told, fontsize="small", color=INK, ha="right", va="center")
     lowest = min(edge for edge, place in zip(edges, places, strict=True) if place.reached)

@@ -241,7 +241,7 @@ def _absent(estimates: dict[str, MemoryEstimate]) -> list[str]:
         if category == "gathered" or not without or max(sizes.values()) < LARGE * largest:
             continue
         phases = listed(dict.fromkeys(estimates[name].phase for name in without), "phases")
-        found.append(f"{listed(without, 'estimates')}: no {category} yet at the peak, which is in the {phases}")
+        found.append(f"{listed(without, 'estimates')}: no {category} at the peak, which is in the {phases}")
     return found
 
 

@@ -49,7 +49,8 @@ def memory_timeline(timelines: pd.DataFrame | dict[str, pd.DataFrame], title: st
     places[0].set_ylabel(f"live tensors ({unit})")
     figure.suptitle(title, fontsize="large")
     handles, labels = places[0].get_legend_handles_labels()
-    left = [(handle, label) for handle, label in zip(handles, labels, strict=True) if label not in named]
+    there = {kind for timeline in panels.values() for kind in KINDS if timeline[kind].any()} - named
+    left = [(handle, label) for handle, label in zip(handles, labels, strict=True) if label in there]
     if left:
         style = {"ncols": len(KINDS), "fontsize": "small", "frameon": False}
         figure.legend(*zip(*left, strict=True), loc="outside lower center", **style)
@@ -104,15 +105,25 @@ def _draw_phases(axes: Axes, timeline: pd.DataFrame, panels: int) -> None:
 def _mark_peak(axes: Axes, timeline: pd.DataFrame, divisor: int, panels: int) -> None:
     """A dot at the highest moment, beside it the bytes and the share of logits and loss, which are there so shortly."""
     moment, total = _total(timeline).idxmax(), _total(timeline).max()
-    told = f"peak: {in_units(total)}"
+    told = f"peak: {_human(total)}"
     logits = timeline["logits and loss"][moment]
     if logits and panels < 3:
-        told += f"\nlogits and loss: {in_units(logits)}"
+        told += f"\nof it logits and loss: {_human(logits)}"
     rightwards = moment < 0.55 * len(timeline)
     style = {"ha": "left" if rightwards else "right", "va": "bottom", "fontsize": "small", "fontweight": "bold"}
+    # The tower below is often too narrow to see, so a thin line joins the dot to what is there for longer.
+    foot = _total(timeline)[max(moment - len(timeline) // 25, 0)] / divisor
+    axes.plot([moment, moment], [min(foot, total / divisor), total / divisor], color=INK, linewidth=0.8)
     axes.plot(moment, total / divisor, "o", color=INK, markersize=6)
     shift = (6 if rightwards else -6, 3)
     axes.annotate(told, (moment, total / divisor), shift, textcoords="offset points", **style).set_in_layout(False)
+
+
+def _human(size: float) -> str:
+    """Bytes with three digits: 213 MiB, 8.38 GiB."""
+    unit, divisor = ("GiB", 2**30) if size >= 2**30 else ("MiB", 2**20)
+    value = size / divisor
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
 
 def _name_kinds(axes: Axes, timeline: pd.DataFrame, divisor: int) -> set[str]:

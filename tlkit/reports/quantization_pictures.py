@@ -92,12 +92,15 @@ def rounding_chart(weights: torch.Tensor, levels: torch.Tensor) -> Chart:
         axes.text(len(drawn) - 0.2, level, f"{number}", fontsize="x-small", va="center", color=INK)
     for place in drawn:
         old, new = float(weights[place]), float(levels[codes[place]] * scale)
-        axes.annotate("", (place, new), (place, old), arrowprops=ARROW | {"color": GRADIENT, "linewidth": 1.2})
-        axes.plot(place, new, "s", color=COLOURS[1], markersize=6, zorder=3, label=None if place else "rounded")
-        axes.plot(place, old, "o", color=COLOURS[0], markersize=6, zorder=4, label=None if place else "as trained")
+        # A line with a mark at each end: most moves are shorter than an arrow's head.
+        axes.plot([place, place], [old, new], color=COLOURS[1], linewidth=1.5, zorder=3)
+        axes.plot(place, old, "o", color=COLOURS[0], markersize=5, zorder=4, label=None if place else "as trained")
+        style = {"color": COLOURS[1], "markersize": 13, "markeredgewidth": 2.5, "zorder": 5}
+        axes.plot(place, new, "_", label=None if place else "rounded", **style)
     axes.set_xticks(list(drawn), [f"{int(codes[place])}" for place in drawn])
-    axes.set_xlabel("code of each weight (its 4 bits, as a number)")
-    axes.set_ylabel("weight; lines: level x scale")
+    axes.text(len(drawn) - 0.35, 1.0, "code", transform=axes.get_xaxis_transform(), fontsize="x-small", color=INK)
+    axes.set_xlabel("neighbouring weights, each with its code (its 4 bits, as a number)")
+    axes.set_ylabel("weight; grey lines: scale x level")
     axes.set_xlim(-0.7, len(drawn) + 0.5)
     axes.grid(visible=False)
     axes.set_title(f"Each weight goes to the nearest of {len(levels)} levels (scale of the block: {scale:.3f})")
@@ -132,7 +135,7 @@ def levels_chart(scaled: torch.Tensor, levels: dict[str, torch.Tensor], title: s
         axes.set_ylabel(name, fontweight="bold")
         axes.grid(visible=False)
         words.append(f"{name}: from {100 * min(shares):.0f}% to {100 * max(shares):.0f}% of the weights at a level")
-    panels[-1].set_xlabel("weight divided by the largest of its block; numbers: % of the weights at a level")
+    panels[-1].set_xlabel("weight divided by the largest of its block; numbers: % of all weights at each level")
     figure.suptitle(title, fontsize="large")
     figure.words = tuple(words)
     return figure
@@ -172,7 +175,7 @@ def output_error_chart(table: pd.DataFrame, weight_error: float, title: str = ""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -1.1)
     axes.set_xlim(0, None)
-    axes.set_xlabel("error of the layer's output (%; a dot for each block, the first is marked)")
+    axes.set_xlabel("error of the layer's output (%); a dot for each block, 0 marks the lowest block")
     axes.set_title(title)
     return figure
 
