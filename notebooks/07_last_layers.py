@@ -361,7 +361,9 @@ plain, kept = adapted(2), adapted(2)
 anew = tl.count_flops(plain.model, blocks[:4])
 with tl.cached_prefix(kept.model) as cache:
     first, later = (tl.count_flops(kept.model, blocks[:4]) for _ in range(2))
-print(f"{cache.rows_computed} sequences computed, {cache.rows_reused} read from the store")
+print(
+    f"{cache.rows_computed} sequences computed, {cache.rows_reused} read from the store"
+)
 print(f"a later step takes {later.total / anew.total:.0%} of the arithmetic")
 # Older releases of transformers compute the angles of positions once more.
 assert abs(first.total / anew.total - 1) < 1e-4

@@ -352,8 +352,9 @@ assert 0.8 < reached < 0.95 and 0.58 < kept.gain[8] * whole < 2 / 3
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Training does better than cutting, because it does not copy the change that full fine-tuning found. It searches for
-# the best change *among those of rank 8*, and each layer can make up for what the others cannot do. The intervals of
-# LoRA and full fine-tuning overlap in the chart, so this text alone does not separate the two.
+# the best change *among those of rank 8*, and each layer can make up for what the others cannot do. LoRA comes close to
+# full fine-tuning. Their intervals overlap in the chart, so only a [paired difference](glossary.md#paired-difference)
+# could tell the two apart.
 #
 # This is one run with one seed on a small model and little text. [Lesson 14](14_comparison.ipynb)
 # repeats it over seeds and adds what is forgotten, which this chart does not show.
@@ -398,6 +399,8 @@ tl.claim(
 assert 0.6 < trained[1] < 0.7 and 0.9 < trained[32] < 1
 assert recorded.rate.is_monotonic_decreasing
 assert list(recorded.rate) == [0.02, 0.02, 0.01, 0.005] and len(runs) == 41
+tried = usual.groupby("rank").rate.agg(["min", "max"])
+assert all((tried["min"] < recorded.rate) & (recorded.rate < tried["max"]))
 at_one_rate = runs.query("rate == 0.01 and alpha == 2 * rank").set_index("targets")
 at_one_rate = at_one_rate.loc["all linear layers"].pivot(
     index="rank", columns="seed", values="nats"
