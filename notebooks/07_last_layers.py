@@ -27,8 +27,8 @@
 # - compute what a step costs when the last 1, 2, 4 or 8 blocks are trained, and what each depth gains;
 # - skip the frozen part altogether after the first epoch, with the same result.
 #
-# **You need** [lesson 5](05_freeze_lower_layers.ipynb) (frozen blocks) and
-# [lesson 6](06_freeze_embeddings.ipynb) (tied heads). About 13 minutes.
+# **You need** [lesson 5](05_freeze_lower_layers.ipynb) (frozen blocks) and [lesson 6](06_freeze_embeddings.ipynb) (tied
+# heads). About 15 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 from contextlib import nullcontext
@@ -58,18 +58,20 @@ def adapted(depth, train_norms=False):
 # ## Where backpropagation stops
 #
 # Here are two ways to train the last two of eight blocks. In the second, every *norm* of the model is trained, too. A
-# norm is a small layer that brings the numbers of a token to a common size; each block has two of them.
+# norm is a small layer that brings the numbers of a token to a common size ([lesson
+# 2](02_inside_a_language_model.ipynb) builds one); each block has two of them.
 
 # %%
 alone, with_norms = adapted(2), adapted(2, train_norms=True)
-tl.network_strip(
+tl.network_strip(  # `replace` only changes the name above a strip
     replace(alone, strategy="two blocks"),
     replace(with_norms, strategy="two blocks and every norm"),
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The two train nearly the same number of values, 813,000 and 815,000. But in the second strip backpropagation runs
-# through the whole model. It has to reach the lowest trained weight, and the lowest norm is in block 0.
+# The two train nearly the same number of values, 813,000 and 815,000. The blue foot of blocks 0 to 5 stands for their
+# two norms, which are all that is trained there. Yet in the second strip [backpropagation](glossary.md#backpropagation)
+# runs through all blocks. It has to reach the lowest trained weight, and the lowest norm is in block 0.
 #
 # The model itself can tell us. In PyTorch the output of a layer has `requires_grad` if its input has it or if one of
 # its weights is trained, so the mark spreads upwards from the lowest trained weight. Blocks without the mark are
@@ -124,14 +126,15 @@ assert published.trainable_values == 29_865_088 and two_blocks == 2 * one_block
 assert norms == (22 * 2 + 1) * 896 == 40_320
 
 # %%
-tl.network_strip(published)
+tl.network_strip(replace(published, strategy="the published run"))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Two blocks and 45 norms: two in each of the 22 frozen blocks, and the final one. The program had trained every weight
-# with "norm" in its name. The head was not trained, because it is tied to the embedding and the embedding was frozen.
+# The number is made of two blocks and 45 norms: two in each of the 22 frozen blocks, and the final one. The program had
+# trained every weight with "norm" in its name. The head was not trained, because it is tied to the embedding and the
+# embedding was frozen.
 #
-# A norm normalises before it rescales. With $x$ and $y$ for one token, shape $(d)$, and a trained vector $g$, shape
-# $(d)$:
+# A norm first normalises and then rescales. This one is called [RMSNorm](glossary.md#rmsnorm). With $x$ and $y$ for one
+# token, shape $(d)$, and a trained vector $g$, shape $(d)$:
 #
 # $$\hat{x} = \frac{x}{\sqrt{\frac{1}{d}\sum_{i} x_i^2 + \epsilon}} \qquad y = g \odot \hat{x} \qquad
 # \frac{\partial L}{\partial g} = \sum_{\text{tokens}} \frac{\partial L}{\partial y} \odot \hat{x}$$
@@ -161,10 +164,12 @@ tl.claim("Two lines of torch are the model's norm", y.allclose(norm(x), atol=1e-
 # the forward pass multiplies with (the tied table counts once, as the head), $N_{\text{passed}}$ those that the
 # gradient passes through, and $N_{\text{trained}}$ those that are trained.
 #
-# **Predict first.** Training 2 of 8 blocks instead of all 8: what is left of the arithmetic? And with every norm?
+# **Predict first.** If you train 2 of 8 blocks instead of all 8 (depth 2 instead of depth 8), what share of the
+# arithmetic is left? And with every norm?
 
 # %%
-one = sum(p.numel() for p in tl.find_blocks(alone.model)[0].parameters() if p.ndim == 2)
+matrices = [p for p in tl.find_blocks(alone.model)[0].parameters() if p.ndim == 2]
+one = sum(p.numel() for p in matrices)  # of one block
 head, T = 4096 * 192, blocks[:4].numel()
 
 
@@ -174,16 +179,19 @@ def cost(passed, trained):
 
 
 by_formula = {
-    "two blocks": cost(2, 2),
-    "two, every norm": cost(8, 2),
-    "all eight": cost(8, 8),
+    "depth 2": cost(2, 2),
+    "depth 2, every norm": cost(8, 2),
+    "depth 8": cost(8, 8),
 }
-reports = {"two blocks": alone, "two, every norm": with_norms, "all eight": adapted(8)}
-steps = {name: tl.count_flops(one.model, blocks[:4]) for name, one in reports.items()}
-share = {name: step.total / steps["all eight"].total for name, step in steps.items()}
+models = (alone.model, with_norms.model, adapted(8).model)
+steps = {
+    name: tl.count_flops(model, blocks[:4])
+    for name, model in zip(by_formula, models, strict=True)
+}
+share = {name: step.total / steps["depth 8"].total for name, step in steps.items()}
 for name, operations in by_formula.items():
-    formula = operations / by_formula["all eight"]
-    print(f"{name:15} by the formula {formula:.0%}, counted {share[name]:.0%}")
+    formula = operations / by_formula["depth 8"]
+    print(f"{name:19} by the formula {formula:.0%}, counted {share[name]:.0%}")
     assert abs(formula - share[name]) < 0.03
 
 # %%
@@ -192,17 +200,17 @@ tl.flops_chart(steps)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Two blocks of eight are a quarter of the depth, but a step still takes 56% of the arithmetic. The forward pass goes
 # through everything, and the head must be passed both ways. With the norms it is 81%: 2,496 more trained values, a
-# third of a percent of what was trained, bring back more than half of what was saved. (The formula leaves out the
+# third of a percent of what was trained, give back more than half of the saving. (The formula leaves out the
 # products between tokens in attention, which have no weights; that is why it is off by a few percent.)
 
 # %%
 extra = with_norms.trainable_values - alone.trainable_values
 tl.claim(
-    "The norms bring back more than half of the saving",
-    share["two, every norm"] - share["two blocks"] > 0.5 * (1 - share["two blocks"]),
+    "The norms give back more than half of the saving",
+    share["depth 2, every norm"] - share["depth 2"] > 0.5 * (1 - share["depth 2"]),
 )
 assert [round(100 * part) for part in share.values()] == [56, 81, 100]
-assert round(100 * (share["two, every norm"] / share["two blocks"] - 1)) == 45
+assert round(100 * (share["depth 2, every norm"] / share["depth 2"] - 1)) == 45
 assert extra == 2496 and extra / alone.trainable_values < 1 / 300
 assert round(alone.trainable_values, -3) == 813_000
 assert round(with_norms.trainable_values, -3) == 815_000
@@ -249,7 +257,10 @@ means = sweep.groupby("blocks")[
     ["values", "arithmetic", "seconds", "perplexity"]
 ].mean()
 means["seconds"] *= 100 / means.seconds.iloc[-1]
-means.rename(columns={"seconds": "time, % of 8 blocks"}).round(1)
+means["values"] = means["values"].astype(int)
+means.round(1).set_axis(
+    ["values", "arithmetic, %", "time, %", "perplexity"], axis="columns"
+)
 
 # %%
 reached = sweep.groupby("blocks").perplexity.mean()
@@ -272,18 +283,19 @@ tl.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Most of the gain comes from the last block alone. It stands directly below the head, so it can change the scores of
-# the next token without help from the others. More blocks cost more and add less. The share of *time* is in the table;
-# it follows the arithmetic only roughly, and on a busy computer it follows what else is running.
+# the next token without help from the others. Each further block adds the same to the cost and far less to the gain.
+# The table also has the time of a run, in percent of training eight blocks. It follows the arithmetic only roughly, and
+# on a busy computer it also depends on what else is running.
 #
 # Two seeds give a first idea of how much the order of the text matters. The step from one block to two is larger than
 # that; two and four blocks cannot be told apart here. Two seeds are not enough to rank close neighbours, and the text
-# that is scored is also only a sample. Lesson 14 deals with both.
+# that is scored is also only a sample. [Lesson 14](14_comparison.ipynb) deals with both.
 #
 # The last claim is a warning. Trained with 5e-3, the rate that suits two blocks, all eight blocks end with a *higher*
-# perplexity than two. Whoever compares depths with one rate for all finds that training more is worse, and has
-# measured only the rate. In this model fewer blocks wanted a larger rate: of the three, the highest was best for one
-# block and the lowest for four and eight, so their true best may even lie outside. That is an observation on one small
-# model, not a law. Tune the rate for each strategy.
+# perplexity than two. If you compared depths at one rate for all, you would conclude that training more is worse, but
+# you would only have measured the rate. In this model fewer blocks wanted a larger rate: of the three, the highest was
+# best for one block and the lowest for four and eight, so their true best may even lie outside these three. This is an
+# observation on one small model, not a law. Tune the rate for each strategy.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What the norms bring
@@ -309,22 +321,19 @@ tl.claim(
     with_all.memory_mb.min() > without.memory_mb.max() + 10,
 )
 tl.claim("With both seeds, perplexity is lower with the norms", (lower > 0).all())
-tl.claim(
-    "Both improve on the model before training",
-    pairs.perplexity.max() < before.perplexity,
-)
-assert lower.round().eq(2).all() and without.seed.equals(with_all.seed)
+assert lower.between(1, 3).all() and without.seed.equals(with_all.seed)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The memory goes to *activations*: results of the forward pass that the backward pass will need again. With the norms
-# they are kept for all eight blocks, without them for two.
+# The memory goes to [activations](glossary.md#activation): results of the forward pass that the backward pass will need
+# again. With the norms they are kept for all eight blocks, without them for two.
 #
 # The norms do help a little. Runs with the same seed read the same batches in the same order, so compare them in pairs:
 # with both seeds, perplexity is lower by about 2. Whether this is a good bargain is another question, because the norms
 # raise the arithmetic of a step by 45%, and two seeds of one small model at one learning rate cannot answer it. A
 # recipe should make this choice on purpose, not by a match of names.
 #
-# Here is what the model wrote before training, and what it writes with two blocks and every norm trained:
+# Here is what the model wrote before training, and what it writes with two blocks and every norm trained. It has taken
+# up words of Rust, but a model of four million values still makes no sense:
 
 # %% tags=["nbval-ignore-output"]
 for old, new in zip(written_before, written, strict=True):
@@ -352,7 +361,9 @@ plain, kept = adapted(2), adapted(2)
 anew = tl.count_flops(plain.model, blocks[:4])
 with tl.cached_prefix(kept.model) as cache:
     first, later = (tl.count_flops(kept.model, blocks[:4]) for _ in range(2))
-print("sequences computed:", cache.rows_computed, "- passed over:", cache.rows_reused)
+print(
+    f"{cache.rows_computed} sequences computed, {cache.rows_reused} read from the store"
+)
 print(f"a later step takes {later.total / anew.total:.0%} of the arithmetic")
 # Older releases of transformers compute the angles of positions once more.
 assert abs(first.total / anew.total - 1) < 1e-4
@@ -373,13 +384,13 @@ except ValueError as error:
 pair, head, below = 2 * 14_912_384, 136_134_656, 22 * 14_912_384
 rest = 3 * pair + 2 * head
 print("the head's part of what is left:", f"{2 * head / rest:.0%}")
-print("at most so many times faster:", round((below + rest) / rest, 1))
+print(f"a later step is at most {(below + rest) / rest:.1f} times as fast")
 assert pair == 29_824_768
 assert round((below + rest) / rest, 1) == 1.9 and round(2 * head / rest, 2) == 0.75
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Twenty-two of twenty-four blocks are passed over, and a step is still not twice as fast. A method that leaves the head
-# as it is cannot save the work of the head.
+# Although 22 of 24 blocks are passed over, a step is not even twice as fast. A method that leaves the head as it is
+# cannot save the work of the head.
 #
 # A cache is only good if the result stays the same. Three epochs over eight blocks of text, with and without it:
 

@@ -17,9 +17,9 @@
 # *How few numbers can a method train, and what does a step then still cost?*
 #
 # LoRA adds new numbers to a frozen model. BitFit adds nothing: it trains the bias vectors that are there already, which
-# in our model are fewer than one value in a thousand. That is a good test of an idea from lesson 8, that the number of
-# trained values is not the cost of training them. At the end you will see where other methods of
-# *parameter-efficient fine-tuning* (PEFT) put their numbers.
+# in our model are fewer than one value in a thousand. That is a good test of an idea from [lesson 8](08_lora.ipynb),
+# that the number of trained values is not the cost of training them. At the end you will see where other methods of
+# *parameter-efficient fine-tuning* ([PEFT](glossary.md#peft)) put their numbers.
 #
 # **You will be able to**
 #
@@ -27,7 +27,7 @@
 # - explain why 0.08% of the values still need about 70% of the arithmetic;
 # - recognise LoRA, DoRA, IA3, BitFit, prompt tuning and prefix tuning by their equations.
 #
-# **You need** [lesson 8](08_lora.ipynb). It helps to have read [lesson 5](05_freeze_lower_layers.ipynb), where the
+# **You need** lesson 8. It helps to have read [lesson 5](05_freeze_lower_layers.ipynb), where the
 # backward pass is taken apart.
 #
 # About 10 minutes.
@@ -57,7 +57,8 @@ tl.network_strip(bitfit)
 # $$h = W x + b$$
 #
 # Here $x$ is the input with shape (in), $W$ the matrix with shape (out, in), and $b$ the *bias vector* with shape
-# (out). The matrix decides how the output depends on the input. The bias only moves all outputs in one direction.
+# (out). The matrix decides how the output depends on the input. The bias adds the same vector whatever the
+# input is.
 #
 # **Predict first.** A layer has 192 inputs and 192 outputs. How many times more numbers are in $W$ than in $b$?
 
@@ -73,9 +74,9 @@ assert with_bias == ["k_proj", "q_proj", "v_proj"]
 assert layer.weight.numel() // layer.bias.numel() == 192
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In a Qwen2 only the layers that make queries, keys and values have a bias. Queries have 192 outputs; keys and values
-# have 96 each, because two heads of queries share one head of keys and values. In 8 blocks that makes
-# 8 · (192 + 96 + 96) = 3,072 numbers.
+# In a Qwen2 only the layers that make queries, keys and values have a bias. Queries have 192 outputs. Keys and values
+# have 96 each, because two heads of queries share one head of keys and values ([grouped-query
+# attention](glossary.md#grouped-query-attention)). In 8 blocks that makes 8 · (192 + 96 + 96) = 3,072 numbers.
 
 # %%
 print(bitfit)
@@ -132,16 +133,16 @@ assert sum(p.numel() for p in trained) == 3_072 and losses[2] < losses[0]
 #
 # $$\frac{\partial L}{\partial b} = \sum_t g_t$$
 #
-# is a sum over tokens, without a single product. The gradient of $W$, which BitFit does not need, would be
+# is a sum over tokens, without a single multiplication. The gradient of $W$, which BitFit does not need, would be
 # $\sum_t g_t x_t^\top$, a full matrix product.
 #
 # But $g_t$ has to get there first. For that, the loss must be computed, which is the whole forward pass. Then
-# backpropagation must carry the gradient from the head down to block 0, layer by layer, and that takes as many products
-# as the forward pass.
+# backpropagation must carry the gradient from the head down to block 0, layer by layer. That takes about as many
+# products as the forward pass.
 #
 # **Predict first.** Three parts of about equal size make a step of full fine-tuning: forward, backpropagation between
-# the layers, and the gradients of the weights. Which share is left for BitFit? And if only the biases of the *last*
-# block were trained?
+# the layers, and the gradients of the weights. What share does BitFit still need? And if only the biases of the
+# *last* block were trained?
 
 
 # %%
@@ -176,6 +177,10 @@ assert 0.3 < costs["forward pass alone"] < 0.4
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The cost of a step follows from *how far down* the lowest trained value is, and hardly from how many values there are.
+# BitFit needs a little more than two thirds, because attention also multiplies tokens with tokens. These products have
+# no weights, so BitFit saves nothing there. With the biases of the last block only, the forward pass is followed by the
+# head and a single block.
+#
 # What BitFit saves is memory for gradients and for AdamW's averages, and disk: its 3,072 numbers fit into a file of
 # 12 kB.
 
@@ -194,8 +199,8 @@ after = tl.perplexity(bitfit.model, base.tokenizer, rust.validation)
 print(f"before: {before.perplexity:.1f}, after BitFit: {after.perplexity:.1f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Compare it with the recorded runs of the strategies that you know, each at its own best learning rate. A record has
-# two seeds.
+# Compare it with recorded runs of strategies that you know, each at its own best learning rate. Every number is the
+# mean of two seeds.
 
 # %%
 tuned = tl.recorded("rates").groupby(["strategy", "learning_rate"])
@@ -234,15 +239,15 @@ assert len(names) > 100
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The designers of Llama left all biases out, and so do most of today's large models. The authors of PaLM, for example,
-# report that training a large model was more stable without them. For such a model BitFit is no choice. A program
-# should then stop with a message, as here, rather than train nothing for an hour.
+# report that training a large model was more stable without them. BitFit cannot be used on such a model. A program
+# should then stop with a message, as here, rather than run for an hour and train nothing.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The family
 #
 # The picture shows six methods. Orange numbers are trained, hatched ones are frozen. In this workbook so far, only
-# LoRA, QLoRA (lesson 9: LoRA beside a $W$ of 4 bits) and BitFit are *run and measured*. The others are shown so that
-# you recognise them, and nothing is claimed here about how good they are.
+# LoRA, QLoRA ([lesson 9](09_qlora.ipynb): LoRA beside a $W$ of 4 bits) and BitFit are *run and measured*. The others
+# are shown so that you recognise them, and nothing is claimed here about how good they are.
 
 # %%
 tl.family_picture()
@@ -263,8 +268,8 @@ tl.family_picture()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # LoRA, DoRA, IA3 and BitFit change layers, and all four can be merged into the weights after training. Prompt tuning
-# and prefix tuning leave the layers alone. They give the model something to read that no token could say, so they take
-# a part of its context, and they cannot be merged.
+# and prefix tuning leave the layers alone. They put trained vectors in front of the text that belong to no token. These
+# take up a part of the context, and they cannot be merged.
 #
 # The next cell lets peft count the values of each method in our model. Nothing is trained.
 
@@ -302,8 +307,9 @@ assert counts["prefix tuning, 10"] == 10 * 8 * 2 * 96
 assert counts["IA3"] == 8 * (96 + 96 + 512)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Every one of these numbers follows from the shapes in the table, and it is worth checking one or two by hand. All of
-# these methods have something to train at or below block 0, so each needs the whole backward pass, as BitFit does.
+# Every one of these numbers follows from the shapes in the table, and it is worth checking one or two by hand. As
+# configured here, each method trains something in or before block 0, so each needs the whole backward pass, as BitFit
+# does.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

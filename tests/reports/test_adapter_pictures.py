@@ -106,3 +106,11 @@ def test_the_family_has_a_panel_an_equation_and_trained_numbers_for_each_method(
         for axes in chart.axes
     }
     assert trained == {"LoRA": 2, "BitFit": 1, "IA3": 1, "DoRA": 3, "prompt tuning": 2, "prefix tuning": 6}
+
+
+def test_dora_has_a_number_for_each_output_so_its_vector_is_as_tall_as_the_matrix():
+    dora = next(axes for axes in family_picture().axes if axes.get_title(loc="left") == "DoRA")
+    heights = [box.get_height() for box in boxes(dora)]
+    tall = [box for box in boxes(dora) if box.get_height() == max(heights)]
+    assert [to_hex(box.get_facecolor()) == ADAPTER.lower() for box in tall].count(True) == 1
+    assert len(tall) == 3  # W, b and m

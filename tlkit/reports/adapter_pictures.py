@@ -9,7 +9,7 @@ from torch import nn
 
 from tlkit.evidence.gradient_flow import GradientFlow
 from tlkit.reports.diagrams import ADAPTER, INK, PASSED, TRAINED
-from tlkit.reports.figure import SIZE, Chart, described, new_figure, panels_beside
+from tlkit.reports.figure import SIZE, Chart, described, headline, new_figure, panels_beside
 
 GAP = 0.09  # between the parts of a picture, in widths of the widest matrix
 
@@ -137,7 +137,7 @@ def rank_chart(table: pd.DataFrame, title: str, y_label: str) -> Chart:
     axes.set_ylim(0, 112)
     axes.set_xlabel("rank (log scale)")
     axes.set_ylabel(y_label)
-    axes.set_title(title)
+    headline(figure, title)
     return figure
 
 
@@ -161,8 +161,8 @@ def grid_chart(table: pd.DataFrame, title: str, *, digits: int = 0, low_is_dark:
     axes.set_yticks(range(len(table)), [str(name) for name in table.index])
     axes.set_xlabel(table.columns.name or "")
     axes.set_ylabel(table.index.name or "")
-    axes.set_title(title)
     axes.grid(visible=False)
+    headline(figure, title)
     return figure
 
 
@@ -192,15 +192,16 @@ def shares_chart(shares: dict[str, float], title: str, x_label: str) -> Chart:
     axes.axvline(100, color=INK, linestyle="--")
     axes.set_xlim(0, 108)
     axes.set_xlabel(x_label)
-    axes.set_title(title)
+    headline(figure, title)
     return figure
 
 
 @described
 def family_picture() -> Chart:
     """Where six methods of parameter-efficient fine-tuning put the numbers that they train; orange is trained."""
-    figure, panels = plt.subplots(2, 3, FigureClass=Chart, figsize=(SIZE[0] + 2, 5.4), layout="constrained")
+    figure, panels = plt.subplots(2, 3, FigureClass=Chart, figsize=(SIZE[0] + 2, 5.6), layout="constrained")
     plt.close(figure)
+    figure.get_layout_engine().set(hspace=0.12)
     draw = {"prompt tuning": _prompt, "prefix tuning": _prefix}
     for axes, (name, (equation, where)) in zip(panels.flat, FAMILY.items(), strict=True):
         draw.get(name, _beside_matrix)(axes, name)
@@ -223,7 +224,9 @@ def _box(axes: Axes, left: float, low: float, width: float, height: float, text:
     colour, hatch = (ADAPTER, "") if trained else (PASSED, "//")
     axes.add_patch(Rectangle((left, low), width, height, facecolor=colour, edgecolor=INK, hatch=hatch, linewidth=0.8))
     behind = None if trained else {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}
-    axes.text(left + width / 2, low + height / 2, text, ha="center", va="center", color=INK, bbox=behind, size="small")
+    # A vector is too narrow for its name, which stands above it.
+    middle, behind = (low + height + 0.05, None) if width < height / 3 else (low + height / 2, behind)
+    axes.text(left + width / 2, middle, text, ha="center", va="center", color=INK, bbox=behind, size="small")
 
 
 def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
@@ -235,18 +238,22 @@ def _beside_matrix(axes: Axes, name: str) -> None:
     axes.text(0.03, 0.6, "$x$", ha="center", va="center", size=13)
     axes.text(0.97, 0.6, "$h$", ha="center", va="center", size=13)
     _box(axes, 0.2, 0.42, 0.34, 0.36, "$W$")
-    _box(axes, 0.62, 0.42, 0.05, 0.36, "$b$", trained=name == "BitFit")
+    bias = 0.8 if name == "DoRA" else 0.62  # DoRA's m stands before it
+    _box(axes, bias, 0.42, 0.05, 0.36, "$b$", trained=name == "BitFit")
     _arrow(axes, (0.06, 0.6), (0.2, 0.6))
-    _arrow(axes, (0.54, 0.6), (0.62, 0.6))
-    _arrow(axes, (0.67, 0.6), (0.94, 0.6))
+    _arrow(axes, (bias + 0.05, 0.6), (0.94, 0.6))
     if name in ("LoRA", "DoRA"):
         _box(axes, 0.2, 0.24, 0.34, 0.06, "$A$", trained=True)
-        _box(axes, 0.62, 0.2, 0.05, 0.14, "$B$", trained=True)
+        _box(axes, 0.6, 0.2, 0.05, 0.14, "$B$", trained=True)
         _arrow(axes, (0.1, 0.6), (0.2, 0.27))
-        _arrow(axes, (0.54, 0.27), (0.62, 0.27))
-        _arrow(axes, (0.67, 0.27), (0.86, 0.58))
+        _arrow(axes, (0.54, 0.27), (0.6, 0.27))
+        _arrow(axes, (0.65, 0.27), (0.67, 0.58) if name == "DoRA" else (0.86, 0.58))
     if name == "DoRA":
-        _box(axes, 0.2, 0.84, 0.34, 0.07, "$m$", trained=True)
+        _arrow(axes, (0.54, 0.6), (0.7, 0.6))
+        _box(axes, 0.7, 0.42, 0.05, 0.36, "$m$", trained=True)
+        _arrow(axes, (0.75, 0.6), (0.8, 0.6))
+    else:
+        _arrow(axes, (0.54, 0.6), (0.62, 0.6))
     if name == "IA3":
         _box(axes, 0.76, 0.42, 0.05, 0.36, r"$\ell$", trained=True)
 
