@@ -334,9 +334,7 @@ for name, answers in (("before", answers_before), ("after", answers_after)):
 print(change)
 
 # %%
-tl.claim(
-    "16 questions cannot tell the two models apart", change.low < 0 < change.high
-)
+tl.claim("16 questions cannot tell the two models apart", change.low < 0 < change.high)
 right = [sum(answers.correct) for answers in (answers_before, answers_after)]
 tl.claim("Neither of them answers half of the questions rightly", max(right) < 8)
 
