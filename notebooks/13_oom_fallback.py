@@ -16,10 +16,11 @@
 #
 # *Can training go on after it ran out of memory, without losing a step?*
 #
-# One of the published runs died of an out-of-memory error in its first strategy. Another one caught the error, loaded
-# the model again on the CPU and started from the beginning. There are better answers than dying and starting over,
-# because the same training step can be computed in many ways, and some of them need far less memory. In this lesson
-# memory is estimated in advance, and if a step still fails, training recovers and continues from the same step.
+# Five published reports, which [lesson 15](15_autopsy.ipynb) examines, fine-tune the model Qwen2-0.5B. One of their
+# runs died of an out-of-memory error in its first strategy. Another one caught the error, loaded the model again on
+# the CPU and started from the beginning. We can do better, because the same training step can be computed in many
+# ways, and some of them need far less memory. In this lesson memory is estimated in advance, and if a step still
+# fails, training recovers and continues from the same step.
 #
 # **You will be able to**
 #
@@ -30,7 +31,7 @@
 # **You need** [lesson 12](12_memory_anatomy.ipynb), which says what a training step keeps in memory, and [lesson
 # 4](04_full_fine_tuning.ipynb).
 #
-# About 15 minutes.
+# About 20 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 from dataclasses import replace
@@ -58,7 +59,7 @@ def fresh(strategy="full"):
 # We have no graphics card, so we play one. A *virtual card* has a memory budget but no chips: the CPU computes, tlkit
 # counts every tensor, and the tensor that would exceed the budget is refused with the same message that CUDA prints.
 # Our training has twelve blocks of 64 tokens and takes four of them in each step, so it has three steps. The card has
-# 48 MB.
+# 48 MB. For the memory of a card this means 48 times $2^{20}$ bytes, which the message writes as 48 MiB.
 
 # %%
 card, model, message = tl.virtual_device(memory="48MB"), fresh(), "it fitted"
@@ -78,7 +79,7 @@ print(message)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The message contains four numbers: how much was requested, how much memory the card has, how much of it was free,
 # and how much PyTorch already holds. The request is small, only a few MiB. The tensor that fails is rarely the one to
-# blame, because by then larger tensors have already filled the card. It only came last.
+# blame, because other tensors have already filled the card. It only came last.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The ladder
@@ -88,20 +89,20 @@ print(message)
 # training, not to the plan. So when memory runs out, we can change the plan and repeat the same step.
 #
 # The *ladder* lists such changes from the cheapest to the most expensive, and each of them is a *rung*. The changes
-# add up on the way down, until the training itself moves to the host. The published guide sorts fallbacks into three
-# tiers, and the picture below shows which rungs belong to each. The *host* is the computer that the card is plugged
-# into, so host memory is ordinary RAM.
+# add up on the way down, until the training itself moves to the host. The *host* is the computer that the card is
+# plugged into, so host memory is ordinary RAM. A guide among the reports sorts such fallbacks into three tiers, and
+# the picture shows which rungs belong to each:
 
 # %%
 tl.ladder_diagram()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The number of rows in an optimizer step, called the *effective batch*, is not among the things that change. A
-# smaller batch would be an easy way to save memory, but it would also give another gradient, and we would no longer
-# train the same model.
+# The number of rows in an optimizer step, called the [effective batch](glossary.md#effective-batch-size), is not
+# among the things that change. A smaller batch would be an easy way to save memory, but it would also give another
+# gradient, and we would no longer train the same model.
 #
-# Almost every rung pays with time. Only one also changes the result: bf16 autocast rounds the factors of each matrix
-# product to 16 bits. We leave it out below, because we want to compare weights closely.
+# Almost every rung pays with time. Only bf16 [autocast](glossary.md#autocast) changes the result, because it rounds
+# the factors of each matrix product to 16 bits. We leave it out below, because we want to compare weights closely.
 #
 # In code a rung is a function from one plan to the next. For a batch of four rows, a smaller micro-batch first means
 # two rows at once:
@@ -116,8 +117,8 @@ assert set(tl.LADDER) == every_rung - {"as planned"} and lower.micro_batch_size 
 # ## Smaller micro-batches
 #
 # A *micro-batch* is a part of the batch that passes through the model at once. Its activations are freed after its
-# backward pass, but its gradients stay in `.grad`, and `backward()` adds the next ones to them. This is called
-# *gradient accumulation*.
+# backward pass, but its gradients stay in `.grad`, and the next call of `backward()` adds to them. This is called
+# [gradient accumulation](glossary.md#gradient-accumulation).
 #
 # To get the gradient of the whole batch, we have to divide correctly. Let the batch have $N$ tokens that count, with
 # a loss $\ell_i$ each, split into $M$ micro-batches $B_1, \dots, B_M$ with $N_1, \dots, N_M$ tokens. The loss of the
@@ -126,13 +127,14 @@ assert set(tl.LADDER) == every_rung - {"as planned"} and lower.micro_batch_size 
 # $$\nabla \Big( \frac{1}{N} \sum_{i=1}^{N} \ell_i \Big) =
 # \sum_{m=1}^{M} \nabla \Big( \frac{1}{N} \sum_{i \in B_m} \ell_i \Big), \qquad N = N_1 + \dots + N_M$$
 #
-# So each micro-batch contributes the *sum* of its token losses, divided by the tokens of the *whole* batch. The
-# gradient $\nabla$ has one entry for each trained weight. A common mistake averages the means of the micro-batches:
+# Here $\nabla$ is the gradient, with one entry for each trained weight. So each micro-batch contributes the *sum* of
+# its token losses, divided by the number of tokens in the *whole* batch. A common mistake averages the means of the
+# micro-batches:
 #
 # $$\frac{1}{M} \sum_{m=1}^{M} \frac{1}{N_m} \sum_{i \in B_m} \ell_i$$
 #
-# The two agree only if all $N_m$ are equal. Padding breaks this, since padded positions have the label -100 and do
-# not count. Let the last two of our four rows be shorter than the others:
+# In general the two agree only if all $N_m$ are equal. Padding breaks this, since padded positions have the label
+# -100 and do not count. Let the last two of our four rows be shorter than the others:
 
 # %%
 inputs, targets = blocks[:4, :-1], blocks[:4, 1:].clone()
@@ -145,7 +147,7 @@ def count(labels):
 
 
 def gradient(pieces, divisor):
-    """The gradient of all weights, as one vector, summed over pieces of the batch."""
+    """Summed over pieces of the batch, each loss divided by divisor(its targets)."""
     model = fresh().double()
     for rows in pieces:
         logits = model(input_ids=inputs[rows]).logits.flatten(0, 1)
@@ -177,12 +179,13 @@ tl.claim(
     distance(in_pieces, whole) < 1e-6,
 )
 wrong_by = distance(mean_of_means, whole)
-tl.claim("The gradient of the mean of means is wrong by more than half", wrong_by > 0.5)
+print(f"the gradient of the mean of means is wrong by {wrong_by:.0%} of its length")
+tl.claim("That is more than half", wrong_by > 0.5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The picture shows why, with shorter rows so that each token has a cell. On the left every token has the same weight
-# in the loss. On the right a token weighs more if it has few neighbours in its micro-batch, so the short texts have
-# too much influence on the gradient.
+# in the loss. On the right a token weighs more if few tokens count in its micro-batch, so the short texts have too
+# much influence on the gradient.
 
 # %%
 small = torch.zeros(4, 6, dtype=torch.long)
@@ -196,9 +199,10 @@ tl.micro_batch_picture(small, size=2)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Activation checkpointing
 #
-# The backward pass needs the activations of the forward pass, so the forward pass keeps them. *Activation
-# checkpointing* (also called gradient checkpointing) keeps only the input of each block. When backpropagation reaches
-# a block, its forward pass is computed a second time, and its activations exist only while they are needed.
+# The backward pass needs the activations of the forward pass, so the forward pass keeps them. [Activation
+# checkpointing](glossary.md#activation-checkpointing) (also called gradient checkpointing) keeps only the input of
+# each block. When backpropagation reaches a block, the block's forward pass is computed a second time, and its
+# activations exist only while they are needed.
 
 
 # %%
@@ -223,8 +227,9 @@ kept, kept_with = bytes_kept(False), bytes_kept(True)
 tl.checkpointing_picture(len(tl.find_blocks(base.model)), kept, kept_with)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The filled part of each box is drawn to scale. The price is one more forward pass through the blocks, so a step
-# takes roughly a third longer. Nothing is rounded differently, because the second computation repeats the first one.
+# The filled part of each box is drawn to scale. The price is one more forward pass through the blocks. A backward
+# pass costs about two forward passes, so a step takes four units of arithmetic instead of three, which is a third
+# more. Nothing is rounded differently, because the second computation repeats the first one.
 
 # %%
 tl.claim(
@@ -236,8 +241,8 @@ tl.claim(
 #
 # A first attempt to recover might repeat the step inside the `except` block. On a full card this fails again, because
 # the memory of the failed step has not been freed yet. The exception holds a *traceback*, the traceback holds the
-# *frames* of the functions that failed, and each frame holds its local variables. These are the activations. They are
-# freed when Python drops the exception, which happens at the end of the `except` block.
+# *frames* of the functions that failed, and each frame holds its local variables. The activations are among them.
+# They are freed when Python drops the exception, which happens at the end of the `except` block.
 
 # %%
 import weakref
@@ -255,15 +260,15 @@ try:
     failing_step()
 except torch.OutOfMemoryError:
     inside = watched[0]() is not None  # too early to try again
-outside = watched[0]() is not None  # here there is room
+outside = watched[0]() is not None  # by now it should be gone
 tl.claim("Inside the except block the activations are still in memory", inside)
 tl.claim("After the except block they are gone", not outside)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # So a loop that recovers only takes notes inside the block (which part failed, how many bytes were requested) and
 # prepares the next attempt after it. Then it drops the gradients, and on a real card it also calls
-# `torch.accelerator.empty_cache()`, because PyTorch keeps freed memory for itself. tlkit's `catch_out_of_memory` in
-# `tlkit/fitting/out_of_memory.py` does this in about fifteen lines.
+# `torch.accelerator.empty_cache()`, because PyTorch keeps freed memory in reserve. You can read this in
+# `tlkit/fitting/out_of_memory.py`: `catch_out_of_memory` has about fifteen lines.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Walk down the ladder
@@ -271,8 +276,8 @@ tl.claim("After the except block they are gone", not outside)
 # `tl.train_with_fallback` trains as `tl.train` does. After each out-of-memory error it undoes the step, goes one rung
 # down and takes the same step again. With `order` we say which rungs to try, and it estimates nothing in advance.
 #
-# **Predict first.** Which rung will be the first to fit on the card of 48 MB? Remember what the optimizer needs
-# (lesson 12).
+# **Predict first.** Which rung will be the first to fit on the card of 48 MB? Remember from lesson 12 what the
+# [optimizer](glossary.md#optimizer) keeps for each weight.
 
 # %%
 order = tuple(name for name in tl.LADDER if name != "bf16 autocast")
@@ -287,25 +292,22 @@ result, log = tl.train_with_fallback(
 )
 log.table[["rung", "first_step", "steps_done", "failed_in"]]
 
-# %% tags=["nbval-ignore-output"]
-log.table[["rung", "bytes_asked", "bytes_available", "peak", "seconds"]].round(1)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The same as pictures, one attempt at a time (the buttons need a running kernel):
-
 # %%
-tl.ladder_player(log)
+tl.attempts_chart(log.attempts)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Read the table row by row. As planned, and with the loss in chunks, the step fails in the forward pass, because the
-# activations of four rows are too large. Micro-batches of two and then of one row make them smaller, and the failure
-# moves on to the optimizer step. That is where AdamW makes its two averages, 8 bytes for each trained value: 32 MB
-# for four million values. Weights and gradients take another 32 MB, so 64 MB are needed on a card that has 50 (48
-# MiB).
+# Go through the attempts from the top. As planned, and with the loss in chunks, the step fails in the forward pass,
+# because the activations of four rows are too large. Micro-batches of two and then of one row make them smaller, and
+# the failure moves on to the optimizer step. That is where AdamW makes its two averages (also called
+# [moments](glossary.md#moments)), with 8 bytes for each of four million values, which is 31 MiB. Weights and
+# gradients take another 31 MiB. So the optimizer step needs 62 MiB, and the card has 48.
 #
 # The next two rungs are about activations again. They cannot help, because at that moment the activations are already
 # gone. Only moving the optimizer to the host frees what is missing. So the part of the step that failed tells us
-# which rung to try.
+# which rung to try. To step through the attempts with buttons, run this cell:
+
+# %%
+tl.ladder_player(log)
 
 # %%
 failed = log.table.failed_in.tolist()
@@ -314,13 +316,14 @@ tl.claim(
     failed == ["forward pass"] * 3 + ["optimizer step"] * 3 + [""],
 )
 assert log.table.rung.iloc[-1] == "optimizer on the host"
-assert 8 * sum(p.numel() for p in walked.parameters()) // 10**6 == 32
+values = sum(p.numel() for p in walked.parameters())
+assert round(8 * values / 2**20) == 31 and round(16 * values / 2**20) == 62
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Nothing was lost
 #
-# Before a step is repeated, the failed one is undone: its gradients are dropped, the averages that AdamW had made
-# half of are dropped too, and the same batch is taken again. So the result should be that of a machine with enough
+# Before a step is repeated, the failed one is undone. Its gradients are dropped, the averages that AdamW had just
+# created are dropped too, and the same batch is taken again. So the result should be that of a machine with enough
 # memory. We train a second model without any limit and compare.
 
 # %%
@@ -344,15 +347,16 @@ tl.claim("The weights agree to one in a hundred thousand", difference <= 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The weights are not identical in every bit. Micro-batches add the same numbers in another order, and fp32 rounds
-# each sum at about the seventh digit. AdamW divides each gradient by its own size, so where a gradient is almost
-# zero, this rounding becomes visible in the update.
+# each sum at about the seventh digit. AdamW divides each gradient by an average of its own size, so even a gradient
+# of almost zero moves its weight by about the learning rate. If rounding is a large part of that gradient, it is also
+# a large part of the update.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## In the middle of a run
 #
-# So far the first step failed, when nothing had been learned yet. A harder case: another program takes most of the
-# card in the middle of step 2, after step 1 has changed the weights. We play the other program with a hook that
-# lowers the card's budget from 256 MB to 48 MB.
+# So far the first step failed, when nothing had been learned yet. In a harder case, another program takes most of the
+# card in the middle of step 2, after step 1 has changed the weights. We play the other program with a hook, which is
+# a function that PyTorch calls before each forward pass. It lowers the card's budget from 256 MB to 48 MB.
 
 # %%
 card, passes, interrupted = tl.virtual_device(memory="256MB"), [], fresh()
@@ -381,14 +385,15 @@ tl.claim("The weights are the same, to one in a hundred thousand", difference <=
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Step 1 was taken as planned and is not repeated. Step 2 starts again on each rung until one fits, and AdamW's
 # averages from step 1 move to the host with their values. This works only because tlkit keeps everything that
-# training changes in one place (the *state*), apart from the plan.
+# training changes in one object (the *state*), which is separate from the plan.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Better: know before
 #
-# Each failed attempt costs as long as the step took until then, and on a shared machine it may disturb others. The
-# estimate of lesson 12 costs about a second. Without `order`, `train_with_fallback` estimates each rung, skips those
-# that would save nothing, and starts with the first one that should fit.
+# Each failed attempt costs the time that the step took until then, and on a shared machine it may disturb others. The
+# estimate of [lesson 12](12_memory_anatomy.ipynb) takes about a second. Without `order`, `train_with_fallback`
+# estimates one rung after another, leaves out those that would save less than one percent, and starts with the first
+# one that should fit.
 
 # %%
 foreseen, log = tl.train_with_fallback(
@@ -398,10 +403,14 @@ print(log.table[["action", "rung", "failed_in"]].to_string(index=False))
 tried = log.table[log.table.action == "training"]
 tl.claim("Nothing failed", len(tried) == 1 and tried.failed_in.iloc[0] == "")
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The smaller micro-batch is not in this table. It would have smaller activations, but the gradients of its first half
+# have to stay in memory during the forward pass of the second. Here this takes as much as the activations save.
+
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same in plain transformers
 #
-# The `Trainer` of transformers does not walk down a ladder by itself, but it has several rungs as settings. Two of
+# The `Trainer` of transformers does not walk down a ladder by itself, but it offers several rungs as settings. Two of
 # them save activations: `gradient_accumulation_steps`, which is the number of micro-batches, and
 # `activation_checkpointing` (called `gradient_checkpointing` in older releases). The effective batch is a product:
 #
@@ -449,7 +458,7 @@ at_once = trained_plainly(per_device_train_batch_size=4)
 saving = trained_plainly(
     per_device_train_batch_size=1,
     gradient_accumulation_steps=4,
-    **{checkpointing: True},  # in older releases: gradient_checkpointing
+    **{checkpointing: True},
 )
 
 # %%
@@ -466,16 +475,18 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `Trainer` also has `auto_find_batch_size=True`, which takes a smaller batch after an out-of-memory error and starts
 # the loop from the first step again. In the release used here it does not raise `gradient_accumulation_steps` at the
-# same time, so the effective batch shrinks silently, and the gradients are those of another training.
+# same time. So the effective batch shrinks without a warning, and the result is that of another training.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## On paper: the published model
 #
+# Back to Qwen2-0.5B, which has half a billion weights. We do not need the model itself to estimate its memory.
+#
 # **Predict first.** Which strategies fit on a card of 8 GB, with one row of 512 tokens, in fp32? We leave 15% of the
 # card to the driver and the libraries.
 #
-# `fit_table("qwen2-0.5b")` estimates every strategy in some twenty seconds. To save that time we read its record for
-# five models, made with torch 2.13, and estimate one row again.
+# `tl.fit_table("qwen2-0.5b")` estimates every strategy in some twenty seconds. To save that time we read a record of
+# such estimates, made with torch 2.13, and estimate one strategy again.
 
 # %%
 record = pd.read_csv("../tests/benchmarks/fit_tables.csv")
@@ -484,30 +495,27 @@ fits = record[record.model == "qwen2-0.5b"]
 again = tl.estimate_memory("qwen2-0.5b", "last_layers").peak / 2**30
 apart_by = abs(again / fits.set_index("strategy").gib["last_layers"] - 1)
 tl.claim("The record still holds, to one percent", apart_by < 0.01)
-sizes = ["8 GB", "12 GB", "16 GB", "24 GB"]
-fits.set_index("strategy")[sizes].map({True: "fits", False: "–"}.get)
-
-# %%
 tl.fit_chart(fits)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Full fine-tuning needs 8.4 GiB, so it was bound to fail on the published card of 8 GB. All other strategies fit,
-# because they have fewer gradients and fewer averages.
+# Full fine-tuning needs 8.4 GiB, so it could not fit on the card of the reports, which has 8 GB. All other strategies
+# fit, because they have fewer gradients and fewer averages.
 #
-# Next, a model of seven billion values in the same precision. Its weights alone take 25 GiB, so only `qlora`, which
-# keeps its frozen weights in 4 bits, fits on the cards that people have at home. (Lesson 9 had `qlora` on 8 GB. There
-# everything else was in bf16 and activations were checkpointed; here neither is the case.)
+# Next, we take a model of seven billion values in the same precision. Its weights alone take 25 GiB. So of the
+# strategies only `qlora`, which keeps its frozen weights in 4 bits, fits on a card of up to 24 GB. ([Lesson
+# 9](09_qlora.ipynb) had `qlora` on 8 GB. There everything else was in bf16 and activations were checkpointed, and
+# here neither is the case.)
 
 # %%
 tl.fit_chart(record[record.model == "llama2-7b"])
 
 # %%
 seven = record[record.model == "llama2-7b"].set_index("strategy")
-print("on 16 GB:", [name for name in seven.index if seven["16 GB"][name]])
+print("on 24 GB:", [name for name in seven.index if seven["24 GB"][name]])
 print("on 80 GB:", [name for name in seven.index if seven["80 GB"][name]])
 tl.claim(
-    "On 16 GB only qlora fits, and on 80 GB still not full fine-tuning",
-    list(seven.index[seven["16 GB"]]) == ["qlora"] and not seven["80 GB"]["full"],
+    "On 24 GB only qlora fits, and on 80 GB still not full fine-tuning",
+    list(seven.index[seven["24 GB"]]) == ["qlora"] and not seven["80 GB"]["full"],
 )
 on_8 = fits.set_index("strategy")["8 GB"]
 tl.claim("The published model: full fine-tuning does not fit 8 GB", not on_8["full"])
@@ -516,10 +524,11 @@ assert round(6_738_415_616 * 4 / 2**30) == 25
 assert round(494_032_768 * 16 / 2**30, 1) == 7.4
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The published Rust run failed on its card with "adapter layers", which were two blocks, a norm and a head of its
-# own: 165,960,320 values. In torch, the weights, gradients and averages of that run would take little more than half
-# the card, so this was not a limit of the card. The Python run reports no failure at all on such a card, probably
-# because its driver moved some of the memory to the host without saying so.
+# Was the card always to blame? The published program in Rust failed on its card with "adapter layers", which were two
+# blocks, a norm and a head of its own, with 165,960,320 values in all. In torch, the weights, gradients and averages
+# of that run would take little more than half of the card, so the card was not too small for it. The program in
+# Python reports no failure at all on such a card. Probably its driver moved some of the memory to the host without a
+# message.
 
 # %%
 rust_run = 630_167_424 * 4 + 165_960_320 * 12
@@ -530,8 +539,8 @@ assert round(rust_run / 1e9, 1) == 4.5
 # **Predict first.** Full fine-tuning of the published model again, now with four rows of 512 tokens in a step. Which
 # rung brings it onto a card of 16 GB, and which onto one of 8 GB?
 #
-# We estimate four plans, each with one more change than the one before. The dashed lines are 85% of each card, which
-# is 6.8 GiB of 8 and 13.6 GiB of 16.
+# We estimate four plans, each with one more change than the one before. The dashed lines are at 85% of each card,
+# which is 6.8 GiB of 8 and 13.6 GiB of 16.
 
 # %%
 plans = {
@@ -555,20 +564,21 @@ for size in (16, 8):
 assert steps[0].estimate > 13.6 * 2**30 and first.name == "optimizer on the host"
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Computing the loss in chunks is enough for 16 GB, because this model has a vocabulary of 151,936 tokens and the
-# scores of all of them for all tokens of the batch are large. For 8 GB the optimizer has to move, since weights,
-# gradients and averages of half a billion values already take 7.4 GiB.
+# Computing the loss in chunks is enough for 16 GB. This model has a vocabulary of 151,936 tokens, so the
+# [logits](glossary.md#logit) of all tokens of the batch take a lot of memory, and with chunks only a part of them
+# exists at a time. For 8 GB the optimizer has to move, since weights, gradients and averages of half a billion values
+# already take 7.4 GiB.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What to choose
 #
-# The published guide recommends a strategy by the size of the card alone. `tl.recommend` asks the estimate instead.
-# It goes through a short list (`full`, `last_layers`, `lora`, `qlora`) and takes the first strategy that fits, in the
-# largest micro-batch that fits. Here a batch is one row. The first that fits is not necessarily the best, which is
-# the subject of lesson 14.
+# The guide among the reports recommends a strategy by the size of the card alone. `tl.recommend` asks the estimate
+# instead. It goes through a short list (`full`, `last_layers`, `lora`, `qlora`) and takes the first strategy that
+# fits, in the largest micro-batch that fits. Here a batch is one row. The first that fits is not necessarily the
+# best, which is the subject of [lesson 14](14_comparison.ipynb).
 #
-# A processor has much memory but little speed. So there the list begins with strategies that have fewer gradients to
-# compute.
+# A computer without a card has much memory but computes slowly. So there the list begins with strategies that have
+# fewer gradients to compute. The last line below is for the machine that you are using.
 
 # %%
 devices = [tl.virtual_device("RTX 4060 Ti 16GB"), tl.virtual_device("RTX 4060 Ti 8GB")]
@@ -584,16 +594,17 @@ print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Where a real model may differ.** The order of thought carries over: find the part of the step that fails, then
 # choose the rung that frees memory there. Which rung helps depends on the model. The weights of a large model may not
-# fit on the card at all, and then only 4-bit weights or several cards help. Moving activations or the optimizer to
-# the host is cheap in this lesson, because card and host are the same memory here. On a real card the data cross a
-# bus in every step, which takes time. And a model with dropout draws random numbers in each pass, so micro-batches
-# get other numbers than the whole batch. The bundled model has no dropout.
+# fit on the card at all, and then only 4-bit weights or several cards ([lesson 20](20_scaling_out.ipynb)) help.
+# Moving activations or the optimizer to the host is cheap in this lesson, because card and host are the same memory
+# here. On a real card the data have to be transferred in every step, which takes time. And a model with dropout draws
+# random numbers in each pass, so micro-batches get other numbers than the whole batch. The bundled model has no
+# dropout.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - Running out of memory is about *how* a step is carried out. A plan can change that and keep the effective batch,
-#   so the result stays the same up to rounding.
+# - Memory depends on *how* a step is carried out. A plan can change that and keep the effective batch, so the result
+#   stays the same up to rounding.
 # - The gradient of a batch is the sum over micro-batches of summed token losses, divided once by all tokens. A mean
 #   of means is something else as soon as the micro-batches have different numbers of tokens.
 # - The part of the step that failed tells you which rung helps. An estimate tells you before anything fails, and the

@@ -16,10 +16,10 @@
 #
 # *Which differences between strategies are real?*
 #
-# Lessons 4 to 9 tried seven strategies, one at a time. Put their scores in one table, and some strategy is on top.
-# But would it still be on top with another seed, or with other test documents? A table of scores cannot answer that.
+# Lessons 4 to 10 tried seven strategies, one at a time. If we put their scores in one table, some strategy is on top.
+# But would it still be on top with another seed, or with other test documents? The scores alone cannot answer that.
 # In this lesson we run all strategies under equal conditions, measure how much chance could have changed the scores,
-# and say only what is left.
+# and claim only the differences that chance cannot explain.
 #
 # **You will be able to**
 #
@@ -27,10 +27,11 @@
 # - explain why differences are taken in pairs, and why many pairs need a correction;
 # - read a comparison: what was gained, what was forgotten, and which strategies really differ.
 #
-# **You need** [lesson 3](03_data_and_baseline.ipynb) for perplexity, and [lesson 4](04_full_fine_tuning.ipynb) for
-# forgetting.
+# **You need** [lesson 3](03_data_and_baseline.ipynb) for perplexity and the bootstrap, [lesson
+# 4](04_full_fine_tuning.ipynb) for forgetting, and the strategies of lessons 5 to
+# [10](10_bitfit_and_the_peft_family.ipynb).
 #
-# About 20 minutes.
+# About 25 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import os
@@ -50,12 +51,12 @@ profile = tl.setup()
 #
 # A strategy with a badly chosen learning rate loses to one with a good rate, and this says nothing about either
 # strategy. So each strategy gets the same treatment: eight rates, two seeds each, and the best rate is chosen on
-# *validation* text. The test text stays closed until all choices have been made, because a score on text that helped
-# to choose something is too good.
+# *validation* text. The test text stays closed until all choices have been made. Otherwise we would report the
+# luckiest of many tries on that text, and the score would look better than it is.
 #
 # The record of this tuning comes with the workbook (`python -m tlkit sweep rates` makes it again in about ten
 # minutes). It was made for the profile `ci`, which is 60 passages read once. More text or another model needs a sweep
-# of its own.
+# of its own. The chart shows four of the seven strategies, and leaves out rates at which training diverged.
 #
 # **Predict first.** Which needs the higher learning rate: full fine-tuning, or LoRA with its few weights?
 
@@ -64,7 +65,7 @@ tuning = tl.recorded("rates")
 print("runs of each:", tuning.groupby("strategy").size().unique().tolist())
 shown = ["full", "last_layers", "lora", "bitfit"]
 near = tuning.strategy.isin(shown)
-near &= tuning.validation_perplexity < 300  # beyond, training fell apart
+near &= tuning.validation_perplexity < 300  # above that, training diverged
 tl.sweep_chart(tuning[near], "learning_rate", "learning rate (log scale)")
 
 # %%
@@ -73,6 +74,7 @@ tl.claim("LoRA's best rate is above full fine-tuning's", rates["lora"] > rates["
 tl.claim("bitfit's best rate is the highest", rates["bitfit"] == max(rates.values()))
 assert tuning.groupby("strategy").size().eq(16).all()
 assert tuning.learning_rate.nunique() == 8
+assert [rates[name] for name in shown] == sorted(rates[name] for name in shown)
 means = tuning.groupby(["strategy", "learning_rate"]).validation_perplexity.mean()
 pair = ["full", "freeze_embeddings"]
 same = {name: means[name][0.002] for name in pair}
@@ -85,19 +87,22 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So with one rate for all, the choice of that rate would decide which strategy wins. In the chart, the strategies
-# with fewer trained weights have their minimum further to the right. This is an observation on one model, not a law.
+# So if all strategies had to use one rate, the choice of that rate could decide which of them wins. In the chart, the
+# strategies with fewer trained weights have their minimum further to the right. This is an observation on one model,
+# not a law.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The runs
 #
-# Every run starts from a freshly loaded model. The *seed* decides the order of the batches and the first values of an
-# adapter. Each strategy runs with three seeds, and all strategies use the same three.
+# Every run starts from a freshly loaded model. The [seed](glossary.md#seed) decides the order of the batches and the
+# first values of an adapter. Each strategy runs with three seeds, and all strategies use the same three.
 #
-# Two more rows belong in the table. The *baseline* (zero-shot) is the model before any training. The *control* is the
-# same network with random weights, trained in the same way, so it shows what pretraining is worth.
+# Two more rows belong in the table. The *baseline* (zero-shot) is the model before any training. The
+# [control](glossary.md#control) is the same network with random weights, trained in the same way, so it shows what
+# pretraining is worth.
 #
-# The cell below takes one to two minutes for 22 runs. This is also where the test text is opened, once.
+# Seven strategies with three seeds, and one run of the control, make 22 runs. They take one to two minutes, so read
+# on while they run. This cell also opens the test text, for the first time in the course.
 #
 # **Predict first.** Order the strategies by perplexity on Rust text. Where will the control be?
 
@@ -107,21 +112,23 @@ table = comparison.table.set_index("strategy")
 print(list(table.index))
 rows = {*tl.STRATEGIES, tl.ZERO_SHOT, tl.CONTROL}
 tl.claim("Every strategy has its row", set(table.index) == rows)
-assert not comparison.failures
+assert not comparison.failures and 3 * len(tl.STRATEGIES) + 1 == 22
 
 # %% tags=["nbval-ignore-output"]
-tl.readable(comparison.table)
+columns = ["strategy", "trainable values", "learning rate"]
+columns += ["perplexity", "over documents", "over seeds"]
+tl.readable(comparison.table)[columns]
 
 # %%
 tl.perplexity_chart(comparison.table)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# All strategies end far below the untouched model (zero-shot), and the control stays far above it. So on this amount
-# of text, pretraining is worth more than any choice of strategy.
+# All strategies end below the untouched model (zero-shot), and the control stays far above it. So on this amount of
+# text, pretraining is worth more than any choice of strategy.
 #
 # Among the strategies it is less clear. The lines are intervals, and those of six strategies overlap. Does that mean
-# that these six do not differ? To answer, we have to know what such an interval says and what it does not say, so we
-# build the answer in four steps.
+# that these six do not differ? To answer, we have to know what such an interval says and what it does not say. We do
+# this in four steps. The title of the chart already uses the result, so do not worry yet about "separated".
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Step 1: other documents
@@ -129,12 +136,12 @@ tl.perplexity_chart(comparison.table)
 # The score of a model is its perplexity on 40 test documents, and other documents would have given another score. We
 # cannot collect new ones, but the 40 that we have show how much documents vary.
 #
-# The *bootstrap* uses this variation. It draws 40 documents out of the 40 with replacement, so that some come twice
-# and others not at all, and computes the score of this draw. After a thousand draws, the middle 95% of the scores are
-# the interval.
+# The [bootstrap](glossary.md#bootstrap) of [lesson 3](03_data_and_baseline.ipynb) uses this variation. It draws 40
+# documents out of the 40 with replacement, so that some come twice and others not at all, and computes the score of
+# this draw. After a thousand draws, the range of the middle 95% of the scores is the interval.
 #
-# For each document $d$ we have the sum of its token losses in nats, $\ell_d$, and its number of tokens, $n_d$. Let
-# $D$ be the documents of one draw. Then its perplexity is
+# The table `comparison.documents` has a row for each document and run. For document $d$ it holds the sum of the token
+# losses in nats, $\ell_d$, and the number of tokens, $n_d$. Let $D$ be the documents of one draw. Its perplexity is
 #
 # $$\exp\Big( \sum_{d \in D} \ell_d \Big/ \sum_{d \in D} n_d \Big)$$
 
@@ -159,12 +166,10 @@ tl.claim(
 tl.claim("The score itself lies inside", low < stored.perplexity < high)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Why did we draw documents, and not single tokens, of which there are thousands? Tokens in one document are
-# correlated, so resampling single tokens would give an interval that is too narrow. A document on an unfamiliar
-# subject makes hundreds of tokens hard at once, so they do not count as hundreds of independent observations.
-#
-# To see it we need the loss of each token. We take the untouched model and the validation documents, and read the
-# first 250 tokens of each.
+# Lesson 3 said that we have to draw documents and not single tokens, because the tokens of one document are
+# correlated: an unfamiliar subject makes hundreds of them hard at once. How much does it matter? To see it we need
+# the loss of each token. We take the untouched model and the first 250 tokens of each validation document, so the
+# perplexities below are not those of the table.
 
 # %%
 base = tl.load_model("tiny")
@@ -200,6 +205,10 @@ tl.claim(
     spread["documents"] > 1.3 * spread["tokens"],
 )
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# So an interval from single tokens would look more certain than it is. Hundreds of correlated tokens tell us less
+# than hundreds of independent ones would.
+
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Step 2: other seeds
 #
@@ -207,7 +216,8 @@ tl.claim(
 # given another model, so there is a second kind of chance, and for it we have only three values of each strategy.
 #
 # Three values are too few for a bootstrap, because they can be drawn in only ten different ways (if the order does
-# not count). *Student's interval* is made for few values. For $n$ values with mean $\bar x$ and standard deviation
+# not count). *Student's interval* is made for few values. It assumes that the scores of many seeds would follow a
+# normal distribution, which three values cannot confirm. For $n$ values with mean $\bar x$ and standard deviation
 # $s$ (dividing by $n - 1$), it is
 #
 # $$\bar x \pm t \, \frac{s}{\sqrt{n}}$$
@@ -230,12 +240,13 @@ assert round(t, 2) == 4.30 and round(stats.norm.ppf(0.975), 2) == 1.96
 # ## Step 3: differences in pairs
 #
 # Two strategies are scored on the *same* documents. A hard document raises the loss of both. This common part makes
-# each of the two intervals wide, but it cancels in the difference, document by document. With one seed the strategies
-# also see the same batches in the same order, so a part of the luck of a seed cancels as well.
+# each of the two intervals wide, but it cancels in the [difference](glossary.md#paired-difference), document by
+# document. With the same seed, two strategies also see the same batches in the same order, so a part of the effect of
+# the seed cancels as well.
 #
-# The picture compares `lora` with `full`. Each grey line on the left is a document. The lines are far apart, but
-# nearly parallel: whatever the document, `lora` has a slightly higher loss. On the right, the *unpaired* interval
-# treats the two columns as different documents, and the *paired* interval uses the 40 differences.
+# The picture compares `lora` with `full`. Each grey line on the left is a document. The lines start at very different
+# heights, but they are nearly parallel: on almost every document `lora` has a slightly higher loss. On the right, the
+# *unpaired* interval treats the two columns as different documents. The *paired* interval uses the 40 differences.
 
 # %%
 by_strategy = documents.assign(loss=documents.nats / documents.tokens).pivot_table(
@@ -253,6 +264,7 @@ unpaired = stats.ttest_ind(both.lora, both.full, equal_var=False)
 wide_low, wide_high = unpaired.confidence_interval()
 tl.claim("The unpaired interval includes zero", wide_low < 0 < wide_high)
 tl.claim("The paired interval excludes it", low > 0)
+assert (differences > 0).mean() > 0.75
 tl.claim(
     "scipy's paired test has the same interval",
     np.allclose(
@@ -261,22 +273,25 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If the interval excludes zero, the two strategies differ, as far as other documents are concerned. It is a mistake
-# to look instead at whether two separate intervals overlap: both contain the variation between documents, which has
-# nothing to do with the difference.
+# If the paired interval excludes zero, the choice of documents does not explain the difference. It is a mistake to
+# look instead at whether the two separate intervals overlap, because both contain the variation between documents,
+# which the two strategies share.
 #
-# Now both kinds of chance together. In nats per token, the difference of two strategies, averaged over the three
-# seeds, is $\delta$. Its *standard error* is the standard deviation that it would have if we could repeat everything.
-# One part, $e_\text{doc}$, comes from documents, the other, $e_\text{seed}$, from seeds:
+# Now we take both kinds of chance together. Let $\delta$ be the difference of two strategies in nats per token,
+# averaged over the three seeds. Its *standard error* is the standard deviation that $\delta$ would have if we
+# repeated everything many times. One part, $e_\text{doc}$, comes from documents, the other, $e_\text{seed}$, from
+# seeds. They are independent, so their squares add up:
 #
 # $$\delta \pm \sqrt{(t_\text{doc} \, e_\text{doc})^2 + (t_\text{seed} \, e_\text{seed})^2}$$
 #
-# Each part has its own $t$, because one is known from 40 documents and the other from only three seeds. Documents
-# have different lengths, so $e_\text{doc}$ is computed by leaving out each document in turn (the *jackknife*), and
-# long documents reduce the number of values to $(\sum n_d)^2 / \sum n_d^2$.
+# Each part has its own factor $t$, because one is known from 40 documents and the other from only three seeds. The
+# code below has two details, because documents have different lengths. It computes $e_\text{doc}$ by leaving out each
+# document in turn (the *jackknife*). And a few long documents count for more than the rest, so for $t_\text{doc}$
+# there are effectively only $(\sum n_d)^2 / \sum n_d^2$ documents.
 #
-# The library reports differences in perplexity. If $P$ is the geometric mean of the two perplexities, a difference of
-# $\delta$ nats per token is $2 P \sinh(\delta / 2)$ in perplexity, which is close to $P \, \delta$.
+# The library reports differences in perplexity. Let $P$ be the geometric mean of two perplexities that are $\delta$
+# nats per token apart. Then they are $P e^{\delta/2}$ and $P e^{-\delta/2}$, so their difference is
+# $2 P \sinh(\delta / 2)$, which is close to $P \, \delta$ for a small $\delta$.
 
 
 # %%
@@ -313,15 +328,16 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Step 4: many pairs
 #
-# Seven strategies make $7 \cdot 6 / 2 = 21$ pairs. An interval at 95% excludes zero by chance in 5% of all cases in
-# which there is no difference. So if *none* of the seven strategies differed from another, we should expect
-# $21 \cdot 0.05 \approx 1$ pair to be called different all the same. Where strategies do differ, fewer pairs are left
-# that could be called so by mistake.
+# Seven strategies make $7 \cdot 6 / 2 = 21$ pairs. If there is no difference, an interval at 95% still excludes zero
+# in 5% of all cases. So if *none* of the seven strategies differed from another, we should expect
+# $21 \cdot 0.05 \approx 1$ *false alarm*, which is a pair that is called different although it is not. This is the
+# problem of [multiple comparisons](glossary.md#multiple-comparisons).
 #
-# *Holm's correction* keeps the chance of one or more false alarms in the whole table at 5%. It works with p values: p
-# is the level at which the interval would just touch zero, so p below 0.05 means that the interval at 95% excludes
-# zero. Sort the $m$ p values, $p_{(1)} \le \dots \le p_{(m)}$, and multiply the smallest by $m$, the next one by
-# $m - 1$ and so on. No corrected value may be smaller than one before it:
+# *Holm's correction* keeps the chance of one or more false alarms in the whole table at or below 5%. It works with p
+# values. A p of 0.03 means that the interval at 97% would just touch zero, so p is below 0.05 if the interval at 95%
+# excludes zero. The smallest of $m$ p values had $m$ chances to be small, so it is multiplied by $m$, the next one by
+# $m - 1$ and so on. With the values sorted, $p_{(1)} \le \dots \le p_{(m)}$, and no corrected value smaller than one
+# before it, this is
 #
 # $$\tilde p_{(k)} = \max_{j \le k} \; (m - j + 1) \, p_{(j)}$$
 #
@@ -340,7 +356,6 @@ def holm(p):
     return corrected
 
 
-# 2000 tables of 7 strategies on 40 documents, all equal but for chance
 equal = np.random.default_rng(0).normal(size=(2000, 7, 40))
 first, second = np.triu_indices(7, k=1)
 p = stats.ttest_rel(equal[:, first], equal[:, second], axis=-1).pvalue
@@ -348,6 +363,7 @@ alarms, corrected = (p < 0.05).sum(axis=1), (holm(p) < 0.05).sum(axis=1)
 
 # %%
 print(f"pairs: {p.shape[1]}")
+assert round(100 * 0.05 / p.shape[1], 2) == 0.24
 tl.claim(
     "Uncorrected, there is about one false alarm in a table", 0.9 < alarms.mean() < 1.2
 )
@@ -364,24 +380,25 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The interval of a pair follows the correction. For the pair in place $k$ its level is not 5% but
-# $5\% / (m - k + 1)$, so the interval that excludes zero and the corrected p value below 0.05 always agree. For 21
-# pairs the first has to hold at 0.24%.
+# The interval of a pair follows the correction. Its level is not 5% but $5\% \cdot p / \tilde p$, so it excludes zero
+# exactly if the corrected p value is below 0.05. For the smallest of 21 p values the level is $5\% / 21$, which is
+# 0.24%, so this interval is at 99.76%.
 #
-# `tl.compare_pairs` does all four steps. It adds one refinement: three seeds of one pair hardly say how much a seed
+# `tl.compare_pairs` combines steps 2 to 4. It adds one refinement: three seeds of one pair hardly say how much a seed
 # matters, so it uses the seeds of all strategies together.
 
 # %%
 tl.pairs_chart(pairs)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Read a row of the picture: each cell is the perplexity of the row's strategy minus that of the column's, with the
-# corrected interval below it. Coloured cells are pairs that differ after the correction (*separated*). White cells
-# are pairs for which these 40 documents and three seeds are not enough to tell. White does not mean equal.
+# Each cell is the perplexity of the row's strategy minus that of the column's, with the corrected interval below it.
+# Coloured cells are pairs that differ after the correction. They are called *separated*. White cells are pairs for
+# which these 40 documents and three seeds are not enough to tell. White does not mean equal.
 #
-# The table gives *ranks* from these 21 decisions. A strategy has a rank of its own if it differs from all the others.
-# Otherwise it is tied, and the table says between which ranks. With three seeds there are many ties, and `seeds=10`
-# would resolve some of them.
+# The *ranks* follow from these 21 decisions. A strategy has a rank of its own if it is separated from all the others,
+# as `bitfit` is. Otherwise it is tied: "tied 2-6" means that one strategy is shown to be better and one to be worse,
+# so only the ranks from 2 to 6 are left. More seeds would make the intervals narrower, but the part that comes from
+# the documents would stay.
 
 # %% tags=["nbval-ignore-output"]
 table.loc[list(tl.STRATEGIES), ["perplexity", "rank"]].round(2)
@@ -411,23 +428,25 @@ tl.claim("lora and qlora cannot be told apart", not differ["lora", "qlora"])
 assert rates["full"] == min(rates.values())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# What does a run cost? The chart shows the seconds of training and the peak memory of all tensors. Seconds depend on
-# the machine and on what else it does; memory does not.
+# What does a run cost? The chart shows the seconds of training and the peak memory of all tensors. Memory is counted,
+# so it is the same on every machine. Seconds are measured, and they depend on what else the machine does. `full` and
+# the control do the same arithmetic, so if one of these two bars is longer, this is only noise, and it tells you how
+# far to trust the others.
 
 # %%
 tl.cost_chart(comparison.table)
 
-# %% tags=["nbval-ignore-output"]
-if os.environ.get("TLKIT_RESULTS"):
-    for path in tl.export(comparison, os.environ["TLKIT_RESULTS"]):
-        print(path.name)
+# %%
+if os.environ.get("TLKIT_RESULTS"):  # a folder for all tables and charts as files
+    tl.export(comparison, os.environ["TLKIT_RESULTS"])
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What was forgotten
 #
-# So far we asked only what was gained on Rust. Training also changes what the model could do before. *General* text
-# here is Python's language reference, which is close to the text of pretraining. Lower is better on both axes, so the
-# best corner is at the bottom left.
+# So far we asked only what was gained on Rust. Training also changes what the model could do before, and what gets
+# worse is called [forgetting](glossary.md#catastrophic-forgetting). *General* text here is Python's language
+# reference, which is close to the text of pretraining. Lower is better on both axes, so the best corner is at the
+# bottom left.
 #
 # **Predict first.** Which strategy forgets most?
 
@@ -446,12 +465,12 @@ most = at_one_rate.groupby("strategy").general_perplexity.mean().idxmax()
 tl.claim("With a rate of 2e-3 for all, full forgets most", most == "full")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Did you expect `full` to forget most, because it may change every weight? With one rate for all it does. But the
+# Did you expect `full` to forget most, because it may change every weight? If all use the rate 2e-3, it does. But the
 # rates were tuned for Rust, and in our grid of rates the best one is 1e-3 for `full` and 2e-3 for `freeze_lower`. An
 # AdamW step moves each trained weight by about the learning rate, so `freeze_lower` takes steps of twice the size.
 #
-# We measure how far the weights move, as a share of their length, where $W_0$ are the weights before training and $W$
-# those after it:
+# We measure how far the weights move, as a share of their length. With all weights in one vector, $W_0$ before
+# training and $W$ after it, this is
 #
 # $$\frac{\lVert W - W_0 \rVert}{\lVert W_0 \rVert}$$
 
@@ -540,7 +559,7 @@ line = pd.DataFrame(rows, columns=["label", "rust", "general"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Rehearse.** Mix some general text into the Rust text during training. This costs training time, and it needs text
-# of that kind. The record has shares of general text from 0 to one half:
+# of that kind. The record has shares of general text from 0 to one half. The number at each point is the share:
 
 # %%
 by_share = tl.recorded("general").groupby("general_share")
@@ -570,24 +589,29 @@ tl.claim(
     "With half of it general text, Rust perplexity rises by less than a tenth",
     0 < price < 0.1,
 )
+assert mixing.general.iloc[-1] < 0.95 * start.general
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Going back part of the way works because the two texts react differently to the same change of the weights. Near the
 # base weights Rust improves quickly and general text hardly suffers. The last part of the way brings little on Rust
 # and does most of the damage.
+#
+# Rehearsal does even better here. With half of the text general, the model is better on general text than before,
+# because it has also trained on it. In practice you may not have such text, and then the mixture of weights is left.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is less more?
 #
 # The published reports say that with little text the strategy with the fewest trained weights wins. In our comparison
 # the order is roughly the opposite, as the next chart shows: fewer trained values go with a higher perplexity.
+# "Untouched" is the zero-shot baseline.
 
 # %%
 tl.parameters_chart(comparison.table)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# But this was one amount of text. So three strategies get 25 to all 503 passages, always with 120 steps, which means
-# that a small text is read more often.
+# But this was one amount of text. So we give three strategies between 25 and all 503 passages. The number of steps is
+# always 120, which means that a small text is read more often.
 #
 # **Predict first.** Where do the lines cross?
 
@@ -626,17 +650,19 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The line of `full` crosses no other: with the same number of steps and a tuned rate, training everything is ahead at
 # every size. The other two do cross. `lora`, which trains fewer weights, is ahead of `last_layers` at 50 and 100
-# passages and behind it from 200 on, so there the reports have a point. With 25 passages all three have memorised the
-# text and end worse than the untouched model. The amount of text matters much more than the choice of the strategy.
+# passages and behind it from 200 on, so there the reports have a point. With 25 passages all three read the text so
+# often that they overfit, and they end worse than the untouched model. From 25 to 503 passages every line falls by
+# far more than the lines are apart, so the amount of text matters more than the choice of the strategy.
 #
 # This picture has two limits. The rates were tuned once, for 60 passages and one epoch, and not for each size. And
 # training that stops early forgets less (lesson 4). So the picture refutes the general rule, not every single case.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Where a real model may differ.** Expect other gaps, other learning rates and another order. A model of this size
-# still has much to learn about Rust, while a large one has read it already and needs to move less. What carries over
-# is the method: gain and forgetting are two numbers, a fair test tunes all strategies alike, and a ranking needs
-# intervals. Stopping on the way and rehearsing are used for large models too.
+# **Where a real model may differ.** Expect other gaps, other learning rates and another order ([lesson
+# 17](17_a_real_model.ipynb)). A model of this size still has much to learn about Rust, while a large one has read it
+# already and needs to move less. What carries over is the method: gain and forgetting are two numbers, a fair test
+# tunes all strategies alike, and a ranking needs intervals. Mixing weights and rehearsing are used for large models
+# too.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

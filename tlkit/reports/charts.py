@@ -126,7 +126,7 @@ def parameters_chart(table: pd.DataFrame) -> Chart:
         headline(figure, f"{most.strategy} trains {number(most.trainable_values)} values")
     elif len(before) and before.iloc[0] > most.perplexity:
         kept = (before.iloc[0] - fewest.perplexity) / (before.iloc[0] - most.perplexity)
-        headline(figure, f"{share} that {most.strategy} trains, and gains {100 * kept:.0f}% as much perplexity")
+        headline(figure, f"{share} that {most.strategy} trains, and brings {100 * kept:.0f}% of its gain")
     else:
         headline(
             figure,

@@ -117,7 +117,7 @@ def micro_batch_picture(targets: torch.Tensor, size: int) -> Chart:
     deepest = max(float(share) for share in means)
     for left, shares, name in (
         (0, [Fraction(1, total)] * len(parts), "right: the sum of losses, divided once by all"),
-        (right, means, "wrong: the mean of the micro-batches' means"),
+        (right, means, "wrong: the mean of the means"),
     ):
         axes.text(left, -1.25, name, fontsize="medium", fontweight="bold", color=INK, va="center")
         for number, (part, share) in enumerate(zip(parts, shares, strict=True)):
