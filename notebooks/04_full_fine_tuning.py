@@ -370,10 +370,11 @@ tl.claim("Validation loss is lowest in the first half", curve.idxmin() < len(cur
 tl.claim("At the end it is above the untouched model's", curve.iloc[-1] > untouched)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In the first epoch both losses fall, because the sentences are Rust text and teach something about Rust in general.
-# Then the two curves part. The training loss goes on towards zero, while the validation loss turns up and passes the
-# level of the untouched model. This is [*overfitting*](glossary.md#overfitting): the model lowers its loss by storing
-# these particular sentences, and the weights that store them no longer suit other text.
+# In the first epoch every sentence is new, so the training loss says how hard each of them is. They are Rust text and
+# teach something about Rust in general, so the validation loss falls. From the second epoch on the model sees each
+# sentence again. The training loss drops at once and goes on towards zero, while the validation loss turns up and
+# passes the level of the untouched model. This is [*overfitting*](glossary.md#overfitting): the model lowers its loss
+# by storing these particular sentences, and the weights that store them no longer suit other text.
 #
 # What does such a model write? Give it the first five words of each sentence.
 
