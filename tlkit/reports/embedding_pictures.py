@@ -86,7 +86,7 @@ def _draw_vectors(axes: Axes, bottom: float, tokens: list[tuple[int, str]], size
                 at = left + 0.05 + (step - 0.1) * line / 5
                 axes.plot([at, at], [bottom + 0.03, bottom + 0.41], color=LINE, linewidth=0.8)
         else:
-            told = f"{text if text.strip() else '(space)'}\n{number}"
+            told = f"{text if text.strip() else '␣'}\n{number}"
             axes.text(left + step / 2, bottom + 0.22, told, ha="center", va="center", fontsize="x-small")
 
 
@@ -122,8 +122,8 @@ def row_gradients_chart(lookup: torch.Tensor, head: torch.Tensor, answers: torch
         axes.grid(alpha=0.3)
     if answers is not None:
         found = answers.unique()
-        panels[1].plot(found, head.norm(dim=1)[found], "o", color=INK, markersize=4, label="right answers")
-        panels[1].legend(fontsize="small", loc="upper right")
+        panels[1].plot(found, head.norm(dim=1)[found], "o", color=INK, markersize=4)
+        panels[1].set_title(f"{panels[1].get_title()} (dark: right answers)", fontsize="medium")
     panels[0].set_ylabel("length of the row's gradient (log scale)")
     headline(figure, f"The gradient reaches {counts[0]} rows through the lookup and {counts[1]} rows through the head")
     return figure

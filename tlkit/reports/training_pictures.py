@@ -92,7 +92,7 @@ def frozen_depth_chart(costs: pd.DataFrame, runs: pd.DataFrame) -> Chart:
     panels[2].plot(mean.index, mean, color=COLOURS[0], linewidth=1, alpha=0.5)
     for number, (_, part) in enumerate(runs.groupby("seed")):
         panels[2].plot(part.frozen, part.perplexity, "o^s"[number % 3], color=COLOURS[0], markersize=5)
-    panels[2].set_title("validation perplexity (one mark per seed)", fontsize="medium")
+    panels[2].set_title("perplexity (one mark per seed)", fontsize="medium")
     for axes in panels:
         axes.set_xlabel("lower blocks frozen")
         axes.set_xticks(sorted(costs.frozen.unique()))
