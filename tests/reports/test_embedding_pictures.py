@@ -48,7 +48,9 @@ def test_row_gradients_leave_out_rows_that_have_none():
     first, second = (axes.lines[0] for axes in chart.axes)
     assert list(first.get_xdata()) == [2, 7] and list(first.get_ydata()) == [6.0, 6.0]
     assert len(second.get_xdata()) == 10
-    assert chart.get_suptitle() == "The gradient reaches 2 rows through the lookup and 10 rows through the head"
+    marked = row_gradients_chart(lookup, head, torch.tensor([4, 4, 1])).axes[1].lines[1]
+    assert list(marked.get_xdata()) == [1, 4]
+    assert chart.finding == "The gradient reaches 2 rows through the lookup and 10 rows through the head"
 
 
 def test_shares_of_the_table_add_up_from_the_report():
@@ -56,7 +58,7 @@ def test_shares_of_the_table_add_up_from_the_report():
     widths = [bar.get_width() for bar in chart.axes[0].patches]
     assert widths == pytest.approx([27.556, 0, 5.9576, 5.9576], abs=1e-3)
     assert written(chart) == ["27.6%", "6.0% + 6.0% head"]
-    assert chart.axes[0].get_title() == "The token table holds between 6% and 28% of the values"
+    assert chart.finding == "The token table holds between 6% and 28% of the values"
 
 
 def test_the_depth_chart_shows_every_run_and_its_title_is_computed():

@@ -8,7 +8,7 @@ from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 from torch import nn
 
 from tlkit.reports.diagrams import GRADIENT, INK, PASSED, SPARED, TRAINED, human
-from tlkit.reports.figure import COLOURS, Chart, described, new_figure
+from tlkit.reports.figure import COLOURS, Chart, described, headline, new_figure
 from tlkit.strategies import StrategyReport, find_blocks, is_tied
 
 STORED, LOOKED_UP, LINE = COLOURS[2], COLOURS[4], "#D0D0D0"
@@ -52,9 +52,8 @@ def table_uses(model: nn.Module, tokens: dict[int, str]) -> Chart:
     axes.text(5.0, 2.25, f"{blocks} blocks\nand the final norm", ha="center", va="center", color=INK)
     for low, high in ((0.55, 0.88), (1.36, 1.73), (2.77, 3.18), (3.66, 4.08)):
         _arrow(axes, (5.0, low), (5.0, high), INK)
-    figure.suptitle(
-        "One matrix, two uses: the head is tied" if tied else "Two matrices, one for each use: nothing is tied"
-    )
+    finding = "One matrix, two uses: the head is tied" if tied else "Two matrices, one for each use: nothing is tied"
+    headline(figure, finding)
     figure.words = (
         f"{len(tokens)} rows of the table of {rows:,} x {width:,} are read at the bottom",
         f"{'the same table' if tied else 'another table'} is multiplied with the hidden states at the top",
@@ -87,7 +86,8 @@ def _draw_vectors(axes: Axes, bottom: float, tokens: list[tuple[int, str]], size
                 at = left + 0.05 + (step - 0.1) * line / 5
                 axes.plot([at, at], [bottom + 0.03, bottom + 0.41], color=LINE, linewidth=0.8)
         else:
-            axes.text(left + step / 2, bottom + 0.22, f"{text}\n{number}", ha="center", va="center", fontsize="x-small")
+            told = f"{text if text.strip() else '␣'}\n{number}"
+            axes.text(left + step / 2, bottom + 0.22, told, ha="center", va="center", fontsize="x-small")
 
 
 def _arrow(axes: Axes, start: tuple, end: tuple, colour: str, told: str = "", at: tuple = ()) -> None:
@@ -98,12 +98,13 @@ def _arrow(axes: Axes, start: tuple, end: tuple, colour: str, told: str = "", at
 
 
 @described
-def row_gradients_chart(lookup: torch.Tensor, head: torch.Tensor) -> Chart:
+def row_gradients_chart(lookup: torch.Tensor, head: torch.Tensor, answers: torch.Tensor | None = None) -> Chart:
     """Length of the gradient in each row of a tied token table, from its two uses apart; rows without one are left out.
 
     Args:
         lookup: the part of the gradient that comes through the lookup, shape (rows, width).
         head: the part that comes from the head, of the same shape.
+        answers: numbers of the tokens that were right answers; they are marked among the rows of the head.
     """
     figure, panels = plt.subplots(1, 2, FigureClass=Chart, figsize=(8, 3.8), sharey=True, layout="constrained")
     plt.close(figure)
@@ -119,8 +120,12 @@ def row_gradients_chart(lookup: torch.Tensor, head: torch.Tensor) -> Chart:
         axes.set_yscale("log")
         axes.set_xlim(-0.03 * len(norms), 1.03 * len(norms))
         axes.grid(alpha=0.3)
+    if answers is not None:
+        found = answers.unique()
+        panels[1].plot(found, head.norm(dim=1)[found], "o", color=INK, markersize=4)
+        panels[1].set_title(f"{panels[1].get_title()} (dark: right answers)", fontsize="medium")
     panels[0].set_ylabel("length of the row's gradient (log scale)")
-    figure.suptitle(f"The gradient reaches {counts[0]} rows through the lookup and {counts[1]} rows through the head")
+    headline(figure, f"The gradient reaches {counts[0]} rows through the lookup and {counts[1]} rows through the head")
     return figure
 
 
@@ -149,7 +154,7 @@ def table_share_chart(reports: dict[str, StrategyReport]) -> Chart:
     axes.set_xlim(0, 1.25 * max(shares))
     axes.set_xlabel("share of all values (%)")
     axes.grid(axis="y", visible=False)
-    axes.set_title(f"The token table holds between {min(shares):.0f}% and {max(shares):.0f}% of the values")
+    headline(figure, f"The token table holds between {min(shares):.0f}% and {max(shares):.0f}% of the values")
     kinds = {"token table": Patch(facecolor=TRAINED, edgecolor=INK)}
     kinds["head of its own"] = Patch(facecolor=COLOURS[5], edgecolor=INK)
     axes.legend(kinds.values(), kinds, loc="lower right", fontsize="small")

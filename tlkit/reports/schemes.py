@@ -124,7 +124,7 @@ def step_flow(batch_size: int = 4, tokens: int = 128, vocabulary: int = 4096, va
         "rate": ("learning rate", "schedule: warm-up,\nthen down", SPARED),
         "optimizer": ("optimizer", f"AdamW: {many} means,\n{many} mean squares", COLOURS[2]),
         "clip": ("clip", "norm of all gradients\nat most 1", GRADIENT),
-        "backward": ("backward pass", f"a gradient a weight:\n{many} values", GRADIENT),
+        "backward": ("backward pass", f"one gradient per weight:\n{many} values", GRADIENT),
     }
     for row, y in ((top, 28), (bottom, 3)):
         for place, (name, told, shade) in enumerate(row.values()):

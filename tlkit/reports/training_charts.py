@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 
 from tlkit.evidence.learning_rates import CONTROL
 from tlkit.reports.figure import (
@@ -137,7 +138,7 @@ def overfitting_chart(runs: dict[str, TrainingResult], *, untouched: float | Non
     figure, panels = panels_beside(rows * columns, **options)
     for spare in panels[len(runs) :]:
         spare.remove()
-    lowest = {}
+    lowest, longest = {}, max(run.history.epoch.max() for run in runs.values())
     for order, (axes, (name, run)) in enumerate(zip(panels, runs.items(), strict=False)):
         shade = colour(order)
         axes.grid(alpha=0.3)
@@ -145,12 +146,15 @@ def overfitting_chart(runs: dict[str, TrainingResult], *, untouched: float | Non
         curve = _by_epoch(run, untouched)
         axes.plot(curve.index, curve, color=shade, marker=marker(order), markersize=4, label="validation")
         if len(runs) > 1:
-            axes.set_title(name, fontsize="medium", color=shade)
-        lowest[name] = (curve.idxmin(), curve.min(), curve.iloc[-1])
+            axes.set_title(name, fontsize="medium", color=dark(shade))
+        # Early stopping brings its best weights back, so that is where such a run ends.
+        end = curve.min() if getattr(run, "stopped_early", False) else curve.iloc[-1]
+        lowest[name] = (curve.idxmin(), curve.min(), end)
         axes.plot(curve.idxmin(), curve.min(), "o", **RING, markeredgecolor=shade)
         if untouched is not None:
             axes.axhline(untouched, color=FAINT, linestyle=":", label=UNTOUCHED)
-        axes.set_xlim(left=0)
+        axes.set_xlim(0, 1.02 * longest)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     for place, axes in enumerate(panels[: len(runs)]):
         if place + columns >= len(runs):
             axes.set_xlabel("epoch")

@@ -53,6 +53,7 @@ def products_chart(*reports: StrategyReport) -> Chart:
     kinds = {name: Patch(facecolor=shade, edgecolor=INK) for name, shade in PRODUCTS.items()}
     kinds["not needed"] = Patch(facecolor="white", edgecolor=FAINT, linestyle=":")
     figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
+    headline(figure, "A frozen block needs no gradient of its weights, and none of its input if all below is frozen")
     return figure
 
 
@@ -91,10 +92,10 @@ def frozen_depth_chart(costs: pd.DataFrame, runs: pd.DataFrame) -> Chart:
     panels[2].plot(mean.index, mean, color=COLOURS[0], linewidth=1, alpha=0.5)
     for number, (_, part) in enumerate(runs.groupby("seed")):
         panels[2].plot(part.frozen, part.perplexity, "o^s"[number % 3], color=COLOURS[0], markersize=5)
-    panels[2].set_title("validation perplexity (a mark a seed)", fontsize="medium")
+    panels[2].set_title("perplexity (one mark per seed)", fontsize="medium")
     for axes in panels:
         axes.set_xlabel("lower blocks frozen")
-        axes.set_xticks(sorted(runs.frozen.unique()))
+        axes.set_xticks(sorted(costs.frozen.unique()))
         axes.grid(alpha=0.3)
     deepest = costs[costs.frozen == costs.frozen.max()].set_index("embedding").arithmetic
     left, cut = (f"{deepest[name]:.0f}%" for name in ("trained", "frozen"))
