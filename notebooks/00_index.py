@@ -35,24 +35,24 @@
 # | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 33 |
 # | [3 · Data and a baseline to trust](03_data_and_baseline.ipynb) | What is measured before training, and how sure is it? | 18 |
 # | **Part 2: Choose what to train** | | |
-# | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 13 |
+# | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 15 |
 # | [5 · Freeze the lower layers](05_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 12 |
-# | [6 · Freeze the embeddings](06_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 12 |
+# | [6 · Freeze the embeddings](06_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 13 |
 # | [7 · Train the last layers only](07_last_layers.ipynb) | What was in the published 29,865,088? | 15 |
 # | [8 · LoRA](08_lora.ipynb) | Can a few thousand new numbers do the work of changing millions? | 25 |
 # | [9 · QLoRA](09_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 18 |
 # | [10 · BitFit and its relatives](10_bitfit_and_the_peft_family.ipynb) | How few numbers can a method train, and what does a step then still cost? | 10 |
 # | **Part 3: Make it fit** | | |
 # | [12 · Anatomy of a training step](12_memory_anatomy.ipynb) | Which bytes does a training step need, and at which moment? | 18 |
-# | [13 · Out of memory](13_oom_fallback.ipynb) | Can training go on after it ran out of memory, without losing a step? | 15 |
+# | [13 · Out of memory](13_oom_fallback.ipynb) | Can training go on after it ran out of memory, without losing a step? | 20 |
 # | **Part 4: Know what is true** | | |
-# | [14 · The comparison](14_comparison.ipynb) | Which differences between strategies are real? | 20 |
+# | [14 · The comparison](14_comparison.ipynb) | Which differences between strategies are real? | 25 |
 # | [15 · The autopsy](15_autopsy.ipynb) | How can five reports full of numbers be wrong, and how would you have noticed? | 25 |
 # | **Part 5: For real** | | |
 # | [17 · A real model](17_a_real_model.ipynb) | What changes when the model already knows something? | 15 |
 # | [20 · Scaling out](20_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 20 |
 #
-# About 283 minutes of reading and running in all; quiz and exercises come on top. The lessons build on one another,
+# About 296 minutes of reading and running in all; quiz and exercises come on top. The lessons build on one another,
 # so take them in order the first time. Words that you do not know are in the [glossary](glossary.md). Lessons 11, 16, 18, 19 and 21 are still to be written.
 #
 # ## How to work
