@@ -66,3 +66,12 @@ def test_counts_are_written_as_people_say_them():
         "4.04M",
         "7B",
     ]
+
+
+def test_the_title_says_how_far_backpropagation_goes():
+    full, lower, lora = report_of("full"), report_of("freeze_lower"), report_of("lora")
+    assert network_strip(full).finding == "full trains every value; backpropagation passes through every part"
+    assert network_strip(lora).finding.startswith("lora trains 5.2% of the values; backpropagation passes through 10")
+    assert network_strip(full, lower, lora).finding == (
+        "Backpropagation passes through every part with full and freeze_lower, through 10 of 11 parts with lora"
+    )

@@ -85,12 +85,22 @@ def network_strip(*reports: StrategyReport, names: Sequence[str] = ()) -> Chart:
     if any("adapters" in report.components for report in reports):
         kinds["adapter, trained"] = Patch(facecolor=ADAPTER, edgecolor=INK)
     figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=len(kinds), fontsize="small", frameon=False)
-    told = []
+    headline(figure, _finding(reports, names))
+    return figure
+
+
+def _finding(reports: Sequence[StrategyReport], names: Sequence[str]) -> str:
+    """How far backpropagation goes with each, and of one alone also how much it trains."""
+    reached: dict[str, list[str]] = {}
     for report, name in zip(reports, names, strict=True):
         parts = [place.reached for place in places_of(report)]
-        told.append(f"{f'all {len(parts)}' if all(parts) else f'{sum(parts)} of {len(parts)}'} with {name}")
-    headline(figure, f"Parts that backpropagation passes through: {', '.join(told)}")
-    return figure
+        count = "every part" if all(parts) else f"{sum(parts)} of {len(parts)} parts"
+        reached.setdefault(count, []).append(name)
+    if len(reports) == 1:
+        trained = "every value" if reports[0].percent == 100 else f"{reports[0].percent:.2g}% of the values"
+        return f"{names[0]} trains {trained}; backpropagation passes through {next(iter(reached))}"
+    told = ", ".join(f"through {count} with {' and '.join(some)}" for count, some in reached.items())
+    return f"Backpropagation passes {told}"
 
 
 def _in_words(report: StrategyReport, name: str) -> str:
