@@ -87,7 +87,7 @@ def test_parts_side_by_side_share_the_time_that_is_left(clock):
         clock.now += 15
         part.doing = "cell 3 of 9"
         assert job.seconds_left == pytest.approx(45 + 60)
-        assert str(job) == "lesson 5 of 6 (about 2 min left): 03; 04: cell 3 of 9"
+        assert str(job) == "lesson 4 of 6 (about 2 min left): 03; 04: cell 3 of 9"
 
 
 def test_a_search_that_needs_more_runs_than_foreseen_never_counts_beyond_the_total(clock):
