@@ -16,7 +16,7 @@
 #
 # *How does text become a prediction, and what does one training step change?*
 #
-# The lessons after this one freeze blocks, cut matrices into thin products and count bytes. All of that is easier
+# Later lessons freeze blocks, replace matrices by products of thinner ones, and count bytes. All of that is easier
 # when you have once held every part of a model in your hands. So in this lesson we take a small model apart. We
 # rebuild it in plain torch, read predictions out of its middle, and then carry out training steps ourselves.
 #
@@ -24,7 +24,7 @@
 #
 # - follow a sentence from text to loss through a transformer, with the shape of every tensor on the way;
 # - write attention, a norm, an MLP and AdamW in a few lines each, and check them against the library;
-# - say what a packed block of training text lets the model see, and what it does with it.
+# - say which other documents the model can see in a packed block, and whether it uses them.
 #
 # **You need** some Python and torch, matrix products, and [lesson 1](01_setup_and_devices.ipynb). The three parts can
 # be read on three days: *A* goes forward, *B* trains, *C* looks at packed documents. About 33 minutes.
@@ -237,7 +237,7 @@ tl.claim(
 # $$\mathrm{attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_h}} + M\right) V$$
 #
 # For one head, $Q$, $K$ and $V$ have the shape (tokens, $d_h$) with $d_h = 48$. Without $\sqrt{d_h}$ the products
-# would grow with the length of the vectors, and the softmax would nearly always pick a single token.
+# would grow with the number of coordinates, and the softmax would nearly always pick a single token.
 #
 # $M$, of shape (tokens, tokens), is the [causal mask](glossary.md#causal-mask). It is zero where a token may look,
 # which is at itself and at earlier tokens, and $-\infty$ at all later ones. After the softmax, $-\infty$ becomes a
@@ -398,8 +398,8 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The left head finds the token before. The right head is more interesting. At ` second` it looks at ` argument`, the
 # word that followed ` first`, and at the second ` argument` it looks at ` is`, which followed the first one. It seems
-# to ask how this went on the last time. Heads that do this are called *induction heads*, and they let a model copy.
-# Where there is nothing to copy, in the upper half of the picture, the head looks at the first token instead.
+# to ask what came next last time. Heads that do this are called *induction heads*, and they let a model copy. Where
+# it finds nothing to copy, as in most of the upper half of the picture, the head looks at the first token instead.
 #
 # A picture of attention shows where a head looks, but not whether it matters. To find that out, we remove the head: we
 # set the 48 columns of `o_proj` that read it to zero, and look at the loss of the second ` argument`.
@@ -515,9 +515,9 @@ assert 4.3 < perplexity < 4.5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A perplexity of 4.4 means: on average the model was as unsure as someone who chooses among 4.4 equally likely
-# tokens. The chart shows how uneven that is. Small words such as ` of` cost next to nothing. The words that carry the
-# meaning, ` first`, ` file` and ` directory`, cost 3 to 5 nats, and so does the full stop, because the sentence could
-# have gone on. In the second half almost everything else is cheap, because it repeats the first.
+# tokens. The chart shows how uneven that is. The word ` of` and the ` the` after it cost next to nothing. The words
+# that carry the meaning, ` first`, ` file` and ` directory`, cost 3 to 5 nats, and so does the full stop, because the
+# sentence could have gone on. In the second half almost everything else is cheap, because it repeats the first.
 #
 # This sentence is easy on purpose. [Lesson 3](03_data_and_baseline.ipynb) scores whole documents.
 
@@ -738,9 +738,9 @@ tl.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The size of the gradient cancels, because $g / \sqrt{g^2}$ is $+1$ or $-1$. So with AdamW the learning rate is,
-# roughly, the distance that a value moves in a step. This explains why learning rates are tuned for each strategy: they
-# are distances, and not every part of a model may move equally far. It also makes the first steps risky. Nearly every
-# value then moves the full distance, on the evidence of a single batch.
+# roughly, the longest distance that a value moves in a step. This explains why learning rates are tuned for each
+# strategy: they are distances, and not every part of a model may move equally far. It also makes the first steps
+# risky. Nearly every value then moves the full distance, on the evidence of a single batch.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### B4 · The learning rate of each step
@@ -866,8 +866,8 @@ assert (signs != signs.shift()).sum() > 5
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The gradient of a single value changes its sign from batch to batch. The first moment averages this away and keeps
 # what the batches agree on. The second moment changes slowly and gives the scale. Their ratio, in the lower panel, is
-# the distance moved in units of the learning rate: near 1 where the gradients agree, and near 0 where they contradict
-# one another.
+# the distance moved in units of the learning rate: 1 in the first step, which has only one gradient, then smaller,
+# and near 0 where the gradients contradict one another.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### B6 · The same in plain transformers and torch
@@ -1015,8 +1015,8 @@ assert -1.0 < change["the same, no border token"] < -0.85
 # The last row shows what the model *could* do. It has just read the same document, recognises it after a few tokens,
 # and copies; this saves 0.9 nats per token. With a border token it hardly does so, although its attention may look
 # there. So nothing in the architecture enforces the border; the model has learned it, because in pretraining the text
-# before `<|endoftext|>` hardly ever helped to predict what followed. A larger model may make more use of it, and then a
-# duplicate in the same block would be a leak.
+# before `<|endoftext|>` hardly ever helped to predict what followed. A larger model may look back across the border
+# more. A second copy of a document in the same block would then make its loss look too good.
 #
 # One can also forbid the view across the border, with a mask that lets each token see only its own document. Our
 # `by_hand` takes such a mask.
@@ -1045,8 +1045,8 @@ tl.claim(
 #
 # - A transformer keeps one vector for each token. Each block adds to it: attention brings in earlier tokens, and the
 #   MLP works on each token alone. The head turns the last vector into probabilities, and their logarithm is the loss.
-# - AdamW divides the average gradient by its typical size. So the learning rate is a distance, a warm-up keeps the
-#   first steps short, and every trained value needs memory for two more numbers.
+# - AdamW divides the average gradient by its typical size. So the learning rate limits a distance, a warm-up keeps
+#   the first steps short, and every trained value needs memory for two more numbers.
 # - The same vectors can be read at every depth. Predictions that need no context are there after the first block, and
 #   those that need it appear in the higher blocks.
 #

@@ -25,7 +25,7 @@
 #
 # - split a text into training, validation and test data, and find what has leaked from one into another;
 # - compute [perplexity](glossary.md#perplexity) by hand, and judge whether a given value is good, bad or impossible;
-# - say how far a score would have moved had other documents been scored.
+# - say how much a score would have changed if other documents had been scored.
 #
 # **You need** [lesson 1](01_setup_and_devices.ipynb), which loads the model. [Lesson
 # 2](02_inside_a_language_model.ipynb) explains what happens inside it; here it is enough that a model gives every
@@ -195,10 +195,11 @@ tl.claim(
 assert max(surprise, key=surprise.get) == "new" and surprise[" mo"] > 5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The chart shows the losses of the first 32 tokens. (A `␣` stands for the space that belongs to a token.) Commas, `the`
-# and `and` cost little, because grammar makes them likely. The beginning of a word with content costs most: nothing
-# that this model has read suggests that `new` follows `Box::`. Once a word has begun, its remaining pieces are often
-# easier, as `ved` is after `mo`.
+# The chart shows the losses of the first 32 of the 170 tokens. They are a little easier than the rest, so their
+# perplexity is 57 and not 85. (A `␣` stands for the space that belongs to a token.) Commas, `the` and `and` cost
+# little, because grammar makes them likely. The beginning of a word with content costs most: nothing that this model
+# has read suggests that `new` follows `Box::`. Once a word has begun, its remaining pieces are often easier, as `ved`
+# is after `mo`.
 #
 # Read the exponential as a number of choices. A model that is always torn between $V$ equally likely tokens gives the
 # right one the probability $1/V$, so its loss is $\ln V$ and its perplexity is exactly $V$. A perplexity of 85 thus
@@ -285,7 +286,7 @@ assert math.exp(max(own)) > 320 and math.exp(min(own)) < 70
 # and it is what most papers report.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Windows: how much a token may look back on
+# ## Windows: how far back a token may look
 #
 # The model can read at most 256 tokens at once, and forty passages have thousands. So the passages are joined to one
 # stream, with an end-of-text token in front of each, and the stream is read in *windows*. The first tokens of a window
@@ -388,10 +389,10 @@ if profile.name == "ci":  # other profiles score more documents
 # probability. It prefers some of them, for no reason, and so it is slightly sure of things that are wrong. On average
 # that costs more than it gains.
 #
-# The pretrained model beats the frequencies clearly although these were counted in text about Rust, which it has never
-# seen. What it knows is English grammar and the style of technical prose, and this carries over. That is the reason for
-# transfer learning: we start from 133 and not from 4,249. A large model that has already read about Rust starts much
-# lower still, and its vocabulary, the right end of the ruler, is larger.
+# The pretrained model beats the frequencies clearly although these were counted in text about Rust, which it has
+# never seen. What it knows is English grammar and the style of technical prose, and this carries over. That is the
+# reason for transfer learning: we start from 133 and not from 4,249. A large model that has already read about Rust
+# starts much lower still, and its vocabulary, the dashed line of the ruler, is larger.
 #
 # The ruler also gives a rule for reading other people's results. For text in a language that a model was trained on, a
 # baseline in the orange zone points to weights that did not load or to scores that are computed wrongly. Difficult text
@@ -404,7 +405,7 @@ if profile.name == "ci":  # other profiles score more documents
 # different it might have been. We cannot write new passages each time, but we can do something similar with those that
 # we have. This method is called the [bootstrap](glossary.md#bootstrap):
 #
-# 1. draw forty documents from the forty, each time from all of them, so that some come twice and others not at all;
+# 1. draw forty documents from the forty, *with replacement*: some come twice or more, others not at all;
 # 2. compute the perplexity of this draw;
 # 3. repeat this 1,000 times. The range that holds the middle 95% of the scores is the 95% [confidence
 #    interval](glossary.md#confidence-interval).
@@ -454,7 +455,7 @@ tl.claim(
 #
 # Perplexity is counted *per token*, and this makes it useless for comparing models that cut text differently. Take an
 # extreme tokenizer in which every byte is a token of its own, and a very bad model: it knows only how frequent each
-# byte is. It chooses among 256 possibilities instead of 4,096, so its perplexity is low without any knowledge.
+# byte is. It chooses among 256 possibilities instead of 4,096, so its perplexity is low although it knows so little.
 #
 # [Bits per byte](glossary.md#bits-per-byte) removes this effect. It divides the loss of a whole text by the number of
 # its bytes, which no tokenizer can change, and by $\ln 2$, which turns nats into bits:
@@ -521,7 +522,7 @@ tl.claim(
 # Rust is harder for two reasons at once. The model predicts it less well, and the tokenizer, whose pieces were chosen
 # from the pretraining text, cuts it into smaller pieces: a token holds about 3 bytes of Rust prose and about 4 of the
 # Python reference. Different texts are not equally difficult in any unit, so these two numbers do not say which text
-# the model "knows better". They are two starting points, and we shall watch what training does to each.
+# the model "knows better". They are two starting points, and we will watch what training does to each.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What it writes

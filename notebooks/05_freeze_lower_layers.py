@@ -109,7 +109,8 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A frozen layer saves the third product only. It saves the second as well when nothing below it is trained. Counted
+# A frozen layer saves the third product only. It saves the second as well when nothing below it is trained. (Block 4
+# in the last strip still needs the second: its own norms lie below its linear layers, and they are trained.) Counted
 # over the blocks of the bundled model:
 
 # %%
@@ -123,9 +124,9 @@ tl.products_chart(everything, report, deeper)
 # included, be higher or lower?
 #
 # Two more things cost arithmetic. The head is a linear layer with as many weights as the embedding. And attention
-# multiplies activations by activations: queries by keys, and the result by values. That is 2 products forward and 4
-# backward in each block, each of $2 B H t^2 d$ operations for $B$ blocks of text of $t$ tokens and $H$ heads of width
-# $d$, and no weight is involved.
+# multiplies activations by activations: queries by keys, and the result by values. No weight is involved. In each
+# block of the model that is 2 products forward and 4 backward. Each takes $2 B H t^2 d$ operations for a batch of $B$
+# sequences of $t$ tokens and $H$ attention heads of width $d$.
 
 
 # %%
@@ -275,10 +276,10 @@ apart = (by_depth["max"] - by_depth["min"]).max()
 tl.claim("Two seeds at the same depth differ by 1 to 4", 1 < apart < 4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The arithmetic falls along two straight lines, because every frozen block saves the same: one product of three, or all
-# of its backward pass where the embedding is frozen too. Memory falls for two reasons. A frozen weight has no gradient
-# and no running averages in the optimizer, which together are 12 bytes a weight. And a block through which no gradient
-# passes need not keep its intermediate results, its [*activations*](glossary.md#activation).
+# The arithmetic falls along two straight lines, because every frozen block saves the same: one product of three, or
+# all of its backward pass where the embedding is frozen too. Memory falls mainly for two reasons. A frozen weight has
+# no gradient and no running averages in the optimizer, which together are 12 bytes a weight. And a block through
+# which no gradient passes need not keep its intermediate results, its [*activations*](glossary.md#activation).
 #
 # Perplexity is below that of the untouched model in every run, and it rises with the depth. The two marks at 0 and at 4
 # are the two seeds. They differ by about two points, so two seeds could not tell neighbouring depths apart;
@@ -374,10 +375,11 @@ assert whole.rust.min() < lower.rust.min()
 #
 # $$\lVert \Delta \rVert = \sqrt{\sum_i (\theta_i^{\text{after}} - \theta_i^{\text{before}})^2}$$
 #
-# AdamW divides each gradient by its own typical size, so in every step each weight moves by about the learning
-# rate $\eta$, however small its gradient is. With $n$ trained weights the length should therefore grow like
-# $c\, \eta \sqrt{n}$, with the same $c$ for runs of equally many steps. If all 17 steps pointed the same way, $c$ would
-# be the sum of the schedule's factors (lesson 4), which is 9.5. Steps partly undo each other, so expect less.
+# AdamW divides each gradient by its own typical size, so in a step each weight moves by at most about the learning
+# rate $\eta$, and how far hardly depends on the size of its gradient. With $n$ trained weights the length should
+# therefore grow like $c\, \eta \sqrt{n}$, with the same $c$ for runs of equally many steps. Each run here takes 17
+# steps, and the schedule (lesson 4) multiplies the rate of each by a factor between 0 and 1; these factors add up to
+# 9.5. If all steps pointed the same way, $c$ would be 9.5. Steps partly undo each other, so expect less.
 
 
 # %%
@@ -450,8 +452,8 @@ tl.strategy_map()
 #   frozen layer saves the third, and the second only where nothing below it is trained.
 # - How many weights are trained decides the memory of gradients and optimizer. How deep the lowest one lies decides how
 #   far backpropagation goes.
-# - Compare strategies with their learning rates in view: how far weights move, $c\, \eta \sqrt{n}$, went with what was
-#   forgotten.
+# - Compare strategies with their learning rates in view: here, the farther the weights moved (about $c\, \eta
+#   \sqrt{n}$), the more was forgotten.
 #
 # **An experiment of your own.** The run with 1.4e-3 has one seed. Repeat it with `train(4, 1.4e-3, seed=1)` and
 # `train(4, 2e-3, seed=1)`, score both on `rust.validation` and `general.test`, and decide whether the explanation

@@ -17,9 +17,9 @@
 # *What else is frozen when the head is tied?*
 #
 # The first layer of a language model is a table with one row of numbers for each token. In a small model this table
-# holds about a fifth of all values or more, so it is tempting to freeze it: the words keep their places, and the blocks
-# learn to use them differently. But in most small models the same table is used a second time at the very top, where
-# the next token is scored. If you freeze one use, you freeze the other.
+# holds about a fifth of all values or more, so it is tempting to freeze it: each token keeps its row, and the blocks
+# learn to use the rows differently. But in most small models the same table is used a second time at the very top,
+# where the next token is scored. If you freeze one use, you freeze the other.
 #
 # **You will be able to**
 #
@@ -27,8 +27,9 @@
 # - take the gradient of a tied table apart into the part of the lookup and the part of the head;
 # - tell for any model what freezing its embeddings freezes and saves, and avoid a trap of `peft`.
 #
-# **You need** the parts of a model from [lesson 2](02_inside_a_language_model.ipynb), the training step of
-# [lesson 4](04_full_fine_tuning.ipynb), and the picture of frozen parts of [lesson 5](05_freeze_lower_layers.ipynb).
+# **You need** the parts of a model from [lesson 2](02_inside_a_language_model.ipynb), the training step of [lesson
+# 4](04_full_fine_tuning.ipynb), and the strips from [lesson 5](05_freeze_lower_layers.ipynb) that show what is
+# frozen.
 #
 # About 13 minutes.
 
@@ -109,10 +110,12 @@ assert E.shape == (4096, 192) and tokens.shape == (64,)
 # $L$ is the loss, and $S$, of shape $(T, V)$, has the one-hot vectors as rows, so that $X = S\,E$. Both terms have the
 # shape of the table, $(V, d)$.
 #
-# The gradient of the logits is simple. At each position that predicts a next token it is $(p - y) / (T - 1)$, where
-# $p$, of shape $(V)$, holds the probabilities that softmax makes of the logits, and $y$ is the one-hot vector of the
-# right answer. Through the head, row $v$ of the table therefore gets the sum of $(p_v - y_v)\,h$ over all positions,
-# divided by $T - 1$, with $h$ the hidden state of the position.
+# The gradient of the logits is short. The loss at one position is $-\log p$ of the right answer, and its derivative
+# with respect to the logits is $p - y$. The loss is the mean over $T - 1$ positions, hence the division. At each
+# position that predicts a next token it is $(p - y) / (T - 1)$, where $p$, of shape $(V)$, holds the probabilities
+# that softmax makes of the logits, and $y$ is the one-hot vector of the right answer. Through the head, row $v$ of
+# the table therefore gets the sum of $(p_v - y_v)\,h$ over all positions, divided by $T - 1$, with $h$ the hidden
+# state of the position.
 #
 # **Predict first.** The text has 64 tokens, some of them equal, and the table has 4,096 rows. How many rows get a
 # gradient from the lookup, and how many from the head?
@@ -161,10 +164,11 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The lookup read 52 different rows (the last token is only predicted, so its row does not count), and no other row can
-# have changed the loss. The head compared every hidden state with all 4,096 rows. Softmax gives every token some
-# probability, so $p_v - y_v$ is never zero. Even the row of a token that does not occur in your text moves in full
-# fine-tuning: its $p_v$ is too high, so it is pushed away from the hidden states of your text.
+# The lookup read 52 different rows (the last token is only predicted, so its row does not count), and through the
+# lookup no other row can have changed the loss. The head compared every hidden state with all 4,096 rows. Softmax
+# gives every token some probability, so $p_v - y_v$ is never zero. Even the row of a token that does not occur in
+# your text moves in full fine-tuning: its $p_v$ is too high, so it is pushed away from the hidden states of your
+# text.
 #
 # In the right panel, the dark dots are the tokens that were right answers, where $y_v = 1$. Their gradients are more
 # than a hundred times as long as a typical one. The cloud falls to the right because the tokenizer numbered frequent
@@ -388,10 +392,10 @@ tl.claim("With ensure_weight_tying they are one again", embedding is head)
 tl.claim("And both uses are trained", not head.equal(E))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# peft copies the embedding, trains the copy, and leaves the head with the old table. The model is no longer tied: new
-# tokens get a trained row to be read by and an untrained row to be scored by. Training does not fail. peft prints a
-# warning that speaks of complications when the adapter is merged (we switched it off above), and it is easy to overlook
-# in a log. `ensure_weight_tying=True` keeps the two uses together.
+# peft copies the embedding, trains the copy, and leaves the head with the old table. The model is no longer tied: a
+# new token is read with a trained row, but scored with an untrained one. Training does not fail. peft prints a
+# warning that speaks of complications when the adapter is merged (we switched it off above), and it is easy to
+# overlook in a log. `ensure_weight_tying=True` keeps the two uses together.
 #
 # **What may not carry over.** How much a table weighs changes from model to model, as the chart shows, and so does
 # what freezing it saves. That the two uses of a tied table are frozen together holds for every tied model.

@@ -160,9 +160,10 @@ tl.claim("Two lines of torch are the model's norm", y.allclose(norm(x), atol=1e-
 #
 # $$C \approx 2\,T\,\bigl(N_{\text{forward}} + N_{\text{passed}} + N_{\text{trained}}\bigr)$$
 #
-# $C$ is the number of operations of a step over $T$ tokens. $N_{\text{forward}}$ counts the values of all matrices that
-# the forward pass multiplies with (the tied table counts once, as the head), $N_{\text{passed}}$ those that the
-# gradient passes through, and $N_{\text{trained}}$ those that are trained.
+# $C$ is the number of operations of a step over $T$ tokens. Each $N$ counts matrix values: $N_{\text{forward}}$ all
+# that the forward pass uses (8 blocks and the head; the lookup needs no product), $N_{\text{passed}}$ those that the
+# gradient passes through (for depth 2: 2 blocks and the head), and $N_{\text{trained}}$ those that are trained (2
+# blocks).
 #
 # **Predict first.** If you train 2 of 8 blocks instead of all 8 (depth 2 instead of depth 8), what share of the
 # arithmetic is left? And with every norm?
@@ -221,7 +222,8 @@ assert round(with_norms.trainable_values, -3) == 815_000
 # Now train the last 1, 2, 4 and all 8 blocks, each with two seeds. A seed decides the order of the training text; the
 # pretrained weights are the same. (Eight blocks are not yet full fine-tuning: the embedding and the final norm stay
 # frozen.) For each depth we tried the learning rates 2e-3, 5e-3 and 1e-2 beforehand, and took the one with the lowest
-# perplexity on the validation text. One function does a run:
+# perplexity on the validation text. The results below are measured on the same text, so they are slightly optimistic.
+# One function does a run:
 #
 # **Predict first.** How much of what eight blocks gain will a single block gain?
 
@@ -291,11 +293,11 @@ tl.claim(
 # that; two and four blocks cannot be told apart here. Two seeds are not enough to rank close neighbours, and the text
 # that is scored is also only a sample. [Lesson 14](14_comparison.ipynb) deals with both.
 #
-# The last claim is a warning. Trained with 5e-3, the rate that suits two blocks, all eight blocks end with a *higher*
-# perplexity than two. If you compared depths at one rate for all, you would conclude that training more is worse, but
-# you would only have measured the rate. In this model fewer blocks wanted a larger rate: of the three, the highest was
-# best for one block and the lowest for four and eight, so their true best may even lie outside these three. This is an
-# observation on one small model, not a law. Tune the rate for each strategy.
+# The last claim is a warning. In one run (seed 0) with 5e-3, the rate that suits two blocks, all eight blocks ended
+# with a *higher* perplexity than two. If you compared depths at one rate for all, you would conclude that training
+# more is worse, but you would only have measured the rate. In this model fewer blocks wanted a larger rate: of the
+# three, the highest was best for one block and the lowest for four and eight, so their true best may even lie outside
+# these three. This is an observation on one small model, not a law. Tune the rate for each strategy.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What the norms bring
@@ -332,8 +334,8 @@ assert lower.between(1, 3).all() and without.seed.equals(with_all.seed)
 # raise the arithmetic of a step by 45%, and two seeds of one small model at one learning rate cannot answer it. A
 # recipe should make this choice on purpose, not by a match of names.
 #
-# Here is what the model wrote before training, and what it writes with two blocks and every norm trained. It has taken
-# up words of Rust, but a model of four million values still makes no sense:
+# Here is what the model wrote before training, and what it writes with two blocks and every norm trained. It has
+# picked up words from Rust, but with four million values it still cannot write sentences that make sense:
 
 # %% tags=["nbval-ignore-output"]
 for old, new in zip(written_before, written, strict=True):
@@ -389,8 +391,8 @@ assert pair == 29_824_768
 assert round((below + rest) / rest, 1) == 1.9 and round(2 * head / rest, 2) == 0.75
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Although 22 of 24 blocks are passed over, a step is not even twice as fast. A method that leaves the head as it is
-# cannot save the work of the head.
+# Although 22 of 24 blocks are passed over, a step is not even twice as fast. The head must score every token in every
+# pass, so it limits what any cache below it can save.
 #
 # A cache is only good if the result stays the same. Three epochs over eight blocks of text, with and without it:
 
@@ -439,8 +441,8 @@ tl.claim("Five steps, five equal losses", len(by_hand) == 5 and apart < 1e-6)
 assert sum(p.numel() for p in trained) == again.trainable_values
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Choose modules, as here, and not names. "Every parameter with `norm` in its name" is how the published recipe came to
-# train 45 vectors that nobody had meant, and `layers.2` is also the beginning of `layers.20`.
+# Choose modules, as here, and not names. "Every parameter with `norm` in its name" is how the published recipe came
+# to train 45 vectors that its name does not mention, and `layers.2` is also the beginning of `layers.20`.
 #
 # **What may not carry over.** The arithmetic follows from shapes and holds for any model. How much one block gains does
 # not: it depends on how far the new text is from what the model has read, and the best rates are those of this model.

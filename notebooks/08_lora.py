@@ -16,10 +16,11 @@
 #
 # *Can a few thousand new numbers do the work of changing millions?*
 #
-# The earlier lessons chose *which* of a model's weights to train. LoRA (*low-rank adaptation*) trains none of them. It
-# freezes the whole model and puts two thin matrices beside each linear layer, and only these are trained. Such a pair
-# is called an [adapter](glossary.md#adapter). A model of seven billion weights can then be adapted with a file of a few
-# tens of megabytes. This lesson builds such a layer by hand, and then asks why so few numbers can be enough.
+# The earlier lessons chose *which* of a model's weights to train. LoRA (*low-rank adaptation*) trains none of them.
+# It freezes the whole model and puts two thin matrices beside linear layers, here all those in the blocks, and only
+# these are trained. Such a pair is called an [adapter](glossary.md#adapter). A model of seven billion weights can
+# then be adapted with a file of a few tens of megabytes. This lesson builds such a layer by hand, and then asks why
+# so few numbers can be enough.
 #
 # **You will be able to**
 #
@@ -107,8 +108,8 @@ assert [*layer.lora_B["default"].weight.shape] == [192, 8]
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Build it
 #
-# The whole method is these twelve lines. `forward` is the formula read from right to left, for many tokens at once:
-# tokens are rows of `x`, so the matrices appear transposed.
+# The whole method is these few lines of code. `forward` is the formula read from right to left, for many tokens at
+# once: tokens are rows of `x`, so the matrices appear transposed.
 
 
 # %%
@@ -267,9 +268,9 @@ print(f"The linear layers alone carry {whole:.0%} of full fine-tuning's gain")
 assert 0.8 < whole < 0.9
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The useful part of the change is concentrated in few pieces, and most of its size is not useful. LoRA rests on this
-# fact. The remaining gain, up to what full fine-tuning reached, belongs to the embedding, the norms and the
-# biases, which these matrices do not include.
+# The useful part of the change is concentrated in few pieces, and most of its size adds little. LoRA rests on this
+# fact. The remaining gain, up to what full fine-tuning reached, belongs to the embedding, the norms and the biases,
+# which these matrices do not include.
 #
 # Why is so much of the change's size wasted? Look at how AdamW takes a step. It divides each gradient by its own
 # average size, so every weight moves by about the learning rate, whether its gradient was large or tiny. In the very
@@ -300,10 +301,10 @@ assert 0.55 < of_gradient < 0.65 and 0.3 < of_sign < 0.4
 # gradients as far as the others. These many small movements fill up all ranks, and a weight whose gradient is tiny
 # hardly matters for the loss. That is a likely reason for the gap between the two lines, though not a proof.
 #
-# Does this carry over to a larger model? We have one recorded run of SmolLM2-135M. It counts in another way: the
-# embedding, the norms and the biases (where there are any) keep all of their change, and only the linear layers are
-# cut. The shares are then higher than in the chart, because a part of the gain is never cut. The next cell scores our
-# model in the same way.
+# Does this carry over to a larger model? We have one recorded run of SmolLM2-135M. There the embedding, the norms and
+# any biases keep their full change, and only the linear layers are cut. Compare these numbers with each other only:
+# LoRA trains no embedding, so its 87% below is a different count from the 87% of the table. The shares are then
+# higher than in the chart, because a part of the gain is never cut. The next cell scores our model in the same way.
 
 # %%
 rest = copy.deepcopy(full.model)
@@ -495,9 +496,10 @@ assert [alpha * rate for alpha, rate in best.items()] == [0.16] * 3
 assert grid.round(2).loc[64, 0.01] == 4.61 and grid.round(2).loc[16, 0.04] == 7.52
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In each row the best rate is the one at which alpha times learning rate is 0.16. Equal products are not equal runs,
-# though. With a product of 0.64, alpha 64 ends at 4.61, but alpha 16 fails at 7.52, probably because its rate of 0.04
-# also moves $A$ four times as far.
+# In each row the best rate is the one at which alpha times learning rate is 0.16. For alpha 4 and 64 it is at the
+# edge of the three rates tried, so the true best may lie outside. Equal products are not equal runs, though. With a
+# product of 0.64, alpha 64 ends at 4.61, but alpha 16 fails at 7.52, probably because its rate of 0.04 also moves $A$
+# four times as far.
 #
 # So keep alpha at a fixed multiple of the rank, for example $\alpha = 2r$, and tune the learning rate. If you tuned
 # both, you would try nearly the same thing many times.
@@ -621,9 +623,9 @@ tl.claim("Merged, the logits agree to 1e-4", (beside - together).abs().max() < 1
 assert sum(p.numel() for p in merged.parameters()) == 4_036_800
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# They do not agree exactly, because the rounding differs when the products are summed in another order. A merged model
-# that differs by much more often comes from a base in 4 or 16 bits, whose weights are rounded again after adding
-# ([lesson 9](09_qlora.ipynb)).
+# They do not agree exactly, because the rounding differs when the products are summed in another order. If a merged
+# model differs by much more, a common cause is a base in 4 or 16 bits, whose weights are rounded again after the
+# addition ([lesson 9](09_qlora.ipynb)).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Count is not cost
@@ -660,9 +662,9 @@ assert costs["values trained"] < 0.06
 assert costs["peak memory of a step"] < 1
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The forward pass is still computed whole. Backpropagation still passes through every block down to the lowest adapter,
-# in block 0. What a frozen matrix saves is its own gradient, which is one third of the arithmetic. LoRA's thin products
-# add a little to it.
+# The forward pass is still computed whole. Backpropagation still passes through every block down to the lowest
+# adapter, in block 0. What a frozen matrix saves is its own gradient, which is one third of the arithmetic. LoRA's
+# thin products cost a little extra.
 #
 # The large saving is the memory that training needs *for each trained value*: a gradient and the two averages of AdamW,
 # which are 12 bytes in 32-bit numbers. In this tiny model activations and logits take most of the memory, so the saving
@@ -728,8 +730,8 @@ assert plain_losses[2] < plain_losses[0]
 #
 # - LoRA freezes $W$ and trains $\frac{\alpha}{r} BA$ beside it. $B$ starts at zero so that nothing changes at first, and
 #   $A$ does not, because otherwise neither would ever receive a gradient.
-# - Full fine-tuning's change is not low-rank by its size, but most of its gain lies in few directions. This is why a
-#   small rank is enough.
+# - Full fine-tuning's change is not low-rank by its size, but most of its gain lies in few directions. This is a
+#   likely reason why a small rank is enough here.
 # - Few trained values save optimizer memory and disk, not arithmetic. They also want a larger learning rate, which
 #   has to be tuned together with alpha.
 #

@@ -18,9 +18,9 @@
 #
 # LoRA never changes the pretrained weights, but it still has to keep them in memory: a model of 7 billion weights
 # takes 14 GB in 16 bits before any training begins. QLoRA uses the fact that these weights are only read. It rounds
-# each of them to one of sixteen values, stores the number of that value in 4 bits, and trains LoRA's adapters in full
-# precision beside them. Rounding to a few values is called [quantisation](glossary.md#quantisation). In this lesson
-# you take it apart, redo it in plain torch, and measure what it costs.
+# each of them to one of sixteen values, stores the index of that value (0 to 15) in 4 bits, and trains LoRA's
+# adapters in full precision beside them. Rounding to a few values is called [quantisation](glossary.md#quantisation).
+# In this lesson you take it apart, redo it in plain torch, and measure what it costs.
 #
 # **You will be able to**
 #
@@ -72,8 +72,8 @@ tl.four_bit_layer(layer)
 # $$\frac{\partial\,\text{loss}}{\partial x} = \left(\tilde{W} + \frac{\alpha}{r} B A\right)^{\!\top}
 # \frac{\partial\,\text{loss}}{\partial h}$$
 #
-# So each layer is unpacked twice in a step. The codes themselves get no gradient, because a number that has only
-# sixteen values cannot be moved by a small step.
+# So each layer is unpacked twice in a step, and a third time with activation checkpointing. The codes themselves get
+# no gradient. They are frozen, like W in LoRA, and a code is a whole number, which a small step cannot move.
 
 # %%
 tl.network_strip(qlora)
@@ -295,8 +295,8 @@ assert 0.09 < single.median() < 0.12
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # These are two different measures, and both are right. The 9% is a *ratio of norms*: all errors together, compared
-# with all weights together, which large weights dominate. A *single* weight is wrong by a fifth of its own size on
-# average, because for small weights the levels are far apart. A weight that is rounded to zero is 100% wrong.
+# with all weights together. Large weights dominate both sums. A *single* weight is wrong by a fifth of its own size
+# on average, because for small weights the levels are far apart. A weight that is rounded to zero is 100% wrong.
 #
 # What counts is what a layer computes. So take real text, note what goes into each layer, and compare the exact
 # output Wx with the output W̃x of the unpacked weights (biases left out, since they are not quantised). The error of
@@ -479,8 +479,8 @@ tl.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # QLoRA was made for the last case: training a model of 7 billion weights on a card that could not even hold these
-# weights in 16 bits. For the 0.5B model the step shrinks by only 18%, because the frozen weights that are packed were
-# a small part of it.
+# weights in 16 bits. For the 0.5B model the step shrinks by only 18%, because the weights that are packed were only a
+# quarter of it, and three quarters of that quarter are saved.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Does it train?
@@ -532,8 +532,9 @@ tl.claim("They end within 3% of each other", abs(apart) < 0.03)
 #
 # Outside this workbook you will meet QLoRA as three objects. `BitsAndBytesConfig` tells transformers how to pack the
 # weights while it loads them. `prepare_model_for_kbit_training` freezes all weights and converts those that are not
-# packed (norms, embedding and head) to fp32, which makes training more stable and takes some memory back. By default
-# it also turns activation checkpointing on, which is left out here. `LoraConfig` describes the adapters.
+# packed (norms, embedding and head) to fp32. Training becomes more stable, but part of the saved memory is lost
+# again. By default it also turns activation checkpointing on, which is left out here. `LoraConfig` describes the
+# adapters.
 
 # %%
 from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
@@ -592,8 +593,8 @@ assert losses[-1] < losses[0]
 #   lessons [12](12_memory_anatomy.ipynb) and [13](13_oom_fallback.ipynb) show what does.
 #
 # **What may not carry over.** The 4.127 bits and the error of about 9% hold for weights of any size, as long as they
-# look normally distributed. The rise in perplexity is this model's own: larger models usually lose less by 4 bits.
-# The difference in speed depends on the device, since a GPU has its own routines for unpacking.
+# look normally distributed. The rise in perplexity is this model's own: larger models usually lose less when they are
+# stored in 4 bits. The difference in speed depends on the device, since a GPU has its own routines for unpacking.
 #
 # ### Key ideas
 #

@@ -176,10 +176,10 @@ tl.claim(
 assert 0.3 < costs["forward pass alone"] < 0.4
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The cost of a step follows from *how far down* the lowest trained value is, and hardly from how many values there are.
-# BitFit needs a little more than two thirds, because attention also multiplies tokens with tokens. These products have
-# no weights, so BitFit saves nothing there. With the biases of the last block only, the forward pass is followed by the
-# head and a single block.
+# As long as few values are trained, the cost of a step follows from *how far down* the lowest of them is, and hardly
+# from how many there are. BitFit needs a little more than two thirds, because attention also multiplies tokens with
+# tokens. These products have no weights, so BitFit saves nothing there. With the biases of the last block only, the
+# forward pass is followed by the head and a single block.
 #
 # What BitFit saves is memory for gradients and for AdamW's averages, and disk: its 3,072 numbers fit into a file of
 # 12 kB.
@@ -238,14 +238,14 @@ tl.claim("A Llama has no bias vector at all", not any("bias" in name for name in
 assert len(names) > 100
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The designers of Llama left all biases out, and so do most of today's large models. The authors of PaLM, for example,
-# report that training a large model was more stable without them. BitFit cannot be used on such a model. A program
-# should then stop with a message, as here, rather than run for an hour and train nothing.
+# The designers of Llama left all biases out, and most of today's large models have few or none. The authors of PaLM,
+# for example, report that training a large model was more stable without them. BitFit cannot be used on such a model.
+# A program should then stop with a message, as here, rather than run for an hour and train nothing.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The family
 #
-# The picture shows six methods. Orange numbers are trained, hatched ones are frozen. In this workbook so far, only
+# The picture shows six methods. Orange parts are trained, hatched parts are frozen. In this workbook so far, only
 # LoRA, QLoRA ([lesson 9](09_qlora.ipynb): LoRA beside a $W$ of 4 bits) and BitFit are *run and measured*. The others
 # are shown so that you recognise them, and nothing is claimed here about how good they are.
 
@@ -257,19 +257,19 @@ tl.family_picture()
 # | --- | --- | --- |
 # | LoRA | $A$: (r, in), $B$: (out, r) | yes, $B = 0$ |
 # | BitFit | none; $b$: (out) is there already | yes, nothing is added |
-# | IA3 | $\ell$: (out), a factor for each output | yes, $\ell = 1$ |
+# | IA3 | $\ell$: (out), a factor for each output (at `down_proj`: for each input) | yes, $\ell = 1$ |
 # | DoRA | LoRA's, and $m$: (out), the length of each row | yes, $m$ starts as the row lengths of $W$ |
 # | prompt tuning | $p_1 \ldots p_k$: (width) each, before the text | no |
 # | prefix tuning | $P_K$, $P_V$: (k, size of all key heads), per block | no |
 #
-# The sign $\odot$ multiplies number by number. IA3 has such factors for keys and values and for the inside of the MLP.
-# DoRA divides each row of $W + \frac{\alpha}{r}BA$ by its length before it multiplies by $m$, so that length and
-# direction of a row are learned apart.
+# The sign $\odot$ multiplies number by number. IA3 has such factors for keys and values, and for the 512 values
+# inside the MLP, which are the inputs of `down_proj`. DoRA divides each row of $W + \frac{\alpha}{r}BA$ by its length
+# before it multiplies by $m$, so that length and direction of a row are learned apart.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# LoRA, DoRA, IA3 and BitFit change layers, and all four can be merged into the weights after training. Prompt tuning
-# and prefix tuning leave the layers alone. They put trained vectors in front of the text that belong to no token. These
-# take up a part of the context, and they cannot be merged.
+# LoRA, DoRA, IA3 and BitFit change layers, and the first three can be merged into the weights after training; BitFit
+# has nothing to merge. Prompt tuning and prefix tuning leave the layers alone. In front of the text they put trained
+# vectors, which belong to no token. These take up a part of the context, and they cannot be merged.
 #
 # The next cell lets peft count the values of each method in our model. Nothing is trained.
 

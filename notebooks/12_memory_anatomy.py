@@ -85,8 +85,8 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Here are the 60 moments around the peak. The logits are made, log-probabilities are computed from them for the loss,
 # and the logits are freed. When the backward pass begins, it makes the gradient of the log-probabilities, and from it
-# the gradient of the logits. Each is as large as the logits were, so for a moment there are three tensors of that
-# size. This is why the peak comes at the very beginning of the backward pass.
+# the gradient of the logits. Each is as large as the logits were, and the log-probabilities are still there, so for a
+# moment there are three tensors of that size. This is why the peak comes at the very beginning of the backward pass.
 
 # %%
 around = full.iloc[peak - 35 : peak + 25]
@@ -313,12 +313,13 @@ title = "With one row, the peak moves to the end of the backward pass"
 tl.memory_timeline(lines, title)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With one short row, the activations take less than the gradients that replace them, so the peak moves to the *end*
-# of the backward pass. There all gradients exist, and the embedding's three times over.
+# With one short row, activations and logits (2.25 GB) take less than the gradients with two more copies of the
+# embedding's (1.98 + 1.09 GB), so the peak moves to the *end* of the backward pass. There all gradients exist, and
+# the embedding's three times over.
 #
 # Why three times? This model uses one table both to read tokens and to predict them (it is *tied*). The prediction
-# gives the table's gradient at the start of the backward pass. That gradient cannot be added to `.grad` before the
-# one from reading is known, at the very end, so it waits: it is the blue band, "temporary", that runs through the
+# gives the table's gradient at the start of the backward pass. torch adds to `.grad` only when the gradient from
+# reading is known too, at the very end. Until then the first one waits: it is the blue band, "temporary", in the
 # whole backward pass. Finally torch adds the two into a third.
 #
 # `closed_form` adds up both moments by the formulas from above.
@@ -488,7 +489,7 @@ assert (
 # can be rounded away. The logits are the same in all three columns, because this course computes the loss in fp32.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Is the estimate true?
+# ## Is the estimate right?
 #
 # So far everything was counted or estimated by one method. Now take real training steps on the bundled model, and
 # compare the live tensors that are measured there with the estimate.
@@ -525,8 +526,8 @@ print(
 assert len(recorded) == 56 and off.min() > -0.03 and off.max() < 0.1
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On a processor these bytes are nearly constant, about 20 MiB. On a card, driver and libraries take several hundred
-# MiB, so leave 15% of its memory free. [Lesson 13](13_oom_fallback.ipynb) shows what to do when a step does not fit.
+# On a CPU these bytes are nearly constant, about 20 MiB. On a card, driver and libraries take several hundred MiB, so
+# leave 15% of its memory free. [Lesson 13](13_oom_fallback.ipynb) shows what to do when a step does not fit.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Turn the controls
@@ -547,8 +548,9 @@ tl.memory_explorer()
 #   belong to the tokens of a batch, and grow with it.
 # - A step fails at its peak, and only what is alive there counts: at the loss with many tokens, at the end of the
 #   backward pass with few.
-# - Training fewer values lowers gradients and optimizer state. Activations get fewer only when backpropagation stops
-#   early, when fewer tokens are taken at once, or when activations are computed again.
+# - Training fewer values lowers gradients and optimizer state. Activations take less only when backpropagation stops
+#   early, when fewer tokens are taken at once, when activations are computed again, or when they are stored in fewer
+#   bits.
 #
 # ### Further reading
 #

@@ -59,7 +59,7 @@ def fresh(strategy="full"):
 # We have no graphics card, so we play one. A *virtual card* has a memory budget but no chips: the CPU computes, tlkit
 # counts every tensor, and the tensor that would exceed the budget is refused with the same message that CUDA prints.
 # Our training has twelve blocks of 64 tokens and takes four of them in each step, so it has three steps. The card has
-# 48 MB. For the memory of a card this means 48 times $2^{20}$ bytes, which the message writes as 48 MiB.
+# 48 MB. As always with cards, MB means $2^{20}$ bytes here. The message writes MiB for the same unit.
 
 # %%
 card, model, message = tl.virtual_device(memory="48MB"), fresh(), "it fitted"
@@ -404,8 +404,9 @@ tried = log.table[log.table.action == "training"]
 tl.claim("Nothing failed", len(tried) == 1 and tried.failed_in.iloc[0] == "")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The smaller micro-batch is not in this table. It would have smaller activations, but the gradients of its first half
-# have to stay in memory during the forward pass of the second. Here this takes as much as the activations save.
+# The smaller micro-batch is not in this table. It has smaller activations, but during the second forward pass the
+# gradients of the first half are in memory too. Here they take as much as is saved, so by itself it lowers the peak
+# by less than one percent.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same in plain transformers
@@ -475,7 +476,7 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `Trainer` also has `auto_find_batch_size=True`, which takes a smaller batch after an out-of-memory error and starts
 # the loop from the first step again. In the release used here it does not raise `gradient_accumulation_steps` at the
-# same time. So the effective batch shrinks without a warning, and the result is that of another training.
+# same time. So the effective batch shrinks without a warning, and you get the result of a different training run.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## On paper: the published model
@@ -526,9 +527,9 @@ assert round(494_032_768 * 16 / 2**30, 1) == 7.4
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Was the card always to blame? The published program in Rust failed on its card with "adapter layers", which were two
 # blocks, a norm and a head of its own, with 165,960,320 values in all. In torch, the weights, gradients and averages
-# of that run would take little more than half of the card, so the card was not too small for it. The program in
-# Python reports no failure at all on such a card. Probably its driver moved some of the memory to the host without a
-# message.
+# of that run would take little more than half of the card. Unless activations and logits filled the other half, the
+# card was not too small for it. The program in Python reports no failure at all on such a card. Probably its driver
+# moved some of the memory to the host without a message.
 
 # %%
 rust_run = 630_167_424 * 4 + 165_960_320 * 12
@@ -597,8 +598,8 @@ print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 # fit on the card at all, and then only 4-bit weights or several cards ([lesson 20](20_scaling_out.ipynb)) help.
 # Moving activations or the optimizer to the host is cheap in this lesson, because card and host are the same memory
 # here. On a real card the data have to be transferred in every step, which takes time. And a model with dropout draws
-# random numbers in each pass, so micro-batches get other numbers than the whole batch. The bundled model has no
-# dropout.
+# random numbers in each pass, so micro-batches draw other random numbers than the whole batch would. The bundled
+# model has no dropout.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

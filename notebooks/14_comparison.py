@@ -102,7 +102,7 @@ tl.claim(
 # pretraining is worth.
 #
 # Seven strategies with three seeds, and one run of the control, make 22 runs. They take one to two minutes, so read
-# on while they run. This cell also opens the test text, for the first time in the course.
+# on while they run. This cell also opens the Rust test text, for the first time in the course.
 #
 # **Predict first.** Order the strategies by perplexity on Rust text. Where will the control be?
 
@@ -284,10 +284,11 @@ tl.claim(
 #
 # $$\delta \pm \sqrt{(t_\text{doc} \, e_\text{doc})^2 + (t_\text{seed} \, e_\text{seed})^2}$$
 #
-# Each part has its own factor $t$, because one is known from 40 documents and the other from only three seeds. The
-# code below has two details, because documents have different lengths. It computes $e_\text{doc}$ by leaving out each
-# document in turn (the *jackknife*). And a few long documents count for more than the rest, so for $t_\text{doc}$
-# there are effectively only $(\sum n_d)^2 / \sum n_d^2$ documents.
+# Each part has its own factor $t$, because one is known from 40 documents and the other from only three seeds.
+# Documents differ in length, and this changes two things in the code below. It computes $e_\text{doc}$ by the
+# *jackknife*: leave out one document, compute the difference from the other 39, do this for each of the 40, and take
+# the spread of these 40 results times $\sqrt{39}$. And a few long documents count for more than the rest, so for
+# $t_\text{doc}$ there are effectively only $(\sum n_d)^2 / \sum n_d^2$ documents.
 #
 # The library reports differences in perplexity. Let $P$ be the geometric mean of two perplexities that are $\delta$
 # nats per token apart. Then they are $P e^{\delta/2}$ and $P e^{-\delta/2}$, so their difference is
@@ -380,12 +381,12 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The interval of a pair follows the correction. Its level is not 5% but $5\% \cdot p / \tilde p$, so it excludes zero
-# exactly if the corrected p value is below 0.05. For the smallest of 21 p values the level is $5\% / 21$, which is
-# 0.24%, so this interval is at 99.76%.
+# The interval of a pair follows the correction. It is an interval not at 95% but at $100\% - 5\% \cdot p / \tilde p$,
+# so it excludes zero exactly if the corrected p value is below 0.05. For the smallest of 21 p values the level is
+# $5\% / 21$, which is 0.24%, so this interval is at 99.76%.
 #
-# `tl.compare_pairs` combines steps 2 to 4. It adds one refinement: three seeds of one pair hardly say how much a seed
-# matters, so it uses the seeds of all strategies together.
+# `tl.compare_pairs` combines steps 2 to 4. It adds one refinement: three seeds of one pair say little about how much
+# a seed matters, so it estimates this from all strategies together.
 
 # %%
 tl.pairs_chart(pairs)
@@ -512,8 +513,8 @@ assert sorted(moved, key=moved.get) == sorted(moved, key=general_means.get)
 # weights move, the more is forgotten. But this is an observation on three settings of one small model, and the grid
 # of rates decides much of it. With a finer grid the two best rates might be closer, and the order could change.
 #
-# The strategy alone does not fix the trade-off: learning rate and number of epochs move it too. The record of the
-# tuning has both perplexities, measured on validation text.
+# The trade-off does not depend on the strategy alone: the learning rate and the number of epochs change it too. The
+# record of the tuning has both perplexities, measured on validation text.
 
 # %%
 paths = {}
@@ -597,14 +598,15 @@ assert mixing.general.iloc[-1] < 0.95 * start.general
 # and does most of the damage.
 #
 # Rehearsal does even better here. With half of the text general, the model is better on general text than before,
-# because it has also trained on it. In practice you may not have such text, and then the mixture of weights is left.
+# because it has also trained on other text of this kind. In practice you may not have such text, and then the mixture
+# of weights is left.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is less more?
 #
-# The published reports say that with little text the strategy with the fewest trained weights wins. In our comparison
-# the order is roughly the opposite, as the next chart shows: fewer trained values go with a higher perplexity.
-# "Untouched" is the zero-shot baseline.
+# The published reports that [lesson 15](15_autopsy.ipynb) examines say that with little text the strategy with the
+# fewest trained weights wins. In our comparison the order is roughly the opposite, as the next chart shows: fewer
+# trained values go with a higher perplexity. "Untouched" is the zero-shot baseline.
 
 # %%
 tl.parameters_chart(comparison.table)
@@ -655,7 +657,8 @@ tl.claim(
 # far more than the lines are apart, so the amount of text matters more than the choice of the strategy.
 #
 # This picture has two limits. The rates were tuned once, for 60 passages and one epoch, and not for each size. And
-# training that stops early forgets less (lesson 4). So the picture refutes the general rule, not every single case.
+# all runs take 120 steps, although stopping early might help with the small texts. So the picture refutes the general
+# rule, not every single case.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Where a real model may differ.** Expect other gaps, other learning rates and another order ([lesson
@@ -669,8 +672,8 @@ tl.claim(
 #
 # - Two kinds of chance affect a score: which documents were tested, and which seed was used. The unit that is
 #   resampled is the document, because tokens in one document are correlated.
-# - Compare strategies in pairs, on the same documents and seeds. If the interval of the difference excludes zero, the
-#   two strategies differ. With many pairs, correct for their number.
+# - Compare strategies in pairs, on the same documents and seeds. If the interval of the difference excludes zero,
+#   chance is an unlikely explanation of it. With many pairs, correct for their number.
 # - A table needs a baseline, a control, equal tuning and intervals, and it needs a second column for what was
 #   forgotten.
 #

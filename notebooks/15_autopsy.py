@@ -220,7 +220,8 @@ tl.claim("So is the report", tl.first_loss_warning(4.6157, math.log(254_801)))
 #
 # The reports suspect the tokenizer, the transfer to the graphics card, or the model's handling on the GPU.
 #
-# **What would you check?** Two things in this table cannot happen with one file of weights. Which?
+# **What would you check?** Two things in this table cannot happen if the weights arrived and the evaluation is
+# correct. Which?
 
 # %%
 guessing = math.exp(-math.log(1 / vocabulary))
@@ -298,8 +299,8 @@ tl.claim(
 # | freeze embeddings | 290/291 (99.7%) | 206,583.62 | 3 |
 # | full fine-tuning | 291/291 (100%) | 303,044.66 | 4 |
 #
-# From three parameters the report calculates gradients of 3 × 4 = 12 bytes, which is why the strategy fits the card. It
-# also draws a law from the table: with little data, less is more.
+# From three parameters the report calculates gradients of 3 × 4 = 12 bytes, and it says that this is why the strategy
+# fits the card. It also draws a law from the table: with little data, less is more.
 #
 # **What would you check?** The model has 494 million values and the report counts 291. And the program chose the first
 # twelve layers as in the next cell. Which layers does that freeze?
@@ -320,8 +321,10 @@ intended = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "freeze_lower")
 tl.network_strip(intended, replace(report, strategy="substring match"))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The upper strip is what the report describes, and the lower one is what its program did: all 24 blocks are frozen. The text `layers.1` is also the beginning of `layers.10` to `layers.19`, and `layers.2` that of
-# `layers.20` to `layers.23`. Three *tensors* are left: embedding, final norm and head. The 291 are tensors too.
+# The upper strip is what the report describes, and the lower one is what its program did: all 24 blocks are frozen.
+# The lower one has 136 million values more, because the Rust program built the head as a table of its own. The text
+# `layers.1` is also the beginning of `layers.10` to `layers.19`, and `layers.2` that of `layers.20` to `layers.23`.
+# Three *tensors* are left: embedding, final norm and head. The 291 are tensors too.
 
 # %%
 tensors, values = report.trainable_tensors, report.trainable_values
@@ -461,9 +464,9 @@ tl.claim("Each of the three strategies wins somewhere", len(winners) == 3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # From block to block, the difference between two strategies varies far more than its average, the dashed line. With a
-# single block you would publish a winner, and the next block might have named another. Even the mean of these 63 blocks comes
-# from one training run with one seed, so it proves no order either. [Lesson 14](14_comparison.ipynb) has shown how to
-# do it: hundreds of documents, three seeds, and intervals for differences.
+# single block you would publish a winner, and the next block might have named another. Even the mean of these 63
+# blocks comes from one training run with one seed, so it proves no order either. [Lesson 14](14_comparison.ipynb) has
+# shown how to do it: forty documents, three seeds, and intervals for differences.
 #
 # tlkit helps in two ways. A score on few tokens carries a warning, and a comparison with one seed gets no ranks.
 
@@ -578,13 +581,15 @@ assert round(ratio, 1) == 3.2
 assert round((values - alone.trainable_values) / 1e6) == 464
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So where did 14.3 come from? Probably full fine-tuning was slow, rather than the other one fast. It took 1.8 seconds a
-# step. The card, an RTX 4060 Ti, moves 288 GB a second, so the 21.7 GB of a step should take less than 0.1 seconds.
+# So where did 14.3 come from? Probably full fine-tuning was unusually slow, and not the other strategy unusually
+# fast: a full step took 1.8 seconds. The card, an RTX 4060 Ti, moves 288 GB a second, so the 21.7 GB of a step should
+# take less than 0.1 seconds.
 #
 # A full step in fp32 needs 9.0 GB for its tensors alone, however short the text is (lesson 12), and the hybrid report
-# says that the card has 8 GB. On Windows the driver moves what does not fit to the computer's main memory, without any
-# message, and each step then waits for it. *This is a hypothesis.* It explains the slow steps, and also why the same
-# card reported an out-of-memory error under Rust and none under Python. We cannot test it without that machine.
+# says that the card has 8 GB. On Windows, the driver silently moves whatever does not fit on the card into the
+# computer's main memory, and each step then waits for it. *This is a hypothesis.* It explains the slow steps, and
+# also why the same card reported an out-of-memory error under Rust and none under Python. We cannot test it without
+# that machine.
 
 # %%
 estimate = {"batch_size": 1, "sequence_length": 32}
@@ -671,8 +676,9 @@ tl.claim(
 tl.claim("None is 5 times faster here", speed["times faster, measured"].max() < 5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Time follows arithmetic, but not closely. Unpacking 4-bit weights takes time and is no matrix product, LoRA's many
-# small products are slow for their size, and a smaller optimizer saves time that is not counted as arithmetic.
+# In most rows time follows arithmetic, but not for `lora` and `qlora`. Unpacking 4-bit weights takes time and is no
+# matrix product, LoRA's many small products are slow for their size, and a smaller optimizer saves time that is not
+# counted as arithmetic.
 #
 # > **Ask of any report:** how much can arithmetic and memory traffic save at most, and did both runs fit the memory?
 

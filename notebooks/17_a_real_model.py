@@ -28,7 +28,8 @@
 # - choose a learning rate to start from, and estimate time, memory and disk for models up to 7 billion values.
 #
 # **You need** lessons [3](03_data_and_baseline.ipynb), [4](04_full_fine_tuning.ipynb) and [8](08_lora.ipynb), and the
-# model on this machine. It is downloaded once (93 MB), and no network is needed after that. In a terminal:
+# model on this machine. It is downloaded once (93 MB, or about 270 MB where the weights come from the model hub), and
+# no network is needed after that. In a terminal:
 #
 # ```
 # python -m tlkit fetch smollm2-135m-instruct
@@ -48,9 +49,10 @@ print(tl.fetched(NAME) or f"not here yet: python -m tlkit fetch {NAME}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The line above says where the weights came from, which matters when you compare results. This publisher rounded them
-# to 4 bits ([quantisation](glossary.md#quantisation), [lesson 9](09_qlora.ipynb)) to make the download small, and
-# `fetch` turned them back into 32-bit numbers. Each weight is therefore off by a rounding error from what the model's
-# authors published. If the model hub can be reached, `fetch` takes the original weights from there instead.
+# to 4 bits, and the embedding to 8 ([quantisation](glossary.md#quantisation), [lesson 9](09_qlora.ipynb)) to make the
+# download small, and `fetch` turned them back into 32-bit numbers. Each weight therefore differs by a rounding error
+# from the one that the model's authors published. If the model hub can be reached, `fetch` takes the original weights
+# from there instead.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same parts, more of them
@@ -139,9 +141,9 @@ for name, score in before.items():
     print(f"{name}: {score.perplexity:.1f}, {span}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Do not compare these perplexities with the tiny model's. Perplexity counts in [tokens](glossary.md#token), and the
-# two models cut text into tokens differently, because SmolLM2's vocabulary has 49,152 tokens and the bundled model's
-# 4,096. [Bits per byte](glossary.md#bits-per-byte) is the unit that both share.
+# Do not compare these perplexities with the tiny model's. Perplexity is a measure per [token](glossary.md#token), and
+# the two models cut text into tokens differently, because SmolLM2's vocabulary has 49,152 tokens and the bundled
+# model's 4,096. [Bits per byte](glossary.md#bits-per-byte) is the unit that both share.
 
 # %%
 smol, small = before["Rust"], tiny_before["Rust"]
@@ -205,9 +207,9 @@ tl.claim(
 tl.claim("and the real model's does not rise", changes["SmolLM2-135M"].general < 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both models learn the new kind of text, but only the tiny one pays for it. The real one has read so much that our
-# few thousand tokens probably only have to tell it *which* of the things it can do is wanted. A small change of the
-# weights, at a tenth of the learning rate, is enough for that.
+# Both models learn the new kind of text, but on this general text only the tiny one pays for it. The real one has
+# read so much that our few thousand tokens probably only have to tell it *which* of the things it can do is wanted. A
+# small change of the weights, at a tenth of the learning rate, is enough for that.
 #
 # This does not prove that larger models forget nothing. The tiny model was pretrained on Python's documentation, so
 # the general text shows what it lost of its own. Of all that SmolLM2 has read, Python's reference is a small part, so
@@ -354,7 +356,7 @@ tl.claim("Neither of them answers half of the questions rightly", max(right) < 8
 # - **Disk.** A weight takes 4 bytes in fp32 and 2 bytes in bf16, so a model of $N$ values is a file of $4N$ or $2N$
 #   bytes. A LoRA adapter is a file of its own, and much smaller.
 # - **Memory.** [Lesson 12](12_memory_anatomy.ipynb) derived what a training step needs. The table below reads it from
-#   a recorded file, for one row of 512 tokens in fp32.
+#   a recorded file, for one row of 512 tokens in fp32 (with QLoRA, the frozen matrices are in 4 bits).
 # - **Time.** A forward and a backward pass through all weights take about $6N$ operations per token, so a model fifty
 #   times as large takes about fifty times as long on the same machine.
 # - **Learning rate.** It has to be tuned for each model and strategy. Start from one that worked for the same
@@ -383,9 +385,9 @@ sizes
 # the same step of the 7-billion-value model would take well over a minute, if the machine had the memory. But it
 # needs more than 100 GiB, and LoRA still needs 30, because the frozen weights alone take 25.
 #
-# Large models are therefore trained on cards, with frozen weights in bf16 or in 4 bits. With 4-bit weights, the rest
-# in bf16 and activation checkpointing, a step of the same model needs little more than 4 GiB ([lesson
-# 9](09_qlora.ipynb)).
+# Large models are therefore usually fine-tuned on GPUs, with the base weights frozen and kept in bf16 or in 4 bits.
+# With 4-bit weights, the rest in bf16 and activation checkpointing, a step of the same model needs little more than 4
+# GiB ([lesson 9](09_qlora.ipynb)).
 
 # %%
 seven = sizes["llama2-7b"]
@@ -467,8 +469,8 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - A well pretrained model adapts to a new kind of text in a few steps, at a low learning rate, and on our general
-#   text it forgot nothing.
+# - A well pretrained model adapts to a new kind of text in a few steps, at a low learning rate, and on our eight
+#   general documents it showed no forgetting.
 # - Perplexity tells you how well a model predicts the kind of text you measured on. It does not tell you whether the
 #   model knows more, or writes what people want to read. Ask questions, and read what it writes.
 # - The method does not change with the size of the model; time, memory, disk and the learning rate do.

@@ -192,9 +192,10 @@ assert 2 * (4 - 1) / 4 * 4 * 4_036_800 == 24_220_800 == tl.sent_per_step(model, 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## With real processes
 #
-# Now to several processes that really talk to each other. `rehearse` starts four on this machine, with one thread
-# each. One of them first takes five steps of full fine-tuning alone, then two take the same steps together, then all
-# four. They exchange gradients over the *loopback*, a network connection from a machine to itself.
+# So far one process played all cards. Now several processes really talk to each other. `rehearse` starts four on this
+# machine, with one thread each. One of them first takes five steps of full fine-tuning alone, then two take the same
+# steps together, then all four. They exchange gradients over the *loopback*, a network connection from a machine to
+# itself.
 #
 # **Predict first.** The batch stays at eight blocks, whoever computes them. How far apart will the three curves be?
 
@@ -320,10 +321,10 @@ assert by_one[-1] < by_one[0] + 0.2
 # $$\text{seconds} \approx \frac{\text{seconds on one card}}{n}
 # + \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bytes a second}}$$
 #
-# This is an upper bound for the exchange, because DDP sends the gradients of the upper blocks while the backward pass
-# is still busy further down. The next table has the second term for eight cards and llama2-7b, a model of 6.7 billion
-# values. The rates are what the makers state for one direction: NVLink of an H100, PCIe 4.0 with 16 lanes, and
-# Ethernet.
+# Real links are slower than their makers state; on the other hand, part of the exchange can be hidden, because DDP
+# sends the gradients of the upper blocks while the backward pass is still busy further down. The next table has the
+# second term for eight cards and llama2-7b, a model of 6.7 billion values. The rates are what the makers state for
+# one direction: NVLink of an H100, PCIe 4.0 with 16 lanes, and Ethernet.
 
 # %%
 links = {
@@ -351,7 +352,7 @@ assert on_ethernet["full"] > 30 and on_ethernet["lora"] < 0.2
 assert round(travel["seconds by PCIe 4.0 x16, 31.5 GB/s"]["full"], 1) == 1.5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Over office Ethernet, full fine-tuning waits more than half a minute for each exchange, and LoRA about a tenth of a
+# Over 10 Gbit Ethernet, full fine-tuning waits more than half a minute for each exchange, and LoRA about a tenth of a
 # second. Only trained values have gradients, so frozen weights never travel with DDP. LoRA saved little computing in
 # lesson 8, but between machines it saves what matters most.
 
@@ -376,7 +377,7 @@ tl.sharding_scheme(4)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A block can only compute with all of its weights. So just before its turn, each card gathers the missing parts from
 # the others, and lets them go afterwards. This happens in the forward pass and again in the backward pass. What each
-# card needs is therefore
+# card needs is therefore at most
 #
 # $$M(n) = \frac{W + G + O}{n} + A + \text{gathered}$$
 #
@@ -526,7 +527,7 @@ assert config.num_hidden_layers == 32
 #
 # The third deals out the *runs* of a comparison, so each process trains models of its own and nothing travels. For
 # several machines, start the same line on each, with `--nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:29500`
-# in front, where `HOST` is one of them. All machines need the same files.
+# right after `torchrun`, where `HOST` is the name of one of them. All machines need the same files.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Three things are worth knowing before a long run.
@@ -537,8 +538,9 @@ assert config.num_hidden_layers == 32
 #   stay equal.
 #
 # **What may not carry over.** Bytes, shares of memory and equal curves are arithmetic, and hold for a model of any
-# size. Seconds are not: cards and links differ too much. And if you use more cards to make the *batch* larger, you
-# take fewer steps and need another learning rate. That is a new experiment, and its curve will differ.
+# size. Seconds do not carry over, because cards and links differ too much. And if you use more cards to make the
+# *batch* larger, you take fewer steps and need another learning rate. That is a new experiment, and its curve will
+# differ.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -548,7 +550,7 @@ assert config.num_hidden_layers == 32
 # - In a ring, each card sends $2(n-1)/n$ times the gradients of the trained values. With LoRA these are small. FSDP sends
 #   more, because it gathers all weights in both passes, trained or frozen.
 # - DDP copies weights, gradients and optimizer state to every card, and FSDP divides them. Activations are divided by
-#   neither, so each doubling of the cards saves less memory.
+#   neither, so twice as many cards need more than half the memory each.
 #
 # **An open experiment.** Run the plain script with four processes and `blocks.split(6)` instead of `split(8)`. The four
 # shares then differ in size. Predict how far the losses move from those of one process, then repair the script.
