@@ -162,7 +162,7 @@ def fit_chart(table: pd.DataFrame) -> Chart:
         if first is None:
             headline(figure, f"Nothing fits {list(cards)[-1]}")
         else:
-            said = f"{listed(fits, 'strategies')} fit{'s' * (len(fits) == 1)} {first}"
+            said = f"{listed(fits, 'strategies')} fit{'s' * (len(fits) == 1)} a card of {first}"
             none = [name for name, found in zip(table.strategy, smallest, strict=True) if not found]
             headline(
                 figure,
@@ -170,7 +170,7 @@ def fit_chart(table: pd.DataFrame) -> Chart:
                 + (
                     f"; {listed(none, 'strategies')} not even {list(cards)[-1]}"
                     if none
-                    else f"; {table.strategy[table.gib.idxmax()]} needs {smallest[table.gib.idxmax()]}"
+                    else f"; {table.strategy[table.gib.idxmax()]} needs one of {smallest[table.gib.idxmax()]}"
                 ),
             )
     return figure

@@ -117,7 +117,7 @@ def step_flow(batch_size: int = 4, tokens: int = 128, vocabulary: int = 4096, va
     top = {
         "batch": ("batch", f"token ids {shape}", SPARED),
         "forward": ("forward pass", f"weights: {many} values", PASSED),
-        "logits": ("logits", f"({batch_size}, {tokens}, {vocabulary})", SPARED),
+        "logits": ("logits", f"({batch_size}, {tokens - 1}, {vocabulary})", SPARED),  # the last token only is a label
         "loss": ("loss", "one number, mean\nover the tokens", SPARED),
     }
     bottom = {
