@@ -3,13 +3,14 @@
 The notebooks are shown as they are stored, never executed; `tests/classroom/test_book.py` checks the pages.
 """
 
-import importlib.util
 import json
 import shutil
 from pathlib import Path
 
 from sphinx.application import Sphinx
 from sphinx.config import Config
+
+from tlkit.classroom.handouts import MATHJAX, packaged
 
 BOOK = Path(__file__).resolve().parent
 NOTEBOOKS = BOOK.parent / "notebooks"
@@ -27,7 +28,7 @@ nb_merge_streams = True
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_dmath_allow_digits = False  # "5$ and 10$" are prices
 myst_dmath_allow_space = False
-mathjax_path = "mathjax/tex-svg.js"  # one file without fonts, from the site itself: see `copy_mathjax`
+mathjax_path = MATHJAX  # one file without fonts, from the site itself: see `copy_mathjax`
 myst_heading_anchors = 3
 
 html_theme = "sphinx_book_theme"
@@ -82,13 +83,11 @@ def copy_lessons(app: Sphinx, config: Config) -> None:
 
 def copy_mathjax(app: Sphinx, failure: Exception | None) -> None:
     """Of the 24 MB that sphinx-mathjax-offline brings, the one file that draws formulas; no other server is asked."""
-    found = importlib.util.find_spec("sphinx-mathjax-offline")
-    if found is None:
-        raise ModuleNotFoundError('formulas need sphinx-mathjax-offline: python -m pip install -e ".[book]"')
+    source = packaged("formulas need sphinx-mathjax-offline", "sphinx-mathjax-offline", f"static/{MATHJAX}")
     if failure is None and app.builder.format == "html":
         target = Path(app.outdir) / "_static" / mathjax_path
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(Path(found.origin).parent / "static" / mathjax_path, target)
+        shutil.copy2(source, target)
 
 
 def setup(app: Sphinx) -> None:

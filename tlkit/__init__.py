@@ -66,7 +66,7 @@ _WHERE = {
         "perplexity_chart",
     ),
     "reports.training_charts": ("learning_curves", "overfitting_chart", "sweep_chart", "tradeoff_chart"),
-    "reports.model_charts": ("components_chart", "flops_chart", "gradient_flow_chart", "quantization_chart"),
+    "reports.model_charts": ("components_chart", "flops_chart", "gradient_flow_chart"),
     "reports.diagrams": ("network_strip",),
     "reports.ladder_pictures": ("checkpointing_picture", "ladder_diagram", "micro_batch_picture"),
     "reports.interval_pictures": ("bootstrap_chart", "pairing_chart"),

@@ -108,7 +108,6 @@ def rates(*strategies):
 
 
 RATE = ("learning_rate", "learning rate (log scale)")
-WEIGHTS = torch.linspace(-0.1, 0.1, 64)
 PICTURES = {
     "perplexity": lambda: charts.perplexity_chart(table()),
     "before and after": lambda: charts.perplexity_chart(scores()),
@@ -134,7 +133,6 @@ PICTURES = {
     "components of 24 blocks": lambda: model_charts.components_chart(report("freeze_lower", "qwen2-0.5b")),
     "gradients of lora": lambda: model_charts.gradient_flow_chart(flow("lora")),
     "gradients of full": lambda: model_charts.gradient_flow_chart(flow("full")),
-    "quantization": lambda: model_charts.quantization_chart(WEIGHTS, (WEIGHTS * 70).round() / 70),
     "flops": lambda: model_charts.flops_chart({"full": StepFlops(20, 40), "last_layers": StepFlops(20, 5)}),
     "memory of cards": lambda: memory_charts.memory_chart(CARDS, BUDGETS),
     "memory of one": lambda: memory_charts.memory_chart({"full": CARDS["1 card"]}, {"A100 80GB": 80 * GiB}),

@@ -31,8 +31,8 @@ def write_slides(target: Path, folder: Path = FOLDER) -> list[Path]:
     """
     from nbconvert import SlidesExporter
 
-    reveal = _packaged("reveal.js", "sphinx_revealjs", "_static/revealjs/dist")
-    mathjax = _packaged("MathJax", "sphinx-mathjax-offline", f"static/{MATHJAX}")
+    reveal = packaged("the slides need reveal.js", "sphinx_revealjs", "_static/revealjs/dist")
+    mathjax = packaged("the slides need MathJax", "sphinx-mathjax-offline", f"static/{MATHJAX}")
     (target / MATHJAX).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(mathjax, target / MATHJAX)
     shutil.copytree(reveal, target / "reveal" / "dist", dirs_exist_ok=True)
@@ -80,11 +80,20 @@ def write_code_only(target: Path, folder: Path = FOLDER) -> list[Path]:
     return files
 
 
-def _packaged(what: str, package: str, place: str) -> Path:
-    """Where a package that brings files for the browser has them."""
+def packaged(need: str, package: str, place: str) -> Path:
+    """Find what a package brings for the browser.
+
+    Args:
+        need: what needs what, for the message.
+        package: its name, as it is imported.
+        place: of the file or folder, below the package.
+
+    Raises:
+        ModuleNotFoundError: where the package is not installed.
+    """
     found = importlib.util.find_spec(package)
     if found is None:
-        raise ModuleNotFoundError(f'the slides need {what}: python -m pip install -e ".[book]"')
+        raise ModuleNotFoundError(f'{need}: python -m pip install -e ".[book]"')
     return Path(found.origin).parent / place
 
 

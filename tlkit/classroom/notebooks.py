@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tlkit.jobs import SILENT, Job, Part
-from tlkit.models.fetched import fetched_folder
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 INDEX = "00_index"
@@ -60,7 +59,11 @@ def missing_model(source: Path) -> str | None:
         One sentence with the command that fetches the model.
     """
     command = re.search(r"python -m tlkit fetch ([\w./-]+\w)", source.read_text(encoding="utf-8"))
-    if command is None or fetched_folder(command[1]):
+    if command is None:
+        return None
+    from tlkit.models.fetched import fetched_folder  # torch comes with it: only where a model is asked for
+
+    if fetched_folder(command[1]):
         return None
     return f"{source.stem} needs {command[1]}, which is not on this machine: {command[0]}"
 
@@ -133,9 +136,10 @@ def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int =
         From the stem of each lesson that failed to the reason; the others go on.
     """
     results.mkdir(parents=True, exist_ok=True)
-    for sentence in filter(None, map(missing_model, scripts)):
+    missing = {source: sentence for source in scripts if (sentence := missing_model(source))}
+    for sentence in missing.values():
         print(f"left out: {sentence}")
-    scripts = [source for source in scripts if missing_model(source) is None]
+    scripts = [source for source in scripts if source not in missing]
     threads = None if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
 
     def one(source: Path) -> str | None:

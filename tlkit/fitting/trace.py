@@ -114,9 +114,7 @@ def trace_step(
         twin = twin_of(model)
         with StepTrace(model.config.get_text_config().vocab_size) as trace:
             trace.hold(tensors_of(twin))
-            train_one_step(
-                twin, shape, plan, optimizer, trace, _followed
-            )  # what only training holds is gone when it returns
+            train_one_step(twin, shape, plan, optimizer, trace, _followed)  # what only it holds is gone when it returns
             if evaluation is not None and not plan.evaluate_on_host:
                 trace.phase = "evaluation"
                 trace.hold(tensors_of(twin))  # they come back from the host for it

@@ -1,7 +1,6 @@
 """Charts of a model's parts: what is trained, where gradients arrive, what 4 bits do, how much arithmetic a step is."""
 
 import pandas as pd
-import torch
 
 from tlkit.evidence.flops import StepFlops
 from tlkit.evidence.gradient_flow import GradientFlow
@@ -118,30 +117,6 @@ def gradient_flow_chart(flow: GradientFlow) -> Chart:
     options = {"loc": "outside lower center", "ncols": 3, "fontsize": "small", "frameon": False}
     figure.legend(handles, names, **options)
     headline(figure, _flow_finding(norms, places))
-    return figure
-
-
-@described
-def quantization_chart(weights: torch.Tensor, quantized: torch.Tensor) -> Chart:
-    """What becomes of weights that share one scale: each goes to the nearest of sixteen values.
-
-    Args:
-        weights: as trained, any shape.
-        quantized: the same weights after 4 bits and back, of the same shape.
-    """
-    figure, axes = new_figure()
-    low, high = float(weights.min()), float(weights.max())
-    axes.plot([low, high], [low, high], color="grey", linestyle="--", label="no error")
-    axes.scatter(weights.flatten(), quantized.flatten(), s=30, color=COLOURS[1], label="in 4 bits", zorder=2)
-    axes.set_xlabel("weight as trained")
-    axes.set_ylabel("weight that is computed with")
-    axes.annotate("no error", (low, low), xytext=(14, 2), textcoords="offset points", fontsize="small", color=FAINT)
-    error = float((weights - quantized).norm() / weights.norm())
-    levels = len(quantized.flatten().unique())
-    headline(
-        figure,
-        f"{weights.numel()} weights become {levels} different values; the error's norm is {100 * error:.0f}% of theirs",
-    )
     return figure
 
 
