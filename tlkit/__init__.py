@@ -68,9 +68,9 @@ _WHERE = {
     "reports.training_charts": ("learning_curves", "overfitting_chart", "sweep_chart", "tradeoff_chart"),
     "reports.model_charts": ("components_chart", "flops_chart", "gradient_flow_chart"),
     "reports.diagrams": ("network_strip",),
-    "reports.ladder_pictures": ("checkpointing_picture", "ladder_diagram", "micro_batch_picture"),
-    "reports.interval_pictures": ("bootstrap_chart", "pairing_chart"),
-    "reports.inside": (
+    "reports.lessons.ladder": ("checkpointing_picture", "ladder_diagram", "micro_batch_picture"),
+    "reports.lessons.intervals": ("bootstrap_chart", "pairing_chart"),
+    "reports.lessons.inside": (
         "attention_chart",
         "layer_losses_chart",
         "lens_chart",
@@ -79,13 +79,13 @@ _WHERE = {
         "token_strip",
         "transformer_block",
     ),
-    "reports.step_charts": ("borders_chart", "moments_chart", "training_chart"),
-    "reports.schemes": ("decision_tree", "ring_scheme", "sharding_scheme", "step_flow"),
+    "reports.lessons.steps": ("borders_chart", "moments_chart", "training_chart"),
+    "reports.schemes": ("decision_tree", "step_flow"),
     "reports.memory_charts": ("attempts_chart", "fit_chart", "ladder_chart", "memory_chart"),
-    "reports.autopsy_pictures": ("label_shift_scheme", "margins_chart", "published_chart", "speedup_chart"),
-    "reports.scaling_pictures": ("same_curve_chart",),
+    "reports.lessons.autopsy": ("label_shift_scheme", "margins_chart", "published_chart", "speedup_chart"),
+    "reports.lessons.scaling": ("ring_scheme", "same_curve_chart", "sharding_scheme"),
     "reports.two_models": ("carried_over", "carry_over_chart"),
-    "reports.adapter_pictures": (
+    "reports.lessons.adapters": (
         "adapter_gradients_chart",
         "family_picture",
         "grid_chart",
@@ -93,14 +93,14 @@ _WHERE = {
         "rank_chart",
         "shares_chart",
     ),
-    "reports.embedding_pictures": (
+    "reports.lessons.embeddings": (
         "trained_depth_chart",
         "prefix_picture",
         "row_gradients_chart",
         "table_share_chart",
         "table_uses",
     ),
-    "reports.baseline_pictures": (
+    "reports.lessons.baseline": (
         "perplexity_ruler",
         "resampling_chart",
         "splits_chart",
@@ -108,9 +108,9 @@ _WHERE = {
         "surprise_chart",
         "window_chart",
     ),
-    "reports.memory_timeline": ("memory_timeline",),
-    "reports.quantization_pictures": ("four_bit_layer", "levels_chart", "output_error_chart", "rounding_chart"),
-    "reports.training_pictures": ("frozen_depth_chart", "products_chart", "run_chart"),
+    "reports.lessons.memory_timeline": ("memory_timeline",),
+    "reports.lessons.quantization": ("four_bit_layer", "levels_chart", "output_error_chart", "rounding_chart"),
+    "reports.lessons.training": ("frozen_depth_chart", "products_chart", "run_chart"),
     "reports.export": ("export", "readable"),
     "classroom.claims": ("claim",),
     "classroom.exercises": ("check", "hint", "progress"),

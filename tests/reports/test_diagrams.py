@@ -5,7 +5,8 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch
 
 from tlkit.models import load_model
-from tlkit.reports.diagrams import TRAINED, human, network_strip, places_of
+from tlkit.reports.diagrams import human, network_strip, places_of
+from tlkit.reports.drawing import TRAINED
 from tlkit.strategies import STRATEGIES, apply_strategy
 
 

@@ -24,6 +24,7 @@ from tlkit.fitting.estimate import MemoryEstimate
 from tlkit.fitting.ladder import Rung
 from tlkit.models import load_model, meta_model
 from tlkit.reports import charts, diagrams, memory_charts, model_charts, schemes, training_charts
+from tlkit.reports.lessons import scaling
 from tlkit.steps import Plan
 from tlkit.strategies import STRATEGIES, apply_strategy
 
@@ -143,10 +144,10 @@ PICTURES = {
     "network strips": lambda: diagrams.network_strip(report("full"), report("last_layers"), report("lora")),
     "decision tree": schemes.decision_tree,
     "step": schemes.step_flow,
-    "ring of 2": lambda: schemes.ring_scheme(2),
-    "ring of 8": lambda: schemes.ring_scheme(8),
-    "shards of 2": lambda: schemes.sharding_scheme(2),
-    "shards of 8": lambda: schemes.sharding_scheme(8),
+    "ring of 2": lambda: scaling.ring_scheme(2),
+    "ring of 8": lambda: scaling.ring_scheme(8),
+    "shards of 2": lambda: scaling.sharding_scheme(2),
+    "shards of 8": lambda: scaling.sharding_scheme(8),
 }
 
 
@@ -289,7 +290,7 @@ def test_a_kind_of_bytes_that_one_bar_lacks_is_explained():
 
 def test_every_card_of_a_ring_ends_with_every_sum():
     for cards in range(2, 9):
-        states = schemes.ring_states(cards)
+        states = scaling.ring_states(cards)
         assert len(states) == 2 * (cards - 1) + 1
         for before, after in zip(states, states[1:], strict=False):
             changes = [sum(a != b for a, b in zip(*held, strict=True)) for held in zip(before, after, strict=True)]
@@ -299,12 +300,12 @@ def test_every_card_of_a_ring_ends_with_every_sum():
         assert states[-1] == [[cards] * cards] * cards
     for refused in (1, 9):
         with pytest.raises(ValueError, match=f"cards={refused}: expected 2 to 8"):
-            schemes.ring_scheme(refused)
-    assert "each card sends 1.75 times" in schemes.ring_scheme(8).finding
+            scaling.ring_scheme(refused)
+    assert "each card sends 1.75 times" in scaling.ring_scheme(8).finding
 
 
 def test_the_shards_of_all_cards_together_are_the_whole():
-    chart = schemes.sharding_scheme(4, 1_000_000_000)
+    chart = scaling.sharding_scheme(4, 1_000_000_000)
     boxes = [patch for patch in chart.axes[0].patches if type(patch).__name__ == "Rectangle"]
     outlines, filled = boxes[::2], boxes[1::2]
     whole = sum(box.get_width() for box in filled[:12])  # DDP: three kinds on each of four cards

@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
+from matplotlib.patches import Patch, Rectangle
 
 from tlkit.adapters import adapter_names, base_model
 from tlkit.quantization import logical_size
-from tlkit.reports.figure import COLOURS, Chart, described, headline, new_figure
+from tlkit.reports.drawing import ADAPTER, BEHIND, GRADIENT, INK, PASSED, SPARED, TRAINED, arrow, box, paper
+from tlkit.reports.figure import Chart, described, headline
 from tlkit.strategies import StrategyReport, find_blocks, is_tied
 
-TRAINED, ADAPTER, GRADIENT, INK = COLOURS[0], COLOURS[4], COLOURS[1], "#222222"
-PASSED, SPARED = "#D6E6F2", "#F2F2F2"  # frozen, with and without backpropagation through it
 MOST_PLACES = 14  # that are drawn one by one; in a deeper network, equal neighbours are drawn as one
 
 
@@ -70,13 +69,10 @@ def network_strip(*reports: StrategyReport, names: Sequence[str] = ()) -> Chart:
         names: written over the strips; by default those of the strategies.
     """
     names = names or [report.strategy for report in reports]
-    figure, axes = new_figure(height=1.0 + 1.55 * len(reports))
+    figure, axes = paper(1.0 + 1.55 * len(reports), 1.02, 1.05, left=-0.02, bottom=-1.9 * (len(reports) - 1) - 0.85)
     for row, (report, name) in enumerate(zip(reports, names, strict=True)):
         _draw_strip(axes, report, name, -1.9 * row)
     figure.words = tuple(_in_words(report, name) for report, name in zip(reports, names, strict=True))
-    axes.set_xlim(-0.02, 1.02)
-    axes.set_ylim(-1.9 * (len(reports) - 1) - 0.85, 1.05)
-    axes.axis("off")
     kinds = {
         "trained": Patch(facecolor=TRAINED, edgecolor=INK),
         "frozen, backpropagation passes through": Patch(facecolor=PASSED, edgecolor=INK, hatch="//"),
@@ -137,29 +133,23 @@ def _draw_strip(axes: Axes, report: StrategyReport, name: str, base: float) -> N
     told = f"{human(report.trainable_values)} of {human(report.total_values)} values trained ({share})"
     axes.text(1, base + 0.86, told, fontsize="small", color=INK, ha="right", va="center")
     lowest = min(edge for edge, place in zip(edges, places, strict=True) if place.reached)
-    arrow = {"arrowstyle": "-|>", "color": GRADIENT, "linewidth": 2, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", (lowest, base - 0.42), (1, base - 0.42), arrowprops=arrow)
+    arrow(axes, (1, base - 0.42), (lowest, base - 0.42), shade=GRADIENT, linewidth=2)
     axes.text(1, base - 0.47, "backpropagation", color=GRADIENT, fontsize="small", ha="right", va="top")
 
 
 def _draw_place(axes: Axes, place: Place, left: float, base: float, width: float) -> None:
     """A box, its name in it, and below it what is trained there."""
-    shape = FancyBboxPatch((left, base), width, 0.5, boxstyle="round,pad=0,rounding_size=0.008", edgecolor=INK)
     whole = place.trained and place.trained >= place.total
-    shape.set_facecolor(TRAINED if whole else PASSED if place.reached else SPARED)
-    if not whole and place.reached:
-        shape.set_hatch("//")
-    axes.add_patch(shape)
+    shade = TRAINED if whole else PASSED if place.reached else SPARED
+    hatch = {"hatch": "//"} if place.reached and not whole else {}
+    box(axes, (left, base), width, 0.5, facecolor=shade, rounding=0.008, **hatch)
     if place.trained and not whole:  # a stripe at the foot: some values of this part are trained
         axes.add_patch(Rectangle((left, base), width, 0.09, facecolor=TRAINED, edgecolor="none"))
     if place.adapter:
         axes.add_patch(Rectangle((left, base + 0.5), width, 0.11, facecolor=ADAPTER, edgecolor=INK))
     name = {"embedding": "embed-\nding"}.get(place.name, place.name)
-    behind = None if whole else {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1}
-    colour = "white" if whole else INK
-    axes.text(
-        left + width / 2, base + 0.27, name, ha="center", va="center", color=colour, fontsize="small", bbox=behind
-    )
+    style = {"color": "white"} if whole else {"color": INK, "bbox": BEHIND}
+    axes.text(left + width / 2, base + 0.27, name, ha="center", va="center", fontsize="small", **style)
     told = "same\nmatrix" if place.name == "head" and not place.total else human(place.trained + place.adapter)
     axes.text(left + width / 2, base - 0.06, told, ha="center", va="top", color=INK, fontsize="x-small")
 

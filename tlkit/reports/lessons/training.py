@@ -5,7 +5,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from tlkit.reports.diagrams import GRADIENT, INK, TRAINED, places_of
+from tlkit.reports.diagrams import places_of
+from tlkit.reports.drawing import GRADIENT, INK, TRAINED
 from tlkit.reports.figure import COLOURS, SIZE, Chart, described, headline, new_figure
 from tlkit.strategies import StrategyReport
 from tlkit.training import TrainingResult

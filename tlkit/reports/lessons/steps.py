@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from tlkit.reports.diagrams import ADAPTER, GRADIENT, INK, PASSED, TRAINED
+from tlkit.reports.drawing import ADAPTER, GRADIENT, INK, PASSED, TRAINED
 from tlkit.reports.figure import Chart, described, headline, new_figure
 
 

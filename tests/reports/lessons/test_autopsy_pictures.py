@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from tests.reports.pictures import collisions
-from tlkit.reports.autopsy_pictures import label_shift_scheme, margins_chart, published_chart, speedup_chart
-from tlkit.reports.scaling_pictures import same_curve_chart
+from tlkit.reports.lessons.autopsy import label_shift_scheme, margins_chart, published_chart, speedup_chart
+from tlkit.reports.lessons.scaling import same_curve_chart
 
 TOKENS = ["In", " R", "ust", ",", " V", "ec", "<", "T"]
 LOSSES = pd.DataFrame({"full": [3.0, 3.1, 2.0, 2.5], "last_layers": [3.1, 3.0, 2.2, 2.6]})

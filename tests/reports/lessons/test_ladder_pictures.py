@@ -8,8 +8,8 @@ from matplotlib.patches import FancyBboxPatch
 
 from tests.reports.pictures import collisions
 from tlkit.fitting.ladder import FALLBACK_TIERS, LADDER
-from tlkit.reports import ladder_pictures
-from tlkit.reports.ladder_pictures import checkpointing_picture, facts_of_rungs, ladder_diagram, micro_batch_picture
+from tlkit.reports.lessons import ladder as ladder_pictures
+from tlkit.reports.lessons.ladder import checkpointing_picture, facts_of_rungs, ladder_diagram, micro_batch_picture
 from tlkit.steps import Plan
 
 

@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 from tlkit.corpus import load_corpus
 from tlkit.evaluation import _windows, perplexity
 from tlkit.models import load_model
-from tlkit.reports.baseline_pictures import (
+from tlkit.reports.lessons.baseline import (
     RESULT,
     TRAINED,
     perplexity_ruler,

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tlkit.models import load_model
-from tlkit.reports.quantization_pictures import four_bit_layer, levels_chart, output_error_chart, rounding_chart
+from tlkit.reports.lessons.quantization import four_bit_layer, levels_chart, output_error_chart, rounding_chart
 from tlkit.strategies import apply_strategy
 
 LEVELS = torch.tensor([-1.0, -0.4, 0.0, 0.3, 1.0])

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from tests.reports.pictures import collisions
-from tlkit.reports.interval_pictures import bootstrap_chart, pairing_chart
+from tlkit.reports.lessons.intervals import bootstrap_chart, pairing_chart
 
 
 def test_a_bootstrap_is_drawn_with_the_middle_of_its_draws():

@@ -4,11 +4,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
+from matplotlib.patches import Patch, Rectangle
 from torch import nn
 
 from tlkit.evidence.gradient_flow import GradientFlow
-from tlkit.reports.diagrams import ADAPTER, INK, PASSED, TRAINED
+from tlkit.reports.drawing import ADAPTER, BEHIND, INK, PASSED, TRAINED, arrow
 from tlkit.reports.figure import SIZE, Chart, described, headline, new_figure, panels_beside
 
 GAP = 0.09  # between the parts of a picture, in widths of the widest matrix
@@ -223,14 +223,10 @@ def family_picture() -> Chart:
 def _box(axes: Axes, left: float, low: float, width: float, height: float, text: str, trained: bool = False) -> None:
     colour, hatch = (ADAPTER, "") if trained else (PASSED, "//")
     axes.add_patch(Rectangle((left, low), width, height, facecolor=colour, edgecolor=INK, hatch=hatch, linewidth=0.8))
-    behind = None if trained else {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}
+    behind = None if trained else BEHIND
     # A vector is too narrow for its name, which stands above it.
     middle, behind = (low + height + 0.05, None) if width < height / 3 else (low + height / 2, behind)
     axes.text(left + width / 2, middle, text, ha="center", va="center", color=INK, bbox=behind, size="small")
-
-
-def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
-    axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=9, color=INK, linewidth=1))
 
 
 def _beside_matrix(axes: Axes, name: str) -> None:
@@ -240,20 +236,20 @@ def _beside_matrix(axes: Axes, name: str) -> None:
     _box(axes, 0.2, 0.42, 0.34, 0.36, "$W$")
     bias = 0.8 if name == "DoRA" else 0.62  # DoRA's m stands before it
     _box(axes, bias, 0.42, 0.05, 0.36, "$b$", trained=name == "BitFit")
-    _arrow(axes, (0.06, 0.6), (0.2, 0.6))
-    _arrow(axes, (bias + 0.05, 0.6), (0.94, 0.6))
+    arrow(axes, (0.06, 0.6), (0.2, 0.6))
+    arrow(axes, (bias + 0.05, 0.6), (0.94, 0.6))
     if name in ("LoRA", "DoRA"):
         _box(axes, 0.2, 0.24, 0.34, 0.06, "$A$", trained=True)
         _box(axes, 0.6, 0.2, 0.05, 0.14, "$B$", trained=True)
-        _arrow(axes, (0.1, 0.6), (0.2, 0.27))
-        _arrow(axes, (0.54, 0.27), (0.6, 0.27))
-        _arrow(axes, (0.65, 0.27), (0.67, 0.58) if name == "DoRA" else (0.86, 0.58))
+        arrow(axes, (0.1, 0.6), (0.2, 0.27))
+        arrow(axes, (0.54, 0.27), (0.6, 0.27))
+        arrow(axes, (0.65, 0.27), (0.67, 0.58) if name == "DoRA" else (0.86, 0.58))
     if name == "DoRA":
-        _arrow(axes, (0.54, 0.6), (0.7, 0.6))
+        arrow(axes, (0.54, 0.6), (0.7, 0.6))
         _box(axes, 0.7, 0.42, 0.05, 0.36, "$m$", trained=True)
-        _arrow(axes, (0.75, 0.6), (0.8, 0.6))
+        arrow(axes, (0.75, 0.6), (0.8, 0.6))
     else:
-        _arrow(axes, (0.54, 0.6), (0.62, 0.6))
+        arrow(axes, (0.54, 0.6), (0.62, 0.6))
     if name == "IA3":
         _box(axes, 0.76, 0.42, 0.05, 0.36, r"$\ell$", trained=True)
 
@@ -264,9 +260,9 @@ def _prompt(axes: Axes, name: str) -> None:
         _box(axes, 0.1 + 0.165 * number, 0.28, 0.14, 0.12, text, trained=number < 2)
     for number in range(3):
         _box(axes, 0.1, 0.5 + 0.15 * number, 0.8, 0.1, f"block {number}" if number < 2 else "…")
-    _arrow(axes, (0.5, 0.4), (0.5, 0.5))
-    _arrow(axes, (0.5, 0.6), (0.5, 0.65))
-    _arrow(axes, (0.5, 0.75), (0.5, 0.8))
+    arrow(axes, (0.5, 0.4), (0.5, 0.5))
+    arrow(axes, (0.5, 0.6), (0.5, 0.65))
+    arrow(axes, (0.5, 0.75), (0.5, 0.8))
 
 
 def _prefix(axes: Axes, name: str) -> None:

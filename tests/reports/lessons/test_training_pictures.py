@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from tlkit.models import load_model, meta_model
-from tlkit.reports.training_pictures import frozen_depth_chart, products_chart, products_of, run_chart
+from tlkit.reports.lessons.training import frozen_depth_chart, products_chart, products_of, run_chart
 from tlkit.strategies import apply_strategy, describe, find_blocks
 
 

@@ -7,8 +7,8 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch
 
 from tlkit.models import load_model, meta_model
-from tlkit.reports.diagrams import TRAINED
-from tlkit.reports.embedding_pictures import (
+from tlkit.reports.drawing import TRAINED
+from tlkit.reports.lessons.embeddings import (
     prefix_picture,
     row_gradients_chart,
     table_share_chart,

@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.patches import Rectangle
 
-from tlkit.reports.diagrams import ADAPTER, GRADIENT, INK, PASSED, SPARED, TRAINED
+from tlkit.reports.drawing import ADAPTER, GRADIENT, INK, PASSED, SPARED, TRAINED
 from tlkit.reports.figure import FAINT, Chart, dark, described, headline, height_for, new_figure
 from tlkit.reports.labels import beside_rows
 

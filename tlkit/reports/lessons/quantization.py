@@ -2,15 +2,11 @@
 
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
-from matplotlib.patches import FancyBboxPatch
 from torch import nn
 
 from tlkit.quantization import logical_size
-from tlkit.reports.diagrams import ADAPTER, GRADIENT, INK, PASSED
+from tlkit.reports.drawing import ADAPTER, GRADIENT, INK, PASSED, arrow, box, paper
 from tlkit.reports.figure import COLOURS, MARKERS, Chart, described, new_figure
-
-ARROW = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0}
 
 
 @described
@@ -33,21 +29,29 @@ def four_bit_layer(layer: nn.Module) -> Chart:
     size = logical_size(weight)
     bits = torch.finfo(layer.base_layer.compute_dtype).bits
     whole = size * bits / 8
-    figure, axes = new_figure(height=4.2)
-    axes.set_xlim(-0.005, 1.005)
-    axes.set_ylim(-0.12, 1.02)
-    axes.axis("off")
-    _box(axes, 0.0, 0.40, 0.08, 0.18, f"$x$\n{columns}", "white")
+    figure, axes = paper(4.2, 1.005, 1.02, left=-0.005, bottom=-0.12)
+    box(axes, (0.0, 0.40), 0.08, 0.18, f"$x$\n{columns}", rounding=0.01)
     kept = f"codes: {rows} x {columns} of 4 bits\nscales: {size // state.blocksize} of 8 bits"
     held = _bytes(size / 2 + size / state.blocksize)
-    _box(axes, 0.13, 0.68, 0.27, 0.25, f"{kept}\nalways in memory: {held}", PASSED, hatch="//")
+    box(
+        axes, (0.13, 0.68), 0.27, 0.25, f"{kept}\nalways in memory: {held}", facecolor=PASSED, rounding=0.01, hatch="//"
+    )
     made = f"$\\tilde{{W}}$ = scale x level[code]\n{rows} x {columns} of {bits} bits"
-    _box(axes, 0.52, 0.68, 0.27, 0.25, f"{made}\nonly while it is used: {_bytes(whole)}", "white", linestyle="--")
-    _box(axes, 0.17, 0.10, 0.22, 0.22, f"$A$\n{rank} x {columns}", ADAPTER)
-    _box(axes, 0.46, 0.10, 0.14, 0.22, f"$B$\n{rows} x {rank}", ADAPTER)
-    _box(axes, 0.67, 0.13, 0.12, 0.16, f"times alpha/r\n= {layer.scaling[name]:g}", "white")
-    _box(axes, 0.85, 0.43, 0.045, 0.12, "+", "white")
-    _box(axes, 0.94, 0.40, 0.06, 0.18, f"$h$\n{rows}", "white")
+    box(
+        axes,
+        (0.52, 0.68),
+        0.27,
+        0.25,
+        f"{made}\nonly while it is used: {_bytes(whole)}",
+        facecolor="white",
+        rounding=0.01,
+        linestyle="--",
+    )
+    box(axes, (0.17, 0.10), 0.22, 0.22, f"$A$\n{rank} x {columns}", facecolor=ADAPTER, rounding=0.01)
+    box(axes, (0.46, 0.10), 0.14, 0.22, f"$B$\n{rows} x {rank}", facecolor=ADAPTER, rounding=0.01)
+    box(axes, (0.67, 0.13), 0.12, 0.16, f"times alpha/r\n= {layer.scaling[name]:g}", rounding=0.01)
+    box(axes, (0.85, 0.43), 0.045, 0.12, "+", rounding=0.01)
+    box(axes, (0.94, 0.40), 0.06, 0.18, f"$h$\n{rows}", rounding=0.01)
     for start, end in (
         ((0.08, 0.52), (0.52, 0.71)),
         ((0.40, 0.81), (0.52, 0.81)),
@@ -58,9 +62,9 @@ def four_bit_layer(layer: nn.Module) -> Chart:
         ((0.79, 0.24), (0.86, 0.43)),
         ((0.895, 0.49), (0.94, 0.49)),
     ):
-        axes.annotate("", end, start, arrowprops=ARROW)
+        arrow(axes, start, end, linewidth=1.5)
     axes.text(0.46, 0.83, "unpack", ha="center", va="bottom", fontsize="small", color=INK)
-    axes.annotate("", (0.02, -0.02), (0.98, -0.02), arrowprops=ARROW | {"color": GRADIENT, "linewidth": 2})
+    arrow(axes, (0.98, -0.02), (0.02, -0.02), shade=GRADIENT, linewidth=2)
     told = "backpropagation passes through the unpacked weights; only A and B get gradients of their own"
     axes.text(0.98, -0.05, told, color=GRADIENT, fontsize="small", ha="right", va="top")
     axes.set_title(f"A layer keeps {held}, and has {_bytes(whole)} of weights only while it computes", pad=12)
@@ -178,16 +182,6 @@ def output_error_chart(table: pd.DataFrame, weight_error: float, title: str = ""
     axes.set_xlabel("error of the layer's output (%); a dot for each block, 0 marks the lowest block")
     axes.set_title(title)
     return figure
-
-
-def _box(axes: Axes, left: float, bottom: float, width: float, height: float, text: str, colour: str, **style) -> None:
-    """A box with words in it, legible on a hatch too."""
-    shape = FancyBboxPatch((left, bottom), width, height, boxstyle="round,pad=0,rounding_size=0.01")
-    shape.set(facecolor=colour, edgecolor=INK, **style)
-    axes.add_patch(shape)
-    behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1} if "hatch" in style else None
-    middle = left + width / 2, bottom + height / 2
-    axes.text(*middle, text, ha="center", va="center", fontsize="small", color=INK, bbox=behind)
 
 
 def _bytes(count: float) -> str:

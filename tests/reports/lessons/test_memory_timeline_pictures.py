@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from tlkit.reports.memory_timeline import KINDS, memory_timeline, phase_borders
+from tlkit.reports.lessons.memory_timeline import KINDS, memory_timeline, phase_borders
 
 MIB = 2**20
 

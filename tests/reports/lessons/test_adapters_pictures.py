@@ -8,7 +8,8 @@ from matplotlib.patches import Rectangle
 
 from tlkit.evidence.gradient_flow import check_gradient_flow
 from tlkit.models import load_model
-from tlkit.reports.adapter_pictures import (
+from tlkit.reports.drawing import ADAPTER
+from tlkit.reports.lessons.adapters import (
     FAMILY,
     adapter_gradients_chart,
     family_picture,
@@ -17,7 +18,6 @@ from tlkit.reports.adapter_pictures import (
     rank_chart,
     shares_chart,
 )
-from tlkit.reports.diagrams import ADAPTER
 from tlkit.strategies import apply_strategy
 
 

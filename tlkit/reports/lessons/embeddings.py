@@ -4,14 +4,15 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
+from matplotlib.patches import Patch, Rectangle
 from torch import nn
 
-from tlkit.reports.diagrams import GRADIENT, INK, PASSED, SPARED, TRAINED, human
+from tlkit.reports.diagrams import human
+from tlkit.reports.drawing import BEHIND, GRADIENT, INK, PASSED, SPARED, TRAINED, arrow, box, paper
 from tlkit.reports.figure import COLOURS, Chart, described, headline, new_figure
 from tlkit.strategies import StrategyReport, find_blocks, is_tied
 
-STORED, LOOKED_UP, LINE = COLOURS[2], COLOURS[4], "#D0D0D0"
+STORED, LOOKED_UP, LINE, FADED = COLOURS[2], COLOURS[4], "#D0D0D0", "#BBBBBB"
 
 
 @described
@@ -23,10 +24,7 @@ def table_uses(model: nn.Module, tokens: dict[int, str]) -> Chart:
         tokens: two to six tokens of a text, by number.
     """
     rows, width = model.get_input_embeddings().weight.shape
-    figure, axes = new_figure(height=5.4)
-    axes.axis("off")
-    axes.set_xlim(0, 8)
-    axes.set_ylim(0, 5.4)
+    figure, axes = paper(5.4, 8, 5.4)
     tied = is_tied(model)
     shape = f"{rows:,} rows\n× {width:,}"
     if tied:
@@ -35,8 +33,11 @@ def table_uses(model: nn.Module, tokens: dict[int, str]) -> Chart:
         _draw_table(axes, 0.55, 2.3, f"E\n{shape}", rows, tokens)
         _draw_table(axes, 3.05, 1.9, f"head W\n{shape}", rows, {})
     read = 0.55 + 0.35 * (4.4 if tied else 2.3)
-    _arrow(axes, (1.6, read), (3.75, 1.12), LOOKED_UP, "1. look up:\nread one row a token", (2.62, 0.95))
-    _arrow(axes, (1.6, 4.0), (3.75, 4.35), GRADIENT, "2. score: multiply\nby every row", (2.7, 4.72))
+    words = {"color": INK, "fontsize": "small", "ha": "center", "va": "center", "fontweight": "bold"}
+    arrow(axes, (1.6, read), (3.75, 1.12), shade=LOOKED_UP)
+    axes.text(2.62, 0.95, "1. look up:\nread one row a token", **words)
+    arrow(axes, (1.6, 4.0), (3.75, 4.35), shade=GRADIENT)
+    axes.text(2.7, 4.72, "2. score: multiply\nby every row", **words)
     names = ("logits", "hidden states", "embeddings", "tokens")
     formulas = (f"Z = H {'E' if tied else 'W'}ᵀ", "H", "X = E[t]", "t")
     for name, formula, size, bottom in zip(names, formulas, (rows, width, width, 0), (4.1, 3.2, 0.9, 0.1), strict=True):
@@ -44,14 +45,9 @@ def table_uses(model: nn.Module, tokens: dict[int, str]) -> Chart:
         label = f"{name}\n{formula}: T × {size:,}" if size else f"{name}\nt: T numbers"
         axes.text(6.35, bottom + 0.22, label, fontsize="small", color=INK, va="center")
     blocks = len(find_blocks(model))
-    axes.add_patch(
-        FancyBboxPatch(
-            (3.95, 1.75), 2.1, 1.0, boxstyle="round,pad=0,rounding_size=0.08", facecolor=PASSED, edgecolor=INK
-        )
-    )
-    axes.text(5.0, 2.25, f"{blocks} blocks\nand the final norm", ha="center", va="center", color=INK)
+    box(axes, (3.95, 1.75), 2.1, 1.0, f"{blocks} blocks\nand the final norm", facecolor=PASSED, rounding=0.08)
     for low, high in ((0.55, 0.88), (1.36, 1.73), (2.77, 3.18), (3.66, 4.08)):
-        _arrow(axes, (5.0, low), (5.0, high), INK)
+        arrow(axes, (5.0, low), (5.0, high))
     finding = "One matrix, two uses: the head is tied" if tied else "Two matrices, one for each use: nothing is tied"
     headline(figure, finding)
     figure.words = (
@@ -88,13 +84,6 @@ def _draw_vectors(axes: Axes, bottom: float, tokens: list[tuple[int, str]], size
         else:
             told = f"{text if text.strip() else '␣'}\n{number}"
             axes.text(left + step / 2, bottom + 0.22, told, ha="center", va="center", fontsize="x-small")
-
-
-def _arrow(axes: Axes, start: tuple, end: tuple, colour: str, told: str = "", at: tuple = ()) -> None:
-    style = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.8, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", end, start, arrowprops=style)
-    if told:
-        axes.text(*at, told, color=INK, fontsize="small", ha="center", va="center", fontweight="bold")
 
 
 @described
@@ -212,8 +201,7 @@ def prefix_picture(report: StrategyReport, kept: int) -> Chart:
         report: what `apply_strategy` returned.
         kept: how many of the lowest blocks are passed over later.
     """
-    figure, axes = new_figure(height=4.2)
-    axes.axis("off")
+    figure, axes = paper(4.2, 1.01, 2.75, left=-0.01, bottom=-0.45)
     depth = len(find_blocks(report.model))
     names = ["embed-\nding", *map(str, range(depth)), "norm", "head"]
     trained = [bool(report.components.get(f"block {name}", (0,))[0]) for name in names]
@@ -224,27 +212,23 @@ def prefix_picture(report: StrategyReport, kept: int) -> Chart:
             left = step * (place + (place > kept))
             skipped = spared and place <= kept
             shade = TRAINED if trained[place] else "white" if skipped else SPARED if place <= kept else PASSED
-            box = FancyBboxPatch((left, base + 0.3), 0.88 * step, 0.45, boxstyle="round,pad=0,rounding_size=0.008")
-            box.set(facecolor=shade, edgecolor="#BBBBBB" if skipped else INK, linestyle=":" if skipped else "-")
-            if place > kept and not trained[place]:
-                box.set_hatch("//")
-            axes.add_patch(box)
-            behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1} if box.get_hatch() else None
-            colour = "white" if trained[place] else "#BBBBBB" if skipped else INK
+            colour = "white" if trained[place] else FADED if skipped else INK
+            style = {"facecolor": shade, "edgecolor": FADED if skipped else INK, "linestyle": ":" if skipped else "-"}
+            hatch = {} if trained[place] or place <= kept else {"hatch": "//"}
+            box(axes, (left, base + 0.3), 0.88 * step, 0.45, rounding=0.008, **style, **hatch)
             middle = (left + 0.44 * step, base + 0.52)
+            behind = BEHIND if hatch else None
             axes.text(*middle, name, ha="center", va="center", color=colour, fontsize="small", bbox=behind)
         store = step * (kept + 1)
         axes.add_patch(Rectangle((store + 0.02 * step, base + 0.2), 0.8 * step, 0.65, facecolor=STORED, edgecolor=INK))
         word = "read" if spared else "store"
         axes.text(store + 0.42 * step, base + 0.52, word, color="white", ha="center", va="center", fontsize="small")
         start = store + 0.5 * step if spared else 0
-        _arrow(axes, (start, base + 0.1), (1, base + 0.1), INK)
+        arrow(axes, (start, base + 0.1), (1, base + 0.1))
         axes.text(start, base + 0.02, "forward pass", fontsize="small", color=INK, va="top")
         lowest = step * (trained.index(True) + 1)
-        _arrow(axes, (1, base - 0.15), (lowest, base - 0.15), GRADIENT)
+        arrow(axes, (1, base - 0.15), (lowest, base - 0.15), shade=GRADIENT)
         axes.text(1, base - 0.2, "backpropagation", fontsize="small", color=GRADIENT, ha="right", va="top")
-    axes.set_xlim(-0.01, 1.01)
-    axes.set_ylim(-0.45, 2.75)
     figure.suptitle(f"Embedding and blocks 0 to {kept - 1} are computed once for each text")
     figure.words = (
         f"the first pass computes everything and stores what leaves block {kept - 1}",

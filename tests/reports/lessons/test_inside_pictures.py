@@ -9,8 +9,8 @@ from matplotlib.patches import Rectangle
 
 from tlkit.classroom.checks.small import small_model
 from tlkit.models import load_model
-from tlkit.reports.diagrams import TRAINED
-from tlkit.reports.inside import (
+from tlkit.reports.drawing import TRAINED
+from tlkit.reports.lessons.inside import (
     LINE,
     attention_chart,
     layer_losses_chart,
@@ -20,7 +20,7 @@ from tlkit.reports.inside import (
     token_strip,
     transformer_block,
 )
-from tlkit.reports.step_charts import borders_chart, moments_chart, training_chart
+from tlkit.reports.lessons.steps import borders_chart, moments_chart, training_chart
 
 VOCABULARY = ["<|endoftext|>", "The", " file", " is", " new", "."]
 

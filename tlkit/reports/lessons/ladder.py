@@ -5,12 +5,12 @@ from fractions import Fraction
 
 import torch
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyBboxPatch, Rectangle
+from matplotlib.patches import Rectangle
 
 from tlkit.fitting.ladder import FALLBACK_TIERS, LADDER
 from tlkit.memory import in_units
-from tlkit.reports.diagrams import GRADIENT, INK, SPARED, TRAINED
-from tlkit.reports.figure import COLOURS, Chart, described, headline, new_figure
+from tlkit.reports.drawing import BEHIND, GRADIENT, INK, SPARED, TRAINED, arrow, box, paper
+from tlkit.reports.figure import COLOURS, Chart, described, headline
 from tlkit.steps import Plan
 
 PRICES = ("time", "rounding", "host memory")
@@ -63,7 +63,7 @@ def ladder_diagram() -> Chart:
     """The ladder of fallbacks: what each rung changes in carrying out a step, and what it costs."""
     rungs = facts_of_rungs()
     tiers = [tier for tier in FALLBACK_TIERS if any(rung.tier == tier for rung in rungs)]
-    figure, axes = _blank(0.5 * (len(rungs) + 1) + 0.45 * len(tiers) + 0.9)
+    figure, axes = paper(0.5 * (len(rungs) + 1) + 0.45 * len(tiers) + 0.9)
     columns = dict(zip(PRICES, (0.79, 0.88, 0.965), strict=True))
     y = 0.0
     axes.text(0.325, y, "what changes", fontsize="small", fontweight="bold", color=INK, va="center")
@@ -111,7 +111,7 @@ def micro_batch_picture(targets: torch.Tensor, size: int) -> Chart:
     total = int(counted.sum())
     means = [Fraction(1, len(parts) * int(part.sum())) for part in parts]
     height = 0.42 * len(targets) + 0.35 * len(parts) + 1.2
-    figure, axes = _blank(height)
+    figure, axes = paper(height)
     width = targets.shape[1]
     gap, right = 0.8, width + 1.6
     deepest = max(float(share) for share in means)
@@ -147,7 +147,7 @@ def checkpointing_picture(blocks: int, kept: int, kept_with: int) -> Chart:
         kept: bytes of activations that the forward pass leaves without checkpointing.
         kept_with: the same with checkpointing.
     """
-    figure, axes = _blank(3.6)
+    figure, axes = paper(3.6)
     share = kept_with / kept
     rows = (
         (0.0, f"without: the forward pass keeps {in_units(kept)} of activations", [1.0] * blocks),
@@ -161,10 +161,8 @@ def checkpointing_picture(blocks: int, kept: int, kept_with: int) -> Chart:
         for number, part in enumerate(filled):
             axes.add_patch(Rectangle((number, y), 0.9, 0.7, facecolor=SPARED, edgecolor=INK))
             axes.add_patch(Rectangle((number, y), 0.9 * part, 0.7, facecolor=ACTIVATIONS, edgecolor=INK, hatch=".."))
-            behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
-            axes.text(number + 0.5, y + 0.35, str(number), ha="center", va="center", fontsize="small", bbox=behind)
-    arrow = {"arrowstyle": "-|>", "color": GRADIENT, "linewidth": 2, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", (at + 0.45, 3.95), (blocks, 3.95), arrowprops=arrow)
+            axes.text(number + 0.5, y + 0.35, str(number), ha="center", va="center", fontsize="small", bbox=BEHIND)
+    arrow(axes, (blocks, 3.95), (at + 0.45, 3.95), shade=GRADIENT, linewidth=2)
     axes.text(blocks, 4.05, "backpropagation so far", color=GRADIENT, fontsize="small", ha="right", va="top")
     axes.set_xlim(-0.1, blocks + 0.1)
     axes.set_ylim(4.45, -0.6)
@@ -173,17 +171,8 @@ def checkpointing_picture(blocks: int, kept: int, kept_with: int) -> Chart:
     return figure
 
 
-def _blank(height: float) -> tuple[Chart, Axes]:
-    """A figure without scales, for a schematic."""
-    figure, axes = new_figure(height)
-    axes.grid(False)
-    axes.set_axis_off()
-    return figure, axes
-
-
 def _rung_box(axes: Axes, left: float, y: float, name: str, shade: str, ink: str) -> None:
-    style = "round,pad=0,rounding_size=0.01"
-    axes.add_patch(FancyBboxPatch((left, y - 0.3), 0.25, 0.6, boxstyle=style, facecolor=shade, edgecolor=INK))
+    box(axes, (left, y - 0.3), 0.25, 0.6, facecolor=shade, rounding=0.01)
     axes.text(left + 0.125, y, name, ha="center", va="center", fontsize="small", color=ink)
 
 

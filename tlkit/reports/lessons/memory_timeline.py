@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 
 from tlkit.fitting.timeline import PHASES
 from tlkit.memory import in_units
-from tlkit.reports.diagrams import INK
+from tlkit.reports.drawing import INK
 from tlkit.reports.figure import COLOURS, HATCHES, Chart, described, panels_beside
 
 # From bottom to top: what is there all the time lies lowest. Colours are those of `memory_chart`.

@@ -11,7 +11,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from tlkit.evaluation import BOOTSTRAP_DRAWS, PerplexityResult
-from tlkit.reports.diagrams import INK, PASSED, TRAINED
+from tlkit.reports.drawing import INK, PASSED, TRAINED
 from tlkit.reports.figure import COLOURS, Chart, described, headline, new_figure
 
 RESULT = COLOURS[1]  # the one number that the many make

@@ -8,7 +8,8 @@ from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 from torch import nn
 
 from tlkit.adapters import base_model
-from tlkit.reports.diagrams import GRADIENT, INK, PASSED, TRAINED, human
+from tlkit.reports.diagrams import human
+from tlkit.reports.drawing import GRADIENT, INK, PASSED, TRAINED
 from tlkit.reports.figure import Chart, described, headline, new_figure
 from tlkit.strategies import find_blocks
 
