@@ -84,7 +84,7 @@ _WHERE = {
     "reports.memory_charts": ("attempts_chart", "fit_chart", "ladder_chart", "memory_chart"),
     "reports.lessons.autopsy": ("label_shift_scheme", "margins_chart", "published_chart", "speedup_chart"),
     "reports.lessons.scaling": ("ring_scheme", "same_curve_chart", "sharding_scheme"),
-    "reports.two_models": ("carried_over", "carry_over_chart"),
+    "reports.two_models": ("carried_over", "carry_over_chart", "gained_and_forgotten"),
     "reports.lessons.adapters": (
         "adapter_gradients_chart",
         "family_picture",

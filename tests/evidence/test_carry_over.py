@@ -1,5 +1,7 @@
 """Claims measured on two models: each figure against an independent computation, and every kind of verdict."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -139,24 +141,38 @@ def test_two_models_side_by_side():
         carry_over({"tiny": small})
 
 
+def record(folder: Path, model: str, effects: dict, command: str = "python -m tlkit compare") -> None:
+    """Write the files of a comparison as `compare` does."""
+    (folder / model).mkdir()
+    tables = dict(zip(("runs", "documents", "answers"), planted(effects), strict=True))
+    tables["comparison"] = pd.DataFrame({"strategy": list(effects), "note": "#1 of two"})
+    for name, table in tables.items():
+        comment = f"# - model: {model}\n# - command: {command}\n# - date: 2026-11-22\n"
+        (folder / model / f"{name}.csv").write_text(comment + table.to_csv(index=False), encoding="utf-8")
+
+
 def test_a_recorded_comparison_is_read_as_it_was_written(tmp_path):
-    names = ("runs", "documents", "answers")
-    for model, effects in (("small", EFFECTS), ("large", {**EFFECTS, "lora": (-0.6, -0.1, 80.0, 700.0)})):
-        (tmp_path / model).mkdir()
-        tables = dict(zip(names, planted(effects), strict=True))
-        tables["comparison"] = pd.DataFrame({"strategy": list(effects), "note": "#1 of two"})
-        for name, table in tables.items():
-            comment = "# - model: " + model + "\n# - date: 2026-11-22\n"
-            (tmp_path / model / f"{name}.csv").write_text(comment + table.to_csv(index=False), encoding="utf-8")
+    record(tmp_path, "small", EFFECTS)
+    record(tmp_path, "large", {**EFFECTS, "lora": (-0.6, -0.1, 80.0, 700.0)})
     found = recorded_comparison("small", tmp_path)
     pd.testing.assert_frame_equal(found.documents, planted(EFFECTS)[1])
-    assert found.provenance == ("model: small", "date: 2026-11-22")
+    assert found.provenance == ("model: small", "command: python -m tlkit compare", "date: 2026-11-22")
     assert found.table.note.tolist() == 3 * ["#1 of two"]
     table = recorded_carry_over("small", "large", tmp_path)
     expected = carry_over(
         {name: measure_claims(*planted(effects)) for name, effects in (("small", EFFECTS), ("large", EFFECTS))}
     )
-    assert list(table.columns) == list(expected.columns)
+    assert list(table.columns) == list(expected.columns) and "time" in set(table.claim)
     assert table.set_index(["claim", "strategy"]).verdict["forgetting", "lora"] == "opposite"
     with pytest.raises(ValueError, match="'other': expected one of large, small"):
         recorded_carry_over("small", "other", tmp_path)
+
+
+@pytest.mark.parametrize("sharing", ["small", "large"])
+def test_runs_that_shared_their_machine_say_nothing_of_time(tmp_path, sharing):
+    for model in ("small", "large"):
+        spread = "torchrun --nproc-per-node 2 -m tlkit compare --spread"
+        record(tmp_path, model, EFFECTS, *[spread] * (model == sharing))
+    table = recorded_carry_over("small", "large", tmp_path)
+    assert "time" not in set(table.claim) and "memory" in set(table.claim)
+    assert list(table.index) == list(range(len(table)))

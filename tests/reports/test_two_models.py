@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from tlkit.evidence.carry_over import carry_over
-from tlkit.reports.two_models import carried_over, carry_over_chart
+from tlkit.reports.two_models import carried_over, carry_over_chart, gained_and_forgotten
 
 MEASURED = ["claim", "strategy", "value", "low", "high"]
 SMALL = pd.DataFrame(
@@ -23,8 +23,8 @@ TABLE = carry_over({"tiny": SMALL, "real": LARGE})
 def test_every_value_and_interval_is_drawn_for_both_models():
     chart = carry_over_chart(TABLE)
     gain, forgetting = chart.axes
-    assert gain.get_title(loc="left") == "gain: same direction for 2 of 2"
-    assert forgetting.get_title(loc="left") == "forgetting: same direction for 0 of 2"
+    assert gain.get_title(loc="left") == "gain: 2 of 2 alike"
+    assert forgetting.get_title(loc="left") == "forgetting: 0 of 2 alike"
     for axes, rows in ((gain, slice(0, 2)), (forgetting, slice(2, 4))):
         assert [label.get_text() for label in axes.get_yticklabels()] == ["lora", "full"]
         for drawn, model in zip(axes.containers, (SMALL, LARGE), strict=True):
@@ -44,3 +44,15 @@ def test_the_table_says_it_in_words():
     assert carried_over(TABLE).strategy.tolist() == ["full", "lora", "full", "lora"]
     with pytest.raises(ValueError, match="'dora': expected one of full, lora"):
         carried_over(TABLE, "dora")
+
+
+def test_gain_stands_against_forgetting_on_one_scale_for_both_models():
+    chart = gained_and_forgotten(TABLE)
+    small, large = chart.axes
+    assert small.get_xlim() == large.get_xlim() and small.get_ylim() == large.get_ylim()
+    for axes, model in ((small, SMALL), (large, LARGE)):
+        drawn = [(line[0].get_xdata()[0], line[0].get_ydata()[0]) for line in axes.containers]
+        assert drawn == list(zip(model.value[:2], model.value[2:], strict=True))
+        assert {"full", "lora"} <= {text.get_text() for text in axes.texts}
+    assert chart.finding.endswith("40% on Rust for 30% (tiny) and 50% on Rust for -5% (real)")
+    assert "lora on real: gains 32%, forgets 0%" in chart.alt

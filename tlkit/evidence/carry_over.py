@@ -47,6 +47,11 @@ class RecordedComparison:
     answers: pd.DataFrame
     provenance: tuple[str, ...]
 
+    @property
+    def timed(self) -> bool:
+        """Whether each run had the machine for itself; runs that are spread over processes slow each other down."""
+        return not any(line.startswith("command: ") and "--spread" in line for line in self.provenance)
+
 
 def recorded_comparison(model: str, folder: Path = RECORDED) -> RecordedComparison:
     """Read the comparison that was recorded for a model.
@@ -74,6 +79,8 @@ def recorded_comparison(model: str, folder: Path = RECORDED) -> RecordedComparis
 def recorded_carry_over(small: str, large: str, folder: Path = RECORDED) -> pd.DataFrame:
     """What carries over from one recorded model to another; see `carry_over`.
 
+    Nothing is said of time where the runs of one of them shared their machine.
+
     Args:
         small: a preset for which a comparison is recorded.
         large: another one.
@@ -83,7 +90,8 @@ def recorded_carry_over(small: str, large: str, folder: Path = RECORDED) -> pd.D
         ValueError: where one of them is not recorded.
     """
     found = {name: recorded_comparison(name, folder) for name in (small, large)}
-    return carry_over({name: measure_claims(one.runs, one.documents, one.answers) for name, one in found.items()})
+    table = carry_over({name: measure_claims(one.runs, one.documents, one.answers) for name, one in found.items()})
+    return table if all(one.timed for one in found.values()) else table[table.claim != "time"].reset_index(drop=True)
 
 
 def measure_claims(runs: pd.DataFrame, documents: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,20 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 from tlkit.evidence.carry_over import CLAIMS
-from tlkit.reports.figure import COLOURS, SIZE, Chart, described, marker
+from tlkit.reports.figure import (
+    COLOURS,
+    FAINT,
+    INK,
+    SIZE,
+    Chart,
+    colour,
+    dark,
+    described,
+    headline,
+    marker,
+    panels_beside,
+)
+from tlkit.reports.labels import label_points
 
 SHORT = {  # what each panel's axis shows, in percent
     "gain": "perplexity on Rust falls by (%)",
@@ -48,10 +61,58 @@ def carry_over_chart(table: pd.DataFrame) -> Chart:
         axes.grid(alpha=0.3)
         axes.set_xlabel(SHORT[claim], fontsize="small")
         same = int(part.verdict.str.startswith("same").sum())
-        axes.set_title(f"{claim}: same direction for {same} of {len(part)}", fontsize="medium", loc="left")
+        axes.set_title(f"{claim}: {same} of {len(part)} alike", fontsize="medium", loc="left")
     for axes in list(panels.flat)[len(claims) :]:
         axes.axis("off")
     figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    alike, opposite = table.verdict.str.startswith("same").sum(), (table.verdict == "opposite").sum()
+    headline(
+        figure,
+        f"Of {len(table)} results, {alike} point the same way on both models and {opposite} the opposite way; "
+        "the others are open on one or both",
+    )
+    return figure
+
+
+@described
+def gained_and_forgotten(table: pd.DataFrame) -> Chart:
+    """What each strategy gains on the new text against what it forgets, on a small and on a large model.
+
+    Args:
+        table: what `carry_over` returned; its claims `gain` and `forgetting` are drawn, with their 95% intervals.
+    """
+    names = models_of(table)
+    gain, forgetting = (table[table.claim == claim].set_index("strategy") for claim in ("gain", "forgetting"))
+    figure, panels = panels_beside(2, height=4.6, sharex=True)
+    panels[0].set_ylabel(SHORT["forgetting"])
+    for axes, model in zip(panels, names, strict=True):
+        axes.set_title(model, loc="left", fontsize="medium", fontweight="bold")
+        axes.set_xlabel(SHORT["gain"])
+        axes.grid(alpha=0.3)
+        axes.axhline(0, color=INK, linewidth=1)
+        axes.margins(0.12)
+        for order, strategy in enumerate(gain.index):
+            (x, across), (y, along) = (_with_errors(part.loc[strategy], model) for part in (gain, forgetting))
+            style = {"color": colour(order, strategy), "marker": marker(order, strategy), "markersize": 9}
+            axes.errorbar(x, y, xerr=across, yerr=along, elinewidth=1, linestyle="none", **style)
+        there = {"ha": "right", "va": "bottom", "fontsize": "small", "style": "italic", "color": FAINT}
+        axes.text(0.98, 0.02, "best corner: gains much, forgets little", transform=axes.transAxes, **there)
+    for axes, model in zip(panels, names, strict=True):  # when the limits of both are final
+        points = list(zip(gain[f"value, {model}"], forgetting[f"value, {model}"], strict=True))
+        shades = [dark(colour(order, strategy)) for order, strategy in enumerate(gain.index)]
+        label_points(axes, points, list(gain.index), shades)
+    first = "full" if "full" in gain.index else gain.index[0]
+    told = [
+        f"{gain.loc[first, f'value, {name}']:.0f}% on Rust for {forgetting.loc[first, f'value, {name}']:.0f}% ({name})"
+        for name in names
+    ]
+    figure.words = tuple(
+        f"{strategy} on {name}: gains {gain.loc[strategy, f'value, {name}']:.0f}%, forgets "
+        f"{forgetting.loc[strategy, f'value, {name}']:.0f}%"
+        for name in names
+        for strategy in gain.index
+    )
+    headline(figure, f"What {first} gains, and what it pays for in general text: {' and '.join(told)}")
     return figure
 
 
@@ -88,3 +149,9 @@ def models_of(table: pd.DataFrame) -> list[str]:
 def _most(table: pd.DataFrame, claims: list[str]) -> int:
     """Rows of the longest of some panels."""
     return max(int((table.claim == claim).sum()) for claim in claims)
+
+
+def _with_errors(row: pd.Series, model: str) -> tuple[float, list[list[float]]]:
+    """A value, and how far its interval reaches below and above it, as matplotlib wants it."""
+    value, low, high = (row[f"{end}, {model}"] for end in ("value", "low", "high"))
+    return value, [[max(0.0, value - low)], [max(0.0, high - value)]]
