@@ -13,7 +13,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from tlkit.classroom.notebooks import INDEX, execute_all, lessons, sources
-from tlkit.classroom.pages import index_source, lesson_source, lesson_table
+from tlkit.classroom.pages import RECORDED_MODELS, index_source, lesson_source, lesson_table, result_table
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 SOURCES = sorted(FOLDER.glob("*.py"))
@@ -122,7 +122,9 @@ def test_index_exercises_links_and_readme_are_current():
         assert (FOLDER / f"{lesson.stem}.py").read_text(encoding="utf-8") == lesson_source(lesson.stem, found), (
             lesson.stem
         )
-    assert lesson_table(found, "notebooks/{}.ipynb") in (FOLDER.parent / "README.md").read_text(encoding="utf-8")
+    readme = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
+    assert lesson_table(found, "notebooks/{}.ipynb") in readme
+    assert [result_table(model) in readme for model in RECORDED_MODELS] == [True, True]
 
 
 def test_each_lesson_leads_to_the_next_and_back():

@@ -13,7 +13,7 @@ from tlkit.evidence import sweeps
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.finished_runs import FinishedRuns
-from tlkit.evidence.learning_rates import COARSE, CONTROL, best_rates, why_no_rate
+from tlkit.evidence.learning_rates import CLOSE, COARSE, CONTROL, best_rates, why_no_rate
 from tlkit.evidence.sweeps import recorded, run_sweep, run_trial, tune
 from tlkit.evidence.trials import FORESEEN, SWEEPS, Trial, planned
 from tlkit.settings import Profile
@@ -39,8 +39,22 @@ def test_records_are_whole_and_say_where_they_were_made():
         assert record[made].notna().all().all() and record[made].nunique().eq(1).all()
     with pytest.raises(ValueError, match="sweep 'everything' is unknown: expected one of rates, epochs, pass"):
         recorded("everything")
-    with pytest.raises(ValueError, match="no sweep of rates is recorded for 'gpt': expected one of tiny"):
+    with pytest.raises(ValueError, match="no sweep of rates is recorded for 'gpt': expected one of smollm2-135m-instruct, tiny"):
         recorded("rates", "gpt")
+
+
+@pytest.mark.parametrize("model", ["tiny", "smollm2-135m-instruct"])
+def test_every_recorded_best_rate_lies_close_between_worse_ones(model):
+    record = recorded("rates", model)
+    made = ["model", "weights_sha256", "profile", "corpus", "corpus_sha256", "device", "torch", "python"]
+    assert record[made].notna().all().all() and record[made].nunique().eq(1).all()
+    best = best_rates(record)
+    refused = set(record[record.error.notna()].strategy) if "error" in record else set()
+    assert set(best) == {*STRATEGIES, CONTROL} - refused
+    for strategy, rate in best.items():
+        tried = sorted(record[record.strategy == strategy].learning_rate)
+        place = tried.index(rate.value)
+        assert rate.tuned and tried[place + 1] / CLOSE <= rate.value <= CLOSE * tried[place - 1], strategy
 
 
 def test_a_trial_never_sees_the_test_split_and_a_diverged_one_is_infinite(experiment):

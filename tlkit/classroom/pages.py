@@ -8,12 +8,17 @@ from pathlib import Path
 from textwrap import fill
 
 import jupytext
+import pandas as pd
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from tlkit.checkpoints import write_atomically
 from tlkit.classroom.exercises import LEVELS, Exercise, Quiz, tasks_of
 from tlkit.classroom.notebooks import FOLDER, INDEX, KERNEL, Lesson, lessons
+from tlkit.evidence.carry_over import recorded_carry_over, recorded_comparison
+from tlkit.reports.two_models import gained_and_forgotten
 
+RECORDED_MODELS = ("tiny", "smollm2-135m-instruct")  # whose comparisons come with the workbook, the small one first
 WIDTH = 118  # of a line of text, behind its `# `
 SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION$", re.DOTALL | re.MULTILINE)
 # The course has five parts, each named by the number of its first lesson.
@@ -137,6 +142,48 @@ def _way(stem: str, found: list[Lesson]) -> str:
     place = next(number for number, lesson in enumerate(found) if lesson.stem == stem)
     around = {"Previous": found[place - 1] if place else None, "Next": found[place + 1] if found[place + 1 :] else None}
     return " ·\n".join(f"{word}: [{at.title}]({at.stem}.ipynb)" for word, at in around.items() if at)
+
+
+def result_table(model: str) -> str:
+    """Write the recorded comparison of a model as a Markdown table, for README.
+
+    Args:
+        model: a preset whose comparison is recorded.
+
+    Raises:
+        ValueError: where none is.
+    """
+    table = recorded_comparison(model).table
+    shown = {
+        "strategy": table.strategy,
+        "values trained": _written(table.trainable_values, "{:,}"),
+        "learning rate": _written(table.learning_rate, "{:g}"),
+        "perplexity on Rust": _written(table.perplexity, "{:.1f}"),
+        "over seeds": _written(table.perplexity_seeds_low, "{:.1f} to ")
+        + _written(table.perplexity_seeds_high, "{:.1f}"),
+        "rank": _written(table["rank"], "{}"),
+        "on general text": _written(table.general, "{:,.1f}"),
+        "Rust questions right": _written(table.rust_accuracy, "{:.0%}"),
+        "general questions right": _written(table.general_accuracy, "{:.0%}"),
+        "memory (MB)": _written(table.peak_memory_mb, "{:,.0f}"),
+        "saved (MB)": _written(table.file_bytes / 1e6, "{:,.3g}"),
+    }
+    shown = pd.DataFrame(shown)
+    refused = table.reason.notna()
+    shown.loc[refused, "perplexity on Rust"] = table.reason[refused]
+    return shown.to_markdown(index=False, disable_numparse=True)
+
+
+def _written(column: pd.Series, form: str) -> pd.Series:
+    """Figures as text, and nothing where there is none."""
+    return column.map(lambda value: "" if pd.isna(value) else form.format(value))
+
+
+def draw_result(folder: Path = FOLDER) -> None:
+    """Draw what strategies gain and forget, as recorded for two models, where README and the index show it."""
+    (folder / "images").mkdir(exist_ok=True)
+    chart = gained_and_forgotten(recorded_carry_over(*RECORDED_MODELS))
+    write_atomically(folder / "images" / "forgetting.png", lambda path: chart.savefig(path, format="png", dpi=150))
 
 
 def write_generated(folder: Path = FOLDER) -> None:

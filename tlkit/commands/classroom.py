@@ -57,12 +57,13 @@ def doctor() -> Outcome:
 def run(options: RunOptions) -> Outcome:
     """Execute every notebook, and write the executed copies, the comparison and its charts below results/."""
     from tlkit.classroom.notebooks import FOLDER, execute_all, sources
-    from tlkit.classroom.pages import write_generated
+    from tlkit.classroom.pages import draw_result, write_generated
 
     _refuse_without(FOLDER)
     results = ROOT / "results"
     if options.in_place:
         write_generated()
+        draw_result()
     scripts = [*sources(), FOLDER / "demo.py"] if options.in_place else sources()
     failed = execute_all(scripts, FOLDER if options.in_place else results, results, jobs=options.jobs)
     for name, reason in failed.items():
