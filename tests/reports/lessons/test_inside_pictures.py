@@ -142,4 +142,4 @@ def test_a_gradient_is_drawn_dark_up_to_the_limit():
 
 def test_an_interval_over_documents_is_that_of_their_mean():
     figure = borders_chart({"before": [0.0, 2.0], "none": [1.0, 1.0]}, "t")
-    assert texts(figure) == ["+1.00 ± 1.96", "+1.00 ± 0.00"]
+    assert texts(figure) == ["+1.00 ± 1.96", "+1.00 ± 0.00", "the document alone"]

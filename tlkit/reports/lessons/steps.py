@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from tlkit.reports.drawing import ADAPTER, GRADIENT, INK, PASSED, TRAINED
-from tlkit.reports.figure import Chart, described, headline, new_figure
+from tlkit.reports.figure import Chart, described, headline, mark, new_figure
 
 
 @described
@@ -90,12 +90,12 @@ def borders_chart(differences: Mapping[str, Sequence[float]], title: str) -> Cha
         told = f"{values.mean():+.2f} ± {half:.2f}"
         behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
         axes.text(values.mean(), place - 0.15, told, ha="center", va="bottom", fontsize="small", bbox=behind)
-    axes.axvline(0, color=INK, linestyle="--")
     axes.set_yticks(range(len(differences)), list(differences))
     axes.set_ylim(len(differences) - 0.5, -0.7)
     axes.margins(x=0.2)
-    axes.set_xlabel("change of its loss, compared with the document alone (nats per token; lines: 95% interval)")
-    axes.set_ylabel("what stands before the document")
+    axes.set_xlabel("change of its loss (nats per token; lines: 95% interval over documents)")
+    axes.set_ylabel("before the document stands")
+    mark(axes, 0, "the document alone")
     headline(figure, title)
     return figure
 
