@@ -509,7 +509,8 @@ for name, (result, texts) in both.items():
     per_token[name] = len("".join(texts).encode()) / result.tokens
     print(
         f"{name}: perplexity {result.perplexity:.1f},",
-        f"{result.bits_per_byte:.2f} bits per byte, {per_token[name]:.1f} bytes a token",
+        f"{result.bits_per_byte:.2f} bits per byte,",
+        f"{per_token[name]:.1f} bytes a token",
     )
 
 # %%
