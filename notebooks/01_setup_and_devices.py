@@ -44,7 +44,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tlkit as tl
 
-tl.setup()
+profile = tl.setup()
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The course in five parts
