@@ -123,7 +123,8 @@ tl.claim(
 # ### A3 · One block, taken apart
 #
 # Between embedding and head there are eight *blocks* with the same structure and different weights. Here is the first
-# of them, drawn from its real shapes. Blue boxes hold learned values, white boxes only calculate.
+# of them, drawn from its real shapes. Blue boxes hold learned values, white boxes only calculate. Above a box stand
+# its shapes and, last, how many values it has learned.
 
 # %%
 tl.transformer_block(model)
@@ -201,10 +202,11 @@ print(f"in heads: {tuple(q.shape)} {tuple(k.shape)} {tuple(v.shape)}")
 # #### Position
 #
 # So far nothing says where a token stands. *Rotary embedding* writes the position into queries and keys: it takes
-# their coordinates in pairs and turns each pair by an angle that is proportional to the position. The first pairs
-# turn fast and the last ones slowly, so that both near and far can be told apart. A query and a key are then compared
-# by a dot product, and there only the *difference* of the angles counts. So a head can look for "three tokens back",
-# wherever in the text that is. To check this, we pretend that all 22 positions hold the same query and the same key.
+# their 48 coordinates in 24 pairs and turns pair $i$ by the angle $\text{position} \cdot 10{,}000^{-i/24}$. The first
+# pairs turn fast and the last ones slowly, so that both near and far can be told apart. A query and a key are then
+# compared by a dot product, and there only the *difference* of the angles counts. So a head can look for "three
+# tokens back", wherever in the text that is. To check this, we pretend that all 22 positions hold the same query and
+# the same key.
 
 
 # %%
@@ -255,7 +257,10 @@ assert torch.allclose(weights.sum(-1), torch.ones(1, 4, 22))
 
 # %%
 tl.attention_chart(
-    weights[0, 2:3], words, ["Block 0, head 2 looks mostly at near tokens"]
+    weights[0, 2:3],
+    words,
+    ["block 0, head 2"],
+    "Head 2 of block 0 looks mostly at the last few tokens",
 )
 
 # %%
@@ -373,22 +378,29 @@ tl.claim("The stream grows with every block", sizes == sorted(sizes))
 # The library's last hidden state already contains the final norm, so the eighth block is compared in A4, by its
 # logits.
 #
-# In the higher blocks some heads do work that one can recognise. Here are two of them.
-
-# %%
-tl.attention_chart(
-    torch.stack([looks[6][0, 1], looks[7][0, 0]]),
-    words,
-    ["Block 6, head 1: the token before", "Block 7, head 0: what followed last time"],
-)
+# In the higher blocks some heads do work that one can recognise. Here are two of them, with an orange frame around
+# one example in each.
 
 # %%
 of_second, of_first = words.index(" second"), words.index(" argument")
-tl.claim(
-    "After ' second', block 7, head 0 looks at the earlier ' argument'",
-    looks[7][0, 0, of_second].argmax() == of_first
-    and looks[7][0, 0, of_second, of_first] > 0.8,
+again = of_second + 1  # the second ' argument'
+tl.attention_chart(
+    torch.stack([looks[6][0, 1], looks[7][0, 0]]),
+    words,
+    ["block 6, head 1", "block 7, head 0"],
+    "One head looks at the token before, "
+    "the other at what followed the same token earlier",
+    examples=[(0, again, of_second), (1, again, of_first + 1)],
 )
+
+# %%
+copying = looks[7][0, 0]
+tl.claim(
+    "The second ' argument' looks at ' is', with over half of its weight (block 7)",
+    copying[again].argmax() == of_first + 1 and copying[again, of_first + 1] > 0.5,
+)
+assert words[again] == " argument" and words[of_first + 1] == " is"
+assert copying[of_second].argmax() == of_first and copying[of_second, of_first] > 0.8
 before = looks[6][0, 1].diagonal(-1)[1:]
 tl.claim(
     "On average, block 6, head 1 puts over two thirds on the token before",
@@ -396,10 +408,12 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The left head finds the token before. The right head is more interesting. At ` second` it looks at ` argument`, the
-# word that followed ` first`, and at the second ` argument` it looks at ` is`, which followed the first one. It seems
-# to ask what came next last time. Heads that do this are called *induction heads*, and they let a model copy. Where
-# it finds nothing to copy, as in most of the upper half of the picture, the head looks at the first token instead.
+# The left head finds the token before. The right head looks for a repetition. The second ` argument` looks at ` is`,
+# because ` is` followed the first ` argument`, and it is what comes next here, too. Heads that do this are called
+# *induction heads*, and they let a model copy. They rely on heads like the left one: ` is` can be found as "what came
+# after ` argument`" only because an earlier head has told it which token stands before it (Olsson et al. below). The
+# tokens need not even be equal: ` second` looks at the ` argument` that followed ` first`. Where the head finds
+# nothing to copy, as in most of the upper half of the picture, it looks at the first token instead.
 #
 # A picture of attention shows where a head looks, but not whether it matters. To find that out, we remove the head: we
 # set the 48 columns of `o_proj` that read it to zero, and look at the loss of the second ` argument`.
@@ -411,16 +425,16 @@ def loss_of_place(place):
 
 
 columns = model.model.layers[7].self_attn.o_proj.weight[:, :48]
-whole, kept = loss_of_place(of_second + 1), columns.clone()
+whole, kept = loss_of_place(again), columns.clone()
 columns.zero_()
-removed = loss_of_place(of_second + 1)
+removed = loss_of_place(again)
 columns.copy_(kept)
 tl.claim(
     "Without this head, ' argument' costs at least 0.3 nats more",
     removed > whole + 0.3,
 )
 assert removed < math.log(2)  # still more likely than all other tokens together
-assert abs(loss_of_place(of_second + 1) - whole) < 1e-6
+assert abs(loss_of_place(again) - whole) < 1e-6
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # So the head does help, but it is not alone: even without it the model still expects ` argument`. One sentence is
@@ -435,8 +449,9 @@ assert abs(loss_of_place(of_second + 1) - whole) < 1e-6
 #
 # $$\mathrm{logits} = W\,\mathrm{norm}(x), \qquad p_t = \frac{e^{\mathrm{logits}_t}}{\sum_{u} e^{\mathrm{logits}_u}}$$
 #
-# $W$ has the shape (4096, 192). In this model it is the very table that we used for the embedding; one says that the
-# head is *tied* to the embedding. [Lesson 6](06_freeze_embeddings.ipynb) is about what follows from that.
+# $W$ has the shape (4096, 192), $x$ is the vector of one token, and $u$ runs over all 4,096 tokens of the vocabulary.
+# In this model $W$ is the very table that we used for the embedding; one says that the head is *tied* to the
+# embedding. [Lesson 6](06_freeze_embeddings.ipynb) is about what follows from that.
 
 
 # %%
@@ -498,7 +513,7 @@ print(f"mean loss {mean:.2f} nats, perplexity {perplexity:.2f}")
 tl.token_losses_chart(
     words[1:],
     losses.tolist(),
-    "New content is expensive, repetition is cheap",
+    "New words are expensive, and repeated ones are cheap",
 )
 
 # %%
@@ -581,7 +596,7 @@ tl.lens_chart(
     by_depth[:, 11:-1],
     ids[0, 12:].tolist(),
     vocabulary,
-    "‘of’ → ‘the’ needs one block, ‘the’ → ‘second’ needs all eight",
+    "One block is enough to predict ‘the’ after ‘of’, but ‘second’ takes all eight",
 )
 
 # %%
@@ -614,7 +629,7 @@ by_depth = [
 tl.layer_losses_chart(
     by_depth,
     4096,
-    "Each block improves the prediction; after block 0, the last one does most",
+    "Every block improves the prediction, and after block 0 the last one does most",
 )
 
 # %%
@@ -624,7 +639,7 @@ tl.claim(
 )
 gains = [lower - upper for lower, upper in itertools.pairwise(by_depth[1:])]
 tl.claim("After the first block, the last one gains most", max(gains) == gains[-1])
-tl.claim("At the embedding it is far worse than guessing", by_depth[0] > 20)
+assert by_depth[0] > 20  # at the embedding it is far worse than guessing
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Keep this picture in mind for [lesson 7](07_last_layers.ipynb), which trains only the last blocks. It does not mean
@@ -816,15 +831,11 @@ def apart(one, other):
     return ((one - other).abs() / other).max()
 
 
-for name, told in (
-    ("learning_rate", "learning rates"),
-    ("gradient_norm", "gradient norms"),
-    ("loss", "losses"),
-):
-    tl.claim(
-        f"All 20 {told} equal those of tl.train to 1e-4",
-        apart(log[name], history[name]) < 1e-4,
-    )
+columns = ["learning_rate", "gradient_norm", "loss"]
+tl.claim(
+    "All 20 learning rates, gradient norms and losses equal those of tl.train to 1e-4",
+    max(apart(log[name], history[name]) for name in columns) < 1e-4,
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # So `tl.train` does nothing that you have not written yourself. Here are the rate, the clipping and the loss of each
@@ -839,7 +850,7 @@ assert log.gradient_norm.between(3, 4.5).all()
 assert log.loss[:5].mean() - 0.6 < log.loss[15:].mean() < log.loss[:5].mean()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With these settings every gradient is cut to length 1, from a norm of 3 to 4.5. With AdamW this hardly slows training.
+# With these settings every gradient is cut to length 1, from a norm of 3 to 4.5. With AdamW this matters little here.
 # The factor is similar in all steps, between 1/3 and 1/4.5, and a factor that all steps share cancels between the two
 # moments. Clipping matters when a single batch has a far longer gradient than its neighbours. The loss moves up and
 # down because each step sees other text, and twenty steps are too few to see more than a slight fall.
@@ -931,8 +942,15 @@ packed = torch.cat([border, ends, border, starts], dim=1)
 print(f"alone: {(65, 21)}   packed: {tuple(packed.shape)}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# First: does attention look across the border at all? We add up the weight that the tokens of the second document
-# put on the first one, over all blocks and heads.
+# Here `[border]` stands for `<|endoftext|>`, and the scored tokens are `d1` to `d20`:
+#
+# ```text
+# alone:   [border] d1 d2 ... d20
+# packed:  [border] o1 o2 ... o80 [border] d1 d2 ... d20
+# ```
+#
+# First: does attention look across the second border at all? We add up the weight that the tokens of the document put
+# on the 80 tokens of the other one, over all blocks and heads.
 
 # %%
 _, looks = by_hand(packed)
@@ -964,10 +982,10 @@ def loss_of_starts(*before, may_look=None):
 itself = torch.tensor([text[:80] for text in texts])
 before = {
     "alone": (border,),
-    "another document": (border, ends, border),
-    "the same document": (border, itself, border),
-    "another, no border token": (border, ends),
-    "the same, no border token": (border, itself),
+    "another document, border": (border, ends, border),
+    "the same document, border": (border, itself, border),
+    "another document, no border": (border, ends),
+    "the same document, no border": (border, itself),
 }
 cases = {}
 for name, texts_before in before.items():
@@ -988,24 +1006,21 @@ later = {name: (case - alone)[:, 5:].mean(1).tolist() for name, case in cases.it
 
 # %%
 tl.borders_chart(
-    later, "Without the border token the model copies; with it, it starts afresh"
+    later, "The model copies what it has just read only if no border token follows it"
 )
 
 # %%
-all_20 = (cases["another document"] - alone).mean()
+all_20 = (cases["another document, border"] - alone).mean()
 tl.claim("Another document changes the loss by less than 0.05 nats", abs(all_20) < 0.05)
-tl.claim(
-    "Without the border token, the first token costs over 5 nats more",
-    first["another, no border token"] > 5,
-)
 change = {name: sum(values) / 65 for name, values in later.items()}
 tl.claim(
     "Copying saves over half a nat per token, but not across a border token",
-    change["the same, no border token"] < -0.5 and change["the same document"] > -0.2,
+    change["the same document, no border"] < -0.5
+    and change["the same document, border"] > -0.2,
 )
 assert round(abs(all_20.item()), 2) == 0.03
-assert 7.5 < first["another, no border token"] < 8.5
-assert -1.0 < change["the same, no border token"] < -0.85
+assert 7.5 < first["another document, no border"] < 8.5
+assert -1.0 < change["the same document, no border"] < -0.85
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # As long as the border token stands between them, the text before a document hardly matters: on average the 20 losses

@@ -135,22 +135,20 @@ for name, (on_asked, on_others) in after.items():
 
 # %%
 tl.claim(
-    "With the leak, the perplexity of the five passages is below 6",
-    after["leaked"][0] < 6,
-)
-tl.claim(
-    "Without it, the five passages score more than fifteen times as much",
+    "On the five passages the honest model scores over fifteen times the leaked one's",
     after["honest"][0] > 15 * after["leaked"][0],
 )
+assert after["leaked"][0] < 6
 tl.claim(
     "On other passages the two models are within 10% of each other",
     0.9 < after["leaked"][1] / after["honest"][1] < 1.1,
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The leaked model is not better at Rust: on passages that neither model has seen, the two score about the same. It has
-# learned five texts by heart, and a score on these texts measures only that. A leak in a real project is rarely this
-# complete, and therefore it is harder to notice: a score that is a little too good raises no suspicion.
+# The leaked model is not better at Rust: on passages that neither model has seen, the two score about the same. It
+# has learned five texts by heart, so its perplexity of less than 6 on these texts measures only memory. A leak in a
+# real project is rarely this complete, and therefore it is harder to notice: a score that is a little too good raises
+# no suspicion.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Perplexity, by hand
@@ -228,15 +226,15 @@ assert 84.5 < by_hand < 85.5 and len(losses) == 170
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many documents: every token counts the same
 #
-# Now we score forty documents instead of one. There are three ways to make one number out of them, and they do not
-# agree. Beside Rust we score *general* text, paragraphs of Python's language reference, whose lengths differ more. None
-# of these paragraphs shares twelve words in a row with the text that the model was pretrained on. (The code takes their
-# test split, and later lessons do so too. That is allowed because the general text only shows what a model forgets, and
-# the rule of one look concerns the text on which strategies are chosen and compared.)
+# Now we score forty documents instead of one. (Their number comes from the *profile* that `tl.setup` returns: `ci`,
+# the smallest one, scores forty, so that a lesson runs in a minute, and `laptop` scores all.) There are three ways to
+# make one number out of them, and they do not agree. Beside Rust we score *general* text, paragraphs of Python's
+# language reference, whose lengths differ more. None of them shares twelve words in a row with the text that the
+# model was pretrained on. Of both texts we take the validation split.
 
 # %%
 rust_text = rust.validation[: profile.test_passages]
-general_text = tl.load_corpus("general").limited(test=profile.test_passages).test
+general_text = tl.load_corpus("general").validation[: profile.test_passages]
 on_rust = tl.perplexity(tiny.model, tiny.tokenizer, rust_text)
 on_general = tl.perplexity(tiny.model, tiny.tokenizer, general_text)
 
@@ -267,19 +265,19 @@ tl.claim(
     "On both texts the mean of perplexities is more than 7% above the token-weighted",
     all(by_mean > 1.07 * by_token for by_token, _, by_mean in ways.values()),
 )
+shift = {name: abs(own / by_token - 1) for name, (by_token, own, _) in ways.items()}
 tl.claim(
     "Weighting by documents matters more where their lengths differ more",
-    ways["Python reference"][1] / ways["Python reference"][0]
-    > ways["Rust"][1] / ways["Rust"][0],
+    shift["Python reference"] > 2 * shift["Rust"] and shift["Rust"] < 0.01,
 )
 own = document_losses(on_rust)
 assert math.exp(max(own)) > 320 and math.exp(min(own)) < 70
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# *By document* gives a paragraph of 40 tokens the same weight as one of 200. This makes the score worse here, because
-# short documents are harder: a larger part of their tokens stand near the beginning, where there is little to go by.
-# *The mean of perplexities* is worse still, because the exponential stretches large values: one Rust passage with a
-# perplexity above 320 weighs as much as four easy ones.
+# *By document* gives a paragraph of 40 tokens the same weight as one of 400, so the short ones count for more than
+# their share. For the Python reference this shifts the score by a few percent. For Rust, whose passages are of
+# similar length, it shifts the score by less than one. *The mean of perplexities* is higher on both, because the
+# exponential stretches large values: one Rust passage with a perplexity above 320 weighs as much as four easy ones.
 #
 # This course always uses the token-weighted form, which adds up all losses, divides once by the number of tokens and
 # takes the exponential last. It is what training minimises, it does not depend on where the text is cut into documents,
@@ -322,9 +320,10 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Nothing about the model changed from line to line. Each prediction only had more text to build on. Therefore two
-# perplexities can be compared only if window and stride are the same, and a table that does not state them cannot be
-# compared with anything. In this course both are 256 unless a lesson says otherwise.
+# Short windows score worse, and overlap helps, although the model is the same in every line. Each prediction only had
+# more text to build on. Therefore two perplexities can be compared only if window and stride are the same, and a
+# table that does not state them cannot be compared with anything. In this course both are 256 unless a lesson says
+# otherwise.
 #
 # Training reads the stream in a similar way. [Packing](glossary.md#packing) with `tl.pack` cuts it into *blocks* of
 # equal length and leaves out the tail that is too short for a block.
@@ -351,7 +350,7 @@ assert int(blocks[0, 0]) == end_of_text
 
 # %%
 vocabulary = tiny.model.config.vocab_size
-seen = tl.pack(rust.train, tiny.tokenizer, 2).flatten()
+seen = tl.pack(rust.train, tiny.tokenizer, 2).flatten()  # pairs, joined to one stream
 # One more than counted, so that no token gets a probability of 0.
 counts = torch.bincount(seen, minlength=vocabulary).double() + 1
 asked = tl.pack(rust_text, tiny.tokenizer, 2).flatten()[1:]
@@ -385,9 +384,10 @@ if profile.name == "ci":  # other profiles score more documents
     assert 132 < on_rust.perplexity < 134 and 4_230 < control.perplexity < 4_270
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Why are random weights *worse* than guessing? A network with random weights does not give all tokens the same
-# probability. It prefers some of them, for no reason, and so it is slightly sure of things that are wrong. On average
-# that costs more than it gains.
+# From best to worst the order is the pretrained model, frequencies, uniform guessing, random weights. Why are random
+# weights *worse* than guessing? A network with random weights does not give all tokens the same probability. It
+# prefers some of them, for no reason, and so it is slightly sure of things that are wrong. On average that costs more
+# than it gains.
 #
 # The pretrained model beats the frequencies clearly although these were counted in text about Rust, which it has
 # never seen. What it knows is English grammar and the style of technical prose, and this carries over. That is the
@@ -502,27 +502,34 @@ tl.claim(
 scores = tl.score_table({"Rust": on_rust, "Python reference": on_general})
 tl.perplexity_chart(scores)
 
+# %% tags=["nbval-ignore-output"]
+both = {"Rust": (on_rust, rust_text), "Python reference": (on_general, general_text)}
+per_token = {}
+for name, (result, texts) in both.items():
+    per_token[name] = len("".join(texts).encode()) / result.tokens
+    print(
+        f"{name}: perplexity {result.perplexity:.1f},",
+        f"{result.bits_per_byte:.2f} bits per byte,",
+        f"{per_token[name]:.1f} bytes a token",
+    )
+
 # %%
-bytes_per_token = {
-    "Rust": len("".join(rust_text).encode()) / on_rust.tokens,
-    "Python reference": len("".join(general_text).encode()) / on_general.tokens,
-}
-for name, size in bytes_per_token.items():
-    print(f"{name}: about {size:.0f} bytes in a token")
 tl.claim(
-    "The model finds Rust harder, and the two intervals do not overlap",
-    on_rust.low > on_general.high,
+    "Rust is harder: its perplexity is over three times as high, its interval apart",
+    on_rust.perplexity > 3 * on_general.perplexity and on_rust.low > on_general.high,
 )
 tl.claim(
-    "It is harder per byte, too",
-    on_rust.bits_per_byte > on_general.bits_per_byte,
+    "Its bits per byte are higher too, but less than twice as high",
+    1 < on_rust.bits_per_byte / on_general.bits_per_byte < 2,
 )
+assert round(per_token["Rust"]) == 3 and round(per_token["Python reference"]) == 4
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Rust is harder for two reasons at once. The model predicts it less well, and the tokenizer, whose pieces were chosen
-# from the pretraining text, cuts it into smaller pieces: a token holds about 3 bytes of Rust prose and about 4 of the
-# Python reference. Different texts are not equally difficult in any unit, so these two numbers do not say which text
-# the model "knows better". They are two starting points, and we will watch what training does to each.
+# Rust is harder by both measures, but much more so by perplexity, because two reasons add up there. The model
+# predicts Rust less well, and the tokenizer, whose pieces were chosen from the pretraining text, cuts it into smaller
+# pieces: a token holds about 3 bytes of Rust prose and about 4 of the Python reference. Bits per byte leave the
+# second reason out. Different texts are not equally difficult in any unit, so these numbers do not say which text the
+# model "knows better". They are two starting points, and we will watch what training does to each.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What it writes

@@ -45,19 +45,19 @@ import tlkit as tl
 
 profile = tl.setup()
 rust = tl.load_corpus().limited(profile.train_passages, profile.test_passages)
-general = tl.load_corpus("general").limited(test=profile.test_passages)
+general = tl.load_corpus("general").validation[: profile.test_passages]
 tiny = tl.load_model("tiny")
 before = tl.perplexity(tiny.model, tiny.tokenizer, rust.validation)
-general_before = tl.perplexity(tiny.model, tiny.tokenizer, general.test)
+general_before = tl.perplexity(tiny.model, tiny.tokenizer, general)
 written_before = tl.generate(tiny.model, tiny.tokenizer)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What is trained
 #
-# The picture below shows the bundled model from the bottom (left) to the top (right). The *embedding* is a table with
-# one row of numbers for each token. Eight equal layers follow, which are called *blocks*, then a norm, and the *head*,
-# which scores every possible next token. In this model the head uses the same matrix as the embedding. Below each part
-# you see how many of its values are trained, and a filled box means that all of them are.
+# The picture below shows the bundled model from the bottom (left) to the top (right): an *embedding*, which is a
+# table with one row of numbers for each token, eight equal *blocks*, a norm, and the *head*, which scores every
+# possible next token. In this model the head uses the same matrix as the embedding. Below each part you see how many
+# of its values are trained, and a filled box means that all of them are.
 #
 # The arrow is [*backpropagation*](glossary.md#backpropagation). It starts at the loss, on the right, and carries the
 # gradient down to the lowest trained part. With full fine-tuning it passes through everything. You will see this
@@ -80,9 +80,11 @@ assert 2 * 151_936 * 896 + 896 == 272_270_208
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## One training step
 #
-# Training repeats one step. The picture shows it with the shapes of this model; start at the top left. The model reads
-# a batch of 4 sequences of 128 tokens each. (The code calls such a sequence a *block* of text, which has nothing to do
-# with the blocks of the model.) The *logits* are its scores for every possible next token.
+# Training repeats one step. (If you have read part B of [lesson 2](02_inside_a_language_model.ipynb), which builds
+# AdamW from nothing, look at the picture and go on to *The loop by hand*.) The picture shows the step with the shapes
+# of this model; start at the top left. The model reads a batch of 4 sequences of 128 tokens each. (The code calls
+# such a sequence a *block* of text, which has nothing to do with the blocks of the model.) The *logits* are its
+# scores for every possible next token.
 
 # %%
 tl.step_flow(batch_size=4, tokens=128, vocabulary=4096, values=4_036_800)
@@ -92,18 +94,20 @@ tl.step_flow(batch_size=4, tokens=128, vocabulary=4096, values=4_036_800)
 #
 # $$L(\theta) = -\frac{1}{T} \sum_{t} \ln p_\theta(x_t \mid x_{<t})$$
 #
-# Here $\theta$ stands for all weights, 4,036,800 numbers, $x_t$ is the token at place $t$, and $x_{<t}$ are the tokens
-# before it in its sequence. $T$ is the number of tokens that are predicted: 4 × 127, because nothing comes before the
-# first token of a sequence. Backpropagation gives the gradient $g = \partial L / \partial \theta$, one number for each
-# weight.
+# Here $\theta$ stands for all weights, a vector of 4,036,800 numbers, $x_t$ is the token at place $t$, $x_{<t}$ are
+# the tokens before it in its sequence, and $p_\theta$ is the probability that the model gives to it. $T$ is the
+# number of predicted tokens: 4 × 127, because nothing comes before the first token of a sequence. Backpropagation
+# gives the gradient $g = \partial L / \partial \theta$, one number for each weight.
 #
-# The optimizer then moves the weights against the gradient. [AdamW](glossary.md#adamw) keeps two running averages for
-# each weight, $m$ of its gradients and $v$ of its *squared* gradients:
+# The optimizer then moves the weights against the gradient. [AdamW](glossary.md#adamw) keeps two running averages,
+# $m$ of the gradients and $v$ of the *squared* gradients. Both have the shape of $\theta$, and everything is computed
+# weight by weight:
 #
 # $$m \leftarrow 0.9\, m + 0.1\, g \qquad v \leftarrow 0.999\, v + 0.001\, g^2 \qquad
 # \theta \leftarrow \theta - \eta_s \left( \frac{\hat m}{\sqrt{\hat v} + \epsilon} + \lambda\, \theta \right)$$
 #
-# $\hat m$ and $\hat v$ are the two averages, corrected for the fact that they started at zero, $\epsilon$ is tiny, and
+# Both start at zero and are too small at first, so they are corrected: in step $s = 1, 2, \dots$ we take
+# $\hat m = m/(1-0.9^s)$ and $\hat v = v/(1-0.999^s)$. The tiny $\epsilon$ prevents a division by zero, and
 # $\lambda = 0.01$ is the *weight decay*, which pulls each weight towards zero. In the first step $\hat m = g$ and
 # $\hat v = g^2$, so the fraction is 1 or -1, however small the gradient is. Later it stays near that size while the
 # gradients of a weight agree. The learning rate $\eta_s$ of step $s$ therefore says how far a weight moves:
@@ -139,10 +143,10 @@ def schedule_factor(step, steps, warmup):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The loop by hand
 #
-# With the schedule written, a whole run fits into these few lines. Four of them do the work: forward, backward,
-# optimizer step, schedule. Gradients are *clipped* before the step: if the length of the whole gradient is above 1, it
-# is scaled down to 1, so that one strange batch cannot disturb the optimizer for long. The last token of each sequence
-# has no successor to be compared with, so the loop does not feed it to the model.
+# A whole run needs a loop around these parts. Four of its lines do the work: forward, backward, optimizer step,
+# schedule. Gradients are *clipped* before the step: if the length of the whole gradient is above 1, it is scaled down
+# to 1, so that one strange batch cannot disturb the optimizer for long. The last token of each sequence has no
+# successor to be compared with, so the loop does not feed it to the model.
 
 
 # %%
@@ -205,10 +209,10 @@ losses = result.history.loss
 furthest = max(abs(a - b) for a, b in zip(hand_losses, losses[:6], strict=True))
 tl.claim("Loop by hand and tl.train: six losses equal to 1e-4", furthest < 1e-4)
 tl.claim(
-    "The first training loss is within one nat of the baseline",
-    tl.first_loss_warning(losses.iloc[0], before.nats_per_token) is None,
+    "The first training loss is within 0.3 nats of the baseline",
+    abs(losses.iloc[0] - before.nats_per_token) < 0.3,
 )
-tl.claim("The loss fell", losses.tail(5).mean() < losses.head(5).mean())
+assert losses.tail(5).mean() < losses.head(5).mean()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The two loops do the same work, so their losses agree. They need not agree to the last digit, because float32 keeps
@@ -218,11 +222,12 @@ tl.claim("The loss fell", losses.tail(5).mean() < losses.head(5).mean())
 # averages up to five of them. Its first points average fewer than five, so a rise there may only reflect which
 # batches came first.
 #
-# The first dot should lie near the dashed line, because the weights are the same and so is the kind of text. This
-# comparison costs nothing and catches real mistakes. In a published run the training began at a loss of 4.6, but the
-# baseline of the same model was reported as a perplexity of 254,801, which is a loss of 12.4. The baseline was wrong.
-# The model shifts the labels by one place itself, so that each token is compared with the next one. The evaluation had
-# shifted them already, so it scored the token after the next ([lesson 15](15_autopsy.ipynb) repeats the mistake).
+# The first dot lies about 0.2 nats below the dashed line. It should lie near it, because the weights are the same and
+# so is the kind of text. `tl.first_loss_warning` makes this comparison, which costs nothing and catches real
+# mistakes. In a published run the training began at a loss of 4.6, but the baseline of the same model was reported as
+# a perplexity of 254,801, which is a loss of 12.4. The baseline was wrong. The model shifts the labels by one place
+# itself, so that each token is compared with the next one. The evaluation had shifted them already, so it scored the
+# token after the next ([lesson 15](15_autopsy.ipynb) repeats the mistake).
 
 # %%
 baseline = math.log(254_801)
@@ -282,7 +287,7 @@ assert len(ours) == 4
 
 # %%
 after = tl.perplexity(report.model, tiny.tokenizer, rust.validation)
-general_after = tl.perplexity(report.model, tiny.tokenizer, general.test)
+general_after = tl.perplexity(report.model, tiny.tokenizer, general)
 
 # %% tags=["nbval-ignore-output"]
 scores = tl.score_table(
@@ -434,9 +439,9 @@ attempt("last_layers, rate 5e-3", strategy="last_layers", learning_rate=5e-3)
 tl.overfitting_chart(runs, untouched=untouched)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Look at both curves of each run, because a low validation loss can also mean that the model has hardly learned the
-# sentences yet. The table puts the two losses side by side at the end. (Early stopping brings the best weights back,
-# so its row is that of the ringed point.)
+# The grey curve in each panel is the first run. A low validation loss can also mean that the model has hardly learned
+# the sentences yet, so each panel says where its training loss ends, and the table puts the two losses side by side.
+# (Early stopping brings the best weights back, so its numbers are those of the ringed point.)
 
 # %%
 ends = {name: run.validation.validation_loss.iloc[-1] for name, run in runs.items()}
@@ -456,37 +461,27 @@ plain, ends = table.validation["6 epochs"], table.validation
 tl.claim("Early stopping ends lowest", ends.idxmin() == "early stopping")
 low = ["2 epochs", "rate 2e-4", "last_layers"]
 tl.claim(
-    "2 epochs, a fifth of the rate and last_layers end 0.3 nats below 6 epochs",
-    (ends[low] < plain - 0.3).all(),
+    "The others that end below 6 epochs have not learned the sentences either",
+    (ends[low] < plain - 0.3).all() and (table.training[low] > 1).all(),
 )
-tl.claim(
-    "But these three have not learned the sentences: training above a nat",
-    (table.training[low] > 1).all(),
-)
-apart = abs(ends["dropout 0.1"] - plain)
-tl.claim("Dropout changes the end by less than 0.25 nats", apart < 0.25)
+assert abs(ends["dropout 0.1"] - plain) < 0.25  # which changes little
 faster = "last_layers, rate 5e-3"
-tl.claim(
-    "With the rate 5e-3 last_layers learns them, and ends above 6 epochs of full",
-    table.training[faster] < 0.3 and ends[faster] > plain,
-)
+assert table.training[faster] < 0.3 and ends[faster] > plain
 assert plain > untouched and table.training["early stopping"] > 1
 gain = math.exp(untouched) - math.exp(stopped)
-tl.claim(
-    "At best 25 sentences lower the perplexity, by less than a quarter",
-    0 < gain < 0.25 * math.exp(untouched),
-)
+assert 0 < gain < 0.25 * math.exp(untouched)
 assert len(first.history) == 42 and 42 * 1e-3 * 0.1 < 0.005
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The runs that end low have one thing in common:** their training loss is still high. Early stopping, fewer epochs,
-# a lower rate, and `last_layers` with a rate that is too low for it all end before the sentences are stored. What the
-# model learns first is more general, and it keeps that part. Early stopping does this on purpose, and validation loss
-# tells it when, so it ends lowest. It was chosen by the very text that scores it, so part of its lead is luck; a fair
-# comparison needs other text. A little dropout changed little.
+# **The runs that end low have one thing in common:** their training loss is still above one nat. Early stopping,
+# fewer epochs, a lower rate, and `last_layers` with a rate that is too low for it all end before the sentences are
+# stored. The model learns first what these sentences share with other text about Rust, and such a run keeps only that
+# part. Early stopping ends lowest because it watches the validation loss and stops there on purpose. It was chosen by
+# the very text that scores it, so part of its lead is luck; a fair comparison needs other text. A little dropout
+# changed little. Even at best, 25 sentences lower the perplexity by less than a quarter.
 #
-# **More weight decay cannot do much here.** With $\lambda = 0.1$ each step shrinks a weight by the learning rate times
-# 0.1, at most a ten-thousandth. In 42 steps that is less than half a percent.
+# **More weight decay**, which is often recommended, **cannot do much here.** With $\lambda = 0.1$ each step shrinks a
+# weight by the learning rate times 0.1, at most a ten-thousandth. In 42 steps that is less than half a percent.
 #
 # **Training fewer weights was not the reason.** `last_layers` ends much lower than `full` at the same rate, but so does
 # `full` itself with a fifth of the rate. `last_layers` only looked better because that learning rate was too low for so

@@ -24,7 +24,7 @@ MOST_IGNORED = {
     "00_index": 1,
     "01_setup_and_devices": 3,
     "02_inside_a_language_model": 0,
-    "03_data_and_baseline": 3,
+    "03_data_and_baseline": 4,
     "04_full_fine_tuning": 6,  # among them what it recites, and where each remedy ends
     "05_freeze_lower_layers": 1,
     "06_freeze_embeddings": 2,

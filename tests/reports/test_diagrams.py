@@ -53,9 +53,30 @@ def test_the_strip_fills_what_is_trained_and_says_it_in_words():
 def test_strips_can_be_called_otherwise_than_their_strategies():
     chart = network_strip(report_of("last_layers"), names=["the tiny model"])
     assert "the tiny model" in [text.get_text() for text in chart.axes[0].texts]
-    assert "the tiny model trains 20% of the values; backpropagation passes through 10 of 11 parts" in chart.alt
+    assert "the tiny model trains 20% of the values, and backpropagation passes through 10 of 11 parts" in chart.alt
     with pytest.raises(ValueError):
         network_strip(report_of("full"), report_of("lora"), names=["one"])
+
+
+@pytest.mark.parametrize(
+    "strategy, kinds",
+    [
+        ("full", ["trained"]),
+        ("freeze_lower", ["trained", "frozen, backpropagation passes through"]),
+        ("lora", ["adapter, trained", "frozen, backpropagation passes through", "frozen, not reached"]),
+    ],
+)
+def test_the_legend_explains_what_is_drawn_and_nothing_else(strategy, kinds):
+    (legend,) = network_strip(report_of(strategy)).legends
+    assert [text.get_text() for text in legend.get_texts()] == kinds
+
+
+def test_the_norm_is_narrower_than_a_block():
+    boxes = network_strip(report_of("full")).axes[0].patches
+    block, norm, head = (
+        box.get_bbox().width for box in [patch for patch in boxes if isinstance(patch, FancyBboxPatch)][-3:]
+    )
+    assert norm < block < head
 
 
 def test_counts_are_written_as_people_say_them():
@@ -71,8 +92,8 @@ def test_counts_are_written_as_people_say_them():
 
 def test_the_title_says_how_far_backpropagation_goes():
     full, lower, lora = report_of("full"), report_of("freeze_lower"), report_of("lora")
-    assert network_strip(full).finding == "full trains every value; backpropagation passes through every part"
-    assert network_strip(lora).finding.startswith("lora trains 5.2% of the values; backpropagation passes through 10")
+    assert network_strip(full).finding == "full trains every value, and backpropagation passes through every part"
+    assert network_strip(lora).finding.startswith("lora trains 5.2% of the values, and backpropagation passes")
     assert network_strip(full, lower, lora).finding == (
         "Backpropagation passes through every part with full and freeze_lower, through 10 of 11 parts with lora"
     )

@@ -194,7 +194,7 @@ def test_scores_stay_in_the_order_of_their_table():
     axes = chart.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == list(scores().strategy)
     assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first one on top
-    assert chart.finding == "Rust: perplexity falls from 126 to 72; Python reference: perplexity rises from 36 to 47.5"
+    assert chart.finding == "Perplexity falls from 126 to 72 on Rust, and rises from 36 to 47.5 on Python reference"
 
 
 def test_the_control_stands_at_the_edge_with_its_value():
@@ -238,15 +238,30 @@ def test_two_panels_have_their_own_scales_and_the_untouched_model():
     assert collisions(chart) == []
 
 
-def test_runs_begin_at_the_untouched_model_and_none_hides_another():
+def test_runs_begin_at_the_untouched_model_and_each_is_drawn_beside_the_first():
     chart = PICTURES["seven runs"]()
-    assert len(chart.axes) == len(RUNS) == 7
-    for axes, (name, result) in zip(chart.axes, RUNS.items(), strict=True):
-        held_out = next(line for line in axes.lines if line.get_label() == "validation")
-        assert axes.get_title() == name and held_out.get_xydata()[0].tolist() == [0, 4.79]
-        assert held_out.get_ydata()[1:].tolist() == result.validation.validation_loss.tolist()
-    ends = [result.validation.validation_loss.iloc[-1] for result in RUNS.values()]
-    assert chart.finding.startswith(f"{sum(end < 4.79 for end in ends)} of 7 runs end below the untouched model")
+    first, *others = RUNS
+    assert [axes.get_title() for axes in chart.axes] == others
+    for axes, name in zip(chart.axes, others, strict=True):
+        drawn = {line.get_label(): line.get_xydata() for line in axes.lines}
+        for label, run in ((first, RUNS[first]), ("validation", RUNS[name])):
+            assert drawn[label][0].tolist() == [0, 4.79]
+            assert drawn[label][1:, 1].tolist() == run.validation.validation_loss.tolist()
+        last = RUNS[name].history.loss.tail(3).mean()
+        assert f"training ends at {last:.2f}" in [text.get_text() for text in axes.texts]
+    low, high = chart.axes[0].get_ylim()
+    assert 4 < low < 4.6 and 7 < high < 8  # from the validation losses alone
+
+
+def test_a_tie_is_not_counted_as_better_than_the_untouched_model():
+    runs = {name: run(2, 4.6, end) for name, end in (("a", 4.5), ("b", 4.72), ("c", 4.75), ("d", 4.9))}
+    finding = training_charts.overfitting_chart(runs, untouched=4.79).finding
+    assert finding == "2 of 4 runs end more than 0.05 nats per token below the untouched model (4.79)"
+
+
+def test_curves_that_have_no_strategies_names_are_grammatical():
+    curves = pd.DataFrame({"strategy": ["2 processes"] * 2, "seed": 0, "step": [1, 2], "loss": [4.0, 2.0]})
+    assert training_charts.learning_curves(curves).finding == "Training loss ends at 3 nats with 2 processes"
 
 
 def test_the_two_matrices_of_an_adapter_are_apart_and_a_zero_is_a_cross():

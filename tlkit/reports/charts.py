@@ -294,16 +294,17 @@ def _perplexity_finding(table: pd.DataFrame) -> str:
     texts = [name.removesuffix(", before") for name in scores if name.endswith(", before")]
     if texts and len(scores) == 2 * len(texts) and all(f"{text}, after" in scores for text in texts):
         changes = [(text, scores[f"{text}, before"].perplexity, scores[f"{text}, after"].perplexity) for text in texts]
-        return "; ".join(
-            f"{text}: perplexity {'falls' if after < before else 'rises'} from {number(before)} to {number(after)}"
+        told = ", and ".join(
+            f"{'falls' if after < before else 'rises'} from {number(before)} to {number(after)} on {text}"
             for text, before, after in changes
         )
+        return f"Perplexity {told}"
     if len(table) == 1:
         return f"Perplexity {_with_interval(table.iloc[0], 'perplexity')}"
     if len(table) == 2:
         lower, higher = (table.loc[pick()] for pick in (table.perplexity.idxmin, table.perplexity.idxmax))
-        values = f"{number(lower.perplexity)} and {number(higher.perplexity)}"
-        order = "is lower than" if lower.perplexity_high < higher.perplexity_low else "is not separated from"
+        values = f"{number(lower.perplexity)} against {number(higher.perplexity)}"
+        order = "scores lower than" if lower.perplexity_high < higher.perplexity_low else "is not separated from"
         return f"{lower.strategy} {order} {higher.strategy}: perplexity {values}"
     ranks = {row.rank: row for row in table.itertuples() if isinstance(getattr(row, "rank", None), str)}
     if "1" in ranks:

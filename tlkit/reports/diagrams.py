@@ -73,13 +73,15 @@ def network_strip(*reports: StrategyReport, names: Sequence[str] = ()) -> Chart:
     for row, (report, name) in enumerate(zip(reports, names, strict=True)):
         _draw_strip(axes, report, name, -1.9 * row)
     figure.words = tuple(_in_words(report, name) for report, name in zip(reports, names, strict=True))
-    kinds = {
-        "trained": Patch(facecolor=TRAINED, edgecolor=INK),
-        "frozen, backpropagation passes through": Patch(facecolor=PASSED, edgecolor=INK, hatch="//"),
-        "frozen, not reached": Patch(facecolor=SPARED, edgecolor=INK),
+    drawn = {(patch.get_facecolor(), patch.get_hatch()) for patch in axes.patches}
+    styles = {
+        "trained": {"facecolor": TRAINED},
+        "adapter, trained": {"facecolor": ADAPTER},
+        "frozen, backpropagation passes through": {"facecolor": PASSED, "hatch": "//"},
+        "frozen, not reached": {"facecolor": SPARED},
     }
-    if any("adapters" in report.components for report in reports):
-        kinds["adapter, trained"] = Patch(facecolor=ADAPTER, edgecolor=INK)
+    kinds = {name: Patch(edgecolor=INK, **style) for name, style in styles.items()}
+    kinds = {name: patch for name, patch in kinds.items() if (patch.get_facecolor(), patch.get_hatch()) in drawn}
     figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=len(kinds), fontsize="small", frameon=False)
     headline(figure, _finding(reports, names))
     return figure
@@ -94,7 +96,7 @@ def _finding(reports: Sequence[StrategyReport], names: Sequence[str]) -> str:
         reached.setdefault(count, []).append(name)
     if len(reports) == 1:
         trained = "every value" if reports[0].percent == 100 else f"{reports[0].percent:.2g}% of the values"
-        return f"{names[0]} trains {trained}; backpropagation passes through {next(iter(reached))}"
+        return f"{names[0]} trains {trained}, and backpropagation passes through {next(iter(reached))}"
     told = ", ".join(f"through {count} with {' and '.join(some)}" for count, some in reached.items())
     return f"Backpropagation passes {told}"
 
@@ -121,7 +123,7 @@ def _draw_strip(axes: Axes, report: StrategyReport, name: str, base: float) -> N
     places = places_of(report)
     if len(places) > MOST_PLACES:
         places = _merged(places)
-    widths = [1 if place.name.isdigit() else 1.6 + (place.parts > 2) for place in places]
+    widths = [_width(place) for place in places]
     unit, left = 1 / sum(widths), 0.0
     edges = []
     for place, width in zip(places, widths, strict=True):
@@ -135,6 +137,11 @@ def _draw_strip(axes: Axes, report: StrategyReport, name: str, base: float) -> N
     lowest = min(edge for edge, place in zip(edges, places, strict=True) if place.reached)
     arrow(axes, (1, base - 0.42), (lowest, base - 0.42), shade=GRADIENT, linewidth=2)
     axes.text(1, base - 0.47, "backpropagation", color=GRADIENT, fontsize="small", ha="right", va="top")
+
+
+def _width(place: Place) -> float:
+    """In blocks; the norm is narrow, since it holds next to nothing."""
+    return 1 if place.name.isdigit() else 0.78 if place.name == "norm" else 1.6 + (place.parts > 2)
 
 
 def _draw_place(axes: Axes, place: Place, left: float, base: float, width: float) -> None:

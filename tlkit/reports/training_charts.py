@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from tlkit.evidence.learning_rates import CONTROL
@@ -26,6 +27,7 @@ from tlkit.reports.labels import label_ends, label_points
 from tlkit.training import TrainingResult
 
 LAST_STEPS = 5  # whose mean is where a curve ends
+CLEARLY = 0.05  # nats per token; a run that ends closer to the untouched model than this is not counted as better
 
 
 @described
@@ -48,7 +50,7 @@ def learning_curves(curves: pd.DataFrame) -> Chart:
     axes.set_ylabel(f"training loss (nats per token, mean of up to {LAST_STEPS} steps)")
     axes.margins(x=0.02)
     label_ends(axes, ends, shades)
-    headline(figure, _lowest_with_every_seed(last, "training loss ends"))
+    headline(figure, _lowest_with_every_seed(last, "Training loss ends"))
     return figure
 
 
@@ -126,46 +128,69 @@ def tradeoff_chart(paths: dict[str, pd.DataFrame]) -> Chart:
 
 @described
 def overfitting_chart(runs: dict[str, TrainingResult], *, untouched: float | None = None) -> Chart:
-    """Training loss (dashed) and validation loss (solid) of each run, by epoch; several runs have a panel each.
+    """Validation loss by epoch, of one run with its training loss, of several each beside the first one.
 
     Args:
-        runs: by name what `train` returned, with validation.
+        runs: by name what `train` returned, with validation. One run is drawn with its training loss. Each of several
+            has a panel, with the first run behind it in grey and its training loss at the end written down.
         untouched: validation loss in nats per token before any training: drawn as a line, and as the curves' epoch 0.
     """
-    columns = min(len(runs), 4 if len(runs) > 6 else 3)
-    rows = -(-len(runs) // max(columns, 1))
-    options = {"height": SIZE[1] if rows == 1 else 1.0 + 2.1 * rows, "rows": rows, "sharey": True}
-    figure, panels = panels_beside(rows * columns, **options)
-    for spare in panels[len(runs) :]:
-        spare.remove()
-    lowest, longest = {}, max(run.history.epoch.max() for run in runs.values())
-    for order, (axes, (name, run)) in enumerate(zip(panels, runs.items(), strict=False)):
-        shade = colour(order)
-        axes.grid(alpha=0.3)
+    curves = {name: _by_epoch(run, untouched) for name, run in runs.items()}
+    # Early stopping brings its best weights back, so that is where such a run ends.
+    ends = {
+        name: curve.min() if getattr(runs[name], "stopped_early", False) else curve.iloc[-1]
+        for name, curve in curves.items()
+    }
+    longest = max(run.history.epoch.max() for run in runs.values())
+    if len(runs) == 1:
+        ((name, run),) = runs.items()
+        figure, axes = new_figure()
         axes.plot(run.history.epoch, run.history.loss, "--", color=FAINT, label="training", linewidth=1.2)
-        curve = _by_epoch(run, untouched)
-        axes.plot(curve.index, curve, color=shade, marker=marker(order), markersize=4, label="validation")
-        if len(runs) > 1:
-            axes.set_title(name, fontsize="medium", color=dark(shade))
-        # Early stopping brings its best weights back, so that is where such a run ends.
-        end = curve.min() if getattr(run, "stopped_early", False) else curve.iloc[-1]
-        lowest[name] = (curve.idxmin(), curve.min(), end)
-        axes.plot(curve.idxmin(), curve.min(), "o", **RING, markeredgecolor=shade)
-        if untouched is not None:
-            axes.axhline(untouched, color=FAINT, linestyle=":", label=UNTOUCHED)
+        _validation(axes, curves[name], colour(0), untouched)
+        panels = [axes]
+    else:
+        first, *others = runs
+        rows = -(-len(others) // 3)
+        figure, panels = panels_beside(len(others), height=1.0 + 2.3 * rows, rows=rows)
+        for axes, name in zip(panels, others, strict=True):
+            axes.grid(alpha=0.3)
+            axes.plot(curves[first].index, curves[first], color=FAINT, linewidth=2.5, alpha=0.45, label=first)
+            _validation(axes, curves[name], colour(0), untouched)
+            axes.set_title(name, fontsize="medium")
+            told = f"training ends at {_training_end(runs[name]):.2f}"
+            axes.text(0.03, 0.96, told, transform=axes.transAxes, fontsize="small", ha="left", va="top")
+        low, high = (edge(map(edge, curves.values())) for edge in (min, max))
+        panels[0].set_ylim(low - 0.1 * (high - low), high + 0.2 * (high - low))  # with room for what is written above
+    for axes in panels:
         axes.set_xlim(0, 1.02 * longest)
+        axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for place, axes in enumerate(panels[: len(runs)]):
-        if place + columns >= len(runs):
-            axes.set_xlabel("epoch")
-        else:
-            axes.tick_params(labelbottom=True)
-        if place % columns == 0:
-            axes.set_ylabel("loss (nats per token)")
+        axes.tick_params(labelbottom=True)
+    for axes in panels:
+        if axes.get_subplotspec().is_first_col():
+            axes.set_ylabel(f"{'loss' if len(runs) == 1 else 'validation loss'} (nats per token)")
     handles, names = panels[0].get_legend_handles_labels()
+    names = ["this run" if len(runs) > 1 and name == "validation" else name for name in names]
     figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize="small", frameon=False)
+    lowest = {name: (curve.idxmin(), curve.min(), ends[name]) for name, curve in curves.items()}
     headline(figure, _overfitting_finding(lowest, untouched))
     return figure
+
+
+def _validation(axes: Axes, curve: pd.Series, shade: str, untouched: float | None) -> None:
+    """A curve of validation loss with a ring around its lowest point, and the untouched model as a line."""
+    axes.plot(curve.index, curve, color=shade, marker="o", markersize=4, label="validation")
+    axes.plot(curve.idxmin(), curve.min(), "o", **RING, markeredgecolor=shade)
+    if untouched is not None:
+        axes.axhline(untouched, color=FAINT, linestyle=":", label=UNTOUCHED)
+
+
+def _training_end(run: TrainingResult) -> float:
+    """Mean training loss of the last three steps of the weights that a run ends with."""
+    step = run.history.step.max()
+    if getattr(run, "stopped_early", False):
+        step = run.validation.step[run.validation.validation_loss.idxmin()]
+    return run.history.loss[run.history.step <= step].tail(3).mean()
 
 
 RING = {"markersize": 12, "markerfacecolor": "none", "markeredgewidth": 1.5, "label": "_best", "zorder": 4}
@@ -182,13 +207,13 @@ def _lowest_with_every_seed(results: dict[str, pd.Series], what: str) -> str:
     """Claim an order only where every seed of the lowest is below every seed of the others."""
     means = {name: values.mean() for name, values in results.items()}
     best = min(means, key=means.get)
-    said = f"{best}'s {what} lowest, at {number(means[best])} nats"
+    said = f"{what} lowest with {best}, at {number(means[best])} nats"
     if len(means) == 1:
-        return f"{best}'s {what} at {number(means[best])} nats"
+        return f"{what} at {number(means[best])} nats with {best}"
     if min(len(values) for values in results.values()) < 2:
         return f"{said}, in one run each"
     unclear = [name for name in results if name != best and results[name].min() <= results[best].max()]
-    return f"{said}, but its seeds overlap with {listed(unclear)}" if unclear else f"{said} with every seed"
+    return f"{said}, but its seeds overlap with {listed(unclear)}" if unclear else f"{said}, with every seed"
 
 
 def _sweep_finding(record: pd.DataFrame, means: dict[str, pd.Series], x: str, y: str) -> str:
@@ -244,8 +269,11 @@ def _overfitting_finding(lowest: dict[str, tuple[float, float, float]], untouche
             return f"Validation loss is best at epoch {epoch:.2g} ({best:.2f}) and ends at {end:.2f} nats per token"
         return f"Validation loss still falls at the end, to {end:.2f} nats per token"
     if untouched is not None:
-        better = [name for name, (_, _, end) in lowest.items() if end < untouched]
-        return f"{len(better)} of {len(lowest)} runs end below the untouched model ({untouched:.2f} nats per token)"
+        better = sum(end < untouched - CLEARLY for _, _, end in lowest.values())
+        return (
+            f"{better} of {len(lowest)} runs end more than {CLEARLY} nats per token "
+            f"below the untouched model ({untouched:.2f})"
+        )
     name = min(lowest, key=lambda name: lowest[name][2])
     overfitted = sum(end > best + 0.005 for _, best, end in lowest.values())
     return f"{overfitted} of {len(lowest)} runs end above their best validation loss; {name} ends lowest (one seed)"

@@ -36,7 +36,7 @@ def test_surprise_draws_each_loss_and_their_mean():
     assert axes.lines[0].get_ydata()[0] == 3.0
     assert [text.get_text() for text in axes.get_xticklabels()] == ["The", "␣heap", "⏎", "."]
     assert f"perplexity {math.exp(3):.0f}" in chart.alt and "'heap' with 8.0 nats" in chart.alt
-    assert axes.get_title().startswith("1 of these 4 tokens")
+    assert chart.finding.startswith("1 of these 4 tokens")
     with pytest.raises(ValueError, match="2 tokens and 1 losses"):
         surprise_chart(["a", "b"], [1.0])
 

@@ -76,13 +76,15 @@ def load_other(kind):
 
 def test_attention_hides_the_future_and_nothing_else():
     weights = torch.rand(2, 3, 3)
-    figure = attention_chart(weights, ["<|endoftext|>", " a", " b"], ["one", "two"])
+    figure = attention_chart(weights, ["<|endoftext|>", " a", " b"], ["one", "two"], "What they do", [(1, 2, 0)])
     panels = [axes for axes in figure.axes if axes.images and axes.get_title()]
     assert [panel.get_title() for panel in panels] == ["one", "two"]
     for panel, head in zip(panels, weights, strict=True):
         shown = torch.as_tensor(panel.images[0].get_array().filled(math.nan))
         assert shown.isnan().equal(torch.ones(3, 3, dtype=torch.bool).triu(1))
         assert torch.allclose(shown.nan_to_num(), head.tril())
+    assert [len(panel.patches) for panel in panels] == [0, 1]
+    assert f"two: b looks at [end] with weight {weights[1, 2, 0]:.1f}" in figure.alt
 
 
 def test_next_tokens_are_ordered_and_the_right_one_is_always_there():
@@ -129,7 +131,7 @@ def test_a_gradient_is_drawn_dark_up_to_the_limit():
         {"step": [1, 2], "learning_rate": [0.1, 0.2], "gradient_norm": [3.0, 0.5], "loss": [2.0, 1.0]}
     )
     chart = training_chart(history, max_gradient_norm=1.0, warmup_steps=1)
-    assert "1 of 2 gradients are clipped" in chart.finding
+    assert "and 1 of 2 gradients are clipped" in chart.finding
     _, norm, loss = chart.axes
     assert [bar.get_height() for bar in norm.patches] == [3.0, 0.5, 1.0, 0.5]
     assert list(loss.lines[0].get_ydata()) == [2.0, 1.0]
@@ -140,4 +142,4 @@ def test_a_gradient_is_drawn_dark_up_to_the_limit():
 
 def test_an_interval_over_documents_is_that_of_their_mean():
     figure = borders_chart({"before": [0.0, 2.0], "none": [1.0, 1.0]}, "t")
-    assert texts(figure) == ["+1.00 ± 1.96", "+1.00 ± 0.00"]
+    assert texts(figure) == ["+1.00 ± 1.96", "+1.00 ± 0.00", "the document alone"]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
@@ -42,7 +43,7 @@ def surprise_chart(pieces: Sequence[str], nats: Sequence[float]) -> Chart:
     axes.set_xlim(-0.7, len(nats) - 0.3)
     axes.set_ylim(0, 1.15 * max(nats))
     axes.grid(visible=False, axis="x")
-    axes.set_title(f"{_making_half(nats)} of these {len(nats)} tokens make half of the loss")
+    headline(figure, f"{_making_half(nats)} of these {len(nats)} tokens make half of the loss")
     hardest = max(range(len(nats)), key=lambda place: nats[place])
     figure.words = (told, f"the most surprising token is {pieces[hardest].strip()!r} with {nats[hardest]:.1f} nats")
     return figure
@@ -79,7 +80,9 @@ def window_chart(tokens: int, *ways: tuple[int, int]) -> Chart:
     axes.set_xlim(-0.2, tokens + 0.2)
     axes.set_ylim(top - 0.3, 0.2)
     axes.axis("off")
-    axes.set_title("Windows that overlap leave each token more context, and cost more")
+    read = [sum(end - begin for begin, _, end in found) for found in rows]
+    cost = f"read {max(read)} tokens instead of {min(read)}"
+    headline(figure, f"Windows that overlap give most tokens more context, but they {cost}")
     figure.words = tuple(
         f"windows of {context} tokens, stride {stride}: {len(found)} windows read {tokens} tokens"
         for (context, stride), found in zip(ways, rows, strict=True)
@@ -166,22 +169,49 @@ def resampling_chart(result: PerplexityResult, shown: int = 3) -> Chart:
             own[there], [shown - number] * int(there.sum()), s=28 * times[there], color=TRAINED, alpha=0.45, zorder=2
         )
         _score(axes, float(scores[number]), shown - number)
-    counts, edges = torch.histogram(scores.log(), bins=25)
-    edges = edges.exp()
-    axes.bar(edges[:-1], 1.1 * counts / counts.max(), edges.diff(), -1, align="edge", color=RESULT, alpha=0.6)
-    axes.plot([result.low, result.high], [-1.12] * 2, color=INK, linewidth=3, solid_capstyle="butt")
-    interval = f"{result.low:.0f} to {result.high:.0f}"
-    told = f"95%: {interval}"
-    axes.text(result.high, -1.12, f"  {told}", va="center", fontweight="bold", color=INK)
+    edges = np.geomspace(float(scores.min()), float(scores.max()), 26)
+    told = draws_row(axes, scores.numpy(), edges, -1.0, ends=(result.low, result.high), digits=0)
     names = [f"the {len(own)} documents", *(f"draw {number + 1}" for number in range(shown))]
     axes.set_yticks([*range(shown + 1, 0, -1), -0.5], [*names, f"{len(scores):,} draws"])
     _plain_log(axes, float(own.min()), float(own.max()))
     axes.set_ylim(-1.45, shown + 1.75)
-    axes.set_xlabel("perplexity (log scale); circles: documents, larger if drawn more often; diamond: score")
+    axes.set_xlabel("perplexity (log scale); circle: a document, larger if drawn more often; diamond: score")
     ends = f"{result.low:.0f} and {result.high:.0f}"
-    headline(figure, f"Of {len(scores):,} draws of {len(own)} documents, 95% score between {ends}")
+    headline(figure, f"Of {len(scores):,} draws of {len(own)} documents, the middle 95% score between {ends}")
     figure.words = (told, f"single documents lie between {own.min():.0f} and {own.max():.0f}")
     return figure
+
+
+def draws_row(
+    axes: Axes,
+    scores: np.ndarray,
+    edges: np.ndarray,
+    base: float,
+    *,
+    ends: tuple[float, float],
+    shade: str = RESULT,
+    digits: int = 1,
+) -> str:
+    """Draw the scores of many draws of a bootstrap as a histogram, and below it a bar over the middle 95% of them.
+
+    Args:
+        axes: to draw on, with the scores on its horizontal axis.
+        scores: one for each draw.
+        edges: of the histogram's bars.
+        base: the place of the histogram's foot; it is 1 high.
+        ends: of the middle 95%.
+        shade: of the histogram.
+        digits: behind the decimal point of the ends.
+
+    Returns:
+        What is written beside the bar.
+    """
+    counts, _ = np.histogram(scores, edges)
+    axes.bar(edges[:-1], counts / counts.max(), np.diff(edges), base, align="edge", color=shade, alpha=0.6)
+    axes.plot(ends, [base - 0.12] * 2, color=INK, linewidth=3, solid_capstyle="butt")
+    told = f"95%: {ends[0]:.{digits}f} to {ends[1]:.{digits}f}"
+    axes.text(ends[1], base - 0.12, f"  {told}", va="center", fontweight="bold", color=INK)
+    return told
 
 
 @described
@@ -210,7 +240,7 @@ def small_tests_chart(result: PerplexityResult, sizes: Sequence[int] = (1, 2, 5,
     axes.set_xlim(min(ends) / 1.1, max(ends) * 1.3)
     _plain_log(axes, min(ends), max(ends))
     axes.set_xlabel("perplexity of a test (log scale); tick: one test; bar: 95% of 1,000 tests; line: all documents")
-    headline(figure, f"The same model scores {ranges[0]} document{'s' * (sizes[0] > 1)}, {ranges[-1]}")
+    headline(figure, f"The same model scores {ranges[0]} document{'s' * (sizes[0] > 1)}, but {ranges[-1]}")
     figure.words = tuple(words)
     return figure
 
@@ -245,7 +275,9 @@ def perplexity_ruler(scores: dict[str, float], vocabulary: int) -> Chart:
     axes.set_ylim(0.3, len(placed) + 1.25)
     axes.set_yticks([])
     axes.set_xlabel("perplexity (log scale, lower is better)")
-    axes.set_title(f"Uniform guessing scores {vocabulary:,}; a useful model scores far below it")
+    worse = sum(score > vocabulary for score in scores.values())
+    said = f"{worse} of {len(scores)} scores are worse" if worse else "All scores are better"
+    headline(figure, f"{said} than guessing uniformly among {vocabulary:,} tokens")
     figure.words = (uniform.strip(), *(f"{name}: {score:,.0f}" for name, score in placed))
     return figure
 

@@ -91,21 +91,31 @@ def transformer_block(model: nn.Module) -> Chart:
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 62)
     axes.axis("off")
+    headline(figure, "In a block, attention and the MLP each add a change to every token's vector")
     return figure
 
 
 @described
-def attention_chart(weights: torch.Tensor, tokens: Sequence[str], titles: Sequence[str]) -> Chart:
+def attention_chart(
+    weights: torch.Tensor,
+    tokens: Sequence[str],
+    titles: Sequence[str],
+    finding: str,
+    examples: Sequence[tuple[int, int, int]] = (),
+) -> Chart:
     """How much each token (row) looks at each token before it (column), for some heads.
 
     Args:
         weights: attention weights after the softmax, shape (heads, tokens, tokens).
         tokens: as text.
-        titles: one for each head.
+        titles: one for each head, drawn where there are several.
+        finding: title of the whole chart.
+        examples: cells to frame: the number of the panel, the row and the column.
     """
     count = len(titles)
-    figure, first = new_figure(height=7.4 / count + 0.9 if count > 1 else 6.2)
+    figure, first = new_figure(height=5.6 if count == 1 else 1.7 + 7.2 / count)
     first.remove()
+    figure.get_layout_engine().set(h_pad=0.1)  # between the titles of the chart and of its panels
     panels = figure.subplots(1, count, squeeze=False)[0]
     names = [token.replace("<|endoftext|>", "[end]").strip() or token for token in tokens]
     for panel, head, title in zip(panels, weights, titles, strict=True):
@@ -113,16 +123,26 @@ def attention_chart(weights: torch.Tensor, tokens: Sequence[str], titles: Sequen
         panel.set_facecolor("#DDDDDD")
         shown = head.detach().masked_fill(future, torch.nan)
         picture = panel.imshow(shown.numpy(), cmap="Blues", vmin=0, vmax=1)
-        panel.set_title(title, fontsize="medium")
-        panel.set_xlabel("token that is looked at")
+        if count > 1:
+            panel.set_title(title, fontsize="medium")
+        panel.set_xlabel("the token that it looks at")
         panel.grid(visible=False)
-        fontsize = 8 if count == 1 else 7
+        fontsize = 8 if count == 1 else 7.5
         panel.set_xticks(range(len(names)), names, rotation=90, fontsize=fontsize)
         panel.set_yticks(range(len(names)), names, fontsize=fontsize)
         panel.text(0.97, 0.93, "masked:\nthe future", transform=panel.transAxes, ha="right", va="top", fontsize=8)
-    panels[0].set_ylabel("token that looks")
-    bar = figure.colorbar(picture, ax=list(panels), shrink=0.6)
+    for place, row, column in examples:
+        frame = {"fill": False, "edgecolor": GRADIENT, "linewidth": 2}
+        panels[place].add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **frame))
+    panels[0].set_ylabel("the token that looks")
+    where = {"shrink": 0.6} if count == 1 else {"location": "bottom", "shrink": 0.5, "aspect": 40}
+    bar = figure.colorbar(picture, ax=list(panels), **where)
     bar.set_label("attention weight (a row adds up to 1)", fontsize="small")
+    headline(figure, finding)
+    figure.words = tuple(
+        f"{titles[place]}: {names[row]} looks at {names[column]} with weight {float(weights[place][row, column]):.1f}"
+        for place, row, column in examples
+    )
     return figure
 
 

@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from tlkit.reports.figure import COLOURS, HATCHES, Chart, colour, described, headline, marker, new_figure
+from tlkit.reports.drawing import TRAINED
+from tlkit.reports.figure import COLOURS, Chart, colour, described, headline, marker, new_figure
+from tlkit.reports.lessons.baseline import RESULT, draws_row
 
 CONFIDENCE = 0.95
 
@@ -22,25 +24,20 @@ def bootstrap_chart(draws: dict[str, np.ndarray], unit: str = "perplexity") -> C
     """
     if len(draws) < 2:
         raise ValueError(f"draws of {', '.join(draws) or 'nothing'}: expected at least two ways of drawing to compare")
-    figure, axes = new_figure()
     spans = {name: np.quantile(scores, [0.025, 0.975]) for name, scores in draws.items()}
     edges = np.linspace(min(map(np.min, draws.values())), max(map(np.max, draws.values())), 60)
-    tallest = max(np.histogram(scores, edges)[0].max() for scores in draws.values())
-    for number, (name, scores) in enumerate(draws.items()):
-        shade, (low, high) = COLOURS[number], spans[name]
-        axes.hist(scores, edges, color=shade, alpha=0.55, hatch=HATCHES[number], edgecolor="white")
-        y = -tallest * (0.15 * number + 0.14)
-        axes.plot([low, high], [y, y], color=shade, linewidth=4, solid_capstyle="butt")
-        axes.text((low + high) / 2, y + 0.02 * tallest, f"{name}: {low:.1f} to {high:.1f}", ha="center", va="bottom")
+    figure, axes = new_figure(height=1.3 + 1.2 * len(draws))
+    places = [1.5 * place for place in reversed(range(len(draws)))]
+    for number, (base, (name, scores)) in enumerate(zip(places, draws.items(), strict=True)):
+        draws_row(axes, scores, edges, base, ends=tuple(spans[name]), shade=(RESULT, TRAINED)[number % 2])
     widths = {name: high - low for name, (low, high) in spans.items()}
     narrow, wide = min(widths, key=widths.get), max(widths, key=widths.get)
     times = widths[wide] / widths[narrow]
     headline(figure, f"Drawing {wide} gives an interval {times:.1f} times as wide as drawing {narrow}")
-    axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_ylim(bottom=-tallest * (0.15 * len(draws) + 0.04))
-    axes.set_yticks([])
-    axes.grid(False)
-    axes.set_xlabel(f"{unit} of a draw (lines: the middle 95% of the draws)")
+    axes.set_yticks([base + 0.5 for base in places], [f"{len(draws[name]):,} draws\nof {name}" for name in draws])
+    axes.set_ylim(-0.35, places[0] + 1.1)
+    axes.margins(x=0.12)
+    axes.set_xlabel(f"{unit} of a draw (bar: the middle 95% of the draws)")
     figure.words = tuple(f"{name}: {low:.1f} to {high:.1f}" for name, (low, high) in spans.items())
     return figure
 

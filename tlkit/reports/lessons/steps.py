@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from tlkit.reports.drawing import ADAPTER, GRADIENT, INK, PASSED, TRAINED
-from tlkit.reports.figure import Chart, described, headline, new_figure
+from tlkit.reports.figure import Chart, described, headline, mark, new_figure
 
 
 @described
@@ -35,8 +35,7 @@ def moments_chart(table: pd.DataFrame) -> Chart:
     bottom.set_ylabel("first moment ÷\nroot of the second")
     bottom.set_xlabel("optimizer step")
     bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
-    title = "The first step has full length; later ones are shorter where gradients disagree"
-    headline(figure, title)
+    headline(figure, "The first step has full length, and later ones are shorter because gradients disagree")
     figure.align_ylabels()
     return figure
 
@@ -69,7 +68,8 @@ def training_chart(history: pd.DataFrame, max_gradient_norm: float, warmup_steps
     loss.set_xlabel("optimizer step")
     loss.xaxis.set_major_locator(MaxNLocator(integer=True))
     cut = int((history.gradient_norm > max_gradient_norm).sum())
-    headline(figure, f"The rate rises and falls; {cut} of {len(history)} gradients are clipped")
+    count = f"all {cut}" if cut == len(history) else f"{cut} of {len(history)}"
+    headline(figure, f"The rate rises and falls, the loss jumps from batch to batch, and {count} gradients are clipped")
     figure.align_ylabels()
     return figure
 
@@ -90,11 +90,12 @@ def borders_chart(differences: Mapping[str, Sequence[float]], title: str) -> Cha
         told = f"{values.mean():+.2f} ± {half:.2f}"
         behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
         axes.text(values.mean(), place - 0.15, told, ha="center", va="bottom", fontsize="small", bbox=behind)
-    axes.axvline(0, color=INK, linestyle="--")
     axes.set_yticks(range(len(differences)), list(differences))
     axes.set_ylim(len(differences) - 0.5, -0.7)
     axes.margins(x=0.2)
-    axes.set_xlabel("change of the loss against the document alone (nats per token; lines: 95% interval)")
+    axes.set_xlabel("change of its loss (nats per token; lines: 95% interval over documents)")
+    axes.set_ylabel("before the document stands")
+    mark(axes, 0, "the document alone")
     headline(figure, title)
     return figure
 
