@@ -103,10 +103,8 @@ W = torch.randn(512, 192, requires_grad=True)  # a layer from 192 to 512
 Y = X @ W.T
 loss = functional.silu(Y).sum()
 G, by_torch_X, by_torch_W = torch.autograd.grad(loss, [Y, X, W])
-tl.claim("Gradient of the input: G W", torch.allclose(G @ W, by_torch_X, atol=1e-4))
-tl.claim(
-    "Gradient of the weights: G^T X", torch.allclose(G.T @ X, by_torch_W, atol=1e-3)
-)
+tl.claim("G W is PyTorch's gradient of X", (G @ W).allclose(by_torch_X, atol=1e-4))
+tl.claim("G^T X is its gradient of W", (G.T @ X).allclose(by_torch_W, atol=1e-3))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A frozen layer saves the third product only. It saves the second as well when nothing below it is trained. (Block 4
@@ -259,13 +257,8 @@ work = costs.pivot(index="frozen", columns="embedding", values="arithmetic")
 each = (work.loc[0] - work.loc[4]) / 4  # percent of a step that one block saves
 memory = costs.pivot(index="frozen", columns="embedding", values="memory_mb")
 tl.claim(
-    "A frozen block saves 3% of the step, and 7% with the embedding frozen",
-    2.5 < each.trained < 3.5 and 6.5 < each.frozen < 7.5,
-)
-tl.claim(
-    "Six frozen blocks save a quarter of the memory, and with the embedding half",
-    memory.trained[6] < 0.77 * memory.trained[0]
-    and memory.frozen[6] < 0.55 * memory.trained[0],
+    "6 frozen blocks leave over 80% of the arithmetic and 75% of the memory",
+    work.trained[6] > 80 and 0.7 < memory.trained[6] / memory.trained[0] < 0.78,
 )
 tl.claim(
     "6 frozen blocks gain less than 4, and 4 less than none, with either seed",
@@ -273,7 +266,8 @@ tl.claim(
 )
 assert (by_depth["max"] < score(tiny.model, rust.validation)).all()
 apart = (by_depth["max"] - by_depth["min"]).max()
-tl.claim("Two seeds at the same depth differ by 1 to 4", 1 < apart < 4)
+assert 1 < apart < 4 and memory.frozen[6] < 0.55 * memory.trained[0]
+assert 2.5 < each.trained < 3.5 and 6.5 < each.frozen < 7.5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The arithmetic falls along two straight lines, because every frozen block saves the same: one product of three, or
@@ -354,13 +348,10 @@ tl.claim(
     (lower.general < whole.general).all(),
 )
 tl.claim(
-    "At its own best rate it forgets more",
+    "Each at its own best rate, freeze_lower forgets more",
     lower.general[best["freeze_lower"]] > whole.general[best["full"]],
 )
-tl.claim(
-    "For freeze_lower the rates 1e-3 and 2e-3 differ by under 3% on Rust",
-    abs(lower.rust["rate 0.001"] / lower.rust["rate 0.002"] - 1) < 0.03,
-)
+assert abs(lower.rust["rate 0.001"] / lower.rust["rate 0.002"] - 1.02) < 0.01
 assert best == {"full": "rate 0.001", "freeze_lower": "rate 0.002"}
 assert whole.rust.min() < lower.rust.min()
 
@@ -396,7 +387,7 @@ for frozen, rate in ((4, 1e-3), (0, 1e-3), (4, 1.4e-3), (4, 2e-3)):
     name = "freeze_lower" if frozen else "full"
     moved, c = distance(model), distance(model) / (rate * math.sqrt(free))
     print(f"{name} with the rate {rate:g}: trained")
-    scores = score(model, rust.validation), score(model, general.test)
+    scores = score(model, rust.validation), score(model, general.validation)
     rows.append((name, rate, free, moved, c, *scores))
 columns = ["strategy", "rate", "trained", "distance", "c", "rust", "general"]
 moves = pd.DataFrame(rows, columns=columns)
@@ -413,18 +404,13 @@ tl.claim(
     lowest.distance < between.distance < lower_run.distance
     and lowest.general < between.general < lower_run.general,
 )
-tl.claim(
-    "At their rates of the comparison freeze_lower moves 1.4 to 1.8 times as far",
-    1.4 < lower_run.distance / full_run.distance < 1.8,
-)
-tl.claim(
-    "With 1.4e-3 it gains as much as with 2e-3, within 3%",
-    between.rust < 1.03 * lower_run.rust,
-)
-tl.claim(
-    "And it then forgets about as much as full, within 5%",
-    abs(between.general / full_run.general - 1) < 0.05,
-)
+assert 1.4 < lower_run.distance / full_run.distance < 1.8
+assert between.rust < 1.03 * lower_run.rust
+assert abs(between.general / full_run.general - 1) < 0.06
+first = tuning[(tuning.strategy == "full") & (tuning.seed == 0)]
+recorded = first[first.learning_rate == 1e-3].general_perplexity.item()
+assert abs(full_run.general / recorded - 1) < 0.02
+assert round(whole.general["rate 0.001"]) == 53 and round(recorded) == 54
 done = [(1 + math.cos(math.pi * step / 15)) / 2 for step in range(15)]
 assert abs(0.5 + 1 + sum(done) - 9.5) < 1e-6 and len(blocks[order].split(4)) == 17
 assert math.isclose(math.sqrt(0.6), 0.77, abs_tol=5e-3)
@@ -515,10 +501,11 @@ def share_of_work(trained, embedding):
 tl.check("ex05_2", share_of_work)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 5.3** (think further). Write a check that says how far down backpropagation goes in a model: return
+# **Exercise 5.3** (think further). Write a check that says how far down backpropagation goes in a model. Return
 # `"embedding"` if the token embedding is trained, otherwise the number of the lowest block in which any weight is
-# trained. It has to work for models whose parts have other names than ours. Do not compute a gradient, but look at what
-# is trainable.
+# trained. If no block is trained either, only the final norm or a head of its own can be: then return `"top"`. The
+# check has to work for models whose parts have other names than ours. Do not compute a gradient, but look at what is
+# trainable.
 
 
 # %%

@@ -181,7 +181,7 @@ def cost(passed, trained):
 
 by_formula = {
     "depth 2": cost(2, 2),
-    "depth 2, every norm": cost(8, 2),
+    "depth 2 with norms": cost(8, 2),
     "depth 8": cost(8, 8),
 }
 models = (alone.model, with_norms.model, adapted(8).model)
@@ -208,10 +208,10 @@ tl.flops_chart(steps)
 extra = with_norms.trainable_values - alone.trainable_values
 tl.claim(
     "The norms give back more than half of the saving",
-    share["depth 2, every norm"] - share["depth 2"] > 0.5 * (1 - share["depth 2"]),
+    share["depth 2 with norms"] - share["depth 2"] > 0.5 * (1 - share["depth 2"]),
 )
 assert [round(100 * part) for part in share.values()] == [56, 81, 100]
-assert round(100 * (share["depth 2, every norm"] / share["depth 2"] - 1)) == 45
+assert round(100 * (share["depth 2 with norms"] / share["depth 2"] - 1)) == 45
 assert extra == 2496 and extra / alone.trainable_values < 1 / 300
 assert round(alone.trainable_values, -3) == 813_000
 assert round(with_norms.trainable_values, -3) == 815_000
@@ -268,16 +268,10 @@ means.round(1).set_axis(
 reached = sweep.groupby("blocks").perplexity.mean()
 spread = sweep.groupby("blocks").perplexity.agg(lambda both: both.max() - both.min())
 gained = (before.perplexity - reached) / (before.perplexity - reached[8])
-tl.claim("One block takes less than half of the arithmetic", sweep.arithmetic[0] < 50)
-tl.claim("It gains more than 70% of what eight blocks gain", gained[1] > 0.7)
-tl.claim(
-    "One block and two differ by more than two seeds do",
-    reached[1] - reached[2] > spread.max(),
-)
-tl.claim(
-    "Two and four blocks differ by less than two seeds do",
-    abs(reached[2] - reached[4]) < spread[[2, 4]].max(),
-)
+tl.claim("One block gains more than 70% of what eight blocks gain", gained[1] > 0.7)
+assert sweep.arithmetic[0] < 50
+assert reached[1] - reached[2] > spread.max()
+assert abs(reached[2] - reached[4]) < spread[[2, 4]].max()
 tl.claim(
     "With the rate of two blocks, eight blocks end above two",
     same_rate["perplexity"] > reached[2] + 5,
