@@ -45,8 +45,8 @@ bitfit = tl.apply_strategy(tl.load_model("tiny").model, "bitfit")
 tl.network_strip(bitfit)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The blue line at the foot of each block stands for the few values that are trained there. Everything else is frozen,
-# but backpropagation has to pass through all blocks to reach the lowest bias vectors.
+# The blue foot of each block stands for the few values that are trained there. Everything else is frozen, but
+# backpropagation has to pass through all blocks to reach the lowest bias vectors.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A bias vector
@@ -227,10 +227,10 @@ assert after.perplexity < 0.9 * before.perplexity and rates["bitfit"] == 0.05
 assert abs(after.perplexity / best["bitfit"] - 1) < 0.05
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# BitFit gains less than LoRA, which is plausible, because it can only add a constant vector to queries, keys and
-# values. Few numbers have to move far, which may be why it did best with 0.05, the largest rate of the three. Its
-# authors found it close to full fine-tuning on classification tasks with little training text. They used BERT, which
-# has a bias in nearly every layer, so their result need not carry over to another model and task.
+# BitFit gains about half as much as LoRA. That it gains less is plausible, because it can only add a constant vector to
+# queries, keys and values. Few numbers have to move far, which may be why its best rate, 0.05, is the largest of the
+# three. Its authors found it close to full fine-tuning on classification with little training text. They used BERT,
+# which has a bias in nearly every layer, so their result need not carry over to another model and task.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Why it finds nothing in a Llama
@@ -259,9 +259,9 @@ assert len(names) > 100
 # ## The family
 #
 # The picture shows six methods in the colours of the strips: orange parts are added and trained, the blue one is a part
-# of the model that is trained, and hatched parts are frozen. In this workbook so far, only LoRA, QLoRA
-# ([lesson 9](09_qlora.ipynb): LoRA beside a $W$ of 4 bits) and BitFit are *run and measured*. The others are shown so
-# that you recognise them, and nothing is claimed here about how good they are.
+# of the model that is trained, and hatched parts are frozen. This workbook runs and measures only LoRA, QLoRA
+# ([lesson 9](09_qlora.ipynb): LoRA beside a $W$ of 4 bits) and BitFit. It shows the others so that you recognise them,
+# and says nothing about how good they are.
 
 # %%
 tl.family_picture()
@@ -322,9 +322,8 @@ assert counts["prefix tuning, 10"] == 10 * 8 * 2 * 96
 assert counts["IA3"] == 8 * (96 + 96 + 512)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Every one of these numbers follows from the shapes in the table. Prompt tuning, for example, has 10 vectors of 192
-# numbers; check another one by hand. As configured here, each method trains something in or before block 0, so
-# backpropagation has to pass through all blocks, as with BitFit.
+# Every one of these numbers follows from the shapes in the table; check one by hand. As configured here, each method
+# trains something in or before block 0, so backpropagation has to pass through all blocks, as with BitFit.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
