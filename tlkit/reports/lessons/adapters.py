@@ -199,7 +199,7 @@ def shares_chart(shares: dict[str, float], title: str, x_label: str) -> Chart:
 
 @described
 def family_picture() -> Chart:
-    """Where six methods of parameter-efficient fine-tuning put the numbers that they train: orange ones are added, blue ones not."""
+    """Where six methods of parameter-efficient fine-tuning train numbers; orange ones are added, blue ones are not."""
     figure, panels = plt.subplots(2, 3, FigureClass=Chart, figsize=(SIZE[0] + 2, 6.0), layout="constrained")
     plt.close(figure)
     figure.get_layout_engine().set(hspace=0.12)
