@@ -25,6 +25,10 @@ class Component(NamedTuple):
     total_tensors: int = 0
 
 
+# What lies outside the blocks, as a sentence names it.
+_OUTSIDE = {"embedding": "the embedding", "head": "the head", "final norm and others": "parts such as the final norm"}
+
+
 @dataclass(frozen=True)
 class StrategyReport:
     """What a strategy left trainable, in *values* (numbers) and in *tensors*; the reports confused the two."""
@@ -48,8 +52,9 @@ class StrategyReport:
         trainable = any(part.trainable_values for part in blocks.values()) or "adapters" in self.components
         found = []
         if not trainable and self.trainable_values:
-            places = [name for name, part in self.components.items() if part.trainable_values]
-            found.append(f"no block is trainable, only {' and '.join(places)}: was every block matched by accident?")
+            places = [said for name, said in _OUTSIDE.items() if self.components.get(name, (0,))[0]]
+            places = " and ".join(filter(None, [", ".join(places[:-1]), places[-1]]))
+            found.append(f"no block is trainable, only {places}: was every block matched by accident?")
         if whole and partly:
             values = sum(part.trainable_values for part in partly.values())
             found.append(

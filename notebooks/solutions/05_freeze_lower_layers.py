@@ -39,9 +39,10 @@ def share_of_work(trained, embedding):
 tl.check("ex05_2", share_of_work)
 
 # %% [markdown]
-# Write a check that says how far down backpropagation goes in a model: return `"embedding"` if the token embedding is
-# trained, otherwise the number of the lowest block in which any weight is trained. It has to work for models whose
-# parts have other names than ours. Do not compute a gradient, but look at what is trainable.
+# Write a check that says how far down backpropagation goes in a model. Return `"embedding"` if the token embedding is
+# trained, otherwise the number of the lowest block in which any weight is trained. If no block is trained either, only
+# the final norm or a head of its own can be: then return `"top"`. The check has to work for models whose parts have
+# other names than ours. Do not compute a gradient, but look at what is trainable.
 
 
 # %%
@@ -53,6 +54,7 @@ def gradient_ends(model):
     for number, block in enumerate(tl.find_blocks(model)):
         if any(parameter.requires_grad for parameter in block.parameters()):
             return number
+    return "top"
     ### END SOLUTION
 
 

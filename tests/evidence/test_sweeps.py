@@ -39,7 +39,7 @@ def test_records_are_whole_and_say_where_they_were_made():
         assert record[made].notna().all().all() and record[made].nunique().eq(1).all()
     with pytest.raises(ValueError, match="sweep 'everything' is unknown: expected one of rates, epochs, pass"):
         recorded("everything")
-    with pytest.raises(ValueError, match="no sweep of rates is recorded for 'gpt': expected one of smollm2-135m-instruct, tiny"):
+    with pytest.raises(ValueError, match="is recorded for 'gpt': expected one of smollm2-135m-instruct, tiny"):
         recorded("rates", "gpt")
 
 

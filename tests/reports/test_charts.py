@@ -92,6 +92,24 @@ def test_a_path_has_a_label_at_every_point():
     assert [text.get_text() for text in axes.texts if text.xyann != (6, 6)] == ["0", "0.5", "1"]
 
 
+def test_two_paths_are_compared_at_the_labels_that_both_have():
+    first = pd.DataFrame({"label": ["rate 1", "rate 2", "rate 3"], "rust": [5.0, 2.0, 4.0], "general": [3, 4, 9]})
+    second = pd.DataFrame({"label": ["rate 1", "rate 2", "rate 3"], "rust": [7.0, 4.5, 3.0], "general": [2.0, 3.5, 8]})
+    same = "At the same rate, b forgets less than a"
+    for paths in ({"a": first, "b": second}, {"b": second, "a": first}):
+        chart = tradeoff_chart(paths)
+        assert chart.finding == f"{same}, but at the rate that is best for it on Rust it forgets more"
+        assert "b, rate 3" in [text.get_text() for text in chart.axes[0].texts]
+    assert tradeoff_chart({"a": first, "b": second.assign(rust=[7.0, 4.5, 6.0])}).finding == same
+    numbers = {name: path.assign(label=["1", "2", "3"]) for name, path in (("a", first), ("b", second))}
+    assert "same" not in tradeoff_chart(numbers).finding  # nobody knows what these labels count
+
+
+def test_of_three_steps_the_title_has_both_shares():
+    steps = {"a": StepFlops(20, 40), "b": StepFlops(20, 10), "c": StepFlops(20, 25)}
+    assert flops_chart(steps).finding == "Of the arithmetic of a, b needs 50% and c 75%"
+
+
 def test_training_and_validation_are_on_one_axis_of_epochs():
     history = pd.DataFrame({"step": [1, 2, 3, 4], "epoch": [0.5, 1.0, 1.5, 2.0], "loss": [4.0, 3.0, 2.0, 1.0]})
     validation = pd.DataFrame({"step": [2, 4], "validation_loss": [3.5, 5.0]})

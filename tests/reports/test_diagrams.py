@@ -5,7 +5,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch
 
 from tlkit.models import load_model
-from tlkit.reports.diagrams import human, network_strip, places_of
+from tlkit.reports.diagrams import network_strip, places_of
 from tlkit.reports.drawing import TRAINED
 from tlkit.strategies import STRATEGIES, apply_strategy
 
@@ -77,17 +77,6 @@ def test_the_norm_is_narrower_than_a_block():
         box.get_bbox().width for box in [patch for patch in boxes if isinstance(patch, FancyBboxPatch)][-3:]
     )
     assert norm < block < head
-
-
-def test_counts_are_written_as_people_say_them():
-    assert [human(values) for values in (0, 384, 27_648, 406_272, 4_036_800, 7e9)] == [
-        "0",
-        "384",
-        "27.6k",
-        "406k",
-        "4.04M",
-        "7B",
-    ]
 
 
 def test_the_title_says_how_far_backpropagation_goes():

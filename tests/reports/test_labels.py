@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.reports.pictures import collisions
 from tlkit.reports.figure import new_figure
-from tlkit.reports.findings import listed, lowest_of, number
+from tlkit.reports.findings import listed, lowest_of, number, short
 from tlkit.reports.labels import label_points, spread
 
 PLACES = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(sorted)
@@ -46,6 +46,8 @@ def test_numbers_are_written_as_people_say_them():
         "4.04 million",
         "6.74 billion",
     ]
+    brief = [short(value) for value in (0, 384, 27_648, 999_999, 4_036_800, 7e9)]
+    assert brief == ["0", "384", "27.6k", "1M", "4.04M", "7B"]
 
 
 def test_a_few_are_named_and_many_are_counted():

@@ -14,6 +14,7 @@ from tlkit.adapters import adapter_names, base_model
 from tlkit.quantization import logical_size
 from tlkit.reports.drawing import ADAPTER, BEHIND, GRADIENT, INK, PASSED, SPARED, TRAINED, arrow, box, paper
 from tlkit.reports.figure import Chart, described, headline
+from tlkit.reports.findings import short
 from tlkit.strategies import StrategyReport, find_blocks, is_tied
 
 MOST_PLACES = 14  # that are drawn one by one; in a deeper network, equal neighbours are drawn as one
@@ -106,16 +107,8 @@ def _in_words(report: StrategyReport, name: str) -> str:
     places = _merged(places_of(report))
     trained = ", ".join(place.name for place in places if place.trained or place.adapter)
     lowest = next(place.name for place in places if place.reached)
-    values = human(report.trainable_values)
+    values = short(report.trainable_values)
     return f"{name} trains {values} values ({trained}); backpropagation goes down to {lowest}"
-
-
-def human(values: float) -> str:
-    """Write a count as people say it: 406272 as 406k, 4.04 million as 4.04M."""
-    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if values >= size:
-            return f"{values / size:.3g}{unit}"
-    return f"{values:g}"
 
 
 def _draw_strip(axes: Axes, report: StrategyReport, name: str, base: float) -> None:
@@ -132,7 +125,8 @@ def _draw_strip(axes: Axes, report: StrategyReport, name: str, base: float) -> N
         left += width * unit
     share = f"{report.percent:.2g}%" if report.percent < 99.95 else "all"
     axes.text(0, base + 0.86, name, fontsize="large", fontweight="bold", color=INK, va="center")
-    told = f"{human(report.trainable_values)} of {human(report.total_values)} values trained ({share})"
+    trained, total = (short(values) for values in (report.trainable_values, report.total_values))
+    told = f"{trained} of {total} values trained ({share})"
     axes.text(1, base + 0.86, told, fontsize="small", color=INK, ha="right", va="center")
     lowest = min(edge for edge, place in zip(edges, places, strict=True) if place.reached)
     arrow(axes, (1, base - 0.42), (lowest, base - 0.42), shade=GRADIENT, linewidth=2)
@@ -157,7 +151,7 @@ def _draw_place(axes: Axes, place: Place, left: float, base: float, width: float
     name = {"embedding": "embed-\nding"}.get(place.name, place.name)
     style = {"color": "white"} if whole else {"color": INK, "bbox": BEHIND}
     axes.text(left + width / 2, base + 0.27, name, ha="center", va="center", fontsize="small", **style)
-    told = "same\nmatrix" if place.name == "head" and not place.total else human(place.trained + place.adapter)
+    told = "same\nmatrix" if place.name == "head" and not place.total else short(place.trained + place.adapter)
     axes.text(left + width / 2, base - 0.06, told, ha="center", va="top", color=INK, fontsize="x-small")
 
 

@@ -135,7 +135,7 @@ def flops_chart(steps: dict[str, StepFlops]) -> Chart:
     axes.set_xlabel("billion floating-point operations in a training step")
     axes.invert_yaxis()
     total = {name: step.forward + step.backward for name, step in steps.items()}
-    most, least = max(total, key=total.get), min(total, key=total.get)
+    most, *fewer = sorted(total, key=total.get, reverse=True)
     beside_rows(
         axes,
         range(len(steps)),
@@ -145,8 +145,12 @@ def flops_chart(steps: dict[str, StepFlops]) -> Chart:
         ],
     )
     figure.legend(loc="outside lower center", ncols=2, fontsize="small", frameon=False)
-    if len(steps) > 1:
-        headline(figure, f"{least} needs {100 * total[least] / total[most]:.0f}% of the arithmetic of {most}")
+    if fewer:
+        least, *others = (f"{100 * total[name] / total[most]:.0f}%" for name in fewer[::-1])
+        said = f"{fewer[-1]} needs {least} of the arithmetic of {most}"
+        if len(others) == 1:
+            said = f"Of the arithmetic of {most}, {fewer[-1]} needs {least} and {fewer[0]} {others[0]}"
+        headline(figure, said)
     else:
         headline(
             figure, f"The backward pass is {backward[0] / forward[0]:.2g} times the arithmetic of the forward pass"

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from tlkit.reports.diagrams import human
 from tlkit.reports.drawing import GRADIENT, INK, PASSED, SPARED, TRAINED, arrow, box, paper
 from tlkit.reports.figure import COLOURS, Chart, described, headline
+from tlkit.reports.findings import short
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def step_flow(batch_size: int = 4, tokens: int = 128, vocabulary: int = 4096, va
         values: of the model that are trained.
     """
     figure, axes = paper(4.1, 100, 44)
-    shape, many = f"({batch_size}, {tokens})", human(values)
+    shape, many = f"({batch_size}, {tokens})", short(values)
     top = {
         "batch": ("batch", f"token ids {shape}", SPARED),
         "forward": ("forward pass", f"weights: {many} values", PASSED),

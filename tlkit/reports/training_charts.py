@@ -28,6 +28,7 @@ from tlkit.training import TrainingResult
 
 LAST_STEPS = 5  # whose mean is where a curve ends
 CLEARLY = 0.05  # nats per token; a run that ends closer to the untouched model than this is not counted as better
+SHORT = 14  # characters of a name that is written at each point
 
 
 @described
@@ -108,17 +109,22 @@ def tradeoff_chart(paths: dict[str, pd.DataFrame]) -> Chart:
     """
     figure, axes = new_figure(SIZE[1] + 0.4)
     points, labels, shades = [], [], []
+    direct = len(paths) > 1 and max(map(len, paths)) <= SHORT  # names that fit beside a point
     for order, (name, path) in enumerate(paths.items()):
-        axes.plot(path.rust, path.general, color=colour(order), marker=marker(order), label=name)
+        # The line is faint, so that a mark of one path that lies on the line of another is not taken for a part of it.
+        axes.plot(path.rust, path.general, color=colour(order), linewidth=1.2, alpha=0.5, zorder=1, label="_line")
+        look = {"markersize": 8, "markeredgecolor": "white", "linestyle": "none", "zorder": 3}
+        axes.plot(path.rust, path.general, color=colour(order), marker=marker(order), label=name, **look)
         points += zip(path.rust, path.general, strict=True)
-        labels += list(path.label)
+        labels += [f"{name}, {label}" if direct else label for label in path.label]
         shades += [dark(colour(order))] * len(path)
     axes.set_xlabel("perplexity on Rust (lower: gained more)")
     axes.set_ylabel("perplexity on general text (higher: forgot more)")
     axes.margins(0.1)
     best_corner(axes)
     if len(paths) > 1:
-        figure.legend(loc="outside lower center", ncols=2, fontsize="small", frameon=False)
+        if not direct:
+            figure.legend(loc="outside lower center", ncols=2, fontsize="small", frameon=False)
         headline(figure, _paths_finding(paths))
     else:
         headline(figure, _path_finding(*next(iter(paths.items()))))
@@ -256,9 +262,25 @@ def _paths_finding(paths: dict[str, pd.DataFrame]) -> str:
             for sign, name, instead in ((-1, first, second), (1, second, first)):
                 if (sign * apart > 0).all():
                     return f"At the same Rust perplexity, “{name}” forgets less than “{instead}” (one line each)"
+        if said := _like_for_like(paths) or _like_for_like(dict(reversed(paths.items()))):
+            return said
     if all(path.sort_values("rust").general.is_monotonic_decreasing for path in paths.values()):
         return "On every path, a lower perplexity on Rust costs perplexity on general text"
     return "; ".join(_path_finding(*pair) for pair in paths.items())
+
+
+def _like_for_like(paths: dict[str, pd.DataFrame]) -> str:
+    """Whether the second path forgets less at each label that both have, such as "rate 0.001", and at its own best."""
+    (first, one), (second, other) = ((name, path.set_index("label")) for name, path in paths.items())
+    shared = one.index.intersection(other.index)
+    kinds = {str(label).rpartition(" ")[0] for label in shared}
+    if len(shared) < 2 or len(kinds) > 1 or "" in kinds or not (other.general[shared] < one.general[shared]).all():
+        return ""
+    kind = kinds.pop()
+    said = f"At the same {kind}, {second} forgets less than {first}"
+    if other.general[other.rust.idxmin()] > one.general[one.rust.idxmin()]:
+        said += f", but at the {kind} that is best for it on Rust it forgets more"
+    return said
 
 
 def _overfitting_finding(lowest: dict[str, tuple[float, float, float]], untouched: float | None) -> str:

@@ -35,6 +35,23 @@ def blocks_only(model):
     return next((n for n, block in blocks if any(p.requires_grad for p in block.parameters())), "embedding")
 
 
+def nothing_above(model):
+    if model.get_input_embeddings().weight.requires_grad:
+        return "embedding"
+    for number, block in enumerate(find_blocks(model)):
+        if any(p.requires_grad for p in block.parameters()):
+            return number
+
+
+def number_above(model):
+    found = nothing_above(model)
+    return len(find_blocks(model)) if found is None else found
+
+
+def two_ends(model):
+    return "embedding" if model.get_input_embeddings().weight.requires_grad else "top"
+
+
 def lowest_frozen(model):
     if model.get_input_embeddings().weight.requires_grad:
         return "embedding"
@@ -89,6 +106,9 @@ WRONG = {
         (by_name_of_ours, "a GPT-2"),
         (blocks_only, "the embedding lies below that and is trained"),
         (lowest_frozen, "nothing in that block is trained"),
-        (name_of_the_lowest, 'expected "embedding" or the number'),
+        (name_of_the_lowest, 'expected "embedding", the number of a block'),
+        (nothing_above, "only the final norm is trained"),
+        (number_above, 'No block is trained here, so "top"'),
+        (two_ends, "a block below is trained"),
     ],
 }

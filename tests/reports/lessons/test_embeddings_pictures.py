@@ -4,11 +4,12 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.colors import to_hex
-from matplotlib.patches import FancyBboxPatch
+from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from tlkit.models import load_model, meta_model
 from tlkit.reports.drawing import TRAINED
 from tlkit.reports.lessons.embeddings import (
+    LOOKED_UP,
     prefix_picture,
     row_gradients_chart,
     table_share_chart,
@@ -38,7 +39,29 @@ def test_rows_of_the_table_are_marked_from_the_first_to_the_last():
         text.get_text(): text.get_position()[1]
         for text in table_uses(meta_model("tiny"), {7: "x", 90: "y"}).axes[0].texts
     }
-    assert places["7"] > places["90"]
+    assert places["0"] > places["7"] > places["90"] > places["4,095"]
+
+
+def test_lines_to_the_lookup_start_at_the_rows_that_are_read_and_logits_are_longer_than_hidden_states():
+    axes = table_uses(meta_model("tiny"), {7: "x", 90: "y"}).axes[0]
+    marked = {
+        box.get_y() + box.get_height() / 2
+        for box in axes.patches
+        if isinstance(box, Rectangle) and to_hex(box.get_facecolor()) == LOOKED_UP.lower()
+    }
+    starts = [line.get_ydata()[0] for line in axes.lines if line.get_color() == LOOKED_UP]
+    assert len(starts) == 2 and sorted(starts) == pytest.approx(sorted(marked))
+    columns = [box for box in axes.patches if isinstance(box, Rectangle) and box.get_x() > 3.8]
+    tallest = sorted(columns, key=lambda box: box.get_y())[-2:]
+    assert all(box.get_height() > 2 * columns[-1].get_height() for box in tallest)
+
+
+def test_only_rows_that_are_not_neighbours_have_a_break_between_them():
+    def breaks(tokens):
+        return len(table_uses(meta_model("tiny"), tokens).axes[0].collections) - len(tokens)  # one in each logit column
+
+    assert breaks({7: "x", 90: "y"}) == 3
+    assert breaks({0: "x", 1: "y", 4095: "z"}) == 1
 
 
 def test_row_gradients_leave_out_rows_that_have_none():
@@ -50,6 +73,7 @@ def test_row_gradients_leave_out_rows_that_have_none():
     assert len(second.get_xdata()) == 10
     marked = row_gradients_chart(lookup, head, torch.tensor([4, 4, 1])).axes[1].lines[1]
     assert list(marked.get_xdata()) == [1, 4]
+    assert "rare" in written(row_gradients_chart(lookup, head, named={"rare": range(3, 6)}))
     assert chart.finding == "The gradient reaches 2 rows through the lookup and 10 rows through the head"
 
 
@@ -69,7 +93,10 @@ def test_the_depth_chart_shows_every_run_and_its_title_is_computed():
     dots = next(line for line in chart.axes[1].lines if line.get_marker() == "o")
     assert sorted(dots.get_ydata()) == [79.5, 80.5, 99.5, 100.5]
     assert [bar.get_height() for bar in chart.axes[0].patches] == [50, 100]
-    assert chart.get_suptitle() == "1 block of 4: 50% of the arithmetic, 50% of the fall in perplexity"
+    assert chart.finding == (
+        "The last block alone takes 50% of the arithmetic of 4 blocks and brings 50% of their fall in perplexity"
+    )
+    assert chart.axes[1].get_ylim()[1] < 120 and "before training: 120" in written(chart)
 
 
 def test_the_prefix_picture_fills_what_is_trained_and_says_what_is_kept():

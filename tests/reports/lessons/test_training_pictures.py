@@ -44,8 +44,8 @@ def test_the_grid_leaves_empty_what_is_not_computed():
     cells = [to_hex(patch.get_facecolor()) for patch in chart.axes[0].patches if isinstance(patch, Rectangle)]
     assert len(cells) == 48
     assert [cells[:24].count("#ffffff"), cells[24:].count("#ffffff")] == [4, 8]
-    assert "freeze_lower computes 20 of 24 products (83%)" in chart.alt
-    assert "freeze_lower computes 16 of 24 products (67%)" in chart.alt
+    assert "freeze_lower: 20 of 24 products are computed (83%)" in chart.alt
+    assert "freeze_lower: 16 of 24 products are computed (67%)" in chart.alt
 
 
 def test_a_run_is_drawn_with_every_step_its_rate_and_the_loss_before_it():

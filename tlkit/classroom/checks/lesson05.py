@@ -101,10 +101,11 @@ def share_of_work(answer: object) -> None:
 @exercise(
     "ex05_3",
     3,
-    "how far down backpropagation goes, for ten models of two architectures",
+    "how far down backpropagation goes, for twelve models of three architectures",
     "Look at `requires_grad` of the parameters from below: the embedding first, then block after block.",
     "The embedding is `model.get_input_embeddings()`, whatever it is called; `find_blocks(model)` gives the blocks.",
     "A block is trained when *any* of its parameters is: any(p.requires_grad for p in block.parameters()).",
+    'What does your function return where the loop over the blocks finds nothing? It should be "top".',
 )
 def gradient_ends(answer: object) -> None:
     """Judge a function that finds the lowest part of a model that the gradient has to reach."""
@@ -113,12 +114,16 @@ def gradient_ends(answer: object) -> None:
         place = isinstance(given, Integral) and not isinstance(given, bool)
         if (place or isinstance(given, str)) and given == expected:
             continue
-        if not place and not (isinstance(given, str) and given == "embedding"):
-            raise Wrong(f'for {story} it gives {given!r:.40}; expected "embedding" or the number of a block.')
+        if not place and not (isinstance(given, str) and given in ("embedding", "top")):
+            raise Wrong(f'for {story} it gives {given!r:.40}; expected "embedding", the number of a block, or "top".')
         if expected == "embedding":
             raise Wrong(f"for {story} it says {given!r}, and the embedding lies below that and is trained.")
         if given == "embedding":
             raise Wrong(f"for {story} it says the embedding, which is frozen here.")
+        if expected == "top":
+            raise Wrong(f'for {story} it says block {given}. No block is trained here, so "top" is asked for.')
+        if given == "top":
+            raise Wrong(f'for {story} it says "top", and a block below is trained.')
         if given > expected:
             raise Wrong(
                 f"for {story} it says block {given}. A block below has trained values: was all of it looked at?"
@@ -159,6 +164,13 @@ def _frozen_models():
     model.requires_grad_(False)
     find_blocks(model)[3].requires_grad_(True)
     yield model, 3, "a model of which only one block, in the middle, is trained"
+    model.requires_grad_(False)
+    model.model.norm.requires_grad_(True)
+    yield model, "top", "a model of which only the final norm is trained"
+    model = meta_model("tinyllama-1.1b")
+    model.requires_grad_(False)
+    model.get_output_embeddings().requires_grad_(True)
+    yield model, "top", "a Llama of which only the head, a matrix of its own, is trained"
 
 
 QUIZ = Quiz(

@@ -1,18 +1,19 @@
 """Pictures of lessons 6 and 7: the token table and its two uses, and what training only the last blocks costs."""
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 from torch import nn
 
-from tlkit.reports.diagrams import human
 from tlkit.reports.drawing import BEHIND, GRADIENT, INK, PASSED, SPARED, TRAINED, arrow, box, paper
-from tlkit.reports.figure import COLOURS, Chart, described, headline, new_figure
+from tlkit.reports.figure import COLOURS, FAINT, Chart, dark, described, headline, new_figure
+from tlkit.reports.findings import short
 from tlkit.strategies import StrategyReport, find_blocks, is_tied
 
-STORED, LOOKED_UP, LINE, FADED = COLOURS[2], COLOURS[4], "#D0D0D0", "#BBBBBB"
+STORED, LOOKED_UP, SCORED, LINE, FADED = COLOURS[2], COLOURS[4], COLOURS[3], "#D0D0D0", "#BBBBBB"
 
 
 @described
@@ -24,87 +25,124 @@ def table_uses(model: nn.Module, tokens: dict[int, str]) -> Chart:
         tokens: two to six tokens of a text, by number.
     """
     rows, width = model.get_input_embeddings().weight.shape
-    figure, axes = paper(5.4, 8, 5.4)
+    figure, axes = paper(5.9, 8, 5.9)
     tied = is_tied(model)
     shape = f"{rows:,} rows\n× {width:,}"
     if tied:
-        _draw_table(axes, 0.55, 4.4, f"E\n{shape}", rows, tokens)
+        read = _draw_table(axes, 0.25, 4.6, f"E: {shape}", rows, tokens)
+        _frame(axes, 0.25, 4.6)
     else:
-        _draw_table(axes, 0.55, 2.3, f"E\n{shape}", rows, tokens)
-        _draw_table(axes, 3.05, 1.9, f"head W\n{shape}", rows, {})
-    read = 0.55 + 0.35 * (4.4 if tied else 2.3)
-    words = {"color": INK, "fontsize": "small", "ha": "center", "va": "center", "fontweight": "bold"}
-    arrow(axes, (1.6, read), (3.75, 1.12), shade=LOOKED_UP)
-    axes.text(2.62, 0.95, "1. look up:\nread one row a token", **words)
-    arrow(axes, (1.6, 4.0), (3.75, 4.35), shade=GRADIENT)
-    axes.text(2.7, 4.72, "2. score: multiply\nby every row", **words)
+        read = _draw_table(axes, 0.25, 2.35, f"E: {shape}", rows, tokens)
+        _draw_table(axes, 3.5, 1.5, f"head W: {shape}", rows, {})
+        _frame(axes, 3.5, 1.5)
+    words = {"fontsize": "small", "ha": "center", "va": "center", "fontweight": "bold"}
+    meet = (2.35, sum(read) / len(read))
+    for at in read:
+        axes.plot([1.6, meet[0]], [at, meet[1]], color=LOOKED_UP, linewidth=1.2)
+    arrow(axes, meet, (3.78, 1.15), shade=LOOKED_UP)
+    axes.text(2.62, 0.75, "1. look up:\nread one row a token", color=dark(LOOKED_UP), **words)
+    arrow(axes, (1.65, 4.6), (3.78, 4.75), shade=SCORED)
+    axes.text(2.75, 5.05, "2. score: multiply\nby every row", color=dark(SCORED), **words)
     names = ("logits", "hidden states", "embeddings", "tokens")
     formulas = (f"Z = H {'E' if tied else 'W'}ᵀ", "H", "X = E[t]", "t")
-    for name, formula, size, bottom in zip(names, formulas, (rows, width, width, 0), (4.1, 3.2, 0.9, 0.1), strict=True):
-        _draw_vectors(axes, bottom, list(tokens.items()), size)
+    places = ((4.1, 1.3), (3.2, 0.44), (0.95, 0.44), (0.1, 0.44))
+    for name, formula, size, (low, height) in zip(names, formulas, (rows, width, width, 0), places, strict=True):
+        _draw_vectors(axes, low, height, list(tokens.items()), size, broken=name == "logits")
         label = f"{name}\n{formula}: T × {size:,}" if size else f"{name}\nt: T numbers"
-        axes.text(6.35, bottom + 0.22, label, fontsize="small", color=INK, va="center")
+        axes.text(6.35, low + height / 2, label, fontsize="small", color=INK, va="center")
     blocks = len(find_blocks(model))
-    box(axes, (3.95, 1.75), 2.1, 1.0, f"{blocks} blocks\nand the final norm", facecolor=PASSED, rounding=0.08)
-    for low, high in ((0.55, 0.88), (1.36, 1.73), (2.77, 3.18), (3.66, 4.08)):
+    box(axes, (3.95, 1.78), 2.1, 1.0, f"{blocks} blocks\nand the final norm", facecolor=PASSED, rounding=0.08)
+    for low, high in ((0.57, 0.92), (1.42, 1.76), (2.8, 3.17), (3.67, 4.07)):
         arrow(axes, (5.0, low), (5.0, high))
     finding = "One matrix, two uses: the head is tied" if tied else "Two matrices, one for each use: nothing is tied"
     headline(figure, finding)
     figure.words = (
         f"{len(tokens)} rows of the table of {rows:,} x {width:,} are read at the bottom",
         f"{'the same table' if tied else 'another table'} is multiplied with the hidden states at the top",
+        f"a hidden state has {width:,} numbers, the logits of a token {rows:,}",
     )
     return figure
 
 
-def _draw_table(axes: Axes, bottom: float, height: float, name: str, rows: int, tokens: dict[int, str]) -> None:
-    """A tall matrix between 0.5 and 1.6 on the horizontal axis, the rows of the tokens marked."""
+def _frame(axes: Axes, bottom: float, height: float) -> None:
+    """All of a table is used to score."""
+    axes.add_patch(
+        Rectangle((0.44, bottom - 0.06), 1.22, height + 0.12, facecolor="none", edgecolor=SCORED, linewidth=2)
+    )
+
+
+def _draw_table(axes: Axes, bottom: float, height: float, name: str, rows: int, tokens: dict[int, str]) -> list[float]:
+    """A tall matrix between 0.5 and 1.6, with the rows of the tokens, the first and the last; returns their places."""
     axes.add_patch(Rectangle((0.5, bottom), 1.1, height, facecolor="white", edgecolor=INK, linewidth=1.5))
-    for line in range(1, 20):
-        axes.plot([0.52, 1.58], 2 * [bottom + height * line / 20], color=LINE, linewidth=0.8)
-    for place, number in enumerate(sorted(tokens, reverse=True)):
-        at = bottom + height * (0.06 + 0.58 * place / max(1, len(tokens) - 1))
-        axes.add_patch(Rectangle((0.5, at), 1.1, 0.09, facecolor=LOOKED_UP, edgecolor="none", zorder=3))
-        axes.text(0.45, at + 0.045, f"{number}", fontsize="x-small", ha="right", va="center", color=INK)
-    behind = {"facecolor": "white", "edgecolor": "none", "pad": 2}
-    axes.text(1.05, bottom + 0.84 * height, name, ha="center", va="center", color=INK, zorder=3, bbox=behind)
+    axes.text(1.05, bottom + height + 0.12, name, ha="center", va="bottom", color=INK, fontsize="small")
+    shown = sorted({0, rows - 1, *tokens})
+    step = (height - 0.14) / (len(shown) - 1)
+    read = []
+    for place, (row, after) in enumerate(zip(shown, [*shown[1:], None], strict=True)):
+        at = bottom + height - 0.07 - step * place
+        marked = row in tokens
+        style = {"facecolor": LOOKED_UP if marked else LINE, "edgecolor": "none", "zorder": 3}
+        axes.add_patch(Rectangle((0.52, at - 0.05), 1.06, 0.1, **style))
+        told = {"color": INK if marked else FAINT, "fontsize": "x-small", "ha": "right", "va": "center"}
+        axes.text(0.4, at, f"{row:,}", **told)
+        read += [at] * marked
+        if after is not None and after > row + 1:
+            _break(axes, 0.5, 1.6, at - step / 2)
+    return read
 
 
-def _draw_vectors(axes: Axes, bottom: float, tokens: list[tuple[int, str]], size: int) -> None:
-    """One box for each token, side by side around the middle of the network."""
+def _break(axes: Axes, left: float, right: float, at: float, amplitude: float = 0.035) -> None:
+    """Two wavy lines across what is drawn there, for what is left out."""
+    along = np.linspace(left - 0.03, right + 0.03, 60)
+    wave = at + amplitude * np.sin(2 * np.pi * (along - left) / max(0.22, (right - left) / 5))
+    axes.fill_between(along, wave - 0.04, wave + 0.04, color="white", linewidth=0, zorder=4)
+    for side in (-0.04, 0.04):
+        axes.plot(along, wave + side, color=FAINT, linewidth=0.8, zorder=5)
+
+
+def _draw_vectors(
+    axes: Axes, bottom: float, height: float, tokens: list[tuple[int, str]], size: int, *, broken: bool = False
+) -> None:
+    """One column for each token, side by side around the middle of the network; a broken one is longer than drawn."""
     step = 2.4 / len(tokens)
-    for place, (number, text) in enumerate(tokens):
+    for place, (row, text) in enumerate(tokens):
         left = 3.8 + step * place
         style = {"facecolor": "white" if size else SPARED, "edgecolor": INK}
-        axes.add_patch(Rectangle((left + 0.05, bottom), step - 0.1, 0.44, **style))
+        axes.add_patch(Rectangle((left + 0.05, bottom), step - 0.1, height, **style))
         if size:
-            for line in range(1, 5):
-                at = left + 0.05 + (step - 0.1) * line / 5
-                axes.plot([at, at], [bottom + 0.03, bottom + 0.41], color=LINE, linewidth=0.8)
+            for line in range(1, round(height / 0.088)):
+                at = bottom + 0.088 * line
+                axes.plot([left + 0.08, left + step - 0.08], [at, at], color=LINE, linewidth=0.8)
+            if broken:
+                _break(axes, left + 0.05, left + step - 0.05, bottom + height / 2, amplitude=0.02)
         else:
-            told = f"{text if text.strip() else '␣'}\n{number}"
+            told = f"{text if text.strip() else '␣'}\n{row}"
             axes.text(left + step / 2, bottom + 0.22, told, ha="center", va="center", fontsize="x-small")
 
 
 @described
-def row_gradients_chart(lookup: torch.Tensor, head: torch.Tensor, answers: torch.Tensor | None = None) -> Chart:
+def row_gradients_chart(
+    lookup: torch.Tensor, head: torch.Tensor, answers: torch.Tensor | None = None, named: dict[str, range] | None = None
+) -> Chart:
     """Length of the gradient in each row of a tied token table, from its two uses apart; rows without one are left out.
 
     Args:
         lookup: the part of the gradient that comes through the lookup, shape (rows, width).
         head: the part that comes from the head, of the same shape.
         answers: numbers of the tokens that were right answers; they are marked among the rows of the head.
+        named: rows of the head whose gradient is short, by what their tokens are.
     """
     figure, panels = plt.subplots(1, 2, FigureClass=Chart, figsize=(8, 3.8), sharey=True, layout="constrained")
     plt.close(figure)
-    parts = {"from the lookup": (lookup, LOOKED_UP), "from the head": (head, GRADIENT)}
+    parts = {"from the lookup": (lookup, LOOKED_UP), "from the head": (head, SCORED)}
     counts = []
     for axes, (name, (gradient, shade)) in zip(panels, parts.items(), strict=True):
         norms = gradient.norm(dim=1)
         reached = norms.nonzero().flatten()
         axes.plot(reached, norms[reached], ".", color=shade, markersize=7 if len(reached) < 500 else 2)
         counts.append(f"{len(reached):,}")
-        axes.set_title(f"{name}: {counts[-1]} of {len(norms):,} rows", fontsize="medium")
+        share = f"all {counts[-1]}" if len(reached) == len(norms) else f"{counts[-1]} of {len(norms):,}"
+        axes.set_title(f"{name}: {share} rows", fontsize="medium")
         axes.set_xlabel("row of the table (token number)")
         axes.set_yscale("log")
         axes.set_xlim(-0.03 * len(norms), 1.03 * len(norms))
@@ -113,6 +151,11 @@ def row_gradients_chart(lookup: torch.Tensor, head: torch.Tensor, answers: torch
         found = answers.unique()
         panels[1].plot(found, head.norm(dim=1)[found], "o", color=INK, markersize=4)
         panels[1].set_title(f"{panels[1].get_title()} (dark: right answers)", fontsize="medium")
+    for name, rows in (named or {}).items():
+        panels[1].axvspan(rows.start, rows.stop - 1, color=SPARED, zorder=0)
+        middle = ((rows.start + rows.stop - 1) / 2, head.norm(dim=1)[rows.start : rows.stop].median() * 4)
+        style = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": "x-small", "color": INK}
+        panels[1].text(*middle, name, **style)
     panels[0].set_ylabel("length of the row's gradient (log scale)")
     headline(figure, f"The gradient reaches {counts[0]} rows through the lookup and {counts[1]} rows through the head")
     return figure
@@ -137,7 +180,7 @@ def table_share_chart(reports: dict[str, StrategyReport]) -> Chart:
         told = f"{table:.1f}% + {head:.1f}% head" if head else f"{table:.1f}%"
         axes.text(table + head + 0.5, place, told, va="center", fontsize="small")
         shares.append(table)
-    names = [f"{name}\n{human(report.total_values)} values" for name, report in reports.items()]
+    names = [f"{name}\n{short(report.total_values)} values" for name, report in reports.items()]
     axes.set_yticks(range(len(reports)), names)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.25 * max(shares))
@@ -171,24 +214,36 @@ def trained_depth_chart(runs: pd.DataFrame, untrained: float) -> Chart:
     left.set_ylabel(f"arithmetic of a step (% of training {cost.index[-1]} blocks)")
     right.plot(places, reached, color=TRAINED)
     right.plot(runs.blocks.map(list(cost.index).index), runs.perplexity, "o", color=TRAINED, alpha=0.6)
+    beside = {"textcoords": "offset points", "ha": "left", "va": "center", "fontsize": "small"}
     for place, value in enumerate(reached):
-        right.annotate(
-            f"{value:.0f}", (place, value), (0, 12), textcoords="offset points", ha="center", fontsize="small"
-        )
-    right.axhline(untrained, color=INK, linestyle="--")
-    right.text(places[-1], untrained, f"before training: {untrained:.0f}", ha="right", va="bottom", fontsize="small")
-    right.set_ylabel("perplexity on validation text (a dot: one seed)")
+        right.annotate(f"{value:.0f}", (place, value), (8, 3), **beside)
+    right.margins(x=0.12)
+    right.set_ylabel("validation perplexity (a dot: one seed)")
     bottom, top = right.get_ylim()
-    right.set_ylim(bottom, top + 0.06 * (top - bottom))
+    right.set_ylim(bottom, top + 0.25 * (top - bottom))
+    # The value before training is far above what is compared, so it only stands at the edge.
+    edge = {
+        "xycoords": "axes fraction",
+        "textcoords": "axes fraction",
+        "ha": "center",
+        "va": "top",
+        "fontsize": "small",
+    }
+    upwards = {"arrowstyle": "-|>", "color": INK}
+    right.annotate(f"before training: {untrained:.0f}", (0.7, 1.0), (0.7, 0.91), arrowprops=upwards, **edge)
     for axes in (left, right):
         axes.set_xticks(places, [str(depth) for depth in cost.index])
         axes.set_xlabel("last blocks that are trained")
         axes.grid(axis="y", alpha=0.3)
     gained = (untrained - reached) / (untrained - reached.iloc[-1])
     first = cost.index[0]
-    figure.suptitle(
-        f"{first} {'block' if first == 1 else 'blocks'} of {cost.index[-1]}: {cost.iloc[0]:.0f}% of the arithmetic, "
-        f"{100 * gained.iloc[0]:.0f}% of the fall in perplexity"
+    subject, bring = ("The last block alone takes", "brings")
+    if first > 1:
+        subject, bring = f"The last {first} blocks take", "bring"
+    headline(
+        figure,
+        f"{subject} {cost.iloc[0]:.0f}% of the arithmetic of {cost.index[-1]} blocks and {bring} "
+        f"{100 * gained.iloc[0]:.0f}% of their fall in perplexity",
     )
     return figure
 
@@ -229,7 +284,7 @@ def prefix_picture(report: StrategyReport, kept: int) -> Chart:
         lowest = step * (trained.index(True) + 1)
         arrow(axes, (1, base - 0.15), (lowest, base - 0.15), shade=GRADIENT)
         axes.text(1, base - 0.2, "backpropagation", fontsize="small", color=GRADIENT, ha="right", va="top")
-    figure.suptitle(f"Embedding and blocks 0 to {kept - 1} are computed once for each text")
+    headline(figure, f"Embedding and blocks 0 to {kept - 1} are computed once for each text")
     figure.words = (
         f"the first pass computes everything and stores what leaves block {kept - 1}",
         f"a later pass reads it and begins at block {kept}",

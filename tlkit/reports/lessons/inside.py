@@ -8,9 +8,9 @@ from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 from torch import nn
 
 from tlkit.adapters import base_model
-from tlkit.reports.diagrams import human
 from tlkit.reports.drawing import GRADIENT, INK, PASSED, TRAINED
 from tlkit.reports.figure import Chart, described, headline, new_figure
+from tlkit.reports.findings import short
 from tlkit.strategies import find_blocks
 
 TINTS = ["#CFE5F3", "#FBDCC8", "#CBEBDD", "#F3DFEA", "#FBEFC6"]  # neighbours in a strip of tokens
@@ -69,7 +69,7 @@ def transformer_block(model: nn.Module) -> Chart:
     _draw_stack(axes, len(blocks))
     axes.annotate("", (99, 8), (1, 8), arrowprops={"arrowstyle": "-|>", "linewidth": 5, "color": TRAINED})
     axes.text(1, 2.5, f"residual stream: {width} numbers a token", fontsize="small", color=TRAINED, va="center")
-    size = {name: human(sum(parts[part].numel() for part in names)) for name, names in _groups(parts).items()}
+    size = {name: short(sum(parts[part].numel() for part in names)) for name, names in _groups(parts).items()}
     boxes = [
         ("RMSNorm", f"{width}", 0, 3, 8),
         ("Q K V", f"Q {width} → {parts['q_proj'].shape[0]}\nK {width} → {parts['k_proj'].shape[0]}\n"
@@ -86,7 +86,7 @@ def transformer_block(model: nn.Module) -> Chart:
     for begin, end, name in ((0, 3, "attention: mixes tokens"), (4, 7, "MLP: works on each token alone")):
         _draw_branch(axes, [(left, wide) for _, _, _, left, wide in boxes[begin : end + 1]], name)
     total = sum(part.numel() for part in blocks[0].parameters())
-    axes.text(99, 2.5, f"one block: {human(total)} values", fontsize="small", color=INK, ha="right", va="center")
+    axes.text(99, 2.5, f"one block: {short(total)} values", fontsize="small", color=INK, ha="right", va="center")
     figure.words = tuple(f"{name.replace(chr(10), ' ')} ({told.replace(chr(10), ', ')})" for name, told, *_ in boxes)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 62)

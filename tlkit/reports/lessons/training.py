@@ -44,7 +44,7 @@ def products_chart(*reports: StrategyReport) -> Chart:
     for place, report in enumerate(reports):
         done = products_of(report)
         computed, whole = sum(map(sum, done.values())), 3 * len(done["forward"])
-        words.append(f"{report.strategy} computes {computed} of {whole} products ({computed / whole:.0%})")
+        words.append(f"{report.strategy}: {computed} of {whole} products are computed ({computed / whole:.0%})")
         _draw_products(axes, done, -4.6 * place, words[-1])
     depth = len(done["forward"])
     figure.words = tuple(words)
