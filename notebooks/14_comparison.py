@@ -429,8 +429,8 @@ assert rates["full"] == min(rates.values())
 tl.cost_chart(comparison.table)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `bitfit` needs least memory, because it keeps hardly any gradients and optimizer state. What is left are mostly
-# activations and weights, which the other strategies need as well.
+# `bitfit` needs the least memory, because it keeps hardly any gradients and optimizer state. The rest is weights and
+# activations, and every strategy needs those.
 
 # %%
 if os.environ.get("TLKIT_RESULTS"):  # a folder for all tables and charts as files
@@ -439,8 +439,8 @@ if os.environ.get("TLKIT_RESULTS"):  # a folder for all tables and charts as fil
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What was forgotten
 #
-# So far we asked only what was gained on Rust. Training also changes what the model could do before, and what gets
-# worse is called [forgetting](glossary.md#catastrophic-forgetting). *General* text here is Python's language
+# So far we asked only what was gained on Rust. Training also changes what the model could do before, and if it gets
+# worse at that, we speak of [forgetting](glossary.md#catastrophic-forgetting). *General* text here is Python's language
 # reference, which is close to the text of pretraining. Lower is better on both axes, so the best corner is at the
 # bottom left.
 #
