@@ -208,8 +208,7 @@ tl.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With eight documents, how sure are the real model's two changes? Both scores are from the same documents, so the
-# interval of a change is taken over the eight differences, document by document ([lesson 14](14_comparison.ipynb)). It
-# is much narrower than the interval of a score.
+# interval of a change is taken over the eight differences, document by document ([lesson 14](14_comparison.ipynb)).
 
 # %% tags=["nbval-ignore-output"]
 import numpy as np
