@@ -234,9 +234,9 @@ for name, new in after.items():
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same in plain transformers and peft
 #
-# Nothing in the run above is special to this workbook. These are the calls that you will meet everywhere:
-# `from_pretrained` loads the weights, `LoraConfig` describes the adapter, `get_peft_model` puts it in place, and
-# `Trainer` runs the loop. The first three steps are enough to see that both do the same.
+# These are the calls that you will meet outside this workbook: `from_pretrained` loads the weights, `LoraConfig`
+# describes the adapter, `get_peft_model` puts it in place, and `Trainer` runs the loop. The first three steps are
+# enough to see that both do the same.
 
 # %%
 from peft import LoraConfig, get_peft_model
@@ -330,8 +330,8 @@ assert len(asked) == 16
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** How many of 16 does the untouched model answer rightly, and how many does the adapted one?
 #
-# We need no second copy of the model for this. LoRA leaves the original weights as they were, so peft can switch the
-# adapter off for a while, and what remains is the untouched model.
+# This needs no second copy of the model. LoRA leaves the original weights as they were, so with the adapter switched
+# off, peft computes with the untouched model.
 
 # %%
 with tl.Job(2, "model") as job:
@@ -356,12 +356,12 @@ right = [sum(answers.correct) for answers in (answers_before, answers_after)]
 tl.claim("Neither of them answers half of the questions rightly", max(right) < 8)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The last line gives the change in percentage points, with its interval. Its p value is from *McNemar's test*, which
-# looks only at the questions that exactly one of the two models answered rightly. If both models were equally good, a
-# gain and a loss would be equally likely, like heads and tails, and p is the chance of so unequal a count. A single
-# such question is always as unequal as that, so p is then 1.
+# The last line gives the change in percentage points, its interval, and a p value from *McNemar's test*. The test looks
+# only at the questions that exactly one of the two models answered rightly. If both were equally good, each of these
+# would be a gain or a loss like the toss of a coin, and p is the chance of so unequal a count. With a single such
+# question, p is always 1.
 #
-# Two things can be learned from this. The first is about the model. Someone who guesses would get about 4 of 16, and
+# Two things can be learned from this. The first is about the model: someone who guesses would get about 4 of 16, and
 # the adapted model does not stand out from that, although the text with the answers was in its training. Eighteen
 # steps taught it how these passages sound, and we see no sign that it learned what they say. The second is about
 # measuring. With 16 questions the [interval](glossary.md#confidence-interval) of the change is so wide that it
