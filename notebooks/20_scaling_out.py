@@ -212,16 +212,20 @@ tl.claim("The losses are never further apart than 0.00001 nats", apart < 1e-5)
 assert losses[1].iloc[-1] < losses[1].iloc[0]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The three curves lie on top of each other. What little difference there is comes from rounding, because a sum of
-# rounded numbers depends slightly on their order. If more cards change the curve of the same batches visibly, there is
+# The three curves lie on top of each other. The tiny differences come from rounding, because a sum of rounded numbers
+# depends slightly on their order. If more cards change the curve of the same batches visibly, there is
 # a bug, and the usual one is the plain mean from above.
 #
-# On Linux the kernel counts the bytes that pass the loopback. Here is that count beside the prediction, in bytes for
-# each process and step, with the seconds of the exchange alone and of a whole step.
+# On Linux the kernel counts the bytes that pass the loopback. Here is that count beside the prediction, for each process
+# and step, with the time of the exchange alone and of a whole step. A single process sends nothing. The few bytes that
+# are counted beside it come from other programs that use the loopback at the same moment, such as Jupyter itself.
 
 # %% tags=["nbval-ignore-output"]
 ddp = runs[runs.exchange == "ddp"].set_index("processes")
-ddp[["predicted", "sent", "exchange_seconds", "step_seconds"]].round(3)
+counts = ddp[["predicted", "sent"]].add_prefix("bytes ")
+times = 1000 * ddp[["exchange_seconds", "step_seconds"]]
+times.columns = ["exchange, ms", "step, ms"]
+counts.join(times).map("{:,.0f}".format)
 
 # %%
 several = ddp[ddp.index > 1]
@@ -273,8 +277,9 @@ dist.destroy_process_group()
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `torchrun`, which comes with torch, starts the script twice and tells each process its number (`rank`) and how many
 # there are (`size`). On the command line you would type
-# `torchrun --standalone --nproc-per-node 2 train.py MODEL BLOCKS`. The next cell does that for three steps, which
-# takes some ten seconds, because two processes have to import torch.
+# `torchrun --standalone --nproc-per-node 2 train.py MODEL BLOCKS`. With `--standalone` all processes run on this one
+# machine, so no address has to be given at which machines find each other. The next cell does that for three steps,
+# which takes some ten seconds, because two processes have to import torch.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -353,8 +358,8 @@ assert round(travel["seconds by PCIe 4.0 x16, 31.5 GB/s"]["full"], 1) == 1.5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Over 10 Gbit Ethernet, full fine-tuning waits more than half a minute for each exchange, and LoRA about a tenth of a
-# second. Only trained values have gradients, so frozen weights never travel with DDP. LoRA saved little computing in
-# lesson 8, but between machines it saves what matters most.
+# second. Only trained values have gradients, so frozen weights never travel with DDP. LoRA saved little arithmetic in
+# lesson 8, but between machines the exchange takes most of the time, and LoRA sends more than 300 times fewer bytes.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A model in parts
@@ -376,14 +381,15 @@ tl.sharding_scheme(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A block can only compute with all of its weights. So just before its turn, each card gathers the missing parts from
-# the others, and lets them go afterwards. This happens in the forward pass and again in the backward pass. What each
+# the others, and frees them afterwards. This happens in the forward pass and again in the backward pass. What each
 # card needs is therefore at most
 #
 # $$M(n) = \frac{W + G + O}{n} + A + \text{gathered}$$
 #
 # with $W$, $G$ and $O$ for the bytes of weights, gradients and optimizer state, and $A$ for activations and logits,
-# which depend on the card's own text and are not divided. *Gathered* is what is whole at one moment: two blocks, and
-# what lies outside the blocks.
+# which depend on the card's own text and are not divided. *Gathered* is what is whole at one moment: the weights of the
+# block that computes, those of the next one, which are already on their way, and those outside the blocks (embedding,
+# final norm and head). In the backward pass, whole gradients come on top, of one block and of what lies outside.
 #
 # **Predict first.** llama2-7b, full fine-tuning in fp32, one block of 512 tokens for each card: how many cards of
 # 80 GB does it take? And will twice as many cards need half the memory each?
@@ -429,9 +435,9 @@ assert max(needs[4].phases, key=needs[4].phases.get) == "backward pass"
 assert max(needs[8].phases, key=needs[8].phases.get) == "forward pass"
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# These are estimates: one step is traced without computing it, what FSDP divides is divided, and the gathered blocks
-# are added. The division itself can be checked, because the rehearsal trained a second time with FSDP. Here is what
-# one of its two and of its four processes really held.
+# These are estimates: one step is traced without computing it, what FSDP divides is divided, and the gathered parts
+# are added. The division itself can be checked, because the rehearsal trained a second time with FSDP, on two and on
+# four processes. The next cell prints how many bytes of parameters each process really held.
 
 # %%
 parted = runs[runs.exchange == "fsdp"].set_index("processes")

@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from tlkit.evidence.flops import StepFlops
 from tlkit.evidence.learning_rates import CONTROL
 from tlkit.fitting.estimate import MemoryEstimate
-from tlkit.reports import charts, memory_charts, model_charts, training_charts
+from tlkit.reports import charts, cost_charts, memory_charts, model_charts, training_charts
 from tlkit.reports.charts import CHARTS, accuracy_chart, differences_chart, pairs_chart
 from tlkit.reports.model_charts import flops_chart
 from tlkit.reports.training_charts import overfitting_chart, sweep_chart, tradeoff_chart
@@ -58,19 +58,114 @@ def test_accuracies_are_drawn_in_percent_beside_what_guessing_gives():
     assert CHARTS["accuracy"](SimpleNamespace(table=table, answers=pd.DataFrame())) is None
 
 
-def test_every_pair_has_two_fields_and_only_the_separated_ones_a_colour():
+def test_every_pair_has_one_field_and_only_the_separated_ones_a_colour():
     pairs = pd.DataFrame(
         [("full", "lora", -8.0, True), ("full", "qlora", -9.0, True), ("lora", "qlora", -1.0, False)],
         columns=["first", "second", "difference", "separated"],
     )
     axes = pairs_chart(pairs).axes[0]
-    names = [label.get_text() for label in axes.get_yticklabels()]
-    assert names == [label.get_text() for label in axes.get_xticklabels()] == ["full", "lora", "qlora"]
-    shown = {text.get_position(): text.get_text() for text in axes.texts}
-    assert shown == {(1, 0): "-8.0", (0, 1): "+8.0", (2, 0): "-9.0", (0, 2): "+9.0", (2, 1): "-1.0", (1, 2): "+1.0"}
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["lora", "qlora"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["full", "lora"]
+    *shown, key = axes.texts
+    assert {text.get_position(): text.get_text() for text in shown} == {(0, 1): "+8.0", (0, 2): "+9.0", (1, 2): "+1.0"}
     shades = {(field.get_x() + 0.5, field.get_y() + 0.5): to_hex(field.get_facecolor()) for field in axes.patches}
-    assert shades[1, 0] == shades[2, 0] != shades[0, 1] == shades[0, 2]
-    assert shades[2, 1] == shades[1, 2] == "#ffffff" not in (shades[1, 0], shades[0, 1])
+    assert shades[0, 1] == shades[0, 2] != shades[1, 2] == "#ffffff" and "blue" not in key.get_text()
+
+
+def test_a_pair_may_be_separated_against_the_order_of_the_means():
+    pairs = pd.DataFrame(
+        [("a", "b", 1.0, True), ("a", "c", -9.0, True), ("b", "c", -3.0, False)],
+        columns=["first", "second", "difference", "separated"],
+    )
+    axes = pairs_chart(pairs).axes[0]
+    *shown, key = axes.texts
+    assert {text.get_position(): text.get_text() for text in shown}[0, 1] == "-1.0" and "blue" in key.get_text()
+
+
+@pytest.mark.parametrize(
+    ("tied", "finding"),
+    [
+        ((), "6 of 6 pairs are separated"),
+        (("ab",), "5 of 6 pairs are separated; not separated: a and b"),
+        (("ab", "ac", "bc", "ad"), "2 of 6 pairs are separated"),
+        (("ab", "ac", "ad", "bc", "bd", "cd"), "0 of 6 pairs are separated"),
+    ],
+)
+def test_the_title_of_pairs_counts_them_and_names_the_few_that_are_left(tied, finding):
+    names = ["ab", "ac", "ad", "bc", "bd", "cd"]
+    pairs = pd.DataFrame([(*name, -1.0, name not in tied) for name in names], columns=PAIR)
+    assert pairs_chart(pairs).finding == finding
+
+
+def test_the_title_of_pairs_names_a_strategy_that_is_separated_from_every_other():
+    tied = ("ab", "ac", "ad", "bc", "bd", "cd")
+    names = [*tied, "ae", "be", "ce", "de"]
+    pairs = pd.DataFrame([(*name, -1.0, name not in tied) for name in names], columns=PAIR)
+    assert pairs_chart(pairs).finding == "4 of 10 pairs are separated; e is separated from every other strategy"
+
+
+PAIR = ["first", "second", "difference", "separated"]
+
+
+def scored(**changes):
+    """A table of strategies by what each gains on Rust and forgets of general text, from 100 and 30."""
+    rows = [("zero-shot", 100.0, 30.0), *((name, 100.0 - gain, 30.0 + loss) for name, (gain, loss) in changes.items())]
+    return pd.DataFrame([*rows, (CONTROL, 900.0, 800.0)], columns=["strategy", "perplexity", "general"])
+
+
+ALL = "Every strategy gains on Rust and forgets general text"
+
+
+@pytest.mark.parametrize(
+    ("table", "finding"),
+    [
+        (scored(a=(30, 10), b=(10, 20), c=(20, 1)), f"{ALL}; b forgets most, c least"),
+        (
+            scored(a=(30, -1), b=(10, 20)),
+            "Every strategy gains on Rust, and only b forgets general text; b forgets most",
+        ),
+        (scored(a=(30, -1), b=(10, -2)), "Every strategy gains on Rust, and none forgets general text"),
+        (
+            scored(a=(-5, 4), b=(10, 2)),
+            "only b gains on Rust, and every strategy forgets general text; a forgets most, b least",
+        ),
+        (scored(a=(-5, -4), b=(-1, -2)), "No strategy gains on Rust, and none forgets general text"),
+        (scored(a=(5, 4)), "a gains on Rust and forgets general text"),
+        (scored(a=(-5, -4)), "a gains nothing on Rust and forgets nothing of general text"),
+        (scored(), "What each strategy gains on Rust and forgets of general text"),
+        (
+            {"one": scored(a=(5, 4)), "two": scored(a=(5, -4))},
+            "a gains on Rust with both models, and forgets general text with one only",
+        ),
+        (
+            {"one": scored(a=(5, -4)), "two": scored(a=(-5, -4))},
+            "a gains on Rust with one only, and forgets general text with neither model",
+        ),
+        (
+            {"one": scored(a=(5, 4), b=(6, 7)), "two": scored(a=(5, 4), b=(6, 3))},
+            f"{ALL}; one: b forgets most, a least; two: a forgets most, b least",
+        ),
+        (
+            {"one": scored(a=(5, 4), b=(6, 7)), "two": scored(a=(5, -4), b=(6, -3))},
+            "one: every strategy gains on Rust and forgets general text; "
+            "two: every strategy gains on Rust, and none forgets general text",
+        ),
+    ],
+)
+def test_the_title_says_who_gains_who_forgets_and_who_forgets_most(table, finding):
+    assert cost_charts.forgetting_chart(table).finding == finding
+
+
+@pytest.mark.parametrize(
+    ("seconds", "memory", "finding"),
+    [
+        ([4, 2, 1], [10, 5, 4], "c needs the least time (25% of a's) and the least memory (40% of a's)"),
+        ([4, 1, 2], [10, 5, 4], "b needs the least time (25% of a's), c needs the least memory (40% of a's)"),
+    ],
+)
+def test_the_title_of_costs_names_who_needs_least(seconds, memory, finding):
+    table = pd.DataFrame({"strategy": ["a", "b", "c"], "seconds": seconds, "peak_memory_mb": memory})
+    assert cost_charts.cost_chart(table).finding == finding
 
 
 def test_a_sweep_is_drawn_through_the_means_of_its_seeds_and_without_what_diverged():
@@ -110,6 +205,21 @@ def test_of_three_steps_the_title_has_both_shares():
     assert flops_chart(steps).finding == "Of the arithmetic of a, b needs 50% and c 75%"
 
 
+@pytest.mark.parametrize(
+    ("general", "finding"),
+    [
+        (
+            [1.0, 2.0, 4.0],
+            "Perplexity on Rust is lowest at epochs = 2; with more, it rises on Rust and on general text",
+        ),
+        ([1.0, 2.0, 1.5], "Perplexity on Rust is lowest at epochs = 2"),
+    ],
+)
+def test_the_title_of_a_path_says_where_it_turns(general, finding):
+    path = pd.DataFrame({"label": ["1", "2", "3"], "rust": [3.0, 2.0, 2.5], "general": general})
+    assert tradeoff_chart({"epochs": path}).finding == finding
+
+
 def test_training_and_validation_are_on_one_axis_of_epochs():
     history = pd.DataFrame({"step": [1, 2, 3, 4], "epoch": [0.5, 1.0, 1.5, 2.0], "loss": [4.0, 3.0, 2.0, 1.0]})
     validation = pd.DataFrame({"step": [2, 4], "validation_loss": [3.5, 5.0]})
@@ -131,14 +241,14 @@ def test_every_chart_says_in_words_what_it_shows():
     chart = differences_chart(TABLE, "full")
     assert chart.alt.startswith("Each strategy's perplexity minus that of one other; where")
     assert "bitfit, lora" in chart.alt and "perplexity more than full" in chart.alt
-    logarithmic = charts.parameters_chart(
+    logarithmic = cost_charts.parameters_chart(
         pd.DataFrame({"strategy": ["full", "lora"], "trainable_values": [4e6, 2e5], "perplexity": [70.0, 80.0]})
     )
     logarithmic.png()  # the marks of a scale have their text once they are drawn
     assert "full, lora" in logarithmic.alt and "$" not in logarithmic.alt
     data, metadata = chart._repr_mimebundle_()
     assert metadata["image/png"]["alt"] == chart.alt and data["text/plain"].startswith("<Chart size 800x")
-    named = {**vars(charts), **vars(memory_charts), **vars(training_charts), **vars(model_charts)}
+    named = {**vars(charts), **vars(cost_charts), **vars(memory_charts), **vars(training_charts), **vars(model_charts)}
     drawers = [drawer for name, drawer in named.items() if name.endswith("_chart") or name == "learning_curves"]
     assert len(drawers) >= 15 and all(hasattr(drawer, "__wrapped__") and drawer.__doc__ for drawer in drawers)
 
@@ -176,3 +286,19 @@ def test_a_bar_of_memory_is_as_long_as_its_categories_together():
     assert [max(bar) for bar in ends] == [1.5, 1.0]
     assert [bars.get_label() for bars in axes.containers] == ["weights", "gradients", "gathered"]
     assert axes.lines[0].get_xdata()[0] == pytest.approx(0.85 * 8)
+
+
+@pytest.mark.parametrize(
+    ("names", "finding"),
+    [
+        (["1 card", "2 cards"], "It takes 2 cards of 8 GB, 1 card of 32 GB or more than 2 cards of 2 GB"),
+        (["full", "lora"], "8 GB: only lora fits; 32 GB: every one fits; 2 GB: none fits"),
+    ],
+)
+def test_the_title_of_memory_says_what_fits_which_card(names, finding):
+    sizes = [{"weights": 10 * 2**30}, {"weights": 5 * 2**30}]
+    estimates = {
+        name: MemoryEstimate(size, {"forward pass": size["weights"]}) for name, size in zip(names, sizes, strict=True)
+    }
+    cards = {f"{size} GB": size * 2**30 for size in (8, 32, 2)}
+    assert memory_charts.memory_chart(estimates, cards).finding == finding

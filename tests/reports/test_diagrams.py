@@ -4,10 +4,10 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch
 
-from tlkit.models import load_model
+from tlkit.models import load_model, meta_model
 from tlkit.reports.diagrams import network_strip, places_of
 from tlkit.reports.drawing import TRAINED
-from tlkit.strategies import STRATEGIES, apply_strategy
+from tlkit.strategies import STRATEGIES, apply_strategy, describe
 
 
 def report_of(strategy, **options):
@@ -86,3 +86,17 @@ def test_the_title_says_how_far_backpropagation_goes():
     assert network_strip(full, lower, lora).finding == (
         "Backpropagation passes through every part with full and freeze_lower, through 10 of 11 parts with lora"
     )
+
+
+def test_the_title_names_a_strategy_that_trains_no_block():
+    none = load_model("tiny").model
+    for name, parameter in none.named_parameters():
+        parameter.requires_grad_("layers." not in name)
+    chart = network_strip(report_of("freeze_lower"), describe(none), names=["freeze_lower", "by mistake"])
+    assert chart.finding == "Of 8 blocks, freeze_lower trains 4 and by mistake none"
+
+
+def test_models_of_different_depth_are_compared_by_the_share_that_is_trained():
+    deeper = apply_strategy(meta_model("smollm2-135m"), "lora")
+    chart = network_strip(report_of("lora"), deeper, names=["the tiny model", "SmolLM2"])
+    assert chart.finding == "lora trains 5.2% of the values of the tiny model and 1.8% of the values of SmolLM2"

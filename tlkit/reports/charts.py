@@ -1,35 +1,32 @@
-"""From the tables of scores and comparisons to figures: what training gains, costs and forgets."""
+"""Scores of strategies with their intervals, and the differences between them, pair by pair."""
 
 import math
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from tlkit.evidence.comparison_table import ZERO_SHOT
 from tlkit.evidence.learning_rates import CONTROL
 from tlkit.evidence.questions import CHANCE, QUESTION_SETS
+from tlkit.reports.cost_charts import cost_chart, forgetting_chart, parameters_chart
 from tlkit.reports.figure import (
     COLOURS,
     FAINT,
     INK,
     UNTOUCHED,
     Chart,
-    best_corner,
-    colour,
-    dark,
     described,
     headline,
     height_for,
     mark,
     marker,
     new_figure,
-    panels_beside,
     plain_numbers,
-    untouched_line,
 )
 from tlkit.reports.findings import listed, lowest_of, number
-from tlkit.reports.labels import beside_rows, label_points
+from tlkit.reports.labels import beside_rows
 from tlkit.reports.training_charts import learning_curves
 
 LOWER, HIGHER = "#BFE0F5", "#F7DDA8"  # the row's perplexity, in a matrix of pairs
@@ -102,101 +99,6 @@ def accuracy_chart(table: pd.DataFrame) -> Chart:
 
 
 @described
-def parameters_chart(table: pd.DataFrame) -> Chart:
-    """Trainable values (log scale) against perplexity, without the control.
-
-    Args:
-        table: a row for each strategy, with columns strategy, trainable_values, perplexity; and, where there are
-            seeds, perplexity_seeds_low and perplexity_seeds_high.
-    """
-    before = table[table.strategy == ZERO_SHOT].perplexity
-    table = table[(table.trainable_values > 0) & (table.strategy != CONTROL)].dropna(subset="perplexity")
-    figure, axes = new_figure()
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(lambda value, _: number(value))
-    axes.margins(0.12)
-    if len(before):
-        untouched_line(axes, before.iloc[0])
-    _scatter(axes, table, "trainable_values", "perplexity")
-    axes.set_xlabel("values trained (log scale)")
-    axes.set_ylabel("perplexity on held-out text (lower is better)")
-    most, fewest = (table.loc[pick] for pick in (table.trainable_values.idxmax(), table.trainable_values.idxmin()))
-    share = f"{fewest.strategy} trains {100 * fewest.trainable_values / most.trainable_values:.2g}% of the values"
-    if len(table) < 2:
-        headline(figure, f"{most.strategy} trains {number(most.trainable_values)} values")
-    elif len(before) and before.iloc[0] > most.perplexity:
-        kept = (before.iloc[0] - fewest.perplexity) / (before.iloc[0] - most.perplexity)
-        headline(figure, f"{share} that {most.strategy} trains, and brings {100 * kept:.0f}% of its gain")
-    else:
-        headline(
-            figure,
-            f"{share} that {most.strategy} trains: perplexity {number(fewest.perplexity)} "
-            f"against {number(most.perplexity)}",
-        )
-    return figure
-
-
-@described
-def cost_chart(table: pd.DataFrame) -> Chart:
-    """Seconds of training and peak memory of tensors, side by side.
-
-    Args:
-        table: a row for each strategy, with columns strategy, seconds, peak_memory_mb.
-    """
-    table = table[table.seconds > 0]
-    figure, (left, right) = panels_beside(2, height=height_for(len(table)))
-    unit, size = ("GB", 1e3) if table.peak_memory_mb.max() >= 1e4 else ("MB", 1)
-    _bars(left, table.strategy, table.seconds, "s", COLOURS[5])
-    left.set_xlabel("training time (s)")
-    _bars(right, table.strategy, table.peak_memory_mb / size, unit, COLOURS[4], hatch="//")
-    right.set_xlabel(f"peak memory of tensors ({unit})")
-    left.invert_yaxis()
-    said = []
-    for column, what in (("seconds", "time"), ("peak_memory_mb", "memory")):
-        measured = table[table.strategy != CONTROL].dropna(subset=column).set_index("strategy")[column]
-        if len(measured) > 1:
-            least, most = measured.idxmin(), measured.idxmax()
-            said.append(f"{what}: {least} needs {100 * measured[least] / measured[most]:.0f}% of {most}")
-    headline(figure, ("Least " + "; least ".join(said) if said else "Time and memory") + " (measured on one machine)")
-    return figure
-
-
-@described
-def forgetting_chart(table: pd.DataFrame | dict[str, pd.DataFrame]) -> Chart:
-    """What was gained on the new text against what was lost on general text; the best corner is at the bottom left.
-
-    Args:
-        table: a row for each strategy, with columns strategy, perplexity, general (perplexity on general text) and,
-            where there are seeds, perplexity_seeds_low and perplexity_seeds_high; or by name of a model such a table,
-            for a panel each.
-    """
-    tables = table if isinstance(table, dict) else {"": table}
-    options = {"sharey": False, "height": 4.8 if len(tables) == 1 else 4.4}
-    figure, panels = panels_beside(len(tables), **options)
-    for axes, (model, rows) in zip(panels, tables.items(), strict=True):
-        rows = rows[rows.strategy != CONTROL].dropna(subset="perplexity").reset_index(drop=True)
-        axes.set_title(model, fontsize="medium")
-        axes.grid(alpha=0.3)
-        axes.set_xlabel("perplexity on Rust (lower: gained more)")
-        axes.margins(0.16)
-        best_corner(axes)
-        names = [_change(row, rows, brief=len(tables) > 1) for row in rows.itertuples()]
-        start = rows[rows.strategy == ZERO_SHOT]
-        for before in start.itertuples():
-            axes.axhline(before.general, color=FAINT, linestyle=":", linewidth=1)
-            axes.axvline(before.perplexity, color=FAINT, linestyle=":", linewidth=1)
-        _scatter(axes, rows, "perplexity", "general", names)
-    panels[0].set_ylabel("perplexity on general text (higher: forgot more)")
-    notes = ["in brackets: change on Rust, on general text"] if len(tables) == 1 else []
-    if all("perplexity_seeds_low" in rows for rows in tables.values()):
-        notes.append("lines: 95% interval over seeds")
-    if notes:
-        figure.supxlabel("; ".join(notes), fontsize="small", color=FAINT)
-    headline(figure, _forgetting_finding(tables))
-    return figure
-
-
-@described
 def differences_chart(table: pd.DataFrame, against: str = "full") -> Chart:
     """Each strategy's perplexity minus that of one other; where the interval includes zero, the two are not separated.
 
@@ -228,7 +130,7 @@ def differences_chart(table: pd.DataFrame, against: str = "full") -> Chart:
 
 @described
 def pairs_chart(pairs: pd.DataFrame) -> Chart:
-    """Perplexity of the row's strategy minus the column's; coloured where the two are separated.
+    """Perplexity of the row's strategy minus the column's, a field for each pair; coloured where they are separated.
 
     Args:
         pairs: what `compare_pairs` returned; without its columns low and high, intervals are not written.
@@ -239,35 +141,50 @@ def pairs_chart(pairs: pd.DataFrame) -> Chart:
         total[pair.first] += pair.difference
         total[pair.second] -= pair.difference
     names.sort(key=total.get)  # the lowest perplexity first
-    figure, axes = new_figure(1.6 + 0.58 * len(names))
+    figure, axes = new_figure(1.4 + 0.58 * len(names))
     axes.grid(False)
     intervals = {"low", "high"} <= set(pairs)
     for pair in pairs.itertuples():
-        for row, column, sign in ((pair.first, pair.second, 1), (pair.second, pair.first, -1)):
-            x, y, difference = names.index(column), names.index(row), sign * pair.difference
-            shade = ("white", HIGHER if difference > 0 else LOWER)[int(pair.separated)]
-            axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=shade, edgecolor="grey"))
-            known = intervals and not math.isnan(pair.low)
-            style = {"ha": "center", "va": "center", "color": INK if pair.separated else FAINT}
-            weight = "bold" if pair.separated else "normal"
-            axes.text(x, y - 0.15 * known, f"{difference:+.1f}", fontweight=weight, **style)
-            if known:
-                low, high = sorted((sign * pair.low, sign * pair.high))
-                axes.text(x, y + 0.22, f"{low:+.1f} to {high:+.1f}", fontsize="x-small", **style)
-    axes.set_xticks(range(len(names)), [name.replace("_", "_\n") for name in names], fontsize="small")
-    axes.set_yticks(range(len(names)), names)
+        x, y = sorted((names.index(pair.first), names.index(pair.second)))
+        sign = 1 if names[y] == pair.first else -1
+        difference = sign * pair.difference
+        shade = ("white", HIGHER if difference > 0 else LOWER)[int(pair.separated)]
+        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=shade, edgecolor="grey"))
+        known = intervals and not math.isnan(pair.low)
+        style = {"ha": "center", "va": "center", "color": INK if pair.separated else FAINT}
+        weight = "bold" if pair.separated else "normal"
+        axes.text(x, y - 0.15 * known, f"{difference:+.1f}", fontweight=weight, **style)
+        if known:
+            low, high = sorted((sign * pair.low, sign * pair.high))
+            axes.text(x, y + 0.2, f"{low:+.1f} to {high:+.1f}", fontsize="small", **style)
+    axes.set_xticks(range(len(names) - 1), [name.replace("_", "_\n") for name in names[:-1]])
+    axes.set_yticks(range(1, len(names)), names[1:])
     axes.tick_params(length=0)
-    axes.set_xlim(-0.5, len(names) - 0.5)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    below = ", below it the interval" if intervals else ""
-    axes.set_xlabel(
-        f"perplexity of the row minus the column{below}\nblue: the row is lower; orange: it is higher; "
-        "white: not separated"
-    )
-    unclear = [f"{pair.first} and {pair.second}" for pair in pairs[~pairs.separated.astype(bool)].itertuples()]
-    said = f"{len(pairs) - len(unclear)} of {len(pairs)} pairs are separated"
-    headline(figure, f"{said}; not separated: {', '.join(unclear)}" if 0 < len(unclear) <= 3 else said)
+    axes.set_xlim(-0.52, len(names) - 1.48)
+    axes.set_ylim(len(names) - 0.48, 0.48)
+    axes.spines[:].set_visible(False)
+    key = ["orange: the row is higher", "blue: the row is lower", "white: not separated"]
+    key = [line for line in key if "blue" not in line or any(p.get_facecolor() == to_rgba(LOWER) for p in axes.patches)]
+    where = {"transform": axes.transAxes, "ha": "right", "va": "top", "color": FAINT, "linespacing": 1.5}
+    axes.text(0.99, 0.97, "\n".join(key), **where)
+    axes.set_xlabel("perplexity of the row minus the column" + (", below it the interval" if intervals else ""))
+    headline(figure, _pairs_finding(pairs, names))
     return figure
+
+
+def _pairs_finding(pairs: pd.DataFrame, names: list[str]) -> str:
+    """How many pairs are separated, which are not if these are few, and which strategies are from all others."""
+    unclear = pairs[~pairs.separated.astype(bool)]
+    said = f"{len(pairs) - len(unclear)} of {len(pairs)} pairs are separated"
+    if 0 < len(unclear) <= 3:
+        told = ", ".join(f"{pair.first} and {pair.second}" for pair in unclear.itertuples())
+        return f"{said}; not separated: {told}"
+    tied = {*unclear["first"], *unclear["second"]}
+    clear = [name for name in names if name not in tied]
+    if not clear or unclear.empty:
+        return said
+    verb = "is" if len(clear) == 1 else "are"
+    return f"{said}; {listed(clear, 'strategies')} {verb} separated from every other strategy"
 
 
 def _edge(table: pd.DataFrame) -> float:
@@ -311,78 +228,12 @@ def _perplexity_finding(table: pd.DataFrame) -> str:
         return f"{ranks['1'].strategy} is lowest ({number(ranks['1'].perplexity)}), separated from all other strategies"
     if ranks:
         first = [row.strategy for row in table.itertuples() if str(row.rank).startswith("tied 1-")]
-        return f"Lowest, and not separated from each other: {listed(first, 'strategies')}"
+        return f"{listed(first, 'strategies')} have the lowest perplexity, and are not separated from each other"
     return lowest_of(table.strategy, table.perplexity, table.perplexity_low, table.perplexity_high)
-
-
-def _change(row, table: pd.DataFrame, brief: bool) -> str:
-    """Name of a strategy with its change on both texts, where the untouched model is in the table; or the name only."""
-    start = table[table.strategy == ZERO_SHOT]
-    if row.strategy == ZERO_SHOT:
-        return UNTOUCHED if brief else f"{UNTOUCHED} ({ZERO_SHOT})"
-    if start.empty or brief:
-        return row.strategy
-    start = start.iloc[0]
-    gained, lost = (
-        100 * (after / before - 1)
-        for after, before in ((row.perplexity, start.perplexity), (row.general, start.general))
-    )
-    return f"{row.strategy} ({gained:+.0f}%, {lost:+.0f}%)"
-
-
-def _forgetting_finding(tables: dict[str, pd.DataFrame]) -> str:
-    """Whether every strategy gains and forgets, and which forgets most; of several models, each."""
-    every, most = True, []
-    for model, table in tables.items():
-        rows = table[table.strategy != CONTROL].dropna(subset="perplexity").set_index("strategy")
-        trained = rows.drop(index=ZERO_SHOT, errors="ignore")
-        if len(trained) < 2 or ZERO_SHOT not in rows.index:
-            return "What each strategy gains on Rust and forgets of general text"
-        gained, lost = rows.perplexity[ZERO_SHOT] - trained.perplexity, trained.general - rows.general[ZERO_SHOT]
-        every &= bool((gained > 0).all() and (lost > 0).all())
-        said = f"{lost.idxmax()} most, {lost.idxmin()} least"
-        most.append(f"{model}: {said}" if model else said)
-    start = "Every strategy gains on Rust and forgets general text" if every else "Forgotten for what is gained on Rust"
-    return f"{start}: {'; '.join(most)} (means over seeds)"
 
 
 def _aside(axes: Axes, shade: str) -> dict:
     return {"transform": axes.get_yaxis_transform(), "fontsize": "x-small", "va": "center", "color": shade}
-
-
-def _bars(axes: Axes, names: pd.Series, sizes: pd.Series, unit: str, shade: str, **style) -> None:
-    """Bars with their values at their ends."""
-    axes.grid(alpha=0.3, axis="x")
-    axes.set_axisbelow(True)
-    axes.barh(names, sizes, color=shade, edgecolor=INK, **style)
-    axes.set_xlim(0, 1.25 * sizes.max())
-    for place, size in enumerate(sizes):
-        if math.isfinite(size):
-            beside = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": "small"}
-            axes.annotate(f"{number(size)} {unit}", (size, place), **beside)
-
-
-def _scatter(axes: Axes, table: pd.DataFrame, x: str, y: str, names: list[str] | None = None) -> None:
-    """A named marker for each strategy, with intervals over seeds where the table has them."""
-    shades = []
-    for order, row in enumerate(table.itertuples()):
-        shade = colour(order, row.strategy)
-        shade = INK if row.strategy == ZERO_SHOT else shade
-        shades.append(shade)
-        spread = {}
-        for axis, column in (("xerr", x), ("yerr", y)):
-            low, high = (getattr(row, f"{column}_seeds_{end}", math.nan) for end in ("low", "high"))
-            value = getattr(row, column)
-            if low <= value <= high:
-                spread[axis] = [[value - low], [high - value]]
-        style = {"color": shade, "marker": marker(order, row.strategy), "markersize": 9, "linestyle": "none"}
-        axes.errorbar(getattr(row, x), getattr(row, y), label=row.strategy, capsize=3, elinewidth=1, **spread, **style)
-    label_points(
-        axes,
-        list(zip(table[x], table[y], strict=True)),
-        names or list(table.strategy),
-        [dark(shade) for shade in shades],
-    )
 
 
 def _differences_of(comparison) -> Chart | None:

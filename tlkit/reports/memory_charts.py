@@ -218,17 +218,25 @@ def _memory_finding(estimates: dict[str, MemoryEstimate], budgets: dict[str, int
             card: [name for name, estimate in estimates.items() if estimate.peak <= CARD_SHARE * budget]
             for card, budget in budgets.items()
         }
-        found = {
-            card: "none" if not fits else "all" if len(fits) == len(estimates) else listed(fits, "of these")
-            for card, fits in fitting.items()
-        }
-        return "What fits " + "; ".join(f"{card}: {fits}" for card, fits in found.items())
+        if all(re.fullmatch(r"\d+ cards?", name) for name in estimates):
+            most = list(estimates)[-1]
+            enough = [f"{fits[0] if fits else 'more than ' + most} of {card}" for card, fits in fitting.items()]
+            return f"It takes {' or '.join(filter(None, [', '.join(enough[:-1]), enough[-1]]))}"
+        told = {card: _fitting(fits, len(estimates)) for card, fits in fitting.items()}
+        return "; ".join(f"{card}: {fits}" for card, fits in told.items())
     name, estimate = max(estimates.items(), key=lambda pair: pair[1].peak)
     part = max(estimate.categories, key=estimate.categories.get)
     said = f"{name}: {100 * estimate.categories[part] / estimate.peak:.0f}% of the peak is {part}"
     for card, budget in budgets.items():
         said += f"; {'fits' if estimate.peak <= CARD_SHARE * budget else 'does not fit'} {card}"
     return said
+
+
+def _fitting(fits: list[str], count: int) -> str:
+    """Which of so many estimates fit a card."""
+    if not fits or len(fits) == count:
+        return "every one fits" if fits else "none fits"
+    return f"only {fits[0]} fits" if len(fits) == 1 else f"{listed(fits, 'of these')} fit"
 
 
 def _absent(estimates: dict[str, MemoryEstimate]) -> list[str]:

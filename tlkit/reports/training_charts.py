@@ -127,7 +127,7 @@ def tradeoff_chart(paths: dict[str, pd.DataFrame]) -> Chart:
             figure.legend(loc="outside lower center", ncols=2, fontsize="small", frameon=False)
         headline(figure, _paths_finding(paths))
     else:
-        headline(figure, _path_finding(*next(iter(paths.items()))))
+        headline(figure, _path_finding(paths))
     label_points(axes, points, labels, shades)
     return figure
 
@@ -244,10 +244,17 @@ def _sweep_finding(record: pd.DataFrame, means: dict[str, pd.Series], x: str, y:
     return f"Best {setting}: " + ", ".join(f"{value:g} for {name}" for name, value in best.items())
 
 
-def _path_finding(name: str, path: pd.DataFrame) -> str:
-    best = path.loc[path.rust.idxmin()]
-    beyond = path[(path.rust > best.rust) & (path.general > best.general)]
-    return f"{name}: Rust is best at {best.label}" + ("; beyond, both get worse" if len(beyond) else "")
+def _path_finding(paths: dict[str, pd.DataFrame]) -> str:
+    """Where each path has its lowest perplexity on Rust, and whether all that lies beyond is worse on both texts."""
+    said, worse = [], []
+    for name, path in paths.items():
+        best = path.rust.argmin()
+        beyond = path.iloc[best + 1 :]
+        is_worse = (beyond.rust > path.rust.iloc[best]) & (beyond.general > path.general.iloc[best])
+        worse.append(len(beyond) > 0 and bool(is_worse.all()))
+        said.append(f"{name} = {path.label.iloc[best]}")
+    start = f"Perplexity on Rust is lowest at {' and at '.join(said)}"
+    return f"{start}; with more, it rises on Rust and on general text" if all(worse) else start
 
 
 def _paths_finding(paths: dict[str, pd.DataFrame]) -> str:
@@ -261,12 +268,12 @@ def _paths_finding(paths: dict[str, pd.DataFrame]) -> str:
             apart = np.interp(at, one.rust, one.general) - np.interp(at, other.rust, other.general)
             for sign, name, instead in ((-1, first, second), (1, second, first)):
                 if (sign * apart > 0).all():
-                    return f"At the same Rust perplexity, “{name}” forgets less than “{instead}” (one line each)"
+                    return f"At the same perplexity on Rust, {name} forgets less than {instead}"
         if said := _like_for_like(paths) or _like_for_like(dict(reversed(paths.items()))):
             return said
     if all(path.sort_values("rust").general.is_monotonic_decreasing for path in paths.values()):
         return "On every path, a lower perplexity on Rust costs perplexity on general text"
-    return "; ".join(_path_finding(*pair) for pair in paths.items())
+    return _path_finding(paths)
 
 
 def _like_for_like(paths: dict[str, pd.DataFrame]) -> str:

@@ -54,7 +54,7 @@ def ring_scheme(cards: int = 4) -> Chart:
     figure, axes = paper(1.2 + 0.62 * cards, 100, 10 * cards + 5, bottom=-3)
     panels = {
         "at the start": states[0],
-        f"after {cards - 1} step{'s' * (cards > 2)} of adding": states[cards - 1],
+        f"after {cards - 1} round{'s' * (cards > 2)} of adding": states[cards - 1],
         f"after {cards - 1} more, handing out": states[-1],
     }
     width = 18 / cards
@@ -84,7 +84,7 @@ def ring_scheme(cards: int = 4) -> Chart:
         fontsize="small",
         color=FAINT,
     )
-    figure.words = (f"in {2 * (cards - 1)} steps each card sends one part of the gradients a step to the next card",)
+    figure.words = (f"in {2 * (cards - 1)} rounds each card sends one part of the gradients a round to the next card",)
     headline(
         figure,
         f"In a ring of {cards}, each card sends {times} the size of the gradients, and in no ring more than twice",
