@@ -507,8 +507,8 @@ tl.fit_chart(fits)
 #
 # Next, we take a model of seven billion values in the same precision. Its weights alone take 25 GiB. So of the
 # strategies only `qlora`, which keeps its frozen weights in 4 bits, fits on a card of up to 24 GB. ([Lesson
-# 9](09_qlora.ipynb) had `qlora` on 8 GB. There everything else was in bf16 and activations were checkpointed, and
-# here neither is the case.)
+# 9](09_qlora.ipynb) had `qlora` on 8 GB. There its other frozen weights were in bf16 and activations were
+# checkpointed, and here neither is the case.)
 
 # %%
 tl.fit_chart(record[record.model == "llama2-7b"])
