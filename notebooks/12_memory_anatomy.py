@@ -60,8 +60,8 @@ tl.memory_timeline(full, "The memory of a step peaks where the loss is computed"
 #   [**activations**](glossary.md#activation). Eight blocks make eight stairs.
 # - At the turn, the [**logits**](glossary.md#logit) appear: a number for each token of the vocabulary at each place
 #   of the text. They are the narrow tower at the peak.
-# - In the **backward pass** each block uses its activations and frees them, and the **gradients** of its weights come
-#   into being, so the activations shrink while the wedge of the gradients grows.
+# - In the **backward pass** each block uses and frees its activations, and the **gradients** of its weights appear.
+#   So the activations shrink while the wedge of the gradients grows.
 # - The **optimizer step** updates the weights. Then the gradients are freed, one by one.
 #
 # The width of a phase in the picture counts tensors, not seconds. The thin layer called **temporary** is mostly
@@ -100,15 +100,14 @@ tl.memory_timeline(around, "For a moment, three tensors are as large as the logi
 # $$\text{weights} = 4N, \qquad \text{gradients} = 4N_t, \qquad \text{optimizer state} = 4N_t + 4N_t = 8N_t$$
 #
 # [AdamW](glossary.md#adamw) keeps two running averages for each trained weight: one of its gradient, and one of its
-# *squared* gradient.
-# These three kinds do not depend on the text at all. The other two do. Take $B$ rows of $T$ tokens, a vocabulary of
-# $V$ tokens, and $L$ blocks of width $d$, each with an MLP of width $m$, $a$ attention heads, and keys and values of
-# width $k$ each:
+# *squared* gradient. These three kinds do not depend on the text at all. The other two do. Take $B$ rows of $T$
+# tokens, a vocabulary of $V$ tokens, and $L$ blocks of width $d$, each with an MLP of width $m$, $a$ attention heads,
+# and keys and values of width $k$ each:
 #
 # $$\text{logits} = 4 \cdot B\,(T-1)\,V \quad (\text{three such tensors at the peak}), \qquad
 # \text{activations} \approx 4 \cdot B\,(T-1) \cdot L \cdot (8d + 2k + 4m + a + 2)$$
 #
-# It is $T - 1$ because the last token of a row is only predicted, never read. The bracket counts what a block keeps
+# The last token of a row is only predicted, never read, so the factor is $T - 1$. The bracket counts what a block keeps
 # of each token: eight vectors of width $d$ (the inputs of both norms, their normalised and their rescaled forms, the
 # queries, and the output of attention), keys and values, four vectors of the MLP, and a number for each head and each
 # norm.
@@ -154,8 +153,8 @@ assert by_hand["activations"] > 16 * N
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same in plain transformers and torch
 #
-# Nothing of this needs `tlkit`. torch calls a hook for every tensor that it keeps for the backward pass; we add up
-# their bytes, weights excepted, and look after each block.
+# None of this needs `tlkit`. torch calls a hook for every tensor that it keeps for the backward pass. We add up the
+# bytes of these tensors, without the weights, and note the sum after each block.
 
 # %%
 from transformers import AutoModelForCausalLM
@@ -185,7 +184,7 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The rest of the step in plain torch, with the bytes counted where they lie:
+# Now the rest of the step, with the bytes of gradients and averages:
 
 # %%
 loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
@@ -228,13 +227,10 @@ tl.memory_timeline(
 peaks = {name: line[kinds].sum(axis=1).max() for name, line in timelines.items()}
 for name, size in peaks.items():
     print(f"{name:12} {size / peaks['full']:.0%} of the peak of full fine-tuning")
-tl.claim(
-    "LoRA needs more memory than last_layers", peaks["lora"] > peaks["last_layers"]
-)
 kept_by = {name: line.activations.max() for name, line in timelines.items()}
 tl.claim(
-    "LoRA keeps more than 85% of the activations",
-    kept_by["lora"] > 0.85 * kept_by["full"],
+    "LoRA needs more memory than last_layers: it keeps over 85% of the activations",
+    peaks["lora"] > peaks["last_layers"] and kept_by["lora"] > 0.85 * kept_by["full"],
 )
 assert 0.2 < kept_by["last_layers"] / kept_by["full"] < 0.3
 assert percent["lora"] == 5 and percent["last_layers"] == 20
@@ -243,8 +239,7 @@ assert percent["lora"] == 5 and percent["last_layers"] == 20
 # LoRA removes most of the gradients and of the optimizer state, because these belong to trained values. But its
 # adapters sit in every block, so backpropagation passes through every block, and each one has to keep its
 # activations. With `last_layers`, backpropagation stops below block 6, so the six blocks below it keep nothing. How
-# far
-# *down* you train can therefore matter more for memory than how many values you train.
+# far *down* you train can therefore matter more for memory than how many values you train.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What the batch changes
@@ -289,12 +284,11 @@ for what, each in (("weights", 4), ("gradients", 4), ("AdamW", 8), ("together", 
 assert round(values * 16 / 1e9, 1) == 7.9
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So 7.9 GB are certain. (Be careful with units: a card sold as 8 GB has 8 GiB, which are 8.59 of the GB used here.)
+# So 7.9 GB are certain. (A card sold as 8 GB has 8 GiB, which are 8.59 of the GB used here.)
 # The rest depends on the text.
 #
 # `estimate_memory` finds it by *tracing*: it takes the real step on tensors that have a shape and no contents, and
-# counts them in the same way as the timeline above. Nothing of that size is made, and the model is not even
-# downloaded.
+# counts them in the same way as the timeline above. Nothing of that size is made or downloaded.
 #
 # **Predict first.** The batch is one row of 512 tokens. Is the peak again at the moment of the loss?
 
@@ -309,20 +303,20 @@ with tl.Job(3, "trace") as job:
         lines[f"{count} of 512 tokens"] = line
 print(f"{tl.in_units(full.peak)} = {full.peak / 1e9:.1f} GB, in the {full.phase}")
 assert full.phase == "backward pass" and 8.9 < full.peak / 1e9 < 9.1
-title = "With one row, the peak moves to the end of the backward pass"
+title = "With one row the backward pass ends at the peak, with eight it begins there"
 tl.memory_timeline(lines, title)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With one short row, activations and logits (2.25 GB) take less than the gradients with two more copies of the
-# embedding's (1.98 + 1.09 GB), so the peak moves to the *end* of the backward pass. There all gradients exist, and
-# the embedding's three times over.
+# On the left, with one row, the peak is at the *end* of the backward pass. There all gradients exist, and that of the
+# embedding exists three times. On the right, with eight rows, activations and logits are eight times as large, while
+# the gradients are as large as before. So the peak is at the loss again, as in the bundled model.
 #
 # Why three times? This model uses one table both to read tokens and to predict them (it is *tied*). The prediction
 # gives the table's gradient at the start of the backward pass. torch adds to `.grad` only when the gradient from
 # reading is known too, at the very end. Until then the first one waits: it is the blue band, "temporary", in the
 # whole backward pass. Finally torch adds the two into a third.
 #
-# `closed_form` adds up both moments by the formulas from above.
+# `closed_form` adds up both moments for one row, by the formulas from above.
 
 # %%
 by_hand = tl.closed_form("qwen2-0.5b", batch_size=1, sequence_length=512)
@@ -338,11 +332,19 @@ tl.claim(
     "The end of the backward pass needs more than the loss",
     by_hand["at the end"] > by_hand["at the loss"],
 )
-tl.claim("The step does not fit a card of 8 GB", full.peak > 8 * 2**30)
+assert full.peak > 8 * 2**30
+copies = by_hand["second and third embedding gradient"]
+at_loss = in_gb[["activations", "logits and loss"]].round(2)
+at_end = in_gb[["gradients", "second and third embedding gradient"]].round(2)
+assert (at_loss.tolist(), at_end.tolist()) == ([1.32, 0.93], [1.98, 1.09])
+assert round(in_gb["peak"], 1) == 9.0 and round((16 * values + copies) / 1e9, 1) == 9.0
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So the total in the reports is right, but for the wrong reason. With one short row, the activations are already gone
-# at the peak. What fills the gap between 7.9 and 9.0 GB is two more copies of the embedding's gradient.
+# Beside weights and optimizer state, the loss needs activations and logits, 1.32 + 0.93 = 2.25 GB. The end of the
+# backward pass needs more: all gradients and two more copies of the embedding's, 1.98 + 1.09 = 3.07 GB.
+#
+# So the total in the reports is about right, but for the wrong reason. With one short row, the activations are already
+# gone at the peak. The gap between 7.9 and 9.0 GB is filled by two more copies of the embedding's gradient.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Three ways to lower the peak
@@ -350,7 +352,8 @@ tl.claim("The step does not fit a card of 8 GB", full.peak > 8 * 2**30)
 # With eight rows, activations and logits set the peak. Three changes lower them, and the result of the step stays the
 # same up to rounding:
 #
-# - **The loss in pieces** computes the logits for a part of the tokens at a time, so that they never all exist.
+# - The [**chunked loss**](glossary.md#chunked-loss) computes the logits for a part of the tokens at a time, so that
+#   they never all exist together.
 # - [**Micro-batches**](glossary.md#micro-batch) take a part of the rows at a time and add up the gradients.
 # - [**Activation checkpointing**](glossary.md#activation-checkpointing) keeps only the input of each block and
 #   computes the rest again in the backward pass.
@@ -359,21 +362,23 @@ tl.claim("The step does not fit a card of 8 GB", full.peak > 8 * 2**30)
 
 # %%
 ways = {
-    "the loss in pieces": tl.Plan(chunked_loss=True),
-    "4 x 2 rows": tl.Plan(micro_batch_size=2),
+    "chunked loss": tl.Plan(chunked_loss=True),
+    "micro-batches of 2": tl.Plan(micro_batch_size=2),
     "checkpointing": tl.Plan(activation_checkpointing=True),
 }
 lines = {
     name: tl.step_timeline(model, batch_size=8, sequence_length=128, plan=plan)
     for name, plan in ways.items()
 }
-tl.memory_timeline(lines, "Three ways to take the same step with less memory")
+title = "Micro-batches and checkpointing halve the peak; the chunked loss saves a fifth"
+tl.memory_timeline(lines, title)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With the loss in pieces, the tower of the logits is gone. Micro-batches make four small hills of activations, and
-# the last three stand on the gradients of the first. Checkpointing leaves one small peak for each block, whose
-# activations are computed again, used at once and freed (the picture counts them as temporary). Its highest moment is
-# now the tower of the logits. Against 213 MiB, the three need 174, 103 and 102. Here is the same for Qwen2-0.5B:
+# With the chunked loss, the tower of the logits is gone. Micro-batches of two rows make four small hills of
+# activations, and the last three stand on the gradients of the first. Checkpointing leaves one small peak for each
+# block, whose activations are computed again, used at once and freed (the picture counts them as temporary). Its
+# highest moment is now the tower of the logits. Instead of 213 MiB, the three need 174, 103 and 102. Here is the same
+# for Qwen2-0.5B:
 
 # %%
 tops = [line[kinds].sum(axis=1).max() / MiB for line in lines.values()]
@@ -382,7 +387,7 @@ plans = {"1 row": full}
 with tl.Job(3, "plan") as job:
     for name, plan in (
         ("8 rows", None),
-        ("8 rows (loss in pieces)", tl.Plan(chunked_loss=True)),
+        ("8 rows (chunked loss)", tl.Plan(chunked_loss=True)),
         ("8 rows (one at a time)", tl.Plan(micro_batch_size=1)),
     ):
         with job.part(name):
@@ -393,22 +398,21 @@ tl.memory_chart(plans, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
 
 # %%
 eight = plans["8 rows"]
-largest = max(eight.categories, key=eight.categories.get)
-tl.claim("With eight rows, activations are the largest part", largest == "activations")
-for name in ("activations", "logits and loss"):
-    tl.claim(
-        f"More is needed for {name} than for the weights",
-        eight.categories[name] > eight.categories["weights"],
-    )
-less = eight.peak - plans["8 rows (loss in pieces)"].peak
-tl.claim("Computing the loss in pieces saves more than 3 GiB", less > 3 * 2**30)
+parts = sorted(eight.categories, key=eight.categories.get)
+tl.claim(
+    "With eight rows, activations are the largest part, logits and loss the second",
+    parts[-2:] == ["logits and loss", "activations"],
+)
+less = eight.peak - plans["8 rows (chunked loss)"].peak
+assert 5.5 < less / 2**30 < 6.5
 more = plans["8 rows (one at a time)"].peak / full.peak
 print(f"one row at a time: {more:.2f} times a single row")
 assert 1.05 < more < 1.2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# One row at a time needs an eighth more than a step of a single row, because the gradients of the first row are
-# there already when the second row's activations are made.
+# The chunked loss saves about 6 GiB, but the activations of eight rows remain. One row at a time makes them small,
+# too. It needs an eighth more than a step of a single row, because the gradients of the first row are there already
+# when the second row's activations are made.
 #
 # A published guide promises that checkpointing saves "30 to 50%" of the memory. Does it, for any length of rows?
 
@@ -430,8 +434,8 @@ tl.claim("On 512 tokens it saves nothing", saved_percent[512] == 0)
 tl.claim("On 2,048 tokens it saves at least 20%", saved_percent[2048] >= 20)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With one row of 512 tokens the peak is at the end of the backward pass, where no activations are left to save.
-# A promised saving means little without the number and the length of the rows.
+# With one row of 512 tokens the peak is at the end of the backward pass, where no activations are left to save. So
+# the saving depends on the number and the length of the rows.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Half the bytes: two things called bf16
@@ -457,9 +461,9 @@ for name, options in ways.items():
     moving = (line[["activations", "logits and loss"]].max() / MiB).round().astype(int)
     rows[name] = [*lasting, *moving, round(line[kinds].sum(axis=1).max() / MiB)]
 names = [
-    "weights, B",
-    "gradients, B",
-    "AdamW, B",
+    "weights, bytes each",
+    "gradients, bytes each",
+    "AdamW, bytes each",
     "activations, MiB",
     "logits, MiB",
     "peak, MiB",
@@ -468,7 +472,7 @@ precision = pd.DataFrame(rows, index=names)
 precision
 
 # %%
-lasting = precision.loc[["weights, B", "gradients, B", "AdamW, B"]]
+lasting = precision.loc[names[:3]]
 tl.claim(
     "Mixed precision needs 4 + 4 + 8 bytes a weight, as fp32 does",
     lasting["mixed precision"].tolist() == lasting["fp32"].tolist() == [4, 4, 8],
@@ -483,27 +487,28 @@ assert (
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Mixed precision lowers the activations only. Many of them take half, but autocast also keeps bf16 copies of the
-# weights, and the norms keep results in fp32. The pure state halves weights, gradients and averages exactly. Its
-# price is accuracy. A number in bf16 has only 8 significant bits, so an update smaller than about 1/256 of a weight
-# can be rounded away. The logits are the same in all three columns, because this course computes the loss in fp32.
+# Mixed precision lowers only the activations, from 120 to 90 MiB. It does not halve them, because autocast also keeps
+# bf16 copies of the weights, and the norms keep their results in fp32. The pure state halves weights, gradients and
+# averages exactly. Its price is accuracy. A number in bf16 has only 8 significant bits, so an update smaller than
+# about 1/256 of a weight can be rounded away. The logits are the same in all three columns, because this course
+# computes the loss in fp32.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is the estimate right?
 #
-# So far everything was counted or estimated by one method. Now take real training steps on the bundled model, and
-# compare the live tensors that are measured there with the estimate.
+# Now we take real training steps on the bundled model, and compare the live tensors that are measured there with the
+# estimate.
 
 # %%
 blocks = torch.randint(4096, (8, 128), generator=torch.Generator().manual_seed(0))
+off = []
 for strategy in ("full", "last_layers", "lora"):
     report = tl.apply_strategy(tl.load_model("tiny").model, strategy)
     estimate = tl.estimate_memory(report.model, batch_size=4, sequence_length=128).peak
     run = tl.train(report.model, blocks, tl.TrainingConfig(batch_size=4))
-    tl.claim(
-        f"{strategy}: estimate and measurement agree within 2%",
-        abs(estimate / run.peak_memory - 1) < 0.02,
-    )
+    off.append(abs(estimate / run.peak_memory - 1))
+    print(f"{strategy:12} estimated {estimate / MiB:.0f} MiB")
+tl.claim("For all three, estimate and measurement agree within 2%", max(off) < 0.02)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Some bytes are in neither figure: the interpreter and the libraries, the driver's own memory on a card, scratch
@@ -532,7 +537,7 @@ assert len(recorded) == 56 and off.min() > -0.03 and off.max() < 0.1
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Turn the controls
 #
-# Make a guess before each change: will it fit?
+# Before each change, guess whether the step will fit.
 
 # %%
 tl.memory_explorer()
@@ -579,7 +584,7 @@ import tlkit as tl
 # **Quiz.** Full fine-tuning of `qwen2-0.5b`, one row of 512 tokens, needs 8.38 GiB. Which change lowers the peak?
 #
 # - **a** activation checkpointing
-# - **b** the loss in pieces
+# - **b** the chunked loss
 # - **c** rows of 256 tokens
 # - **d** plain SGD instead of AdamW
 
@@ -597,8 +602,8 @@ tl.check("ex12_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 12.2** (apply it). With one short row, the end of the backward pass needs most. With more rows, the moment
-# of the loss overtakes it. Given the sizes for *one* row, as `closed_form` returns them, what is the smallest number of
-# rows with which the loss needs more than the end?
+# of the loss overtakes it. Given the sizes for *one* row, as `closed_form` returns them, return the smallest number of
+# rows with which the loss needs more than the end.
 
 # %%
 one_row = tl.closed_form(

@@ -32,8 +32,8 @@ def merged(weight, a, b, alpha):
 tl.check("ex08_2", merged)
 
 # %% [markdown]
-# One published trainer had adapters that never received a gradient. Write the check that would have told its authors.
-# Your function gets the table of `check_gradient_flow`, a pandas DataFrame with a row for each tensor. Four of its
+# A trainer with a mistake may leave some adapters without a gradient. Write the check that finds them. Your function
+# gets the table of `check_gradient_flow`, a pandas DataFrame with a row for each tensor. Four of its
 # columns matter here: `tensor` (the name), `declared` (True where it is meant to train), and `norm_1` and `norm_2`. These
 # are the norms of its gradient in the first and in the second step, or NaN where there was no gradient at all. Return a
 # list with the names of all tensors that are meant to train and received no gradient, or only zeros, in *both* steps.

@@ -19,7 +19,7 @@ tl.check("ex09_1", answer)
 # %% [markdown]
 # `qlora` keeps packed weights in 4.127 bits each, where `lora` keeps
 # them in 16. Everything else in the step stays the same. Given the number of packed weights and the peak of the `lora`
-# step in bytes, by how many percent is the peak of `qlora` lower? Then try it on `qwen2-0.5b`, which packs 357,826,560
+# step in bytes, return by how many percent the peak of `qlora` is lower. Then try it on `qwen2-0.5b`, which packs 357,826,560
 # weights: the `lora` peak is 2,978,370,760 bytes with one row of 512 tokens, and 16,540,026,056 with eight.
 
 

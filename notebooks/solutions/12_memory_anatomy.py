@@ -17,8 +17,8 @@ tl.check("ex12_1", answer)
 
 # %% [markdown]
 # With one short row, the end of the backward pass needs most. With more
-# rows, the moment of the loss overtakes it. Given the sizes for *one* row, as `closed_form` returns them, what is the
-# smallest number of rows with which the loss needs more than the end?
+# rows, the moment of the loss overtakes it. Given the sizes for *one* row, as `closed_form` returns them, return
+# the smallest number of rows with which the loss needs more than the end.
 
 # %%
 one_row = tl.closed_form(

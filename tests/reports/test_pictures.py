@@ -285,7 +285,8 @@ def test_the_two_matrices_of_an_adapter_are_apart_and_a_zero_is_a_cross():
 def test_limits_stand_at_the_share_of_a_card_that_can_be_used():
     ladder = PICTURES["ladder"]()
     assert [line.get_xdata()[0] for line in ladder.axes[0].lines] == pytest.approx([6.8, 13.6])
-    assert ladder.finding == "8 GB: fits from “optimizer on the host” on; 16 GB: fits from “chunked loss” on"
+    first = "The first rung that fits 8 GB is “optimizer on the host”"
+    assert ladder.finding == f"{first}, and the first rung that fits 16 GB is “chunked loss”"
     attempts = PICTURES["attempts"]()
     assert [line.get_xdata()[0] for line in attempts.axes[0].lines] == [48]
     assert "card: 48 MiB" in [text for text, _ in written(attempts)]
@@ -297,7 +298,7 @@ def test_limits_stand_at_the_share_of_a_card_that_can_be_used():
 
 def test_a_kind_of_bytes_that_one_bar_lacks_is_explained():
     chart = PICTURES["memory of cards"]()
-    note = "8 cards: no gradients at the peak, which is in the forward pass"
+    note = "there are no gradients at the peak of 8 cards, in the forward pass"
     assert note in chart.axes[0].get_xlabel() and note in chart.alt.replace("\n", " ")
     assert {"8 cards\npeak: forward pass", "1 card\npeak: backward pass"} <= {text for text, _ in written(chart)}
     assert "gradients" in [text for text, _ in written(chart)]  # in the legend, although one bar has none

@@ -75,8 +75,8 @@ def ladder_chart(rungs: list[Rung], budgets: dict[str, int]) -> Chart:
     said = []
     for name, budget in sorted(budgets.items(), key=lambda pair: pair[1]):
         fits = [_rung_label(rung) for rung in rungs if rung.estimate <= CARD_SHARE * budget]
-        said.append(f"{name}: " + (f"fits from “{fits[0]}” on" if fits else "no rung fits"))
-    headline(figure, "; ".join(said) or "What each rung of the ladder needs")
+        said.append(f"the first rung that fits {name} is “{fits[0]}”" if fits else f"no rung fits {name}")
+    headline(figure, _sentence(said) or "What each rung of the ladder needs")
     return figure
 
 
@@ -168,9 +168,9 @@ def fit_chart(table: pd.DataFrame) -> Chart:
                 figure,
                 said
                 + (
-                    f"; {listed(none, 'strategies')} not even {list(cards)[-1]}"
+                    f", and {listed(none, 'strategies')} do{'es' * (len(none) == 1)} not even fit {list(cards)[-1]}"
                     if none
-                    else f"; {table.strategy[table.gib.idxmax()]} needs one of {smallest[table.gib.idxmax()]}"
+                    else f", and {table.strategy[table.gib.idxmax()]} needs one of {smallest[table.gib.idxmax()]}"
                 ),
             )
     return figure
@@ -222,21 +222,25 @@ def _memory_finding(estimates: dict[str, MemoryEstimate], budgets: dict[str, int
             most = list(estimates)[-1]
             enough = [f"{fits[0] if fits else 'more than ' + most} of {card}" for card, fits in fitting.items()]
             return f"It takes {' or '.join(filter(None, [', '.join(enough[:-1]), enough[-1]]))}"
-        told = {card: _fitting(fits, len(estimates)) for card, fits in fitting.items()}
-        return "; ".join(f"{card}: {fits}" for card, fits in told.items())
+        said = []
+        for card, fits in fitting.items():
+            who = "all of these" if len(fits) == len(estimates) else listed(fits, "of these") or "none of these"
+            said.append(f"{card} {'' if said else 'is enough '}for {who}")
+        return _sentence(said)
     name, estimate = max(estimates.items(), key=lambda pair: pair[1].peak)
     part = max(estimate.categories, key=estimate.categories.get)
-    said = f"{name}: {100 * estimate.categories[part] / estimate.peak:.0f}% of the peak is {part}"
-    for card, budget in budgets.items():
-        said += f"; {'fits' if estimate.peak <= CARD_SHARE * budget else 'does not fit'} {card}"
-    return said
+    verdicts = [
+        f"{'fits' if estimate.peak <= CARD_SHARE * budget else 'does not fit'} {card}"
+        for card, budget in budgets.items()
+    ]
+    share = f"{100 * estimate.categories[part] / estimate.peak:.0f}% of {'its' if verdicts else 'the'} peak is {part}"
+    return f"{name} {' and '.join(verdicts)}, and {share}" if verdicts else f"{name}: {share}"
 
 
-def _fitting(fits: list[str], count: int) -> str:
-    """Which of so many estimates fit a card."""
-    if not fits or len(fits) == count:
-        return "every one fits" if fits else "none fits"
-    return f"only {fits[0]} fits" if len(fits) == 1 else f"{listed(fits, 'of these')} fit"
+def _sentence(said: list[str]) -> str:
+    """Clauses as one sentence, with a capital letter and without a full stop."""
+    whole = ", and ".join(filter(None, ["; ".join(said[:-1]), *said[-1:]]))
+    return whole[:1].upper() + whole[1:]
 
 
 def _absent(estimates: dict[str, MemoryEstimate]) -> list[str]:
@@ -249,7 +253,7 @@ def _absent(estimates: dict[str, MemoryEstimate]) -> list[str]:
         if category == "gathered" or not without or max(sizes.values()) < LARGE * largest:
             continue
         phases = listed(dict.fromkeys(estimates[name].phase for name in without), "phases")
-        found.append(f"{listed(without, 'estimates')}: no {category} at the peak, which is in the {phases}")
+        found.append(f"there are no {category} at the peak of {listed(without, 'estimates')}, in the {phases}")
     return found
 
 

@@ -79,14 +79,17 @@ def test_each_column_is_a_line_and_gaps_are_left_out():
     assert "the finding" in chart.alt and "% of it" in chart.alt
 
 
-def test_a_grid_writes_every_number_and_shades_the_smallest_darkest():
+def test_a_grid_writes_every_number_and_shades_the_largest_darkest():
     table = pd.DataFrame([[1.25, 3.0], [2.0, 9.0]], index=pd.Index(["low", "high"], name="alpha"), columns=[1, 2])
-    chart = grid_chart(table, "the finding", digits=2)
-    axes = chart.axes[0]
+    chart = grid_chart(table, "the finding", "nats per token", digits=2, frame_lowest=True)
+    axes, scale = chart.axes
     assert [text.get_text() for text in axes.texts] == ["1.25", "3.00", "2.00", "9.00"]
-    shades = axes.images[0].get_array()
-    assert shades.argmax() == 0 and shades.argmin() == 3
-    assert grid_chart(table, "", low_is_dark=False).axes[0].images[0].get_array().argmax() == 3
+    (image,) = axes.images
+    luminance = image.to_rgba(image.get_array())[..., :3].sum(-1)
+    assert luminance.argmin() == 3 and luminance.argmax() == 0
+    assert scale.get_ylabel() == "nats per token" and "nats per token" in chart.alt
+    assert [(round(frame.get_x()), round(frame.get_y())) for frame in axes.patches] == [(0, 0), (0, 1)]
+    assert not grid_chart(table, "", "nats").axes[0].patches
 
 
 def test_shares_are_bars_in_percent_in_order():

@@ -8,6 +8,8 @@ from matplotlib.patches import FancyBboxPatch
 
 from tests.reports.pictures import collisions
 from tlkit.fitting.ladder import FALLBACK_TIERS, LADDER
+from tlkit.losses import summed_loss
+from tlkit.models import load_model
 from tlkit.reports.lessons import ladder as ladder_pictures
 from tlkit.reports.lessons.ladder import checkpointing_picture, facts_of_rungs, ladder_diagram, micro_batch_picture
 from tlkit.steps import Plan
@@ -21,6 +23,16 @@ def test_every_rung_is_drawn_once_and_in_its_tier():
     assert len(boxes) == len(LADDER) + 1  # and as planned
 
 
+def test_rungs_are_numbered_from_the_top_in_the_order_of_the_ladder_and_below_their_tier():
+    texts = {text.get_text(): text.get_position()[1] for text in ladder_diagram().axes[0].texts}
+    numbered = [f"{number}. {name}" for number, name in enumerate(LADDER, 1)]
+    heights = [texts[name] for name in ("as planned", *numbered)]  # the vertical axis grows downwards
+    assert heights == sorted(heights)
+    for order, (tier, names) in enumerate(FALLBACK_TIERS.items(), 1):
+        below = [texts[name] for name in numbered if name.split(". ")[1] in names]
+        assert texts[f"tier {order}: {tier}"] < min(below)
+
+
 def test_the_prices_are_those_of_the_plan():
     """Rounding where the precision changes, host memory where something moves there."""
     for rung in facts_of_rungs():
@@ -28,7 +40,7 @@ def test_the_prices_are_those_of_the_plan():
         on_host = plan.offload_activations or plan.offload_optimizer or plan.train_on_host
         assert ("host memory" in rung.prices) == on_host, rung.name
         assert ("rounding" in rung.prices) == (plan.precision != "fp32"), rung.name
-    assert "bf16 autocast: matrix products are rounded to 16 bits, costs rounding" in ladder_diagram().alt
+    assert "bf16 autocast: linear layers and attention compute in bf16, costs rounding" in ladder_diagram().alt
 
 
 def test_a_rung_without_words_is_refused(monkeypatch):
@@ -80,3 +92,22 @@ def test_nothing_is_written_over_anything_else():
     targets[2, 2:] = targets[3, 1:] = -100
     for chart in (ladder_diagram(), micro_batch_picture(targets, 2), checkpointing_picture(8, 12 * 2**20, 2**20)):
         assert collisions(chart) == [], chart.finding
+
+
+def test_what_the_diagram_says_of_autocast_is_true():
+    """Linear layers and attention compute in bf16; norms, loss and gradients do not."""
+    model = load_model("tiny").model
+    block, found = model.model.layers[0], {}
+    for name, module in {
+        "linear": block.mlp.up_proj,
+        "attention": block.self_attn,
+        "norm": block.input_layernorm,
+    }.items():
+        module.register_forward_hook(
+            lambda _, __, out, name=name: found.update({name: (out[0] if isinstance(out, tuple) else out).dtype})
+        )
+    loss = summed_loss(model, torch.arange(16).reshape(1, 16), Plan(precision="bf16"))
+    loss.backward()
+    assert found == {"linear": torch.bfloat16, "attention": torch.bfloat16, "norm": torch.float32}
+    assert loss.dtype == torch.float32
+    assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float32}

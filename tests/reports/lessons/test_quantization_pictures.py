@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.reports.pictures import collisions
 from tlkit.models import load_model
 from tlkit.reports.lessons.quantization import four_bit_layer, levels_chart, output_error_chart, rounding_chart
 from tlkit.strategies import apply_strategy
@@ -19,6 +20,26 @@ def test_a_layer_is_drawn_with_its_own_shapes_and_bytes():
     assert "512 x 192 of 4 bits" in words and "1536 of 8 bits" in words and "50.7 kB" in words and "393.2 kB" in words
     assert "8 x 192" in words and "512 x 8" in words and "= 2" in words
     assert "x has 192 values and h has 512" in chart.alt
+    assert chart.finding == "The frozen weights take 50.7 kB, and 393.2 kB only while the layer computes"
+    assert "adapter: trained, in 32 bits" in words
+
+
+def test_the_way_of_x_leads_from_its_box_to_the_weights_and_to_the_adapter():
+    model = apply_strategy(load_model("tiny").model, "qlora").model.get_base_model()
+    chart = four_bit_layer(model.model.layers[0].self_attn.q_proj)
+    (axes,) = chart.axes
+    boxes = {text.get_text().split("\n")[0]: text.get_position() for text in axes.texts}
+    first, fork = (line.get_xydata() for line in axes.lines[:2])
+    x = next(patch for patch in axes.patches if patch.get_x() == 0)
+    assert first[0][0] == pytest.approx(x.get_x() + x.get_width()) and first[1][0] == fork[0][0]
+    ends = {tuple(text.xy) for text in axes.texts if hasattr(text, "arrow_patch") and text.xyann[0] == fork[0][0]}
+    heights = sorted(end[1] for end in ends)
+    assert heights == pytest.approx(sorted(place[1] for name, place in boxes.items() if name[:2] in ("$A", "$\\")))
+    assert collisions(chart) == []
+
+
+def test_nothing_else_is_drawn_in_4_bits():
+    model = apply_strategy(load_model("tiny").model, "qlora").model.get_base_model()
     with pytest.raises(ValueError, match="Embedding: expected a linear layer in 4 bits"):
         four_bit_layer(model.get_input_embeddings())
 
@@ -49,4 +70,4 @@ def test_errors_are_drawn_in_percent_beside_that_of_the_weights():
     assert points == [pytest.approx([5, 6]), pytest.approx([11])]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["q", "v"]
     assert "error of the weights: 9.0%" in {text.get_text() for text in axes.texts}
-    assert axes.get_title() == "a finding"
+    assert axes.figure.finding == "a finding"

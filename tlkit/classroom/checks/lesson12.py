@@ -146,7 +146,7 @@ QUIZ = Quiz(
     "Full fine-tuning of `qwen2-0.5b`, one row of 512 tokens, needs 8.38 GiB. Which change lowers the peak?",
     {
         "a": "activation checkpointing",
-        "b": "the loss in pieces",
+        "b": "the chunked loss",
         "c": "rows of 256 tokens",
         "d": "plain SGD instead of AdamW",
     },

@@ -1,9 +1,10 @@
 """Pictures of adapters: their shapes, their first gradients, what a low rank keeps, and where other methods stand."""
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch, Rectangle
 from torch import nn
 
@@ -12,6 +13,7 @@ from tlkit.reports.drawing import ADAPTER, BEHIND, INK, PASSED, TRAINED, arrow
 from tlkit.reports.figure import SIZE, Chart, described, headline, new_figure, panels_beside
 
 BAR = "#B8B8B8"  # of what is neither trained nor frozen
+SHADES = [0.04 + 0.0076 * step for step in range(101)]  # of the colour map: not white, and not nearly black
 GAP = 0.09  # between the parts of a picture, in widths of the widest matrix
 
 
@@ -70,13 +72,12 @@ def lora_picture(layer: nn.Module) -> Chart:
         f"W has {outputs} x {inputs} = {outputs * inputs:,} values; B is {outputs} x {rank} and A {rank} x {inputs}",
     )
     share = values / (outputs * inputs)
-    title = f"At rank {rank}, B and A together have {values:,} values, {share:.1%} of those of W"
-    axes.set_title(title, pad=14)
     tallest = max(outputs, inputs)
     axes.set_xlim(-gap / 2, left)
     axes.set_ylim(-tallest / 2 - 1.6 * gap, tallest / 2 + gap)
     axes.set_aspect("equal")
     axes.axis("off")
+    headline(figure, f"At rank {rank}, B and A together have {values:,} values, {share:.1%} of those of W")
     return figure
 
 
@@ -143,21 +144,30 @@ def rank_chart(table: pd.DataFrame, title: str, y_label: str) -> Chart:
 
 
 @described
-def grid_chart(table: pd.DataFrame, title: str, *, digits: int = 0, low_is_dark: bool = True) -> Chart:
-    """A table of numbers, shaded by their size.
+def grid_chart(table: pd.DataFrame, title: str, what: str, *, digits: int = 0, frame_lowest: bool = False) -> Chart:
+    """A table of numbers, the larger the darker, with the scale beside it.
 
     Args:
         table: rows and columns named as they should be read; the names of both indexes become the axes' labels.
         title: the finding.
+        what: the numbers are, with their unit; written at the scale of colours.
         digits: behind the decimal point.
-        low_is_dark: shade small numbers in the darker colour, else large ones.
+        frame_lowest: draw a frame around the smallest number of each row.
     """
     figure, axes = new_figure(height=1.2 + 0.36 * len(table))
-    places = np.argsort(np.argsort(table.to_numpy(float), axis=None)).reshape(table.shape) / table.size
-    axes.imshow(1 - places if low_is_dark else places, cmap="Blues", vmin=-0.1, vmax=1.7, aspect="auto")
-    for row in range(len(table)):
-        for column in range(table.shape[1]):
-            axes.text(column, row, f"{table.iloc[row, column]:,.{digits}f}", ha="center", va="center", color=INK)
+    numbers = table.to_numpy(float)
+    shades = ListedColormap(colormaps["Blues"](SHADES))
+    image = axes.imshow(numbers, cmap=shades, aspect="auto")
+    dark = numbers.min() + 0.6 * (numbers.max() - numbers.min())
+    for row, values in enumerate(numbers):
+        for column, value in enumerate(values):
+            lowest = frame_lowest and value == values.min()
+            style = {"color": "white" if value > dark else INK, "fontweight": "bold" if lowest else "normal"}
+            axes.text(column, row, f"{value:,.{digits}f}", ha="center", va="center", **style)
+            if lowest:
+                corner = (column - 0.47, row - 0.44)
+                axes.add_patch(Rectangle(corner, 0.94, 0.88, fill=False, edgecolor=ADAPTER, linewidth=3))
+    figure.colorbar(image, ax=axes, label=what, pad=0.02, aspect=12)
     axes.set_xticks(range(table.shape[1]), [str(name) for name in table.columns])
     axes.set_yticks(range(len(table)), [str(name) for name in table.index])
     axes.set_xlabel(table.columns.name or "")

@@ -11,6 +11,7 @@ from tlkit.fitting.ladder import FALLBACK_TIERS, LADDER
 from tlkit.memory import in_units
 from tlkit.reports.drawing import BEHIND, GRADIENT, INK, SPARED, TRAINED, arrow, box, paper
 from tlkit.reports.figure import COLOURS, Chart, described, headline
+from tlkit.reports.findings import listed
 from tlkit.steps import Plan
 
 PRICES = ("time", "rounding", "host memory")
@@ -21,7 +22,7 @@ _MEANS = {
     "chunked_loss": ("the loss is computed for a part of the tokens at a time", ("time",)),
     "micro_batch_size": ("fewer rows at once; their gradients are added up", ("time",)),
     "activation_checkpointing": ("activations are dropped and computed a second time", ("time",)),
-    "precision": ("matrix products are rounded to 16 bits", ("rounding",)),
+    "precision": ("linear layers and attention compute in bf16", ("rounding",)),
     "offload_activations": ("activations wait on the host for the backward pass", ("time", "host memory")),
     "offload_optimizer": ("AdamW's averages and its update move to the host", ("time", "host memory")),
     "train_on_host": ("all of a training step is computed on the host", ("time", "host memory")),
@@ -63,32 +64,36 @@ def ladder_diagram() -> Chart:
     """The ladder of fallbacks: what each rung changes in carrying out a step, and what it costs."""
     rungs = facts_of_rungs()
     tiers = [tier for tier in FALLBACK_TIERS if any(rung.tier == tier for rung in rungs)]
-    figure, axes = paper(0.5 * (len(rungs) + 1) + 0.45 * len(tiers) + 0.9)
-    columns = dict(zip(PRICES, (0.79, 0.88, 0.965), strict=True))
-    y = 0.0
-    axes.text(0.325, y, "what changes", fontsize="small", fontweight="bold", color=INK, va="center")
+    figure, axes = paper(0.38 * (len(rungs) + 1) + 0.36 * len(tiers) + 1.4)
+    columns = dict(zip(PRICES, (0.815, 0.89, 0.965), strict=True))
+    words = {"fontsize": "small", "color": INK, "va": "center"}
+    bold = words | {"fontweight": "bold"}
+    axes.text(0.06, 0, "rung", **bold)
+    axes.text(0.345, 0, "what changes in carrying out the step", **bold)
+    axes.text(columns["rounding"], -0.55, "what it costs", **bold, ha="center")
     for price, x in columns.items():
-        axes.text(x, y, price.replace(" ", "\n"), fontsize="small", fontweight="bold", ha="center", va="center")
-    axes.text(columns["rounding"], y - 0.75, "what it costs", fontsize="small", color=INK, ha="center", va="center")
-    _rung_box(axes, 0, y, "as planned", "white", INK)
-    number = 0
-    for shade, tier in zip(COLOURS, tiers, strict=False):  # as in the chart of what the rungs need
-        y += 0.95
-        axes.plot([0, 1], [y - 0.36, y - 0.36], color="grey", linewidth=0.8)
-        style = {"fontsize": "small", "fontstyle": "italic", "color": INK, "ha": "right", "va": "center"}
-        axes.text(1, y - 0.13, f"tier: {tier}", **style)
-        y += 0.1
+        axes.text(x, 0.05, price.replace(" ", "\n"), **words, ha="center")
+    axes.plot([0, 1], [0.45, 0.45], color=INK, linewidth=0.8)
+    y = 1.0
+    _rung_box(axes, y, "as planned", "white", INK)
+    axes.text(0.345, y, "nothing: here every training begins", **words)
+    numbered = {rung.name: number for number, rung in enumerate(rungs, 1)}
+    for order, (shade, tier) in enumerate(zip(COLOURS, tiers, strict=False), 1):  # colours of the chart of their needs
+        y += 0.9
+        axes.text(0.06, y, f"tier {order}: {tier}", **bold | {"color": shade})
         for rung in (rung for rung in rungs if rung.tier == tier):
-            number += 1
-            y += 0.42 if rung is next(r for r in rungs if r.tier == tier) else 0.85
-            _rung_box(axes, 0.006 * number, y, rung.name, shade, "white")
-            axes.text(0.325, y, rung.change, fontsize="small", color=INK, va="center")
+            y += 0.85
+            _rung_box(axes, y, f"{numbered[rung.name]}. {rung.name}", shade, "white")
+            axes.text(0.345, y, rung.change, **words)
             for price, x in columns.items():
                 size, colour = (9, INK) if price in rung.prices else (3, "#BBBBBB")
                 axes.plot([x], [y], "o", color=colour, markersize=size)
+    arrow(axes, (0.035, 1.0), (0.035, y), linewidth=2.5)
+    axes.text(0.012, (1.0 + y) / 2, "if memory runs out, go one rung down", **words, ha="center", rotation=90)
     axes.set_xlim(-0.01, 1.02)
-    axes.set_ylim(y + 0.5, -1.1)
-    headline(figure, "Every rung keeps the batch, its tokens and the update; it changes how they are computed")
+    axes.set_ylim(y + 0.5, -0.85)
+    rounded = listed([rung.name for rung in rungs if "rounding" in rung.prices], "rungs")
+    headline(figure, f"Every rung takes the same step in another way; only {rounded} changes its result")
     figure.words = tuple(f"{rung.name}: {rung.change}, costs {' and '.join(rung.prices)}" for rung in rungs)
     return figure
 
@@ -171,9 +176,9 @@ def checkpointing_picture(blocks: int, kept: int, kept_with: int) -> Chart:
     return figure
 
 
-def _rung_box(axes: Axes, left: float, y: float, name: str, shade: str, ink: str) -> None:
-    box(axes, (left, y - 0.3), 0.25, 0.6, facecolor=shade, rounding=0.01)
-    axes.text(left + 0.125, y, name, ha="center", va="center", fontsize="small", color=ink)
+def _rung_box(axes: Axes, y: float, name: str, shade: str, ink: str) -> None:
+    box(axes, (0.06, y - 0.32), 0.265, 0.64, facecolor=shade, rounding=0.01)
+    axes.text(0.0725, y, name, va="center", fontsize="small", color=ink)
 
 
 def _token_rows(axes: Axes, counted: torch.Tensor, left: float, top: float, share: Fraction, depth: float) -> None:

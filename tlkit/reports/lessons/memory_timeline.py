@@ -5,8 +5,8 @@ from matplotlib.axes import Axes
 
 from tlkit.fitting.timeline import PHASES
 from tlkit.memory import in_units
-from tlkit.reports.drawing import INK
-from tlkit.reports.figure import COLOURS, HATCHES, Chart, described, panels_beside
+from tlkit.reports.drawing import BEHIND, INK
+from tlkit.reports.figure import COLOURS, HATCHES, Chart, described, headline, panels_beside
 
 # From bottom to top: what is there all the time lies lowest. Colours are those of `memory_chart`.
 KINDS = {
@@ -47,7 +47,6 @@ def memory_timeline(timelines: pd.DataFrame | dict[str, pd.DataFrame], title: st
         if len(panels) < 3:
             named |= _name_kinds(axes, timeline, divisor)
     places[0].set_ylabel(f"live tensors ({unit})")
-    figure.suptitle(title, fontsize="large")
     handles, labels = places[0].get_legend_handles_labels()
     there = {kind for timeline in panels.values() for kind in KINDS if timeline[kind].any()} - named
     left = [(handle, label) for handle, label in zip(handles, labels, strict=True) if label in there]
@@ -55,6 +54,8 @@ def memory_timeline(timelines: pd.DataFrame | dict[str, pd.DataFrame], title: st
         style = {"ncols": len(KINDS), "fontsize": "small", "frameon": False}
         figure.legend(*zip(*left, strict=True), loc="outside lower center", **style)
     figure.words = tuple(_in_words(name, timeline) for name, timeline in panels.items())
+    if title:
+        headline(figure, title)
     return figure
 
 
@@ -111,6 +112,7 @@ def _mark_peak(axes: Axes, timeline: pd.DataFrame, divisor: int, panels: int) ->
         told += f"\nof it logits and loss: {_human(logits)}"
     rightwards = moment < 0.55 * len(timeline)
     style = {"ha": "left" if rightwards else "right", "va": "bottom", "fontsize": "small", "fontweight": "bold"}
+    style["bbox"] = BEHIND  # a dashed line may pass there
     # The tower below is often too narrow to see, so a thin line joins the dot to what is there for longer.
     foot = _total(timeline)[max(moment - len(timeline) // 25, 0)] / divisor
     axes.plot([moment, moment], [min(foot, total / divisor), total / divisor], color=INK, linewidth=0.8)

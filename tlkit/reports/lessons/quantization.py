@@ -6,12 +6,12 @@ from torch import nn
 
 from tlkit.quantization import logical_size
 from tlkit.reports.drawing import ADAPTER, GRADIENT, INK, PASSED, arrow, box, paper
-from tlkit.reports.figure import COLOURS, MARKERS, Chart, described, new_figure
+from tlkit.reports.figure import COLOURS, MARKERS, Chart, described, headline, new_figure
 
 
 @described
 def four_bit_layer(layer: nn.Module) -> Chart:
-    """One layer of QLoRA: codes of 4 bits are unpacked while the layer is computed, adapters stay in full precision.
+    """One layer of QLoRA: codes of 4 bits are unpacked while the layer is computed, and the adapter is not packed.
 
     Args:
         layer: a linear layer in 4 bits with an adapter of LoRA beside it, as `apply_strategy(model, "qlora")` makes.
@@ -25,57 +25,55 @@ def four_bit_layer(layer: nn.Module) -> Chart:
         raise ValueError(f"{type(layer).__name__}: expected a linear layer in 4 bits with an adapter beside it")
     rows, columns = state.shape
     (name,) = layer.active_adapters
-    rank = layer.r[name]
+    rank, adapter_bits = layer.r[name], torch.finfo(layer.lora_A[name].weight.dtype).bits
     size = logical_size(weight)
     bits = torch.finfo(layer.base_layer.compute_dtype).bits
-    whole = size * bits / 8
-    figure, axes = paper(4.2, 1.005, 1.02, left=-0.005, bottom=-0.12)
-    box(axes, (0.0, 0.40), 0.08, 0.18, f"$x$\n{columns}", rounding=0.01)
+    held, whole = _bytes(size / 2 + size / state.blocksize), _bytes(size * bits / 8)
     kept = f"codes: {rows} x {columns} of 4 bits\nscales: {size // state.blocksize} of 8 bits"
-    held = _bytes(size / 2 + size / state.blocksize)
-    box(
-        axes, (0.13, 0.68), 0.27, 0.25, f"{kept}\nalways in memory: {held}", facecolor=PASSED, rounding=0.01, hatch="//"
-    )
     made = f"$\\tilde{{W}}$ = scale x level[code]\n{rows} x {columns} of {bits} bits"
-    box(
-        axes,
-        (0.52, 0.68),
-        0.27,
-        0.25,
-        f"{made}\nonly while it is used: {_bytes(whole)}",
-        facecolor="white",
-        rounding=0.01,
-        linestyle="--",
-    )
-    box(axes, (0.17, 0.10), 0.22, 0.22, f"$A$\n{rank} x {columns}", facecolor=ADAPTER, rounding=0.01)
-    box(axes, (0.46, 0.10), 0.14, 0.22, f"$B$\n{rows} x {rank}", facecolor=ADAPTER, rounding=0.01)
-    box(axes, (0.67, 0.13), 0.12, 0.16, f"times alpha/r\n= {layer.scaling[name]:g}", rounding=0.01)
-    box(axes, (0.85, 0.43), 0.045, 0.12, "+", rounding=0.01)
-    box(axes, (0.94, 0.40), 0.06, 0.18, f"$h$\n{rows}", rounding=0.01)
+    figure, axes = paper(4.8, 1.005, 1.0, left=-0.005, bottom=-0.12)
+    middle, upper, lower, fork = 0.36, 0.53, 0.14, 0.135  # heights of x, W and A, and where the way of x parts
+    box(axes, (0.0, middle - 0.09), 0.08, 0.18, f"$x$\n{columns}", rounding=0.01)
+    stored = {"facecolor": PASSED, "rounding": 0.01, "hatch": "//"}
+    box(axes, (0.22, 0.77), 0.32, 0.22, f"{kept}\nalways in memory: {held}", **stored)
+    unpacked = {"facecolor": "white", "rounding": 0.01, "linestyle": "--"}
+    box(axes, (0.22, upper - 0.11), 0.32, 0.22, f"{made}\nonly while it is used: {whole}", **unpacked)
+    box(axes, (0.22, lower - 0.09), 0.19, 0.18, f"$A$\n{rank} x {columns}", facecolor=ADAPTER, rounding=0.01)
+    box(axes, (0.47, lower - 0.09), 0.13, 0.18, f"$B$\n{rows} x {rank}", facecolor=ADAPTER, rounding=0.01)
+    box(axes, (0.66, lower - 0.08), 0.12, 0.16, f"times alpha/r\n= {layer.scaling[name]:g}", rounding=0.01)
+    plus = 0.85
+    box(axes, (plus - 0.0225, middle - 0.06), 0.045, 0.12, "+", rounding=0.01)
+    box(axes, (0.935, middle - 0.09), 0.065, 0.18, f"$h$\n{rows}", rounding=0.01)
+    way = {"color": INK, "linewidth": 1.5, "solid_capstyle": "round"}
+    axes.plot([0.08, fork], [middle, middle], **way)
+    axes.plot([fork, fork], [lower, upper], **way)
+    axes.plot(fork, middle, "o", color=INK, markersize=5)
+    axes.plot([0.54, plus], [upper, upper], **way)
+    axes.plot([0.78, plus], [lower, lower], **way)
     for start, end in (
-        ((0.08, 0.52), (0.52, 0.71)),
-        ((0.40, 0.81), (0.52, 0.81)),
-        ((0.79, 0.74), (0.86, 0.55)),
-        ((0.08, 0.46), (0.17, 0.24)),
-        ((0.39, 0.21), (0.46, 0.21)),
-        ((0.60, 0.21), (0.67, 0.21)),
-        ((0.79, 0.24), (0.86, 0.43)),
-        ((0.895, 0.49), (0.94, 0.49)),
+        ((fork, upper), (0.22, upper)),
+        ((fork, lower), (0.22, lower)),
+        ((0.38, 0.77), (0.38, upper + 0.11)),
+        ((0.41, lower), (0.47, lower)),
+        ((0.60, lower), (0.66, lower)),
+        ((plus, upper), (plus, middle + 0.06)),
+        ((plus, lower), (plus, middle - 0.06)),
+        ((plus + 0.0225, middle), (0.935, middle)),
     ):
         arrow(axes, start, end, linewidth=1.5)
-    axes.text(0.46, 0.83, "unpack", ha="center", va="bottom", fontsize="small", color=INK)
-    arrow(axes, (0.98, -0.02), (0.02, -0.02), shade=GRADIENT, linewidth=2)
+    axes.text(0.39, 0.705, "unpack", ha="left", va="center", fontsize="small", color=INK)
+    arrow(axes, (0.98, -0.03), (0.02, -0.03), shade=GRADIENT, linewidth=2)
     told = "backpropagation passes through the unpacked weights; only A and B get gradients of their own"
-    axes.text(0.98, -0.05, told, color=GRADIENT, fontsize="small", ha="right", va="top")
-    axes.set_title(f"A layer keeps {held}, and has {_bytes(whole)} of weights only while it computes", pad=12)
-    axes.text(0.265, 0.98, "frozen weights in 4 bits", ha="center", va="center", fontweight="bold", color=INK)
-    axes.text(0.39, 0.37, "adapter: trained, in full precision", ha="center", va="center", fontweight="bold", color=INK)
-    stored = kept.replace("\n", ", ")
+    axes.text(0.98, -0.06, told, color=GRADIENT, fontsize="small", ha="right", va="top")
+    beside = {"ha": "left", "va": "center", "fontweight": "bold", "color": INK}
+    axes.text(0.57, 0.88, "weights: frozen, in 4 bits", **beside)
+    axes.text(0.22, 0.27, f"adapter: trained, in {adapter_bits} bits", **beside)
     figure.words = (
         f"x has {columns} values and h has {rows}",
-        f"{stored}, {held} in memory, unpacked to {_bytes(whole)} while the layer is computed",
-        f"beside it A, {rank} x {columns}, and B, {rows} x {rank}, which are trained",
+        f"{kept.replace(chr(10), ', ')}, {held} in memory, unpacked to {whole} while the layer is computed",
+        f"beside it A, {rank} x {columns}, and B, {rows} x {rank}, which are trained in {adapter_bits} bits",
     )
+    headline(figure, f"The frozen weights take {held}, and {whole} only while the layer computes")
     return figure
 
 
@@ -107,13 +105,13 @@ def rounding_chart(weights: torch.Tensor, levels: torch.Tensor) -> Chart:
     axes.set_ylabel("weight; grey lines: scale x level")
     axes.set_xlim(-0.7, len(drawn) + 0.5)
     axes.grid(visible=False)
-    axes.set_title(f"Each weight goes to the nearest of {len(levels)} levels (scale of the block: {scale:.3f})")
     figure.legend(loc="outside lower right", ncols=2, fontsize="small", frameon=False)
+    headline(figure, f"Each weight goes to the nearest of {len(levels)} levels (scale of the block: {scale:.3f})")
     return figure
 
 
 @described
-def levels_chart(scaled: torch.Tensor, levels: dict[str, torch.Tensor], title: str = "") -> Chart:
+def levels_chart(scaled: torch.Tensor, levels: dict[str, torch.Tensor], title: str) -> Chart:
     """Where levels lie in the histogram of scaled weights, and the share of the weights that goes to each level.
 
     Args:
@@ -140,13 +138,13 @@ def levels_chart(scaled: torch.Tensor, levels: dict[str, torch.Tensor], title: s
         axes.grid(visible=False)
         words.append(f"{name}: from {100 * min(shares):.0f}% to {100 * max(shares):.0f}% of the weights at a level")
     panels[-1].set_xlabel("weight divided by the largest of its block; numbers: % of all weights at each level")
-    figure.suptitle(title, fontsize="large")
     figure.words = tuple(words)
+    headline(figure, title)
     return figure
 
 
 @described
-def output_error_chart(table: pd.DataFrame, weight_error: float, title: str = "") -> Chart:
+def output_error_chart(table: pd.DataFrame, weight_error: float, title: str) -> Chart:
     """How far the output of each layer is off, a dot a block, against how far its weights are off.
 
     Args:
@@ -180,7 +178,7 @@ def output_error_chart(table: pd.DataFrame, weight_error: float, title: str = ""
     axes.set_ylim(len(names) - 0.4, -1.1)
     axes.set_xlim(0, None)
     axes.set_xlabel("error of the layer's output (%); a dot for each block, 0 marks the lowest block")
-    axes.set_title(title)
+    headline(figure, title)
     return figure
 
 
