@@ -169,8 +169,7 @@ def result_table(model: str) -> str:
         "saved (MB)": _written(table.file_bytes / 1e6, "{:,.3g}"),
     }
     shown = pd.DataFrame(shown)
-    refused = table.reason.notna()
-    shown.loc[refused, "perplexity on Rust"] = table.reason[refused]
+    shown.loc[table.reason.notna(), "perplexity on Rust"] = "not possible"
     return shown.to_markdown(index=False, disable_numparse=True)
 
 
@@ -218,10 +217,10 @@ In this course you adapt a language model to a new subject. The model is small, 
 subject is the programming language Rust, about which it has read nothing. You do it by several methods, from training
 all of the model to LoRA and QLoRA, on the machine that you have. You need neither a GPU nor a network.
 
-![Each strategy's perplexity on Rust against that on general text](images/forgetting.png)
+![What each strategy gains on Rust against what it forgets, on two models](images/forgetting.png)
 
-The picture is the main result of the course. All methods make the model better at Rust, and most of them make it
-worse at what it knew before. By the end you will be able to make such a picture for your own model and text, and to say
+The picture is the main result of the course, on the small model and on one of 135 million values. All methods make
+both models better at Rust, and nearly all make them worse at other text. By the end you will be able to make such a picture for your own model and text, and to say
 which of its differences are real.
 
 The course also retraces a published experiment, in which Qwen2-0.5B, a model of half a billion parameters, was adapted

@@ -97,6 +97,8 @@ def gained_and_forgotten(table: pd.DataFrame) -> Chart:
             axes.errorbar(x, y, xerr=across, yerr=along, elinewidth=1, linestyle="none", **style)
         there = {"ha": "right", "va": "bottom", "fontsize": "small", "style": "italic", "color": FAINT}
         axes.text(0.98, 0.02, "best corner: gains much, forgets little", transform=axes.transAxes, **there)
+    low, high = panels[0].get_ylim()
+    panels[0].set_ylim(low - 0.1 * (high - low))  # room for what is said of the corner
     for axes, model in zip(panels, names, strict=True):  # when the limits of both are final
         points = list(zip(gain[f"value, {model}"], forgetting[f"value, {model}"], strict=True))
         shades = [dark(colour(order, strategy)) for order, strategy in enumerate(gain.index)]
