@@ -13,11 +13,11 @@
 # subject is the programming language Rust, about which it has read nothing. You do it by several methods, from training
 # all of the model to LoRA and QLoRA, on the machine that you have. You need neither a GPU nor a network.
 #
-# ![Each strategy's perplexity on Rust against that on general text](images/forgetting.png)
+# ![What each strategy gains on Rust against what it forgets, on two models](images/forgetting.png)
 #
-# The picture is the main result of the course. All methods make the model better at Rust, and most of them make it
-# worse at what it knew before. By the end you will be able to make such a picture for your own model and text, and to say
-# which of its differences are real.
+# The picture is the main result of the course, on the small model and on one of 135 million values. All methods make
+# both models better at Rust, and nearly all make them worse at other text. By the end you will be able to make such a
+# picture for your own model and text, and to say which of its differences are real.
 #
 # The course also retraces a published experiment, in which Qwen2-0.5B, a model of half a billion parameters, was adapted
 # to text about Rust. Its five reports contain mistakes that are easy to make and easy to find, once you know how. One of

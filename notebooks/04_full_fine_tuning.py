@@ -492,7 +492,7 @@ assert len(first.history) == 42 and 42 * 1e-3 * 0.1 < 0.005
 #
 # None of these remedies replaces having more text. [Lesson 14](14_comparison.ipynb) shows what more text does.
 
-# % [markdown] slideshow={"slide_type": "slide"}
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## On the real model
 #
 # Everything above was measured on a model of four million values. Does it hold for a model that people use? The
@@ -521,49 +521,7 @@ tl.claim(
     0 < real.forgetting < tiny.forgetting / 2,
 )
 
-# % [markdown] slideshow={"slide_type": "subslide"}
-# **The gain carries over.** Both models roughly halve their perplexity on Rust, and the real one does so at a third of the
-# learning rate (0.000316 against 0.001). **The price does not.** The tiny model loses far more on general text. Two
-# reasons are likely, and this recording cannot separate them. With the lower rate the weights move less. And the general
-# text is Python's documentation, which is the kind of text that the tiny model was pretrained on, while it is only a
-# small part of what SmolLM2 has read.
-#
-# The table has two rows that the lesson had no means to measure: questions with four options, where guessing answers 25%.
-# Those on Rust can be answered from the training passages. The tiny model answered 19% of them before training and 24%
-# after it, the real one 22% and 23%, so neither stands out from guessing even after its perplexity was halved.
-# **Perplexity measures how well a model predicts this kind of text, which is not the same as knowing what it says.** The
-# general questions are the warning in the other direction: SmolLM2 answered 48% of them before and only 41% after.
-
-# % [markdown] slideshow={"slide_type": "slide"}
-# ## On the real model
-#
-# Everything above was measured on a model of four million values. Does it hold for a model that people use? The
-# workbook comes with a recorded comparison of SmolLM2-135M-Instruct, the model of [lesson 17](17_a_real_model.ipynb). It
-# has 135 million values and was pretrained on about two trillion tokens. For the table below, both models were trained
-# on the same 200 passages and tested on the same 40 documents with three seeds, each at the learning rate that suited it
-# best on validation text. The runs of the large model took more than an hour, so you read their results here and do not
-# repeat them.
-#
-# All figures are percentages, with 95% intervals in brackets. The last column compares the two intervals: *same* means
-# that both exclude zero on the same side and overlap.
-
-# %%
-carry = tl.recorded_carry_over("tiny", "smollm2-135m-instruct")
-tl.carried_over(carry, "full")
-
-# %%
-full = carry[carry.strategy == "full"].set_index("claim")
-tiny, real = full["value, tiny"], full["value, smollm2-135m-instruct"]
-tl.claim(
-    "Perplexity on Rust falls by more than half on both models",
-    min(tiny.gain, real.gain) > 50,
-)
-tl.claim(
-    "The real model forgets, but less than half as much as the tiny one",
-    0 < real.forgetting < tiny.forgetting / 2,
-)
-
-# % [markdown] slideshow={"slide_type": "subslide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # **The gain carries over.** Both models roughly halve their perplexity on Rust, and the real one does so at a third of the
 # learning rate (0.000316 against 0.001). **The price does not.** The tiny model loses far more on general text. Two
 # reasons are likely, and this recording cannot separate them. With the lower rate the weights move less. And the general

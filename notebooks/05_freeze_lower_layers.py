@@ -438,39 +438,7 @@ assert math.isclose(math.sqrt(0.6), 0.77, abs_tol=5e-3)
 # %%
 tl.strategy_map()
 
-# % [markdown] slideshow={"slide_type": "slide"}
-# ## On the real model
-#
-# On the tiny model, `freeze_lower` has an expensive side: it forgets more than any other strategy. The recorded comparison
-# with SmolLM2-135M, which [lesson 4](04_full_fine_tuning.ipynb) introduced, shows whether that is a property of the
-# strategy.
-
-# %%
-carry = tl.recorded_carry_over("tiny", "smollm2-135m-instruct")
-tl.carried_over(carry, "freeze_lower")
-
-# %%
-changes = carry.set_index(["claim", "strategy"])
-behind, forgets = changes.loc["behind full"], changes.loc["forgetting"]
-tiny, real = "value, tiny", "value, smollm2-135m-instruct"
-tl.claim(
-    "On both models, freeze_lower ends 5 to 10% behind full",
-    behind.loc["freeze_lower", [tiny, real]].between(5, 10).all(),
-)
-tl.claim(
-    "On the tiny model it forgets more than full",
-    forgets[tiny].freeze_lower > forgets[tiny].full,
-)
-tl.claim("and on the real model less", forgets[real].freeze_lower < forgets[real].full)
-
-# % [markdown] slideshow={"slide_type": "subslide"}
-# How far `freeze_lower` stays behind `full` carries over, and so does the memory that it saves. The forgetting does not,
-# and the formula of this lesson says why. On the tiny model the best rate for `freeze_lower` was twice that of `full`, so
-# its weights moved farther. On the real model the same rate, 0.000316, was best for both. Fewer weights at the same rate
-# move less far, and `freeze_lower` then forgets less. If you had taken the tiny model's result for a property of the
-# strategy, you would have been wrong.
-
-# % [markdown] slideshow={"slide_type": "slide"}
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## On the real model
 #
 # On the tiny model, `freeze_lower` has an expensive side: it forgets more than any other strategy. The recorded comparison
@@ -498,7 +466,7 @@ tl.claim(
     forgets[real].freeze_lower < forgets[real].full,
 )
 
-# % [markdown] slideshow={"slide_type": "subslide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # How far `freeze_lower` stays behind `full` carries over, and so does the memory that it saves. The forgetting does not,
 # and the formula of this lesson says why. On the tiny model the best rate for `freeze_lower` was twice that of `full`, so
 # its weights moved farther. On the real model the same rate, 0.000316, was best for both. Fewer weights at the same rate

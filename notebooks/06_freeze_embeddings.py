@@ -405,42 +405,7 @@ tl.claim(
 # warning about merging the adapter (we switched it off above), which is easy to overlook in a log.
 # `ensure_weight_tying=True` keeps the two uses together.
 
-# % [markdown] slideshow={"slide_type": "slide"}
-# ## On the real model
-#
-# SmolLM2-135M has a tied table, too. With 49,152 rows it is 21% of all values, about the same share as in the tiny model
-# (19%). [Lesson 4](04_full_fine_tuning.ipynb) explains the recording.
-
-# %%
-carry = tl.recorded_carry_over("tiny", "smollm2-135m-instruct")
-tl.carried_over(carry, "freeze_embeddings")
-
-# %%
-changes = carry.set_index(["claim", "strategy"])
-behind, forgets = changes.loc["behind full"], changes.loc["forgetting"]
-tiny, real = "tiny", "smollm2-135m-instruct"
-tl.claim(
-    "On the tiny model, a frozen table costs 4% or more of perplexity",
-    behind.loc["freeze_embeddings", f"low, {tiny}"] > 4,
-)
-tl.claim(
-    "On the real model it costs less than 4%, if anything",
-    behind.loc["freeze_embeddings", f"high, {real}"] < 4,
-)
-tl.claim(
-    "and the real model forgets less than with full fine-tuning",
-    forgets.loc["freeze_embeddings", f"high, {real}"]
-    < forgets.loc["full", f"low, {real}"],
-)
-
-# % [markdown] slideshow={"slide_type": "subslide"}
-# The tiny model needs its table to learn about Rust, and the real one does not. A likely reason is what the two have read.
-# The tiny model never saw text about Rust, so the rows of words such as `trait` or `borrow` still have to change. SmolLM2 has
-# met these words many times, so its rows already say what they mean, and it is enough to change the blocks that use them.
-# Freezing them even protects other text: perplexity on the Python reference rises by about half as much as with `full`.
-# **For a model that knows the vocabulary of your text, a frozen table is a good first choice.**
-
-# % [markdown] slideshow={"slide_type": "slide"}
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## On the real model
 #
 # SmolLM2-135M has a tied table, too. With 49,152 rows it is 21% of all values, about the same share as in the tiny model
@@ -468,7 +433,7 @@ tl.claim(
     < forgets.loc["full", f"low, {real}"],
 )
 
-# % [markdown] slideshow={"slide_type": "subslide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # The tiny model needs its table to learn about Rust, and the real one does not. A likely reason is what the two have read.
 # The tiny model never saw text about Rust, so the rows of words such as `trait` or `borrow` still have to change. SmolLM2 has
 # met these words many times, so its rows already say what they mean, and it is enough to change the blocks that use them.

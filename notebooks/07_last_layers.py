@@ -439,7 +439,7 @@ assert sum(p.numel() for p in trained) == again.trainable_values
 # Choose modules, as here, and not names. "Every parameter with `norm` in its name" is how the published recipe came
 # to train 45 vectors that its name does not mention, and `layers.2` is also the beginning of `layers.20`.
 
-# % [markdown] slideshow={"slide_type": "slide"}
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## On the real model
 #
 # SmolLM2-135M has 30 blocks. The strategy trains the last two of them, so it trains a fifteenth of the depth, while two
@@ -464,38 +464,7 @@ tl.claim(
     found["memory"][real] < found["memory"][tiny] < 0,
 )
 
-# % [markdown] slideshow={"slide_type": "subslide"}
-# The pattern carries over: the last layers bring most of the gain, cost less than anything that reaches further down,
-# and stay behind `full`. Both sides of the bargain are larger on the deeper model. Two of 30 blocks save nearly half of the
-# memory, because the activations of 28 blocks need not be kept, and they leave a wider gap to `full`. If you have the
-# memory, train more blocks; the sweep of this lesson shows how to choose their number.
-
-# % [markdown] slideshow={"slide_type": "slide"}
-# ## On the real model
-#
-# SmolLM2-135M has 30 blocks. The strategy trains the last two of them, so it trains a fifteenth of the depth, while two
-# blocks of the tiny model are a quarter. [Lesson 4](04_full_fine_tuning.ipynb) explains the recording.
-
-# %%
-carry = tl.recorded_carry_over("tiny", "smollm2-135m-instruct")
-tl.carried_over(carry, "last_layers")
-
-# %%
-changes = carry.set_index(["claim", "strategy"])
-found = {
-    claim: changes.loc[(claim, "last_layers")] for claim in ("behind full", "memory")
-}
-tiny, real = "value, tiny", "value, smollm2-135m-instruct"
-tl.claim(
-    "It stays behind full on both models, by 10 to 25%",
-    found["behind full"][[tiny, real]].between(10, 25).all(),
-)
-tl.claim(
-    "It saves more of the memory on the real model",
-    found["memory"][real] < found["memory"][tiny] < 0,
-)
-
-# % [markdown] slideshow={"slide_type": "subslide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # The pattern carries over: the last layers bring most of the gain, save memory, and stay behind `full`. On the deeper
 # model the strategy saves more and gives up more. Its memory falls by nearly half, because hardly any activations of the
 # 28 lower blocks have to be kept, and it ends farthest behind `full` of all strategies. If you have the memory, train

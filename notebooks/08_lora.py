@@ -733,42 +733,7 @@ assert plain_losses[2] < plain_losses[0]
 # `plain.save_pretrained(folder)`. Only set `learning_rate` yourself, because the default of 5e-5 is far too small for
 # LoRA here.
 
-# % [markdown] slideshow={"slide_type": "slide"}
-# ## On the real model
-#
-# LoRA was made for large models, so here the recorded comparison with SmolLM2-135M matters most.
-# [Lesson 4](04_full_fine_tuning.ipynb) explains the recording.
-
-# %%
-carry = tl.recorded_carry_over("tiny", "smollm2-135m-instruct")
-tl.carried_over(carry, "lora")
-
-# %%
-changes = carry.set_index(["claim", "strategy"])
-behind, forgets = changes.loc["behind full"], changes.loc["forgetting"]
-tiny, real = "tiny", "smollm2-135m-instruct"
-tl.claim(
-    "LoRA is closer to full on the real model than on the tiny one",
-    behind.loc["lora", f"high, {real}"] < behind.loc["lora", f"low, {tiny}"],
-)
-tl.claim(
-    "and forgets less than half of what full forgets there",
-    forgets.loc["lora", f"high, {real}"] < forgets.loc["full", f"low, {real}"] / 2,
-)
-saved = tl.recorded_comparison(real).table.set_index("strategy").file_bytes / 1e6
-print(f"saved: {saved.lora:.0f} MB, and {saved.full:.0f} MB with full")
-
-# % [markdown] slideshow={"slide_type": "subslide"}
-# On the tiny model, LoRA looks like a compromise: it ends well behind `full`, and forgets nearly as much as the others. On the
-# real model it comes close to `full`, forgets about a quarter as much, and its file is smaller by a factor of about fifty.
-# This fits what the lesson found when it cut $\Delta W$: a low rank holds more of the useful change in the larger model.
-# The best learning rate fits as well. It is 0.00316 on the real model and 0.01 on the tiny one, each about ten times the
-# best rate of `full` on the same model.
-#
-# One row warns against a hasty conclusion. Perplexity on general text hardly rises, but the share of general questions that
-# are answered rightly falls about as far as with `full`. The two do not measure the same thing.
-
-# % [markdown] slideshow={"slide_type": "slide"}
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## On the real model
 #
 # LoRA was made for large models, so here the recorded comparison with SmolLM2-135M matters most.
@@ -793,7 +758,7 @@ tl.claim(
 saved = tl.recorded_comparison(real).table.set_index("strategy").file_bytes / 1e6
 print(f"saved: {saved.lora:.0f} MB, and {saved.full:.0f} MB with full")
 
-# % [markdown] slideshow={"slide_type": "subslide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # On the tiny model, LoRA looks like a compromise: it ends well behind `full` and forgets about as much as most others. On
 # the real model it ends 5% behind `full`, forgets a fifth as much (5% against 27%), and its file is smaller by a factor of
 # about fifty. This fits what the lesson found when it cut $\Delta W$: a low rank holds more of the useful change in the larger model.

@@ -603,7 +603,7 @@ assert losses[-1] < losses[0]
 # - **Activations or logits fill the memory**, as with long rows or large vocabularies: 4-bit weights help little;
 #   lessons [12](12_memory_anatomy.ipynb) and [13](13_oom_fallback.ipynb) show what does.
 
-# % [markdown] slideshow={"slide_type": "slide"}
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## On the real model
 #
 # The recording of SmolLM2-135M ([lesson 4](04_full_fine_tuning.ipynb) explains it) has one result that few would guess.
@@ -620,7 +620,7 @@ tl.claim(
     "Four bits cost the real model more than 20%", barely.qlora / barely.lora > 1.2
 )
 
-# % [markdown] slideshow={"slide_type": "subslide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # It loses far more. Two reasons are likely. SmolLM2 was trained on two trillion tokens, about 15,000 for each of its values.
 # Such models use the precision of their weights more fully, so rounding hurts them more ([Kumar et al.
 # 2024](https://arxiv.org/abs/2411.04330)). And the weights of our copy had been rounded to four bits before, by their
@@ -645,7 +645,7 @@ tl.claim(
 )
 tl.claim("and needs less memory than LoRA", saved.qlora < saved.lora)
 
-# % [markdown] slideshow={"slide_type": "subslide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # Training wins most of it back. At the start the model in four bits was 27% behind, and at the end QLoRA is 7% behind LoRA,
 # because the adapters are trained beside the rounded weights and correct a part of their errors. What remains is
 # the price of the memory that QLoRA saves. On this model it is a real price, and on the tiny one it was hardly visible.

@@ -649,7 +649,7 @@ tl.claim(
 # all runs take 120 steps, although stopping early might help with the small texts. So the picture refutes the general
 # rule, not every single case.
 
-# % [markdown] slideshow={"slide_type": "slide"}
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## On the real model
 #
 # Which of these results would you have got with a model that people use? The workbook comes with the same comparison of
@@ -674,7 +674,7 @@ tl.claim(
 )
 assert (forgets[tiny] - forgets[real]).idxmax() == "freeze_lower"
 
-# % [markdown] slideshow={"slide_type": "subslide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # `freeze_lower` moved most. On the tiny model it forgot more than all others, and on the real one it is one of the crowd:
 # its place was an effect of the rates that were tried ([lesson 5](05_freeze_lower_layers.ipynb)). All points move down,
 # because the real model forgets less, and they move closer together.
@@ -689,7 +689,7 @@ tl.carry_over_chart(carry)
 verdicts = carry.groupby("claim").verdict.value_counts().unstack(fill_value=0)
 verdicts.loc[[claim for claim in dict.fromkeys(carry.claim)]]
 
-# % [markdown] slideshow={"slide_type": "subslide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # **What carries over** is what lessons 4 to 9 explained: each strategy gains, all of them stay behind `full` or level with it,
 # and the memory that they save follows from their shapes. **What does not carry over** is how much is forgotten, how far
 # behind the cheaper strategies end, and with it the order. A small model is a good place to learn how to measure, and a bad

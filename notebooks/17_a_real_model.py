@@ -367,7 +367,7 @@ tl.claim("Neither of them answers half of the questions rightly", max(right) < 8
 # measuring. With 16 questions the [interval](glossary.md#confidence-interval) of the change is so wide that it
 # excludes little. A test of knowledge needs hundreds of questions.
 
-# % [markdown] slideshow={"slide_type": "slide"}
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## The whole comparison, recorded
 #
 # Three seeds of all strategies on this model take more than an hour, so they were recorded: 200 passages, 40 test
@@ -391,7 +391,7 @@ shown.drop("bitfit").fillna("")  # this architecture has no bias vectors
 carry = tl.recorded_carry_over("tiny", NAME)
 tl.gained_and_forgotten(carry)
 
-# % [markdown] slideshow={"slide_type": "subslide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # All strategies roughly halve the perplexity on Rust. `full` and `freeze_embeddings` gain most, `lora` comes close to them and
 # forgets least, and `last_layers` gains least of all. With the tiny model the order was another one, and
 # [lesson 14](14_comparison.ipynb) shows which of its findings carry over.
@@ -421,7 +421,7 @@ tl.claim(
     "and the larger model's rates are lower", (rates < start["4 million values"]).all()
 )
 
-# % [markdown] slideshow={"slide_type": "subslide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # The two columns on the right are those of [Alpaca](https://github.com/tatsu-lab/stanford_alpaca) (full fine-tuning, 7
 # billion) and of the [QLoRA paper](https://arxiv.org/abs/2305.14314). They were chosen for other data and larger batches. Still,
 # the pattern holds: the larger the model, the lower the rate, and about ten times more for adapters than for all weights.

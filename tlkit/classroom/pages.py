@@ -220,8 +220,8 @@ all of the model to LoRA and QLoRA, on the machine that you have. You need neith
 ![What each strategy gains on Rust against what it forgets, on two models](images/forgetting.png)
 
 The picture is the main result of the course, on the small model and on one of 135 million values. All methods make
-both models better at Rust, and nearly all make them worse at other text. By the end you will be able to make such a picture for your own model and text, and to say
-which of its differences are real.
+both models better at Rust, and nearly all make them worse at other text. By the end you will be able to make such a
+picture for your own model and text, and to say which of its differences are real.
 
 The course also retraces a published experiment, in which Qwen2-0.5B, a model of half a billion parameters, was adapted
 to text about Rust. Its five reports contain mistakes that are easy to make and easy to find, once you know how. One of
