@@ -225,8 +225,8 @@ for rho in (0, 0.3, 0.5, 0.7):
 # close to each other, and no statistics can change that.
 #
 # The orange cells of the chart go one step further. They are pairs that could not be told apart even in the best case,
-# with $q = d$. The others could perhaps be, if the answers to each question were published. This costs the authors
-# nothing, since every run has produced these answers already, and it would add more certainty than anything else.
+# with $q = d$. The others could perhaps be, if the answers to each question were published. This would cost next to
+# nothing, since every run has produced these answers already.
 
 # %%
 print(f"undecided {audit.undecided}, out of reach {audit.out_of_reach}")
@@ -286,14 +286,14 @@ assert round(100 * one_run, 1) == 0.4 and round(100 * change.abs().max(), 1) == 
 assert round(100 * (newer.after - newer.before).mean(), 2) == -1.65
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The questions are the same in both runs, so their choice plays no part in these changes. Where do they come from? A
-# graphics card adds numbers in an order that differs from run to run, so sums differ in their last digits. Over 5,000
-# steps and the hundreds of tokens of an answer, such small differences grow, until some answers turn out differently.
+# The questions are the same in both runs, so their choice plays no part in these changes. The likely reason is that a
+# graphics card adds numbers in an order that differs from run to run, so that sums differ in their last digits. Over
+# 5,000 steps of training and the hundreds of tokens of an answer such small differences grow, until some answers turn
+# out differently.
 #
 # The change of a score combines the luck of two runs, so the standard deviation of one run is the one of the changes
-# divided by $\sqrt 2$: about 0.4 points. Another seed changes more than that, because it also changes the order of the
-# batches and the first values of the adapters. So 0.4 points is the least that we should expect from a new seed. How
-# much more it is, nobody knows from these data.
+# divided by $\sqrt 2$: about 0.4 points. Another seed would also change the order of the batches and the first values of
+# the adapters, so we should expect it to matter more than that. How much more, nobody knows from these data.
 #
 # The right panel has another lesson. With newer libraries, nearly all scores fell together, by 1.65 points on average.
 # This is four times the distance between neighbours among the first ten, so scores from different versions must never
@@ -514,3 +514,74 @@ assert [round(value) for value in (minutes, *hours)] == [19, 11, 24]
 #
 # **An open experiment.** Take a leaderboard or a table of results from a paper that you have read, type it into a CSV
 # file, and audit it. Before you run the command, write down which of the paper's claims you expect to survive.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
+#
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex16_1", 1)` is a first push, `tl.hint("ex16_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
+
+# %%
+import tlkit as tl
+
+# %% [markdown]
+# **Quiz.** On a leaderboard, method A has 51.3% and method B 50.2%, each trained once. The test has 1,319 questions, so
+# the standard error of the difference is about 1.9 points. What may be concluded?
+#
+# - **a** A is better than B, by about a point.
+# - **b** A and B are equally good.
+# - **c** This test does not tell the two models apart, and one run says little about the methods.
+# - **d** With five seeds of each, this test would show which of the two is better.
+
+# %%
+tl.quiz("quiz16")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 16.1** (first steps). You plan a test of your own, with independent questions. A model will answer about
+# half of them rightly. How many questions does the test need, at least, so that the 95% interval of its score reaches
+# at most 3 points to each side (1.96 times the standard error)?
+
+# %%
+answer = None
+# your code here
+tl.check("ex16_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 16.2** (apply it). Write a function that says whether two rows of a leaderboard can be told apart. It takes
+# how many questions each of the two answered rightly, and how many questions the test has. It returns True if the 95%
+# interval of the difference of the two shares excludes zero, and False otherwise. Take the covariance as zero and
+# correct for nothing, because it is one pair. At least one of the two scores will lie between 0 and 100%.
+
+# %%
+import math
+
+
+def can_be_told_apart(right, other, questions):
+    """True if the 95% interval of the difference excludes zero."""
+    # your code here
+
+
+tl.check("ex16_2", can_be_told_apart)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 16.3** (think further). Suppose that the authors publish the answers to each question. `one` and `other`
+# are arrays with a 1 for each question that was answered rightly and a 0 for each other, and both have the questions in
+# the same order. Return the standard error of the difference of the two scores. Now nothing has to be assumed about the
+# covariance, because the answers show it. Divide by the number of questions in each variance, as the formula p (1 − p)
+# / n does.
+
+# %%
+import numpy as np
+
+
+def paired_error(one, other):
+    """Standard error of the difference of the two scores."""
+    # your code here
+
+
+tl.check("ex16_3", paired_error)
+
+# %% [markdown]
+# Previous: [15 · The autopsy](15_autopsy.ipynb) ·
+# Next: [17 · A real model](17_a_real_model.ipynb)

@@ -1,5 +1,6 @@
 """A Pareto chart with its uncertainty: which rows are on the front, and in what share of the resampled tests."""
 
+import numpy as np
 import pandas as pd
 
 from tlkit.reports.figure import COLOURS, FAINT, Chart, dark, described, headline, new_figure, plain_numbers
@@ -29,7 +30,8 @@ def front_chart(table: pd.DataFrame, cost: str, unit: str, *, log: bool = False,
     figure, axes = new_figure(5.4)
     front = shown[shown.front]
     dashed = {"color": FAINT, "linewidth": 0.8, "linestyle": "--", "zorder": 1}
-    axes.step(front[cost], 100 * front.accuracy, where="post", label="the published front", **dashed)
+    steps = np.repeat(front[cost], 2)[1:], np.repeat(100 * front.accuracy, 2)[:-1]  # as a line, which labels avoid
+    axes.plot(*steps, label="the published front", **dashed)
     sure, likely = shown.share >= SURE, (shown.share >= LIKELY) & (shown.share < SURE)
     seldom = (shown.share >= 0.05) & ~sure & ~likely
     kinds = {
