@@ -68,11 +68,11 @@ class Audit:
         widest = float(self.table.spread.max())
         wanted = (POINT if self.shares else widest / 10) if difference is None else difference
         rows = [
-            ("items", f"answers correlate by {shared:g}", items_needed(wanted, widest, correlation=shared))
+            ("items", f"answers that correlate by {shared:g}", items_needed(wanted, widest, correlation=shared))
             for shared in (0, 0.5)
         ]
         rows += [
-            ("seeds", f"deviation between seeds {times * wanted:.2g}", seeds_needed(wanted, times * wanted))
+            ("seeds", f"deviation between seeds of {self._said(times * wanted)}", seeds_needed(wanted, times * wanted))
             for times in (0.5, 1, 2)
         ]
         return pd.DataFrame(rows, columns=["of", "assumed", "needed"]).assign(difference=wanted)
@@ -177,7 +177,7 @@ def _rows(
     n = _numbers(table[items], names) if counted else np.full(len(table), float(items))
     for row, number in zip(names, n, strict=True):
         if not (FEWEST_ITEMS <= number < math.inf and number == int(number)):
-            raise ValueError(f"row {row!r} has {number:g} items: expected a whole number of at least {FEWEST_ITEMS}")
+            raise ValueError(f"row {row!r}: items is {number:g}, expected a whole number of at least {FEWEST_ITEMS}")
     value = _numbers(table[metric], names)
     if deviation is None:
         value = _shares(value, names, metric, percent)
@@ -187,8 +187,8 @@ def _rows(
     else:
         spread = _numbers(table[deviation], names)
         if (spread < 0).any():
-            row = names[spread < 0].iloc[0]
-            raise ValueError(f"row {row!r} has a {deviation} of {spread.min():g}: expected at least 0")
+            row = int((spread < 0).argmax())
+            raise ValueError(f"row {names.iloc[row]!r}: {deviation} is {spread[row]:g}, expected at least 0")
         half = _normal((1 + CONFIDENCE) / 2) * spread / np.sqrt(n)
         low, high = value - half, value + half
     columns = {"name": names.to_numpy(), "value": value, "spread": spread, "error": spread / np.sqrt(n)}
@@ -199,7 +199,7 @@ def _numbers(column: pd.Series, names: pd.Series) -> np.ndarray:
     numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float)
     for row, given, number in zip(names, column, numbers, strict=True):
         if not math.isfinite(number):
-            raise ValueError(f"row {row!r} has {given!r} as its {column.name}: expected a number")
+            raise ValueError(f"row {row!r}: {column.name} is {given!r}, expected a number")
     return numbers
 
 
@@ -208,7 +208,7 @@ def _shares(value: np.ndarray, names: pd.Series, metric: str, percent: bool) -> 
     for row, number in zip(names, value, strict=True):
         if number < 0 or number > 100:
             raise ValueError(
-                f"row {row!r} has a {metric} of {number:g}: expected 0 to {most}, or means with a deviation"
+                f"row {row!r}: {metric} is {number:g}, expected 0 to {most}, or means with a deviation (--deviation)"
             )
     if percent:
         if 0 < value.max() <= 1:
@@ -223,7 +223,7 @@ def _shares(value: np.ndarray, names: pd.Series, metric: str, percent: bool) -> 
         )
     if over.any():
         raise ValueError(
-            f"row {names[over].iloc[0]!r} has a {metric} of {value[over][0]:g}: expected 0 to 1, or percent (--percent)"
+            f"row {names[over].iloc[0]!r}: {metric} is {value[over][0]:g}, expected 0 to 1, or percent (--percent)"
         )
     return value
 
@@ -239,8 +239,8 @@ def _refuse_impossible(
         right = round(share * count)
         if abs(share - right / count) > rounding + 1e-9:
             raise ValueError(
-                f"row {row!r} has a {metric} of {printed:g}, which is {share * count:.2f} of {count:.0f} items: "
-                "expected a whole number of them (are these the items? means of something else need a deviation)"
+                f"row {row!r}: {metric} is {printed:g}, which is {share * count:.6g} of {count:.0f} items, expected a "
+                "whole number of them (is the number of items right? a mean of something else needs --deviation)"
             )
 
 
