@@ -18,8 +18,8 @@
 #
 # A leaderboard puts methods in an order, and readers take the first one. But most leaderboards print a score and
 # nothing that says how sure it is. In this lesson you compute that yourself, from the scores and the number of test
-# questions alone. Our example is one of the best that there are: the comparison of fine-tuning methods that the
-# authors of peft publish with their library.
+# questions alone. Our example is an unusually open one: the comparison of fine-tuning methods that the authors of
+# peft publish with their library.
 #
 # **You will be able to**
 #
@@ -47,12 +47,13 @@ tl.standings_chart(board.test_accuracy)
 # Each bar is one *experiment*, which is a method with certain settings. All of them fine-tune Llama-3.2-3B, a model
 # with 3.2 billion values, for 5,000 steps on MetaMathQA, a data set of solved mathematical problems. The score is the
 # share of the 1,319 test questions of GSM8K, which are mathematical problems for school children, that the model then
-# answers rightly. [peft](https://github.com/huggingface/peft/tree/main/method_comparison/MetaMathQA) publishes it under
-# the Apache-2.0 licence, and we use the files of August 2026 (commit 5d602fd).
+# answers rightly. [peft](https://github.com/huggingface/peft/tree/main/method_comparison/MetaMathQA) publishes it
+# under the Apache-2.0 licence, and we use the files of August 2026 (commit 5d602fd).
 #
 # The authors publish what few others do: every setting, the seed, the versions of all libraries, time, memory, the
-# size of the saved file, and how much the model forgot. Everything below is possible because of that. The names in our
-# tables are short: first the method, then what sets this experiment apart. You need not know all of these methods.
+# size of the saved file, and how much the model forgot. Everything below is possible because of that. The names in
+# our tables are short: first the method, then what sets this experiment apart. You need not know all of these
+# methods.
 
 # %%
 right = board.test_accuracy * questions
@@ -80,9 +81,9 @@ shown.assign(learning_rate=rates).head(10)
 # $$e = \sqrt{\frac{p \, (1 - p)}{n}}$$
 #
 # Here $p$ and $e$ are numbers between 0 and 1, and $n$ is the number of questions. We do not know the true $p$, so we
-# use the score instead. The formula comes from a single question: its result is 1 or 0, with variance $p (1 - p)$, and
-# the mean of $n$ independent results has a variance that is $n$ times smaller. You can check it by playing the test
-# ten thousand times with a coin that shows heads in 52.6% of all throws.
+# use the score instead. The formula comes from a single question: its result is 1 or 0, with variance $p (1 - p)$,
+# and the mean of $n$ independent results has a variance that is $n$ times smaller. You can check it by playing the
+# test ten thousand times with a coin that shows heads in 52.6% of all throws.
 
 # %%
 p = board.test_accuracy.to_numpy()  # shape (63,)
@@ -99,9 +100,10 @@ assert round(100 * error[0], 2) == 1.37 and round(196 * error[0], 1) == 2.7
 assert round(2 * 1.96 * error[0] / (p[0] - p[9]), 1) == 1.5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The 95% interval reaches 1.96 standard errors to each side. For the first row these are 2.7 percentage points, so its interval is
-# one and a half times as wide as the distance from the first row to the tenth. `tl.audit` computes all of this from the table.
-# Its intervals are Wilson's, a variant that stays between 0 and 1 also for scores near these ends.
+# The 95% interval reaches 1.96 standard errors to each side. For the first row these are 2.7 percentage points, so
+# its interval is one and a half times as wide as the distance from the first row to the tenth. `tl.audit` computes
+# all of this from the table. Its intervals are Wilson's, a variant that stays between 0 and 1 also for scores near
+# these ends.
 
 # %%
 audit = tl.audit(board, "test_accuracy", questions, name="name")
@@ -120,21 +122,22 @@ assert np.allclose(audit.table.error, error)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is a difference?
 #
-# Overlapping intervals do not answer the question, as [lesson 14](14_comparison.ipynb) has shown. We need the standard
-# error of the difference itself. For two rows $A$ and $B$ it is
+# Overlapping intervals do not answer the question, as [lesson 14](14_comparison.ipynb) has shown. We need the
+# standard error of the difference itself. For two rows $A$ and $B$ it is
 #
 # $$e_{AB} = \sqrt{e_A^2 + e_B^2 - 2 \, c_{AB}}$$
 #
 # where $c_{AB}$ is the *covariance* of the two scores: how much they would rise and fall together from test to test.
-# Both rows answered the same questions, and a hard question is hard for both, so the covariance is positive. To compute
-# it we would have to know which row answered which question. The table does not say it, so we take $c_{AB} = 0$.
+# Both rows answered the same questions, and a hard question is hard for both, so the covariance is positive. To
+# compute it we would have to know which row answered which question. The table does not say it, so we take $c_{AB} =
+# 0$.
 #
-# This is the cautious choice. The true error is smaller than ours in all ordinary cases, so we will call too few pairs
-# different, and not too many. (It would be wrong for two models of which one fails on just the questions that the
-# other answers.)
+# This is the cautious choice. The true error is smaller than ours in all ordinary cases, so we will call too few
+# pairs different, and not too many. (It would be wrong for two models of which one fails on just the questions that
+# the other answers.)
 #
-# The rest is lesson 14: a p value for each pair, corrected by Holm's method, because 63 rows make
-# $63 \cdot 62 / 2 = 1953$ pairs.
+# The rest is lesson 14: a p value for each pair, corrected by Holm's method, because 63 rows make $63 \cdot 62 / 2 =
+# 1953$ pairs.
 
 
 # %%
@@ -164,8 +167,8 @@ assert told_apart.sum() == 1194 and (p_values < 0.05).sum() == 1522
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # So 1,194 of the 1,953 pairs can be told apart. Without the correction there would be 1,522, but among so many pairs
-# some of these are surely false alarms. Now back to your prediction. The first ten rows are a table of their own, with
-# only 45 pairs to correct for.
+# some of these are surely false alarms. Now back to your prediction. The first ten rows are a table of their own,
+# with only 45 pairs to correct for.
 
 # %%
 ten = tl.audit(board.head(10), "test_accuracy", questions, name="name")
@@ -177,18 +180,18 @@ assert round(100 * apart[8], 1) == 1.9 and round(100 * difference[8], 1) == 3.5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The first and the tenth row are 3.5 points apart. The standard error of this difference is 1.9 points, so the
-# difference is only 1.8 standard errors. All other pairs are closer. The order of the first ten may be right, but this
-# test does not show it.
+# difference is only 1.8 standard errors. All other pairs are closer. The order of the first ten may be right, but
+# this test does not show it.
 #
-# The chart shows all pairs. Rows that are far apart in the order differ beyond doubt (blue). Along the diagonal there is
-# a broad band of pairs that cannot be told apart (pale and orange).
+# The chart shows all pairs. Rows that are far apart in the order are told apart (blue). Along the diagonal there is a
+# broad band of pairs that cannot be told apart (pale and orange).
 
 # %%
 tl.apart_chart(audit)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The ranks follow from the pairs, as in lesson 14. The first row has the rank "tied 1-25", because it is separated from
-# all rows from place 26 on and from none before. So 25 of the 63 rows may be the best one of this table.
+# The ranks follow from the pairs, as in lesson 14. The first row has the rank "tied 1-25", because it is separated
+# from all rows from place 26 on and from none before. So 25 of the 63 rows may be the best one of this table.
 
 # %%
 print(audit.table["rank"].head(3).tolist())
@@ -225,12 +228,12 @@ for rho in (0, 0.3, 0.5, 0.7):
     ]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Even then it would be none after the correction, and with a correlation of 0.7 just one. The rows of the first ten are
-# close to each other, and no statistics can change that.
+# Even then it would be none after the correction, and with a correlation of 0.7 just one. The rows of the first ten
+# are close to each other, and no statistics can change that.
 #
-# The orange cells of the chart go one step further. They are pairs that could not be told apart even in the best case,
-# with $q = d$. The others could perhaps be, if the answers to each question were published. This would cost next to
-# nothing, since every run has produced these answers already.
+# The orange cells of the chart go one step further. They are pairs that could not be told apart even in the best
+# case, with $q = d$. The others could perhaps be, if the answers to each question were published. This would cost
+# next to nothing, since every run has produced these answers already.
 
 # %%
 print(f"undecided {audit.undecided}, out of reach {audit.out_of_reach}")
@@ -290,14 +293,13 @@ assert round(100 * (newer.after - newer.before).mean(), 1) == -1.6
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Only 4 of the 25 scores were the same two days later, and one changed by 1.7 points. The questions are the same in
-# both runs, so their choice plays no part in these changes. The likely reason is that a
-# graphics card adds numbers in an order that differs from run to run, so that sums differ in their last digits. Over
-# 5,000 steps of training and the hundreds of tokens of an answer such small differences grow, until some answers turn
-# out differently.
+# both runs, so their choice plays no part in these changes. The likely reason is that a graphics card adds numbers in
+# an order that differs from run to run, so that sums differ in their last digits. Over 5,000 steps of training and
+# the hundreds of tokens of an answer such small differences grow, until some answers turn out differently.
 #
 # The change of a score combines the luck of two runs, so the standard deviation of one run is the one of the changes
-# divided by $\sqrt 2$: about 0.4 points. Another seed would also change the order of the batches and the first values of
-# the adapters, so we should expect it to matter more than that. How much more, nobody knows from these data.
+# divided by $\sqrt 2$: about 0.4 points. Another seed would also change the order of the batches and the first values
+# of the adapters, so we should expect it to matter more than that. How much more, nobody knows from these data.
 #
 # The right panel has another lesson. With newer libraries, nearly all scores fell together, by 1.6 points on average.
 # This is four times the distance between neighbours among the first ten, so scores from different versions must never
@@ -318,16 +320,16 @@ for deviation in (0.004, 0.01, 0.02):
     assert {0.004: stays > 0.95, 0.01: 0.55 < stays < 0.7, 0.02: stays < 0.4}[deviation]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If a seed matters as little as a mere repetition, the first row stays first nearly always. If it matters by one point,
-# the first row loses its place in more than a third of all cases. This is why one more seed for the first few rows
-# would be worth more than a new method in the table.
+# If a seed matters as little as a mere repetition, the first row stays first nearly always. If it matters by one
+# point, the first row loses its place in more than a third of all cases. This is why one more seed for the first few
+# rows would tell readers more than another method in the table.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A row is not a method
 #
-# The best learning rate differs from method to method, as [lesson 14](14_comparison.ipynb) showed. In this table, 37 of
-# the 63 experiments use the same default rate, 1e-4, and the others one of eleven other rates. So what a row shows is a
-# method with certain settings. Three comparisons from the table show what follows from that.
+# The best learning rate differs from method to method, as [lesson 14](14_comparison.ipynb) showed. In this table, 37
+# of the 63 experiments use the same default rate, 1e-4, and the others one of eleven other rates. So what a row shows
+# is a method with certain settings. Three comparisons from the table show what follows from that.
 
 # %%
 rows = audit.pairs.set_index(["first", "second"])
@@ -348,18 +350,18 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# - **IA3 against itself.** With ten times the learning rate (and without weight decay) the same method gains 8.7 points.
-#   This is more than the distance between the first row and the twenty-fifth, so a low place of a method at the default
-#   rate may be a fault of the rate.
-# - **rsLoRA against LoRA**, both at rank 64: 3.9 points. The two experiments differ in nothing but the factor in front
-#   of $B A$: rsLoRA uses $\alpha / \sqrt r = 8$ and LoRA $\alpha / r = 2$. A larger factor acts like a higher learning
-#   rate ([lesson 8](08_lora.ipynb)), so even if this difference is real, it may be one of rates.
+# - **IA3 against itself.** With ten times the learning rate (and less weight decay) the same method gains 8.7 points.
+#   This is more than the distance between the first row and the twenty-fifth, so a low place of a method at the
+#   default rate may be a fault of the rate.
+# - **rsLoRA against LoRA**, both at rank 64: 3.9 points. The two experiments differ in nothing but the factor in
+#   front of $B A$: rsLoRA uses $\alpha / \sqrt r = 8$ and LoRA $\alpha / r = 2$. A larger factor acts like a higher
+#   learning rate ([lesson 8](08_lora.ipynb)), so even if this difference is real, it may be one of rates.
 # - **DoRA against LoRA**, at rank 32 with the same settings: LoRA is 0.9 points ahead. This is half a standard error,
 #   so these data cannot say which of the two is better.
 #
-# The authors are working on this too. A [proposal of August 2026](https://github.com/huggingface/peft/pull/3552) reports
-# 41.6% for UniLoRA with settings of its own, and the table has 0.15% with the default ones. A study that tuned the rate
-# for each variant of LoRA found all within 1 to 2% of each other ([Lee and others
+# The authors are working on this too. A [proposal of August 2026](https://github.com/huggingface/peft/pull/3552)
+# reports 41.6% for UniLoRA with settings of its own, and the table has 0.15% with the default ones. A study that
+# tuned the rate for each variant of LoRA found all within 1 to 2% of each other ([Lee and others
 # 2026](https://arxiv.org/abs/2602.04998)).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -367,13 +369,14 @@ tl.claim(
 #
 # Accuracy is not all that matters. The leaderboard also has the peak memory, the size of the saved file, and
 # *forgetting*: by how much the loss on Wikipedia text rose, in nats per token. A row is on the [Pareto
-# front](glossary.md#pareto-front) of accuracy and a cost if no other row is at least as good in both and better in one.
-# Everything that is not on the front can be replaced by something better.
+# front](glossary.md#pareto-front) of accuracy and a cost if no other row is at least as good in both and better in
+# one. Everything that is not on the front can be replaced by something better.
 #
-# But accuracy is uncertain, so the front is uncertain too. We let every row take the test again, 2,000 times, as we did
-# with the first row above, and count in which share of the draws it is on the front.
+# But accuracy is uncertain, so the front is uncertain too. We let every row take the test again, 2,000 times, as we
+# did with the first row above, and count in which share of the draws it is on the front.
 #
-# **Predict first.** The row with the highest accuracy is on every front, whatever the cost. In what share of the draws?
+# **Predict first.** The row with the highest accuracy is on every front, whatever the cost. In what share of the
+# draws?
 
 # %%
 drawn = np.random.default_rng(0).binomial(questions, p, (2000, len(p))) / questions
@@ -403,8 +406,8 @@ tl.front_chart(forgot, "forgetting", unit, log=True, least=0.46)
 # overtakes it. The blue point at the far left is there in all draws, because no row that forgets less comes close to
 # its accuracy.
 #
-# One reason to trust this axis: in July 2026 the authors found that their measure of forgetting had compared each token
-# with the wrong target, because the labels had not been shifted. They [repaired
+# One reason to trust this axis: in July 2026 the authors found that their measure of forgetting had compared each
+# token with the wrong target, because the labels had not been shifted. They [repaired
 # it](https://github.com/huggingface/peft/pull/3419) and ran everything again. You know this fault from [lesson
 # 15](15_autopsy.ipynb), where labels were shifted twice.
 
@@ -420,12 +423,13 @@ tl.front_chart(by_size, "size", "size of the saved file, MB", log=True, least=0.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Which rows are on a front depends on the cost that you care about, and only six are on more than one of the three
-# fronts. The charts consider one source of chance, the questions. They take memory, file size and forgetting as exact. For the size of a file this
-# is right, but forgetting was measured on a sample of text with one model, so its true uncertainty is larger than the
-# chart shows. The draws of different rows are independent, which is cautious again.
+# fronts. The charts consider one source of chance, the questions. They take memory, file size and forgetting as
+# exact. For the size of a file this is right, but forgetting was measured on a sample of text with one model, so its
+# true uncertainty is larger than the chart shows. The draws of different rows are independent, which is cautious
+# again.
 #
-# With all three costs at once the front is of little help, because with many goals almost every row is the best in some
-# combination of them.
+# With all three costs at once the front is of little help, because with many goals almost every row is the best in
+# some combination of them.
 
 # %%
 costs = ["forgetting", "peak_memory_bytes", "file_bytes"]
@@ -439,9 +443,9 @@ assert (fronts > 1).sum() == 6
 # ## What would it cost to know?
 #
 # A difference of one point is what many papers report as progress. To find a true difference $d$ in 80% of all tests,
-# at a level of 5%, the standard error has to be $2.8$ times smaller than $d$. The factor is $1.96 + 0.84$: the interval
-# must exclude zero, and it must do so in 80% of the cases and not just in half of them. With $e_{AB}^2 = 2 p (1 - p) / n$
-# this gives the number of questions,
+# at a level of 5%, the standard error has to be $2.8$ times smaller than $d$. The factor is $1.96 + 0.84$: the
+# interval must exclude zero, and it must do so in 80% of the cases and not just in half of them. With $e_{AB}^2 = 2 p
+# (1 - p) / n$ this gives the number of questions,
 #
 # $$n = 2 \, p \, (1 - p) \left(\frac{2.8}{d}\right)^2$$
 #
@@ -456,12 +460,13 @@ plan[["of", "assumed", "needed"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It takes 39,000 questions, 30 times as many as the test has, or half as many if the answers correlate by 0.5 and are
-# published. (The plan takes $p$ from the row that is nearest to one half, so it needs two questions less.) In the other direction, 1,319 questions find a difference from 5.5 points on, in a pair that was chosen
-# beforehand. If all 1,953 pairs are compared, it has to be 9.8 points.
+# published. (The plan takes $p$ from the row that is nearest to one half, so it needs two questions less.) In the
+# other direction, 1,319 questions find a difference from 5.5 points on, in a pair that was chosen beforehand. If all
+# 1,953 pairs are compared, it has to be 9.8 points.
 #
-# The last three rows of the plan are about seeds. They answer another question: is one *method* better than another on
-# these 1,319 questions? With a standard deviation of one point between seeds it takes 17 seeds of each. More seeds do
-# not replace more questions, because every seed takes the same test.
+# The last three rows of the plan are about seeds. They answer another question: is one *method* better than another
+# on these 1,319 questions? With a standard deviation of one point between seeds it takes 17 seeds of each. More seeds
+# do not replace more questions, because every seed takes the same test.
 #
 # A run of the leaderboard trains for about 19 minutes on one graphics card, so 17 seeds of two methods take about 11
 # hours. One more seed for all 63 experiments takes 24 hours of training.
@@ -492,8 +497,8 @@ assert thirds.sum() == 21 * 21 and audit.pairs.separated[thirds].all()
 # None of this is a fault of the authors. Few leaderboards give a reader the means to find out as much, and they say
 # themselves that accuracies [fluctuate from run to run](https://github.com/huggingface/peft/pull/2984). The fault
 # would be ours, if we read the first row as the winner. A remedy for any leaderboard, from cheap to dear: publish the
-# answers to each question, repeat the first few rows with three seeds, tune the learning rate of each row alike, and use
-# more questions.
+# answers to each question, repeat the first few rows with three seeds, tune the learning rate of each row alike, and
+# use more questions.
 #
 # The same report comes from the command line, for any table of shares (or of means with their standard deviations):
 #
@@ -512,8 +517,8 @@ assert thirds.sum() == 21 * 21 and audit.pairs.separated[thirds].all()
 #
 # ## Further reading
 #
-# - Miller 2024, [Adding error bars to evals](https://arxiv.org/abs/2411.00640): standard errors, paired differences and
-#   planning for tests of language models.
+# - Miller 2024, [Adding error bars to evals](https://arxiv.org/abs/2411.00640): standard errors, paired differences
+#   and planning for tests of language models.
 # - Card and others 2020, [With little power comes great responsibility](https://arxiv.org/abs/2010.06595): how many
 #   published comparisons are too small for their differences.
 # - Dror and others 2018, [The hitchhiker's guide to testing statistical significance in natural language

@@ -31,14 +31,14 @@ def front_chart(table: pd.DataFrame, cost: str, unit: str, *, log: bool = False,
     front = shown[shown.front]
     dashed = {"color": FAINT, "linewidth": 0.8, "linestyle": "--", "zorder": 1}
     steps = np.repeat(front[cost], 2)[1:], np.repeat(100 * front.accuracy, 2)[:-1]  # as a line, which labels avoid
-    axes.plot(*steps, label="the published front", **dashed)
+    axes.plot(*steps, label="published front", **dashed)
     sure, likely = shown.share >= SURE, (shown.share >= LIKELY) & (shown.share < SURE)
     seldom = (shown.share >= 0.05) & ~sure & ~likely
     kinds = {
-        f"in {SURE:.0%} or more of the draws": (sure, "o", COLOURS[0], 70),
-        f"in {LIKELY:.0%} to {SURE:.0%}": (likely, "D", COLOURS[1], 50),
-        f"in 5% to {LIKELY:.0%}": (seldom, "^", COLOURS[4], 50),
-        "in fewer": (shown.share < 0.05, "x", FAINT, 22),
+        f"{SURE:.0%} or more": (sure, "o", COLOURS[0], 70),
+        f"{LIKELY:.0%} to {SURE:.0%}": (likely, "D", COLOURS[1], 50),
+        f"5% to {LIKELY:.0%}": (seldom, "^", COLOURS[4], 50),
+        "less": (shown.share < 0.05, "x", FAINT, 22),
     }
     for name, (rows, form, shade, size) in kinds.items():
         part = shown[rows]
@@ -50,7 +50,9 @@ def front_chart(table: pd.DataFrame, cost: str, unit: str, *, log: bool = False,
     axes.set_xlabel(f"{unit} (lower is better)")
     spared = f"; from {100 * least:.0f}% on" if (table.accuracy < least).any() else ""
     axes.set_ylabel(f"accuracy (%, higher is better{spared})")
-    axes.legend(title="on the front", fontsize="small", title_fontsize="small", loc="lower right")
+    figure.legend(
+        title="share of the draws in which a row is on the front", fontsize="small", loc="outside lower center", ncols=5
+    )
     named = shown[(shown.share >= NAMED) | shown.front]
     names = [f"{row.name} {100 * row.share:.0f}%" for row in named[["name", "share"]].itertuples(index=False)]
     shades = [
@@ -62,7 +64,7 @@ def front_chart(table: pd.DataFrame, cost: str, unit: str, *, log: bool = False,
     held, could = int((front.share >= SURE).sum()), int(((shown.share >= 0.05) & ~shown.front).sum())
     headline(
         figure,
-        f"{held} of the {len(front)} on this front stay there in {SURE:.0%} of the draws; {could} others reach it "
-        "in 5% or more",
+        f"Of {len(front)} rows on the front, {held} {'is' if held == 1 else 'are'} there in {SURE:.0%} of the draws; "
+        f"{could} others reach it in 5% or more",
     )
     return figure
