@@ -48,12 +48,13 @@
 # | **Part 4: Know what is true** | | |
 # | [14 · The comparison](14_comparison.ipynb) | Which differences between strategies are real? | 25 |
 # | [15 · The autopsy](15_autopsy.ipynb) | How can five reports full of numbers be wrong, and how would you have noticed? | 25 |
+# | [16 · The leaderboard](16_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 25 |
 # | **Part 5: For real** | | |
 # | [17 · A real model](17_a_real_model.ipynb) | What changes when the model already knows something? | 15 |
 # | [20 · Scaling out](20_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 20 |
 #
-# About 296 minutes of reading and running in all; quiz and exercises come on top. The lessons build on one another,
-# so take them in order the first time. Words that you do not know are in the [glossary](glossary.md). Lessons 11, 16, 18, 19 and 21 are still to be written.
+# About 321 minutes of reading and running in all; quiz and exercises come on top. The lessons build on one another,
+# so take them in order the first time. Words that you do not know are in the [glossary](glossary.md). Lessons 11, 18, 19 and 21 are still to be written.
 #
 # ## How to work
 #

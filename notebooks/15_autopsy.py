@@ -961,4 +961,4 @@ tl.check("ex15_3", diagnose)
 
 # %% [markdown]
 # Previous: [14 · The comparison](14_comparison.ipynb) ·
-# Next: [17 · A real model](17_a_real_model.ipynb)
+# Next: [16 · The leaderboard](16_leaderboard.ipynb)

@@ -628,5 +628,5 @@ def questions_needed(difference, changed):
 tl.check("ex17_3", questions_needed)
 
 # %% [markdown]
-# Previous: [15 · The autopsy](15_autopsy.ipynb) ·
+# Previous: [16 · The leaderboard](16_leaderboard.ipynb) ·
 # Next: [20 · Scaling out](20_scaling_out.ipynb)

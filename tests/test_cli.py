@@ -51,6 +51,7 @@ NEEDED = {
     "sweep": ["general"],
     "validate": ["quick"],
     "grade": ["there.ipynb"],
+    "audit": ["table.csv", "--metric", "accuracy", "--items", "1319"],
     "generate": ["--prompt", "In Rust,"],
     "merge": ["--adapter", "adapter", "--output", "out"],
 }

@@ -11,7 +11,7 @@ from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 
 from tlkit.commands.classroom import demo, doctor, grade, handouts, run
-from tlkit.commands.evidence import compare, sweep, validate
+from tlkit.commands.evidence import audit, compare, sweep, validate
 from tlkit.commands.fetching import fetch
 from tlkit.commands.models import estimate, evaluate, params
 from tlkit.commands.outcome import Outcome, fitted, plain
@@ -31,6 +31,7 @@ CHOSEN = (
     compare,
     sweep,
     validate,
+    audit,
     run,
     grade,
     handouts,

@@ -141,6 +141,13 @@ def test_two_models_side_by_side():
         carry_over({"tiny": small})
 
 
+@pytest.mark.filterwarnings("error")
+def test_equal_figures_of_all_seeds_are_no_cause_for_a_warning():
+    """Peaks of memory are; a lesson's page would show the warning."""
+    table = measure_claims(*planted(EFFECTS))
+    assert (table.low == table.high)[table.claim == "memory"].all()
+
+
 def record(folder: Path, model: str, effects: dict, command: str = "python -m tlkit compare") -> None:
     """Write the files of a comparison as `compare` does."""
     (folder / model).mkdir()

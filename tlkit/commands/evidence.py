@@ -1,5 +1,6 @@
-"""Commands that measure: compare strategies, sweep settings, validate."""
+"""Commands that measure or judge: compare strategies, sweep settings, validate, audit a published table."""
 
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,21 @@ class SweepOptions:
     )
     steps: int = option(120, "optimizer steps of each run of passages", at_least=1)
     output: Path | None = option(None, "CSV file; a record that is there is gone on with", path="new file")
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """What to audit"""
+
+    table: Path = option(help="a CSV file with a row for each model or method", positional=True, path="file")
+    metric: str = option(help="the column that is compared: shares from 0 to 1, or means")
+    items: str = option(help="how many items each row was tested on, or the column that says it")
+    name: str | None = option(None, "the column of the rows' names; default: the first")
+    deviation: str | None = option(None, "the column of standard deviations over items, where the metric is a mean")
+    percent: bool = option(False, "the shares are percentages, from 0 to 100")
+    lower_is_better: bool = option(False, "of the metric")
+    difference: float | None = option(None, "to plan for; default: one point of shares", above=0)
+    correlation: float = option(0.0, "of two rows' answers over the items; 0 is cautious", at_least=0, at_most=0.99)
 
 
 @dataclass(frozen=True)
@@ -212,3 +228,37 @@ def _judge(tier: "Tier", options: ValidateOptions, progress: "Part") -> tuple[li
     except CannotRunHere as error:
         lines.append(f"[CANNOT RUN HERE] {error}")
     return verdicts, "\n".join(lines)
+
+
+def audit(options: AuditOptions) -> Outcome:
+    """Say which rows of a published table can be told apart by the sampling of its test items alone.
+
+    All pairs are compared, with Holm's correction. What is assumed is said; seeds are not in a table.
+    """
+    import pandas as pd
+
+    from tlkit.evidence.audit import audit as audit_table
+    from tlkit.reports.export import rows_of
+
+    try:
+        table = pd.read_csv(options.table)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise ValueError(f"{options.table}: expected a CSV file with a line of column names ({error})") from None
+    found = audit_table(
+        table,
+        options.metric,
+        int(options.items) if options.items.isdecimal() else options.items,
+        name=options.name,
+        deviation=options.deviation,
+        percent=options.percent,
+        lower_is_better=options.lower_is_better,
+        correlation=options.correlation,
+    )
+    plan = found.plan(options.difference)
+    shown = found.table[["name", "value", "error", "low", "high", "rank"]]
+    digits = max(0, 2 - math.floor(math.log10(found.table.error.max() or 1)))
+    texts = {column: shown[column].map(f"{{:.{digits}f}}".format) for column in ("value", "error", "low", "high")}
+    text = "\n".join([as_columns(shown.assign(**texts)), "", *found.sentences(options.difference)])
+    data = {"rows": rows_of(found.table), "pairs": rows_of(found.pairs), "detectable": found.detectable}
+    counts = {"separated": found.separated, "undecided": found.undecided, "out_of_reach": found.out_of_reach}
+    return Outcome(data | counts | {"plan": rows_of(plan), "assumptions": list(found.assumptions)}, text)

@@ -75,7 +75,7 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
     pairs = list(combinations(runs.names, 2))
     found = [_compare(runs, *pair) for pair in pairs]
     p = np.array([difference.p for difference in found])
-    corrected = _holm(p)
+    corrected = holm(p)
     rows = []
     for (first, second), difference, own, adjusted in zip(pairs, found, p, corrected, strict=True):
         low, high = difference.interval((1 - CONFIDENCE) * own / adjusted)
@@ -109,6 +109,26 @@ def rank_intervals(pairs: pd.DataFrame, names: list[str]) -> pd.Series:
         best, last = 1 + behind.get(name, 0), len(compared) - ahead.get(name, 0)
         ranks[name] = "" if name not in ranked else str(best) if best == last else f"tied {best}-{last}"
     return pd.Series(ranks, dtype=object)
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """Correct p values for their number, so that any false alarm among them is as rare as one of them would be.
+
+    Args:
+        p: one for each pair; NaN for a pair that cannot be judged.
+
+    Returns:
+        Each p times the number of pairs that are not more certain, and at least that of each more certain pair. It may
+        be above 1. NaN stays and is not counted.
+
+    Source:
+        Holm 1979, A simple sequentially rejective multiple test procedure.
+    """
+    judged = np.flatnonzero(np.isfinite(p))
+    order = judged[np.argsort(p[judged])]
+    adjusted = np.full(len(p), np.nan)
+    adjusted[order] = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
+    return adjusted
 
 
 def seed_intervals(runs: pd.DataFrame, column: str = "perplexity") -> pd.DataFrame:
@@ -250,15 +270,6 @@ def _over_seeds(per_token: np.ndarray, pair: list[int]) -> tuple[float, float]:
     return float(np.sqrt(max(own, mean) / seeds)), float((seeds - 1) * share)
 
 
-def _holm(p: np.ndarray) -> np.ndarray:
-    """Each p times the number of pairs not more certain, and at least that of each more certain pair; NaN stays."""
-    judged = np.flatnonzero(np.isfinite(p))
-    order = judged[np.argsort(p[judged])]
-    adjusted = np.full(len(p), np.nan)
-    adjusted[order] = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
-    return adjusted
-
-
 def _by_run(scores: pd.DataFrame) -> _Runs:
     """Scores as arrays, once it is sure that all runs have been measured on the same documents."""
     missing = [column for column in SCORE_COLUMNS if column not in scores]
@@ -293,5 +304,6 @@ def _interval(values: pd.Series) -> tuple[float, float, float, int]:
 
     if len(values) < 2:
         return float(values.mean()), float("nan"), float("nan"), len(values)
-    low, high = stats.ttest_1samp(values, 0.0).confidence_interval(CONFIDENCE)
-    return float(values.mean()), float(low), float(high), len(values)
+    # By the formula and not by a test of the mean, which warns where all values are equal, as peaks of memory are.
+    mean, half = float(values.mean()), float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * stats.sem(values))
+    return mean, mean - half, mean + half, len(values)

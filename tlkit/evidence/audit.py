@@ -1,0 +1,321 @@
+"""What a published table can show: which of its rows can be told apart, by the sampling of test items alone.
+
+A leaderboard prints a score for each row and seldom how sure it is. The number of test items says a good part of it.
+What it leaves open (the pairs' covariance, the luck of training) is said in `Audit.assumptions`.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from tlkit.evidence.planning import POWER, detectable_difference, items_needed, seeds_needed
+from tlkit.evidence.statistics import CONFIDENCE, PAIR_COLUMNS, SMALLEST_P, holm, rank_intervals
+
+POINT = 0.01  # of shares
+FEWEST_ITEMS = 30  # below, a normal distribution is a poor picture of a mean
+FEW = 5  # as few right or wrong answers make the normal approximation rough
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What can be said of a published table.
+
+    Attributes:
+        table: a row for each row, best first: name, value, spread (the standard deviation over items), error (the
+            standard error), low and high (95%, of this row alone), items, rank.
+        pairs: a row for each pair, as `compare_pairs` has them, and `possible`: whether the pair could be separated
+            if the answers to each item were published and were as favourable as they can be.
+        detectable: the smallest difference that is found 80% of the time, for rows with the largest spread and the
+            fewest items: `one_pair`, which was chosen beforehand, and `all_pairs`, corrected for all of them.
+        shares: whether the values are shares; otherwise they are means.
+        assumptions: a sentence each.
+    """
+
+    table: pd.DataFrame
+    pairs: pd.DataFrame
+    detectable: dict[str, float]
+    shares: bool
+    assumptions: tuple[str, ...]
+
+    @property
+    def separated(self) -> int:
+        """How many pairs can be told apart."""
+        return int(self.pairs.separated.sum())
+
+    @property
+    def undecided(self) -> int:
+        """How many pairs cannot, but could be if the answers to each item were published."""
+        return int((self.pairs.possible & ~self.pairs.separated).sum())
+
+    @property
+    def out_of_reach(self) -> int:
+        """How many pairs cannot be told apart with these items, whatever the answers to each were."""
+        return int((~self.pairs.possible & ~self.pairs.separated).sum())
+
+    def plan(self, difference: float | None = None) -> pd.DataFrame:
+        """Say how many items or seeds one difference takes, for a pair that is chosen beforehand.
+
+        Args:
+            difference: in units of the metric; default: one point of shares, of means a tenth of the items' spread.
+
+        Returns:
+            A row for each assumption, with columns difference, of ("items" or "seeds"), assumed and needed. Nobody
+            knows the spread between seeds from such a table, so three are tried: half the difference, the
+            difference, and twice as much.
+        """
+        widest = float(self.table.spread.max())
+        wanted = (POINT if self.shares else widest / 10) if difference is None else difference
+        rows = [
+            ("items", f"answers that correlate by {shared:g}", items_needed(wanted, widest, correlation=shared))
+            for shared in (0, 0.5)
+        ]
+        rows += [
+            ("seeds", f"deviation between seeds of {self._said(times * wanted)}", seeds_needed(wanted, times * wanted))
+            for times in (0.5, 1, 2)
+        ]
+        return pd.DataFrame(rows, columns=["of", "assumed", "needed"]).assign(difference=wanted)
+
+    def sentences(self, difference: float | None = None) -> list[str]:
+        """Say it in words, for a terminal.
+
+        Args:
+            difference: to plan for, as in `plan`.
+        """
+        plan, pairs = self.plan(difference), len(self.pairs)
+        items = self.table["items"]
+        tested = f"{items.min():,} items" if items.nunique() == 1 else f"{items.min():,} to {items.max():,} items"
+        one, every = (self._said(self.detectable[key]) for key in ("one_pair", "all_pairs"))
+        needed = "; ".join(f"{row.needed:,} {row.of} ({row.assumed})" for row in plan.itertuples())
+        return [
+            f"{len(self.table)} rows of {tested}: {self.separated:,} of {pairs:,} pairs can be told apart by test "
+            f"sampling alone (Holm, {1 - CONFIDENCE:.0%} for all pairs together).",
+            f"Of the others, {self.undecided:,} could perhaps be, if the answers to each item were published; "
+            f"{self.out_of_reach:,} could not, whatever the answers were.",
+            f"A difference is found {POWER:.0%} of the time from {one} on in one pair that is chosen beforehand, and "
+            f"from {every} on where all pairs are compared.",
+            f"A difference of {self._said(float(plan.difference.iloc[0]))} in one pair would need {needed}.",
+            "Assumed:",
+            *(f"- {line}" for line in self.assumptions),
+        ]
+
+    def _said(self, difference: float) -> str:
+        return f"{100 * difference:.1f} points" if self.shares else f"{difference:.3g}"
+
+
+def audit(
+    table: pd.DataFrame,
+    metric: str,
+    items: int | str,
+    *,
+    name: str | None = None,
+    deviation: str | None = None,
+    percent: bool = False,
+    lower_is_better: bool = False,
+    correlation: float = 0.0,
+) -> Audit:
+    """Say which rows of a published table differ by more than the sampling of test items explains.
+
+    A share p of n items has the variance p (1 - p) / n, a mean of n items with standard deviation s the variance
+    s² / n. The variance of a difference is the sum of both less twice their covariance. All rows have answered the same
+    items, but a table does not say which, so the covariance is unknown; it is taken from `correlation`, and never
+    larger than two shares allow. Zero is the cautious choice: hard items are hard for all rows, so answers nearly
+    always correlate positively and the true error is smaller.
+
+    Args:
+        table: a row for each model or method, such as `pd.read_csv` returns.
+        metric: the column that is compared: shares from 0 to 1, or means.
+        items: how many items each row was tested on, or the column that says it. Rows with other numbers of items
+            were tested on other items.
+        name: the column of the rows' names; default: the first.
+        deviation: the column of standard deviations over items. With it the metric is a mean, without it a share.
+        percent: the shares are percentages, from 0 to 100.
+        lower_is_better: of the metric.
+        correlation: of two rows' answers over the items, from 0 up to below 1.
+
+    Returns:
+        The audit, in units of the metric; percentages have become shares.
+
+    Raises:
+        ValueError: naming column, row and what was expected, where the table cannot support an audit.
+
+    Source:
+        Miller 2024, Adding error bars to evals (arXiv 2411.00640). Holm 1979, A simple sequentially rejective multiple
+        test procedure. Brown and Heathers 2017, The GRIM test (shares that no number of items gives).
+    """
+    if not 0 <= correlation < 1:
+        raise ValueError(f"correlation={correlation:g}: expected a number from 0 up to below 1")
+    rows = _rows(table, metric, items, name, deviation, percent)
+    rows = rows.sort_values("value", ascending=lower_is_better, kind="stable", ignore_index=True)
+    pairs = _pairs(rows, correlation, shares=deviation is None)
+    better = pairs if lower_is_better else pairs.assign(difference=-pairs.difference)
+    rows["rank"] = rank_intervals(better, rows.name.tolist()).to_numpy()
+    widest, fewest = rows.spread.max(), int(rows["items"].min())
+    detectable = {
+        key: detectable_difference(widest, fewest, correlation=correlation, pairs=count)
+        for key, count in (("one_pair", 1), ("all_pairs", len(pairs)))
+    }
+    shares = deviation is None
+    return Audit(rows, pairs, detectable, shares, _assumptions(rows, correlation, shares))
+
+
+def _rows(
+    table: pd.DataFrame, metric: str, items: int | str, name: str | None, deviation: str | None, percent: bool
+) -> pd.DataFrame:
+    """Name, value, spread over items, error, low, high and items of each row, once the table can support an audit."""
+    counted = isinstance(items, str)
+    for column in (metric, name, deviation, items if counted else None):
+        if column is not None and column not in table:
+            known = ", ".join(str(known) for known in table.columns)
+            raise ValueError(f"the table has no column {column!r}: expected one of {known}")
+    if len(table) < 2:
+        raise ValueError(f"the table has {len(table)} row{'s' * (len(table) != 1)}: expected at least 2 to compare")
+    names = table[name or table.columns[0]].astype(str)
+    if twice := names[names.duplicated()].tolist():
+        raise ValueError(f"row {twice[0]!r} is there twice: expected a column whose names differ (name, --name)")
+    n = _numbers(table[items], names) if counted else np.full(len(table), float(items))
+    for row, number in zip(names, n, strict=True):
+        if not (FEWEST_ITEMS <= number < math.inf and number == int(number)):
+            raise ValueError(f"row {row!r}: items is {number:g}, expected a whole number of at least {FEWEST_ITEMS}")
+    value = _numbers(table[metric], names)
+    if deviation is None:
+        value = _shares(value, names, metric, percent)
+        _refuse_impossible(value, n, names, metric, table[metric], percent)
+        spread = np.sqrt(value * (1 - value))
+        low, high = _wilson(value, n)
+    else:
+        spread = _numbers(table[deviation], names)
+        if (spread < 0).any():
+            row = int((spread < 0).argmax())
+            raise ValueError(f"row {names.iloc[row]!r}: {deviation} is {spread[row]:g}, expected at least 0")
+        half = _normal((1 + CONFIDENCE) / 2) * spread / np.sqrt(n)
+        low, high = value - half, value + half
+    columns = {"name": names.to_numpy(), "value": value, "spread": spread, "error": spread / np.sqrt(n)}
+    return pd.DataFrame(columns | {"low": low, "high": high, "items": n.astype(int)})
+
+
+def _numbers(column: pd.Series, names: pd.Series) -> np.ndarray:
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float)
+    for row, given, number in zip(names, column, numbers, strict=True):
+        if not math.isfinite(number):
+            raise ValueError(f"row {row!r}: {column.name} is {given!r}, expected a number")
+    return numbers
+
+
+def _shares(value: np.ndarray, names: pd.Series, metric: str, percent: bool) -> np.ndarray:
+    most = 100 if percent else 1
+    for row, number in zip(names, value, strict=True):
+        if number < 0 or number > 100:
+            raise ValueError(
+                f"row {row!r}: {metric} is {number:g}, expected 0 to {most}, or means with a deviation (--deviation)"
+            )
+    if percent:
+        if 0 < value.max() <= 1:
+            raise ValueError(f"{metric} is at most {value.max():g}: these look like shares, which need no percent")
+        return value / 100
+    over = value > 1
+    if over.any() and ((value > 0) & ~over).any():
+        small, large = names[(value > 0) & ~over].iloc[0], names[over].iloc[0]
+        raise ValueError(
+            f"{metric} mixes shares and percentages: row {small!r} has {value[(value > 0) & ~over][0]:g}, "
+            f"row {large!r} {value[over][0]:g}: expected 0 to 1 in all rows (or percent, where all are percentages)"
+        )
+    if over.any():
+        raise ValueError(
+            f"row {names[over].iloc[0]!r}: {metric} is {value[over][0]:g}, expected 0 to 1, or percent (--percent)"
+        )
+    return value
+
+
+def _refuse_impossible(
+    value: np.ndarray, n: np.ndarray, names: pd.Series, metric: str, given: pd.Series, percent: bool
+) -> None:
+    """A share of n items is a whole number of them divided by n, up to the rounding of what was printed."""
+    for row, share, count, printed in zip(names, value, n, given, strict=True):
+        digits = repr(float(printed))
+        decimals = 15 if "e" in digits else len(digits.partition(".")[2].rstrip("0"))
+        rounding = 0.5 * 10.0**-decimals / (100 if percent else 1)
+        right = round(share * count)
+        if abs(share - right / count) > rounding + 1e-9:
+            raise ValueError(
+                f"row {row!r}: {metric} is {printed:g}, which is {share * count:.6g} of {count:.0f} items, expected a "
+                "whole number of them (is the number of items right? a mean of something else needs --deviation)"
+            )
+
+
+def _wilson(share: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's interval of a share (1927), which stays within 0 and 1 and has a width at 0, too."""
+    z = _normal((1 + CONFIDENCE) / 2)
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    return np.maximum(middle - half, 0), np.minimum(middle + half, 1)
+
+
+def _normal(probability: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri(probability))
+
+
+def _pairs(rows: pd.DataFrame, correlation: float, shares: bool) -> pd.DataFrame:
+    """Every pair: difference, interval, p, corrected p, whether it is separated and whether it could be."""
+    from scipy.special import ndtr, ndtri
+
+    one, other = np.triu_indices(len(rows), k=1)
+    value, error, n = (rows[column].to_numpy() for column in ("value", "error", "items"))
+    difference, same = value[one] - value[other], n[one] == n[other]
+    shared = correlation * error[one] * error[other]
+    if shares:  # the most that two rows can share: the items that the worse one got right are among the better one's
+        low, high = np.minimum(value[one], value[other]), np.maximum(value[one], value[other])
+        shared = np.minimum(shared, low * (1 - high) / n[one])
+    squared = error[one] ** 2 + error[other] ** 2 - 2 * np.where(same, shared, 0)
+    wide = np.sqrt(np.maximum(squared, 0))
+    apart = difference != 0
+    distance = np.divide(np.abs(difference), wide, out=np.where(apart, np.inf, 0.0), where=wide > 0)
+    p = np.maximum(2 * ndtr(-distance), SMALLEST_P)
+    adjusted = holm(p)
+    half = -ndtri((1 - CONFIDENCE) * p / adjusted / 2) * wide
+    separated = adjusted < 1 - CONFIDENCE
+    names = rows.name.to_numpy()
+    columns = (names[one], names[other], difference, difference - half, difference + half, p)
+    found = pd.DataFrame(dict(zip(PAIR_COLUMNS, columns, strict=False)))
+    best = np.where(apart, SMALLEST_P, 1.0)
+    if shares:  # McNemar's exact test, where the better row answered all that the worse one did and more
+        best = np.maximum(np.minimum(2 * 0.5 ** np.round(np.abs(difference) * n[one]), 1), SMALLEST_P)
+    best = np.where(same, np.minimum(best, p), p)
+    return found.assign(
+        p_adjusted=np.minimum(adjusted, 1), separated=separated, possible=(holm(best) < 1 - CONFIDENCE) | separated
+    )
+
+
+def _assumptions(rows: pd.DataFrame, correlation: float, shares: bool) -> tuple[str, ...]:
+    same = rows["items"].nunique() == 1
+    said = ["The items are independent of each other; where they come in groups, all intervals are too narrow."]
+    if not same:
+        said.append("Rows with other numbers of items were tested on other items, independent of each other.")
+    elif correlation == 0:
+        said.append(
+            "All rows answered the same items, but who answered which is not known, so the covariance of a pair is "
+            "taken as zero. This is cautious: answers nearly always correlate positively, which makes the true error "
+            "smaller. It would not be cautious where one row fails on just the items that another gets right."
+        )
+    else:
+        said.append(
+            f"All rows answered the same items, and two rows' answers correlate by {correlation:g} over the items (by "
+            "less where two shares do not allow it). The table does not show this: where they correlate less, too many "
+            "pairs are separated."
+        )
+    said.append(
+        "Each row is one trained model. The table says nothing of other seeds, so a separated pair is two models that "
+        "differ on items like these, and not yet two methods."
+    )
+    if shares:
+        value, n = rows.value.to_numpy(), rows["items"].to_numpy()
+        rough = int((np.minimum(value, 1 - value) * n < FEW).sum())
+        if rough:
+            said.append(
+                f"Fewer than {FEW} right or wrong answers: {rough} row{'s' * (rough != 1)}; there the normal "
+                "approximation is rough."
+            )
+    return tuple(said)
