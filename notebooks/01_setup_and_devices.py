@@ -80,8 +80,9 @@ profile = tl.setup()
 # | the last two layers and the head | 254,801 | 78,241,302 | 387,789 | 104,839 |
 #
 # One fact is enough to see that something is wrong. A language model predicts text in [tokens](glossary.md#token),
-# which are pieces of words, and its *vocabulary* is the list of all tokens that it knows. A model that has learned
-# nothing gives each of them the same probability, and its perplexity is then equal to the size of the vocabulary.
+# which are pieces of words, and its *vocabulary* is the list of all tokens that it knows. A model that knows nothing
+# can do no better than give each of them the same probability, and its perplexity is then equal to the size of the
+# vocabulary.
 
 # %%
 published = tl.architecture("qwen2-0.5b")  # its sizes, without any weights
@@ -116,8 +117,9 @@ assert 450 < 116_362_380 / 254_801 < 460
 #
 # A [device](glossary.md#device) is the processor that stores numbers and computes with them, together with its
 # memory: the CPU, or a GPU if there is one. A GPU performs thousands of multiplications at the same time, so it
-# trains a large model many times faster, but its memory is often small, and on most machines separate. PyTorch puts
-# every tensor on one device, and will only compute with tensors that are on the same one.
+# trains a large model many times faster, but its memory is usually smaller than the CPU's and, on most machines,
+# separate from it. PyTorch puts every tensor on one device, and will only compute with tensors that are on the same
+# one.
 #
 # `tl.probe` looks for an NVIDIA, Apple or Intel GPU. It then multiplies two small matrices on it, because a GPU may be
 # listed and still fail at its first computation, for example if PyTorch was built for another generation of cards. If
@@ -150,13 +152,14 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
     print(f"{str(dtype):15} {dtype.itemsize} bytes: {third:.7f} {large:>9}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The two columns are what remains of 1/3 and of 70,000. In fp16 the large number becomes infinite, while bf16 keeps it
-# approximately. This is why training in 16 bits today mostly means bf16: one gradient that overflows to infinity can
-# ruin the weights, while one that is slightly imprecise does not. Half the bytes also mean half the memory.
+# The two columns are what remains of 1/3 and of 70,000. In fp16 the large number becomes infinite, while bf16 keeps
+# it approximately. This is why training in 16 bits today mostly means bf16: in fp16 a large gradient becomes infinite
+# and can ruin the weights, and a tiny one becomes zero, while in bf16 both are only less precise. Half the bytes also
+# mean half the memory.
 #
-# **Predict first.** Training needs more memory than the weights alone. [AdamW](glossary.md#adamw), the usual method,
-# keeps four numbers in fp32 for each weight: the weight itself, its gradient, and two running averages. Will training
-# the model of the published experiment fit into a card of 8 GB?
+# **Predict first.** Training needs more memory than the weights alone. With [AdamW](glossary.md#adamw), the usual
+# method, it needs four numbers in fp32 for each weight: the weight itself, its gradient, and two running averages.
+# Will training the model of the published experiment fit into a card of 8 GB?
 
 # %%
 needed = {}
@@ -220,9 +223,9 @@ tl.claim("A word of Rust, `borrows`, is cut into pieces", "borrows" not in piece
 # Each adjustable number in these parts is a [parameter](glossary.md#parameter), also called a weight or, as in the
 # picture, a *value*. The parameters are stored in *tensors*, which are arrays such as one matrix of a block. Below
 # each box stands how many of its parameters are trained. The course calls it the strategy *full* if all of them are,
-# and then every box is filled. The arrow shows how far back the training signal has to travel, which is called
-# [backpropagation](glossary.md#backpropagation): from the head down to the lowest part that is trained. You will see
-# this picture again in each lesson that trains only a part.
+# and then every box is filled. The arrow shows [backpropagation](glossary.md#backpropagation), that is, how far back
+# the training signal has to travel: from the head down to the lowest part that is trained. You will see this picture
+# again in each lesson that trains only a part.
 
 # %%
 tl.network_strip(tl.apply_strategy(tiny.model, "full"))
@@ -259,7 +262,7 @@ assert published.vocab_size == 151_936
 #
 # A program that builds a model first fills it with random numbers and then overwrites them with those of the file. If
 # the second step goes wrong, the model still has the right shape and the right number of parameters, it runs, and it
-# can even be trained. Its shape does not show that it has learned nothing.
+# can even be trained. You cannot tell from its shape that it has learned nothing.
 #
 # The most direct check is to open the file and compare every tensor. This file stores fp16 to save space and the model
 # computes in fp32. The comparison can still demand equality, because every fp16 number is also an fp32 number.
@@ -322,7 +325,8 @@ tl.claim("tl.load_model reads that report, and refuses such a folder", refused)
 #
 # transformers goes on because there are good reasons to load only a part of a model, for example to put a new head on
 # it. It writes a warning, which is easily overlooked in a long log (`tl.setup` switches such messages off, so you see
-# none here). So ask for the loading report with `output_loading_info=True`, and stop if it lists missing names.
+# none here). So the second check is to ask for the loading report with `output_loading_info=True`, and to stop if it
+# lists missing names.
 #
 # The published Rust program made a mistake of the same kind. It loaded its file into a list of variables before the
 # model had registered any variable in the list. The list was empty, so there was nothing to fill, and the call reported
@@ -367,15 +371,16 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The failed load *is* a model with random weights, so it scores like one. How far above the vocabulary such a model
-# scores depends on how its random numbers were drawn; the published one scored 2.6 times the size of its vocabulary.
-# The pretrained model has never read about Rust, but it is far better than guessing, because it knows which words are
-# common and how English sentences go.
+# The failed load *is* a model with random weights, so it scores like one. It scores worse than guessing, because it
+# prefers some tokens for no reason. How much worse depends on how its random numbers were drawn; the published one
+# scored 2.6 times the size of its vocabulary. The pretrained model has never read about Rust, but it is far better
+# than guessing, because it knows which words are common and how English sentences go.
 #
 # So if the text is in a language that a model was trained on, a baseline near or above the size of the vocabulary
 # does not mean that the text is difficult. Either the weights did not load, or the evaluation scores the wrong thing.
 #
-# You can also see it in what they write. Both models continue the same prompt:
+# You can also see it in what the models write. The one that failed to load and the pretrained one continue the same
+# prompt:
 
 # %%
 written = {

@@ -17,8 +17,8 @@
 # *How does text become a prediction, and what does one training step change?*
 #
 # Later lessons freeze blocks, replace matrices by products of thinner ones, and count bytes. All of that is easier
-# when you have once held every part of a model in your hands. So in this lesson we take a small model apart. We
-# rebuild it in plain torch, read predictions out of its middle, and then carry out training steps ourselves.
+# once you have held every part of a model in your hands. So in this lesson we take a small model apart. We rebuild it
+# in plain torch, read predictions out of its middle, and then carry out training steps ourselves.
 #
 # **You will be able to**
 #
@@ -530,9 +530,10 @@ assert 4.3 < perplexity < 4.5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A perplexity of 4.4 means: on average the model was as unsure as someone who chooses among 4.4 equally likely
-# tokens. The chart shows how uneven that is. The word ` of` and the ` the` after it cost next to nothing. The words
-# that carry the meaning, ` first`, ` file` and ` directory`, cost 3 to 5 nats, and so does the full stop, because the
-# sentence could have gone on. In the second half almost everything else is cheap, because it repeats the first.
+# tokens. The chart shows how uneven that is. The word ` of` and the ` the` after it cost next to nothing. Where many
+# words were possible, at ` first`, ` file` and ` directory`, they cost 3 to 5 nats, and so does the full stop,
+# because the sentence could have gone on. In the second half almost everything else is cheap, because it repeats the
+# first.
 #
 # This sentence is easy on purpose. [Lesson 3](03_data_and_baseline.ipynb) scores whole documents.
 
@@ -611,11 +612,11 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Read a column from bottom to top. At the embedding the model "predicts" each token once more, that is, the token it
-# is reading. The reason is the tied head: it compares the vector with all rows of the table, and the vector *is* one
-# of these rows. The first block already moves away from that. It gives likely neighbours, such as ` of` → ` the`,
-# which need no context. Predictions that need the first half of the sentence, such as ` second` → ` argument`, are
-# right only in the higher blocks.
+# Read a column from bottom to top; the darker a cell, the surer the model is of its token. At the embedding the model
+# "predicts" each token once more, that is, the token it is reading. The reason is the tied head: it compares the
+# vector with all rows of the table, and the vector *is* one of these rows. The first block already moves away from
+# that. It gives likely neighbours, such as ` of` → ` the`, which need no context. Predictions that need the first
+# half of the sentence, such as ` second` → ` argument`, are right only in the higher blocks.
 #
 # One sentence can mislead, so here is the loss by depth over a thousand tokens of Python's language reference.
 
@@ -689,8 +690,8 @@ assert values == 4_036_800
 # ### B2 · Clipping
 #
 # Now and then a batch gives an unusually long gradient, and a single step along it could undo many good ones.
-# [Clipping](glossary.md#gradient-clipping) sets a limit $c$. If the norm of all gradients together is above it, every
-# one of them is scaled by the same factor, so the direction stays as it is:
+# [Clipping](glossary.md#gradient-clipping) sets a limit $c$. If the length of all gradients taken together, their
+# *norm*, is above it, every one of them is scaled by the same factor, so the direction stays as it is:
 #
 # $$g \leftarrow g \cdot \min\!\left(1, \frac{c}{\lVert g \rVert}\right)$$
 #
@@ -875,10 +876,10 @@ signs = moments.gradient > 0
 assert (signs != signs.shift()).sum() > 5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The gradient of a single value changes its sign from batch to batch. The first moment averages this away and keeps
-# what the batches agree on. The second moment changes slowly and gives the scale. Their ratio, in the lower panel, is
-# the distance moved in units of the learning rate: 1 in the first step, which has only one gradient, then smaller,
-# and near 0 where the gradients contradict one another.
+# The gradient of a single value often changes its sign from one batch to the next. The first moment averages this
+# away and keeps what the batches agree on. The second moment changes slowly and gives the scale. Their ratio, in the
+# lower panel, is the distance moved in units of the learning rate: 1 in the first step, which has only one gradient,
+# then smaller, and near 0 where the gradients contradict one another.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### B6 · The same in plain transformers and torch
@@ -1024,14 +1025,14 @@ assert -1.0 < change["the same document, no border"] < -0.85
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # As long as the border token stands between them, the text before a document hardly matters: on average the 20 losses
-# change by 0.03 nats. Without the token the model expects the old sentence to go on, so the new beginning costs about
-# 8 nats more.
+# change by only 0.03 nats, and in the chart the other document even helps a little. Without the token the model
+# expects the old sentence to go on, so the new beginning costs about 8 nats more.
 #
 # The last row shows what the model *could* do. It has just read the same document, recognises it after a few tokens,
 # and copies; this saves 0.9 nats per token. With a border token it hardly does so, although its attention may look
-# there. So nothing in the architecture enforces the border; the model has learned it, because in pretraining the text
-# before `<|endoftext|>` hardly ever helped to predict what followed. A larger model may look back across the border
-# more. A second copy of a document in the same block would then make its loss look too good.
+# there. So nothing in the architecture enforces the border; the model has learned it, presumably because in
+# pretraining the text before `<|endoftext|>` hardly ever helped to predict what followed. A larger model may look
+# back across the border more. A second copy of a document in the same block would then make its loss look too good.
 #
 # One can also forbid the view across the border, with a mask that lets each token see only its own document. Our
 # `by_hand` takes such a mask.
@@ -1047,19 +1048,20 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The document now starts at position 81 instead of 0, and its losses do not change, because with rotary embedding only
-# distances count. The lessons use the plain causal mask, because here the difference is too small to matter. For long
-# documents on many subjects, papers do report gains from the stricter mask (Zhao et al. below).
+# The document now starts at position 81 instead of 0, and its losses do not change, because with rotary embedding
+# only distances count. The lessons use the plain causal mask, because here the difference is too small to matter. For
+# pretraining on mixed documents, Zhao et al. (below) do report gains from the stricter mask.
 #
 # **Try it.** Run part B again with `highest=1e-2` in `rate_at` (and in `config`), once with warm-up and once with
-# `warmup=0`. In which run does the loss rise earlier, and does the warm-up save the other one? Remember that one run
-# with one seed shows what can happen, and no rule.
+# `warmup=0`. In which run does the loss rise earlier, and does the warm-up prevent the rise or only delay it?
+# Remember that one run with one seed shows what can happen, and no rule.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A transformer keeps one vector for each token. Each block adds to it: attention brings in earlier tokens, and the
-#   MLP works on each token alone. The head turns the last vector into probabilities, and their logarithm is the loss.
+#   MLP works on each token alone. The head turns the last vector into probabilities, and the loss is minus the
+#   logarithm of the one for the right token.
 # - AdamW divides the average gradient by its typical size. So the learning rate limits a distance, a warm-up keeps
 #   the first steps short, and every trained value needs memory for two more numbers.
 # - The same vectors can be read at every depth. Predictions that need no context are there after the first block, and

@@ -16,10 +16,10 @@
 #
 # *What is measured before training, and how sure is it?*
 #
-# Every result in this course is a comparison: a score before training, and a score after it. Such a comparison is only
-# worth something if the *before* is right. The published experiment began with a baseline of 254,801, which nobody
-# questioned, and everything that came after it was measured against that number. This lesson builds a baseline slowly
-# enough that you can check each part of it, and shows how large a number has to be before it should alarm you.
+# Every result in this course is a comparison: a score before training, and a score after it. Such a comparison is
+# only worth something if the *before* is right. The published Python program began with a baseline of 254,801, which
+# nobody questioned, and everything that came after it was measured against that number. This lesson builds a baseline
+# slowly enough that you can check each part of it, and shows how large a number has to be before it should alarm you.
 #
 # **You will be able to**
 #
@@ -109,8 +109,8 @@ almost = rust.validation[0].replace("Box::new(value)", "Box::new(v)")
 assert almost not in rust.validation and leaked([almost], rust.validation)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The last line plants a fault and checks that the search finds it: `almost` is the first validation passage with one
-# variable renamed, so it equals no passage, but it shares nearly all of its runs of twelve words with one.
+# The last two lines plant a fault and check that the search finds it: `almost` is the first validation passage with
+# one variable renamed, so it equals no passage, but it shares nearly all of its runs of twelve words with one.
 #
 # **Predict first.** How much does leakage matter? Below, one model is trained for a few seconds on five training
 # passages, and another one, for just as many steps, on the five validation passages that both are then scored on.
@@ -146,17 +146,18 @@ tl.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The leaked model is not better at Rust: on passages that neither model has seen, the two score about the same. It
-# has learned five texts by heart, so its perplexity of less than 6 on these texts measures only memory. A leak in a
-# real project is rarely this complete, and therefore it is harder to notice: a score that is a little too good raises
-# no suspicion.
+# has learned five texts by heart, so its low perplexity on these texts measures only memory. A leak in a real project
+# is rarely this complete, and therefore it is harder to notice: a score that is a little too good raises no
+# suspicion.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Perplexity, by hand
 #
-# A language model reads the tokens of a text so far and gives each token of its vocabulary a probability of being next.
-# To score it, we look up the probability that it gave to the token that really came next. If that was 0.5, the model
-# was hardly surprised; if it was 0.0001, it was very surprised. The surprise is measured as $-\ln p$. Its unit, which
-# belongs to the natural logarithm, is the [nat](glossary.md#nat), and it is also called the *loss* of the token.
+# A language model reads the tokens of a text so far and gives each token of its vocabulary a probability of being
+# next. To score it, we look up the probability that it gave to the token that really came next. If that was 0.5, the
+# model was hardly surprised; if it was 0.0001, it was very surprised. The surprise is measured as $-\ln p$ and is
+# also called the *loss* of the token. Its unit is the [nat](glossary.md#nat), because the logarithm is the natural
+# one.
 #
 # Perplexity is the exponential of the mean loss:
 #
@@ -195,9 +196,9 @@ assert max(surprise, key=surprise.get) == "new" and surprise[" mo"] > 5
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The chart shows the losses of the first 32 of the 170 tokens. They are a little easier than the rest, so their
 # perplexity is 57 and not 85. (A `␣` stands for the space that belongs to a token.) Commas, `the` and `and` cost
-# little, because grammar makes them likely. The beginning of a word with content costs most: nothing that this model
-# has read suggests that `new` follows `Box::`. Once a word has begun, its remaining pieces are often easier, as `ved`
-# is after `mo`.
+# little, because grammar makes them likely. The beginning of a word with content usually costs most: nothing that
+# this model has read suggests that `new` follows `Box::`. Once a word has begun, its remaining pieces are often
+# easier, as `ved` is after `mo`.
 #
 # Read the exponential as a number of choices. A model that is always torn between $V$ equally likely tokens gives the
 # right one the probability $1/V$, so its loss is $\ln V$ and its perplexity is exactly $V$. A perplexity of 85 thus
@@ -280,16 +281,16 @@ assert math.exp(max(own)) > 320 and math.exp(min(own)) < 70
 # exponential stretches large values: one Rust passage with a perplexity above 320 weighs as much as four easy ones.
 #
 # This course always uses the token-weighted form, which adds up all losses, divides once by the number of tokens and
-# takes the exponential last. It is what training minimises, it does not depend on where the text is cut into documents,
-# and it is what most papers report.
+# takes the exponential last. It is what training minimises, it weighs the text the same wherever it is cut into
+# documents, and it is what most papers report.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Windows: how far back a token may look
 #
 # The model can read at most 256 tokens at once, and forty passages have thousands. So the passages are joined to one
-# stream, with an end-of-text token in front of each, and the stream is read in *windows*. The first tokens of a window
-# have hardly anything before them. If windows overlap, the scored tokens have more context, but more has to be
-# computed. In the picture each box is a token.
+# stream, with an end-of-text token in front of each, and the stream is read in *windows*. The first tokens of a
+# window have hardly anything before them. If windows overlap, only the first one scores tokens with hardly anything
+# before them, but more has to be computed. In the picture each box is a token.
 
 # %%
 tl.window_chart(24, (8, 8), (8, 4))
@@ -320,8 +321,8 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Short windows score worse, and overlap helps, although the model is the same in every line. Each prediction only had
-# more text to build on. Therefore two perplexities can be compared only if window and stride are the same, and a
+# Short windows score worse, and overlap helps, although the model is the same in every line. Each prediction merely
+# had more text to build on. Therefore two perplexities can be compared only if window and stride are the same, and a
 # table that does not state them cannot be compared with anything. In this course both are 256 unless a lesson says
 # otherwise.
 #
@@ -446,9 +447,9 @@ tl.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # To halve the width of an interval one needs about four times as many documents, because the error of a mean shrinks
-# with the square root of their number. When two strategies are compared on the *same* documents, part of this spread
-# cancels, because a passage that is hard for one is usually hard for the other. How much cancels can be seen only from
-# their differences, document by document, and lesson 14 computes these.
+# with the square root of their number (compare 10 with 40 documents in the chart). When two strategies are compared
+# on the *same* documents, part of this spread cancels, because a passage that is hard for one is usually hard for the
+# other. How much cancels can be seen only from their differences, document by document, and lesson 14 computes these.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Bits per byte: other tokenizers
@@ -525,11 +526,13 @@ tl.claim(
 assert round(per_token["Rust"]) == 3 and round(per_token["Python reference"]) == 4
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Rust is harder by both measures, but much more so by perplexity, because two reasons add up there. The model
-# predicts Rust less well, and the tokenizer, whose pieces were chosen from the pretraining text, cuts it into smaller
-# pieces: a token holds about 3 bytes of Rust prose and about 4 of the Python reference. Bits per byte leave the
-# second reason out. Different texts are not equally difficult in any unit, so these numbers do not say which text the
-# model "knows better". They are two starting points, and we will watch what training does to each.
+# Rust is harder by both measures. The perplexities are further apart only because perplexity is an exponential: the
+# losses behind them, 4.9 and 3.7 nats per token, differ by a third, and the bits per byte by two thirds. The losses
+# are closer because the tokenizer, whose pieces were chosen from the pretraining text, cuts Rust into smaller pieces:
+# a token holds about 3 bytes of Rust prose and about 4 of the Python reference, and a shorter piece is easier to
+# guess. Bits per byte remove this advantage. Different texts are not equally difficult in any unit, so these numbers
+# do not say which text the model "knows better". They are two starting points, and we will watch what training does
+# to each.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What it writes

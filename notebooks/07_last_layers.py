@@ -16,11 +16,11 @@
 #
 # *What was in the published 29,865,088?*
 #
-# If only the top of a model is trained, backpropagation can stop early and most of a step is saved. That is the promise
-# of training the last layers. The reports that [lesson 15](15_autopsy.ipynb) examines call it "adapter layers",
-# although no adapter is added anywhere, and they say: "last 2 layers + head, 29,865,088 parameters". We take this
-# number apart to the last value and find that the recipe trained something else than its name says, and lost much of
-# the promised saving.
+# If only the top of a model is trained, backpropagation can stop early and much of a step is saved. That is the
+# promise of training the last layers. The reports that [lesson 15](15_autopsy.ipynb) examines call it "adapter
+# layers", although no adapter is added anywhere, and they say: "last 2 layers + head, 29,865,088 parameters". We take
+# this number apart to the last value and find that the recipe trained something other than its name says, and lost
+# much of the promised saving.
 #
 # **You will be able to**
 #
@@ -127,9 +127,9 @@ assert norms == (22 * 2 + 1) * 896 == 40_320
 tl.network_strip(published, names=["the published run"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The number is made of two blocks and 45 norms: two in each of the 22 frozen blocks, and the final one. The program had
-# trained every weight with "norm" in its name. The head was not trained, because it is tied to the embedding and the
-# embedding was frozen.
+# The number is made of two blocks and 45 norms: two in each of the 22 frozen blocks, and the final one. The program
+# had trained every weight with "norm" in its name ([lesson 15](15_autopsy.ipynb) has the details). The head was not
+# trained, because it is tied to the embedding and the embedding was frozen.
 #
 # A norm first normalises and then rescales. This one is called [RMSNorm](glossary.md#rmsnorm). With $x$ and $y$ for one
 # token, shape $(d)$, and a trained vector $g$, shape $(d)$:
@@ -278,20 +278,20 @@ tl.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The last block alone brings 84% of what eight blocks gain. It stands directly below the head, so it can change the
-# scores of the next token without help from the others. Each further block adds as much to the cost as the one before,
-# and far less to the gain.
-# The table also has the time of a run, in percent of training eight blocks. It follows the arithmetic only roughly, and
-# on a busy computer it also depends on what else is running.
+# scores of the next token without help from the others. Each further block adds the same 7 points of cost, and far
+# less gain than the last one alone. The table also has the time of a run, in percent of training eight blocks. Here
+# it follows the arithmetic to within a percent; on a busy computer it also depends on what else is running.
 #
 # Two seeds give a first idea of how much the order of the text matters. The step from one block to two is larger than
 # that; two and four blocks cannot be told apart here. Two seeds are not enough to rank depths that are this close, and
 # the text that is scored is also only a sample. [Lesson 14](14_comparison.ipynb) deals with both.
 #
 # The second line with ✓ is a warning. In one run (seed 0) with 5e-3, the rate that suits two blocks, all eight blocks
-# ended with a *higher* perplexity than two. If you compared depths at one rate for all, you would conclude that
-# training more is worse, but you would only have measured the rate. In this model fewer blocks wanted a larger rate: of
-# the three, the highest was best for one block and the lowest for four and eight, so their true best may even lie
-# outside these three. This is an observation on one small model, not a law. Tune the rate for each strategy.
+# ended *higher* than two, by more than 5 points of perplexity. If you compared depths at one rate for all, you would
+# conclude that training more is worse, but you would only have measured the rate. In this model fewer blocks wanted a
+# larger rate: of the three, the highest was best for one block and the lowest for four and eight, so their true best
+# may even lie outside these three. This is an observation on one small model, not a law. Tune the rate for each
+# strategy.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What the norms bring
@@ -388,7 +388,7 @@ assert round((below + rest) / rest, 1) == 1.9 and round(2 * head / rest, 2) == 0
 # Although 22 of 24 blocks are skipped, a step is not even twice as fast. The head must score every token in every pass,
 # so it limits what any cache below it can save.
 #
-# A cache is only good if the result stays the same. Train for three epochs over eight blocks of text, with and without
+# A cache is only good if the result stays the same. Train for three epochs over eight rows of text, with and without
 # it:
 
 # %%
@@ -465,9 +465,9 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The pattern carries over: the last layers bring most of the gain, save memory, and stay behind `full`. On the deeper
-# model the strategy saves more and gives up more. Its memory falls by nearly half, because hardly any activations of the
-# 28 lower blocks have to be kept, and it ends farthest behind `full` of all strategies. If you have the memory, train
+# The pattern carries over: the last layers bring a clear gain, save memory, and stay behind `full`. On the deeper
+# model it saves more memory; whether it also gives up more is open, as the two intervals overlap. Its memory falls by
+# nearly half, because hardly any activations of the 28 lower blocks have to be kept. If you have the memory, train
 # more blocks; the sweep of this lesson shows how to choose their number.
 
 # %% [markdown] slideshow={"slide_type": "slide"}

@@ -80,9 +80,9 @@ tl.network_strip(qlora)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The strip is the same as LoRA's in lesson 8: the same adapters are trained, and backpropagation goes equally far
-# down. Only the hatched boxes of the blocks now hold 4-bit weights. The embedding, which is also the head of this
-# model ([tied head](glossary.md#tied-head)), stays as it was, because rounding errors in the head would go straight
-# into the predictions.
+# down. The picture cannot show the one difference: the blocks' weights now take 4 bits. The embedding, which is also
+# the head of this model ([tied head](glossary.md#tied-head)), stays as it was, because rounding errors in the head
+# would go straight into the predictions.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Rounding a block of 64 weights
@@ -122,9 +122,8 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Without the `end`, the outermost quantiles would be infinite, so a few percent of the probability are left out (as
-# many as in bitsandbytes). The picture shows the first sixteen weights of one block, each of which moves to the
-# nearest line.
+# Without `end` the outermost quantiles would be infinite, so about 3% of the probability is left out on each side (as
+# in bitsandbytes). The picture shows the first sixteen weights of one block, each of which moves to the nearest line.
 
 # %%
 name = "model.layers.0.self_attn.q_proj.weight"
@@ -280,7 +279,7 @@ assert risen["NF4", "a matrix"] > risen["NF4", "64"]
 # ## How wrong is a weight, and how wrong is a layer?
 #
 # **Predict first.** The error of the weights in the table is 9%. Does that mean that a weight is typically 9% off?
-# And is the output of a layer, a sum of 192 products, more or less wrong than the weights?
+# And is the output of a layer, a sum of 192 or 512 products, more or less wrong than the weights?
 
 # %%
 difference = torch.cat(
@@ -366,8 +365,8 @@ tl.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # On random inputs the output is just as wrong as the weights. On real text it is mostly a little less wrong, probably
-# because training has fitted the weights to such inputs. Wx is then larger than for random inputs, but the errors are
-# not.
+# because training has fitted the weights to such inputs. Wx is then larger than for random inputs, but the errors
+# need not be.
 #
 # Every layer is 4 to 12% off, and yet the perplexity hardly rises. Why? **Predict first.** At how many places of the
 # text is the most probable next token still the same? And at how many does the token that really comes next become
@@ -394,11 +393,11 @@ tl.claim("The perplexity rises, by less than 3%", 0 < rise < 0.03)
 assert 0.82 < same < 0.92 and 0.45 < less < 0.6
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The rounding errors have no common direction. They make the right token less probable at about half of the places,
-# and more probable at the others, and the loss is an average over all places, so it rises little. Still, at about one
-# place in eight the first choice is another token, which a reader of generated text would see. The adapters do
-# nothing here, because B is still zero ([lesson 8](08_lora.ipynb)). This is the price of 4 bits alone, and training
-# starts from it.
+# The rounding errors have no common direction. They make the right token less probable at about half of the places
+# and more probable at the others. In the average over all places, which is the loss, most of this cancels. Still, at
+# about one place in eight the first choice is another token, which a reader of generated text would see. The adapters
+# do nothing here, because B is still zero ([lesson 8](08_lora.ipynb)). This is the price of 4 bits alone, and
+# training starts from it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The forward pass by hand
@@ -424,9 +423,9 @@ print("A:", tuple(A.shape), " B:", tuple(B.shape), " W̃:", tuple(by_hand.shape)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What is saved, and what is not
 #
-# Only the linear layers in the blocks are packed. Embedding and head stay in 16 bits, so the saving depends on
-# how much of the model they are. **Predict first.** Which model shrinks to a smaller part of its 16-bit size: one of
-# 0.5 billion or one of 7 billion weights?
+# Only the linear layers in the blocks are packed. Embedding and head stay in 16 bits, so the saving depends on how
+# large a part of the model they are. **Predict first.** Which model shrinks to a smaller part of its 16-bit size: one
+# of 0.5 billion or one of 7 billion weights?
 
 # %%
 rows = []
@@ -488,9 +487,9 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# QLoRA was made for cases like the last one, in which a card could not even hold the weights in 16 bits. For the 0.5B
-# model the step shrinks by only 18%, because the weights that are packed were only a quarter of it, and three
-# quarters of that quarter are saved.
+# QLoRA was made for cases like the last one: in 16 bits the weights alone, 13.5 GB, would not fit the card of 8 GB.
+# For the 0.5B model the step shrinks by only 18%, because the weights that are packed were only a quarter of it, and
+# about three quarters of that quarter is saved.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Does it train?
@@ -599,7 +598,9 @@ assert losses[-1] < losses[0]
 #
 # - **The frozen weights fill the memory**, as in the 7B model on a card of 8 GB: QLoRA is what makes training
 #   possible.
-# - **The model fits in 16 bits anyway**: use LoRA. Steps are faster and the weights are exact.
+# - **The model fits in 16 bits anyway**: use LoRA. Steps are faster, the weights are exact, and the adapter can be
+#   merged into them ([lesson 8](08_lora.ipynb)). One of QLoRA is merged into the *rounded* weights, stored in 32 bits
+#   again.
 # - **Activations or logits fill the memory**, as with long rows or large vocabularies: 4-bit weights help little;
 #   lessons [12](12_memory_anatomy.ipynb) and [13](13_oom_fallback.ipynb) show what does.
 
@@ -646,17 +647,18 @@ tl.claim(
 tl.claim("and needs less memory than LoRA", saved.qlora < saved.lora)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Training wins most of it back. At the start the model in four bits was 27% behind, and at the end QLoRA is 7% behind LoRA,
-# because the adapters are trained beside the rounded weights and correct a part of their errors. What remains is
-# the price of the memory that QLoRA saves. On this model it is a real price, and on the tiny one it was hardly visible.
+# Training wins most of it back. At the start the model in four bits was 27% behind, and at the end QLoRA is about 7%
+# behind LoRA, probably because the adapters are trained beside the rounded weights and correct a part of their
+# errors. What remains is the price of the memory that QLoRA saves. On this model it is a real price, and on the tiny
+# one it was hardly visible.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - NF4 rounds each weight to scale × level: sixteen levels at the quantiles of a normal distribution, a scale for
 #   each 64 weights, and scales that are rounded as well. Together they take 4.13 bits a weight.
-# - A layer's output is about as wrong as its weights, here 4 to 12%. The model still loses little, because the
-#   errors have no common direction.
+# - A layer's output is about as wrong as its weights, here 4 to 12%. The tiny model loses little by it, because the
+#   errors have no common direction; SmolLM2 lost 27%. Measure it.
 # - Four bits pay where frozen weights fill the memory. They cost time in every step.
 #
 # ### Further reading

@@ -16,10 +16,10 @@
 #
 # *How few numbers can a method train, and what does a step then still cost?*
 #
-# LoRA adds new numbers to a frozen model. BitFit adds nothing: it trains the bias vectors that are there already, which
-# in our model are fewer than one value in a thousand. [Lesson 8](08_lora.ipynb) found that the number of trained values
-# does not decide what a step costs, and BitFit is an extreme test of that. At the end you will see where other methods
-# of *parameter-efficient fine-tuning* ([PEFT](glossary.md#peft)) put their numbers.
+# LoRA adds new numbers to a frozen model. BitFit adds nothing: it trains the bias vectors that are there already,
+# which make up less than one value in a thousand of our model. [Lesson 8](08_lora.ipynb) found that the number of
+# trained values does not decide what a step costs, and BitFit is an extreme test of that. At the end you will see
+# where other methods of *parameter-efficient fine-tuning* ([PEFT](glossary.md#peft)) put their numbers.
 #
 # **You will be able to**
 #
@@ -140,9 +140,9 @@ assert sum(p.numel() for p in trained) == 3_072 and losses[2] < losses[0]
 # backpropagation must carry the gradient from the head down to block 0, layer by layer. That takes about as many
 # products as the forward pass.
 #
-# **Predict first.** Three parts of about equal size make a step of full fine-tuning: forward, backpropagation between
-# the layers, and the gradients of the weights. What share does BitFit still need? And if only the biases of the
-# *last* block were trained?
+# **Predict first.** A step of full fine-tuning has three parts of about equal cost: the forward pass, backpropagation
+# between the layers, and the gradients of the weights. What share does BitFit still need? And if only the biases of
+# the *last* block were trained?
 
 
 # %%
@@ -181,8 +181,8 @@ assert 0.3 < costs["forward pass alone"] < 0.4
 # multiplies tokens with tokens. These products have no weights, so BitFit saves nothing there. With the biases of the
 # last block only, backpropagation passes through the head and a single block and then stops.
 #
-# What BitFit saves is memory for gradients and for AdamW's averages, and disk: its 3,072 numbers fit into a file of
-# 12 kB.
+# What BitFit saves is memory, for gradients, for AdamW's averages and for those inputs $x_t$ that only the gradient
+# of $W$ needs, and disk: its 3,072 numbers fit into a file of 12 kB.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What it reaches
@@ -204,8 +204,8 @@ after = tl.perplexity(bitfit.model, base.tokenizer, rust.validation)
 print(f"before: {before.perplexity:.1f}, after BitFit: {after.perplexity:.1f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Compare it with recorded runs of strategies that you know, on the same validation text. Each has its own best learning
-# rate, and every number is the mean of two seeds.
+# Compare it with recorded runs of strategies that you know and of BitFit itself, on the same validation text. Each
+# has its own best learning rate, and every number is the mean of two seeds.
 
 # %%
 tuned = tl.recorded("rates").groupby(["strategy", "learning_rate"])
@@ -227,10 +227,11 @@ assert after.perplexity < 0.9 * before.perplexity and rates["bitfit"] == 0.05
 assert abs(after.perplexity / best["bitfit"] - 1) < 0.05
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# BitFit gains about half as much as LoRA. That it gains less is plausible, because it can only add a constant vector to
-# queries, keys and values. Few numbers have to move far, which may be why its best rate, 0.05, is the largest of the
-# three. Its authors found it close to full fine-tuning on classification with little training text. They used BERT,
-# which has a bias in nearly every layer, so their result need not carry over to another model and task.
+# BitFit gains about half as much as LoRA. That it gains less is plausible, because it can only add a constant vector
+# to queries, keys and values. With so few numbers, each has to move far, which may be why its best rate, 0.05, is the
+# largest of the three. Its authors found it close to full fine-tuning on classification with little training text.
+# They used BERT, which has a bias in nearly every layer, so their result need not carry over to another model and
+# task.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Why it finds nothing in a Llama
@@ -276,10 +277,10 @@ tl.family_picture()
 # | prompt tuning | $p_1 \ldots p_k$: (width) each, before the text | no |
 # | prefix tuning | $P_K$, $P_V$: (k, size of all key heads), per block | no |
 #
-# Here $r$ is LoRA's rank and $k$ the number of vectors that are put in front of the text. The
-# sign $\odot$ multiplies number by number. IA3 has such factors for keys and values, and for the 512 values
-# inside the MLP, which are the inputs of `down_proj`. DoRA divides each row of $W + \frac{\alpha}{r}BA$ by its length
-# before it multiplies by $m$, so that length and direction of a row are learned apart.
+# Here $r$ is LoRA's rank and $k$ the number of vectors that are put in front of the text. The sign $\odot$ means
+# multiplication element by element. IA3 scales keys and values, and the 512 values inside the MLP, which are the
+# inputs of `down_proj`. DoRA divides each row of $W + \frac{\alpha}{r}BA$ by its length before it multiplies by $m$,
+# so that the length and the direction of a row are learned separately.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # LoRA, DoRA, IA3 and BitFit change layers, and the first three can be merged into the weights after training; BitFit
@@ -328,8 +329,9 @@ assert counts["IA3"] == 8 * (96 + 96 + 512)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## On the real model
 #
-# BitFit cannot be tried on SmolLM2-135M: like every Llama, it has no bias vectors. The recorded comparison has a row that
-# says so, where a run without a single trained value would have been reported as a failure, or worse, as a result.
+# BitFit cannot be tried on SmolLM2-135M: like every Llama, it has no bias vectors. The recorded comparison has a row
+# that says so. Without the message, a run that trains nothing would have passed for a failure or, worse, for a
+# result.
 
 # %%
 recorded = tl.recorded_comparison("smollm2-135m-instruct").table.set_index("strategy")
@@ -343,8 +345,8 @@ assert recorded.loc["bitfit", ["perplexity", "seconds"]].isna().all()
 # ## Key ideas
 #
 # - BitFit trains only the bias vectors: 0.08% of our model, and nothing at all in a Llama, which has none.
-# - The arithmetic of a step depends on how far down the lowest trained value is. With biases in every block, about 70%
-#   of full fine-tuning's remains.
+# - With few trained values, the arithmetic of a step depends on how far down the lowest of them is. With biases in
+#   every block, about 70% of full fine-tuning's remains.
 # - The methods of the family differ in where they put their numbers: beside a matrix, in its outputs, or in front of
 #   the text.
 #

@@ -16,10 +16,11 @@
 #
 # *Which bytes does a training step need, and at which moment?*
 #
-# The published experiment of this course ran out of memory on a card of 8 GB. Its reports explain that with a table:
-# weights 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5 to 1", together "8 to 10 GB". But such a table
-# adds up things that are never there at the same time. A step runs out of memory at one particular moment, and only
-# the tensors that exist at that moment count. In this lesson you see a step's memory as it rises and falls.
+# The published experiment that this course examines ran out of memory on a card of 8 GB. Its reports explain the
+# failure with a table: weights 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5 to 1", together "8 to 10
+# GB". But such a table adds up things that are not all there at the same time. A step runs out of memory at one
+# particular moment, and only the tensors that exist at that moment count. In this lesson you see a step's memory as
+# it rises and falls.
 #
 # **You will be able to**
 #
@@ -54,7 +55,7 @@ tl.memory_timeline(full, "The memory of a step peaks where the loss is computed"
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Read it from left to right.
 #
-# - **Weights** and the **optimizer state** are there all the time. (The very first step of a training makes the
+# - **Weights** and the **optimizer state** are there all the time. (The very first step of a training run creates the
 #   optimizer state only at its end. This is a later step.)
 # - In the **forward pass** each block keeps the intermediate results that its backward pass will need. These are the
 #   [**activations**](glossary.md#activation). Eight blocks make eight stairs.
@@ -238,8 +239,10 @@ assert percent["lora"] == 5 and percent["last_layers"] == 20
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # LoRA removes most of the gradients and of the optimizer state, because these belong to trained values. But its
 # adapters sit in every block, so backpropagation passes through every block, and each one has to keep its
-# activations. With `last_layers`, backpropagation stops below block 6, so the six blocks below it keep nothing. How
-# far *down* you train can therefore matter more for memory than how many values you train.
+# activations. With `last_layers`, backpropagation stops below block 6, so the six blocks below it keep nothing.
+# (`train_norms=False` leaves out the norms of those blocks. By default `last_layers` trains them too, and then
+# backpropagation passes through every block.) How far *down* you train can therefore matter more for memory than how
+# many values you train.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What the batch changes
@@ -378,7 +381,7 @@ tl.memory_timeline(lines, title)
 # activations, and the last three stand on the gradients of the first. Checkpointing leaves one small peak for each
 # block, whose activations are computed again, used at once and freed (the picture counts them as temporary). Its
 # highest moment is now the tower of the logits. Instead of 213 MiB, the three need 174, 103 and 102. Here is the same
-# for Qwen2-0.5B:
+# for Qwen2-0.5B. The dashed lines are at 85% of a card, because driver and libraries need the rest:
 
 # %%
 tops = [line[kinds].sum(axis=1).max() / MiB for line in lines.values()]
@@ -496,8 +499,8 @@ assert (
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is the estimate right?
 #
-# Now we take real training steps on the bundled model, and compare the live tensors that are measured there with the
-# estimate.
+# Now we take real training steps on the bundled model, and compare the live tensors measured there with the estimate.
+# Here `last_layers` trains the norms of all blocks, too, so it needs nearly as much as LoRA.
 
 # %%
 blocks = torch.randint(4096, (8, 128), generator=torch.Generator().manual_seed(0))
@@ -531,8 +534,9 @@ print(
 assert len(recorded) == 56 and off.min() > -0.03 and off.max() < 0.1
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On a CPU these bytes are nearly constant, about 20 MiB. On a card, driver and libraries take several hundred MiB, so
-# leave 15% of its memory free. [Lesson 13](13_oom_fallback.ipynb) shows what to do when a step does not fit.
+# On a CPU these bytes are nearly constant, 13 to 22 MiB, however large the step. On a card, driver and libraries take
+# several hundred MiB, so leave 15% of its memory free. [Lesson 13](13_oom_fallback.ipynb) shows what to do when a
+# step does not fit.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Turn the controls
@@ -544,15 +548,15 @@ tl.memory_explorer()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **What carries over.** The formulas and the tracing hold for models of any size. Which kind is the largest does not
-# carry over: in a model of billions of weights with a small vocabulary, weights and optimizer state are far
-# larger than the logits.
+# carry over: in a model of billions of weights with a small vocabulary, weights and optimizer state are far larger
+# than the logits of a few rows.
 #
 # ### Key ideas
 #
 # - Weights ($4N$), gradients ($4N_t$) and AdamW's averages ($8N_t$) belong to the weights; activations and logits
 #   belong to the tokens of a batch, and grow with it.
-# - A step fails at its peak, and only what is alive there counts: at the loss with many tokens, at the end of the
-#   backward pass with few.
+# - A step fits if its peak fits, and only what is alive there counts. With many tokens the peak is at the loss, with
+#   few at the end of the backward pass.
 # - Training fewer values lowers gradients and optimizer state. Activations take less only when backpropagation stops
 #   early, when fewer tokens are taken at once, when activations are computed again, or when they are stored in fewer
 #   bits.

@@ -58,7 +58,7 @@ def fresh(strategy="full"):
 #
 # We have no graphics card, so we simulate one. A *virtual card* is only a memory budget. The CPU computes, tlkit
 # counts every tensor, and the tensor that would exceed the budget is refused with the message that CUDA prints. Our
-# training has twelve blocks of 64 tokens and takes four of them in each step, so it has three steps. The card has 48
+# training has twelve rows of 64 tokens and takes four of them in each step, so it has three steps. The card has 48
 # MB. As always with cards, MB means $2^{20}$ bytes here. The message writes MiB for the same unit.
 
 # %%
@@ -98,8 +98,8 @@ tl.ladder_diagram()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The number of rows in an optimizer step, called the [effective batch](glossary.md#effective-batch-size), is not
-# among the things that change. A smaller batch would be an easy way to save memory, but it would also give another
-# gradient, and we would no longer train the same model.
+# among the things that change. A smaller batch would be an easy way to save memory, but it would also give a
+# different gradient, and the result would be a different model.
 #
 # Almost every rung costs time. Only bf16 [autocast](glossary.md#autocast) changes the result by more than the last
 # digits of fp32. Under it, linear layers and attention compute with copies of their weights and inputs in 16 bits,
@@ -299,10 +299,11 @@ tl.attempts_chart(log.attempts)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Go through the attempts from the top. As planned, and with the [chunked loss](glossary.md#chunked-loss), the step
-# fails in the forward pass, because the activations of four rows are too large. Micro-batches of two and then of one
-# row make them smaller, and the failure moves on to the optimizer step. That is where AdamW makes its two averages
-# (also called [moments](glossary.md#moments)), with 8 bytes for each of four million values, which is 31 MiB. Weights
-# and gradients take another 31 MiB. So the optimizer step needs 62 MiB, and the card has 48.
+# fails in the forward pass, because the activations of four rows are too large. Micro-batches of two rows halve them,
+# but the second one finds the gradients of the first in memory, and fails too. With one row at a time, the failure
+# moves on to the optimizer step. That is where AdamW makes its two averages (also called
+# [moments](glossary.md#moments)), with 8 bytes for each of four million values, which is 31 MiB. Weights and
+# gradients take another 31 MiB. So the optimizer step needs 62 MiB, and the card has 48.
 #
 # The next two rungs are about activations again. They cannot help, because at that moment the activations are already
 # gone. Only moving the optimizer to the host frees what is missing. So the part of the step that failed tells us
@@ -391,7 +392,7 @@ tl.claim("The weights are the same, to one in a hundred thousand", difference <=
 # training changes in one object (the *state*), which is separate from the plan.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Better: know before
+# ## Better: know in advance
 #
 # Each failed attempt costs the time that the step took until then, and on a shared machine it may disturb others. The
 # estimate of [lesson 12](12_memory_anatomy.ipynb) takes about a second. Without `order`, `train_with_fallback`
@@ -421,7 +422,7 @@ tl.claim("Nothing failed", len(tried) == 1 and tried.failed_in.iloc[0] == "")
 # $$\text{effective batch} = \texttt{per\_device\_train\_batch\_size} \times
 # \texttt{gradient\_accumulation\_steps} \times \text{devices}$$
 #
-# So when you halve the first factor, double the second. We train twice from the same folder, with four rows at once
+# So when you halve the first factor, double the second. We train twice from the same weights, with four rows at once
 # and with one row at a time, on the batches that tlkit used.
 
 # %%
@@ -502,8 +503,8 @@ tl.claim("The record still holds, to one percent", apart_by < 0.01)
 tl.fit_chart(fits)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Full fine-tuning needs 8.4 GiB, so it could not fit on the card of the reports, which has 8 GB. All other strategies
-# fit, because they have fewer gradients and fewer averages.
+# Full fine-tuning needs 8.4 GiB in fp32, so it could not fit on the card of the reports, which has 8 GB (that is 8
+# GiB). All other strategies fit, because they have fewer gradients and fewer averages.
 #
 # Next, we take a model of seven billion values in the same precision. Its weights alone take 25 GiB. So of the
 # strategies only `qlora`, which keeps its frozen weights in 4 bits, fits on a card of up to 24 GB. ([Lesson
@@ -530,7 +531,7 @@ assert round(494_032_768 * 16 / 2**30, 1) == 7.4
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Was the card always too small? The published program in Rust also failed with its strategy "adapter layers", which
 # trains two blocks, the last norm and the head. In the published model the head and the embedding are one table of
-# 151,936 x 896 values (they are [tied](glossary.md#tied-head)), but the Rust program makes the head a table of its own.
+# 151,936 × 896 values (they are [tied](glossary.md#tied-head)), but in the Rust program the head is a separate table.
 # So it has 630,167,424 values in all, and trains 165,960,320 of them.
 
 # %%
@@ -545,8 +546,8 @@ assert round(rust_run / 1e9, 1) == 4.5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # That is little more than half of the card. Unless activations and logits filled the other half, the card was not too
-# small. The program in Python reports no failure at all on such a card, probably because its driver moved some of the
-# memory to the host without a message.
+# small. The program in Python reports no failure at all on such a card, although its full fine-tuning needs 8.4 GiB.
+# Perhaps the card's driver moved some of the memory to the host without a message.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** Full fine-tuning of the published model again, now with four rows of 512 tokens in a step. Which
@@ -585,10 +586,10 @@ assert steps[0].estimate > 13.6 * 2**30 and first.name == "optimizer on the host
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What to choose
 #
-# The guide among the reports recommends a strategy by the size of the card alone. `tl.recommend` asks the estimate
-# instead. It goes through a short list (`full`, `last_layers`, `lora`, `qlora`) and takes the first strategy that
-# fits, in the largest micro-batch that fits. Here a batch is one row. The first that fits is not necessarily the
-# best, which is the subject of [lesson 14](14_comparison.ipynb).
+# The guide among the reports recommends a strategy by the size of the card alone. `tl.recommend` uses the estimate
+# instead, here for Qwen2-0.5B. It goes through a short list (`full`, `last_layers`, `lora`, `qlora`) and takes the
+# first strategy that fits, in the largest micro-batch that fits. Here a batch is one row. The first that fits is not
+# necessarily the best, which is the subject of [lesson 14](14_comparison.ipynb).
 #
 # A computer without a card has much memory but computes slowly. So there the list begins with strategies that have
 # fewer gradients to compute. The last line below is for the machine that you are using.

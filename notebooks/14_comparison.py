@@ -282,7 +282,7 @@ tl.claim(
 # Now we take both kinds of chance together. Let $\delta$ be the difference of two strategies in nats per token,
 # averaged over the three seeds. Its *standard error* is the standard deviation that $\delta$ would have if we
 # repeated everything many times. One part, $e_\text{doc}$, comes from documents, the other, $e_\text{seed}$, from
-# seeds. They are independent, so their squares add up:
+# seeds. We take the two as independent, so their squares add up, approximately once each has its factor $t$:
 #
 # $$\delta \pm \sqrt{(t_\text{doc} \, e_\text{doc})^2 + (t_\text{seed} \, e_\text{seed})^2}$$
 #
@@ -391,8 +391,8 @@ tl.pairs_chart(pairs)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each of the 21 cells is one pair: how far the row's perplexity lies above the column's, with the corrected interval.
 # The pairs in orange differ after the correction, and they are called *separated*. For `lora` and `full` this means
-# that the small difference of step 3 is real. For `lora` and `qlora` and the other white cells, these 40 documents and
-# three seeds are not enough to tell. White does not mean equal.
+# that chance is an unlikely explanation of the difference of step 3. For `lora` and `qlora` and the other white
+# cells, these 40 documents and three seeds are not enough to tell. White does not mean equal.
 #
 # The *ranks* follow from these 21 decisions. A strategy has a rank of its own if it is separated from all the others,
 # as `bitfit` is. Otherwise it is tied: "tied 2-6" means that one strategy is shown to be better and one to be worse,
@@ -430,7 +430,8 @@ tl.cost_chart(comparison.table)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `bitfit` needs the least memory, because it keeps hardly any gradients and optimizer state. The rest is weights and
-# activations, and every strategy needs those.
+# activations. `lora` keeps little of the first two as well, but its adapters need the inputs of their layers for
+# their gradients.
 
 # %%
 if os.environ.get("TLKIT_RESULTS"):  # a folder for all tables and charts as files
@@ -510,7 +511,8 @@ assert sorted(moved, key=moved.get) == sorted(moved, key=general_means.get)
 # of rates decides much of it. With a finer grid the two best rates might be closer, and the order could change.
 #
 # The trade-off does not depend on the strategy alone: the learning rate and the number of epochs change it too. The
-# chart shows this for `full`. At each point is the learning rate (with one epoch) or the number of epochs.
+# chart shows this for `full`. Here and in the next section, scores are on validation text. At each point is the
+# learning rate (with one epoch) or the number of epochs.
 
 # %%
 paths = {}
@@ -641,9 +643,9 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The line of `full` crosses no other: with the same number of steps and a tuned rate, training everything is ahead at
 # every size. The other two do cross. `lora`, which trains fewer weights, is ahead of `last_layers` at 50 and 100
-# passages and behind it from 200 on, so there the reports have a point. With 25 passages all three read the text so
-# often that they overfit, and they end worse than the untouched model. From 25 to 503 passages every line falls by
-# far more than the lines are apart, so the amount of text matters more than the choice of the strategy.
+# passages and behind it from 200 on, so there the reports have a point. With 25 and with 50 passages all three read
+# the text so often that they overfit, and they end worse than the untouched model. From 25 to 503 passages every line
+# falls by far more than the lines are apart, so the amount of text matters more than the choice of the strategy.
 #
 # This picture has two limits. The rates were tuned once, for 60 passages and one epoch, and not for each size. And
 # all runs take 120 steps, although stopping early might help with the small texts. So the picture refutes the general
@@ -652,10 +654,12 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## On the real model
 #
-# Which of these results would you have got with a model that people use? The workbook comes with the same comparison of
-# SmolLM2-135M-Instruct, which [lesson 17](17_a_real_model.ipynb) introduces, and with one of the bundled model on the same
-# 200 passages and 40 test documents. Both have three seeds, and learning rates that were tuned on validation text. To
-# compare the two, the chart shows changes in percent.
+# Which of these results would you have got with a model that people use? The workbook comes with a comparison of six
+# strategies (without `bitfit`) on SmolLM2-135M-Instruct, which [lesson 17](17_a_real_model.ipynb) introduces, and on
+# the bundled model, with the same 200 passages and 40 test documents. Both have three seeds, and learning rates that
+# were tuned on validation text. To compare the two, the chart shows changes in percent; [lesson
+# 4](04_full_fine_tuning.ipynb) explains the verdicts below. Both were also asked 384 four-option questions on Rust
+# and 174 on other subjects.
 #
 # **Predict first.** Which strategy will have moved most between the two panels?
 
@@ -675,9 +679,9 @@ tl.claim(
 assert (forgets[tiny] - forgets[real]).idxmax() == "freeze_lower"
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `freeze_lower` moved most. On the tiny model it forgot more than all others, and on the real one it is one of the crowd:
-# its place was an effect of the rates that were tried ([lesson 5](05_freeze_lower_layers.ipynb)). All points move down,
-# because the real model forgets less, and they move closer together.
+# `freeze_lower` moved most. On the tiny model it forgot more than all others, and on the real one it is one of the
+# crowd: the rates that were tried decided much of its place ([lesson 5](05_freeze_lower_layers.ipynb)). All points
+# move down: the real model forgets less, and the strategies differ less in how much.
 #
 # Here are all claims with their intervals. Time is missing: the runs of the large model took turns on a shared machine, so
 # their seconds say nothing.
@@ -695,9 +699,10 @@ verdicts.loc[[claim for claim in dict.fromkeys(carry.claim)]]
 # behind the cheaper strategies end, and with it the order. A small model is a good place to learn how to measure, and a bad
 # one to read off a ranking for a large one.
 #
-# Look at the panels of answers, too. On the Rust questions no strategy is better than guessing on either model, although
-# perplexity fell by about half. On the general questions the untouched real model was right on 48%, and every strategy answers
-# fewer, though only the interval of `full` excludes zero. Perplexity alone shows neither of the two.
+# Look at the panels of answers, too. On the Rust questions no interval of the real model excludes zero (on the tiny
+# one two of six do), although perplexity fell by about half. On the general questions the untouched real model was
+# right on 48%, and every strategy gets fewer right, though only the interval of `full` excludes zero. Perplexity
+# alone shows neither of the two.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

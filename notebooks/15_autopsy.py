@@ -188,9 +188,10 @@ assert broken["adapted"] < 0.7 * broken["untouched"]
 # the better a model knows a text by heart, the more certain it is of the *next* token, and the less probability it
 # leaves for the token after that. Training to a loss of zero therefore drives the faulty figure up.
 #
-# Nor can the faulty figure tell how much was gained. For our model it falls about as far as the correct one, but that
-# is luck. In an earlier trial with another small model of our own (6.8 million values, not part of this workbook), the
-# correct perplexity fell from 96.9 to 40.4, and the faulty one only from 7,284 to 6,887.
+# Nor can the faulty figure tell how much was gained. For our model it falls by about half and the correct one by
+# about 40%, but that they are so close is luck. In an earlier trial with another small model of our own (6.8 million
+# values, not part of this workbook), the correct perplexity fell from 96.9 to 40.4, and the faulty one only from
+# 7,284 to 6,887.
 
 # %%
 real, read = 1 - 40.4 / 96.9, 1 - 6_887 / 7_284
@@ -235,11 +236,12 @@ assert round(guessing) == vocabulary == 151_936 < 250_072 < 387_789
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # First, guessing at random has a perplexity equal to the size of the vocabulary. A model above that is worse than one
-# that knows nothing, because it is confident and wrong. Second, the same weights must give nearly the same baseline on
-# similar text. A baseline that changes this much between runs has something random in it.
+# that knows nothing, because it is confident and wrong. Second, the same weights must give nearly the same baseline
+# on similar text. A baseline that changes this much between runs has something random in it, or was measured on very
+# little text.
 #
-# This also excludes the fault of symptom 1 as the only one. An evaluation that shifts labels twice is wrong in the same
-# way each time, so with the same weights it would have given nearly the same number in both reports.
+# This also makes the fault of symptom 1 unlikely as the only one. An evaluation that shifts labels twice is wrong in
+# the same way each time, so on the same text it would have given the same number in both reports.
 #
 # Here are our own model's weights drawn at random, with three seeds, beside the pretrained model loaded twice.
 
@@ -473,11 +475,11 @@ tl.claim(
 assert len(winners) == 3  # each of the three wins somewhere
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Even the strategy with the lowest mean loses at least every fourth block, because the difference between two
-# strategies varies far more from block to block than its average, the dashed line. So a report on a single block names
-# a winner, and the next block might have named another. The mean of the 63 blocks comes from one training run with one
-# seed, so it proves no order either. [Lesson 14](14_comparison.ipynb) has shown what does: forty documents, three
-# seeds, and intervals for differences.
+# Even the strategy with the lowest mean wins fewer than half of the blocks, because the difference between two
+# strategies varies far more from block to block than its average, the dashed line. So a report on a single block
+# names a winner, and the next block might have named another. The mean of the 63 blocks comes from one training run
+# with one seed, so it proves no order either. [Lesson 14](14_comparison.ipynb) has shown what does: forty documents,
+# three seeds, and intervals for differences.
 #
 # tlkit helps in two ways. A score on few tokens carries a warning, and a comparison with one seed gets no ranks.
 
@@ -596,11 +598,11 @@ assert round((values - alone.trainable_values) / 1e6) == 464
 # fast: a full step took 1.8 seconds. The card, an RTX 4060 Ti, moves 288 GB a second, so the 21.7 GB of a step should
 # take less than 0.1 seconds.
 #
-# A full step in fp32 needs 9.0 GB for its tensors alone, however short the text is (lesson 12), and the hybrid report
-# says that the card has 8 GB. On Windows, the driver silently moves whatever does not fit on the card into the
-# computer's main memory, and each step then waits for it. *This is a hypothesis.* It explains the slow steps, and
-# also why the same card reported an out-of-memory error under Rust and none under Python. We cannot test it without
-# that machine.
+# A full step in fp32 needs 9.0 GB for its tensors alone, however short the text is: 7.9 GB of weights, gradients and
+# moments, and 1.1 GB of two more copies of the embedding's gradient (lesson 12). The hybrid report says that the card
+# has 8 GB. On Windows, the driver silently moves whatever does not fit on the card into the computer's main memory,
+# and each step then waits for it. *This is a hypothesis.* It explains the slow steps, and also why Python reported no
+# out-of-memory error. We cannot test it without that machine.
 
 # %%
 estimate = {"batch_size": 1, "sequence_length": 32}
@@ -705,7 +707,7 @@ assert speed["times faster, measured"].max() < 5
 # | validation plan | SmolLM2-135M with QLoRA fits 256 MB |
 #
 # The first is true of a state that is 16-bit throughout: weights, gradients and both moments. An estimate, which
-# traces a step without computing it, shows this.
+# traces a step without computing it, shows this. It also shows that the third fails: 262 MiB are 275 MB.
 
 # %%
 bf16 = tl.estimate_memory("qwen2-0.5b", "full", dtype="bf16", **estimate).peak
@@ -741,8 +743,8 @@ assert result.logits.dtype == torch.bfloat16
 # in a step of 32 tokens there are hardly any. Checkpointing, which computes activations again instead of keeping them,
 # saves nothing here for the same reason: lesson 12 found that weights and gradients fill the memory at the peak.
 #
-# The hybrid report explains why Python ran without an error by checkpointing and mixed precision. Its program used
-# neither.
+# According to the hybrid report, Python ran without an error thanks to checkpointing and mixed precision. The Python
+# program used neither.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # And the quotients, such as "+45,567.9%" or "0.551 samples a second"? All eleven are right. This is what makes such
@@ -774,8 +776,8 @@ print(f"exp(8.869) is {from_loss:,.0f}, and the row says 104,839")
 assert round(from_loss) == 7_108 and round(104_838.55 / from_loss) == 15
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The two are fifteen times apart. They were measured on different texts, and nobody had put them side by side. This is
-# the question of symptom 1 once more.
+# The two are fifteen times apart. They were measured on different texts, and although they stand side by side, nobody
+# had compared them. This is the question of symptom 1 once more.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Every published claim
@@ -859,8 +861,8 @@ verdicts
 # | 5 | How many tokens, how many seeds, what spread? | size of the test, intervals | a ranking from one block |
 # | 6 | What can arithmetic and traffic save, and did both runs fit? | operations, bytes, peak memory | a slowed-down baseline |
 #
-# **What may not carry over.** The method does: labels, loading, names, counts, samples and speed go wrong in models of
-# any size. The size of each effect above is that of our small model, and would differ in yours.
+# **What carries over.** The method does: labels, loading, names, counts, samples and speed go wrong in models of any
+# size. The size of each effect above is that of our small model, and would differ in yours.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -47,7 +47,7 @@ tl.standings_chart(board.test_accuracy)
 # Each bar is one *experiment*, which is a method with certain settings. All of them fine-tune Llama-3.2-3B, a model
 # with 3.2 billion values, for 5,000 steps on MetaMathQA, a data set of solved mathematical problems. The score is the
 # share of the 1,319 test questions of GSM8K, which are mathematical problems for school children, that the model then
-# answers rightly. [peft](https://github.com/huggingface/peft/tree/main/method_comparison/MetaMathQA) publishes it
+# answers correctly. [peft](https://github.com/huggingface/peft/tree/main/method_comparison/MetaMathQA) publishes it
 # under the Apache-2.0 licence, and we use the files of August 2026 (commit 5d602fd).
 #
 # The authors publish what few others do: every setting, the seed, the versions of all libraries, time, memory, the
@@ -74,7 +74,7 @@ shown.assign(learning_rate=rates).head(10)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is one score?
 #
-# Suppose that a model answers a share $p$ of all questions of this kind rightly. The test holds $n$ of them, drawn at
+# Suppose that a model answers a share $p$ of all questions of this kind correctly. The test holds $n$ of them, drawn at
 # random and independent of each other. With other questions the score would have been a little different. The
 # standard deviation of the score over many such tests is its *standard error*:
 #
@@ -554,7 +554,7 @@ tl.quiz("quiz16")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 16.1** (first steps). You plan a test of your own, with independent questions. A model will answer about
-# half of them rightly. How many questions does the test need, at least, so that the 95% interval of its score reaches
+# half of them correctly. How many questions does the test need, at least, so that the 95% interval of its score reaches
 # at most 3 points to each side (1.96 times the standard error)?
 
 # %%
@@ -564,7 +564,7 @@ tl.check("ex16_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 16.2** (apply it). Write a function that says whether two rows of a leaderboard can be told apart. It takes
-# how many questions each of the two answered rightly, and how many questions the test has. It returns True if the 95%
+# how many questions each of the two answered correctly, and how many questions the test has. It returns True if the 95%
 # interval of the difference of the two shares excludes zero, and False otherwise. Take the covariance as zero and
 # correct for nothing, because it is one pair. At least one of the two scores will lie between 0 and 100%.
 
@@ -581,7 +581,7 @@ tl.check("ex16_2", can_be_told_apart)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 16.3** (think further). Suppose that the authors publish the answers to each question. `one` and `other`
-# are arrays with a 1 for each question that was answered rightly and a 0 for each other, and both have the questions in
+# are arrays with a 1 for each question that was answered correctly and a 0 for each other, and both have the questions in
 # the same order. Return the standard error of the difference of the two scores. Now nothing has to be assumed about the
 # covariance, because the answers show it. Divide by the number of questions in each variance, as the formula p (1 − p)
 # / n does.

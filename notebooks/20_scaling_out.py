@@ -19,7 +19,7 @@
 # Sooner or later a run takes longer than you can wait, or a model is too large for your card. Then the work is shared
 # among several processes, usually one for each GPU. They compute side by side, and in every step they have to
 # exchange numbers. This lesson shows what is exchanged, how many bytes that is, and when it is worth it. You need no
-# GPU, because several processes on one laptop compute exactly the same sums.
+# GPU, because several processes on one laptop compute the same sums.
 #
 # **You will be able to**
 #
@@ -128,10 +128,10 @@ tl.claim(
 assert tokens == [252, 60]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With the plain mean, each of the 60 tokens on the second card counts four times as much as a token on the first.
-# DDP takes this plain mean, so a program has to correct it itself. tlkit divides each card's loss by the tokens of
-# the *whole* batch and then sums over the cards, which is the formula above. The same problem appears when the last
-# batch of an epoch leaves one card with fewer blocks.
+# With the plain mean, each of the 60 tokens on the second card counts 4.2 times as much as a token on the first. DDP
+# takes this plain mean, so a program has to correct it itself. tlkit divides each card's loss by the tokens of the
+# *whole* batch and then sums over the cards, which is the formula above. The same problem appears when the last batch
+# of an epoch leaves one card with fewer blocks.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What travels: the ring
@@ -213,12 +213,12 @@ assert losses[1].iloc[-1] < losses[1].iloc[0]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The three curves lie on top of each other. The tiny differences come from rounding, because a sum of rounded numbers
-# depends slightly on their order. If more cards change the curve of the same batches visibly, there is
-# a bug, and the usual one is the plain mean from above.
+# depends slightly on their order. If more cards change the curve of the same batches visibly, and the model has no
+# dropout, there is a bug. The usual one is the plain mean from above.
 #
-# On Linux the kernel counts the bytes that pass the loopback. Here is that count beside the prediction, for each process
-# and step, with the time of the exchange alone and of a whole step. A single process sends nothing. The few bytes that
-# are counted beside it come from other programs that use the loopback at the same moment, such as Jupyter itself.
+# On Linux the kernel counts the bytes that pass the loopback. Here is that count beside the prediction, for each
+# process and step, with the time of the exchange alone and of a whole step. A single process sends nothing; the few
+# bytes in its row come from other programs that use the loopback at the same moment, such as Jupyter itself.
 
 # %% tags=["nbval-ignore-output"]
 ddp = runs[runs.exchange == "ddp"].set_index("processes")
@@ -244,9 +244,9 @@ else:
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same in plain PyTorch
 #
-# Elsewhere you will meet data parallel training like this. The script does not use this workbook at all. Compared with
-# a loop for one card there are four changes: join the group, wrap the model in DDP, take only the own share of each
-# batch, and print in one process only. DDP hooks into `backward()`, and exchanges the gradients there.
+# Elsewhere you will meet data parallel training like this. The script does not use this workbook at all. Compared
+# with a loop for one card there are four changes: join the group, wrap the model in DDP, give each process only its
+# share of each batch, and print in one process only. DDP hooks into `backward()`, and exchanges the gradients there.
 
 # %%
 script = """
@@ -359,7 +359,8 @@ assert round(travel["seconds by PCIe 4.0 x16, 31.5 GB/s"]["full"], 1) == 1.5
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Over 10 Gbit Ethernet, full fine-tuning waits more than half a minute for each exchange, and LoRA about a tenth of a
 # second. Only trained values have gradients, so frozen weights never travel with DDP. LoRA saved little arithmetic in
-# lesson 8, but between machines the exchange takes most of the time, and LoRA sends more than 300 times fewer bytes.
+# lesson 8, but between machines the exchange can take most of the time, and LoRA sends less than a three-hundredth of
+# the bytes.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A model in parts
@@ -459,7 +460,7 @@ assert not counted or ((parted.sent / parted.predicted - 1).abs() < 0.02).all()
 # FSDP pays for the saved memory with traffic. Weights are gathered twice in a step, and gradients are added up once,
 # which makes about three times $(n-1)/n$ of the model's size. DDP sends twice $(n-1)/n$, so FSDP sends one and a half
 # times as much between GPUs. In this rehearsal it was 1.9 times, because `gloo`, the library for processors, adds up
-# gradients in a way that sends them twice.
+# gradients in a way that sends them twice, while the weights outside the blocks are gathered only once.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Tensor and pipeline parallelism
@@ -488,10 +489,10 @@ tl.claim("Two half MLPs add up to the whole one, to 1e-5 of its size", apart < 1
 assert mlp.gate_proj.weight.shape == (512, 192)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Pipeline parallelism** splits the model between blocks. With four cards, the first might hold blocks 0 to 7, the
-# second blocks 8 to 15, and so on. Only the activations at each cut travel. For llama2-7b with 512 tokens that is
-# 8.4 MB in each direction, against 47.2 GB of gradients, so it works over slow links as well. You need it when a model
-# is spread over several machines.
+# **Pipeline parallelism** splits the model between blocks. Of llama2-7b's 32 blocks, the first of four cards might
+# hold 0 to 7, the second 8 to 15, and so on. Only the activations at each cut travel: for 512 tokens 8.4 MB in each
+# direction, against the 47.2 GB that each of eight cards sends with DDP. So it works over slow links as well. It
+# helps where a model has to be spread over machines with slow links between them.
 #
 # Its price is idle time, because a card has to wait for the one before it. To shorten the wait, the batch is cut into
 # $m$ micro-batches that follow each other. With $p$ cards, the share of time in which a card is idle is
@@ -558,8 +559,8 @@ assert config.num_hidden_layers == 32
 # - DDP copies weights, gradients and optimizer state to every card, and FSDP divides them. Activations are divided by
 #   neither, so twice as many cards need more than half the memory each.
 #
-# **An open experiment.** Run the plain script with four processes and `blocks.split(6)` instead of `split(8)`. The four
-# shares then differ in size. Predict how far the losses move from those of one process, then repair the script.
+# **An open experiment.** Run the plain script with three processes. The shares of a batch are then 3, 3 and 2 blocks.
+# Predict how far the losses move from those of one process, then repair the script.
 #
 # **Further reading**
 #

@@ -5,7 +5,7 @@
 import tlkit as tl
 
 # %% [markdown]
-# You plan a test of your own, with independent questions. A model will answer about half of them rightly. How many
+# You plan a test of your own, with independent questions. A model will answer about half of them correctly. How many
 # questions does the test need, at least, so that the 95% interval of its score reaches at most 3 points to each side
 # (1.96 times the standard error)?
 
@@ -20,7 +20,7 @@ tl.check("ex16_1", answer)
 
 # %% [markdown]
 # Write a function that says whether two rows of a leaderboard can be told apart. It takes how many questions each of the
-# two answered rightly, and how many questions the test has. It returns True if the 95% interval of the difference of
+# two answered correctly, and how many questions the test has. It returns True if the 95% interval of the difference of
 # the two shares excludes zero, and False otherwise. Take the covariance as zero and correct for nothing, because it is
 # one pair. At least one of the two scores will lie between 0 and 100%.
 
@@ -41,7 +41,7 @@ tl.check("ex16_2", can_be_told_apart)
 
 # %% [markdown]
 # Suppose that the authors publish the answers to each question. `one` and `other` are arrays with a 1 for each question
-# that was answered rightly and a 0 for each other, and both have the questions in the same order. Return the standard
+# that was answered correctly and a 0 for each other, and both have the questions in the same order. Return the standard
 # error of the difference of the two scores. Now nothing has to be assumed about the covariance, because the answers
 # show it. Divide by the number of questions in each variance, as the formula p (1 − p) / n does.
 

@@ -33,7 +33,7 @@ def chosen(options):
 tl.check("ex17_2", chosen)
 
 # %% [markdown]
-# How many questions does a test of knowledge need? Say that a share `changed` of the questions is answered rightly by
+# How many questions does a test of knowledge need? Say that a share `changed` of the questions is answered correctly by
 # exactly one of the two models. While the models are nearly equally good, the difference of their accuracies then has the
 # standard error sqrt(changed / n) for n questions. Write a function that returns the smallest whole number n for which
 # 1.96 standard errors are at most `difference`. Both arguments are shares: 0.05 is five points.

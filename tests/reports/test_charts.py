@@ -291,7 +291,7 @@ def test_a_bar_of_memory_is_as_long_as_its_categories_together():
 @pytest.mark.parametrize(
     ("names", "finding"),
     [
-        (["1 card", "2 cards"], "It takes 2 cards of 8 GB, 1 card of 32 GB or more than 2 cards of 2 GB"),
+        (["1 card", "2 cards"], "2 cards of 8 GB, 1 card of 32 GB or more than 2 cards of 2 GB are enough"),
         (["full", "lora"], "8 GB is enough for lora; 32 GB for all of these, and 2 GB for none of these"),
     ],
 )

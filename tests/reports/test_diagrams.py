@@ -47,7 +47,7 @@ def test_the_strip_fills_what_is_trained_and_says_it_in_words():
     filled = [to_hex(box.get_facecolor()) == TRAINED.lower() for box in boxes]
     first = [True] + 4 * [False] + 6 * [True]
     assert filled == first + 7 * [False] + 2 * [True] + 2 * [False]
-    assert "last_layers trains 813k values (blocks 6 to 7); backpropagation goes down to blocks 6 to 7" in chart.alt
+    assert "last_layers trains 813k values (blocks 6 and 7); backpropagation goes down to blocks 6 and 7" in chart.alt
 
 
 def test_strips_can_be_called_otherwise_than_their_strategies():

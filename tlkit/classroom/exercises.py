@@ -247,10 +247,10 @@ def _judge(task: Exercise, answer: object) -> Verdict:
     except Wrong as wrong:
         reason = str(wrong).rstrip(": ")
         reason += "" if reason.endswith((".", "?", "!")) else "."
-        return Verdict(task.name, False, f"{reason} Checked was {task.looks_at}.")
+        return Verdict(task.name, False, f"{reason} The check looks at {task.looks_at}.")
     except Exception as error:  # an answer of a kind that nobody thought of is still not right
         said = f"this answer, {kind(answer)}, could not be read ({type(error).__name__}: {error})."
-        return Verdict(task.name, False, f"{said} Checked was {task.looks_at}.")
+        return Verdict(task.name, False, f"{said} The check looks at {task.looks_at}.")
     return Verdict(task.name, True, f"checked was {task.looks_at}.")
 
 

@@ -16,15 +16,15 @@ from tlkit.settings import DATA
 
 RECORDED = DATA / "comparisons"  # a folder for each model, with four of the files that `compare` writes
 
-# What is claimed of a strategy, in the order in which the lessons claim it. All figures are percentages.
+# What is claimed of a strategy, in the order in which the lessons claim it, as a chart or a table says it.
 CLAIMS = {
-    "gain": "perplexity on Rust falls, compared with the untouched model",
-    "behind full": "perplexity on Rust is higher than with full fine-tuning",
-    "forgetting": "perplexity on general text rises",
-    "Rust answers": "more Rust questions are answered rightly, in points",
-    "general answers": "more general questions are answered rightly, in points",
-    "time": "a run takes longer than full fine-tuning",
-    "memory": "the peak of memory is higher than with full fine-tuning",
+    "gain": "perplexity on Rust falls by (%)",
+    "behind full": "perplexity on Rust, above that of full (%)",
+    "forgetting": "perplexity on general text rises by (%)",
+    "Rust answers": "Rust questions right, change (points)",
+    "general answers": "general questions right, change (points)",
+    "time": "time of a run, against full (%)",
+    "memory": "peak of memory, against full (%)",
 }
 MEASURED = ["claim", "strategy", "value", "low", "high"]
 

@@ -71,7 +71,7 @@ def perplexity_chart(table: pd.DataFrame) -> Chart:
 
 @described
 def accuracy_chart(table: pd.DataFrame) -> Chart:
-    """Share of four-option questions answered rightly, with 95% intervals; the dashed line is what guessing gives.
+    """Share of four-option questions answered correctly, with 95% intervals; the dashed line is what guessing gives.
 
     Args:
         table: a row for each strategy, with column strategy and for each set of questions its accuracy (0 to 1) and
@@ -93,7 +93,7 @@ def accuracy_chart(table: pd.DataFrame) -> Chart:
     mark(axes, 100 * CHANCE, "guessing")
     axes.set_yticks(range(len(table)), table.strategy)
     axes.set_ylim(-0.6, len(table) - 0.4)
-    axes.set_xlabel("questions answered rightly (%; lines: 95% interval over questions)")
+    axes.set_xlabel("questions answered correctly (%; lines: 95% interval over questions)")
     headline(figure, f"Better than guessing (interval above {100 * CHANCE:.0f}%): {', '.join(said)}")
     return figure
 

@@ -202,7 +202,7 @@ def _merged(places: list[Place]) -> list[Place]:
             runs.append([place])
     return [
         Place(
-            run[0].name if len(run) == 1 else f"blocks {run[0].name} to {run[-1].name}",
+            run[0].name if len(run) == 1 else f"blocks {run[0].name} {'and' if len(run) == 2 else 'to'} {run[-1].name}",
             sum(place.trained for place in run),
             sum(place.total for place in run),
             sum(place.adapter for place in run),

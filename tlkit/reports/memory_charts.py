@@ -221,7 +221,7 @@ def _memory_finding(estimates: dict[str, MemoryEstimate], budgets: dict[str, int
         if all(re.fullmatch(r"\d+ cards?", name) for name in estimates):
             most = list(estimates)[-1]
             enough = [f"{fits[0] if fits else 'more than ' + most} of {card}" for card, fits in fitting.items()]
-            return f"It takes {' or '.join(filter(None, [', '.join(enough[:-1]), enough[-1]]))}"
+            return f"{' or '.join(filter(None, [', '.join(enough[:-1]), enough[-1]]))} are enough"
         said = []
         for card, fits in fitting.items():
             who = "all of these" if len(fits) == len(estimates) else listed(fits, "of these") or "none of these"

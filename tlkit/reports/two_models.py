@@ -21,16 +21,6 @@ from tlkit.reports.figure import (
 )
 from tlkit.reports.labels import label_points
 
-SHORT = {  # what each panel's axis shows, in percent
-    "gain": "perplexity on Rust falls by (%)",
-    "behind full": "perplexity on Rust above that of full (%)",
-    "forgetting": "perplexity on general text rises by (%)",
-    "Rust answers": "more Rust questions right (points)",
-    "general answers": "more general questions right (points)",
-    "time": "longer than full (%)",
-    "memory": "more memory than full (%)",
-}
-
 
 @described
 def carry_over_chart(table: pd.DataFrame) -> Chart:
@@ -59,7 +49,7 @@ def carry_over_chart(table: pd.DataFrame) -> Chart:
         axes.set_yticks(range(len(part)), part.strategy)
         axes.set_ylim(-0.6, len(part) - 0.4)
         axes.grid(alpha=0.3)
-        axes.set_xlabel(SHORT[claim], fontsize="small")
+        axes.set_xlabel(CLAIMS[claim], fontsize="small")
         same = int(part.verdict.str.startswith("same").sum())
         axes.set_title(f"{claim}: {same} of {len(part)} alike", fontsize="medium", loc="left")
     for axes in list(panels.flat)[len(claims) :]:
@@ -84,10 +74,10 @@ def gained_and_forgotten(table: pd.DataFrame) -> Chart:
     names = models_of(table)
     gain, forgetting = (table[table.claim == claim].set_index("strategy") for claim in ("gain", "forgetting"))
     figure, panels = panels_beside(2, height=4.6, sharex=True)
-    panels[0].set_ylabel(SHORT["forgetting"])
+    panels[0].set_ylabel(CLAIMS["forgetting"])
     for axes, model in zip(panels, names, strict=True):
         axes.set_title(model, loc="left", fontsize="medium", fontweight="bold")
-        axes.set_xlabel(SHORT["gain"])
+        axes.set_xlabel(CLAIMS["gain"])
         axes.grid(alpha=0.3)
         axes.axhline(0, color=INK, linewidth=1)
         axes.margins(0.12)
@@ -103,18 +93,21 @@ def gained_and_forgotten(table: pd.DataFrame) -> Chart:
         points = list(zip(gain[f"value, {model}"], forgetting[f"value, {model}"], strict=True))
         shades = [dark(colour(order, strategy)) for order, strategy in enumerate(gain.index)]
         label_points(axes, points, list(gain.index), shades)
-    first = "full" if "full" in gain.index else gain.index[0]
-    told = [
-        f"{gain.loc[first, f'value, {name}']:.0f}% on Rust for {forgetting.loc[first, f'value, {name}']:.0f}% ({name})"
-        for name in names
-    ]
     figure.words = tuple(
         f"{strategy} on {name}: gains {gain.loc[strategy, f'value, {name}']:.0f}%, forgets "
         f"{forgetting.loc[strategy, f'value, {name}']:.0f}%"
         for name in names
         for strategy in gain.index
     )
-    headline(figure, f"What {first} gains, and what it pays for in general text: {' and '.join(told)}")
+    figure.supxlabel("lines: 95% intervals", fontsize="small", color=FAINT)
+    small, large = names
+    less = int((forgetting[f"value, {large}"] < forgetting[f"value, {small}"]).sum())
+    average = [f"{gain[f'value, {name}'].mean():.0f}%" for name in (large, small)]
+    headline(
+        figure,
+        f"{less} of {len(gain)} strategies forget less on {large} than on {small}; on average they gain "
+        f"{average[0]} there and {average[1]} here",
+    )
     return figure
 
 

@@ -51,7 +51,7 @@ def test_the_bundled_blocks_values_are_those_of_its_parameters():
     figure = transformer_block(model)
     counted = sum(parameter.numel() for parameter in model.model.layers[0].parameters())
     assert counted == 406_272 and "one block: 406k values" in texts(figure)
-    assert "Q 192 → 192\nK 192 → 96\nV 192 → 96\n73.7k" in texts(figure)
+    assert "Q 192 → 192\nK 192 → 96\nV 192 → 96\n74.1k" in texts(figure)
     assert "4 query heads" in figure.alt
     assert [name for name in texts(figure) if name.isdigit() and len(name) == 1] == list("01234567")
 

@@ -82,7 +82,7 @@ def window_chart(tokens: int, *ways: tuple[int, int]) -> Chart:
     axes.axis("off")
     read = [sum(end - begin for begin, _, end in found) for found in rows]
     cost = f"read {max(read)} tokens instead of {min(read)}"
-    headline(figure, f"Windows that overlap give most tokens more context, but they {cost}")
+    headline(figure, f"With overlap, only the first window begins without context, but the windows {cost}")
     figure.words = tuple(
         f"windows of {context} tokens, stride {stride}: {len(found)} windows read {tokens} tokens"
         for (context, stride), found in zip(ways, rows, strict=True)

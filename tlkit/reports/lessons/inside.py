@@ -63,19 +63,22 @@ def transformer_block(model: nn.Module) -> Chart:
     blocks = find_blocks(base_model(model))
     parts = _parts(blocks[0])
     config = base_model(model).config.get_text_config()
-    width, inner = config.hidden_size, parts["gate_proj"].shape[0]
+    width, inner = config.hidden_size, parts["gate_proj"].weight.shape[0]
     heads, groups = config.num_attention_heads, config.num_key_value_heads
     figure, axes = new_figure(height=4.3)
     _draw_stack(axes, len(blocks))
     axes.annotate("", (99, 8), (1, 8), arrowprops={"arrowstyle": "-|>", "linewidth": 5, "color": TRAINED})
     axes.text(1, 2.5, f"residual stream: {width} numbers a token", fontsize="small", color=TRAINED, va="center")
-    size = {name: short(sum(parts[part].numel() for part in names)) for name, names in _groups(parts).items()}
+    size = {
+        name: short(sum(value.numel() for part in names for value in parts[part].parameters()))
+        for name, names in _groups(parts).items()
+    }
     boxes = [
         ("RMSNorm", f"{width}", 0, 3, 8),
-        ("Q K V", f"Q {width} → {parts['q_proj'].shape[0]}\nK {width} → {parts['k_proj'].shape[0]}\n"
-         f"V {width} → {parts['v_proj'].shape[0]}\n{size['qkv']}", 1, 14, 13),
+        ("Q K V", f"Q {width} → {parts['q_proj'].weight.shape[0]}\nK {width} → {parts['k_proj'].weight.shape[0]}\n"
+         f"V {width} → {parts['v_proj'].weight.shape[0]}\n{size['qkv']}", 1, 14, 13),
         ("attention", f"rotary positions\n{heads} query heads\n{groups} key/value\nheads, causal", 2, 29.5, 13),
-        ("O", f"{parts['o_proj'].shape[1]} → {width}\n{size['o']}", 3, 45, 8),
+        ("O", f"{parts['o_proj'].weight.shape[1]} → {width}\n{size['o']}", 3, 45, 8),
         ("RMSNorm", f"{width}", 0, 59, 8),
         ("gate, up", f"2 × {width} → {inner}\n{size['gate up']}", 4, 69, 11),
         ("SiLU(gate)\n× up", f"{inner}", 2, 81.5, 8),
@@ -277,8 +280,8 @@ def _width(token: str) -> float:
     return len(token) + 0.9
 
 
-def _parts(block: nn.Module) -> dict[str, torch.Tensor]:
-    """The weight of each part of a block, by its short name."""
+def _parts(block: nn.Module) -> dict[str, nn.Module]:
+    """Each part of a block, by its short name."""
     found = {name.split(".")[-1]: module for name, module in block.named_modules()}
     wanted = [*NORMS, *ATTENTION, *MLP]
     missing = [name for name in wanted if name not in found]
@@ -287,10 +290,10 @@ def _parts(block: nn.Module) -> dict[str, torch.Tensor]:
             f"{type(block).__name__} has no {', '.join(missing)}: expected a block of the Llama family "
             f"({', '.join(wanted)})"
         )
-    return {name: found[name].weight for name in wanted}
+    return {name: found[name] for name in wanted}
 
 
-def _groups(parts: dict[str, torch.Tensor]) -> dict[str, tuple[str, ...]]:
+def _groups(parts: dict[str, nn.Module]) -> dict[str, tuple[str, ...]]:
     return {"qkv": ATTENTION[:3], "o": ATTENTION[3:], "gate up": MLP[:2], "down": MLP[2:]}
 
 

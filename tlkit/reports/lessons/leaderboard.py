@@ -32,7 +32,7 @@ def standings_chart(scores: pd.Series, first: int = 10) -> Chart:
     axes.bar(places, ordered, color=[COLOURS[0]] * first + ["#C9C9C9"] * (len(ordered) - first), width=0.8)
     axes.set_xlim(0.2, len(ordered) + 0.8)
     axes.set_xlabel("place in the leaderboard")
-    axes.set_ylabel("questions answered rightly (%)")
+    axes.set_ylabel("questions answered correctly (%)")
     headline(
         figure,
         f"The first {first} of {len(ordered)} lie between {ordered[0]:.1f}% and {ordered[first - 1]:.1f}%",
@@ -58,7 +58,7 @@ def scores_chart(table: pd.DataFrame, first: int = 10) -> Chart:
     axes.set_yticks(range(len(rows)), rows.name)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     beside_rows(axes, range(len(rows)), [f"{number:.1f}%" for number in value])
-    axes.set_xlabel("questions answered rightly (%; lines: 95% intervals; shaded: that of the first row)")
+    axes.set_xlabel("questions answered correctly (%; lines: 95% intervals; shaded: that of the first row)")
     inside = int((value >= low.iloc[0]).sum()) - 1
     headline(figure, f"The interval of the first row holds the scores of {inside} of the other {len(rows) - 1}")
     return figure
