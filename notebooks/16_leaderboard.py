@@ -581,10 +581,10 @@ tl.check("ex16_2", can_be_told_apart)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 16.3** (think further). Suppose that the authors publish the answers to each question. `one` and `other`
-# are arrays with a 1 for each question that was answered correctly and a 0 for each other, and both have the questions in
-# the same order. Return the standard error of the difference of the two scores. Now nothing has to be assumed about the
-# covariance, because the answers show it. Divide by the number of questions in each variance, as the formula p (1 − p)
-# / n does.
+# are arrays with a 1 for each question that was answered correctly and a 0 for each other, and both have the questions
+# in the same order. Return the standard error of the difference of the two scores. Now nothing has to be assumed about
+# the covariance, because the answers show it. Divide by the number of questions in each variance, as the formula p (1 −
+# p) / n does.
 
 # %%
 import numpy as np

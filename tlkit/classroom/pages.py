@@ -215,8 +215,8 @@ INDEX_TOP = """\
 
 In this course you adapt a language model to a new subject. The model is small, but it was really pretrained, and the
 subject is the programming language Rust, about which it has read nothing. You do it by several methods, from training
-all of the model to LoRA and QLoRA, on the machine that you have. You should know Python and a little torch. You need no
-GPU, and a network only to install the course and to fetch the model of lesson 17.
+all of the model to LoRA and QLoRA, on the machine that you have. You should know Python and a little torch. You need
+no GPU, and a network only to install the course and to fetch the model of lesson 17.
 
 ![What each strategy gains on Rust against what it forgets, on two models](images/forgetting.png)
 
@@ -224,10 +224,10 @@ The picture is the main result of the course, on the small model and on one of 1
 both models better at Rust, and nearly all make them worse at other text. By the end you will be able to make such a
 picture for your own model and text, and to say which of its differences are real.
 
-The course also retraces a published experiment, in which Qwen2-0.5B, a model of half a billion parameters, was adapted
-to text about Rust. Its five reports contain mistakes that are easy to make, and easy to find once you know how. It used
-two programs, one written in Python and one in Rust. "The Python run" and "the Rust run" are named after the program; the
-text is about Rust in both.
+The course also retraces a published experiment, in which Qwen2-0.5B, a model of half a billion parameters, was
+adapted to text about Rust. Its five reports contain mistakes that are easy to make, and easy to find once you know
+how. It used two programs, one written in Python and one in Rust. "The Python run" and "the Rust run" are named after
+the program; the text is about Rust in both.
 
 ## The lessons
 
@@ -235,8 +235,9 @@ Each lesson asks one question, lets you predict the answer, measures it, and exp
 
 {table}
 
-About {minutes} minutes of reading and running in all; quizzes and exercises come on top. The lessons build on one another,
-so take them in order the first time. Words that you do not know are in the [glossary](glossary.md). {unwritten}
+About {minutes} minutes of reading and running in all; quizzes and exercises come on top. The lessons build on one
+another, so take them in order the first time. Words that you do not know are in the [glossary](glossary.md).
+{unwritten}
 
 ## How to work
 
