@@ -17,8 +17,9 @@
 # ![What each strategy gains on Rust against what it forgets, on two models](images/forgetting.png)
 #
 # The picture is the main result of the course, on the small model and on one of 135 million values. All methods make
-# both models better at Rust, and nearly all make them worse at other text. By the end you will be able to make such a
-# picture for your own model and text, and to say which of its differences are real.
+# both models better at Rust (further right), and all but LoRA on the larger one make them clearly worse at other text
+# (further up). By the end you will be able to make such a picture for your own model and text, and to say which of its
+# differences are real.
 #
 # The course also retraces a published experiment, in which Qwen2-0.5B, a model of half a billion parameters, was
 # adapted to text about Rust. Its five reports contain mistakes that are easy to make, and easy to find once you know
@@ -45,7 +46,7 @@
 # | [10 · BitFit and its relatives](10_bitfit_and_the_peft_family.ipynb) | How few numbers can a method train, and what does a step then still cost? | 10 |
 # | **Part 3: Make it fit** | | |
 # | [12 · Anatomy of a training step](12_memory_anatomy.ipynb) | Which bytes does a training step need, and at which moment? | 18 |
-# | [13 · Out of memory](13_oom_fallback.ipynb) | Can training go on after it ran out of memory, without losing a step? | 20 |
+# | [13 · Out of memory](13_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 20 |
 # | **Part 4: Know what is true** | | |
 # | [14 · The comparison](14_comparison.ipynb) | Which differences between strategies are real? | 25 |
 # | [15 · The autopsy](15_autopsy.ipynb) | How can five reports full of numbers be wrong, and how would you have noticed? | 25 |

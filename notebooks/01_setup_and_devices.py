@@ -68,9 +68,9 @@ profile = tl.setup()
 # ## The experiment that we repeat
 #
 # The published experiment used the model Qwen2-0.5B. One program, written in Python, trained four variants of it; a
-# second program, written in Rust, did the same. (In both, the *text* is about Rust.) Each variant trains another part
-# of the model. The reports measure [perplexity](glossary.md#perplexity), for which lower is better;
-# [lesson 3](03_data_and_baseline.ipynb) explains it in detail.
+# second program, written in Rust, did the same. (In both, the *text* is about Rust.) Each variant trains a different
+# part of the model. The reports measure [perplexity](glossary.md#perplexity), for which lower is better; [lesson
+# 3](03_data_and_baseline.ipynb) explains it in detail.
 #
 # | trained, says the report | Python: before | Python: after | Rust: before | Rust: after |
 # | --- | --- | --- | --- | --- |
@@ -159,7 +159,7 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
 #
 # **Predict first.** Training needs more memory than the weights alone. With [AdamW](glossary.md#adamw), the usual
 # method, it needs four numbers in fp32 for each weight: the weight itself, its gradient, and two running averages.
-# Will training the model of the published experiment fit into a card of 8 GB?
+# Will training the model of the published experiment fit on a card of 8 GB?
 
 # %%
 needed = {}
@@ -222,10 +222,10 @@ tl.claim("A word of Rust, `borrows`, is cut into pieces", "borrows" not in piece
 #
 # Each adjustable number in these parts is a [parameter](glossary.md#parameter), also called a weight or, as in the
 # picture, a *value*. The parameters are stored in *tensors*, which are arrays such as one matrix of a block. Below
-# each box stands how many of its parameters are trained. The course calls it the strategy *full* if all of them are,
-# and then every box is filled. The arrow shows [backpropagation](glossary.md#backpropagation), that is, how far back
-# the training signal has to travel: from the head down to the lowest part that is trained. You will see this picture
-# again in each lesson that trains only a part.
+# each box is the number of its parameters that are trained. The course calls it the strategy *full* if all of them
+# are, and then every box is filled. The arrow shows [backpropagation](glossary.md#backpropagation), that is, how far
+# back the training signal has to travel: from the head down to the lowest part that is trained. You will see this
+# picture again in each lesson that trains only a part.
 
 # %%
 tl.network_strip(tl.apply_strategy(tiny.model, "full"))
@@ -379,8 +379,8 @@ tl.claim(
 # So if the text is in a language that a model was trained on, a baseline near or above the size of the vocabulary
 # does not mean that the text is difficult. Either the weights did not load, or the evaluation scores the wrong thing.
 #
-# You can also see it in what the models write. The one that failed to load and the pretrained one continue the same
-# prompt:
+# You can also see it in what the models write. The one that failed to load (printed as *random weights*, since that
+# is what it has) and the pretrained one continue the same prompt:
 
 # %%
 written = {

@@ -81,8 +81,8 @@ tl.token_strip(*cut)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The first sentence needs one token a word, because its words are frequent in documentation. The second one is about
-# Rust, and the tokenizer has to spell it, because it never learned that *borrow* is a word. This makes the text longer
-# for the model.
+# Rust, and the tokenizer has to build many of its words from pieces, because it never learned, for example, that
+# *borrow* is a word. This makes the text longer for the model.
 #
 # Before the first token we put `<|endoftext|>`, number 0. It separates documents, so here it says that a new text
 # begins. (The pictures below write it as `[end]`.)
@@ -98,8 +98,7 @@ assert len(vocabulary) == 4096 and ids.shape == (1, 22)
 # ### A2 · Tokens become vectors
 #
 # The *embedding* is a table with one row of 192 numbers for each token of the vocabulary. To embed a text means to
-# look up the rows of its tokens. The shape that comes out, (texts, tokens, width), stays the same through the whole
-# model.
+# look up the rows of its tokens. The shape that comes out, (texts, tokens, width), stays the same through all blocks.
 
 # %%
 torch.set_grad_enabled(False)  # part A only looks, so nothing needs a gradient
@@ -513,7 +512,7 @@ print(f"mean loss {mean:.2f} nats, perplexity {perplexity:.2f}")
 tl.token_losses_chart(
     words[1:],
     losses.tolist(),
-    "New words are expensive, and repeated ones are cheap",
+    "Open choices are expensive, and repeated words are cheap",
 )
 
 # %%
@@ -657,8 +656,8 @@ assert by_depth[0] > 20  # at the embedding it is far worse than guessing
 # ### B1 · Batches, loss and gradient
 #
 # The text comes as *blocks* of 64 tokens, four blocks in a batch. (A block of text is not a block of the network.
-# Both names are in common use, so the context has to tell.) A fixed seed shuffles the blocks, so everyone gets the
-# same order.
+# Both names are in common use, so the context has to show which is meant.) A fixed seed shuffles the blocks, so
+# everyone gets the same order.
 
 # %%
 torch.set_grad_enabled(True)
@@ -683,9 +682,9 @@ print(f"loss {loss:.2f} nats; {len(gradients)} gradients with {values:,} numbers
 assert values == 4_036_800
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The [gradient](glossary.md#gradient) has one number for each value of the model. It says how much the loss would rise
-# if that value rose by a little. [Backpropagation](glossary.md#backpropagation) computes it from the head down to the
-# embedding. To lower the loss, we change the values in the opposite direction.
+# The [gradient](glossary.md#gradient) has one number for each value of the model. It says how fast the loss would
+# rise if that value rose a little. [Backpropagation](glossary.md#backpropagation) computes it from the head down to
+# the embedding. To lower the loss, we change the values in the opposite direction.
 #
 # ### B2 · Clipping
 #
@@ -726,7 +725,8 @@ assert clipped(shorter)[1] < 1.0001 < length
 # $$w \leftarrow (1 - \eta\lambda)\,w \;-\; \eta\,\frac{m_t / (1-\beta_1^t)}{\sqrt{v_t / (1-\beta_2^t)} + \varepsilon}$$
 #
 # All of $w$, $g$, $m$ and $v$ have the shape of the weight, so AdamW needs memory for two more copies of everything
-# that is trained. $\lambda = 0.01$ is the *weight decay*: it pulls each value towards zero, apart from the gradient.
+# that is trained. $\lambda = 0.01$ is the *weight decay*: it pulls each value towards zero, independently of the
+# gradient.
 
 
 # %%
@@ -1026,7 +1026,8 @@ assert -1.0 < change["the same document, no border"] < -0.85
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # As long as the border token stands between them, the text before a document hardly matters: on average the 20 losses
 # change by only 0.03 nats, and in the chart the other document even helps a little. Without the token the model
-# expects the old sentence to go on, so the new beginning costs about 8 nats more.
+# expects the old text to go on, and the new beginning, whose first token has no space before it either, costs about 8
+# nats more.
 #
 # The last row shows what the model *could* do. It has just read the same document, recognises it after a few tokens,
 # and copies; this saves 0.9 nats per token. With a border token it hardly does so, although its attention may look

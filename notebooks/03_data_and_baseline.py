@@ -24,7 +24,8 @@
 # **You will be able to**
 #
 # - split a text into training, validation and test data, and find what has leaked from one into another;
-# - compute [perplexity](glossary.md#perplexity) by hand, and judge whether a given value is good, bad or impossible;
+# - compute [perplexity](glossary.md#perplexity) by hand, and judge whether a given value is good, bad or a sign of a
+#   fault;
 # - say how much a score would have changed if other documents had been scored.
 #
 # **You need** [lesson 1](01_setup_and_devices.ipynb), which loads the model. [Lesson
@@ -165,7 +166,8 @@ tl.claim(
 #
 # - $t_i$ is the $i$-th token, and $p(t_i \mid t_1, \dots, t_{i-1})$ is the probability that the model gave to it after
 #   it had read the tokens before it;
-# - $N$ is the number of scored tokens. The first token of a stream has nothing before it and is not scored.
+# - $N$ is the number of scored tokens. The end-of-text token that begins a stream has nothing before it. It is read
+#   first, as a $t_0$ that the formula leaves out, and is not scored.
 
 # %%
 end_of_text = tiny.tokenizer.eos_token_id
@@ -229,7 +231,7 @@ assert 84.5 < by_hand < 85.5 and len(losses) == 170
 #
 # Now we score forty documents instead of one. (Their number comes from the *profile* that `tl.setup` returns: `ci`,
 # the smallest one, scores forty, so that a lesson runs in a minute, and `laptop` scores all.) There are three ways to
-# make one number out of them, and they do not agree. Beside Rust we score *general* text, paragraphs of Python's
+# make one number out of them, and they do not agree. Besides Rust we score *general* text, paragraphs of Python's
 # language reference, whose lengths differ more. None of them shares twelve words in a row with the text that the
 # model was pretrained on. Of both texts we take the validation split.
 
@@ -423,7 +425,7 @@ tl.resampling_chart(on_rust)
 # tokens as independent, and would give an interval that is too narrow.
 #
 # The published Python run was scored on 32 tokens, about a quarter of one of our passages. The next chart shows what
-# tests of few documents are worth. The model is the same in every row.
+# tests of few documents are worth, each drawn from the forty as in the bootstrap. The model is the same in every row.
 
 # %%
 tl.small_tests_chart(on_rust)
@@ -528,11 +530,11 @@ assert round(per_token["Rust"]) == 3 and round(per_token["Python reference"]) ==
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Rust is harder by both measures. The perplexities are further apart only because perplexity is an exponential: the
 # losses behind them, 4.9 and 3.7 nats per token, differ by a third, and the bits per byte by two thirds. The losses
-# are closer because the tokenizer, whose pieces were chosen from the pretraining text, cuts Rust into smaller pieces:
-# a token holds about 3 bytes of Rust prose and about 4 of the Python reference, and a shorter piece is easier to
-# guess. Bits per byte remove this advantage. Different texts are not equally difficult in any unit, so these numbers
-# do not say which text the model "knows better". They are two starting points, and we will watch what training does
-# to each.
+# are closer than the bits per byte because the tokenizer, whose pieces were chosen from the pretraining text, cuts
+# Rust into smaller pieces: a token holds about 3 bytes of Rust prose and about 4 of the Python reference, and a
+# shorter piece is easier to guess. Bits per byte removes this advantage. Different texts are not equally difficult in
+# any unit, so these numbers do not say which text the model "knows better". They are two starting points, and we will
+# watch what training does to each.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What it writes

@@ -245,7 +245,7 @@ tl.claim(
 #
 # Two settings are switched off, because `Trainer` understands them a little differently. It counts the warm-up from
 # zero, so the rate of its first step is 0 and that step changes nothing. It also exempts biases and norms from weight
-# decay. Such details are why two libraries seldom agree to the last digit.
+# decay. Because of such details, two libraries seldom give the same losses with the same settings.
 
 # %%
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
@@ -331,9 +331,9 @@ for old, new in zip(
     print("after: ", new, "\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The first two texts now sound like Rust's lints and release notes; the third still speaks of a database. It comes
-# from a model of four million weights after 17 steps, so read it for vocabulary and tone, not for truth. All these
-# numbers come from one run.
+# The first two texts now sound like Rust's lints and release notes; the third still speaks of a database. They come
+# from a model of four million weights after 17 steps, so read them for vocabulary and tone, not for truth. All
+# numbers in this section come from one run.
 #
 # Forgetting depends on the model and on the strategy. With 135 million weights and LoRA the score on general text
 # does not get worse ([lesson 17](17_a_real_model.ipynb)); with `full` it does, as the end of this lesson shows. With
@@ -498,15 +498,15 @@ assert len(first.history) == 42 and 42 * 1e-3 * 0.1 < 0.005
 # ## On the real model
 #
 # Everything above was measured on a model of four million values. Does it hold for a model that people use? The
-# workbook comes with a recorded comparison of SmolLM2-135M-Instruct, the model of [lesson 17](17_a_real_model.ipynb). It
-# has 135 million values and was pretrained on about two trillion tokens. For the table below, both models were trained
-# on the same 200 passages and tested on the same 40 documents with three seeds, each at the learning rate that suited it
-# best on validation text. The runs of the large model took more than an hour, so you read their results here and do not
-# repeat them.
+# workbook comes with a recorded comparison of SmolLM2-135M-Instruct, the model of [lesson 17](17_a_real_model.ipynb).
+# It has 135 million values and was pretrained on about two trillion tokens. For the table below, both models were
+# trained on the same 200 passages (more than above, so the figures differ) and tested on the same 40 documents with
+# three seeds, each at the learning rate that suited it best on validation text. The runs of the large model took more
+# than an hour, so you read their results here and do not repeat them.
 #
 # All figures have 95% intervals in brackets. The last column compares the two intervals: *same* means that both
-# exclude zero on the same side and overlap, *open* that both include zero, and *only on* that one of them excludes
-# it. A minus sign means the opposite of what the claim says.
+# exclude zero on the same side and overlap, *same direction* that they do so without overlapping, *open* that both
+# include zero, and *only on* that one of them excludes it. A minus sign means the opposite of what the claim says.
 
 # %%
 carry = tl.recorded_carry_over("tiny", "smollm2-135m-instruct")
@@ -531,11 +531,11 @@ tl.claim(
 # And the general text is Python's documentation, which is the kind of text that the tiny model was pretrained on,
 # while it is only a small part of what SmolLM2 has read.
 #
-# The table has two rows that the lesson had no means to measure: questions with four options, where guessing answers
-# 25%. Those on Rust can be answered from the training passages. The tiny model answered 19% of them before training
-# and 24% after it, the real one 22% and 23%, so both stay near guessing, even though their perplexity was halved.
-# **Perplexity measures how well a model predicts this kind of text, which is not the same as knowing what it says.**
-# The general questions are the warning in the other direction: SmolLM2 answered 48% of them before and only 41%
+# The table has two rows that the lesson had no means to measure: questions with four options, where guessing gets 25%
+# right. Those on Rust can be answered from the training passages. The tiny model got 19% of them right before
+# training and 24% after it, the real one 22% and 23%, so both stay near guessing, even though their perplexity was
+# halved. **Perplexity measures how well a model predicts this kind of text, which is not the same as knowing what it
+# says.** On the general questions SmolLM2 lost something that it had: it got 48% of them right before and only 41%
 # after.
 
 # %% [markdown] slideshow={"slide_type": "slide"}

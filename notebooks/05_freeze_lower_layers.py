@@ -191,7 +191,8 @@ left = arithmetic(qwen.model, 12, False) / arithmetic(qwen.model, 0, True)
 print(f"arithmetic left with the embedding frozen too: {left:.0%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is the embedding again: 151,936 tokens with 896 numbers each. (The strip draws equal blocks together.)
+# It is the embedding again: 151,936 tokens with 896 numbers each. With it frozen too, 67% of the arithmetic is left,
+# as in the tiny model. (The strip draws equal blocks together.)
 #
 # One published program had another problem. To freeze block 1 it looked for the text `layers.1` in the names of the
 # parameters. That text is also in `layers.10` to `layers.19`, and `layers.2` is in `layers.20` to `layers.23`. Asked
@@ -278,10 +279,10 @@ assert 2.5 < each.trained < 3.5 and 6.5 < each.frozen < 7.5
 # through which no gradient passes need not keep its intermediate results, its [*activations*](glossary.md#activation).
 #
 # Perplexity is below that of the untouched model (133) in every run, and it rises with the number of frozen blocks.
-# The two marks at 0 and at 4 are the two seeds, which differ by two to three points. One frozen block costs less than
-# that, so two seeds could not tell 4 of them from 3; [lesson 14](14_comparison.ipynb) shows how such a question is
-# decided. The rate also plays a part: 1e-3 suits `full`, and with fewer trained weights a larger one may do better,
-# as the section after next shows.
+# The two marks at 0 and at 4 are the two seeds, which differ by two to three points. Up to 4, a frozen block costs
+# less than that on average (about 1.7 points), so two seeds could not tell 4 of them from 3; [lesson
+# 14](14_comparison.ipynb) shows how such a question is decided. The rate also plays a part: 1e-3 suits `full`, and
+# with fewer trained weights a larger one may do better, as the section after next shows.
 #
 # How much perplexity a frozen half costs has to be measured; the end of this lesson does so for a second model. The
 # arithmetic can be worked out for a model of any size.
@@ -362,9 +363,9 @@ assert whole.rust.min() < lower.rust.min()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Compare points of the same rate: `freeze_lower` always lies lower, so it forgets less. The tuning tried 5e-4, 1e-3,
-# 2e-3, 5e-3 and so on, with nothing between. `full` does best at 1e-3. For `freeze_lower` the rates 1e-3 and 2e-3 give
-# nearly the same perplexity on Rust. The second was better by 2%, so `freeze_lower` entered the comparison with twice
-# the rate of `full`, and at that rate it forgets more.
+# 2e-3, 5e-3 and so on, with nothing between. `full` does best at 1e-3. For `freeze_lower` the rates 1e-3 and 2e-3
+# give nearly the same perplexity on Rust. The second was better by 2%, so `freeze_lower` entered the comparison with
+# twice the rate of `full`, and there it forgets more than `full` does with 1e-3.
 #
 # Why does the rate matter so much for forgetting? Measure how far training moves the weights $\theta_i$, as the length
 # of the change:
@@ -424,12 +425,12 @@ assert math.isclose(math.sqrt(0.6), 0.77, abs_tol=5e-3)
 # Each row is one run with seed 0, while a point of the chart is the mean of two seeds. That is why `full` has 54 on
 # general text here and 53 in the chart.
 #
-# The formula explains the comparison. Freezing the lower half leaves 60% of the weights trained, which multiplies the
-# distance by $\sqrt{0.6} = 0.77$. Doubling the rate doubles it. Together that is about 1.5 times as far as `full`
-# (1.6 in the table), and `freeze_lower` forgets more. With 1.4e-3, which the tuning did not try, it gains as much on
-# Rust as with 2e-3, and it forgets no more than `full`, although it moved farther (8.86 against 7.76): distance is
-# not the whole explanation. So at least part of its place in the comparison is due to the spacing of the rates that
-# were tried.
+# The formula explains much of the comparison. Freezing the lower half leaves 60% of the weights trained, which
+# multiplies the distance by $\sqrt{0.6} = 0.77$. Doubling the rate doubles it. Together that is about 1.5 times as
+# far as `full` (1.6 in the table), and `freeze_lower` forgets more. With 1.4e-3, which the tuning did not try, it
+# gains as much on Rust as with 2e-3, and it forgets no more than `full`, although it moved farther (8.86 against
+# 7.76): distance is not the whole explanation. So at least part of its place in the comparison is due to the spacing
+# of the rates that were tried.
 #
 # These are four runs of one seed on one model, so take them as an explanation of one comparison and not as a law. The
 # chart of the tuning also shows the price of freezing: at none of these rates does `freeze_lower` gain as much on Rust

@@ -24,7 +24,7 @@
 # **You will be able to**
 #
 # - say what a token table does at both ends of a model, and write both uses in one line of torch each;
-# - take the gradient of a tied table apart into the part of the lookup and the part of the head;
+# - split the gradient of a tied table into the part of the lookup and the part of the head;
 # - tell for any model what freezing its embeddings freezes and saves, and avoid a trap of `peft`.
 #
 # **You need** the parts of a model from [lesson 2](02_inside_a_language_model.ipynb), the training step of [lesson
@@ -167,11 +167,11 @@ assert (norms[95:257] < 3e-5).float().mean() > 0.9
 assert ((level >= 95) & (level < 257)).float().mean() > 0.5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The lookup read 52 different rows (the last token is only predicted, so its row does not count), and through the
-# lookup no other row can have changed the loss. The head compared every hidden state with all 4,096 rows. Softmax
-# gives every token some probability, so $p_v - y_v$ is never zero. Even the row of a token that does not occur in
-# your text moves in full fine-tuning: its $p_v$ is too high, so it is pushed away from the hidden states of your
-# text. AdamW divides by the size of the gradient, so even a tiny one counts ([lesson 4](04_full_fine_tuning.ipynb)).
+# The lookup read 52 different rows (the last token is only predicted, so its row does not count), and no other row
+# can affect the loss through the lookup. The head compared every hidden state with all 4,096 rows. Softmax gives
+# every token some probability, so $p_v - y_v$ is never zero. Even the row of a token that does not occur in your text
+# moves in full fine-tuning: its $p_v$ is too high, so it is pushed away from the hidden states of your text. AdamW
+# divides by the size of the gradient, so even a tiny one counts ([lesson 4](04_full_fine_tuning.ipynb)).
 #
 # In the right panel, the dark dots are the tokens that were right answers, where $y_v = 1$. Their gradients are more
 # than a hundred times as long as a typical one. The cloud falls to the right because the tokenizer numbered frequent
@@ -201,10 +201,10 @@ assert report.trainable_values == 4_036_800 - 4096 * 192 == 3_250_368
 assert not tiny.model.get_output_embeddings().weight.requires_grad
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The head is hatched, not plain: it is frozen, but the gradient of the loss can reach the blocks only through it. In
-# the formula, $\partial L / \partial H = (\partial L / \partial Z)\,E$ is still computed; only the two terms of
-# $\partial L / \partial E$ are left out. The arrow is hardly shorter: block 0 is trained, so backpropagation still
-# runs through every block.
+# The head is hatched, not plain: it is frozen, but the gradient of the loss can reach the blocks only through it. The
+# gradient $\partial L / \partial H = (\partial L / \partial Z)\,E$ is still computed; only the two terms of $\partial
+# L / \partial E$ are left out. The arrow is hardly shorter: block 0 is trained, so backpropagation still runs through
+# every block.
 #
 # **Predict first.** A step of full fine-tuning goes through the head three times: the forward pass, the gradient with
 # respect to $H$, and the gradient with respect to $E$. The lookup needs no arithmetic. A fifth of the values is
@@ -308,7 +308,7 @@ assert round(shares["qwen2-0.5b"]) == 28 and round(shares["llama2-7b"]) == 2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Qwen2-0.5B spends 28% of its values on the table. Llama-2-7B spends 2% and can afford a second matrix for its head.
-# In such an *untied* model the two can be frozen apart, and `freeze_embeddings` leaves the head to be trained:
+# In such an *untied* model the two can be frozen separately, and `freeze_embeddings` still trains the head:
 
 # %%
 untied = tl.apply_strategy(tl.meta_model("tinyllama-1.1b"), "freeze_embeddings")
@@ -363,7 +363,7 @@ assert sum(p.numel() for p in trained) == again.trainable_values
 #
 # Sometimes you want the opposite: you add new tokens to the vocabulary, so you train an adapter *and* the embeddings.
 # An adapter such as LoRA trains small matrices beside frozen ones ([lesson 8](08_lora.ipynb)). The option
-# `modules_to_save` of peft trains whole layers with them, and it works on a copy of each such layer.
+# `modules_to_save` of peft trains whole layers beside these matrices, and it works on a copy of each such layer.
 #
 # **Predict first.** What becomes of a tied head when the embedding is replaced by a copy?
 
@@ -448,7 +448,7 @@ tl.claim(
 # - A token table is read row by row at the bottom. In a tied model it is also multiplied whole at the top, so there is
 #   one matrix and freezing the embedding freezes the head.
 # - Its gradient is a sum: the lookup reaches the rows of tokens in the batch, the head reaches every row.
-# - A frozen head still has to be passed by backpropagation. Freezing 19% of the values saved 6% of the arithmetic.
+# - Backpropagation still has to pass through a frozen head. Freezing 19% of the values saved 6% of the arithmetic.
 #
 # **Further reading**
 #

@@ -152,9 +152,9 @@ tl.claim("Two lines of torch are the model's norm", y.allclose(norm(x), atol=1e-
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a step costs
 #
-# Nearly all arithmetic of a step is products with weight matrices. Each token meets each value of a matrix up to three
-# times: in the forward pass, when the gradient passes through to what is below, and when the gradient of the matrix
-# itself is computed. Each time costs a multiplication and an addition, so
+# Nearly all the arithmetic of a step consists of products with weight matrices. Each token meets each value of a
+# matrix up to three times: in the forward pass, when the gradient passes through to what is below, and when the
+# gradient of the matrix itself is computed. Each time costs a multiplication and an addition, so
 #
 # $$C \approx 2\,T\,\bigl(N_{\text{forward}} + N_{\text{passed}} + N_{\text{trained}}\bigr)$$
 #
@@ -279,8 +279,8 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The last block alone brings 84% of what eight blocks gain. It stands directly below the head, so it can change the
 # scores of the next token without help from the others. Each further block adds the same 7 points of cost, and far
-# less gain than the last one alone. The table also has the time of a run, in percent of training eight blocks. Here
-# it follows the arithmetic to within a percent; on a busy computer it also depends on what else is running.
+# less gain than the last one alone. The table also gives the time of a run, as a percentage of that for eight blocks.
+# Here it stays within a few points of the arithmetic; on a busy computer it also depends on what else is running.
 #
 # Two seeds give a first idea of how much the order of the text matters. The step from one block to two is larger than
 # that; two and four blocks cannot be told apart here. Two seeds are not enough to rank depths that are this close, and
@@ -373,8 +373,8 @@ except ValueError as error:
 # About three fifths are left. The first pass over a text saves nothing, so the cache pays from the second epoch on.
 # What remains is two blocks and the head, which every pass must go through, forwards and backwards.
 #
-# In Qwen2-0.5B most of the rest is the head. Its two blocks have 29,824,768 values, its head 136,134,656. By the
-# formula above, trained matrices count three times in a step and the frozen head twice:
+# In Qwen2-0.5B most of the rest is the head. The two trained blocks have 29,824,768 values, the head 136,134,656. By
+# the formula above, trained matrices count three times in a step and the frozen head twice:
 
 # %%
 pair, head, below = 2 * 14_912_384, 136_134_656, 22 * 14_912_384
@@ -442,8 +442,9 @@ assert sum(p.numel() for p in trained) == again.trainable_values
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## On the real model
 #
-# SmolLM2-135M has 30 blocks. The strategy trains the last two of them, so it trains a fifteenth of the depth, while two
-# blocks of the tiny model are a quarter. [Lesson 4](04_full_fine_tuning.ipynb) explains the recording.
+# SmolLM2-135M has 30 blocks. The recorded strategy is the published one. It trains the last two of them, a fifteenth
+# of the depth (a quarter in the tiny model), and every norm. [Lesson 4](04_full_fine_tuning.ipynb) explains the
+# recording.
 
 # %%
 carry = tl.recorded_carry_over("tiny", "smollm2-135m-instruct")
@@ -467,8 +468,9 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The pattern carries over: the last layers bring a clear gain, save memory, and stay behind `full`. On the deeper
 # model it saves more memory; whether it also gives up more is open, as the two intervals overlap. Its memory falls by
-# nearly half, because hardly any activations of the 28 lower blocks have to be kept. If you have the memory, train
-# more blocks; the sweep of this lesson shows how to choose their number.
+# nearly half, mostly because few values need a gradient and the two averages of AdamW. Activations of the lower
+# blocks are still kept, because their norms are trained. If you have the memory, train more blocks; the sweep of this
+# lesson shows how to choose their number.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

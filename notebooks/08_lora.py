@@ -146,7 +146,7 @@ assert (ours(x) - ours.base(x)).abs().max() > 0.01
 # ## Why B starts at zero, and A does not
 #
 # With $B = 0$ the product $BA$ is zero, so the adapted model starts as exactly the pretrained model. If both matrices
-# started at random, the first step would have to repair the damage.
+# started at random, training would first have to repair the damage.
 #
 # Why not start both at zero? Call $g = \partial L / \partial h$ the gradient that arrives at the layer's output, with
 # shape (out). The chain rule gives the gradients of the two matrices:
@@ -634,8 +634,8 @@ assert sum(p.numel() for p in merged.parameters()) == 4_036_800
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # They do not agree exactly, because the rounding differs when the products are summed in another order. If a merged
-# model differs by much more, a common cause is a base in 4 or 16 bits, whose weights are rounded again after the
-# addition ([lesson 9](09_qlora.ipynb)).
+# model differs by much more, a common cause is a base in 4 or 16 bits: if the sum is stored in as few bits, it is
+# rounded again ([lesson 9](09_qlora.ipynb)).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Count is not cost
@@ -730,7 +730,7 @@ assert plain_losses[2] < plain_losses[0]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With the `Trainer` of transformers nothing changes in the model: give it the `plain` model of above, and save with
-# `plain.save_pretrained(folder)`. Only set `learning_rate` yourself, because the default of 5e-5 is far too small for
+# `plain.save_pretrained(folder)`. But set `learning_rate` yourself, because the default of 5e-5 is far too small for
 # LoRA here.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -762,9 +762,9 @@ print(f"saved: {saved.lora:.0f} MB, and {saved.full:.0f} MB with full")
 # On the tiny model, LoRA looks like a compromise: with the 200 passages of this recording it ends 19% behind `full`;
 # with the 60 of the run above it was 7%. On the real model it ends 5% behind `full`, forgets less (5%, with an
 # interval that includes zero, against 27%), and its file is smaller by a factor of about fifty. This fits what the
-# lesson found when it cut $\Delta W$: a low rank holds more of the useful change in the larger model. The best
-# learning rate fits as well. It is 0.00316 on the real model and 0.01 on the tiny one, each about ten times the best
-# rate of `full` on the same model.
+# lesson found when it cut $\Delta W$: in that one run, a low rank held more of the useful change in the larger model.
+# The best learning rates show the factor of ten again: LoRA's is 0.00316 on the real model and 0.01 on the tiny one,
+# each about ten times that of `full` on the same model.
 #
 # One row warns against a hasty conclusion. Perplexity on general text hardly rises, but the model answers only 42% of
 # the general questions correctly, where it was 48% before. With three seeds and 174 questions the interval still
@@ -777,8 +777,8 @@ print(f"saved: {saved.lora:.0f} MB, and {saved.full:.0f} MB with full")
 #   and $A$ does not, because otherwise neither would ever receive a gradient.
 # - Full fine-tuning's change is not low-rank by its size, but most of its gain lies in few directions. This is a
 #   likely reason why a small rank is enough here.
-# - Few trained values save optimizer memory and disk, not arithmetic. They also want a larger learning rate, which
-#   has to be tuned together with alpha.
+# - Few trained values save optimizer memory and disk, but only about a quarter of the arithmetic. They also want a
+#   larger learning rate, which has to be tuned together with alpha.
 #
 # **An open experiment.** Is it better to have rank 8 at all linear layers or rank 41 at queries and values? Both have
 # about 220,000 values. Use `with_lora(r=41, alpha=82, targets=["q_proj", "v_proj"])`, search a learning rate for each,

@@ -96,7 +96,7 @@ tl.network_strip(qlora)
 #
 # Here $w_i$ is a weight of the block $b$, $s_b$ is one number for the block, and $c_i$ is a whole number from 0 to
 # 15, the code that is stored. (Such a block has nothing to do with the blocks of the network.) Blocks are small so
-# that one unusually large weight spoils the scale of 63 others, and not that of a whole matrix.
+# that one unusually large weight spoils the scale for only 63 others, and not for a whole matrix.
 #
 # Where do the levels come from? Trained weights look roughly normally distributed. NF4 therefore takes *quantiles* of
 # the normal distribution, the values below which given shares of it lie: many levels near zero, where most weights
@@ -296,8 +296,9 @@ assert 0.09 < single.median() < 0.12
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # These are two different measures, and both are right. The 9% is a *ratio of norms*: all errors together, compared
-# with all weights together. Large weights dominate both sums. A *single* weight is wrong by a fifth of its own size
-# on average, because for small weights the levels are far apart. A weight that is rounded to zero is 100% wrong.
+# with all weights together. Large weights dominate both sums. A *single* weight is typically 10% off (the median),
+# but a fifth of its size on average, because for small weights the levels are far apart compared with their size. A
+# weight that is rounded to zero is 100% wrong.
 #
 # For the model, only the output of a layer matters. So take real text, note with a hook what goes into each layer,
 # and compare the exact output Wx with the output W̃x of the unpacked weights (biases left out, since they are not
@@ -599,8 +600,8 @@ assert losses[-1] < losses[0]
 # - **The frozen weights fill the memory**, as in the 7B model on a card of 8 GB: QLoRA is what makes training
 #   possible.
 # - **The model fits in 16 bits anyway**: use LoRA. Steps are faster, the weights are exact, and the adapter can be
-#   merged into them ([lesson 8](08_lora.ipynb)). One of QLoRA is merged into the *rounded* weights, stored in 32 bits
-#   again.
+#   merged into them ([lesson 8](08_lora.ipynb)). An adapter of QLoRA is merged into the *rounded* weights, which are
+#   then stored in 32 bits again.
 # - **Activations or logits fill the memory**, as with long rows or large vocabularies: 4-bit weights help little;
 #   lessons [12](12_memory_anatomy.ipynb) and [13](13_oom_fallback.ipynb) show what does.
 
@@ -609,9 +610,9 @@ assert losses[-1] < losses[0]
 #
 # The recording of SmolLM2-135M ([lesson 4](04_full_fine_tuning.ipynb) explains it) has one result that few would guess.
 #
-# **Predict first.** Four bits cost the tiny model less than 3% of its perplexity. Will a model with thirty-three times as
-# many values lose more by it, or less? The search for its learning rate began at 0.000001, which hardly trains anything,
-# so these two runs show the model almost untouched, once in 32 bits and once in four.
+# **Predict first.** Four bits raised the tiny model's perplexity by less than 3%. Will a model with thirty-three
+# times as many values lose more by it, or less? The search for its learning rate began at 0.000001, which hardly
+# trains anything, so these two runs show the model almost untouched, once in 32 bits and once in four.
 
 # %%
 tried = tl.recorded("rates", "smollm2-135m-instruct")
@@ -657,8 +658,8 @@ tl.claim("and needs less memory than LoRA", saved.qlora < saved.lora)
 #
 # - NF4 rounds each weight to scale × level: sixteen levels at the quantiles of a normal distribution, a scale for
 #   each 64 weights, and scales that are rounded as well. Together they take 4.13 bits a weight.
-# - A layer's output is about as wrong as its weights, here 4 to 12%. The tiny model loses little by it, because the
-#   errors have no common direction; SmolLM2 lost 27%. Measure it.
+# - A layer's output is about as wrong as its weights, here 4 to 12%. In the tiny model's loss most of the errors
+#   cancel; SmolLM2's perplexity rose by 27%. Measure it.
 # - Four bits pay where frozen weights fill the memory. They cost time in every step.
 #
 # ### Further reading

@@ -86,8 +86,8 @@ assert round(bitfit.percent, 2) == 0.08
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## By hand, and with plain transformers
 #
-# No library is needed for BitFit. Load the model with transformers, freeze everything but the bias vectors, and give
-# the optimizer what is left. (`tl.BUNDLED` is the folder of our model.)
+# BitFit needs no library of its own. Load the model with transformers, freeze everything but the bias vectors, and
+# give the optimizer what is left. (`tl.BUNDLED` is the folder of our model.)
 
 # %%
 from transformers import AutoModelForCausalLM
@@ -181,8 +181,8 @@ assert 0.3 < costs["forward pass alone"] < 0.4
 # multiplies tokens with tokens. These products have no weights, so BitFit saves nothing there. With the biases of the
 # last block only, backpropagation passes through the head and a single block and then stops.
 #
-# What BitFit saves is memory, for gradients, for AdamW's averages and for those inputs $x_t$ that only the gradient
-# of $W$ needs, and disk: its 3,072 numbers fit into a file of 12 kB.
+# What BitFit saves is memory: 37 kB of gradients and AdamW's averages instead of 48 MB, and those inputs $x_t$ that
+# only the gradient of $W$ needs. It also saves disk space: its 3,072 numbers fit into a file of 12 kB.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What it reaches
@@ -229,9 +229,9 @@ assert abs(after.perplexity / best["bitfit"] - 1) < 0.05
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # BitFit gains about half as much as LoRA. That it gains less is plausible, because it can only add a constant vector
 # to queries, keys and values. With so few numbers, each has to move far, which may be why its best rate, 0.05, is the
-# largest of the three. Its authors found it close to full fine-tuning on classification with little training text.
-# They used BERT, which has a bias in nearly every layer, so their result need not carry over to another model and
-# task.
+# largest of the three. BitFit's authors found it close to full fine-tuning on classification with little training
+# text. They used BERT, which has a bias in nearly every layer, so their result need not carry over to another model
+# and task.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Why it finds nothing in a Llama
@@ -284,8 +284,9 @@ tl.family_picture()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # LoRA, DoRA, IA3 and BitFit change layers, and the first three can be merged into the weights after training; BitFit
-# has nothing to merge. Prompt tuning and prefix tuning leave the layers alone. In front of the text they put trained
-# vectors, which belong to no token, take up a part of the context, and cannot be merged.
+# has nothing to merge. Prompt tuning and prefix tuning leave the layers alone. They put trained vectors in front of
+# the embedded text or, in every block, of its keys and values. These vectors belong to no token, take up a part of
+# the context, and cannot be merged.
 #
 # The next cell lets peft count the values of each method in our model. Nothing is trained.
 

@@ -343,11 +343,12 @@ assert (at_loss.tolist(), at_end.tolist()) == ([1.32, 0.93], [1.98, 1.09])
 assert round(in_gb["peak"], 1) == 9.0 and round((16 * values + copies) / 1e9, 1) == 9.0
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Beside weights and optimizer state, the loss needs activations and logits, 1.32 + 0.93 = 2.25 GB. The end of the
+# Besides weights and optimizer state, the loss needs activations and logits, 1.32 + 0.93 = 2.25 GB. The end of the
 # backward pass needs more: all gradients and two more copies of the embedding's, 1.98 + 1.09 = 3.07 GB.
 #
-# So the total in the reports is about right, but for the wrong reason. With one short row, the activations are already
-# gone at the peak. The gap between 7.9 and 9.0 GB is filled by two more copies of the embedding's gradient.
+# These 9.0 GB do not fit into the card's 8.59. So the total in the reports is about right, but for the wrong reason.
+# With one short row, the activations are already gone at the peak. The gap between 7.9 and 9.0 GB is filled by two
+# more copies of the embedding's gradient.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Three ways to lower the peak
@@ -534,7 +535,7 @@ print(
 assert len(recorded) == 56 and off.min() > -0.03 and off.max() < 0.1
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On a CPU these bytes are nearly constant, 13 to 22 MiB, however large the step. On a card, driver and libraries take
+# On a CPU these bytes stay between 13 and 22 MiB, however large the step. On a card, driver and libraries take
 # several hundred MiB, so leave 15% of its memory free. [Lesson 13](13_oom_fallback.ipynb) shows what to do when a
 # step does not fit.
 
@@ -557,9 +558,9 @@ tl.memory_explorer()
 #   belong to the tokens of a batch, and grow with it.
 # - A step fits if its peak fits, and only what is alive there counts. With many tokens the peak is at the loss, with
 #   few at the end of the backward pass.
-# - Training fewer values lowers gradients and optimizer state. Activations take less only when backpropagation stops
-#   early, when fewer tokens are taken at once, when activations are computed again, or when they are stored in fewer
-#   bits.
+# - Training fewer values lowers gradients and optimizer state. Activations take much less only when backpropagation
+#   stops early, when fewer tokens are taken at once, when activations are computed again, or when they are stored in
+#   fewer bits.
 #
 # ### Further reading
 #

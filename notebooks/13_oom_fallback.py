@@ -14,9 +14,9 @@
 # %% [markdown] slideshow={"slide_type": "slide"}
 # # 13 · Out of memory
 #
-# *Can training go on after it ran out of memory, without losing a step?*
+# *Can training go on after it runs out of memory, without losing a step?*
 #
-# Five published reports, which [lesson 15](15_autopsy.ipynb) examines, fine-tune the model Qwen2-0.5B. One of their
+# Five published reports, which [lesson 15](15_autopsy.ipynb) examines, describe fine-tuning Qwen2-0.5B. One of their
 # runs died of an out-of-memory error in its first strategy. Another one caught the error, loaded the model again on
 # the CPU and started from the beginning. We can do better, because the same training step can be computed in many
 # ways, and some of them need far less memory. In this lesson memory is estimated in advance, and if a step still
@@ -57,9 +57,9 @@ def fresh(strategy="full"):
 # ## Watch it fail
 #
 # We have no graphics card, so we simulate one. A *virtual card* is only a memory budget. The CPU computes, tlkit
-# counts every tensor, and the tensor that would exceed the budget is refused with the message that CUDA prints. Our
-# training has twelve rows of 64 tokens and takes four of them in each step, so it has three steps. The card has 48
-# MB. As always with cards, MB means $2^{20}$ bytes here. The message writes MiB for the same unit.
+# counts every tensor, and the tensor that would exceed the budget is refused with the message that PyTorch prints on
+# a CUDA card. Our training has twelve rows of 64 tokens and takes four of them in each step, so it has three steps.
+# The card has 48 MB. As always with cards, MB means $2^{20}$ bytes here. The message writes MiB for the same unit.
 
 # %%
 card, model, message = tl.virtual_device(memory="48MB"), fresh(), "it fitted"
@@ -89,9 +89,9 @@ print(message)
 # training, not to the plan. So when memory runs out, we can change the plan and repeat the same step.
 #
 # The *ladder* lists such changes from the cheapest to the most expensive, and each of them is a *rung*. Read the
-# picture from the top down: each rung is added to those above it, until the training itself moves to the host. The
-# *host* is the computer that the card is plugged into, so host memory is ordinary RAM. The three tiers come from a
-# guide among the reports.
+# picture from the top down: each rung is added to those above it, until everything runs on the host. The *host* is
+# the computer that the card is plugged into, so host memory is ordinary RAM. The three tiers come from a guide among
+# the reports.
 
 # %%
 tl.ladder_diagram()
@@ -130,8 +130,8 @@ assert set(tl.LADDER) == every_rung - {"as planned"} and lower.micro_batch_size 
 # \sum_{m=1}^{M} \nabla \Big( \frac{1}{N} \sum_{i \in B_m} \ell_i \Big), \qquad N = N_1 + \dots + N_M$$
 #
 # Here $\nabla$ is the gradient, with one entry for each trained weight. So each micro-batch contributes the *sum* of
-# its token losses, divided by the number of tokens in the *whole* batch. A common mistake averages the means of the
-# micro-batches:
+# its token losses, divided by the number of tokens in the *whole* batch. A common mistake is to average the means of
+# the micro-batches:
 #
 # $$\frac{1}{M} \sum_{m=1}^{M} \frac{1}{N_m} \sum_{i \in B_m} \ell_i$$
 #
@@ -181,7 +181,9 @@ tl.claim(
     distance(in_pieces, whole) < 1e-6,
 )
 wrong_by = distance(mean_of_means, whole)
-print(f"the gradient of the mean of means is wrong by {wrong_by:.0%} of its length")
+print(
+    f"the gradient of the mean of means is wrong by {wrong_by:.0%} of the right one's length"
+)
 tl.claim("That is more than half", wrong_by > 0.5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -619,8 +621,9 @@ print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 #
 # - Memory depends on *how* a step is carried out. A plan can change that and keep the effective batch, so the result
 #   stays the same up to rounding.
-# - The gradient of a batch is the sum over micro-batches of summed token losses, divided once by all tokens. A mean
-#   of means is something else as soon as the micro-batches have different numbers of tokens.
+# - The gradient of a batch is the sum of its micro-batches' gradients if each loss is a sum over tokens, divided by
+#   the number of tokens in the whole batch. A mean of means is something else as soon as the micro-batches have
+#   different numbers of tokens.
 # - The part of the step that failed tells you which rung helps. An estimate tells you before anything fails, and the
 #   recovery itself belongs after the `except` block.
 #

@@ -98,8 +98,8 @@ tl.claim(
 # first values of an adapter. Each strategy runs with three seeds, and all strategies use the same three.
 #
 # Two more rows belong in the table. The *baseline* (zero-shot) is the model before any training. The
-# [control](glossary.md#control) is the same network with random weights, trained in the same way, so it shows what
-# pretraining is worth.
+# [control](glossary.md#control) is the same network with random weights, trained in the same way with its own tuned
+# rate, so it shows what pretraining is worth.
 #
 # Seven strategies with three seeds, and one run of the control, make 22 runs. They take one to two minutes, so read
 # on while they run. This cell also opens the Rust test text, for the first time in the course.
@@ -245,7 +245,7 @@ assert round(t, 2) == 4.30 and round(stats.norm.ppf(0.975), 2) == 1.96
 # the seed cancels as well.
 #
 # The picture compares `lora` with `full`. Each grey line on the left is a document. The lines start at very different
-# heights, but they are nearly parallel: on almost every document `lora` has a slightly higher loss. On the right, the
+# heights, but they are nearly parallel: on most documents `lora` has a slightly higher loss. On the right, the
 # *unpaired* interval treats the two columns as different documents. The *paired* interval uses the 40 differences.
 
 # %%
@@ -282,7 +282,8 @@ tl.claim(
 # Now we take both kinds of chance together. Let $\delta$ be the difference of two strategies in nats per token,
 # averaged over the three seeds. Its *standard error* is the standard deviation that $\delta$ would have if we
 # repeated everything many times. One part, $e_\text{doc}$, comes from documents, the other, $e_\text{seed}$, from
-# seeds. We take the two as independent, so their squares add up, approximately once each has its factor $t$:
+# seeds. We take the two as independent, so their squares add up; once each has its factor $t$, this holds only
+# approximately:
 #
 # $$\delta \pm \sqrt{(t_\text{doc} \, e_\text{doc})^2 + (t_\text{seed} \, e_\text{seed})^2}$$
 #
@@ -430,8 +431,8 @@ tl.cost_chart(comparison.table)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `bitfit` needs the least memory, because it keeps hardly any gradients and optimizer state. The rest is weights and
-# activations. `lora` keeps little of the first two as well, but its adapters need the inputs of their layers for
-# their gradients.
+# activations. `lora` too keeps few gradients and little optimizer state, but its adapters need the inputs of their
+# layers for their gradients.
 
 # %%
 if os.environ.get("TLKIT_RESULTS"):  # a folder for all tables and charts as files
@@ -643,8 +644,8 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The line of `full` crosses no other: with the same number of steps and a tuned rate, training everything is ahead at
 # every size. The other two do cross. `lora`, which trains fewer weights, is ahead of `last_layers` at 50 and 100
-# passages and behind it from 200 on, so there the reports have a point. With 25 and with 50 passages all three read
-# the text so often that they overfit, and they end worse than the untouched model. From 25 to 503 passages every line
+# passages, where the reports have a point, and behind it from 200 on. With 25 and with 50 passages all three read the
+# text so often that they overfit, and they end worse than the untouched model. From 25 to 503 passages every line
 # falls by far more than the lines are apart, so the amount of text matters more than the choice of the strategy.
 #
 # This picture has two limits. The rates were tuned once, for 60 passages and one epoch, and not for each size. And
@@ -694,10 +695,10 @@ verdicts = carry.groupby("claim").verdict.value_counts().unstack(fill_value=0)
 verdicts.loc[[claim for claim in dict.fromkeys(carry.claim)]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **What carries over** is what lessons 4 to 9 explained: each strategy gains, all of them stay behind `full` or level with it,
-# and the memory that they save follows from their shapes. **What does not carry over** is how much is forgotten, how far
-# behind the cheaper strategies end, and with it the order. A small model is a good place to learn how to measure, and a bad
-# one to read off a ranking for a large one.
+# **What carries over** is what lessons 4 to 9 explained: each strategy gains, all of them stay behind `full` or level
+# with it, and the memory that they save follows from their shapes. **What does not carry over** is how much is
+# forgotten and, for two of five strategies, how far behind `full` they end, and with it the order. A small model is a
+# good place to learn how to measure, and a bad one to read off a ranking for a large one.
 #
 # Look at the panels of answers, too. On the Rust questions no interval of the real model excludes zero (on the tiny
 # one two of six do), although perplexity fell by about half. On the general questions the untouched real model was

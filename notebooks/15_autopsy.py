@@ -24,7 +24,7 @@
 # **You will be able to**
 #
 # - find six common faults of fine-tuning experiments from the numbers that are published;
-# - reproduce each fault on a small model, and say what it does to a result;
+# - reproduce the faults at small cost, and say what each does to a result;
 # - read any report with a checklist of six questions.
 #
 # **You need** [lesson 3](03_data_and_baseline.ipynb) for perplexity, [lesson 5](05_freeze_lower_layers.ipynb) and
@@ -78,7 +78,8 @@ tl.published_chart(published, vocabulary)
 # text. So something is wrong in all three experiments, but as you will see, not the same thing.
 #
 # Each symptom below begins with what was published. **Make your diagnosis before you read on.** Then comes the same
-# fault on our small model, the explanation, and one question that you can ask of any report.
+# fault on our small model or on the shape of Qwen2-0.5B, the explanation, and one question that you can ask of any
+# report.
 
 # %%
 worse = [name for name, value in published.items() if value > vocabulary]
@@ -199,8 +200,9 @@ print(f"a real fall of {real:.0%} was read as {read:.0%}")
 assert round(100 * real) == 58 and round(100 * read) == 5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `tl.first_loss_warning` compares the two numbers and warns if they are more than one nat apart. It passes our correct
-# evaluation, and would have stopped both our faulty one and the report.
+# `tl.first_loss_warning` compares the first training loss with the evaluation's loss before training, and warns if
+# they are more than one nat apart. It passes our correct evaluation, and would have stopped both our faulty one and
+# the report.
 
 # %%
 first_loss = gain.history.loss.iloc[0]
@@ -476,10 +478,10 @@ assert len(winners) == 3  # each of the three wins somewhere
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Even the strategy with the lowest mean wins fewer than half of the blocks, because the difference between two
-# strategies varies far more from block to block than its average, the dashed line. So a report on a single block
-# names a winner, and the next block might have named another. The mean of the 63 blocks comes from one training run
-# with one seed, so it proves no order either. [Lesson 14](14_comparison.ipynb) has shown what does: forty documents,
-# three seeds, and intervals for differences.
+# strategies varies from block to block by far more than its mean, the dashed line for these two. So a report on a
+# single block names a winner, and the next block might have named another. The mean of the 63 blocks comes from one
+# training run with one seed, so it proves no order either. [Lesson 14](14_comparison.ipynb) has shown what does:
+# forty documents, three seeds, and intervals for differences.
 #
 # tlkit helps in two ways. A score on few tokens carries a warning, and a comparison with one seed gets no ranks.
 
@@ -695,7 +697,7 @@ assert speed["times faster, measured"].max() < 5
 # small matrix products are slow for their size. `qlora` also has to unpack its 4-bit weights in every pass, which takes
 # time and is not counted as arithmetic.
 #
-# > **Ask of any report:** how much can arithmetic and memory traffic save at most, and did both runs fit the memory?
+# > **Ask of any report:** how much can arithmetic and memory traffic save at most, and did both runs fit in memory?
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Three smaller claims
@@ -783,8 +785,8 @@ assert round(from_loss) == 7_108 and round(104_838.55 / from_loss) == 15
 # ## Every published claim
 #
 # The table gives a verdict on 25 claims. *exactly*: we computed it again, with the same result. *in kind*: our model
-# shows the same effect, with other numbers. *corrected*: the number is not what the report says. *not here*: this would
-# take that card, that machine or that program.
+# shows the same effect, with other numbers. *corrected*: the number or statement does not hold. *not here*: this
+# would take that card, that machine or that program.
 
 # %%
 lines = """\

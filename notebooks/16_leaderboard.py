@@ -129,8 +129,8 @@ assert np.allclose(audit.table.error, error)
 #
 # where $c_{AB}$ is the *covariance* of the two scores: how much they would rise and fall together from test to test.
 # Both rows answered the same questions, and a hard question is hard for both, so the covariance is positive. To
-# compute it we would have to know which row answered which question. The table does not say it, so we take $c_{AB} =
-# 0$.
+# compute it we would have to know which questions each row answered correctly. The table does not say, so we take
+# $c_{AB} = 0$.
 #
 # This is the cautious choice. The true error is smaller than ours in all ordinary cases, so we will call too few
 # pairs different, and not too many. (It would be wrong for two models of which one fails on just the questions that
@@ -211,7 +211,8 @@ assert not first.separated.iloc[:24].any()
 #
 # because the mean of the squares is $q$. The table tells us $d$ but not $q$. If two models fail mostly on the same
 # questions, $q$ is small and so is the error. At best the better model answers all that the other one does and more,
-# and then $q = d$. The *correlation* $\rho$ says the same on a scale from 0 to 1, with $c_{AB} = \rho \, e_A \, e_B$.
+# and then $q = d$. The *correlation* $\rho$, at most 1 and here not negative, says the same, with $c_{AB} = \rho \,
+# e_A \, e_B$.
 #
 # **Predict first.** How many of the 45 pairs can be told apart if the answers correlate by 0.5?
 
@@ -228,7 +229,7 @@ for rho in (0, 0.3, 0.5, 0.7):
     ]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Even then it would be none after the correction, and with a correlation of 0.7 just one. The rows of the first ten
+# With 0.5 it is still none after the correction, and with a correlation of 0.7 just one. The rows of the first ten
 # are close to each other, and no statistics can change that.
 #
 # The orange cells of the chart go one step further. They are pairs that could not be told apart even in the best
@@ -302,8 +303,8 @@ assert round(100 * (newer.after - newer.before).mean(), 1) == -1.6
 # of the adapters, so we should expect it to matter more than that. How much more, nobody knows from these data.
 #
 # The right panel has another lesson. With newer libraries, nearly all scores fell together, by 1.6 points on average.
-# This is four times the distance between neighbours among the first ten, so scores from different versions must never
-# be put in one table. The authors know this, and they ran the whole table again.
+# This is four times the mean distance between neighbours among the first ten, so scores from different versions do
+# not belong in one table. The authors know this, and they ran the whole table again.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # What would another seed do to the order? We add random numbers with a given standard deviation to all 63 scores, two
@@ -354,8 +355,9 @@ tl.claim(
 #   This is more than the distance between the first row and the twenty-fifth, so a low place of a method at the
 #   default rate may be a fault of the rate.
 # - **rsLoRA against LoRA**, both at rank 64: 3.9 points. The two experiments differ in nothing but the factor in
-#   front of $B A$: rsLoRA uses $\alpha / \sqrt r = 8$ and LoRA $\alpha / r = 2$. A larger factor acts like a higher
-#   learning rate ([lesson 8](08_lora.ipynb)), so even if this difference is real, it may be one of rates.
+#   front of $B A$: rsLoRA uses $\alpha / \sqrt r = 64 / 8 = 8$ and LoRA $\alpha / r = 128 / 64 = 2$. A larger factor
+#   acts like a higher learning rate ([lesson 8](08_lora.ipynb)), so even if this difference is real, it may be one of
+#   rates.
 # - **DoRA against LoRA**, at rank 32 with the same settings: LoRA is 0.9 points ahead. This is half a standard error,
 #   so these data cannot say which of the two is better.
 #
@@ -408,8 +410,8 @@ tl.front_chart(forgot, "forgetting", unit, log=True, least=0.46)
 #
 # One reason to trust this axis: in July 2026 the authors found that their measure of forgetting had compared each
 # token with the wrong target, because the labels had not been shifted. They [repaired
-# it](https://github.com/huggingface/peft/pull/3419) and ran everything again. You know this fault from [lesson
-# 15](15_autopsy.ipynb), where labels were shifted twice.
+# it](https://github.com/huggingface/peft/pull/3419) and ran everything again. It is the counterpart of a fault in
+# [lesson 15](15_autopsy.ipynb), where labels were shifted twice.
 
 # %%
 memory = tl.front_shares(board, "test_accuracy", ["peak_memory_bytes"], questions)
@@ -428,8 +430,8 @@ tl.front_chart(by_size, "size", "size of the saved file, MB", log=True, least=0.
 # true uncertainty is larger than the chart shows. The draws of different rows are independent, which is cautious
 # again.
 #
-# With all three costs at once the front is of little help, because with many goals almost every row is the best in
-# some combination of them.
+# With all three costs at once the front is of little help, because with many goals most rows are the best in some
+# combination of them.
 
 # %%
 costs = ["forgetting", "peak_memory_bytes", "file_bytes"]
@@ -461,8 +463,8 @@ plan[["of", "assumed", "needed"]]
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It takes 39,000 questions, 30 times as many as the test has, or half as many if the answers correlate by 0.5 and are
 # published. (The plan takes $p$ from the row that is nearest to one half, so it needs two questions less.) In the
-# other direction, 1,319 questions find a difference from 5.5 points on, in a pair that was chosen beforehand. If all
-# 1,953 pairs are compared, it has to be 9.8 points.
+# other direction, 1,319 questions find a difference of 5.5 points or more, in a pair that was chosen beforehand. If
+# all 1,953 pairs are compared, it has to be 9.8 points.
 #
 # The last three rows of the plan are about seeds. They answer another question: is one *method* better than another
 # on these 1,319 questions? With a standard deviation of one point between seeds it takes 17 seeds of each. More seeds
@@ -489,16 +491,16 @@ assert thirds.sum() == 21 * 21 and audit.pairs.separated[thirds].all()
 #
 # | the table shows | it does not show |
 # | --- | --- |
-# | every row of the first third answers more questions of this kind than every row of the last third | the order of the first ten, or of any neighbours |
+# | every row of the first third answers more questions of this kind than every row of the last third | the order of the first ten, or of most neighbours |
 # | the first row differs from the 38 rows from place 26 on | that it is the best: 24 others may be |
 # | IA3 gains much from other settings than the default | how good a method is with settings of its own |
 # | how much memory each experiment needs, and how large its file is | how much another seed would change |
 #
-# None of this is a fault of the authors. Few leaderboards give a reader the means to find out as much, and they say
-# themselves that accuracies [fluctuate from run to run](https://github.com/huggingface/peft/pull/2984). The fault
-# would be ours, if we read the first row as the winner. A remedy for any leaderboard, from cheap to dear: publish the
-# answers to each question, repeat the first few rows with three seeds, tune the learning rate of each row alike, and
-# use more questions.
+# None of this is a fault of the authors. Few leaderboards give a reader the means to find out as much, and the
+# authors say themselves that accuracies [fluctuate from run to run](https://github.com/huggingface/peft/pull/2984).
+# The fault would be ours, if we read the first row as the winner. A remedy for any leaderboard, from cheap to dear:
+# publish the answers to each question, repeat the first few rows with three seeds, tune the learning rate of each row
+# alike, and use more questions.
 #
 # The same report comes from the command line, for any table of shares (or of means with their standard deviations):
 #

@@ -231,7 +231,7 @@ for name, new in after.items():
 # the general text shows what it lost of its own. Of all that SmolLM2 has read, Python's reference is a small part, so
 # what it may have forgotten elsewhere is not seen here. It even improves on this text. The likely reason is that it
 # was last tuned to answer chat messages, while the reference and our passages are both plain technical prose. In the
-# longer recorded runs below, all strategies do raise it.
+# longer recorded runs below, all strategies do raise it, though LoRA's interval includes zero.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same in plain transformers and peft
@@ -312,9 +312,10 @@ for old, new in zip(before_text, after_text, strict=True):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The new sentences are not better. They sound more like our passages, with more code in backticks and fewer general
-# remarks, but they say less. Here the first goes in a circle, and the second is wrong: a `Result<T, E>` has two
-# types. Perplexity rewards this change, because it measures how well a model predicts the next token of *this* kind
-# of text. Much of that is vocabulary and style, and few tokens depend on whether a sentence is true.
+# remarks, but they say less. Here the first goes in a circle, and the second is wrong: a `Result<T, E>` has two type
+# parameters, one for the value and one for the error. Perplexity rewards this change, because it measures how well a
+# model predicts the next token of *this* kind of text. Much of that is vocabulary and style, and few tokens depend on
+# whether a sentence is true.
 #
 # So ask for knowledge directly. Each question below has four options, and the model "chooses" the one to which it
 # gives the highest probability per token. Guessing gives 25%. Every question can be answered from a passage that the
@@ -395,17 +396,18 @@ carry = tl.recorded_carry_over("tiny", NAME)
 tl.gained_and_forgotten(carry)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# All strategies roughly halve the perplexity on Rust. `full` and `freeze_embeddings` gain most, `lora` comes close to them and
-# forgets least, and `last_layers` gains least of all. With the tiny model the order was another one, and
-# [lesson 14](14_comparison.ipynb) shows which of its findings carry over.
+# All strategies roughly halve the perplexity on Rust. (The last row of the table is no strategy: there the same
+# architecture was trained from random weights.) `full` and `freeze_embeddings` gain most, `lora` comes close to them
+# and forgets least, and `last_layers` gains least of all. With the tiny model the order was another one, and [lesson
+# 14](14_comparison.ipynb) shows which of its findings carry over.
 #
 # Two columns should make you careful. No strategy answers the Rust questions better than someone who guesses,
 # although every answer was in the training text. And all strategies answer fewer of the general questions than the
 # untouched model did, though only the interval of `full` excludes zero ([lesson 14](14_comparison.ipynb)). If people
 # will ask your model questions, test it with questions.
 #
-# **Learning rates to start from.** The best of the rates tried on both models, and some from publications on larger
-# ones:
+# **Learning rates to start from.** The best of the rates tried on each of the two models, and some that were
+# published for larger ones:
 
 # %%
 found = {name: tl.default_rates(name) for name in ("tiny", NAME)}
@@ -467,7 +469,9 @@ sizes
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In our runs a step of full fine-tuning of the smallest model took about two seconds on two cores (two blocks of 128
 # tokens), so the same step of the 7-billion-value model would take over a minute and a half, if the machine had the
-# memory. But it needs more than 100 GiB, and LoRA still needs 30, because the frozen weights alone take 25.
+# memory. But it needs more than 100 GiB, and LoRA still needs 30, because the frozen weights alone take 25. With
+# QLoRA the 0.5B model needs more than the 1.1B one, because its vocabulary, and with it the logits, is nearly five
+# times as large.
 #
 # Large models are therefore usually fine-tuned on GPUs, with the base weights frozen and kept in bf16 or in 4 bits.
 # With 4-bit weights, the rest in bf16 and activation checkpointing, a step of the same model needs little more than 4
@@ -539,7 +543,8 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## With a model of your choice
 #
-# Wherever this lesson says `smollm2-135m-instruct`, you can write another name:
+# In these commands you can write another name for `smollm2-135m-instruct`, and in the first cell too, but the cells
+# then stop at claims about this model:
 #
 # - **Any model on the Hugging Face hub**, by its id: `python -m tlkit fetch Qwen/Qwen2.5-0.5B`. Its weights must be
 #   in the safetensors format, and its architecture one that transformers knows without code from the repository.

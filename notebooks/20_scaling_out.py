@@ -61,9 +61,9 @@ batch = blocks[:8]
 tl.step_flow(batch_size=8, tokens=64)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Forward and backward pass need only the card's own blocks. The first step that concerns everybody is clipping, which
-# looks at the norm of the gradient of the *whole* batch. So the cards exchange gradients between the backward pass and
-# clipping. After that each card has the same gradient and makes the same update, and the copies stay equal.
+# The forward and backward passes need only the card's own blocks. The first step that concerns everybody is clipping,
+# which looks at the norm of the gradient of the *whole* batch. So the cards exchange gradients between the backward
+# pass and clipping. After that each card has the same gradient and makes the same update, and the copies stay equal.
 #
 # This is *data parallel* training, because the data are dealt out and the model is not. In torch it is called
 # `DistributedDataParallel`, or DDP.
@@ -106,7 +106,8 @@ assert len(whole) == 4_036_800 and (first - second).abs().max() > 0.01
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Now let the shares be unequal. In instruction tuning, for example, the tokens of the question have no label (-100),
-# and one card may get longer answers than another. Here the second card's blocks keep only their first 16 labels.
+# and one card may get longer answers than another. Here the second card's blocks keep only their first 16 labels, of
+# which 15 are scored, because nothing predicts the first token.
 #
 # **Predict first.** Is the plain mean of the two gradients still right?
 
@@ -321,7 +322,8 @@ assert by_one[-1] < by_one[0] + 0.2
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What it costs on real links
 #
-# With $n$ cards each computes the $n$-th part of a step, but the exchange does not shrink:
+# With $n$ cards each computes the passes for an $n$-th of the batch, but the exchange does not shrink (nor does the
+# update, which each card makes in full):
 #
 # $$\text{seconds} \approx \frac{\text{seconds on one card}}{n}
 # + \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bytes a second}}$$
@@ -419,8 +421,8 @@ assert fits == {"RTX 4090 24GB": 8, "A100 40GB": 4, "A100 80GB": 2}
 assert 0.4 < own < 0.5 and gib[64] == 9.0 and gib[1] > 80 and gib[8] == 17.2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Two cards need a little more than half each, because gathered weights and activations are not divided. With eight
-# cards these are nearly half of what a card holds, and 64 cards, eight times as many, still need 9 GiB each.
+# Two cards need a little more than half each, because what is gathered is not divided. With eight cards, this and the
+# activations are nearly half of what a card holds, and 64 cards, eight times as many, still need 9 GiB each.
 #
 # The bar of eight cards shows no gradients, but they have not vanished. A bar shows the moment at which a card holds
 # the most. With up to four cards this is the backward pass. With eight cards the parts of the gradients have become so
@@ -491,8 +493,8 @@ assert mlp.gate_proj.weight.shape == (512, 192)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Pipeline parallelism** splits the model between blocks. Of llama2-7b's 32 blocks, the first of four cards might
 # hold 0 to 7, the second 8 to 15, and so on. Only the activations at each cut travel: for 512 tokens 8.4 MB in each
-# direction, against the 47.2 GB that each of eight cards sends with DDP. So it works over slow links as well. It
-# helps where a model has to be spread over machines with slow links between them.
+# direction, against the 47.2 GB that each of eight cards sends with DDP. So it also works where a model has to be
+# spread over machines with slow links between them.
 #
 # Its price is idle time, because a card has to wait for the one before it. To shorten the wait, the batch is cut into
 # $m$ micro-batches that follow each other. With $p$ cards, the share of time in which a card is idle is
@@ -557,7 +559,7 @@ assert config.num_hidden_layers == 32
 # - In a ring, each card sends $2(n-1)/n$ times the gradients of the trained values. With LoRA these are small. FSDP sends
 #   more, because it gathers all weights in both passes, trained or frozen.
 # - DDP copies weights, gradients and optimizer state to every card, and FSDP divides them. Activations are divided by
-#   neither, so twice as many cards need more than half the memory each.
+#   neither, so with FSDP twice as many cards need more than half the memory each.
 #
 # **An open experiment.** Run the plain script with three processes. The shares of a batch are then 3, 3 and 2 blocks.
 # Predict how far the losses move from those of one process, then repair the script.

@@ -193,7 +193,7 @@ def test_two_paths_are_compared_at_the_labels_that_both_have():
     same = "At the same rate, b forgets less than a"
     for paths in ({"a": first, "b": second}, {"b": second, "a": first}):
         chart = tradeoff_chart(paths)
-        assert chart.finding == f"{same}, but at the rate that is best for it on Rust it forgets more"
+        assert chart.finding == f"{same}, but each at its best rate, it forgets more"
         assert "b, rate 3" in [text.get_text() for text in chart.axes[0].texts]
     assert tradeoff_chart({"a": first, "b": second.assign(rust=[7.0, 4.5, 6.0])}).finding == same
     numbers = {name: path.assign(label=["1", "2", "3"]) for name, path in (("a", first), ("b", second))}

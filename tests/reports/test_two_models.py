@@ -54,7 +54,5 @@ def test_gain_stands_against_forgetting_on_one_scale_for_both_models():
         drawn = [(line[0].get_xdata()[0], line[0].get_ydata()[0]) for line in axes.containers]
         assert drawn == list(zip(model.value[:2], model.value[2:], strict=True))
         assert {"full", "lora"} <= {text.get_text() for text in axes.texts}
-    assert chart.finding == (
-        "2 of 2 strategies forget less on real than on tiny; on average they gain 41% there and 35% here"
-    )
+    assert chart.finding == "All 2 strategies forget less on real than on tiny, and gain 41% on average against 35%"
     assert "lora on real: gains 32%, forgets 0%" in chart.alt

@@ -221,8 +221,9 @@ no GPU, and a network only to install the course and to fetch the model of lesso
 ![What each strategy gains on Rust against what it forgets, on two models](images/forgetting.png)
 
 The picture is the main result of the course, on the small model and on one of 135 million values. All methods make
-both models better at Rust, and nearly all make them worse at other text. By the end you will be able to make such a
-picture for your own model and text, and to say which of its differences are real.
+both models better at Rust (further right), and all but LoRA on the larger one make them clearly worse at other text
+(further up). By the end you will be able to make such a picture for your own model and text, and to say which of its
+differences are real.
 
 The course also retraces a published experiment, in which Qwen2-0.5B, a model of half a billion parameters, was
 adapted to text about Rust. Its five reports contain mistakes that are easy to make, and easy to find once you know

@@ -6,7 +6,7 @@ import pandas as pd
 from tlkit.reports.figure import COLOURS, FAINT, Chart, dark, described, headline, new_figure, plain_numbers
 from tlkit.reports.labels import label_points
 
-SURE, LIKELY, NAMED = 0.95, 0.5, 0.3
+SURE, LIKELY = 0.95, 0.5
 
 
 @described
@@ -53,7 +53,7 @@ def front_chart(table: pd.DataFrame, cost: str, unit: str, *, log: bool = False,
     figure.legend(
         title="share of the draws in which a row is on the front", fontsize="small", loc="outside lower center", ncols=5
     )
-    named = shown[(shown.share >= NAMED) | shown.front]
+    named = shown[(shown.share >= LIKELY) | (shown.accuracy == shown.accuracy.max())]
     names = [f"{row.name} {100 * row.share:.0f}%" for row in named[["name", "share"]].itertuples(index=False)]
     shades = [
         dark(COLOURS[0] if share >= SURE else COLOURS[1] if share >= LIKELY else COLOURS[4]) for share in named.share
@@ -62,9 +62,6 @@ def front_chart(table: pd.DataFrame, cost: str, unit: str, *, log: bool = False,
     for label in labels:
         label.set_bbox({"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.5})
     held, could = int((front.share >= SURE).sum()), int(((shown.share >= 0.05) & ~shown.front).sum())
-    headline(
-        figure,
-        f"Of {len(front)} rows on the front, {held} {'is' if held == 1 else 'are'} there in {SURE:.0%} of the draws; "
-        f"{could} others reach it in 5% or more",
-    )
+    surely = f"{held} {'is' if held == 1 else 'are'} there in {SURE:.0%} or more of the draws"
+    headline(figure, f"Of {len(front)} rows on the front, {surely}; {could} others reach it in 5% or more of them")
     return figure

@@ -286,7 +286,7 @@ def _like_for_like(paths: dict[str, pd.DataFrame]) -> str:
     kind = kinds.pop()
     said = f"At the same {kind}, {second} forgets less than {first}"
     if other.general[other.rust.idxmin()] > one.general[one.rust.idxmin()]:
-        said += f", but at the {kind} that is best for it on Rust it forgets more"
+        said += f", but each at its best {kind}, it forgets more"
     return said
 
 

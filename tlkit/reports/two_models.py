@@ -103,11 +103,9 @@ def gained_and_forgotten(table: pd.DataFrame) -> Chart:
     small, large = names
     less = int((forgetting[f"value, {large}"] < forgetting[f"value, {small}"]).sum())
     average = [f"{gain[f'value, {name}'].mean():.0f}%" for name in (large, small)]
-    headline(
-        figure,
-        f"{less} of {len(gain)} strategies forget less on {large} than on {small}; on average they gain "
-        f"{average[0]} there and {average[1]} here",
-    )
+    who = f"All {less}" if less == len(gain) else f"{less} of {len(gain)}"
+    finding = f"{who} strategies forget less on {large} than on {small}, and gain {average[0]} on average against"
+    headline(figure, f"{finding} {average[1]}")
     return figure
 
 

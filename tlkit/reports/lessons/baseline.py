@@ -276,7 +276,9 @@ def perplexity_ruler(scores: dict[str, float], vocabulary: int) -> Chart:
     axes.set_yticks([])
     axes.set_xlabel("perplexity (log scale, lower is better)")
     worse = sum(score > vocabulary for score in scores.values())
-    said = f"{worse} of {len(scores)} scores are worse" if worse else "All scores are better"
+    said = (
+        f"{worse} of {len(scores)} scores {'is' if worse == 1 else 'are'} worse" if worse else "All scores are better"
+    )
     headline(figure, f"{said} than guessing uniformly among {vocabulary:,} tokens")
     figure.words = (uniform.strip(), *(f"{name}: {score:,.0f}" for name, score in placed))
     return figure

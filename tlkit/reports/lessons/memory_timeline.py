@@ -109,7 +109,7 @@ def _mark_peak(axes: Axes, timeline: pd.DataFrame, divisor: int, panels: int) ->
     told = f"peak: {_human(total)}"
     logits = timeline["logits and loss"][moment]
     if logits and panels < 3:
-        told += f"\nof it logits and loss: {_human(logits)}"
+        told += f"\nof which logits and loss: {_human(logits)}"
     rightwards = moment < 0.55 * len(timeline)
     style = {"ha": "left" if rightwards else "right", "va": "bottom", "fontsize": "small", "fontweight": "bold"}
     style["bbox"] = BEHIND  # a dashed line may pass there

@@ -94,7 +94,7 @@ def borders_chart(differences: Mapping[str, Sequence[float]], title: str) -> Cha
     axes.set_ylim(len(differences) - 0.5, -0.7)
     axes.margins(x=0.2)
     axes.set_xlabel("change of its loss (nats per token; lines: 95% interval over documents)")
-    axes.set_ylabel("before the document stands")
+    axes.set_ylabel("what precedes the document")
     mark(axes, 0, "the document alone")
     headline(figure, title)
     return figure
