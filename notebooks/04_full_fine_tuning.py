@@ -463,7 +463,7 @@ plain, ends = table.validation["6 epochs"], table.validation
 tl.claim("Early stopping ends lowest", ends.idxmin() == "early stopping")
 low = ["2 epochs", "rate 2e-4", "last_layers"]
 tl.claim(
-    "The others that end below 6 epochs have not learned the sentences either",
+    "The others that end well below 6 epochs have not learned the sentences either",
     (ends[low] < plain - 0.3).all() and (table.training[low] > 1).all(),
 )
 assert abs(ends["dropout 0.1"] - plain) < 0.25  # which changes little
@@ -479,7 +479,7 @@ assert len(first.history) == 42 and 42 * 1e-3 * 0.1 < 0.005
 # fewer epochs, a lower rate, and `last_layers` with a rate that is too low for it all end before the sentences are
 # fully stored. The model learns first what these sentences share with other text about Rust, and such a run stores
 # less of the rest. Early stopping ends lowest because it watches the validation loss and stops there on purpose. It
-# was chosen by the very text that scores it, so part of its lead is luck; a fair comparison needs other text. A
+# was chosen by the very text that scores it, so part of its lead may be luck; a fair comparison needs other text. A
 # little dropout changed little. Even at best, 25 sentences lower the perplexity by about 14%.
 #
 # **More weight decay**, which is often recommended, **cannot do much here.** With $\lambda = 0.1$ each step shrinks a
@@ -514,22 +514,22 @@ tl.carried_over(carry, "full")
 
 # %%
 full = carry[carry.strategy == "full"].set_index("claim")
-tiny, real = full["value, tiny"], full["value, smollm2-135m-instruct"]
+small, real = full["value, tiny"], full["value, smollm2-135m-instruct"]
 tl.claim(
     "Perplexity on Rust falls by more than half on both models",
-    min(tiny.gain, real.gain) > 50,
+    min(small.gain, real.gain) > 50,
 )
 tl.claim(
     "The real model forgets, but less than half as much as the tiny one",
-    0 < real.forgetting < tiny.forgetting / 2,
+    0 < real.forgetting < small.forgetting / 2,
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The gain carries over.** Both models more than halve their perplexity on Rust, and the real one does so at a third
-# of the learning rate (0.000316 against 0.001). **The price does not.** The tiny model loses far more on general
-# text. Two reasons are likely, and this recording cannot separate them. With the lower rate the weights move less.
-# And the general text is Python's documentation, which is the kind of text that the tiny model was pretrained on,
-# while it is only a small part of what SmolLM2 has read.
+# of the learning rate (0.000316 against 0.001). **The price carries over, too, but it is smaller.** The tiny model
+# loses far more on general text. Two reasons are likely, and this recording cannot separate them. With the lower rate
+# the weights move less. And the general text is Python's documentation, which is the kind of text that the tiny model
+# was pretrained on, while it is only a small part of what SmolLM2 has read.
 #
 # The table has two rows that the lesson had no means to measure: questions with four options, where guessing gets 25%
 # right. Those on Rust can be answered from the training passages. The tiny model got 19% of them right before

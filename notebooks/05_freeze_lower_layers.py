@@ -455,14 +455,14 @@ tl.carried_over(carry, "freeze_lower")
 # %%
 changes = carry.set_index(["claim", "strategy"])
 behind, forgets = changes.loc["behind full"], changes.loc["forgetting"]
-tiny, real = "value, tiny", "value, smollm2-135m-instruct"
+small, real = "value, tiny", "value, smollm2-135m-instruct"
 tl.claim(
     "On both models, freeze_lower ends 5 to 10% behind full",
-    behind.loc["freeze_lower", [tiny, real]].between(5, 10).all(),
+    behind.loc["freeze_lower", [small, real]].between(5, 10).all(),
 )
 tl.claim(
     "On the tiny model it forgets more than full",
-    forgets[tiny].freeze_lower > forgets[tiny].full,
+    forgets[small].freeze_lower > forgets[small].full,
 )
 tl.claim(
     "and on the real model not more",

@@ -277,10 +277,11 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The last block alone brings 84% of what eight blocks gain. It stands directly below the head, so it can change the
-# scores of the next token without help from the others. Each further block adds the same 7 points of cost, and far
-# less gain than the last one alone. The table also gives the time of a run, as a percentage of that for eight blocks.
-# Here it stays within a few points of the arithmetic; on a busy computer it also depends on what else is running.
+# The last block alone brings 84% of what eight blocks gain. Only the final norm stands between it and the head, so it
+# can change the scores of the next token without help from the others. Each further block adds the same 7 points of
+# cost, and far less gain than the last one alone. The table also gives the time of a run, as a percentage of that for
+# eight blocks. Here it stays within a few points of the arithmetic; on a busy computer it also depends on what else
+# is running.
 #
 # Two seeds give a first idea of how much the order of the text matters. The step from one block to two is larger than
 # that; two and four blocks cannot be told apart here. Two seeds are not enough to rank depths that are this close, and
@@ -442,8 +443,8 @@ assert sum(p.numel() for p in trained) == again.trainable_values
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## On the real model
 #
-# SmolLM2-135M has 30 blocks. The recorded strategy is the published one. It trains the last two of them, a fifteenth
-# of the depth (a quarter in the tiny model), and every norm. [Lesson 4](04_full_fine_tuning.ipynb) explains the
+# SmolLM2-135M has 30 blocks. The recorded strategy is the published one: it trains every norm and the last two
+# blocks, a fifteenth of the depth (a quarter in the tiny model). [Lesson 4](04_full_fine_tuning.ipynb) explains the
 # recording.
 
 # %%
@@ -455,22 +456,22 @@ changes = carry.set_index(["claim", "strategy"])
 found = {
     claim: changes.loc[(claim, "last_layers")] for claim in ("behind full", "memory")
 }
-tiny, real = "value, tiny", "value, smollm2-135m-instruct"
+small, real = "value, tiny", "value, smollm2-135m-instruct"
 tl.claim(
     "It stays behind full on both models, by 10 to 25%",
-    found["behind full"][[tiny, real]].between(10, 25).all(),
+    found["behind full"][[small, real]].between(10, 25).all(),
 )
 tl.claim(
     "It saves more of the memory on the real model",
-    found["memory"][real] < found["memory"][tiny] < 0,
+    found["memory"][real] < found["memory"][small] < 0,
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The pattern carries over: the last layers bring a clear gain, save memory, and stay behind `full`. On the deeper
-# model it saves more memory; whether it also gives up more is open, as the two intervals overlap. Its memory falls by
-# nearly half, mostly because few values need a gradient and the two averages of AdamW. Activations of the lower
-# blocks are still kept, because their norms are trained. If you have the memory, train more blocks; the sweep of this
-# lesson shows how to choose their number.
+# The pattern carries over: the last layers bring a clear gain, save memory, and stay behind `full`; on general text
+# both models get worse. On the deeper model it saves more memory; whether it also gives up more is open, as the two
+# intervals overlap. Its memory falls by nearly half, mostly because few values need a gradient and the two averages
+# of AdamW. Activations of the lower blocks are still kept, because their norms are trained. If you have the memory,
+# train more blocks; the sweep of this lesson shows how to choose their number.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -746,10 +746,10 @@ tl.carried_over(carry, "lora")
 # %%
 changes = carry.set_index(["claim", "strategy"])
 behind, forgets = changes.loc["behind full"], changes.loc["forgetting"]
-tiny, real = "tiny", "smollm2-135m-instruct"
+small, real = "tiny", "smollm2-135m-instruct"
 tl.claim(
     "LoRA is closer to full on the real model than on the tiny one",
-    behind.loc["lora", f"high, {real}"] < behind.loc["lora", f"low, {tiny}"],
+    behind.loc["lora", f"high, {real}"] < behind.loc["lora", f"low, {small}"],
 )
 tl.claim(
     "and forgets less than full there",

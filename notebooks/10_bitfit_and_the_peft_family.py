@@ -181,8 +181,8 @@ assert 0.3 < costs["forward pass alone"] < 0.4
 # multiplies tokens with tokens. These products have no weights, so BitFit saves nothing there. With the biases of the
 # last block only, backpropagation passes through the head and a single block and then stops.
 #
-# What BitFit saves is memory: 37 kB of gradients and AdamW's averages instead of 48 MB, and those inputs $x_t$ that
-# only the gradient of $W$ needs. It also saves disk space: its 3,072 numbers fit into a file of 12 kB.
+# What BitFit saves is memory: gradients and AdamW's averages take 37 kB instead of 48 MB, and those inputs $x_t$ that
+# only the gradient of $W$ needs are not kept. It also saves disk space: its 3,072 numbers fit into a file of 12 kB.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What it reaches
@@ -254,7 +254,8 @@ assert len(names) > 100
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The designers of Llama left all biases out, and most of today's large models have few or none. The authors of PaLM,
 # for example, report that training a large model was more stable without them. On such a model a program should stop
-# with a message, as here, rather than run for an hour and train nothing.
+# with a message that names the cause, as here. The plain loop above would stop, too, but AdamW would only say that it
+# got an empty parameter list.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The family
@@ -331,8 +332,7 @@ assert counts["IA3"] == 8 * (96 + 96 + 512)
 # ## On the real model
 #
 # BitFit cannot be tried on SmolLM2-135M: like every Llama, it has no bias vectors. The recorded comparison has a row
-# that says so. Without the message, a run that trains nothing would have passed for a failure or, worse, for a
-# result.
+# that says so. Without the reason, the empty row could be taken for a failed run.
 
 # %%
 recorded = tl.recorded_comparison("smollm2-135m-instruct").table.set_index("strategy")
@@ -347,7 +347,7 @@ assert recorded.loc["bitfit", ["perplexity", "seconds"]].isna().all()
 #
 # - BitFit trains only the bias vectors: 0.08% of our model, and nothing at all in a Llama, which has none.
 # - With few trained values, the arithmetic of a step depends on how far down the lowest of them is. With biases in
-#   every block, about 70% of full fine-tuning's remains.
+#   every block, it is about 70% of that of full fine-tuning.
 # - The methods of the family differ in where they put their numbers: beside a matrix, in its outputs, or in front of
 #   the text.
 #

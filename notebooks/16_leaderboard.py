@@ -167,7 +167,7 @@ assert told_apart.sum() == 1194 and (p_values < 0.05).sum() == 1522
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # So 1,194 of the 1,953 pairs can be told apart. Without the correction there would be 1,522, but among so many pairs
-# some of these are surely false alarms. Now back to your prediction. The first ten rows are a table of their own,
+# some of these are probably false alarms. Now back to your prediction. The first ten rows are a table of their own,
 # with only 45 pairs to correct for.
 
 # %%
@@ -300,7 +300,7 @@ assert round(100 * (newer.after - newer.before).mean(), 1) == -1.6
 #
 # The change of a score combines the luck of two runs, so the standard deviation of one run is the one of the changes
 # divided by $\sqrt 2$: about 0.4 points. Another seed would also change the order of the batches and the first values
-# of the adapters, so we should expect it to matter more than that. How much more, nobody knows from these data.
+# of the adapters, so we should expect it to matter more than that. These data cannot say how much more.
 #
 # The right panel has another lesson. With newer libraries, nearly all scores fell together, by 1.6 points on average.
 # This is four times the mean distance between neighbours among the first ten, so scores from different versions do
@@ -322,8 +322,8 @@ for deviation in (0.004, 0.01, 0.02):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # If a seed matters as little as a mere repetition, the first row stays first nearly always. If it matters by one
-# point, the first row loses its place in more than a third of all cases. This is why one more seed for the first few
-# rows would tell readers more than another method in the table.
+# point, the first row loses its place in more than a third of all cases. So the order of the first few rows depends
+# on a number that nobody has measured, and one more seed for these rows would begin to measure it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A row is not a method
@@ -462,7 +462,7 @@ plan[["of", "assumed", "needed"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It takes 39,000 questions, 30 times as many as the test has, or half as many if the answers correlate by 0.5 and are
-# published. (The plan takes $p$ from the row that is nearest to one half, so it needs two questions less.) In the
+# published. (The plan takes $p$ from the row that is nearest to one half, so it needs two questions fewer.) In the
 # other direction, 1,319 questions find a difference of 5.5 points or more, in a pair that was chosen beforehand. If
 # all 1,953 pairs are compared, it has to be 9.8 points.
 #
