@@ -181,9 +181,7 @@ tl.claim(
     distance(in_pieces, whole) < 1e-6,
 )
 wrong_by = distance(mean_of_means, whole)
-print(
-    f"the gradient of the mean of means is wrong by {wrong_by:.0%} of the right one's length"
-)
+print(f"the mean of means is off by {wrong_by:.0%} of the right gradient's length")
 tl.claim("That is more than half", wrong_by > 0.5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
