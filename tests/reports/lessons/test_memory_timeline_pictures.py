@@ -41,7 +41,7 @@ def test_layers_lie_on_one_another_and_the_dot_is_at_the_peak():
     (dot,) = [line for line in axes.lines if line.get_marker() == "o"]
     assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (2, 22)
     told = " ".join(text.get_text() for text in axes.texts)
-    assert "peak: 22 MiB" in told and "of it logits and loss: 4 MiB" in told
+    assert "peak: 22 MiB" in told and "of which logits and loss: 4 MiB" in told
     assert {"weights", "optimizer state", "forward\npass"} <= {text.get_text() for text in axes.texts}
 
 
