@@ -1,10 +1,11 @@
 """Labels move as little as they must, and sentences claim as much as they may."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.reports.pictures import collisions
+from tests.reports.pictures import collisions, struck
 from tlkit.reports.figure import new_figure
 from tlkit.reports.findings import listed, lowest_of, number, short
 from tlkit.reports.labels import label_points, spread
@@ -33,6 +34,19 @@ def test_labels_of_points_that_crowd_do_not_collide(apart):
     labels = label_points(axes, points, [f"strategy {place}" for place in range(9)])
     assert [label.get_text() for label in labels] == [f"strategy {place}" for place in range(9)]
     assert collisions(figure) == []
+
+
+def test_labels_cover_no_interval_and_no_point_that_has_no_label():
+    chance = np.random.default_rng(0)
+    figure, axes = new_figure()
+    points = chance.uniform(0.3, 0.7, (6, 2))
+    axes.errorbar(*points.T, xerr=0.08, yerr=0.05, fmt="o", capsize=3)
+    axes.scatter(*chance.uniform(0, 1, (2, 40)), marker="x")
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    labels = label_points(axes, points, [f"strategy {place}" for place in range(6)])
+    assert struck(figure) == [] == collisions(figure)
+    labels[0].set_position((0, 0))
+    assert struck(figure) == ["strategy 0"]
 
 
 def test_numbers_are_written_as_people_say_them():

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.reports.pictures import collisions, written
+from tests.reports.pictures import collisions, struck, written
 from tlkit.evidence.flops import StepFlops
 from tlkit.evidence.gradient_flow import check_gradient_flow
 from tlkit.evidence.learning_rates import CONTROL
@@ -157,7 +157,7 @@ def test_a_picture_says_what_it_finds_and_no_text_lies_over_another(name):
     assert len(chart.finding.split()) >= 4 and not chart.finding.endswith(".") and "nan" not in chart.finding
     assert " ".join(chart.get_suptitle().split()) == " ".join(chart.finding.split())
     assert f"{chart.finding}." in chart.alt
-    assert collisions(chart) == []
+    assert collisions(chart) == [] == struck(chart)
     assert chart.get_figwidth() == 8
 
 

@@ -3,7 +3,8 @@
 import pandas as pd
 import pytest
 
-from tlkit.evidence.carry_over import carry_over
+from tests.reports.pictures import collisions, struck
+from tlkit.evidence.carry_over import carry_over, recorded_carry_over
 from tlkit.reports.two_models import carried_over, carry_over_chart, gained_and_forgotten
 
 MEASURED = ["claim", "strategy", "value", "low", "high"]
@@ -56,3 +57,8 @@ def test_gain_stands_against_forgetting_on_one_scale_for_both_models():
         assert {"full", "lora"} <= {text.get_text() for text in axes.texts}
     assert chart.finding == "All 2 strategies forget less on real than on tiny, and gain 41% on average against 35%"
     assert "lora on real: gains 32%, forgets 0%" in chart.alt
+
+
+def test_no_name_lies_over_an_interval_in_the_picture_of_readme():
+    chart = gained_and_forgotten(recorded_carry_over("tiny", "smollm2-135m-instruct"))
+    assert struck(chart) == [] == collisions(chart)

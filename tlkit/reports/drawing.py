@@ -3,9 +3,9 @@
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
-from tlkit.reports.figure import COLOURS, Chart, new_figure
+from tlkit.reports.figure import COLOURS, INK, Chart, new_figure
 
-TRAINED, ADAPTER, GRADIENT, INK = COLOURS[0], COLOURS[4], COLOURS[1], "#222222"
+TRAINED, ADAPTER, GRADIENT = COLOURS[0], COLOURS[4], COLOURS[1]
 PASSED, SPARED = "#D6E6F2", "#F2F2F2"  # frozen, with and without backpropagation through it
 DARK = (TRAINED, GRADIENT, COLOURS[2])  # grounds on which words are white
 BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}  # words on a hatch or on a line
@@ -44,9 +44,10 @@ def box(axes: Axes, corner: Point, width: float, height: float, text: str = "", 
         height: in units of the axes.
         text: in its middle, small; a bold name at its top where there is something `below`.
         below: what is in it, small, under its name.
-        style: of the patch, such as `facecolor`; `rounding` is the radius of its corners.
+        style: of the patch, such as `facecolor`; `rounding` is the radius of its corners, `fontsize` that of words that
+            stand alone.
     """
-    rounding = style.pop("rounding", 1)
+    rounding, fontsize = style.pop("rounding", 1), style.pop("fontsize", "small")
     style = {"edgecolor": INK, "facecolor": "white"} | style
     axes.add_patch(FancyBboxPatch(corner, width, height, boxstyle=f"round,pad=0,rounding_size={rounding}", **style))
     words = {"ha": "center", "va": "center", "color": "white" if style["facecolor"] in DARK else INK}
@@ -56,7 +57,7 @@ def box(axes: Axes, corner: Point, width: float, height: float, text: str = "", 
         axes.text(middle, corner[1] + 0.82 * height, text, fontweight="bold", **words)
         axes.text(middle, corner[1] + 0.38 * height, below, fontsize="small", **words)
     elif text:
-        axes.text(middle, corner[1] + height / 2, text, fontsize="small", **words)
+        axes.text(middle, corner[1] + height / 2, text, fontsize=fontsize, **words)
 
 
 def arrow(axes: Axes, start: Point, end: Point, text: str = "", *, shade: str = INK, **style) -> None:

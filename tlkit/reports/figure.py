@@ -268,11 +268,13 @@ def plain_numbers(axis, low: float, high: float) -> None:
     axis.set_minor_formatter("")
 
 
-def best_corner(axes: Axes) -> None:
-    """Say in the corner at the bottom left, where a little of both is, that it is the best.
+def best_corner(axes: Axes, side: str = "left") -> None:
+    """Say in a corner at the bottom that it is the best.
 
     Args:
-        axes: of a chart of two perplexities.
+        axes: of a chart of what is forgotten, upwards, against what is gained.
+        side: "left" where a perplexity goes from left to right, and "right" where a gain does.
     """
-    where = {"xytext": (6, 6), "textcoords": "offset points", "fontsize": "small", "style": "italic"}
-    axes.annotate("best corner: gains much, forgets little", (0, 0), xycoords="axes fraction", color=FAINT, **where)
+    place, inwards = {"left": (0, 6), "right": (1, -6)}[side]
+    where = {"xytext": (inwards, 6), "textcoords": "offset points", "ha": side, "fontsize": "small", "style": "italic"}
+    axes.annotate("best corner: gains much, forgets little", (place, 0), xycoords="axes fraction", color=FAINT, **where)

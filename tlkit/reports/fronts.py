@@ -27,7 +27,7 @@ def front_chart(table: pd.DataFrame, cost: str, unit: str, *, log: bool = False,
     shown = table[table.accuracy >= least].sort_values(cost)
     if shown.empty:
         raise ValueError(f"least={least:g}: expected one that leaves some of the {len(table)} rows")
-    figure, axes = new_figure(5.4)
+    figure, axes = new_figure(5.8)
     front = shown[shown.front]
     dashed = {"color": FAINT, "linewidth": 0.8, "linestyle": "--", "zorder": 1}
     steps = np.repeat(front[cost], 2)[1:], np.repeat(100 * front.accuracy, 2)[:-1]  # as a line, which labels avoid
@@ -50,18 +50,21 @@ def front_chart(table: pd.DataFrame, cost: str, unit: str, *, log: bool = False,
     axes.set_xlabel(f"{unit} (lower is better)")
     spared = f"; from {100 * least:.0f}% on" if (table.accuracy < least).any() else ""
     axes.set_ylabel(f"accuracy (%, higher is better{spared})")
-    figure.legend(
-        title="share of the draws in which a row is on the front", fontsize="small", loc="outside lower center", ncols=5
+    told = (
+        f"share of the draws in which a row is on the front\n(named: from {LIKELY:.0%} on, and the most accurate row)"
     )
+    legend = figure.legend(title=told, fontsize="small", title_fontsize="small", loc="outside lower center", ncols=5)
+    legend.get_title().set_multialignment("center")
     named = shown[(shown.share >= LIKELY) | (shown.accuracy == shown.accuracy.max())]
     names = [f"{row.name} {100 * row.share:.0f}%" for row in named[["name", "share"]].itertuples(index=False)]
     shades = [
         dark(COLOURS[0] if share >= SURE else COLOURS[1] if share >= LIKELY else COLOURS[4]) for share in named.share
     ]
-    labels = label_points(axes, list(zip(named[cost], 100 * named.accuracy, strict=True)), names, shades)
-    for label in labels:
-        label.set_bbox({"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.5})
+    label_points(axes, list(zip(named[cost], 100 * named.accuracy, strict=True)), names, shades)
     held, could = int((front.share >= SURE).sum()), int(((shown.share >= 0.05) & ~shown.front).sum())
-    surely = f"{held} {'is' if held == 1 else 'are'} there in {SURE:.0%} or more of the draws"
-    headline(figure, f"Of {len(front)} rows on the front, {surely}; {could} others reach it in 5% or more of them")
+    headline(
+        figure,
+        f"Of the {len(shown)} rows{' shown' if spared else ''}, {len(front)} are on the front, {held} of them in "
+        f"{SURE:.0%} or more of the draws; {could} others reach it in 5% or more",
+    )
     return figure

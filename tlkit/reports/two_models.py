@@ -12,6 +12,7 @@ from tlkit.reports.figure import (
     INK,
     SIZE,
     Chart,
+    best_corner,
     colour,
     dark,
     described,
@@ -40,8 +41,7 @@ def carry_over_chart(table: pd.DataFrame) -> Chart:
     for axes, claim in zip(panels.flat, claims, strict=False):
         part = table[table.claim == claim].iloc[::-1]
         for number, name in enumerate(names):
-            values = part[f"value, {name}"]
-            errors = [(values - part[f"low, {name}"]).clip(lower=0), (part[f"high, {name}"] - values).clip(lower=0)]
+            values, errors = _with_errors(part, name)
             places = [place + 0.15 - 0.3 * number for place in range(len(part))]
             style = {"color": COLOURS[number], "marker": marker(number), "linestyle": "none", "capsize": 3}
             axes.errorbar(values, places, xerr=errors, label=name, **style)
@@ -73,7 +73,7 @@ def gained_and_forgotten(table: pd.DataFrame) -> Chart:
     """
     names = models_of(table)
     gain, forgetting = (table[table.claim == claim].set_index("strategy") for claim in ("gain", "forgetting"))
-    figure, panels = panels_beside(2, height=4.6, sharex=True)
+    figure, panels = panels_beside(2, height=5.2, sharex=True)
     panels[0].set_ylabel(CLAIMS["forgetting"])
     for axes, model in zip(panels, names, strict=True):
         axes.set_title(model, loc="left", fontsize="medium", fontweight="bold")
@@ -82,11 +82,10 @@ def gained_and_forgotten(table: pd.DataFrame) -> Chart:
         axes.axhline(0, color=INK, linewidth=1)
         axes.margins(0.12)
         for order, strategy in enumerate(gain.index):
-            (x, across), (y, along) = (_with_errors(part.loc[strategy], model) for part in (gain, forgetting))
+            (x, across), (y, along) = (_with_errors(part.loc[[strategy]], model) for part in (gain, forgetting))
             style = {"color": colour(order, strategy), "marker": marker(order, strategy), "markersize": 9}
             axes.errorbar(x, y, xerr=across, yerr=along, elinewidth=1, linestyle="none", **style)
-        there = {"ha": "right", "va": "bottom", "fontsize": "small", "style": "italic", "color": FAINT}
-        axes.text(0.98, 0.02, "best corner: gains much, forgets little", transform=axes.transAxes, **there)
+        best_corner(axes, "right")
     low, high = panels[0].get_ylim()
     panels[0].set_ylim(low - 0.1 * (high - low))  # room for what is said of the corner
     for axes, model in zip(panels, names, strict=True):  # when the limits of both are final
@@ -144,7 +143,7 @@ def _most(table: pd.DataFrame, claims: list[str]) -> int:
     return max(int((table.claim == claim).sum()) for claim in claims)
 
 
-def _with_errors(row: pd.Series, model: str) -> tuple[float, list[list[float]]]:
-    """A value, and how far its interval reaches below and above it, as matplotlib wants it."""
-    value, low, high = (row[f"{end}, {model}"] for end in ("value", "low", "high"))
-    return value, [[max(0.0, value - low)], [max(0.0, high - value)]]
+def _with_errors(rows: pd.DataFrame, model: str) -> tuple[pd.Series, list[pd.Series]]:
+    """Values of a model, and how far their intervals reach below and above them, as matplotlib wants it."""
+    value, low, high = (rows[f"{end}, {model}"] for end in ("value", "low", "high"))
+    return value, [(value - low).clip(lower=0), (high - value).clip(lower=0)]

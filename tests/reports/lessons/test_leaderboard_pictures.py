@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from tests.reports.pictures import collisions
+from tests.reports.pictures import collisions, struck
 from tlkit.evidence.audit import audit
 from tlkit.evidence.fronts import front_shares
 from tlkit.evidence.leaderboards import leaderboard
@@ -48,9 +48,10 @@ def test_a_front_says_how_much_of_it_is_sure():
     shown = table[table.accuracy >= 0.46]
     held = (shown.front & (shown.share >= 0.95)).sum()
     assert chart.finding.startswith(
-        f"Of {shown.front.sum()} rows on the front, {held} is there in 95% or more of the draws"
+        f"Of the {len(shown)} rows shown, {shown.front.sum()} are on the front, {held} of them in 95% or more"
     )
-    assert collisions(chart) == []
+    assert front_chart(table, "forgetting", "forgetting").finding.startswith("Of the 63 rows, ")
+    assert collisions(chart) == [] == struck(chart)
     assert any(f"lily-rank140 {100 * table.share[0]:.0f}%" == text.get_text() for text in chart.axes[0].texts)
     with pytest.raises(ValueError, match="least=2: expected one that leaves some of the 63 rows"):
         front_chart(table, "forgetting", "forgetting", least=2)

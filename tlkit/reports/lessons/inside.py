@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import torch
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
+from matplotlib.patches import Polygon, Rectangle
 from torch import nn
 
 from tlkit.adapters import base_model
-from tlkit.reports.drawing import GRADIENT, INK, PASSED, TRAINED
+from tlkit.reports.drawing import GRADIENT, INK, PASSED, TRAINED, arrow, box
 from tlkit.reports.figure import Chart, described, headline, new_figure
 from tlkit.reports.findings import short
 from tlkit.strategies import find_blocks
@@ -37,8 +37,8 @@ def token_strip(*texts: Sequence[str]) -> Chart:
         left = 0.0
         for token in row:
             width = _width(token)
-            box = Rectangle((left, -line), width - 0.15, 0.78, facecolor=TINTS[number % len(TINTS)], edgecolor=INK)
-            axes.add_patch(box)
+            tint = TINTS[number % len(TINTS)]
+            axes.add_patch(Rectangle((left, -line), width - 0.15, 0.78, facecolor=tint, edgecolor=INK))
             shown = token.replace(" ", "·").replace("\n", "⏎")
             axes.text(left + width / 2, -line + 0.37, shown, ha="center", va="center", family="monospace", fontsize=9)
             left, number = left + width, number + 1
@@ -67,7 +67,7 @@ def transformer_block(model: nn.Module) -> Chart:
     heads, groups = config.num_attention_heads, config.num_key_value_heads
     figure, axes = new_figure(height=4.3)
     _draw_stack(axes, len(blocks))
-    axes.annotate("", (99, 8), (1, 8), arrowprops={"arrowstyle": "-|>", "linewidth": 5, "color": TRAINED})
+    arrow(axes, (1, 8), (99, 8), shade=TRAINED, linewidth=5)
     axes.text(1, 2.5, f"residual stream: {width} numbers a token", fontsize="small", color=TRAINED, va="center")
     size = {
         name: short(sum(value.numel() for part in names for value in parts[part].parameters()))
@@ -222,8 +222,8 @@ def lens_chart(probabilities: torch.Tensor, targets: Sequence[int], vocabulary: 
             colour = "white" if shown[depth, place] > 0.55 else INK
             axes.text(place, depth, vocabulary[token].strip() or "·", color=colour, **style)
             if hit:
-                box = Rectangle((place - 0.47, depth - 0.45), 0.94, 0.9, fill=False, edgecolor=GRADIENT, linewidth=1.6)
-                axes.add_patch(box)
+                frame = {"fill": False, "edgecolor": GRADIENT, "linewidth": 1.6}
+                axes.add_patch(Rectangle((place - 0.47, depth - 0.45), 0.94, 0.9, **frame))
     axes.set_yticks(range(depths), ["embedding", *(f"after block {depth}" for depth in range(depths - 1))])
     axes.set_xticks(range(places), [vocabulary[token].strip() or "·" for token in targets], rotation=30, ha="right")
     axes.set_xlabel("the token that really comes next (orange frame: the prediction is right)")
@@ -318,9 +318,7 @@ def _draw_stack(axes: Axes, count: int) -> None:
 
 def _draw_part(axes: Axes, name: str, told: str, left: float, wide: float, learned: bool) -> None:
     """A box of a block: its name in it, its shape and values above it."""
-    style = {"boxstyle": "round,pad=0,rounding_size=0.8", "edgecolor": INK}
-    axes.add_patch(FancyBboxPatch((left, 20), wide, 9, facecolor=TINTS[0] if learned else "white", **style))
-    axes.text(left + wide / 2, 24.5, name, ha="center", va="center", fontsize=7.5, color=INK)
+    box(axes, (left, 20), wide, 9, name, facecolor=TINTS[0] if learned else "white", rounding=0.8, fontsize=7.5)
     axes.text(left + wide / 2, 30, told, ha="center", va="bottom", fontsize=7, color=INK)
 
 
@@ -328,11 +326,10 @@ def _draw_branch(axes: Axes, places: Sequence[tuple[float, float]], name: str) -
     """The way from the residual stream through the boxes of a branch and back, where it is added."""
     (first, wide), (last, last_wide) = places[0], places[-1]
     begin, end = first + wide / 2, last + last_wide / 2
-    arrow = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", (begin, 20), (begin, 8.8), arrowprops=arrow)
+    arrow(axes, (begin, 8.8), (begin, 20), linewidth=1)
     for (left, across), (right, _) in zip(places, places[1:], strict=False):
-        axes.annotate("", (right, 24.5), (left + across, 24.5), arrowprops=arrow)
-    axes.annotate("", (end, 10.2), (end, 20), arrowprops=arrow)
+        arrow(axes, (left + across, 24.5), (right, 24.5), linewidth=1)
+    arrow(axes, (end, 20), (end, 10.2), linewidth=1)
     axes.plot(end, 8, marker="o", markersize=15, markerfacecolor="white", markeredgecolor=INK, zorder=5)
     axes.text(end, 7.9, "+", ha="center", va="center", fontsize=13, zorder=6)
     axes.text((first + last + last_wide) / 2, 45, name, ha="center", va="center", fontsize=10, fontweight="bold")

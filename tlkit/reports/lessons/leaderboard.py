@@ -80,8 +80,8 @@ def apart_chart(audit: Audit) -> Chart:
     figure, axes = new_figure(5.2)
     kinds = {
         2: (COLOURS[0], f"told apart: {audit.separated:,} pairs"),
-        1: ("#F7DDA8", f"not told apart; the answers\nto each item could help: {audit.undecided:,}"),
-        0: (COLOURS[1], f"out of reach of these items,\nwhatever the answers: {audit.out_of_reach:,}"),
+        1: ("#F7DDA8", f"not told apart; the answers to\neach question could help: {audit.undecided:,}"),
+        0: (COLOURS[1], f"out of reach of these questions,\nwhatever the answers: {audit.out_of_reach:,}"),
     }
     picture = np.ones((size, size, 3))
     for kind, (shade, _) in kinds.items():
