@@ -13,7 +13,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from tlkit.classroom.notebooks import INDEX, execute_all, lessons, sources
-from tlkit.classroom.pages import RECORDED_MODELS, index_source, lesson_source, lesson_table, result_table
+from tlkit.classroom.pages import index_source, lesson_source, lesson_table
+from tlkit.classroom.results import RECORDED_MODELS, result_table
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 SOURCES = sorted(FOLDER.glob("*.py"))

@@ -31,8 +31,7 @@ import pandas as pd
 import tlkit
 from tlkit.classroom import checks
 from tlkit.classroom.exercises import Exercise, tasks_of
-from tlkit.classroom.notebooks import lessons
-from tlkit.classroom.pages import EXERCISES_IMPORT
+from tlkit.classroom.notebooks import EXERCISES_IMPORT, lessons
 from tlkit.jobs import Job
 
 NOTEBOOK_SECONDS = 600

@@ -12,6 +12,7 @@ from tlkit.jobs import SILENT, Job, Part
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 INDEX = "00_index"
 CELL_SECONDS = 7200  # the comparison of the larger profiles takes half an hour on a small machine
+EXERCISES_IMPORT = "import tlkit as tl"  # the first cell of a lesson's exercises
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
 

@@ -8,17 +8,12 @@ from pathlib import Path
 from textwrap import fill
 
 import jupytext
-import pandas as pd
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from tlkit.checkpoints import write_atomically
 from tlkit.classroom.exercises import LEVELS, Exercise, Quiz, tasks_of
-from tlkit.classroom.notebooks import FOLDER, INDEX, KERNEL, Lesson, lessons
-from tlkit.evidence.carry_over import recorded_carry_over, recorded_comparison
-from tlkit.reports.two_models import gained_and_forgotten
+from tlkit.classroom.notebooks import EXERCISES_IMPORT, FOLDER, INDEX, KERNEL, Lesson, lessons
 
-RECORDED_MODELS = ("tiny", "smollm2-135m-instruct")  # whose comparisons come with the workbook, the small one first
 WIDTH = 118  # of a line of text, behind its `# `
 SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION$", re.DOTALL | re.MULTILINE)
 # The course has five parts, each named by the number of its first lesson.
@@ -144,45 +139,11 @@ def _way(stem: str, found: list[Lesson]) -> str:
     return " ·\n".join(f"{word}: [{at.title}]({at.stem}.ipynb)" for word, at in around.items() if at)
 
 
-def result_table(model: str) -> str:
-    """Write the recorded comparison of a model as a Markdown table, for README.
-
-    Args:
-        model: a preset whose comparison is recorded.
-
-    Raises:
-        ValueError: where none is.
-    """
-    table = recorded_comparison(model).table
-    shown = {
-        "strategy": table.strategy,
-        "values trained": _written(table.trainable_values, "{:,}"),
-        "learning rate": _written(table.learning_rate, "{:g}"),
-        "perplexity on Rust": _written(table.perplexity, "{:.1f}"),
-        "over seeds": _written(table.perplexity_seeds_low, "{:.1f} to ")
-        + _written(table.perplexity_seeds_high, "{:.1f}"),
-        "rank": _written(table["rank"], "{}"),
-        "on general text": _written(table.general, "{:,.1f}"),
-        "Rust questions right": _written(table.rust_accuracy, "{:.0%}"),
-        "general questions right": _written(table.general_accuracy, "{:.0%}"),
-        "memory (MB)": _written(table.peak_memory_mb, "{:,.0f}"),
-        "saved (MB)": _written(table.file_bytes / 1e6, "{:,.3g}"),
-    }
-    shown = pd.DataFrame(shown)
-    shown.loc[table.reason.notna(), "perplexity on Rust"] = "not possible"
-    return shown.to_markdown(index=False, disable_numparse=True)
-
-
-def _written(column: pd.Series, form: str) -> pd.Series:
-    """Figures as text, and nothing where there is none."""
-    return column.map(lambda value: "" if pd.isna(value) else form.format(value))
-
-
 def draw_result(folder: Path = FOLDER) -> None:
-    """Draw what strategies gain and forget, as recorded for two models, where README and the index show it."""
-    (folder / "images").mkdir(exist_ok=True)
-    chart = gained_and_forgotten(recorded_carry_over(*RECORDED_MODELS))
-    write_atomically(folder / "images" / "forgetting.png", lambda path: chart.savefig(path, format="png", dpi=150))
+    """Draw the picture of README and the index, as `results.draw_result` does."""
+    from tlkit.classroom import results  # only here: it loads matplotlib and torch
+
+    results.draw_result(folder)
 
 
 def write_generated(folder: Path = FOLDER) -> None:
@@ -203,7 +164,6 @@ EXERCISES_TOP = """\
 Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 is not right yet, why. Stuck? `tl.hint("{first}", 1)` is a first push, `tl.hint("{first}", 2)` says more. After *Restart
 Kernel* run the next cell first; then each exercise works by itself."""
-EXERCISES_IMPORT = "import tlkit as tl"
 DOCTOR = """\
 import tlkit as tl
 from tlkit.cli import main
