@@ -11,7 +11,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from tlkit.quantization import four_bit_lora_config
+from tlkit.options import Plan
 
 
 def base_model(model: nn.Module) -> nn.Module:
@@ -50,37 +50,6 @@ def continues_adapter(model: nn.Module) -> bool:
     return getattr(model, "continues_adapter", False)
 
 
-def add_lora(
-    model: nn.Module, r: int = 8, alpha: int = 16, dropout: float = 0.0, targets: str | list[str] = "all-linear"
-) -> nn.Module:
-    """Put low-rank adapters beside linear layers, by peft.
-
-    Args:
-        model: a transformers model, in 4 bits or not; it is changed.
-        r: the rank.
-        alpha: adapters count alpha / r times.
-        dropout: the share of an adapter's inputs that training leaves out.
-        targets: names of the layers, or "all-linear" for all but the head.
-
-    Returns:
-        peft's wrapper around the model.
-
-    Raises:
-        ValueError: for an impossible rank, or where no layer has such a name.
-
-    Source: Hu et al. 2021, LoRA.
-    """
-    from peft import LoraConfig, get_peft_model
-
-    if r < 1:
-        raise ValueError(f"lora(r={r}): expected a rank of at least 1")
-    make = four_bit_lora_config if in_four_bits(model) else LoraConfig
-    settings = make(r=r, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets, task_type="CAUSAL_LM")
-    adapted = get_peft_model(model, settings)
-    adapted.peft_config["default"].base_model_name_or_path = None  # said when it is saved; till then peft asks the hub
-    return adapted
-
-
 def in_four_bits(model: nn.Module) -> bool:
     """True where `quantize_linear_layers` was used on the base model.
 
@@ -101,16 +70,16 @@ def refuse_all_but_continuing(model: nn.Module, strategy: str, options: dict) ->
     Raises:
         ValueError: where the strategy does not continue this adapter.
     """
-    if strategy not in ("lora", "qlora") or not continues_adapter(model):
+    if not continues_adapter(model):
         raise ValueError(
             f"{strategy}: this model holds an adapter already. Load its folder with adapter='merge' to make it part of "
-            "the weights, for any strategy, or with adapter='continue' to train it on with lora or qlora"
+            "the weights, for any strategy, or with adapter='continue' to train it on with the strategy that made it"
         )
-    made_by = "qlora" if in_four_bits(model) else "lora"
+    made_by = _made_by(model)
     if strategy != made_by:
         raise ValueError(f"{strategy}: the adapter was trained with {made_by}: continue it with that, or merge it")
     config = model.peft_config["default"]
-    made = {"r": config.r, "alpha": config.lora_alpha, "dropout": config.lora_dropout}
+    made = {"r": config.r, "alpha": config.lora_alpha, "dropout": config.lora_dropout, "method": "lora"}
     made["targets"] = sorted({name.rpartition(".")[2] for name in model.targeted_module_names})
     for option, given in options.items():
         same = _same_layers(model, given) if option == "targets" else given == made[option]
@@ -118,6 +87,49 @@ def refuse_all_but_continuing(model: nn.Module, strategy: str, options: dict) ->
             raise ValueError(
                 f"{strategy}({option}={given!r}): the adapter to be continued has {option}={made[option]!r}"
             )
+
+
+def learns_prompt(model: nn.Module) -> bool:
+    """True where an adapter puts vectors of its own before whatever the model reads.
+
+    Args:
+        model: a transformers model, or peft's wrapper.
+    """
+    return any(config.is_prompt_learning for config in getattr(model, "peft_config", {}).values())
+
+
+def refuse_plan(model: nn.Module, plan: Plan) -> None:
+    """Refuse a way to carry out a step in which an adapter would be left out.
+
+    Args:
+        model: a transformers model, or peft's wrapper.
+        plan: of the steps to come.
+
+    Raises:
+        ValueError: for activation checkpointing with a learned prefix: blocks that are computed again in the backward
+            pass take no keys and values from elsewhere.
+    """
+    if plan.activation_checkpointing and learns_prefix(model):
+        raise ValueError("activation checkpointing leaves out what prefix_tuning has learned: expected a plan without")
+
+
+def learns_prefix(model: nn.Module) -> bool:
+    """True where an adapter hands each block keys and values of its own.
+
+    Args:
+        model: a transformers model, or peft's wrapper.
+    """
+    return any(config.peft_type == "PREFIX_TUNING" for config in getattr(model, "peft_config", {}).values())
+
+
+def _made_by(model: nn.Module) -> str:
+    """The strategy that makes an adapter like the one of this model, which is of LoRA's kind."""
+    config = model.peft_config["default"]
+    if in_four_bits(model):
+        return "qlora"
+    if str(config.init_lora_weights).startswith("pissa"):
+        return "pissa"
+    return "dora" if config.use_dora else "rslora" if config.use_rslora else "lora"
 
 
 @contextmanager

@@ -66,6 +66,7 @@ def summed_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan) -> torch.Ten
     with torch.autocast(blocks.device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
         if not plan.chunked_loss:
             logits = model(input_ids=inputs, use_cache=False).logits
+            logits = logits[:, -inputs.shape[1] :]  # a learned prompt has some, too
             return functional.cross_entropy(logits.flatten(0, 1).float(), labels, reduction="sum")
         base = base_model(model)
         head = base.get_output_embeddings()
@@ -113,7 +114,8 @@ def chunked_loss_agrees(model: nn.Module) -> bool:
 
     def decode(*positional, **named):
         given = [value for value in (*positional, *named.values()) if isinstance(value, torch.Tensor)]
-        faithful.append(len(given) == 1 and given[0] is tokens)
+        before = named.get("past_key_values")  # a learned prefix, which the model alone knows of
+        faithful.append(len(given) == 1 and given[0] is tokens and before is None)
         return _Decoded(last_hidden_state=hidden)
 
     def score(asked):

@@ -12,9 +12,10 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
+from tlkit.adapters import base_model, learns_prompt
 from tlkit.losses import mode
 from tlkit.memory import in_units
-from tlkit.strategies import base_model, find_blocks
+from tlkit.strategies import as_in_phase, find_blocks, groups_of, in_phases
 
 LIMIT = 2**30
 # What a decoder may be given besides tokens without its blocks computing anything else.
@@ -30,7 +31,7 @@ class PrefixCache:
     """What comes out of the lowest blocks, by the tokens that went in.
 
     Attributes:
-        blocks: how many of them are passed over.
+        blocks: how many of them are passed over; where a strategy trains in phases, fewer in a later one.
         limit: bytes kept in memory; what is beyond lies in files, which the operating system maps into memory.
         folder: of these files.
         rows_computed: sequences computed.
@@ -45,7 +46,8 @@ class PrefixCache:
     rows_reused: int = 0
     nbytes: int = 0
     _states: dict[tuple, torch.Tensor] = field(default_factory=dict, repr=False)
-    _weights: torch.Tensor | None = field(default=None, repr=False)
+    _weights: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
+    _files: int = 0
 
     def __str__(self) -> str:
         return (
@@ -58,11 +60,21 @@ class PrefixCache:
         self._states.clear()
         self.nbytes = 0
 
+    def come_down_to(self, blocks: int) -> None:
+        """Pass over fewer blocks than before, and drop what came out of more.
+
+        Args:
+            blocks: how many from now on.
+        """
+        for key in [key for key in self._states if key[0] > blocks]:
+            self.nbytes -= self._states.pop(key).nbytes
+        self.blocks = blocks
+
     def keep(self, key: tuple, states: torch.Tensor) -> None:
         """Keep what comes out for a sequence.
 
         Args:
-            key: the tokens, and the type of the arithmetic.
+            key: how many blocks they have gone through, the type of the arithmetic, and the tokens.
             states: hidden states, shape (tokens, width).
 
         Raises:
@@ -70,7 +82,8 @@ class PrefixCache:
         """
         kept = states.to("cpu", copy=True)
         if self.nbytes + kept.nbytes > self.limit:
-            kept = _in_a_file(kept, self.folder / f"{len(self._states)}.states")
+            self._files += 1
+            kept = _in_a_file(kept, self.folder / f"{self._files}.states")
         self.nbytes += kept.nbytes
         self._states[key] = kept
 
@@ -82,6 +95,9 @@ def cached_prefix(model: nn.Module, *, limit: int = LIMIT, folder: str | Path | 
     Generation, padded batches and other unusual inputs are computed as ever. Where frozen weights change, by whatever
     means, all is computed anew: their values are summed up before each pass, which takes one reading of them (see
     `_fingerprint` for the exchanges that it cannot see).
+
+    Where a strategy trains in phases, a later one begins its passes lower down. What it needs is kept while the first
+    phase computes it, so that the blocks that are frozen in all phases but the last are computed once for all of them.
 
     Args:
         model: with its strategy applied, on one device.
@@ -98,28 +114,68 @@ def cached_prefix(model: nn.Module, *, limit: int = LIMIT, folder: str | Path | 
     """
     base = base_model(model)
     layers, decoder = find_blocks(base), base.get_decoder()
-    count = frozen_blocks(model)
-    above = {id(tensor) for block in layers[count:] for tensor in (*block.parameters(), *block.buffers())}
-    below = [p for p in decoder.parameters() if id(p) not in above and not p.requires_grad]
-    below += [buffer for buffer in decoder.buffers() if id(buffer) not in above]
-    stand_in: list[torch.Tensor] = []  # what the blocks below give back in this pass; empty: they compute
+    below, phased = _frozen_below(model), in_phases(model)
+    stand_in = _StandIn()
 
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True)))
-        cache = PrefixCache(count, limit, place)
+        cache = PrefixCache(max(below), limit, place)
         stack.callback(cache.forget)  # before its files go
 
         def look_up(module, args: tuple, kwargs: dict) -> None:
-            stand_in.clear()
+            stand_in.blocks = 0
             tokens = kwargs.get("input_ids", args[0] if args else None)
-            if module is decoder and _is_plain(tokens, args[1:], kwargs):  # and not a copy of it
-                stand_in.append(_states(cache, base, below, tokens))
+            if module is not decoder or not _is_plain(tokens, args[1:], kwargs):  # or a copy of it
+                return
+            frozen = [count for count, tensors in below.items() if not any(t.requires_grad for t in tensors)]
+            if not frozen and not phased:
+                raise RuntimeError(
+                    "a weight that was frozen when cached_prefix was entered has become trainable: apply the strategy "
+                    "first, then enter it again"
+                )
+            if (count := max(frozen, default=0)) < cache.blocks:
+                cache.come_down_to(count)
+            if count:
+                stand_in.states = _states(cache, base, below, count, tokens)
+                stand_in.blocks = count
 
-        for block in layers[:count]:
-            stack.enter_context(patch.object(block, "forward", _forward_or(stand_in, block)))
-        _refuse_other_paths(base, count, stand_in)
+        for number, block in enumerate(layers[: max(below)]):
+            stack.enter_context(patch.object(block, "forward", _forward_or(stand_in, number, block)))
+        for count in below:
+            _refuse_other_paths(base, count, stand_in)
         stack.callback(decoder.register_forward_pre_hook(look_up, with_kwargs=True).remove)
         yield cache
+
+
+@dataclass
+class _StandIn:
+    """What the lowest blocks give back in this pass instead of computing it; 0 blocks: they compute."""
+
+    blocks: int = 0
+    states: torch.Tensor | None = None
+
+
+def _frozen_below(model: nn.Module) -> dict[int, list[torch.Tensor]]:
+    """For each phase how many blocks are frozen, and the weights on which what comes out of them depends.
+
+    Raises NoFrozenPrefix where there are none in any phase.
+    """
+    base = base_model(model)
+    decoder, found, reason = base.get_decoder(), {}, None
+    for begins in sorted({group.begins for group in groups_of(model)} or {0.0}):
+        with as_in_phase(model, begins):
+            try:
+                count = frozen_blocks(model)
+            except NoFrozenPrefix as error:
+                reason = reason or error
+                continue
+            layers = find_blocks(base)[count:]
+            above = {id(tensor) for block in layers for tensor in (*block.parameters(), *block.buffers())}
+            tensors = [p for p in decoder.parameters() if id(p) not in above and not p.requires_grad]
+            found[count] = tensors + [buffer for buffer in decoder.buffers() if id(buffer) not in above]
+    if not found:
+        raise reason
+    return found
 
 
 def frozen_blocks(model: nn.Module) -> int:
@@ -137,6 +193,8 @@ def frozen_blocks(model: nn.Module) -> int:
     Raises:
         NoFrozenPrefix: with the reason, where not even the first block is so.
     """
+    if learns_prompt(model):
+        raise NoFrozenPrefix("no frozen prefix: what an adapter has learned stands before the text in every block")
     base = base_model(model)
     entered = [_entering_blocks(model, seed) for seed in (0, 1)]
     count = max(number for number, states in enumerate(entered[0]) if not states.requires_grad or number == 0)
@@ -179,13 +237,13 @@ def _entering(args: tuple, kwargs: dict) -> torch.Tensor:
     return args[0] if args else kwargs["hidden_states"]
 
 
-def _forward_or(stand_in: list[torch.Tensor], block: nn.Module) -> MethodType:
-    """The forward pass of a block, or what is in `stand_in`, in the form of the block's own output."""
+def _forward_or(stand_in: _StandIn, number: int, block: nn.Module) -> MethodType:
+    """The forward pass of a block, or the states of `stand_in`, in the form of the block's own output."""
     forms = []  # of its first output: a None for each thing behind the hidden states, or None where they are alone
 
     def forward(self, *args, **kwargs):
-        if stand_in:
-            return stand_in[0] if forms[0] is None else (stand_in[0], *forms[0])
+        if number < stand_in.blocks:
+            return stand_in.states if forms[0] is None else (stand_in.states, *forms[0])
         output = type(self).forward(self, *args, **kwargs)
         if not forms:
             forms.append((None,) * (len(output) - 1) if isinstance(output, tuple) else None)
@@ -195,17 +253,17 @@ def _forward_or(stand_in: list[torch.Tensor], block: nn.Module) -> MethodType:
 
 
 @torch.no_grad()
-def _refuse_other_paths(base: nn.Module, count: int, stand_in: list[torch.Tensor]) -> None:
+def _refuse_other_paths(base: nn.Module, count: int, stand_in: _StandIn) -> None:
     """Raise NoFrozenPrefix where the model computes something else when its lower blocks give back their stand-in."""
     tokens, reason = torch.arange(8, device=next(base.parameters()).device)[None], None
     with mode(base, training=False):
         expected = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
-        stand_in.append(_compute(base, count, tokens))
+        stand_in.states, stand_in.blocks = _compute(base, [count], tokens)[count], count
         try:
             found = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
         except (TypeError, AttributeError, KeyError, IndexError) as error:  # it looks for what is not handed on
             found, reason = torch.full_like(expected, torch.nan), error
-        stand_in.clear()
+        stand_in.blocks = 0
     # The same arithmetic twice, up to the order of additions.
     if not torch.allclose(found, expected, rtol=0, atol=8 * torch.finfo(expected.dtype).eps * expected.abs().max()):
         kind = type(base).__name__
@@ -225,24 +283,24 @@ def _is_plain(tokens, others: tuple, kwargs: dict) -> bool:
     )
 
 
-def _states(cache: PrefixCache, base: nn.Module, below: list[torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
-    """What enters the first block above, shape (sequences, tokens, width)."""
-    if any(tensor.requires_grad for tensor in below):
-        raise RuntimeError(
-            "a weight that was frozen when cached_prefix was entered has become trainable: apply the strategy first, "
-            "then enter it again"
-        )
-    weights = _fingerprint(below)
-    if cache._weights is None or not torch.equal(weights, cache._weights):
+def _states(
+    cache: PrefixCache, base: nn.Module, below: dict[int, list[torch.Tensor]], blocks: int, tokens: torch.Tensor
+) -> torch.Tensor:
+    """What comes out of so many blocks, shape (sequences, tokens, width)."""
+    weights = {id(tensor): _fingerprint(tensor) for tensor in below[blocks]}
+    known = cache._weights
+    if any(key in known and not torch.equal(bits, known[key]) for key, bits in weights.items()):
         cache.forget()
-        cache._weights = weights
+    known.update(weights)
     kind = tokens.device.type
     rounding = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-    keys = [(rounding, row.numpy().tobytes()) for row in tokens.cpu()]
+    keys = [(blocks, rounding, row.numpy().tobytes()) for row in tokens.cpu()]
     missing = [number for number, key in enumerate(keys) if key not in cache._states]
     if missing:
-        for number, states in zip(missing, _compute(base, cache.blocks, tokens[missing]), strict=True):
-            cache.keep(keys[number], states)
+        computed = _compute(base, [count for count in below if count <= blocks], tokens[missing])
+        for count, found in computed.items():
+            for number, states in zip(missing, found, strict=True):
+                cache.keep((count, *keys[number][1:]), states)
     cache.rows_computed += len(missing)
     cache.rows_reused += len(keys) - len(missing)
     return torch.stack([cache._states[key] for key in keys]).to(tokens.device)
@@ -253,39 +311,45 @@ INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @torch.no_grad()
-def _fingerprint(tensors: list[torch.Tensor]) -> torch.Tensor:
+def _fingerprint(tensor: torch.Tensor) -> torch.Tensor:
     """The bits of each 61 neighbouring values, summed up as whole numbers.
 
     torch's own count of changes (`_version`) misses those through `.data`. These sums see every change of a single
     value, however small, and all others but those within 61 neighbours that cancel exactly, as an exchange of two of
     them does. A sum at memory speed takes a fraction of the pass that it guards.
     """
-    sums = []
-    for tensor in tensors:
-        bits = tensor.detach().reshape(-1).view(INTEGERS[tensor.element_size()])
-        whole = len(bits) // SEGMENT * SEGMENT
-        for part in (bits[:whole].view(-1, SEGMENT), bits[whole:][None]):
-            sums.append(part.sum(1, dtype=bits.dtype).cpu().long())
-    return torch.cat(sums)
+    bits = tensor.detach().reshape(-1).view(INTEGERS[tensor.element_size()])
+    whole = len(bits) // SEGMENT * SEGMENT
+    parts = (bits[:whole].view(-1, SEGMENT), bits[whole:][None])
+    return torch.cat([part.sum(1, dtype=bits.dtype).cpu().long() for part in parts])
 
 
 class _Reached(Exception):
-    """Carries what enters a block out of the pass, which need not go on."""
+    """Ends a pass that need not go on."""
 
 
 @torch.no_grad()
-def _compute(base: nn.Module, count: int, tokens: torch.Tensor) -> torch.Tensor:
-    def stop(_, args, kwargs):
-        raise _Reached(_entering(args, kwargs))
+def _compute(base: nn.Module, counts: list[int], tokens: torch.Tensor) -> dict[int, torch.Tensor]:
+    """What comes out of so many blocks, for each number."""
+    found = {}
 
-    hook = find_blocks(base)[count].register_forward_pre_hook(stop, with_kwargs=True)
-    decoder = base.get_decoder()
+    def note(count: int):
+        def hook(_, args, kwargs):
+            found[count] = _entering(args, kwargs)
+            if count == max(counts):
+                raise _Reached
+
+        return hook
+
+    blocks, decoder = find_blocks(base), base.get_decoder()
+    hooks = [blocks[count].register_forward_pre_hook(note(count), with_kwargs=True) for count in counts]
     try:
         type(decoder).forward(decoder, input_ids=tokens, use_cache=False)  # past the hook that asks for these states
-    except _Reached as reached:
-        return reached.args[0]
+    except _Reached:
+        return found
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
 
 
 def _in_a_file(states: torch.Tensor, path: Path) -> torch.Tensor:

@@ -57,24 +57,23 @@ def restore_linear_layers(blocks: nn.ModuleList) -> None:
             blocks.set_submodule(name, new)
 
 
-def four_bit_lora_config(**settings):
-    """peft's LoraConfig that also writes into `adapter_config.json` that the base model is in 4 bits.
+def four_bit_config(kind: type) -> type:
+    """A configuration of peft that also writes into `adapter_config.json` that the base model is in 4 bits.
 
     Without that, the adapter would be loaded beside other weights than those it was trained with.
 
     Args:
-        settings: as for `peft.LoraConfig`.
+        kind: a class of peft, such as `peft.LoraConfig`.
 
     Returns:
-        The configuration.
+        A class that takes what that class takes.
     """
-    from peft import LoraConfig
 
     @dataclass
-    class FourBitLoraConfig(LoraConfig):
+    class FourBitConfig(kind):
         base_quantization: str = "nf4"
 
-    return FourBitLoraConfig(**settings)
+    return FourBitConfig
 
 
 def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:

@@ -6,19 +6,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tlkit.adapters import fused_lora
+from tlkit.adapters import base_model, fused_lora
 from tlkit.losses import SummedLoss, loss_of
 from tlkit.memory import CPU, Host, move_weights, saved_on_host
 from tlkit.models import evaluation_mode, mode
 from tlkit.options import Plan
-from tlkit.strategies import base_model, find_blocks, trainable_parameters
+from tlkit.strategies import find_blocks, groups_of, in_phases
 from tlkit.team import ALONE, Team, gather_full
 
 # Fused: one call changes all weights, after everything that can fail.
@@ -64,13 +64,34 @@ class TrainingState:
         team: Team = ALONE,
     ):
         self.model, self.seed, self.host, self.step = model, seed, host, 0
+        if in_phases(model) and team.size > 1:  # DDP settles at the beginning whose gradients it adds up
+            team = replace(team, exchange="afterwards")
         self.team = team.wrap(SummedLoss(model), find_blocks(base_model(model)))
-        self.parameters = trainable_parameters(model)
+        self.groups = groups_of(model)
+        self.parameters = [parameter for group in self.groups for parameter in group.parameters]
         self.home = self.parameters[0].device
         self.updated = self.parameters  # what the optimizer changes: these, or copies of them on the host
-        self._new_optimizer = partial(OPTIMIZERS[optimizer], lr=0.0, weight_decay=weight_decay)
+        self._first_steps = {id(parameter): 0 for parameter in self.parameters}  # in which each is trained
+        self._make_optimizer = partial(OPTIMIZERS[optimizer], lr=0.0, weight_decay=weight_decay)
         self.optimizer = self._new_optimizer(self.updated)
         self.plan = Plan()
+
+    def begin_step(self, total: int) -> None:
+        """Freeze the weights whose time has not come, and no others.
+
+        Args:
+            total: steps of the whole run.
+        """
+        for group in self.groups:
+            first = first_step(group.begins, total)
+            for parameter in group.parameters:
+                self._first_steps[id(parameter)] = first
+                parameter.requires_grad_(self.step >= first)
+
+    def end_steps(self) -> None:
+        """Make trainable again what was to be trained at any time."""
+        for parameter in self.parameters:
+            parameter.requires_grad_(True)
 
     def apply_plan(self, plan: Plan) -> None:
         """Bring weights and optimizer to where a plan wants them; from the device to the host, never back.
@@ -94,7 +115,7 @@ class TrainingState:
             learning_rate: of this step.
         """
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group["rate"]
         if self.updated is self.parameters:
             self.optimizer.step()
             return
@@ -106,9 +127,11 @@ class TrainingState:
 
     def make_moments(self) -> None:
         """AdamW's moments, before its first step would: in a team, no process may run out of memory in between."""
-        if self.team.size > 1 and not self.optimizer.state and isinstance(self.optimizer, torch.optim.AdamW):
+        if self.team.size > 1 and isinstance(self.optimizer, torch.optim.AdamW):
+            pairs = zip(self.updated, self.parameters, strict=True)
+            new = [tensor for tensor, p in pairs if p.requires_grad and not self.optimizer.state.get(tensor)]
             with self.host() if self.updated is not self.parameters else nullcontext():
-                for tensor in self.updated:
+                for tensor in new:
                     self.optimizer.state[tensor] = {
                         "step": torch.zeros((), device=tensor.device),
                         "exp_avg": torch.zeros_like(tensor),
@@ -122,16 +145,24 @@ class TrainingState:
             done: steps that were taken before it.
         """
         self.drop_gradients()
-        if done == 0:
-            self.optimizer.state.clear()  # the first step makes the moments, and may have made half of them
-        for moments in self.optimizer.state.values():
-            if "step" in moments:  # plain SGD keeps nothing
-                moments["step"].fill_(done)
+        for tensor, parameter in zip(self.updated, self.parameters, strict=True):
+            taken = done - self._first_steps[id(parameter)]
+            moments = self.optimizer.state.get(tensor, {})
+            if taken <= 0:
+                self.optimizer.state.pop(tensor, None)  # its first step makes the moments, and may have made half
+            elif "step" in moments:  # plain SGD keeps nothing
+                moments["step"].fill_(taken)
 
     def drop_gradients(self) -> None:
         """Free them, also those of copies on the host."""
         for tensor in (*self.parameters, *self.updated):
             tensor.grad = None
+
+    def _new_optimizer(self, tensors: list[torch.Tensor]) -> torch.optim.Optimizer:
+        """An optimizer of the parameters or their copies, in the groups and in the order of the parameters."""
+        left = iter(tensors)
+        groups = [{"params": [next(left) for _ in group.parameters], "rate": group.rate} for group in self.groups]
+        return self._make_optimizer(groups)
 
     def _give_optimizer_to_host(self, updated: list[torch.Tensor]) -> None:
         settings = self.optimizer.state_dict()
@@ -146,6 +177,16 @@ class TrainingState:
     def _copy_back(self) -> None:
         for copy, parameter in zip(self.updated, self.parameters, strict=True):
             parameter.copy_(copy)
+
+
+def first_step(begins: float, total: int) -> int:
+    """The step, counted from 0, in which a group of parameters is trained for the first time; there always is one.
+
+    Args:
+        begins: the share of the run after which it is, from 0 to below 1.
+        total: steps of the whole run.
+    """
+    return math.floor(begins * total)
 
 
 def take_step(

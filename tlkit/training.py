@@ -3,13 +3,14 @@
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
 import torch
 
+from tlkit.adapters import refuse_plan
 from tlkit.checkpoints import CheckpointError, Checkpoints, Journal, identity_of
 from tlkit.jobs import Part, reported
 from tlkit.losses import chunked_loss_agrees
@@ -17,8 +18,8 @@ from tlkit.memory import Host, MemoryTrack
 from tlkit.models import longest_input
 from tlkit.options import Plan, TrainingConfig, check_settings_alone
 from tlkit.quantization import tensors_of
-from tlkit.steps import StepRecord, TrainingState, mean_loss, take_step
-from tlkit.strategies import trainable_parameters
+from tlkit.steps import StepRecord, TrainingState, first_step, mean_loss, take_step
+from tlkit.strategies import in_phases, trainable_parameters
 from tlkit.team import ALONE, Team, restore_full_weights, twin_for_parts
 
 
@@ -103,6 +104,8 @@ def train(
     check_settings(model, blocks, config, plan, validation)
     if team.in_parts and config.patience is not None:
         raise ValueError("early stopping (patience) keeps the best weights whole: expected the exchange ddp with it")
+    if team.in_parts and in_phases(model):
+        raise ValueError("what is trained changes between the phases, and fsdp settles it: expected the exchange ddp")
     if checkpoint_dir is None and resume:
         raise ValueError("resume=True: expected checkpoint_dir, the folder of the run to go on with")
     if every < 1:
@@ -128,7 +131,7 @@ def train(
         scoring = replace(plan, micro_batch_size=min(8, rows))
         score = None if validation is None else lambda: mean_loss(trained, validation, scoring, state.team)
         steps = training_steps(state, blocks, config)
-        with reported(progress, "training") as part:
+        with closing(steps), reported(progress, "training") as part:
             result = run_steps(steps, state, len(blocks), config, score, part, journal=journal, checkpoints=checkpoints)
     if team.in_parts:
         restore_full_weights(model, trained)
@@ -160,10 +163,14 @@ def training_steps(state: TrainingState, blocks: torch.Tensor, config: TrainingC
         config: what to train towards.
     """
     total = total_steps(len(blocks), config)
-    while state.step < total:
-        batch = batch_at(state.step, blocks, config)
-        rate = config.learning_rate * learning_rate_factor(state.step, total, config)
-        yield take_step(state, batch, rate, max_gradient_norm=config.max_gradient_norm)
+    try:
+        while state.step < total:
+            state.begin_step(total)
+            batch = batch_at(state.step, blocks, config)
+            rate = config.learning_rate * learning_rate_factor(state.step, total, config)
+            yield take_step(state, batch, rate, max_gradient_norm=config.max_gradient_norm)
+    finally:
+        state.end_steps()
 
 
 def run_steps(
@@ -233,7 +240,8 @@ def _steps_to_count_in(state: TrainingState, total: int) -> range:
     if state.team.in_parts:
         return range(0)
     first = state.step + 1
-    last = min(max(first, 2), total)
+    fullest = max(first_step(group.begins, total) for group in state.groups)  # in which all is trained
+    last = min(max(first, fullest + 2), total)
     # What DDP makes in the first step, and keeps, is seen only there.
     return range(first if state.team.size > 1 else last, last + 1)
 
@@ -326,6 +334,7 @@ def check_settings(
         ValueError: one line, with what was given and what was expected.
     """
     check_settings_alone(config, plan)
+    refuse_plan(model, plan)
     limit = longest_input(model)
     problems = [
         (blocks.ndim != 2 or len(blocks) == 0, f"blocks of shape {tuple(blocks.shape)}: expected (blocks, tokens)"),

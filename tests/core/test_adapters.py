@@ -339,11 +339,13 @@ def test_other_adapters_are_evaluated_and_merged(method, base, tmp_path, tiny):
             load_model(tmp_path, adapter="continue")
 
 
-def test_virtual_tokens_are_refused(base, tmp_path):
+def test_virtual_tokens_are_loaded_and_are_no_part_of_any_weight(base, tmp_path):
     adapted = get_peft_model(load_model(base).model, METHODS["prompts"])
     adapted.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="PROMPT_TUNING: expected LoRA"):
-        load_model(tmp_path)
+    assert torch.equal(logits_of(load_model(tmp_path).model, IDS), logits_of(adapted, IDS))
+    for mode in ("merge", "continue"):
+        with pytest.raises(ValueError, match=f"PROMPT_TUNING: expected LoRA, or none of adapter='{mode}'"):
+            load_model(tmp_path, adapter=mode)
 
 
 def test_layers_that_are_not_linear_are_adapted_and_merged_too(tmp_path, tiny):

@@ -25,7 +25,6 @@ from tlkit.models import load_model, save_model
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.export import as_markdown, export, readable
 from tlkit.settings import PROFILES, Profile
-from tlkit.strategies import STRATEGIES
 
 GIVEN = {"last_layers": 1e-3, "bitfit": 1e-2, CONTROL: 1e-3}
 PROFILE = Profile("test", train_passages=6, test_passages=5, epochs=1, seeds=2)
@@ -214,9 +213,7 @@ def test_what_the_architecture_does_not_allow_is_a_row_with_a_reason(
     tmp_path, capsys, monkeypatch, without_biases, profile, carried_out
 ):
     """Where all strategies were meant; where it was named, it is refused before any work."""
-    few = {name: STRATEGIES[name] for name in ("full", "bitfit", "last_layers")}
-    for module in ("comparison", "experiment"):
-        monkeypatch.setattr(f"tlkit.evidence.{module}.STRATEGIES", few)
+    monkeypatch.setattr("tlkit.strategies.registry.CLASSIC", ("full", "bitfit", "last_layers"))
     rates = "full=1e-3,bitfit=1e-2,last_layers=1e-3,random initialisation=1e-3"
     command = ["compare", "--model", without_biases, "--profile", "test", "--seeds", "1", "--learning-rates", rates]
     assert main([*command, "--fallback", "--output", str(tmp_path / "all")]) == 0

@@ -13,11 +13,11 @@ from tlkit.evidence import sweeps
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.finished_runs import FinishedRuns
-from tlkit.evidence.learning_rates import CLOSE, COARSE, CONTROL, best_rates, why_no_rate
+from tlkit.evidence.learning_rates import BUDGET, COARSE, CONTROL, best_rates, why_no_rate
 from tlkit.evidence.sweeps import recorded, run_sweep, run_trial, tune
-from tlkit.evidence.trials import FORESEEN, SWEEPS, Trial, planned
+from tlkit.evidence.trials import SWEEPS, Trial, planned
 from tlkit.settings import Profile
-from tlkit.strategies import STRATEGIES
+from tlkit.strategies import CLASSIC
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def test_every_recorded_best_rate_lies_close_between_worse_ones(model):
     assert record[made].notna().all().all() and record[made].nunique().eq(1).all()
     best = best_rates(record)
     refused = set(record[record.error.notna()].strategy) if "error" in record else set()
-    assert set(best) == {*STRATEGIES, CONTROL} - refused
+    assert set(best) >= {*CLASSIC, CONTROL} - refused
     for strategy, rate in best.items():
         tried = sorted(record[record.strategy == strategy].learning_rate)
         place = tried.index(rate.value)
-        assert rate.tuned and tried[place + 1] / CLOSE <= rate.value <= CLOSE * tried[place - 1], strategy
+        assert rate.tuned and tried[place + 1] / 3.5 <= rate.value <= 3.5 * tried[place - 1], strategy
 
 
 def test_a_trial_never_sees_the_test_split_and_a_diverged_one_is_infinite(experiment):
@@ -128,9 +128,9 @@ def test_a_sweep_goes_on_where_it_stopped(monkeypatch, tmp_path, capsys, noted, 
     assert {rate.value for rate in rates.values()} == {1e-4} and all(rate.tuned for rate in rates.values())
     # Two seeds for each of the rates that the search foresees, and only the first rate of what cannot run.
     assert record.groupby("strategy").size().to_dict() == {
-        name: 2 if name == "bitfit" else 2 * FORESEEN for name in (*STRATEGIES, CONTROL)
+        name: 2 if name == "bitfit" else 2 * BUDGET for name in (*CLASSIC, CONTROL)
     }
-    assert set(rates) == {*STRATEGIES, CONTROL} - {"bitfit"}
+    assert set(rates) == {*CLASSIC, CONTROL} - {"bitfit"}
     assert why_no_rate(record, "bitfit") == "no learning rate for bitfit: IndexError: planted fault"
 
 
@@ -175,11 +175,11 @@ def test_the_short_sweep_says_its_cost_first_and_goes_on_where_it_stopped(
         said = capsys.readouterr().err
         if not noted:
             assert "No tuned learning rates for full, bitfit" in said
-            assert f"about {2 * FORESEEN} runs of {experiment.steps} steps ({2 * FORESEEN * experiment.steps}" in said
+            assert f"about {2 * BUDGET} runs of {experiment.steps} steps ({2 * BUDGET * experiment.steps}" in said
             # At a second for each token that is read forward, and three for each that is trained on.
             texts = (*experiment.corpus.validation, *experiment.general.validation)
             scored = len(token_stream(texts, experiment.tokenizer)[0])
-            hours = 2 * FORESEEN * (3 * experiment.steps * experiment.batch_size * 64 + scored) / 3600
+            hours = 2 * BUDGET * (3 * experiment.steps * experiment.batch_size * 64 + scored) / 3600
             assert f"about {hours:.1f} h)" in said
         if len(noted) == 5:
             raise KeyboardInterrupt
@@ -194,7 +194,7 @@ def test_the_short_sweep_says_its_cost_first_and_goes_on_where_it_stopped(
     assert noted.count(noted[0]) == 1 and len(noted) == 1 + len(record)  # bitfit, which failed, twice
     assert best_rates(record)["full"].value == 1e-4 and "full" not in why_no_rate(record, "bitfit")
     assert best_rates(pd.read_csv(tmp_path / "rates.csv"))["full"].value == 1e-4
-    assert len(record) == FORESEEN + 1 and set(COARSE) < set(record.learning_rate)
+    assert len(record) == BUDGET + 1 and set(COARSE) < set(record.learning_rate)
 
 
 def test_runs_of_other_settings_are_refused_by_name(tmp_path, experiment):
@@ -220,7 +220,7 @@ def test_what_the_architecture_does_not_allow_is_a_row_with_a_reason_and_never_t
         assert math.isnan(row.learning_rate) and math.isinf(row.validation_perplexity)
     assert not [name for name in noted if "bitfit" in name] and len(noted) == len(set(noted)) == len(record) - 1
     for table in (record, pd.read_csv(output)):  # as it is in memory, and as it is given to `compare`
-        assert set(best_rates(table)) == {*STRATEGIES, CONTROL} - {"bitfit"}
+        assert set(best_rates(table)) == {*CLASSIC, CONTROL} - {"bitfit"}
         assert why_no_rate(table, "bitfit").endswith("has no bias vectors")
     only = ["sweep", "rates", "--model", without_biases, "--strategies", "lora,bitfit"]
     assert main([*only, "--output", str(tmp_path / "no" / "rates.csv")]) == 2
@@ -234,7 +234,7 @@ def test_a_record_is_gone_on_with_by_more_seeds_and_other_strategies(tmp_path, n
         output = tmp_path / f"{sweep}.csv"
         return run_sweep(sweep, output, profile=profile, model=small_model, learning_rates=given, **more)
 
-    for sweep, runs, default in (("rates", FORESEEN, None), ("epochs", 5, 3)):
+    for sweep, runs, default in (("rates", BUDGET, None), ("epochs", 5, 3)):
         noted.clear()
         assert len(swept(sweep, strategies=["lora"], seeds=1)) == runs
         assert len(swept(sweep, strategies=["lora"], seeds=3)) == 3 * runs

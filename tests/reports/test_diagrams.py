@@ -37,6 +37,8 @@ def test_the_lowest_place_is_the_lowest_that_a_gradient_reaches(strategy):
                 )
             )
     report.model(load_model("tiny").tokenizer("fn main", return_tensors="pt").input_ids, use_cache=False)
+    if strategy == "prompt_tuning":  # its vectors are beside the table, whose own output asks for nothing
+        del seen["embed_tokens"]
     reached = {place.name.replace("embedding", "embed_tokens"): place.reached for place in places_of(report)}
     assert {name: reached[name] for name in seen} == seen
 

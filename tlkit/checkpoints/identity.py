@@ -29,6 +29,8 @@ def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: 
         "data": hash_of(data),
         "settings": settings,
     }
+    if groups := getattr(model, "parameter_groups", ()):  # most models have none, as those had of older checkpoints
+        identity["parameter groups"] = [[sorted(group.names), group.rate, group.begins] for group in groups]
     return json.loads(
         json.dumps(identity, default=lambda value: sorted(value) if isinstance(value, set) else str(value))
     )

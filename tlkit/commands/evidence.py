@@ -24,7 +24,7 @@ class CompareOptions:
     """What to compare"""
 
     model: str | None = option(None, MODEL)
-    strategies: str | None = option(None, "comma-separated; default: all")
+    strategies: str | None = option(None, "comma-separated, or classic, peft or all; default: classic")
     profile: str | None = option(None, "ci, real, laptop or gpu: how much data, how many epochs and seeds")
     output: Path = option(
         Path("results"), "the folder for runs, tables and charts; what is finished there is kept", path="new folder"
@@ -40,7 +40,10 @@ class SweepOptions:
     corpus: str | None = same_option(ComparisonSettings, "corpus", None)
     learning_rates: str | None = option(None, "of the sweeps that are not about them: as for compare")
     profile: str | None = option(None, "ci, real, laptop or gpu: how much data")
-    strategies: str | None = option(None, "comma-separated; default: those that the sweep is about")
+    strategies: str | None = option(
+        None, "comma-separated, or classic, peft or all; default: those that the sweep is about"
+    )
+    plugin: Path | None = same_option(ComparisonSettings, "plugin", None)
     seeds: int = option(2, "runs of each setting", at_least=1, at_most=1000)
     values: str | None = option(
         None, "comma-separated: epochs, numbers of passages, or shares of general text; default: as recorded for tiny"
@@ -117,7 +120,10 @@ def sweep(options: SweepOptions) -> Outcome:
     from tlkit.evidence.sweeps import run_sweep
     from tlkit.reports.export import rows_of
     from tlkit.settings import setup
+    from tlkit.strategies import load_plugin
 
+    if options.plugin:
+        load_plugin(options.plugin)
     output = options.output or Path("results") / f"sweep_{options.sweep}.csv"
     record = run_sweep(
         options.sweep,

@@ -1,6 +1,7 @@
 """Commands that look at one model: count its values, estimate a step, evaluate."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlkit.commands.outcome import Outcome, as_columns
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
 MODEL = "a preset, a hub id or a folder; default: TLKIT_MODEL, else tiny"
 WINDOW = 256  # tokens that `perplexity` reads at a time, where nothing else is said
-STRATEGY = "what to train: full, freeze_lower, freeze_embeddings, last_layers, lora, qlora or bitfit"
+STRATEGY = "what to train: full, freeze_lower, freeze_embeddings, last_layers, lora, qlora, bitfit; more: see params"
+PLUGIN = "a file of Python with strategies of your own (@strategy)"
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class ParamsOptions:
     """Model"""
 
     model: str | None = option(None, MODEL + "; no weights are read")
+    plugin: Path | None = option(None, PLUGIN, path="file")
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class EstimateOptions:
 
     model: str | None = option(None, MODEL + "; no weights are read")
     strategy: str = option("full", STRATEGY)
+    plugin: Path | None = option(None, PLUGIN, path="file")
     strategy_option: dict = option({}, "of the strategy, such as r=16 or train_norms=false; may be given several times")
     dtype: str = option("fp32", "of the weights", choices=("fp32", "bf16", "fp16"))
     batch_size: int = same_option(TrainingConfig, "batch_size", 1)
@@ -64,8 +68,10 @@ def params(options: ParamsOptions) -> Outcome:
 
     from tlkit.models import chosen_model, meta_model
     from tlkit.settings import setup
-    from tlkit.strategies import STRATEGIES, apply_strategy
+    from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin
 
+    if options.plugin:
+        load_plugin(options.plugin)
     setup()
     name = chosen_model(options.model)
     meta_model(name)  # an unknown model is bad input; a strategy that does not fit is a row
@@ -104,8 +110,10 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     from tlkit.memory import in_units, parse_size
     from tlkit.models import chosen_model, longest_input, meta_model
     from tlkit.settings import setup
-    from tlkit.strategies import check_strategy
+    from tlkit.strategies import check_strategy, load_plugin
 
+    if options.plugin:
+        load_plugin(options.plugin)
     setup()
     check_micro_batch(plan, options.batch_size)
     check_strategy(options.strategy, options.strategy_option)

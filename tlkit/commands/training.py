@@ -43,6 +43,7 @@ class TrainOptions:
         choices=("continue", "merge"),
     )
     strategy_option: dict = same_option(EstimateOptions, "strategy_option", {})
+    plugin: Path | None = same_option(EstimateOptions, "plugin", None)
     sequence_length: int | None = option(
         None, f"tokens in a block; default: {LONGEST_BLOCK}, or fewer if the model reads fewer", at_least=2
     )
@@ -104,8 +105,10 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
     from tlkit.devices import probe
     from tlkit.evidence.learning_rates import rate_for
     from tlkit.models import chosen_model
-    from tlkit.strategies import check_strategy
+    from tlkit.strategies import check_strategy, load_plugin
 
+    if options.plugin:
+        load_plugin(options.plugin)
     # What can be refused without a model comes first.
     check_strategy(options.strategy, options.strategy_option)
     rate_from = "as given"

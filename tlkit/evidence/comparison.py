@@ -48,7 +48,7 @@ from tlkit.memory import parse_size
 from tlkit.models import meta_model
 from tlkit.options import check
 from tlkit.settings import Profile
-from tlkit.strategies import STRATEGIES, apply_strategy
+from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin, source_of_own, strategies_named
 from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig
 
@@ -99,8 +99,8 @@ def compare(
 
     Args:
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
-        strategies: names of `STRATEGIES`; default: all, where what the model's architecture does not allow is a row
-            with a reason.
+        strategies: names of `STRATEGIES`, or "classic" (the default), "peft" or "all", of which what the model's
+            architecture does not allow is a row with a reason.
         profile: how many documents, epochs and seeds.
         settings: everything else, with defaults.
         output: a folder that each run is written to as it ends; the same comparison goes on from there. It is held
@@ -115,21 +115,25 @@ def compare(
         CheckpointError: where `output` cannot be written, or another run holds it.
     """
     settings, progress = settings or ComparisonSettings(), progress and team.rank == 0
-    named = None if strategies is None else list(strategies)
-    strategies = list(STRATEGIES) if named is None else named
+    if settings.plugin:
+        load_plugin(settings.plugin)
+    asked = ["classic"] if strategies is None else list(strategies)
+    strategies = strategies_named(asked)
     settings = replace(
         settings,
         seeds=profile.seeds if settings.seeds is None else settings.seeds,
         against=settings.against or ("full" if "full" in strategies else next(iter(strategies), "")),
     )
-    _refuse(strategies, settings)
+    _refuse(asked, strategies, settings)
     given = read_rates(settings.learning_rates) if settings.learning_rates else None
     with hold_output(Path(output)) if output is not None and team.rank == 0 else nullcontext():
         experiment, base = load_experiment(model, profile, settings)
-        strategies, impossible = allowed(named, base.model.config)
+        strategies, impossible = allowed(asked, base.model.config)
         if settings.against in impossible:
             raise ValueError(f"against={settings.against!r}: {impossible[settings.against]}")
-        kept = FinishedRuns(Path(output), experiment.settings) if output is not None else None
+        own = source_of_own(strategies)
+        same = experiment.settings | ({"own_strategies": own} if own else {})
+        kept = FinishedRuns(Path(output), same) if output is not None else None
         finished = kept.read() if kept else {}
         strategies = _lightest_first(strategies, base.model) if settings.fallback else strategies
         start = _measure_start(experiment, base.model, progress)
@@ -172,12 +176,12 @@ def compare(
     return Comparison(table, runs, documents, answers, pairs, noted_rows(done, "curve"), tried, failures, provenance)
 
 
-def _refuse(strategies: list[str], settings: ComparisonSettings) -> None:
+def _refuse(asked: list[str], strategies: list[str], settings: ComparisonSettings) -> None:
     """Before any work, what cannot be compared."""
     unknown = [name for name in strategies if name not in STRATEGIES]
     if unknown or not strategies:
         raise ValueError(f"strategies {unknown or strategies}: expected some of {', '.join(STRATEGIES)}")
-    if twice := [name for name in strategies if strategies.count(name) > 1]:
+    if twice := [name for name in asked if asked.count(name) > 1]:
         raise ValueError(f"strategy {twice[0]!r} is named twice: expected each once")
     check(settings)
     if settings.against not in strategies:

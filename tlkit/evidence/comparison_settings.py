@@ -38,6 +38,7 @@ class ComparisonSettings:
         "that nothing is ranked by them; default: as recorded for the model, else a short sweep finds them first",
     )
     tune: bool = option(False, "find the learning rates in a short sweep even where some are recorded")
+    plugin: Path | None = option(None, "a file of Python with strategies of your own (@strategy)", path="file")
     device_memory: str | None = option(None, "such as 48MB: play a card of that size on the CPU")
     fallback: bool = option(False, "go on with less when memory runs out")
     spread: bool = option(False, "under torchrun: each process does runs of its own")

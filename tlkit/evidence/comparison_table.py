@@ -119,7 +119,8 @@ def summary(
     intervals = seed_intervals(runs[runs.strategy != ZERO_SHOT])
     table["perplexity_seeds_low"], table["perplexity_seeds_high"] = intervals.low, intervals.high
     used = pd.DataFrame.from_dict({name: vars(rate) for name, rate in rates.items()}, orient="index")
-    table[["learning_rate", "rate_source", "rate_tuned"]] = used.reindex(table.index)  # not means: all digits stay
+    columns = ["learning_rate", "rate_source", "rate_tuned", "tuning_runs"]
+    table[columns] = used.reindex(table.index)  # not means: all digits stay
     table = table.join(_differences(pairs, against))
     changes = accuracy_differences(answers, ZERO_SHOT)
     for name in QUESTION_SETS:

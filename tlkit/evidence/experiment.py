@@ -26,7 +26,7 @@ from tlkit.models import LoadedModel, chosen_model, load_model, longest_input, m
 from tlkit.prefix import LIMIT, NoFrozenPrefix, cached_prefix
 from tlkit.scaling.processes import gathered
 from tlkit.settings import Profile
-from tlkit.strategies import STRATEGIES, StrategyReport, apply_strategy
+from tlkit.strategies import StrategyReport, apply_strategy, strategies_named
 from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig, TrainingResult, total_steps, train
 
@@ -148,7 +148,8 @@ def allowed(strategies: Iterable[str] | None, config: PretrainedConfig) -> tuple
     """Say which strategies a model's architecture allows, without its weights.
 
     Args:
-        strategies: those that were named, each of which has to be possible; None: all of `STRATEGIES`.
+        strategies: those that were named, each of which has to be possible, or "classic", "peft" or "all", of which
+            some need not be; None: classic.
         config: of the model.
 
     Returns:
@@ -157,16 +158,16 @@ def allowed(strategies: Iterable[str] | None, config: PretrainedConfig) -> tuple
     Raises:
         ValueError: where one that was named is not possible.
     """
-    possible, reasons = [], {}
-    for strategy in STRATEGIES if strategies is None else strategies:
+    possible, reasons, named = [], {}, set(strategies or ())
+    for strategy in strategies_named(strategies):
         try:
             if strategy != CONTROL:
                 apply_strategy(meta_model(config), strategy)
             possible.append(strategy)
         except ValueError as error:
             reasons[strategy] = str(error)
-    if strategies is not None and reasons:
-        raise ValueError(f"{'; '.join(reasons.values())}. Leave out {', '.join(reasons)}")
+    if refused := [name for name in reasons if name in named]:
+        raise ValueError(f"{'; '.join(reasons[name] for name in refused)}. Leave out {', '.join(refused)}")
     return possible, reasons
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 
+from tlkit.adapters import base_model
 from tlkit.steps import TrainingState, take_step
-from tlkit.strategies import StrategyReport, base_model, find_blocks
+from tlkit.strategies import StrategyReport, find_blocks
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from tlkit.strategies import STRATEGIES, StrategyReport, apply_strategy
 CONTROL = "random initialisation"
 RECORDS = DATA / "sweeps"
 COARSE = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # where every search begins
-LOWEST, HIGHEST = 1e-8, 1.0  # and how far it goes on where the best rate is the first or the last
-CLOSE = 3.5  # a best rate is found when its neighbours are within this factor
+BUDGET = 8  # rates that are tried for each strategy
 # A rate is tuned for a model, a corpus and a batch; how much of the corpus is read, and how often, is only said.
 TUNED_FOR = {
     "weights_sha256": "the weights of {model}",
@@ -29,11 +28,19 @@ TUNED_FOR = {
 
 @dataclass(frozen=True)
 class LearningRate:
-    """A rate, where it came from in words, and whether it was tuned: found between worse ones, for runs like these."""
+    """A rate and its history.
+
+    Attributes:
+        value: per optimizer step, the highest after the warm-up.
+        source: where it came from, in words.
+        tuned: whether it was found between worse ones, for runs like these.
+        runs: how many were spent on finding it.
+    """
 
     value: float
     source: str
     tuned: bool
+    runs: int = 0
 
 
 def load_with_strategy(strategy: str, *, model: str | None = None, seed: int = 0) -> tuple[StrategyReport, object]:
@@ -79,7 +86,7 @@ def best_rates(record: pd.DataFrame, origin: str = "swept") -> dict[str, Learnin
         best = min(means, key=means.get)
         interior = min(means) < best < max(means)
         source = f"{origin} for {_described(record)}" + ("" if interior else "; the edge of the rates that were tried")
-        rates[strategy] = LearningRate(best, source, interior)
+        rates[strategy] = LearningRate(best, source, interior, int((record.strategy == strategy).sum()))
     return rates
 
 
@@ -96,29 +103,32 @@ def why_no_rate(record: pd.DataFrame, strategy: str) -> str:
 
 
 def next_rate(scores: Mapping[float, float]) -> float | None:
-    """Say which rate to try next: first one a decade, then closer around the best, until it lies between worse ones.
+    """Say which rate to try next: first one a decade, then closer around the best, `BUDGET` in all.
 
-    The answer depends on the scores alone, so a search that was stopped goes on as if it had not been.
+    Every strategy is given as many, so that none is better for having been searched longer. The answer depends on the
+    scores alone, so a search that was stopped goes on as if it had not been.
 
     Args:
         scores: the mean validation perplexity of each rate tried so far, infinite where training diverged.
 
     Returns:
-        A rate, or None where the search is over: after the decades of `COARSE` and one or two between them, and more
-        where the best is the lowest or the highest of them.
+        A rate: of `COARSE`, then beyond the lowest or the highest where that is the best, else between the best and
+        the neighbour that is further away. None where the budget is spent.
     """
     missing = [rate for rate in COARSE if rate not in scores]
     if missing and set(scores) <= set(COARSE):
         return missing[0]
+    if len(scores) >= BUDGET:
+        return None
     tried = sorted(scores)
     best = min(tried, key=scores.get)
     below, above = [rate for rate in tried if rate < best], [rate for rate in tried if rate > best]
-    if not below and best > LOWEST:
+    if not below:
         return _rounded(best / 10)
-    if not above and best < HIGHEST:
+    if not above:
         return _rounded(best * 10)
-    wide = [rate for rate in (*below[-1:], *above[:1]) if max(best / rate, rate / best) > CLOSE]
-    return _rounded(math.sqrt(best * wide[0])) if wide else None
+    neighbour = max(below[-1], above[0], key=lambda rate: round(abs(math.log10(rate / best)), 2))
+    return _rounded(math.sqrt(best * neighbour))
 
 
 def default_rates(model: str = "tiny") -> dict[str, float]:

@@ -16,6 +16,7 @@ from torch.nn import functional
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
+from tlkit.adapters import learns_prompt
 from tlkit.corpus import read_json_lines
 from tlkit.evaluation import LOGITS_AT_ONCE
 from tlkit.jobs import SILENT, Part
@@ -282,7 +283,7 @@ def _logits(model: torch.nn.Module, prompts: torch.Tensor, ids: torch.Tensor, re
     """Logits in fp32 that predict each token of the options, shape (options, tokens, vocabulary)."""
     count = ids.shape[1]
     seen = torch.cat([torch.ones_like(prompts).repeat_interleave(OPTIONS, 0), real[:, :-1]], 1)
-    if not _learns_a_prompt(model):
+    if not learns_prompt(model):  # else they would stand before the options, too
         read = model(input_ids=prompts, attention_mask=torch.ones_like(prompts), use_cache=True, logits_to_keep=1)
         first, cache = read.logits.float().repeat_interleave(OPTIONS, 0), read.get("past_key_values")
         if count == 1:
@@ -293,12 +294,6 @@ def _logits(model: torch.nn.Module, prompts: torch.Tensor, ids: torch.Tensor, re
             return torch.cat([first, rest.float()], 1)
     rows = torch.cat([prompts.repeat_interleave(OPTIONS, 0), ids[:, :-1]], 1)
     return model(input_ids=rows, attention_mask=seen, use_cache=False, logits_to_keep=count).logits.float()
-
-
-def _learns_a_prompt(model: torch.nn.Module) -> bool:
-    """Adapters of this kind put their own tokens before whatever is read, also before what should go on."""
-    configs = getattr(model, "peft_config", {}).values()
-    return any(config.is_prompt_learning for config in configs)
 
 
 def _can_be_repeated(cache: object) -> bool:

@@ -18,12 +18,12 @@ from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import Experiment, allowed, load_experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, hold_output
 from tlkit.evidence.forgetting import mix_in
-from tlkit.evidence.learning_rates import CONTROL, RECORDS, TUNED_FOR, learning_rates_for, read_rates
-from tlkit.evidence.trials import FORESEEN, SEEDS, SIZES_STEPS, SWEEPS, SWEPT, Trial, planned, rate_trials
+from tlkit.evidence.learning_rates import BUDGET, CONTROL, RECORDS, TUNED_FOR, learning_rates_for, read_rates
+from tlkit.evidence.trials import SEEDS, SIZES_STEPS, SWEEPS, SWEPT, Trial, planned, rate_trials
 from tlkit.jobs import SILENT, Job, Part, duration
 from tlkit.models import chosen_model
 from tlkit.settings import Profile
-from tlkit.strategies import STRATEGIES
+from tlkit.strategies import STRATEGIES, strategies_named
 from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig
 
@@ -74,7 +74,7 @@ def run_sweep(
     """
     if sweep not in SWEEPS:
         raise ValueError(f"sweep {sweep!r} is unknown: expected one of {', '.join(SWEEPS)}")
-    named = None if strategies is None else _known(list(strategies))
+    named = None if strategies is None else _known(list(strategies))  # or the names of families
     if seeds < 1:
         raise ValueError(f"seeds={seeds}: expected at least 1")
     if sweep == "rates" and values is not None:
@@ -91,7 +91,7 @@ def run_sweep(
         if sweep == "rates":
             # One search for all strategies: an equal budget for tuning.
             plan = partial(rate_trials, strategies=possible, seeds=seeds, like=Trial("", 0.0))
-            total = len(possible) * FORESEEN * seeds
+            total = len(possible) * BUDGET * seeds
         else:
             rates = _rates_of(possible, experiment, given)
             documents = len(experiment.whole.train)
@@ -140,7 +140,7 @@ def tune(
     Returns:
         The record, for `best_rates`; a trial that could not run says why in the column `error`.
     """
-    steps, count = min(experiment.steps, SHORT_STEPS), len(strategies) * FORESEEN
+    steps, count = min(experiment.steps, SHORT_STEPS), len(strategies) * BUDGET
     if team.rank == 0:
         scored = token_stream((*experiment.corpus.validation, *experiment.general.validation), experiment.tokenizer)[0]
         # A step goes forward once over its tokens, and backward takes about twice that.
@@ -229,7 +229,7 @@ def recorded(sweep: str, model: str = "tiny") -> pd.DataFrame:
 def _known(strategies: list[str]) -> list[str]:
     """Refuse names that no strategy has."""
     names = (*STRATEGIES, CONTROL)
-    unknown = [name for name in strategies if name not in names]
+    unknown = [name for name in strategies_named(strategies) if name not in names]
     if unknown or not strategies:
         raise ValueError(f"strategies {unknown or strategies}: expected some of {', '.join(names)}")
     return list(dict.fromkeys(strategies))

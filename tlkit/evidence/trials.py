@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 
 import pandas as pd
 
-from tlkit.evidence.learning_rates import COARSE, CONTROL, default_rates, next_rate
-from tlkit.strategies import STRATEGIES
+from tlkit.evidence.learning_rates import CONTROL, default_rates, next_rate
+from tlkit.strategies import CLASSIC
 
 SEEDS = 2  # of each setting, where nothing else is said
 SIZES_STEPS = 120  # of every run of `passages`: more text is repeated less often, the work is the same
@@ -15,9 +15,8 @@ SIZES_STEPS = 120  # of every run of `passages`: more text is repeated less ofte
 VALUES = {"epochs": (0.5, 1, 2, 4, 8), "passages": (25, 50, 100, 200, 400), "general": (0.0, 0.1, 0.25, 0.5)}
 COMPARED = ("full", "last_layers", "lora")
 # Of each sweep the strategies that it is about, where none are named.
-SWEPT = {"rates": (*STRATEGIES, CONTROL), "epochs": COMPARED, "passages": COMPARED, "general": ("full",)}
+SWEPT = {"rates": (*CLASSIC, CONTROL), "epochs": COMPARED, "passages": COMPARED, "general": ("full",)}
 SWEEPS = tuple(SWEPT)
-FORESEEN = len(COARSE) + 2  # rates of each strategy: one a decade, and two around the best
 
 
 @dataclass(frozen=True)

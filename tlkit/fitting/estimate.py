@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig
 
+from tlkit.adapters import refuse_plan
 from tlkit.fitting.trace import trace_step
 from tlkit.memory import in_units
 from tlkit.models import PRESETS, architecture, meta_model
@@ -102,6 +103,7 @@ def estimate_memory(
         return _of_preset(model, strategy, dtype, batch_size, sequence_length, plan, optimizer, evaluation)
     if not isinstance(model, nn.Module):
         model = apply_strategy(meta_model(model).to(DTYPES[dtype]), strategy or "full", **options).model
+    refuse_plan(model, plan)
     # The second micro-batch finds the gradients of the first; a third would find nothing new.
     rows = min(batch_size, 2 * (plan.micro_batch_size or batch_size))
     trace = trace_step(model, (rows, sequence_length), plan, optimizer, evaluation)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from tlkit.adapters import learns_prefix
 from tlkit.devices import Device, bf16_pays
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.trace import CannotEstimate
@@ -98,6 +99,8 @@ def descend(
     with device.host():
         if "chunked loss" in names and not chunked_loss_agrees(model):
             names = [name for name in names if name != "chunked loss"]
+        if learns_prefix(model):
+            names = [name for name in names if name != "activation checkpointing"]
         random = draws_random_numbers(model)
 
     def rung_of(name: str, lower: Plan) -> Rung:

@@ -10,7 +10,7 @@ from tlkit.fitting.ladder import bf16_is_faster
 from tlkit.memory import CARDS, VirtualDevice, in_units
 from tlkit.models import architecture
 from tlkit.steps import Plan
-from tlkit.strategies import STRATEGIES
+from tlkit.strategies import CLASSIC
 
 # A card is never all ours: the driver's context, library workspaces, the screen, and the allocator's rounding.
 CARD_SHARE = 0.85
@@ -138,7 +138,7 @@ def fit_table(
     """
     sizes = sorted(set(CARDS.values()))
     rows = []
-    for strategy in STRATEGIES:
+    for strategy in CLASSIC:
         try:
             question = {"dtype": dtype, "batch_size": batch_size, "sequence_length": sequence_length, "plan": plan}
             peak = estimate_memory(model, strategy, **question).peak

@@ -195,7 +195,8 @@ def _followed(model: nn.Module) -> Iterator[None]:
 def twin_of(model: nn.Module) -> nn.Module:
     """A deep copy in which every tensor is a fake one, tied where the original is tied; inside `as_if_real`."""
     copies = {}
-    for tensor in tensors_of(model):
+    prompts = getattr(model, "prompt_tokens", {}).values()  # peft's, which are no buffers
+    for tensor in (*tensors_of(model), *prompts):
         device = "cpu" if tensor.is_meta else tensor.device
         fake = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
         is_weight = isinstance(tensor, nn.Parameter)

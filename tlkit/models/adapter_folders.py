@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from tlkit.adapters import adapter_names, base_model
 from tlkit.models.checks import largest_change, logits_of, refuse_partial_load, rounding
 from tlkit.models.sources import WAY_ON, named_base, one_line_errors, source_of
-from tlkit.quantization import four_bit_lora_config, quantize_linear_layers, restore_linear_layers
+from tlkit.quantization import four_bit_config, quantize_linear_layers, restore_linear_layers
 from tlkit.strategies import find_blocks
 
 CARD = "README.md"  # of a model; peft would write a draft without contents
@@ -108,22 +108,26 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, mode: str | No
         settings = PeftConfig.from_json_file(str(folder / "adapter_config.json"))
         quantized = settings.pop("base_quantization", None)
         config = PeftConfig.from_peft_type(**settings)
-        if config.is_prompt_learning or mode == "continue" and config.peft_type != "LORA":
-            raise ValueError(f"its adapter is of the kind {PeftType(config.peft_type).value}: expected LoRA.")
+        if mode == "continue" and config.peft_type != "LORA" or mode == "merge" and config.is_prompt_learning:
+            kind = PeftType(config.peft_type).value
+            raise ValueError(f"its adapter is of the kind {kind}: expected LoRA, or none of adapter={mode!r}.")
         if quantized:
             quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
             if mode == "merge":
                 restore_linear_layers(find_blocks(model))
             else:
                 model.is_loaded_in_4bit = True
-                config = four_bit_lora_config(**config.to_dict())
+                config = four_bit_config(type(config))(**config.to_dict())
         config.inference_mode, config.base_model_name_or_path = mode != "continue", None
         adapted = get_peft_model(model, config)
         try:
             loading = adapted.load_adapter(folder, "default", is_trainable=mode == "continue", torch_device="cpu")
         except RuntimeError as error:
             raise ValueError("its adapter does not fit its base model.") from error
-    refuse_partial_load(name, {**loading._asdict(), "mismatched_keys": []})
+    found = {**loading._asdict(), "mismatched_keys": []}
+    if config.is_prompt_learning:  # its tensor has a name of its own in the file, which peft puts in place first
+        found["unexpected_keys"] = [key for key in found["unexpected_keys"] if key != "prompt_embeddings"]
+    refuse_partial_load(name, found)
     adapted.continues_adapter = mode == "continue"
     return _merged(name, adapted) if mode == "merge" else adapted
 

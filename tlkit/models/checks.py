@@ -106,7 +106,13 @@ def longest_input(model: nn.Module) -> int | None:
     Returns:
         Tokens; None where the architecture sets no limit (ALiBi, recurrent models).
     """
-    model = base_model(model)
+    configs = getattr(model, "peft_config", {}).values()
+    before = sum(config.num_virtual_tokens for config in configs if config.is_prompt_learning)
+    limit = _positions(base_model(model))
+    return None if limit is None else limit - before
+
+
+def _positions(model: nn.Module) -> int | None:
     config = model.config.get_text_config()
     if getattr(config, "alibi", False) or hasattr(model.base_model, "build_alibi_tensor"):
         return None

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from tlkit.adapters import base_model
+from tlkit.adapters import base_model, learns_prompt
 from tlkit.models.checks import evaluation_mode, longest_input
 
 PROMPTS = ("In Rust, Vec<T> is", "The Result type in Rust", "Ownership in Rust means")
@@ -148,7 +148,7 @@ def continue_tokens(
             f"a prompt of {longest} tokens and {new_tokens} new ones: this model reads at most {limit}; "
             "shorten the prompt, or ask for fewer new tokens"
         )
-    model = base_model(model)  # in which peft's layers are; its wrapper adds nothing here
+    model = model if learns_prompt(model) else base_model(model)  # where peft's wrapper adds nothing
     ends = model.generation_config.eos_token_id
     ends = tokenizer.eos_token_id if ends is None else ends
     ends = {ends} if isinstance(ends, int) else set(ends or ())

@@ -4,18 +4,19 @@ A filled box is trained, a hatched one is frozen but backpropagation passes thro
 and an orange edge is an adapter.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from tlkit.adapters import adapter_names, base_model
+from tlkit.adapters import adapter_names, base_model, learns_prefix
 from tlkit.quantization import logical_size
 from tlkit.reports.drawing import ADAPTER, BEHIND, GRADIENT, INK, PASSED, SPARED, TRAINED, arrow, box, paper
 from tlkit.reports.figure import Chart, described, headline
 from tlkit.reports.findings import short
-from tlkit.strategies import StrategyReport, find_blocks, is_tied
+from tlkit.strategies import StrategyReport, component_of, find_blocks, is_tied
 
 MOST_PLACES = 14  # that are drawn one by one; in a deeper network, equal neighbours are drawn as one
 
@@ -47,12 +48,14 @@ def places_of(report: StrategyReport) -> list[Place]:
         A place for the embedding, each block, the final norm and the head, from bottom to top. A tied head is listed
         with no values of its own.
     """
-    beside = _adapter_values(report)
+    trained, frozen = Counter(), Counter()
+    for name, values, trains in _adapter_values(report):
+        (trained if trains else frozen)[name] += values
     found = []
     for name, part in report.components.items():
         if name != "adapters":
             short = {"final norm and others": "norm"}.get(name, name.removeprefix("block "))
-            found.append([short, part.trainable_values, part.total_values, beside.get(name, 0)])
+            found.append([short, part.trainable_values, part.total_values + frozen[name], trained[name]])
     if is_tied(base_model(report.model)):
         found.append(["head", found[0][1], 0, 0])
     # The head is listed behind the final norm, through which it is reached.
@@ -174,22 +177,26 @@ def _draw_place(axes: Axes, place: Place, left: float, base: float, width: float
     axes.text(left + width / 2, base - 0.06, told, ha="center", va="top", color=INK, fontsize="x-small")
 
 
-def _adapter_values(report: StrategyReport) -> dict[str, int]:
-    """Values of adapters by the component that they stand beside."""
-    added = adapter_names(report.model)
-    if not added:
-        return {}
-    owners = {
-        id(parameter): f"block {number}"
-        for number, block in enumerate(find_blocks(base_model(report.model)))
-        for parameter in block.parameters()
-    }
-    found: dict[str, int] = {}
-    for name, parameter in report.model.named_parameters():
-        if name in added:
-            owner = owners.get(id(parameter), "head")
-            found[owner] = found.get(owner, 0) + logical_size(parameter)
-    return found
+def _adapter_values(report: StrategyReport) -> Iterator[tuple[str, int, bool]]:
+    """Each tensor of an adapter: the component that it stands beside, its values, and whether they are trained."""
+    model, added = report.model, adapter_names(report.model)
+    owners, base = component_of(base_model(model)), base_model(model)
+    beside: dict[int, str] = {}
+    for module in model.modules():
+        wrapped = getattr(module, "base_layer", None) or getattr(module, "original_module", None)
+        own = [owners[id(p)] for p in wrapped.parameters() if id(p) in owners] if wrapped is not None else []
+        beside |= {id(parameter): own[0] for parameter in module.parameters() if own}
+    for name, parameter in model.named_parameters():
+        if name not in added:
+            continue
+        if id(parameter) in beside:
+            yield beside[id(parameter)], logical_size(parameter), parameter.requires_grad
+        elif not learns_prefix(model):  # a learned prompt, which stands where tokens do
+            yield "embedding", parameter.numel(), parameter.requires_grad
+        else:  # keys and values of every block, in one tensor
+            blocks = len(find_blocks(base))
+            for number in range(blocks):
+                yield f"block {number}", parameter.numel() // blocks, parameter.requires_grad
 
 
 def _merged(places: list[Place]) -> list[Place]:

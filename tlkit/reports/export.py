@@ -191,6 +191,8 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
             "rate from": table.rate_source.fillna(""),
         }
     )
+    if "tuning_runs" in table:  # which older records lack
+        shown["tuning runs"] = numbers("tuning_runs", 0)
     shown.loc[reasons.ne(""), "trainable values"] = ""
     return shown.assign(reason=reasons) if reasons.any() else shown
 

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from tlkit.strategies import STRATEGIES
+from tlkit.strategies import CLASSIC
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
 MARKERS = "osD^vPX*"
@@ -41,7 +41,7 @@ LOOK = [
         "hatch.linewidth": 0.6,
     },
 ]
-PLACES = {name: place for place, name in enumerate((*STRATEGIES, "zero-shot"))}
+PLACES = {name: place for place, name in enumerate((*CLASSIC, "zero-shot"))}
 
 
 class Chart(Figure):

@@ -1,0 +1,48 @@
+"""From a model as it was loaded to one that trains what a strategy says."""
+
+from torch import nn
+
+from tlkit.adapters import adapter_names, refuse_all_but_continuing
+from tlkit.strategies.groups import groups_of
+from tlkit.strategies.registry import STRATEGIES, check_strategy
+from tlkit.strategies.report import StrategyReport, describe
+
+
+def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport:
+    """Make a model trainable the way a strategy says; `report.model` is what to train from here on.
+
+    An adapter that `load_model(…, adapter="continue")` brought is trained on by the strategy that made it; any other
+    model that holds an adapter is refused, for a second strategy would lose it or train beside it.
+
+    Args:
+        model: as loaded; it is changed.
+        strategy: a name in `STRATEGIES`.
+        options: those of the strategy (`blocks=` for last_layers, `r=` for lora, …); of an adapter that is continued,
+            they must be what it was made with.
+
+    Returns:
+        What is trainable now, or will be in the course of the training.
+
+    Raises:
+        ValueError: for an unknown strategy or option and for an adapter in the way, before anything is frozen; where
+            the architecture does not allow the strategy; and when nothing, or by accident everything, was selected.
+    """
+    check_strategy(strategy, options)
+    if added := adapter_names(model):
+        refuse_all_but_continuing(model, strategy, options)
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name in added)
+        return describe(model, strategy)
+    model.requires_grad_(False)
+    vars(model).pop("parameter_groups", None)  # of a strategy before
+    adapted = STRATEGIES[strategy](model, **options)
+    adapted = model if adapted is None else adapted
+    if not isinstance(adapted, nn.Module):
+        raise ValueError(f"{strategy} returned {adapted!r}: expected the model, peft's wrapper around it, or nothing")
+    report = describe(adapted, strategy)
+    if report.trainable_values == 0:
+        raise ValueError(f"{strategy} selected no weights of {type(model).__name__}")
+    alike = len({(group.rate, group.begins) for group in groups_of(adapted)}) == 1
+    if strategy != "full" and report.trainable_values == report.total_values and alike:
+        raise ValueError(f"{strategy} selected every weight of {type(model).__name__}: that is `full`")
+    return report

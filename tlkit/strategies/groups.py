@@ -1,0 +1,108 @@
+"""Weights that training treats alike: by how much they learn, and from when on."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from torch import nn
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Trainable weights with a learning rate and a beginning of their own.
+
+    Attributes:
+        names: of the tensors, as in `model.named_parameters()`.
+        rate: their learning rate, as a multiple of the run's.
+        begins: the share of the run's steps after which they are trained; until then they are frozen.
+    """
+
+    names: frozenset[str]
+    rate: float = 1.0
+    begins: float = 0.0
+
+
+@dataclass(frozen=True)
+class TrainedGroup:
+    """The same with the weights themselves."""
+
+    parameters: list[nn.Parameter]
+    rate: float = 1.0
+    begins: float = 0.0
+
+
+def set_groups(model: nn.Module, groups: Iterable[ParameterGroup]) -> None:
+    """Say which trainable weights of a model learn faster or later than others; the training loop asks.
+
+    Args:
+        model: with what is ever to be trained set to `requires_grad`. Trainable weights in no group are trained from
+            the first step at the rate of the run.
+        groups: each names some of them.
+
+    Raises:
+        ValueError: for a weight in two groups or in none of the model, for a rate that is not above 0, and where
+            nothing would be trained in the first step.
+    """
+    groups, there = tuple(groups), {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    named = [name for group in groups for name in group.names]
+    if unknown := set(named) - there:
+        raise ValueError(f"{min(unknown)} is in a group of parameters, and is no trainable weight of this model")
+    if len(named) != len(set(named)):
+        twice = next(name for name in named if named.count(name) > 1)
+        raise ValueError(f"{twice} is in two groups of parameters: expected one")
+    for group in groups:
+        if not group.rate > 0 or not 0 <= group.begins < 1:
+            raise ValueError(
+                f"a group with rate={group.rate} and begins={group.begins}: expected a rate above 0, and a beginning "
+                "from 0 to below 1"
+            )
+    if set(named) == there and all(group.begins for group in groups):
+        raise ValueError("no group of parameters begins at 0: nothing would be trained in the first step")
+    model.parameter_groups = groups
+
+
+def groups_of(model: nn.Module) -> list[TrainedGroup]:
+    """What is trainable in a model, group by group; one group where nothing else was said.
+
+    Args:
+        model: with a strategy applied.
+
+    Returns:
+        The groups in the order given; weights in none of them come first.
+    """
+    trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    declared = getattr(model, "parameter_groups", ())
+    named = {name for group in declared for name in group.names}
+    rest = TrainedGroup([parameter for name, parameter in trainable.items() if name not in named])
+    found = [
+        TrainedGroup([p for name, p in trainable.items() if name in group.names], group.rate, group.begins)
+        for group in declared
+    ]
+    return [group for group in (rest, *found) if group.parameters]
+
+
+@contextmanager
+def as_in_phase(model: nn.Module, begins: float) -> Iterator[None]:
+    """Inside, only what is trained from that share of the run on, or from before, is trainable.
+
+    Args:
+        model: with a strategy applied, as it is before training.
+        begins: of a group.
+    """
+    waiting = [p for group in groups_of(model) if group.begins > begins for p in group.parameters]
+    try:
+        for parameter in waiting:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in waiting:
+            parameter.requires_grad_(True)
+
+
+def in_phases(model: nn.Module) -> bool:
+    """True where some weights begin to be trained later than others.
+
+    Args:
+        model: with a strategy applied.
+    """
+    return any(group.begins for group in getattr(model, "parameter_groups", ()))

@@ -1,0 +1,121 @@
+"""What a strategy really selected: values and tensors, part by part."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torch import nn
+
+from tlkit.adapters import adapter_names, base_model
+from tlkit.quantization import logical_size
+from tlkit.strategies.parts import find_blocks, is_tied
+
+
+class Component(NamedTuple):
+    """A part of a model, in values and in tensors."""
+
+    trainable_values: int = 0
+    total_values: int = 0
+    trainable_tensors: int = 0
+    total_tensors: int = 0
+
+
+# What lies outside the blocks, as a sentence names it.
+_OUTSIDE = {"embedding": "the embedding", "head": "the head", "final norm and others": "parts such as the final norm"}
+
+
+@dataclass(frozen=True)
+class StrategyReport:
+    """What a strategy left trainable, in *values* (numbers) and in *tensors*; the reports confused the two."""
+
+    strategy: str
+    model: nn.Module
+    trainable_values: int
+    total_values: int
+    trainable_tensors: int
+    total_tensors: int
+    components: dict[str, Component]  # embedding, block 0, block 1, …, head, adapters
+    tied: str
+    trainable: frozenset[str] = field(repr=False)  # names of the tensors
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What looks unlike a choice: layers matched by a piece of their name leave such traces."""
+        blocks = {name: part for name, part in self.components.items() if name.startswith("block ")}
+        whole = [name for name, part in blocks.items() if part.trainable_values == part.total_values]
+        partly = {n: p for n, p in blocks.items() if 0 < p.trainable_values < p.total_values}
+        trainable = any(part.trainable_values for part in blocks.values()) or "adapters" in self.components
+        found = []
+        if not trainable and self.trainable_values:
+            places = [said for name, said in _OUTSIDE.items() if self.components.get(name, (0,))[0]]
+            places = " and ".join(filter(None, [", ".join(places[:-1]), places[-1]]))
+            found.append(f"no block is trainable, only {places}: was every block matched by accident?")
+        if whole and partly:
+            values = sum(part.trainable_values for part in partly.values())
+            found.append(
+                f"{len(whole)} blocks are trainable whole, {len(partly)} others in part ({values:,} values): "
+                "were names matched that several layers share?"
+            )
+        return tuple(found)
+
+    @property
+    def percent(self) -> float:
+        """Trainable values of all values, in percent."""
+        return 100 * self.trainable_values / self.total_values
+
+    def __str__(self) -> str:
+        return (
+            f"{self.strategy}: {self.trainable_values:,} of {self.total_values:,} values trainable "
+            f"({self.percent:.2f}%), in {self.trainable_tensors} of {self.total_tensors} tensors. {self.tied}"
+        )
+
+
+def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
+    """Count what is trainable now, per component; shared (tied) tensors are counted once.
+
+    Args:
+        model: a transformers model, or peft's wrapper.
+        strategy: a name for the report.
+
+    Returns:
+        The counts.
+    """
+    parameters = list(model.named_parameters())  # named_parameters() already leaves out the second name of a tied one
+    base = base_model(model)
+    owners = component_of(base)
+    components: dict[str, Component] = {}
+    for _, parameter in parameters:
+        part, size, trains = owners.get(id(parameter), "adapters"), logical_size(parameter), parameter.requires_grad
+        so_far = components.get(part, Component())
+        components[part] = Component(*map(sum, zip(so_far, (size * trains, size, int(trains), 1), strict=True)))
+    if "adapters" in components:  # beside all blocks, and named after them
+        components["adapters"] = components.pop("adapters")
+    totals = Component(*map(sum, zip(*components.values(), strict=True)))
+    trainable = frozenset(name for name, parameter in parameters if parameter.requires_grad)
+    return StrategyReport(strategy, model, *totals, components, _tying_in_words(base), trainable)
+
+
+def component_of(model: nn.Module) -> dict[int, str]:
+    """From the identity of each weight that is no adapter's to the component that it belongs to."""
+    owners: dict[int, str] = {}
+    for number, block in enumerate(find_blocks(model)):
+        owners |= dict.fromkeys(map(id, block.parameters()), f"block {number}")
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            owners |= {id(p): "embedding" for p in module.parameters()}
+    head = model.get_output_embeddings()
+    if head is not None:
+        for parameter in head.parameters():
+            owners.setdefault(id(parameter), "head")
+    added = adapter_names(model)
+    for name, parameter in model.named_parameters():
+        if name in added:
+            owners.pop(id(parameter), None)
+        else:
+            owners.setdefault(id(parameter), "final norm and others")
+    return owners
+
+
+def _tying_in_words(model: nn.Module) -> str:
+    if is_tied(model):
+        return "The head is tied to the token embedding: one tensor, frozen or trained together."
+    return "The head has weights of its own."
