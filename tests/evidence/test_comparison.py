@@ -472,3 +472,30 @@ def test_training_another_model_asks_for_a_rate(small_model, capsys, tmp_path):
     command = ["train", "--model", small_model, "--strategy", "full", "--output", str(tmp_path / "out")]
     assert main(command) == 2
     assert "no learning rates are recorded for" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+OWN = """
+from tlkit.strategies import find_blocks, strategy
+
+
+@strategy("mine")
+def mine(model):
+    find_blocks(model)[0].requires_grad_(True)
+"""
+
+
+@pytest.mark.usefixtures("registry_as_before")
+def test_a_strategy_of_ones_own_is_compared_and_its_row_says_how(small_model, profile, tmp_path, capsys):
+    plugin, output = tmp_path / "mine.py", tmp_path / "out"
+    plugin.write_text(OWN)
+    rates = "full=1e-3,mine=1e-2,random initialisation=1e-3"
+    command = ["compare", "--model", small_model, "--profile", "test", "--seeds", "1", "--learning-rates", rates]
+    command += ["--strategies", "full,mine", "--plugin", str(plugin), "--output", str(output)]
+    assert main(command) == 0
+    table = pd.read_csv(output / "comparison.csv", comment="#").set_index("strategy")
+    assert 0 < table.trainable_values["mine"] < table.trainable_values["full"]
+    assert table.perplexity["mine"] != table.perplexity["zero-shot"] and table.tuning_runs["mine"] == 0
+    assert "--strategies mine" in table.command["mine"] and f"--plugin {plugin}" in table.command["mine"]
+    capsys.readouterr()
+    plugin.write_text(OWN.replace("[0]", "[1]"))  # the function is another, so its finished runs are not
+    assert main(command) == 2 and "own_strategies was" in capsys.readouterr().err

@@ -68,6 +68,12 @@ def test_losses_and_weights_are_those_of_one_process(found, alone, size, exchang
     assert together["norms"] == pytest.approx(single["norms"], rel=1e-4)
 
 
+def test_phases_and_parts_are_refused_before_any_work():
+    """The team has not even met: nothing is exchanged before the refusal."""
+    with pytest.raises(ValueError, match="what is trained changes between the phases, and fsdp settles it: expected"):
+        train(adapted("gradual_unfreezing"), BLOCKS, CONFIG, team=Team(size=2, exchange="fsdp"))
+
+
 def test_parts_kept_on_the_host_train_as_well(found, alone):
     assert found[2]["offloaded"]["weights"] == pytest.approx(alone["full plain"]["weights"], abs=TOLERANCE)
 

@@ -99,10 +99,7 @@ def ia3(model: nn.Module):
 def vera(model: nn.Module, r: int = 64, dropout: float = 0.0, targets: Targets = "all-linear"):
     """Two random matrices that all layers share, and two vectors for each layer. Source: Kopiczko et al. 2023, VeRA."""
     _refuse_rank("vera", r)
-    # The random matrices follow from a number, so a file need not hold them.
-    return _by_peft(
-        "vera", model, "VeraConfig", r=r, vera_dropout=dropout, target_modules=targets, save_projection=False
-    )
+    return _by_peft("vera", model, "VeraConfig", r=r, vera_dropout=dropout, target_modules=targets)
 
 
 @strategy("oft", family="peft")
