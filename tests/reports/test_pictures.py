@@ -98,6 +98,11 @@ RUNGS += [
 ]
 
 
+def pareto(model, *costs):
+    comparison = recorded_comparison(model)
+    return charts.pareto_of(comparison.documents, comparison.runs, *costs)
+
+
 def fits(model):
     record = pd.read_csv(ROOT / "tests" / "benchmarks" / "fit_tables.csv")
     return record[record.model == model]
@@ -119,6 +124,8 @@ PICTURES = {
     "forgetting": lambda: cost_charts.forgetting_chart(table()),
     "forgetting of two": lambda: cost_charts.forgetting_chart({"tiny": table(), "SmolLM2-135M": table()}),
     "differences": lambda: charts.differences_chart(table()),
+    "pareto": lambda: pareto("tiny"),
+    "pareto, two costs": lambda: pareto("smollm2-135m-instruct", ["peak_memory_mb", "general"]),
     "pairs": lambda: charts.pairs_chart(table("pairs")),
     "learning curves": lambda: training_charts.learning_curves(table("curves")),
     "rates of four": lambda: training_charts.sweep_chart(rates("full", "last_layers", "lora", "bitfit"), *RATE),

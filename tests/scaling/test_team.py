@@ -14,7 +14,7 @@ import pandas as pd
 import psutil
 import pytest
 import torch
-from team_runs import BLOCKS, CASES, CONFIG, PLANS, adapted, run, weights_of
+from team_runs import BLOCKS, CASES, CONFIG, OTHERS, PLANS, STRATEGIES, adapted, run, weights_of
 
 from tlkit.cli import main
 from tlkit.scaling.processes import joined
@@ -54,7 +54,7 @@ def found(folder) -> dict[int, dict]:
 @pytest.fixture(scope="module")
 def alone() -> dict[str, dict]:
     """The same runs in one process."""
-    runs = [(name, "plain") for name in ("full", "freeze_lower", "lora")] + [("full", "micro"), ("full", "chunked")]
+    runs = [(name, "plain") for name in (*STRATEGIES, *OTHERS)] + [("full", "micro"), ("full", "chunked")]
     found = {f"{strategy} {plan}": run(strategy, PLANS[plan]) for strategy, plan in runs}
     return found | {"lora fused": found["lora plain"]}  # by peft, and each activation computed once
 

@@ -1,7 +1,10 @@
-"""Who is on a Pareto front, and how surely, where the score is a share of test items and the costs are known."""
+"""Who is on a Pareto front, and how surely: of a published table, and of a comparison of ours."""
+
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.stats import t as student
 
 DRAWS = 2000
 
@@ -59,3 +62,70 @@ def front_shares(
     drawn = np.random.default_rng(seed).binomial(items, value, (draws, len(table))) / items
     found = {"front": on_front(value, price), "share": on_front(drawn, price).mean(axis=0)}
     return pd.DataFrame(found, index=table.index)
+
+
+def perplexity_front(
+    documents: pd.DataFrame, runs: pd.DataFrame, cost: str, *, draws: int = DRAWS, seed: int = 0
+) -> pd.DataFrame:
+    """Say how often each strategy is on the front of perplexity and a cost, had documents and seeds been others.
+
+    Each draw takes test documents with replacement, the same ones for all strategies, and moves each strategy's mean
+    over seeds by Student's t, times the standard error that the seeds of all strategies together show. A cost that
+    differs between the seeds of a strategy, such as what it forgets, moves in the same way; a count stays.
+
+    Args:
+        documents: columns strategy, seed, document, nats and tokens, as of a comparison.
+        runs: a row for each strategy and seed, with columns strategy, seed, perplexity and `cost`.
+        cost: a column of `runs` whose values are above 0, lower is better.
+        draws: how many.
+        seed: of the draws.
+
+    Returns:
+        A row for each strategy in the order of `runs`: strategy, perplexity (a geometric mean over seeds), the cost
+        (likewise), `front`, whether these figures put it there, and `share`, of the draws; NaN where no strategy has
+        two seeds.
+
+    Raises:
+        ValueError: for a cost that is no column, or not above 0.
+    """
+    if cost not in runs or not (runs[cost] > 0).all():
+        raise ValueError(f"cost={cost!r}: expected a column of the runs with values above 0")
+    generator, names = np.random.default_rng(seed), list(dict.fromkeys(runs.strategy))
+    spread, price = _over_seeds(runs, "perplexity", names), _over_seeds(runs, cost, names)
+    found = pd.DataFrame({"strategy": names, "perplexity": np.exp(spread.means), cost: np.exp(price.means)})
+    found["front"] = on_front(-spread.means, price.means[:, None])
+    found["share"] = np.nan
+    if spread.freedom:
+        part = documents[documents.strategy.isin(names)]
+        nats = part.pivot_table(index=["strategy", "seed"], columns="document", values="nats")
+        tokens = part.pivot_table(index=["strategy", "seed"], columns="document", values="tokens")
+        count = nats.shape[1]
+        weights = generator.multinomial(count, np.full(count, 1 / count), size=draws)
+        scores = pd.DataFrame((nats.to_numpy() @ weights.T) / (tokens.to_numpy() @ weights.T), index=nats.index)
+        drawn = scores.groupby("strategy", sort=False).mean().loc[names].to_numpy().T
+        drawn = drawn + spread.moved(generator, draws)
+        costs = price.means + price.moved(generator, draws)
+        on = [on_front(-values, prices[:, None]) for values, prices in zip(drawn, costs, strict=True)]
+        found["share"] = np.mean(on, axis=0)
+    return found
+
+
+@dataclass(frozen=True)
+class _OverSeeds:
+    """Logarithms of a figure: the mean of each strategy, its standard error, and the degrees of freedom behind it."""
+
+    means: np.ndarray
+    errors: np.ndarray
+    freedom: int
+
+    def moved(self, generator: np.random.Generator, draws: int) -> np.ndarray:
+        """Errors of the means, shape (draws, strategies)."""
+        return student.rvs(self.freedom, size=(draws, len(self.means)), random_state=generator) * self.errors
+
+
+def _over_seeds(runs: pd.DataFrame, column: str, names: list[str]) -> _OverSeeds:
+    grouped = np.log(runs[column]).groupby(runs.strategy)
+    counts, freedom = grouped.count().loc[names], int((grouped.count() - 1).sum())
+    squares = ((grouped.count() - 1) * grouped.var().fillna(0)).sum()
+    spread = np.sqrt(squares / freedom) if freedom else np.nan
+    return _OverSeeds(grouped.mean().loc[names].to_numpy(), spread / np.sqrt(counts.to_numpy()), freedom)

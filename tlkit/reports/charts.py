@@ -1,6 +1,7 @@
 """Scores of strategies with their intervals, and the differences between them, pair by pair."""
 
 import math
+from collections.abc import Iterable
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -8,6 +9,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from tlkit.evidence.comparison_table import ZERO_SHOT
+from tlkit.evidence.fronts import perplexity_front
 from tlkit.evidence.learning_rates import CONTROL
 from tlkit.evidence.questions import CHANCE, QUESTION_SETS
 from tlkit.reports.cost_charts import cost_chart, forgetting_chart, parameters_chart
@@ -26,6 +28,7 @@ from tlkit.reports.figure import (
     plain_numbers,
 )
 from tlkit.reports.findings import listed, lowest_of, number
+from tlkit.reports.fronts import pareto_chart
 from tlkit.reports.labels import beside_rows
 from tlkit.reports.training_charts import learning_curves
 
@@ -255,6 +258,31 @@ def _pairs_of(comparison) -> Chart | None:
 
 
 # Each draws a comparison, or returns None where it has nothing to draw.
+# What a comparison measures beside perplexity, and how its axis is called.
+COSTS = {
+    "trainable_values": "values trained",
+    "peak_memory_mb": "peak memory of tensors (MB)",
+    "seconds": "seconds of training",
+    "file_mb": "file of weights (MB)",
+    "general": "perplexity on general text (lower: forgot less)",
+}
+
+
+def pareto_of(documents: pd.DataFrame, runs: pd.DataFrame, costs: Iterable[str] = tuple(COSTS)) -> Chart | None:
+    """Draw `pareto_chart` of the runs of a comparison; None where there are fewer than two strategies to compare.
+
+    Args:
+        documents: of a comparison.
+        runs: of a comparison.
+        costs: some of `COSTS`.
+    """
+    runs = runs[~runs.strategy.isin([ZERO_SHOT, CONTROL])].assign(file_mb=runs.file_bytes / 1e6)
+    if runs.strategy.nunique() < 2:
+        return None
+    fronts = {cost: perplexity_front(documents, runs, cost) for cost in costs if (runs[cost] > 0).all()}
+    return pareto_chart(fronts, COSTS)
+
+
 CHARTS = {
     "perplexity": lambda comparison: perplexity_chart(comparison.table),
     "differences": _differences_of,
@@ -264,4 +292,5 @@ CHARTS = {
     "forgetting": lambda comparison: forgetting_chart(comparison.table),
     "pairs": _pairs_of,
     "accuracy": _accuracy_of,
+    "pareto": lambda comparison: pareto_of(comparison.documents, comparison.runs),
 }
