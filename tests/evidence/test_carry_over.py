@@ -161,7 +161,7 @@ def record(folder: Path, model: str, effects: dict, command: str = "python -m tl
 def test_a_recorded_comparison_is_read_as_it_was_written(tmp_path):
     record(tmp_path, "small", EFFECTS)
     record(tmp_path, "large", {**EFFECTS, "lora": (-0.6, -0.1, 80.0, 700.0)})
-    found = recorded_comparison("small", tmp_path)
+    found = recorded_comparison("small", folder=tmp_path)
     pd.testing.assert_frame_equal(found.documents, planted(EFFECTS)[1])
     assert found.provenance == ("model: small", "command: python -m tlkit compare", "date: 2026-11-22")
     assert found.table.note.tolist() == 3 * ["#1 of two"]

@@ -92,3 +92,15 @@ def test_it_is_left_where_it_would_not_fit_in_memory(small_model, caches, last_b
         run(small_model)
         assert len(caches) == more
     assert keeps_prefix(experiment) and not keeps_prefix(experiment, Team(exchange="fsdp"))
+
+
+@pytest.mark.parametrize("strategy", ["prompt_tuning", "prefix_tuning"])
+def test_a_learned_prompt_is_scored_in_windows_that_it_leaves_room_for(small_model, strategy):
+    """The model reads 64 tokens, 16 of them learned; every token of the text is scored all the same."""
+    _, report, _, scores = run(small_model, strategy, TrainingConfig(1e-2), block_size=32)
+    _, _, _, whole = run(small_model, "bitfit", TrainingConfig(1e-2), block_size=32)
+    assert (scores["corpus"].context, scores["corpus"].stride) == (48, 48)
+    assert (whole["corpus"].context, whole["corpus"].stride) == (64, 64)
+    assert scores["corpus"].document_tokens == whole["corpus"].document_tokens
+    with pytest.raises(ValueError, match="blocks of 64 tokens: this model reads at most 48"):
+        run(small_model, strategy, TrainingConfig(1e-2))

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tests.reports.pictures import collisions, struck, written
+from tlkit.evidence.carry_over import recorded_comparison
 from tlkit.evidence.flops import StepFlops
 from tlkit.evidence.gradient_flow import check_gradient_flow
 from tlkit.evidence.learning_rates import CONTROL

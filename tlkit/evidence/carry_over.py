@@ -53,18 +53,21 @@ class RecordedComparison:
         return not any(line.startswith("command: ") and "--spread" in line for line in self.provenance)
 
 
-def recorded_comparison(model: str, folder: Path = RECORDED) -> RecordedComparison:
+def recorded_comparison(model: str, strategies: str = "classic", *, folder: Path = RECORDED) -> RecordedComparison:
     """Read the comparison that was recorded for a model.
 
     Args:
         model: a preset.
-        folder: in which each model has its own folder.
+        strategies: "classic", those of the published experiment; or "all".
+        folder: in which each model has its own folder, and the comparison of all strategies a folder in that.
 
     Raises:
-        ValueError: where none is recorded for this model.
+        ValueError: where none is recorded for this model and these strategies.
     """
-    place = folder / model
+    place = folder / model if strategies == "classic" else folder / model / strategies
     if not (place / "comparison.csv").is_file():
+        if (folder / model / "comparison.csv").is_file():
+            raise ValueError(f"no comparison of strategies={strategies!r} is recorded for {model!r}: expected classic")
         known = sorted(path.parent.name for path in folder.glob("*/comparison.csv"))
         raise ValueError(f"no comparison is recorded for {model!r}: expected one of {', '.join(known) or 'none yet'}")
     tables, provenance = [], ()
@@ -89,7 +92,7 @@ def recorded_carry_over(small: str, large: str, folder: Path = RECORDED) -> pd.D
     Raises:
         ValueError: where one of them is not recorded.
     """
-    found = {name: recorded_comparison(name, folder) for name in (small, large)}
+    found = {name: recorded_comparison(name, folder=folder) for name in (small, large)}
     table = carry_over({name: measure_claims(one.runs, one.documents, one.answers) for name, one in found.items()})
     return table if all(one.timed for one in found.values()) else table[table.claim != "time"].reset_index(drop=True)
 

@@ -166,7 +166,8 @@ def compare(
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
     provenance = _provenance(experiment, settings, rates, strategies, team)
     table = impossible_rows(summary(runs, pairs, answers, rates, settings.against), impossible)
-    for column in ("corpus", "context", "stride", "block_size", "batch_size", "device", "against"):
+    table["context"] = table.context.fillna(experiment.context).astype(int)  # what cannot be has none of its own
+    for column in ("corpus", "stride", "block_size", "batch_size", "device", "against"):
         table[column] = provenance[column]
     table["command"] = [
         _command(experiment, settings, [name], team) if name in strategies else provenance["command"]

@@ -55,6 +55,7 @@ def run_row(
         "perplexity_low": after.low,
         "perplexity_high": after.high,
         "bits_per_byte": after.bits_per_byte,
+        "context": after.context,  # less where a learned prompt takes up a part of it
         "general_before": start.scores["general"].perplexity,
         "general": scores["general"].perplexity,
         **_accuracies(start.in_use, in_use),

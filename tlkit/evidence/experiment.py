@@ -207,7 +207,9 @@ def run_strategy(
     """
     report, _ = load_with_strategy(strategy, model=experiment.model, seed=config.seed)
     device = experiment.device()
-    window = {"context": experiment.context, "stride": experiment.stride}
+    # A learned prompt takes up a part of what the model can read, and the windows are shorter for it.
+    context = min(experiment.context, longest_input(report.model) or experiment.context)
+    window = {"context": context, "stride": min(experiment.stride, context)}
     score = partial(perplexity, report.model, experiment.tokenizer, progress=progress, **window)
     if not experiment.fallback:
         with device_context(device):
