@@ -24,7 +24,7 @@ from tlkit.evidence.sweeps import recorded
 from tlkit.evidence.trials import Trial, rate_trials
 from tlkit.models import PRESETS
 from tlkit.settings import PROFILES
-from tlkit.strategies import CLASSIC
+from tlkit.strategies import CLASSIC, STRATEGIES
 
 
 def record_of(*rows, **columns) -> pd.DataFrame:
@@ -108,13 +108,13 @@ def test_a_record_that_settles_nothing_is_refused(record, said):
         best_rates(record)
 
 
-def test_every_strategy_of_the_bundled_model_is_tuned_alike_and_none_at_an_edge():
+def test_every_strategy_of_the_bundled_model_has_an_equal_budget_and_none_its_best_rate_at_an_edge():
     record = recorded("rates")
-    grids = {name: set(part.learning_rate) for name, part in record.groupby("strategy")}
-    assert set(grids) == {*CLASSIC, CONTROL} and len(set(map(frozenset, grids.values()))) == 1
-    assert len({len(part) for _, part in record.groupby("strategy")}) == 1
+    assert set(record.strategy) == {*STRATEGIES, CONTROL}
+    assert {len(part) for _, part in record.groupby("strategy")} == {2 * BUDGET}
+    assert {part.learning_rate.nunique() for _, part in record.groupby("strategy")} == {BUDGET}
     assert all(rate.tuned for rate in best_rates(record).values())
-    assert rate_trials(record.assign(error=None), (*CLASSIC, CONTROL), 2, Trial("", 0.0)) == []  # nothing is open
+    assert rate_trials(record.assign(error=None), (*STRATEGIES, CONTROL), 2, Trial("", 0.0)) == []  # nothing is open
     assert default_rates()["full"] != default_rates()["lora"]
 
 
@@ -156,7 +156,7 @@ def test_recorded_rates_serve_their_model_alone(here):
 )
 def test_a_source_says_where_the_rate_was_tuned_and_what_is_different_here(here, setting, tuned, said):
     rate = learning_rates_for("tiny", ["lora"], here | setting)["lora"]
-    whole = "recorded for tiny (ci profile, 2026-11-21)" + (f"; here: {said}" if said else "")
+    whole = "recorded for tiny (ci profile, 2026-11-22)" + (f"; here: {said}" if said else "")
     assert rate == LearningRate(default_rates()["lora"], whole, tuned, runs=16)
 
 

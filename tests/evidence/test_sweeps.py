@@ -35,8 +35,8 @@ def test_records_are_whole_and_say_where_they_were_made():
         record = recorded(sweep)
         if sweep != "rates":
             assert set(record.trial) == {trial.name for trial in planned(sweep)}
-        made = ["model", "weights_sha256", "profile", "corpus", "corpus_sha256", "device", "date", "torch", "python"]
-        assert record[made].notna().all().all() and record[made].nunique().eq(1).all()
+        made = ["model", "weights_sha256", "profile", "corpus", "corpus_sha256", "torch", "python"]
+        assert record[[*made, "device", "date"]].notna().all().all() and record[made].nunique().eq(1).all()
     with pytest.raises(ValueError, match="sweep 'everything' is unknown: expected one of rates, epochs, pass"):
         recorded("everything")
     with pytest.raises(ValueError, match="is recorded for 'gpt': expected one of smollm2-135m-instruct, tiny"):
@@ -46,15 +46,18 @@ def test_records_are_whole_and_say_where_they_were_made():
 @pytest.mark.parametrize("model", ["tiny", "smollm2-135m-instruct"])
 def test_every_recorded_best_rate_lies_close_between_worse_ones(model):
     record = recorded("rates", model)
-    made = ["model", "weights_sha256", "profile", "corpus", "corpus_sha256", "device", "torch", "python"]
-    assert record[made].notna().all().all() and record[made].nunique().eq(1).all()
+    made = ["model", "weights_sha256", "profile", "corpus", "corpus_sha256", "torch", "python"]
+    assert record[[*made, "device", "date"]].notna().all().all() and record[made].nunique().eq(1).all()
     best = best_rates(record)
     refused = set(record[record.error.notna()].strategy) if "error" in record else set()
     assert set(best) >= {*CLASSIC, CONTROL} - refused
     for strategy, rate in best.items():
-        tried = sorted(record[record.strategy == strategy].learning_rate)
+        tried = sorted(record[record.strategy == strategy].learning_rate.unique())
         place = tried.index(rate.value)
-        assert rate.tuned and tried[place + 1] / 3.5 <= rate.value <= 3.5 * tried[place - 1], strategy
+        close = 3.5 if strategy in (*CLASSIC, CONTROL) else 10.1  # a search that ends above 0.1 steps by tens there
+        assert rate.tuned and tried[place + 1] / close <= rate.value <= close * tried[place - 1], strategy
+        if strategy not in (*CLASSIC, CONTROL):
+            assert len(tried) == BUDGET, "as many as any other"
 
 
 def test_a_trial_never_sees_the_test_split_and_a_diverged_one_is_infinite(experiment):
