@@ -426,4 +426,4 @@ tl.check("ex10_3", dora_matrix)
 
 # %% [markdown]
 # Previous: [9 · QLoRA](09_qlora.ipynb) ·
-# Next: [12 · Anatomy of a training step](12_memory_anatomy.ipynb)
+# Next: [11 · Unfreezing schedules](11_unfreezing_schedules.ipynb)

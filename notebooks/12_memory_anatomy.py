@@ -639,5 +639,5 @@ def alive_at_the_peak(log):
 tl.check("ex12_3", alive_at_the_peak)
 
 # %% [markdown]
-# Previous: [10 · BitFit and its relatives](10_bitfit_and_the_peft_family.ipynb) ·
+# Previous: [11 · Unfreezing schedules](11_unfreezing_schedules.ipynb) ·
 # Next: [13 · Out of memory](13_oom_fallback.ipynb)

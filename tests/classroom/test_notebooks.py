@@ -33,6 +33,7 @@ MOST_IGNORED = {
     "08_lora": 1,
     "09_qlora": 1,
     "10_bitfit_and_the_peft_family": 1,
+    "11_unfreezing_schedules": 1,
     "12_memory_anatomy": 0,
     "13_oom_fallback": 3,
     "14_comparison": 3,

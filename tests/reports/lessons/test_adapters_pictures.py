@@ -10,14 +10,13 @@ from tlkit.evidence.gradient_flow import check_gradient_flow
 from tlkit.models import load_model
 from tlkit.reports.drawing import ADAPTER, TRAINED
 from tlkit.reports.lessons.adapters import (
-    FAMILY,
     adapter_gradients_chart,
-    family_picture,
     grid_chart,
     lora_picture,
     rank_chart,
     shares_chart,
 )
+from tlkit.reports.lessons.family import FAMILY, family_picture
 from tlkit.strategies import apply_strategy
 
 
@@ -104,11 +103,11 @@ def test_the_family_has_a_panel_an_equation_and_trained_numbers_for_each_method(
     for axes, (equation, where) in zip(chart.axes, FAMILY.values(), strict=True):
         told = [text.get_text() for text in axes.texts]
         assert equation in told and where in told and where in chart.alt
-    for shade, numbers in ((ADAPTER, (2, 0, 1, 3, 2, 6)), (TRAINED, (0, 1, 0, 0, 0, 0))):
+    for shade, numbers in ((ADAPTER, (2, 3, 2, 1, 3, 0, 1, 2, 6)), (TRAINED, (0, 0, 0, 0, 0, 1, 0, 0, 0))):
         trained = [sum(to_hex(box.get_facecolor()) == shade.lower() for box in boxes(axes)) for axes in chart.axes]
         assert trained == list(numbers)
     joined = [axes.get_title(loc="left") for axes in chart.axes if "+" in [text.get_text() for text in axes.texts]]
-    assert joined == ["LoRA", "DoRA"]
+    assert joined == ["LoRA", "DoRA", "VeRA"]
 
 
 def test_dora_has_a_number_for_each_output_so_its_vector_is_as_tall_as_the_matrix():

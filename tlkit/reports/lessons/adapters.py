@@ -1,16 +1,14 @@
 """Pictures of adapters: their shapes, their first gradients, what a low rank keeps, and where other methods stand."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib import colormaps
-from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 from torch import nn
 
 from tlkit.evidence.gradient_flow import GradientFlow
-from tlkit.reports.drawing import ADAPTER, BEHIND, INK, PASSED, TRAINED, arrow
-from tlkit.reports.figure import SIZE, Chart, described, headline, new_figure, panels_beside
+from tlkit.reports.drawing import ADAPTER, INK, PASSED, TRAINED
+from tlkit.reports.figure import Chart, described, headline, new_figure, panels_beside
 
 BAR = "#B8B8B8"  # of what is neither trained nor frozen
 SHADES = [0.04 + 0.0076 * step for step in range(101)]  # of the colour map: not white, and not nearly black
@@ -177,16 +175,6 @@ def grid_chart(table: pd.DataFrame, title: str, what: str, *, digits: int = 0, f
     return figure
 
 
-FAMILY = {
-    "LoRA": (r"$h = Wx + b + \frac{\alpha}{r}\,BAx$", "two thin matrices beside W"),
-    "BitFit": (r"$h = Wx + b$,  only $b$ trained", "the bias vector that is there"),
-    "IA3": (r"$h = \ell \odot (Wx + b)$", "one factor for each output"),
-    "DoRA": (r"$h = m \odot \frac{W + (\alpha/r)BA}{\|W + (\alpha/r)BA\|}\,x + b$", "LoRA, and the length of each row"),
-    "prompt tuning": (r"$X' = [\,p_1 \ldots p_k,\ x_1 \ldots x_n\,]$", "vectors before the embedded text"),
-    "prefix tuning": (r"$K' = [P_K, K],\ \ V' = [P_V, V]$", "keys and values, in every block"),
-}
-
-
 @described
 def shares_chart(shares: dict[str, float], title: str, x_label: str) -> Chart:
     """One bar for each share, in percent, the smallest at the top.
@@ -205,89 +193,3 @@ def shares_chart(shares: dict[str, float], title: str, x_label: str) -> Chart:
     axes.set_xlabel(x_label)
     headline(figure, title)
     return figure
-
-
-@described
-def family_picture() -> Chart:
-    """Where six methods of parameter-efficient fine-tuning train numbers; orange ones are added, blue ones are not."""
-    figure, panels = plt.subplots(2, 3, FigureClass=Chart, figsize=(SIZE[0] + 2, 6.0), layout="constrained")
-    plt.close(figure)
-    figure.get_layout_engine().set(hspace=0.12)
-    draw = {"prompt tuning": _prompt, "prefix tuning": _prefix}
-    for axes, (name, (equation, where)) in zip(panels.flat, FAMILY.items(), strict=True):
-        draw.get(name, _beside_matrix)(axes, name)
-        axes.set_title(name, fontweight="bold", loc="left")
-        axes.text(0.5, 0.06, equation, ha="center", va="center", size=12, color=INK)
-        axes.text(0.5, -0.09, where, ha="center", va="center", size="small", color=INK)
-        axes.set_xlim(0, 1)
-        axes.set_ylim(-0.14, 1.0)
-        axes.axis("off")
-    kinds = {
-        "added and trained": Patch(facecolor=ADAPTER, edgecolor=INK),
-        "part of the model, trained": Patch(facecolor=TRAINED, edgecolor=INK),
-        "frozen": Patch(facecolor=PASSED, edgecolor=INK, hatch="//"),
-    }
-    figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=3, fontsize="small", frameon=False)
-    headline(figure, "Five methods add numbers and train only these; BitFit trains numbers that are already there")
-    figure.words = tuple(f"{name}: {where}" for name, (_, where) in FAMILY.items())
-    return figure
-
-
-def _box(axes: Axes, left: float, low: float, width: float, height: float, text: str, shade: str = PASSED) -> None:
-    hatch, behind = ("//", BEHIND) if shade == PASSED else ("", None)
-    axes.add_patch(Rectangle((left, low), width, height, facecolor=shade, edgecolor=INK, hatch=hatch, linewidth=0.8))
-    # A vector is too narrow for its name, which stands above it.
-    middle, behind = (low + height + 0.05, None) if width < height / 3 else (low + height / 2, behind)
-    axes.text(left + width / 2, middle, text, ha="center", va="center", color=INK, bbox=behind, size="small")
-
-
-def _beside_matrix(axes: Axes, name: str) -> None:
-    """x at the left goes through W and its bias to h at the right; what a method adds is orange."""
-    axes.text(0.03, 0.6, "$x$", ha="center", va="center", size=13)
-    axes.text(0.97, 0.6, "$h$", ha="center", va="center", size=13)
-    _box(axes, 0.2, 0.42, 0.34, 0.36, "$W$")
-    bias = 0.8 if name == "DoRA" else 0.62  # DoRA's m stands before it
-    _box(axes, bias, 0.42, 0.05, 0.36, "$b$", TRAINED if name == "BitFit" else PASSED)
-    arrow(axes, (0.06, 0.6), (0.2, 0.6))
-    factor = 0.76 if name == "IA3" else 0.94  # where the arrow from b leads
-    arrow(axes, (bias + 0.05, 0.6), (factor, 0.6))
-    if name in ("LoRA", "DoRA"):
-        _box(axes, 0.2, 0.24, 0.34, 0.06, "$A$", ADAPTER)
-        _box(axes, 0.6, 0.2, 0.05, 0.14, "$B$", ADAPTER)
-        arrow(axes, (0.1, 0.6), (0.2, 0.27))
-        arrow(axes, (0.54, 0.27), (0.6, 0.27))
-        joined = 0.645 if name == "DoRA" else 0.83
-        arrow(axes, (0.65, 0.27), (0.66, 0.55) if name == "DoRA" else (0.81, 0.56))
-    if name == "DoRA":
-        arrow(axes, (0.54, 0.6), (0.7, 0.6))
-        _box(axes, 0.7, 0.42, 0.05, 0.36, "$m$", ADAPTER)
-        arrow(axes, (0.75, 0.6), (0.8, 0.6))
-    else:
-        arrow(axes, (0.54, 0.6), (0.62, 0.6))
-    if name in ("LoRA", "DoRA"):
-        sign = {"boxstyle": "circle,pad=0.12", "facecolor": "white", "edgecolor": INK, "linewidth": 0.8}
-        axes.text(joined, 0.6, "+", ha="center", va="center", color=INK, bbox=sign, zorder=4)
-    if name == "IA3":
-        _box(axes, factor, 0.42, 0.05, 0.36, r"$\ell$", ADAPTER)
-        arrow(axes, (factor + 0.05, 0.6), (0.94, 0.6))
-
-
-def _prompt(axes: Axes, name: str) -> None:
-    """Trained vectors stand before the embedded tokens, below the first block."""
-    for number, text in enumerate(("$p_1$", "$p_2$", "$x_1$", "$x_2$", "$x_3$")):
-        _box(axes, 0.1 + 0.165 * number, 0.28, 0.14, 0.12, text, ADAPTER if number < 2 else PASSED)
-    for number in range(3):
-        _box(axes, 0.1, 0.5 + 0.15 * number, 0.8, 0.1, f"block {number}" if number < 2 else "…")
-    arrow(axes, (0.5, 0.4), (0.5, 0.5))
-    arrow(axes, (0.5, 0.6), (0.5, 0.65))
-    arrow(axes, (0.5, 0.75), (0.5, 0.8))
-
-
-def _prefix(axes: Axes, name: str) -> None:
-    """Trained keys and values stand before those of the tokens, in each block."""
-    for number in range(3):
-        low = 0.28 + 0.22 * number
-        axes.text(0.07, low + 0.07, f"block\n{number}", ha="center", va="center", size="x-small", color=INK)
-        for place, (text, width) in enumerate((("$P_K$", 0.12), ("$K$", 0.26), ("$P_V$", 0.12), ("$V$", 0.26))):
-            left = (0.15, 0.28, 0.58, 0.71)[place]
-            _box(axes, left, low, width, 0.14, text, PASSED if place % 2 else ADAPTER)

@@ -80,10 +80,10 @@ def schedule_chart(reports: dict[str, StrategyReport], config: TrainingConfig, s
         [Patch(facecolor=SPARED, edgecolor=INK)], ["frozen in this step"], loc="outside lower center", frameon=False
     )
     shares = dict(zip(reports, trained, strict=True))
-    parted = [f"{name} trains in {100 * share:.0f}% of the steps" for name, share in shares.items() if share < 1]
-    whole = [name for name, share in shares.items() if share == 1]
-    told = [", ".join(parted)] if parted else []
-    told += [f"{listed(whole)} in all of them" if parted else f"{listed(whole)} train in every step"] if whole else []
+    told = [f"{name} trains in {100 * share:.0f}% of the steps" for name, share in shares.items() if share < 1]
+    if whole := [name for name, share in shares.items() if share == 1]:
+        verb = "" if told else " train" if len(whole) > 1 else " trains"
+        told.append(f"{listed(whole)}{verb} in all of them" if told else f"{listed(whole)}{verb} in every step")
     headline(figure, f"On average over the parts, {', '.join(told)}")
     return figure
 

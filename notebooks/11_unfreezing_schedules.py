@@ -1,0 +1,401 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# # 11 · Unfreezing schedules
+#
+# *Must every layer learn from the first step, and at the same rate?*
+#
+# So far a part of the model was either trained or frozen for the whole run. There is room between the two. A layer can
+# stay frozen at first and join later, or it can learn from the start at a lower rate than the layers above it. Both
+# ideas come from one paper, ULMFiT, which made fine-tuning of language models popular in 2018.
+#
+# **You will be able to**
+#
+# - read and write a schedule that says which layer learns in which step, and at what rate;
+# - build both ideas in plain PyTorch, with the parameter groups of an optimizer;
+# - say what the schedules change in perplexity, forgetting and arithmetic, and what they cost to tune;
+# - write a strategy of your own and let the whole workbook use it.
+#
+# **You need** [lesson 5](05_freeze_lower_layers.ipynb) (frozen blocks) and [lesson 7](07_last_layers.ipynb) (the cache
+# for a frozen prefix). About 25 minutes.
+
+# %% slideshow={"slide_type": "subslide"}
+import tlkit as tl
+import torch
+
+profile = tl.setup()
+rust = tl.load_corpus().limited(profile.train_passages, profile.test_passages)
+general = tl.load_corpus("general").limited(test=profile.test_passages)
+base = tl.load_model("tiny")
+blocks = tl.pack(rust.train, base.tokenizer, 128)
+steps = len(blocks) // 4  # of one epoch, with batches of 4 blocks
+
+
+def adapted(strategy, **options):
+    """A fresh copy of the bundled model, trainable as a strategy says."""
+    return tl.apply_strategy(tl.load_model("tiny").model, strategy, **options)
+
+
+# %%
+names = ("full", "gradual_unfreezing", "discriminative_rates")
+reports = {name: adapted(name) for name in names}
+tl.schedule_chart(reports, tl.TrainingConfig(1e-3), steps)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Each row is a part of the model, with the norm before the head on top and the embedding at the bottom, and each column
+# is an optimizer step. Dark cells learn fast. The learning rate rises for a few steps and then falls along a cosine, as
+# in every run of this workbook, so all three panels become pale towards the right.
+#
+# - **full** gives every part the same rate in every step.
+# - **gradual unfreezing** starts with the top of the model. A further quarter of the parts joins after each quarter of
+#   the steps, and the embedding joins last. The head has no row of its own here, because it is the embedding, used a
+#   second time.
+# - **discriminative rates** trains every part in every step, but the lower a part is, the lower is its rate.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Why anybody would do this
+#
+# The lower layers of a pretrained model compute features that are useful for any text. ULMFiT put a new classifier on
+# top of such a model. A new classifier is random, so its first gradients are noise, and they would reach all the
+# layers below and damage what these had learned. With the lower layers frozen at first, or learning slowly, the
+# new part can settle before the old parts move.
+#
+# We continue text with the head that the model was pretrained with. Nothing here is random at the start, so the
+# argument is weaker, and what the schedules bring is a question for measurement. The hope that remains is less
+# *forgetting*: layers that move less lose less of what they knew.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Two formulas
+#
+# Number the parts of the model from the top: $l = 0$ is the final norm (and an untied head), then come the blocks from
+# the last to the first, and $l = L$ is the embedding. Our model has 8 blocks, so $L = 9$.
+#
+# *Discriminative rates* multiply the run's learning rate $\eta$ by a factor that shrinks evenly from part to part:
+#
+# $$\eta_l = \eta \cdot \lambda^{\,l/L}$$
+#
+# The embedding gets $\lambda$ times the rate of the top; here $\lambda = 0.1$. ULMFiT divided by 2.6 from each of its
+# four layers to the next, which would leave nothing for the lower blocks of a deep model. Fixing the ratio of the two
+# ends works for any depth.
+#
+# *Gradual unfreezing* with $G$ phases trains part $l$ from step $\lfloor g_l\,T/G \rfloor$ on, where $T$ is the number
+# of steps and $g_l = \lfloor l\,G/(L+1) \rfloor$ the phase to which the part belongs. Here $G = 4$.
+
+# %%
+factors = [0.1 ** (part / 9) for part in range(10)]
+print("factors:", " ".join(f"{factor:.2f}" for factor in factors))
+print("phases: ", " ".join(f"{part * 4 // 10:4d}" for part in range(10)))
+assert factors[0] == 1 and abs(factors[9] - 0.1) < 1e-12
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## By hand, in plain transformers
+#
+# PyTorch's optimizers accept a list of *parameter groups*, each with settings of its own. One group for each part is
+# all that discriminative rates need. For gradual unfreezing, the loop switches `requires_grad` on when a part's time
+# has come. A frozen parameter has no gradient, and AdamW passes over a parameter without one: neither its averages nor
+# its weight decay move it.
+
+# %%
+from transformers import AutoModelForCausalLM
+
+
+def train_by_hand(factors, begins, batches, rate=1e-3):
+    """The losses of plain training in which part l waits for step begins[l]."""
+    model = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+    body = model.model
+    parts = [body.norm, *reversed(body.layers), body.embed_tokens]
+    groups = [
+        {"params": list(part.parameters()), "lr": rate * factor}
+        for part, factor in zip(parts, factors, strict=True)
+    ]
+    optimizer, losses = torch.optim.AdamW(groups, weight_decay=0.01), []
+    for step, batch in enumerate(batches):
+        for part, begin in zip(parts, begins, strict=True):
+            part.requires_grad_(step >= begin)
+        loss = model(input_ids=batch, labels=batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The next cell trains eight steps by hand, once in each way, and eight steps with `tl.train`. Both read the same blocks
+# in the same order.
+
+# %%
+order = torch.randperm(32, generator=torch.Generator().manual_seed(0))
+batches = blocks[order].split(4)
+by_hand = {
+    "discriminative_rates": train_by_hand(factors, [0] * 10, batches),
+    "gradual_unfreezing": train_by_hand(
+        [1] * 10, [part * 4 // 10 * 2 for part in range(10)], batches
+    ),
+}
+constant = tl.TrainingConfig(1e-3, batch_size=4, schedule="constant", warmup_fraction=0)
+for name, losses in by_hand.items():
+    history = tl.train(adapted(name).model, blocks[:32], constant).history
+    apart = max(abs(a / b - 1) for a, b in zip(losses, history.loss, strict=True))
+    tl.claim(f"{name}: eight steps, eight equal losses", apart < 1e-5)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# With the `Trainer` of transformers, pass the grouped optimizer as `optimizers=(optimizer, None)`, and switch
+# `requires_grad` in the method `on_step_begin` of a `TrainerCallback`. One trap is common: if the optimizer is made
+# from the parameters that are trainable *at the start*, those that are unfrozen later receive gradients and never move,
+# because the optimizer does not know them. So give it all parameters from the beginning, as above.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## What do they bring?
+#
+# A schedule changes how much each weight moves in all, so its best learning rate differs from that of `full`. For every
+# strategy in this workbook eight rates were tried, with two seeds each, on validation text. These are the results
+# around the best.
+
+# %%
+rates = tl.recorded("rates")
+best = (
+    rates[rates.strategy.isin(names)]
+    .groupby(["strategy", "learning_rate"])[["validation_perplexity", "general_perplexity"]]
+    .mean()
+    .reset_index()
+    .sort_values("validation_perplexity")
+    .groupby("strategy")
+    .head(3)
+    .sort_values(["strategy", "learning_rate"])
+)
+best.round(1).reset_index(drop=True)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The best rate of both schedules is about three times that of `full`. Most of their weights learn later or more slowly,
+# and a higher rate makes up for it. Had we compared all three at the best rate of `full`, 0.001, both schedules would
+# look 12 to 17 points worse than they are. It is the mistake that made LoRA look bad in many comparisons
+# ([lesson 8](08_lora.ipynb)).
+
+# %%
+at_one_rate = rates[rates.learning_rate == 0.001].groupby("strategy").validation_perplexity.mean()
+tuned = rates.groupby(["strategy", "learning_rate"]).validation_perplexity.mean()
+tuned = tuned.groupby("strategy").min()
+worse = (at_one_rate - tuned)[["gradual_unfreezing", "discriminative_rates"]]
+assert worse.between(12, 17.5).all()
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Predict first.** Each of the three is now trained at its own best rate, with three seeds, and scored on test text
+# that was not used for tuning. Will the schedules reach the perplexity of `full`? Will they forget less of the general
+# text?
+
+# %%
+compared = tl.recorded_comparison("tiny", "all")
+table = compared.table.set_index("strategy").loc[list(names)]
+shown = ["perplexity", "perplexity_seeds_low", "perplexity_seeds_high"]
+table[[*shown, "general_before", "general"]].round(1)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## What a step computes
+#
+# In the first phase six of the eight blocks are frozen, with nothing trained below them, so backpropagation stops
+# early. The forward pass still runs through the whole model, in every step. But while blocks 0 to 5 are frozen, they
+# return the same numbers for the same text each time. [Lesson 7](07_last_layers.ipynb) kept such numbers in a cache.
+# Here the frozen part shrinks from phase to phase, and the cache can serve every phase but the last.
+#
+# **Predict first.** Full fine-tuning is 100%. What does an average step of gradual unfreezing need, without the cache
+# and with it, when the text is read once in each phase?
+
+# %%
+from tlkit.strategies import as_in_phase
+
+paper = tl.apply_strategy(tl.meta_model("tiny"), "gradual_unfreezing").model
+batch = torch.zeros(4, 128, dtype=torch.long)
+with as_in_phase(paper, 0.75):  # the last phase, in which all is trained
+    full = tl.count_flops(paper, batch)
+head = 2 * batch.numel() * 192 * 4096  # a product of (tokens, width) and (width, words)
+one_block = (full.forward - head) / 8
+without, with_cache = [], []
+for phase, frozen in enumerate((6, 4, 1, 0)):
+    with as_in_phase(paper, phase / 4):
+        step = tl.count_flops(paper, batch)
+    forward, backward = step.forward / full.total, step.backward / full.total
+    skipped = frozen * one_block / full.total
+    without.append((100 * forward, 100 * backward))
+    with_cache.append((100 * (forward - skipped), 100 * backward))
+everything = [(100 * full.forward / full.total, 100 * full.backward / full.total)] * 4
+tl.phase_cost_chart(
+    {"in full": everything, "without the cache": without, "with it": with_cache}
+)
+
+# %%
+means = [sum(map(sum, costs)) / 4 for costs in (without, with_cache)]
+tl.claim("On average 77% without the cache, and 67% with it", [round(m) for m in means] == [77, 67])
+assert [round(sum(costs)) for costs in with_cache] == [32, 53, 84, 100]
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The savings are in the early phases. A step of the first one needs 53% without the cache, because the forward pass is
+# whole, and 32% with it. From phase to phase more blocks are trained and fewer can be passed over, until the last phase
+# costs as much as full fine-tuning. The cached figures are for text that the cache has seen before; the first reading
+# of each text costs what it costs without.
+#
+# The next cell trains four epochs on 32 blocks of text, so each phase is one epoch and reads every block once.
+
+# %% tags=["nbval-ignore-output"]
+few, four_epochs = blocks[:32], tl.TrainingConfig(3e-3, batch_size=4, epochs=4)
+plain = tl.train(adapted("gradual_unfreezing").model, few, four_epochs).history
+model = adapted("gradual_unfreezing").model
+with tl.cached_prefix(model) as cache:
+    cached = tl.train(model, few, four_epochs).history
+    computed, reused = cache.rows_computed, cache.rows_reused
+seconds = {"without the cache": plain, "with it": cached}
+seconds = {name: part.groupby((part.step - 1) // 8).seconds.sum() for name, part in seconds.items()}
+for name, part in seconds.items():
+    print(f"{name:18}", " ".join(f"{value:5.2f} s" for value in part))
+
+# %%
+apart = (cached.loss / plain.loss - 1).abs().max()
+tl.claim("The same 32 losses", len(cached) == 32 and apart < 1e-5)
+tl.claim("32 blocks of text are computed, in the first phase", computed == 32)
+tl.claim("64 more are passed over, in the second and the third", reused == 64)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Each phase reads every block of text only once, and yet the cache helps in two of them. While the first phase computes
+# a block of text, the cache keeps what comes out of blocks 5, 3 and 0, which are the last frozen ones of the three
+# phases. So the second phase finds everything it needs, although it begins lower down. The frozen blocks are computed
+# once for all phases together. The price is memory: three times the hidden states of the text, which is
+# $3 \cdot 128 \cdot 192 \cdot 4$ bytes, about 0.3 MB, for a block of 128 tokens here. If the text is read only once,
+# in one epoch with all four phases in it, nothing is ever reused and the cache is of no use.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## A strategy of your own
+#
+# Everything in this workbook that takes the name of a strategy looks it up in one list, and you can add to that list.
+# A strategy is a function. It is given a model in which everything is frozen, and switches on what it wants to train.
+# The line above it registers the function under a name.
+
+# %%
+@tl.strategy("every_other")
+def every_other(model, first: int = 1):
+    """Train every second block, and no other part."""
+    for block in tl.find_blocks(model)[first::2]:
+        block.requires_grad_(True)
+
+
+tl.network_strip(adapted("every_other"), adapted("last_layers", blocks=4, train_norms=False))
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Both strips train four of eight blocks, so they have the same number of trained values. But the lowest trained block
+# is block 1 in the first strip and block 4 in the second, and backpropagation has to go down to it. The new strategy
+# has the same reports, checks, estimates and comparisons as the others:
+
+# %%
+shape = {"batch_size": 4, "sequence_length": 128}
+for name, options in {
+    "every_other": {},
+    "last_layers": {"blocks": 4, "train_norms": False},
+}.items():
+    report = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), name, **options)
+    need = tl.estimate_memory("qwen2-0.5b", name, **shape, **options)
+    print(f"{name:12} {report.trainable_values:>12,} values, {tl.in_units(need.peak)}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# In a file of its own, say `mine.py`, the function enters a comparison from the command line. Its learning rate is
+# searched for first, with as many runs as every other strategy was given:
+#
+# ```
+# python -m tlkit compare --strategies last_layers,every_other --plugin mine.py
+# ```
+#
+# To give some weights another rate or a later beginning, a strategy calls `tl.set_groups` with a list of
+# `tl.ParameterGroup(names, rate=…, begins=…)`. Both schedules of this lesson are a dozen lines on top of that, in
+# `tlkit/strategies/in_time.py`.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Key ideas
+#
+# - A schedule is a table of learning rates, with a row for each layer and a column for each step. Freezing is a rate of
+#   zero.
+# - Parameter groups of the optimizer are all it takes. Give the optimizer every parameter that will ever be trained,
+#   also those that are still frozen.
+# - A schedule needs a learning rate of its own. At the rate of `full` it looks worse than it is.
+#
+# **Further reading**
+#
+# - J. Howard and S. Ruder, [Universal Language Model Fine-tuning for Text
+#   Classification](https://arxiv.org/abs/1801.06146), 2018: both ideas of this lesson.
+# - A. Kumar et al., [Fine-Tuning can Distort Pretrained Features and Underperform
+#   Out-of-Distribution](https://arxiv.org/abs/2202.10054), 2022: why training the head first can help.
+# - K. Clark et al., [ELECTRA](https://arxiv.org/abs/2003.10555), 2020: rates that fall from layer to layer, as a
+#   standard setting for fine-tuning.
+# - Y. Liu, S. Agarwal and S. Venkataraman, [AutoFreeze](https://arxiv.org/abs/2102.01386), 2021: the opposite order,
+#   freezing from the bottom while training, with a cache.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
+#
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex11_1", 1)` is a first push, `tl.hint("ex11_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
+
+# %%
+import tlkit as tl
+
+# %% [markdown]
+# **Quiz.** You unfreeze a block after 100 steps by setting `requires_grad` to true, but its weights never change. The
+# losses and gradients look normal. What is the most likely reason?
+#
+# - **a** The warm-up of the learning rate is over by then.
+# - **b** The optimizer was made before, from the parameters that were trainable at that time.
+# - **c** A block that was frozen once is left out of the backward pass for good.
+# - **d** AdamW's averages of this block are still zero, so its first steps are zero, too.
+
+# %%
+tl.quiz("quiz11")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 11.1** (first steps). A model has 30 blocks and a tied head. Gradual unfreezing with 4 phases trains it for
+# 200 steps, which are counted from 0. In which step is block 12 trained for the first time? Use the formula: part 0 is
+# the final norm, part 1 is block 29, and the embedding is part 31.
+
+# %%
+answer = None
+# your code here
+tl.check("ex11_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 11.2** (apply it). Write a strategy: train the MLPs of the upper half of the blocks, and nothing else. In
+# our model, that is `block.mlp` of blocks 4 to 7. With an odd number of blocks, the middle one belongs to the upper
+# half. The function gets a model in which everything is frozen, and returns it. Then write `@tl.strategy("upper_mlps")`
+# above it and compare it with `last_layers`, as shown above. Which of the two would you use, and for what reason?
+
+
+# %%
+def upper_mlps(model):
+    """Train the MLPs of the upper half of the blocks."""
+    # your code here
+
+
+tl.check("ex11_2", upper_mlps)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 11.3** (think further). Take a deep model, in which embedding and head hardly count, and say that the
+# backward pass of a trained block needs twice its forward pass. Gradual unfreezing has 4 phases of equal length, and
+# each of them adds a quarter of the blocks. The text has been read before, so the cache holds everything it can. What
+# percentage of the arithmetic of full fine-tuning remains, averaged over the four phases?
+
+# %%
+answer = None
+# your code here
+tl.check("ex11_3", answer)
+
+# %% [markdown]
+# Previous: [10 · BitFit and its relatives](10_bitfit_and_the_peft_family.ipynb) ·
+# Next: [12 · Anatomy of a training step](12_memory_anatomy.ipynb)

@@ -1,0 +1,163 @@
+"""Where the methods of parameter-efficient fine-tuning put their numbers: one small scheme and one equation each."""
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch, Rectangle
+
+from tlkit.reports.drawing import ADAPTER, BEHIND, INK, PASSED, TRAINED, arrow
+from tlkit.reports.figure import SIZE, Chart, described, headline
+
+FAMILY = {
+    "LoRA": (r"$h = W x + b + \frac{\alpha}{r} B A x$", "two thin matrices beside W"),
+    "DoRA": (
+        r"$h = m \odot \frac{W + \frac{\alpha}{r} B A}{\|W + \frac{\alpha}{r} B A\|}\, x + b$",
+        "LoRA, and the length of each row",
+    ),
+    "VeRA": (r"$h = W x + b + e \odot B\,(d \odot A x)$", "two vectors; A and B are random and shared"),
+    "IA3": (r"$h = \ell \odot (W x + b)$", "a factor for each output"),
+    "OFT": (r"$h = W R\, x + b$", "small rotations of the inputs"),
+    "BitFit": (r"$h = W x + b$", "the bias vectors that are there"),
+    "LN tuning": (r"$h = W\,(\gamma \odot \frac{x}{\mathrm{rms}(x)}) + b$", "a copy of the norm's scales"),
+    "prompt tuning": (r"$X' = [\,p_1 \ldots p_k,\ x_1 \ldots x_n\,]$", "vectors before the embedded text"),
+    "prefix tuning": (r"$K' = [P_K, K],\ \ V' = [P_V, V]$", "keys and values, in every block"),
+}
+SIGN = {"boxstyle": "circle,pad=0.12", "facecolor": "white", "edgecolor": INK, "linewidth": 0.8}
+
+
+@described
+def family_picture() -> Chart:
+    """Where nine methods of parameter-efficient fine-tuning train numbers; orange ones are added, blue ones are not."""
+    figure, panels = plt.subplots(3, 3, FigureClass=Chart, figsize=(SIZE[0] + 2, 8.6), layout="constrained")
+    plt.close(figure)
+    figure.get_layout_engine().set(hspace=0.1)
+    draw = {"prompt tuning": _prompt, "prefix tuning": _prefix, "VeRA": _vera, "OFT": _oft, "LN tuning": _norm}
+    for axes, (name, (equation, where)) in zip(panels.flat, FAMILY.items(), strict=True):
+        draw.get(name, _beside_matrix)(axes, name)
+        axes.set_title(name, fontweight="bold", loc="left")
+        axes.text(0.5, 0.06, equation, ha="center", va="center", size=12, color=INK)
+        axes.text(0.5, -0.09, where, ha="center", va="center", size="small", color=INK)
+        axes.set_xlim(0, 1)
+        axes.set_ylim(-0.14, 1.0)
+        axes.axis("off")
+    kinds = {
+        "added and trained": Patch(facecolor=ADAPTER, edgecolor=INK),
+        "part of the model, trained": Patch(facecolor=TRAINED, edgecolor=INK),
+        "frozen": Patch(facecolor=PASSED, edgecolor=INK, hatch="//"),
+    }
+    figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=3, fontsize="small", frameon=False)
+    headline(figure, "Eight methods add numbers and train only these; BitFit trains numbers that are already there")
+    figure.words = tuple(f"{name}: {where}" for name, (_, where) in FAMILY.items())
+    return figure
+
+
+def _ends(axes: Axes) -> None:
+    """x at the left, h at the right."""
+    axes.text(0.03, 0.6, "$x$", ha="center", va="center", size=13)
+    axes.text(0.97, 0.6, "$h$", ha="center", va="center", size=13)
+
+
+def _vera(axes: Axes, name: str) -> None:
+    """LoRA's two matrices, frozen, each with a trained vector behind it."""
+    _ends(axes)
+    _box(axes, 0.2, 0.42, 0.34, 0.36, "$W$")
+    _box(axes, 0.68, 0.42, 0.05, 0.36, "$b$")
+    for begin, end in (((0.06, 0.6), (0.2, 0.6)), ((0.54, 0.6), (0.68, 0.6)), ((0.73, 0.6), (0.94, 0.6))):
+        arrow(axes, begin, end)
+    _box(axes, 0.2, 0.24, 0.26, 0.06, "$A$")
+    _box(axes, 0.5, 0.24, 0.03, 0.06, "$d$", ADAPTER)
+    _box(axes, 0.6, 0.2, 0.05, 0.14, "$B$")
+    _box(axes, 0.7, 0.2, 0.03, 0.14, "$e$", ADAPTER)
+    arrow(axes, (0.1, 0.6), (0.2, 0.27))
+    for begin, end in (((0.46, 0.27), (0.5, 0.27)), ((0.53, 0.27), (0.6, 0.27)), ((0.65, 0.27), (0.7, 0.27))):
+        arrow(axes, begin, end)
+    arrow(axes, (0.73, 0.27), (0.83, 0.56))
+    axes.text(0.84, 0.6, "+", ha="center", va="center", color=INK, bbox=SIGN, zorder=4)
+
+
+def _oft(axes: Axes, name: str) -> None:
+    """Small trained rotations along the diagonal, before W."""
+    _ends(axes)
+    arrow(axes, (0.06, 0.6), (0.13, 0.6))
+    axes.add_patch(Rectangle((0.13, 0.46), 0.2, 0.28, facecolor="white", edgecolor=INK, linewidth=0.8))
+    for number in range(3):
+        left, low = 0.13 + 0.2 / 3 * number, 0.74 - 0.28 / 3 * (number + 1)
+        axes.add_patch(Rectangle((left, low), 0.2 / 3, 0.28 / 3, facecolor=ADAPTER, edgecolor=INK, linewidth=0.8))
+    axes.text(0.23, 0.79, "$R$", ha="center", va="center", color=INK, size="small")
+    arrow(axes, (0.33, 0.6), (0.4, 0.6))
+    _box(axes, 0.4, 0.42, 0.34, 0.36, "$W$")
+    arrow(axes, (0.74, 0.6), (0.8, 0.6))
+    _box(axes, 0.8, 0.42, 0.05, 0.36, "$b$")
+    arrow(axes, (0.85, 0.6), (0.94, 0.6))
+
+
+def _norm(axes: Axes, name: str) -> None:
+    """The norm before W divides by the size of x; its scales are trained as a copy."""
+    _ends(axes)
+    arrow(axes, (0.06, 0.6), (0.11, 0.6))
+    axes.add_patch(Rectangle((0.11, 0.5), 0.2, 0.2, facecolor="white", edgecolor=INK, linewidth=0.8))
+    axes.text(0.21, 0.6, "rms\nnorm", ha="center", va="center", size="x-small", color=INK)
+    arrow(axes, (0.31, 0.6), (0.35, 0.6))
+    _box(axes, 0.35, 0.42, 0.05, 0.36, r"$\gamma$", ADAPTER)
+    arrow(axes, (0.4, 0.6), (0.46, 0.6))
+    _box(axes, 0.46, 0.42, 0.3, 0.36, "$W$")
+    arrow(axes, (0.76, 0.6), (0.81, 0.6))
+    _box(axes, 0.81, 0.42, 0.05, 0.36, "$b$")
+    arrow(axes, (0.86, 0.6), (0.94, 0.6))
+
+
+def _box(axes: Axes, left: float, low: float, width: float, height: float, text: str, shade: str = PASSED) -> None:
+    hatch, behind = ("//", BEHIND) if shade == PASSED else ("", None)
+    axes.add_patch(Rectangle((left, low), width, height, facecolor=shade, edgecolor=INK, hatch=hatch, linewidth=0.8))
+    # A vector is too narrow for its name, which stands above it.
+    middle, behind = (low + height + 0.05, None) if width < height / 3 else (low + height / 2, behind)
+    axes.text(left + width / 2, middle, text, ha="center", va="center", color=INK, bbox=behind, size="small")
+
+
+def _beside_matrix(axes: Axes, name: str) -> None:
+    """x at the left goes through W and its bias to h at the right; what a method adds is orange."""
+    _ends(axes)
+    _box(axes, 0.2, 0.42, 0.34, 0.36, "$W$")
+    bias = 0.8 if name == "DoRA" else 0.62  # DoRA's m stands before it
+    _box(axes, bias, 0.42, 0.05, 0.36, "$b$", TRAINED if name == "BitFit" else PASSED)
+    arrow(axes, (0.06, 0.6), (0.2, 0.6))
+    factor = 0.76 if name == "IA3" else 0.94  # where the arrow from b leads
+    arrow(axes, (bias + 0.05, 0.6), (factor, 0.6))
+    if name in ("LoRA", "DoRA"):
+        _box(axes, 0.2, 0.24, 0.34, 0.06, "$A$", ADAPTER)
+        _box(axes, 0.6, 0.2, 0.05, 0.14, "$B$", ADAPTER)
+        arrow(axes, (0.1, 0.6), (0.2, 0.27))
+        arrow(axes, (0.54, 0.27), (0.6, 0.27))
+        joined = 0.645 if name == "DoRA" else 0.83
+        arrow(axes, (0.65, 0.27), (0.66, 0.55) if name == "DoRA" else (0.81, 0.56))
+    if name == "DoRA":
+        arrow(axes, (0.54, 0.6), (0.7, 0.6))
+        _box(axes, 0.7, 0.42, 0.05, 0.36, "$m$", ADAPTER)
+        arrow(axes, (0.75, 0.6), (0.8, 0.6))
+    else:
+        arrow(axes, (0.54, 0.6), (0.62, 0.6))
+    if name in ("LoRA", "DoRA"):
+        axes.text(joined, 0.6, "+", ha="center", va="center", color=INK, bbox=SIGN, zorder=4)
+    if name == "IA3":
+        _box(axes, factor, 0.42, 0.05, 0.36, r"$\ell$", ADAPTER)
+        arrow(axes, (factor + 0.05, 0.6), (0.94, 0.6))
+
+
+def _prompt(axes: Axes, name: str) -> None:
+    """Trained vectors stand before the embedded tokens, below the first block."""
+    for number, text in enumerate(("$p_1$", "$p_2$", "$x_1$", "$x_2$", "$x_3$")):
+        _box(axes, 0.1 + 0.165 * number, 0.28, 0.14, 0.12, text, ADAPTER if number < 2 else PASSED)
+    for number in range(3):
+        _box(axes, 0.1, 0.5 + 0.15 * number, 0.8, 0.1, f"block {number}" if number < 2 else "…")
+    arrow(axes, (0.5, 0.4), (0.5, 0.5))
+    arrow(axes, (0.5, 0.6), (0.5, 0.65))
+    arrow(axes, (0.5, 0.75), (0.5, 0.8))
+
+
+def _prefix(axes: Axes, name: str) -> None:
+    """Trained keys and values stand before those of the tokens, in each block."""
+    for number in range(3):
+        low = 0.28 + 0.22 * number
+        axes.text(0.07, low + 0.07, f"block\n{number}", ha="center", va="center", size="x-small", color=INK)
+        for place, (text, width) in enumerate((("$P_K$", 0.12), ("$K$", 0.26), ("$P_V$", 0.12), ("$V$", 0.26))):
+            left = (0.15, 0.28, 0.58, 0.71)[place]
+            _box(axes, left, low, width, 0.14, text, PASSED if place % 2 else ADAPTER)
