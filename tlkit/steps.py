@@ -126,8 +126,12 @@ class TrainingState:
         self._copy_back()
 
     def make_moments(self) -> None:
-        """AdamW's moments, before its first step would: in a team, no process may run out of memory in between."""
-        if self.team.size > 1 and isinstance(self.optimizer, torch.optim.AdamW):
+        """AdamW's moments, before its first step would make them.
+
+        In a team, no process may run out of memory in between; and AdamW updates its groups one after the other, so
+        that with several of them some weights would have moved when memory runs out for the moments of others.
+        """
+        if (self.team.size > 1 or len(self.groups) > 1) and isinstance(self.optimizer, torch.optim.AdamW):
             pairs = zip(self.updated, self.parameters, strict=True)
             new = [tensor for tensor, p in pairs if p.requires_grad and not self.optimizer.state.get(tensor)]
             with self.host() if self.updated is not self.parameters else nullcontext():
