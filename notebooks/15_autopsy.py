@@ -663,7 +663,8 @@ tl.claim("Backward pass and optimizer both become shorter", (saved.iloc[1:] > 0)
 # the machine hits all of them.
 
 # %%
-contenders = {name: tl.load_with_strategy(name)[0].model for name in tl.STRATEGIES}
+names = tl.strategies_named(["classic"])
+contenders = {name: tl.load_with_strategy(name)[0].model for name in names}
 seconds = {name: [] for name in contenders}
 four = blocks[:4, :64]
 config = tl.TrainingConfig(1e-5, epochs=2, batch_size=4)

@@ -82,6 +82,8 @@ def setup(profile: str | None = None, *, seed: int = 0, threads: int | None = No
 
     # peft still asks for a name that transformers 5 has replaced; nothing a reader could do about it.
     warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
+    # Where a prompt is learned, peft counts positions itself; it says so at every text that is written.
+    warnings.filterwarnings("ignore", message="Position ids are not supported")
     of_transformers.set_verbosity_error()
     of_transformers.disable_progress_bar()  # of weights being loaded, a second on disk; downloads keep theirs
     enable_progress_bars()

@@ -139,13 +139,6 @@ def _way(stem: str, found: list[Lesson]) -> str:
     return " ·\n".join(f"{word}: [{at.title}]({at.stem}.ipynb)" for word, at in around.items() if at)
 
 
-def draw_result(folder: Path = FOLDER) -> None:
-    """Draw the picture of README and the index, as `results.draw_result` does."""
-    from tlkit.classroom import results  # only here: it loads matplotlib and torch
-
-    results.draw_result(folder)
-
-
 def write_generated(folder: Path = FOLDER) -> None:
     """Write the index, and the generated part of every lesson, into their files.
 

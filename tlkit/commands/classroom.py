@@ -57,7 +57,8 @@ def doctor() -> Outcome:
 def run(options: RunOptions) -> Outcome:
     """Execute every notebook, and write the executed copies, the comparison and its charts below results/."""
     from tlkit.classroom.notebooks import FOLDER, execute_all, sources
-    from tlkit.classroom.pages import draw_result, write_generated
+    from tlkit.classroom.pages import write_generated
+    from tlkit.classroom.results import draw_result
 
     _refuse_without(FOLDER)
     results = ROOT / "results"

@@ -1,5 +1,7 @@
 """Strategies that leave the model's own weights as they are, and train few new ones beside them; all by peft."""
 
+import warnings
+
 import torch
 from torch import nn
 
@@ -161,7 +163,9 @@ def _by_peft(name: str, model: nn.Module, config: str, **settings: object) -> nn
     kind = getattr(peft, config)
     make = four_bit_config(kind) if in_four_bits(model) else kind
     try:
-        adapted = peft.get_peft_model(model, make(task_type="CAUSAL_LM", **settings))
+        with warnings.catch_warnings():  # of norms of classes that peft does not know by name, and copies all the same
+            warnings.filterwarnings("ignore", message="Unsupported layer type")
+            adapted = peft.get_peft_model(model, make(task_type="CAUSAL_LM", **settings))
         if learns_prompt(adapted):  # what does not fit between the tokens shows when it is read
             _read(adapted)
     except REFUSALS as error:
