@@ -302,7 +302,7 @@ tl.family_picture()
 # | method | what is changed | the idea |
 # | --- | --- | --- |
 # | rsLoRA | the adapter counts $\alpha / \sqrt{r}$ times, not $\alpha / r$ | adapters of a high rank learn as fast |
-# | PiSSA | $A$ and $B$ start as the $r$ largest singular parts of $W$, which are taken out of it | what matters most is trained |
+# | PiSSA | $A$ and $B$ start as the largest singular parts of $W$, taken out of it | what matters most is trained |
 # | LoRA-FA | $A$ stays random, only $B$ is trained | no layer has to keep its input for the gradient of $A$ |
 # | LoRA+ | $B$ learns 16 times as fast as $A$ | $A$ and $B$ play different parts and need different rates |
 
@@ -340,7 +340,11 @@ from transformers import AutoModelForCausalLM
 plain = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
 torch.manual_seed(0)
 config = LoraConfig(
-    r=8, lora_alpha=16, target_modules="all-linear", use_dora=True, task_type="CAUSAL_LM"
+    r=8,
+    lora_alpha=16,
+    target_modules="all-linear",
+    use_dora=True,
+    task_type="CAUSAL_LM",
 )
 plain = get_peft_model(plain, config)
 trained = [p for p in plain.parameters() if p.requires_grad]
@@ -452,7 +456,7 @@ tl.pareto_of(documents, among_family, ["general", "peak_memory_mb"])
 # %%
 tl.claim(
     "rsLoRA, PiSSA and LoRA+ forget less than LoRA",
-    (table.general[["rslora", "pissa", "lora_plus"]] < 0.92 * table.general["lora"]).all(),
+    table.general[["rslora", "pissa", "lora_plus"]].max() < 0.92 * table.general["lora"],
 )
 tl.claim(
     "DoRA needs more than half as much memory again as LoRA",
@@ -460,11 +464,11 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The undecided six differ in other things. rsLoRA, PiSSA and LoRA+ gained a little less and forgot less, which is the
-# usual trade between the two: their best rates are lower, so they moved less far. DoRA computes the lengths of all rows
-# of $W + \frac{\alpha}{r}BA$ in every step, and needs 59% more memory than LoRA for it here. A fair conclusion for this model is
-# short: start with LoRA, tune its rate, and change to a variant for a reason other than a small difference in
-# perplexity.
+# The undecided six differ in other things. rsLoRA, PiSSA and LoRA+ gained a little less and forgot less, which is
+# the usual trade between the two: their best rates are lower, so they moved less far. DoRA computes the lengths of
+# all rows of $W + \frac{\alpha}{r}BA$ in every step, and needs 59% more memory than LoRA for it here. A fair
+# conclusion for this model is short: start with LoRA, tune its rate, and change to a variant for a reason other
+# than a small difference in perplexity.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## On the real model

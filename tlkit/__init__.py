@@ -27,6 +27,7 @@ _WHERE = {
         "STRATEGIES",
         "ParameterGroup",
         "apply_strategy",
+        "as_in_phase",
         "describe",
         "find_blocks",
         "is_tied",
