@@ -166,9 +166,10 @@ for name, losses in by_hand.items():
 
 # %%
 rates = tl.recorded("rates")
+scores = ["validation_perplexity", "general_perplexity"]
 best = (
     rates[rates.strategy.isin(names)]
-    .groupby(["strategy", "learning_rate"])[["validation_perplexity", "general_perplexity"]]
+    .groupby(["strategy", "learning_rate"])[scores]
     .mean()
     .reset_index()
     .sort_values("validation_perplexity")
@@ -185,10 +186,9 @@ best.round(1).reset_index(drop=True)
 # ([lesson 8](08_lora.ipynb)).
 
 # %%
-at_one_rate = rates[rates.learning_rate == 0.001].groupby("strategy").validation_perplexity.mean()
-tuned = rates.groupby(["strategy", "learning_rate"]).validation_perplexity.mean()
-tuned = tuned.groupby("strategy").min()
-worse = (at_one_rate - tuned)[["gradual_unfreezing", "discriminative_rates"]]
+means = rates.groupby(["strategy", "learning_rate"]).validation_perplexity.mean()
+at_rate_of_full = means.xs(0.001, level="learning_rate")
+worse = (at_rate_of_full - means.groupby("strategy").min())[list(names[1:])]
 assert worse.between(12, 17.5).all()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -269,7 +269,10 @@ tl.phase_cost_chart(
 
 # %%
 means = [sum(map(sum, costs)) / 4 for costs in (without, with_cache)]
-tl.claim("On average 77% without the cache, and 67% with it", [round(m) for m in means] == [77, 67])
+tl.claim(
+    "On average 77% without the cache, and 67% with it",
+    [round(mean) for mean in means] == [77, 67],
+)
 assert [round(sum(costs)) for costs in with_cache] == [32, 53, 84, 100]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -287,10 +290,9 @@ model = adapted("gradual_unfreezing").model
 with tl.cached_prefix(model) as cache:
     cached = tl.train(model, few, four_epochs).history
     computed, reused = cache.rows_computed, cache.rows_reused
-seconds = {"without the cache": plain, "with it": cached}
-seconds = {name: part.groupby((part.step - 1) // 8).seconds.sum() for name, part in seconds.items()}
-for name, part in seconds.items():
-    print(f"{name:18}", " ".join(f"{value:5.2f} s" for value in part))
+for name, history in {"without the cache": plain, "with it": cached}.items():
+    seconds = history.groupby((history.step - 1) // 8).seconds.sum()
+    print(f"{name:18}", " ".join(f"{value:5.2f} s" for value in seconds))
 
 # %%
 apart = (cached.loss / plain.loss - 1).abs().max()
@@ -321,7 +323,8 @@ def every_other(model, first: int = 1):
         block.requires_grad_(True)
 
 
-tl.network_strip(adapted("every_other"), adapted("last_layers", blocks=4, train_norms=False))
+last_four = adapted("last_layers", blocks=4, train_norms=False)
+tl.network_strip(adapted("every_other"), last_four)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Both strips train four of eight blocks, so they have the same number of trained values. But the lowest trained block

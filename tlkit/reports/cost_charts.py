@@ -14,14 +14,13 @@ from tlkit.reports.figure import (
     UNTOUCHED,
     Chart,
     best_corner,
-    colour,
     dark,
     described,
     headline,
     height_for,
-    marker,
     new_figure,
     panels_beside,
+    styles,
     untouched_line,
 )
 from tlkit.reports.findings import listed, number
@@ -219,9 +218,9 @@ def _bars(axes: Axes, names: pd.Series, sizes: pd.Series, unit: str, shade: str,
 
 def _scatter(axes: Axes, table: pd.DataFrame, x: str, y: str, names: list[str] | None = None) -> None:
     """A named marker for each strategy, with intervals over seeds where the table has them."""
-    shades = []
-    for order, row in enumerate(table.itertuples()):
-        shade = colour(order, row.strategy)
+    shades, drawn = [], styles(table.strategy)
+    for row in table.itertuples():
+        shade, form = drawn[row.strategy]
         shade = INK if row.strategy == ZERO_SHOT else shade
         shades.append(shade)
         spread = {}
@@ -230,7 +229,7 @@ def _scatter(axes: Axes, table: pd.DataFrame, x: str, y: str, names: list[str] |
             value = getattr(row, column)
             if low <= value <= high:
                 spread[axis] = [[value - low], [high - value]]
-        style = {"color": shade, "marker": marker(order, row.strategy), "markersize": 9, "linestyle": "none"}
+        style = {"color": shade, "marker": form, "markersize": 9, "linestyle": "none"}
         axes.errorbar(getattr(row, x), getattr(row, y), label=row.strategy, capsize=3, elinewidth=1, **spread, **style)
     label_points(
         axes,

@@ -7,7 +7,7 @@ import base64
 import io
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 
 import matplotlib.pyplot as plt
@@ -188,17 +188,37 @@ def panels_beside(count: int, *, height: float = SIZE[1], rows: int = 1, **optio
     return figure, panels[:count]
 
 
-def colour(number: int, name: str = "") -> str:
-    """Choose a colour: a strategy has the same in every chart.
+def styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Choose a colour and a marker for each name: a classic strategy has the same in every chart.
 
     Args:
-        number: place in the chart; decides for what is no strategy.
-        name: of a strategy, where it is one.
+        names: of all that is drawn in the chart.
+
+    Returns:
+        By name the colour as "#RRGGBB" and the marker's letter. Other names take colours that are left, and where there
+        are more of them than colours, markers tell them apart.
+    """
+    names, count = list(dict.fromkeys(names)), len(COLOURS)
+    taken = {PLACES[name] % count for name in names if name in PLACES}
+    free = [place for place in range(count) if place not in taken] or list(range(count))
+    others = [name for name in names if name not in PLACES]
+    places = {name: (PLACES[name] % count, 0) for name in names if name in PLACES}
+    places |= {name: (free[number % len(free)], number // len(free)) for number, name in enumerate(others)}
+    return {
+        name: (COLOURS[place], MARKERS[(place + turn * 3) % len(MARKERS)]) for name, (place, turn) in places.items()
+    }
+
+
+def colour(number: int) -> str:
+    """Choose a colour for what is no strategy.
+
+    Args:
+        number: place in the chart.
 
     Returns:
         The colour as "#RRGGBB".
     """
-    return COLOURS[PLACES.get(name, number) % len(COLOURS)]
+    return COLOURS[number % len(COLOURS)]
 
 
 def dark(shade: str) -> str:
@@ -213,17 +233,16 @@ def dark(shade: str) -> str:
     return "#" + "".join(f"{int(0.62 * int(shade[place : place + 2], 16)):02X}" for place in (1, 3, 5))
 
 
-def marker(number: int, name: str = "") -> str:
-    """Choose a marker: a strategy has the same in every chart.
+def marker(number: int) -> str:
+    """Choose a marker for what is no strategy.
 
     Args:
-        number: place in the chart; decides for what is no strategy.
-        name: of a strategy, where it is one.
+        number: place in the chart.
 
     Returns:
         The marker's letter in matplotlib.
     """
-    return MARKERS[PLACES.get(name, number) % len(MARKERS)]
+    return MARKERS[number % len(MARKERS)]
 
 
 def mark(axes: Axes, x: float, name: str) -> None:

@@ -1,5 +1,7 @@
 """Charts of training: losses step by step, and results over a setting that was varied."""
 
+import math
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -21,6 +23,7 @@ from tlkit.reports.figure import (
     new_figure,
     panels_beside,
     plain_numbers,
+    styles,
 )
 from tlkit.reports.findings import listed, number
 from tlkit.reports.labels import label_ends, label_points
@@ -41,10 +44,11 @@ def learning_curves(curves: pd.DataFrame) -> Chart:
     figure, axes = new_figure()
     curves = curves[curves.strategy != CONTROL]
     ends, shades, last = {}, {}, {}
-    for order, (strategy, part) in enumerate(curves.groupby("strategy", sort=False)):
+    drawn = styles(curves.strategy)
+    for strategy, part in curves.groupby("strategy", sort=False):
         mean = part.groupby("step").loss.mean().rolling(LAST_STEPS, min_periods=1).mean()
-        shade = colour(order, strategy)
-        axes.plot(mean.index, mean, label=strategy, color=shade, marker=marker(order, strategy), markevery=0.1)
+        shade, form = drawn[strategy]
+        axes.plot(mean.index, mean, label=strategy, color=shade, marker=form, markevery=0.1)
         ends[strategy], shades[strategy] = (mean.index[-1], mean.iloc[-1]), shade
         last[strategy] = part.sort_values("step").groupby("seed").loss.apply(lambda loss: loss.tail(LAST_STEPS).mean())
     axes.set_xlabel("optimizer step")
@@ -70,17 +74,18 @@ def sweep_chart(
     """
     figure, axes = new_figure()
     record = record[record[y] < float("inf")]
-    means, shades = {}, {}
-    for order, (strategy, part) in enumerate(record.groupby("strategy", sort=False)):
+    means, shades, drawn = {}, {}, styles(record.strategy)
+    for strategy, part in record.groupby("strategy", sort=False):
         mean = means[strategy] = part.groupby(x)[y].mean()
-        shade = shades[strategy] = colour(order, strategy)
-        axes.plot(mean.index, mean, color=shade, marker=marker(order, strategy), label=strategy)
+        shade, form = drawn[strategy]
+        shades[strategy] = shade
+        axes.plot(mean.index, mean, color=shade, marker=form, label=strategy)
         axes.plot(part[x], part[y], ".", color=shade, alpha=0.6)
         if len(mean) > 1:  # a ring around the best setting
             best = {"markersize": 15, "markerfacecolor": "none", "markeredgecolor": shade, "markeredgewidth": 1.5}
             axes.plot(mean.idxmin(), mean.min(), "o", label=f"_best of {strategy}", zorder=4, **best)
     axes.set_xscale("log")
-    axes.set_xticks(sorted(record[x].unique()), minor=False)
+    axes.set_xticks(_apart(sorted(record[x].unique()), [mean.idxmin() for mean in means.values()]), minor=False)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter("")
     axes.set_yscale("log")
@@ -98,6 +103,15 @@ def sweep_chart(
     label_ends(axes, ends, shades)
     headline(figure, _sweep_finding(record, means, x, y))
     return figure
+
+
+def _apart(values: list[float], first: list[float]) -> list[float]:
+    """Those of some values that can be written side by side on a log scale: `first`, then what fits between them."""
+    shown: list[float] = []
+    for value in [*dict.fromkeys(first), *values]:
+        if all(abs(math.log(value / other)) > 0.105 * math.log(values[-1] / values[0]) for other in shown):
+            shown.append(value)
+    return sorted(shown)
 
 
 @described

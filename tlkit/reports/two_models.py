@@ -13,12 +13,12 @@ from tlkit.reports.figure import (
     SIZE,
     Chart,
     best_corner,
-    colour,
     dark,
     described,
     headline,
     marker,
     panels_beside,
+    styles,
 )
 from tlkit.reports.labels import label_points
 
@@ -75,22 +75,23 @@ def gained_and_forgotten(table: pd.DataFrame) -> Chart:
     gain, forgetting = (table[table.claim == claim].set_index("strategy") for claim in ("gain", "forgetting"))
     figure, panels = panels_beside(2, height=5.2, sharex=True)
     panels[0].set_ylabel(CLAIMS["forgetting"])
+    drawn = styles(gain.index)
     for axes, model in zip(panels, names, strict=True):
         axes.set_title(model, loc="left", fontsize="medium", fontweight="bold")
         axes.set_xlabel(CLAIMS["gain"])
         axes.grid(alpha=0.3)
         axes.axhline(0, color=INK, linewidth=1)
         axes.margins(0.12)
-        for order, strategy in enumerate(gain.index):
+        for strategy, (shade, form) in drawn.items():
             (x, across), (y, along) = (_with_errors(part.loc[[strategy]], model) for part in (gain, forgetting))
-            style = {"color": colour(order, strategy), "marker": marker(order, strategy), "markersize": 9}
+            style = {"color": shade, "marker": form, "markersize": 9}
             axes.errorbar(x, y, xerr=across, yerr=along, elinewidth=1, linestyle="none", **style)
         best_corner(axes, "right")
     low, high = panels[0].get_ylim()
     panels[0].set_ylim(low - 0.1 * (high - low))  # room for what is said of the corner
     for axes, model in zip(panels, names, strict=True):  # when the limits of both are final
         points = list(zip(gain[f"value, {model}"], forgetting[f"value, {model}"], strict=True))
-        shades = [dark(colour(order, strategy)) for order, strategy in enumerate(gain.index)]
+        shades = [dark(shade) for shade, _ in drawn.values()]
         label_points(axes, points, list(gain.index), shades)
     figure.words = tuple(
         f"{strategy} on {name}: gains {gain.loc[strategy, f'value, {name}']:.0f}%, forgets "

@@ -5,7 +5,7 @@ import pandas as pd
 from scipy import stats
 
 from tlkit.reports.drawing import TRAINED
-from tlkit.reports.figure import COLOURS, Chart, colour, described, headline, marker, new_figure
+from tlkit.reports.figure import COLOURS, Chart, described, headline, new_figure, styles
 from tlkit.reports.lessons.baseline import RESULT, draws_row
 
 CONFIDENCE = 0.95
@@ -67,8 +67,9 @@ def pairing_chart(scores: pd.DataFrame, unit: str) -> Chart:
     left.grid(alpha=0.3)
     for values in scores.itertuples(index=False):
         left.plot([0, 1], values, color="grey", alpha=0.5, linewidth=1)
+    drawn = styles(scores)
     for place, (name, values) in enumerate(scores.items()):
-        style = {"color": colour(place, name), "marker": marker(place, name), "linestyle": "none"}
+        style = {"color": drawn[name][0], "marker": drawn[name][1], "linestyle": "none"}
         left.plot([place] * len(values), values, label=name, **style)
     left.set_xticks([0, 1], [first, second])
     left.set_xlim(-0.3, 1.3)
