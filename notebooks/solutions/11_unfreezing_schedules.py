@@ -46,7 +46,7 @@ tl.check("ex11_2", upper_mlps)
 # %%
 answer = None
 ### BEGIN SOLUTION
-# A trained block costs 1 forward and 2 backward, and one behind the cache costs nothing.
+# A trained block costs 1 forward and 2 backward; one behind the cache costs nothing.
 answer = 100 * (1 / 4 + 2 / 4 + 3 / 4 + 4 / 4) / 4
 ### END SOLUTION
 tl.check("ex11_3", answer)

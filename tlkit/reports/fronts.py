@@ -98,7 +98,8 @@ def pareto_chart(fronts: dict[str, pd.DataFrame], units: dict[str, str]) -> Char
         axes.set_xlabel(units[cost])
         often = table[table.share >= LIKELY] if table.share.notna().any() else front
         always = set(often.strategy) if always is None else always & set(often.strategy)
-        shares = [f" {100 * share:.0f}%" if pd.notna(share) else "" for share in often.share]
+        # Rounded down, so that 95% stands only beside what counts as 95% or more.
+        shares = [f" {int(100 * share)}%" if pd.notna(share) else "" for share in often.share]
         names = [f"{name}{share}" for name, share in zip(often.strategy, shares, strict=True)]
         points = list(zip(often[cost], often.perplexity, strict=True))
         label_points(axes, points, names, [_shade(share) for share in often.share])

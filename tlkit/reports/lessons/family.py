@@ -30,7 +30,14 @@ def family_picture() -> Chart:
     figure, panels = plt.subplots(3, 3, FigureClass=Chart, figsize=(SIZE[0] + 2, 8.6), layout="constrained")
     plt.close(figure)
     figure.get_layout_engine().set(hspace=0.1)
-    draw = {"prompt tuning": _prompt, "prefix tuning": _prefix, "VeRA": _vera, "OFT": _oft, "LN tuning": _norm}
+    draw = {
+        "DoRA": _dora,
+        "prompt tuning": _prompt,
+        "prefix tuning": _prefix,
+        "VeRA": _vera,
+        "OFT": _oft,
+        "LN tuning": _norm,
+    }
     for axes, (name, (equation, where)) in zip(panels.flat, FAMILY.items(), strict=True):
         draw.get(name, _beside_matrix)(axes, name)
         axes.set_title(name, fontweight="bold", loc="left")
@@ -43,8 +50,9 @@ def family_picture() -> Chart:
         "added and trained": Patch(facecolor=ADAPTER, edgecolor=INK),
         "part of the model, trained": Patch(facecolor=TRAINED, edgecolor=INK),
         "frozen": Patch(facecolor=PASSED, edgecolor=INK, hatch="//"),
+        "computed": Patch(facecolor="white", edgecolor=INK),
     }
-    figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=3, fontsize="small", frameon=False)
+    figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
     headline(figure, "Eight methods add numbers and train only these; BitFit trains numbers that are already there")
     figure.words = tuple(f"{name}: {where}" for name, (_, where) in FAMILY.items())
     return figure
@@ -63,14 +71,14 @@ def _vera(axes: Axes, name: str) -> None:
     _box(axes, 0.68, 0.42, 0.05, 0.36, "$b$")
     for begin, end in (((0.06, 0.6), (0.2, 0.6)), ((0.54, 0.6), (0.68, 0.6)), ((0.73, 0.6), (0.94, 0.6))):
         arrow(axes, begin, end)
-    _box(axes, 0.2, 0.24, 0.26, 0.06, "$A$")
-    _box(axes, 0.5, 0.24, 0.03, 0.06, "$d$", ADAPTER)
-    _box(axes, 0.6, 0.2, 0.05, 0.14, "$B$")
-    _box(axes, 0.7, 0.2, 0.03, 0.14, "$e$", ADAPTER)
-    arrow(axes, (0.1, 0.6), (0.2, 0.27))
-    for begin, end in (((0.46, 0.27), (0.5, 0.27)), ((0.53, 0.27), (0.6, 0.27)), ((0.65, 0.27), (0.7, 0.27))):
-        arrow(axes, begin, end)
-    arrow(axes, (0.73, 0.27), (0.83, 0.56))
+    _box(axes, 0.2, 0.2, 0.26, 0.07, "$A$")
+    _box(axes, 0.5, 0.2, 0.03, 0.07, "$d$", ADAPTER)
+    _box(axes, 0.57, 0.165, 0.07, 0.14, "$B$")
+    _box(axes, 0.68, 0.165, 0.03, 0.14, "$e$", ADAPTER)
+    arrow(axes, (0.1, 0.6), (0.2, 0.235))
+    for begin, end in ((0.46, 0.5), (0.53, 0.57), (0.64, 0.68)):
+        arrow(axes, (begin, 0.235), (end, 0.235))
+    arrow(axes, (0.71, 0.235), (0.83, 0.56))
     axes.text(0.84, 0.6, "+", ha="center", va="center", color=INK, bbox=SIGN, zorder=4)
 
 
@@ -94,8 +102,7 @@ def _norm(axes: Axes, name: str) -> None:
     """The norm before W divides by the size of x; its scales are trained as a copy."""
     _ends(axes)
     arrow(axes, (0.06, 0.6), (0.11, 0.6))
-    axes.add_patch(Rectangle((0.11, 0.5), 0.2, 0.2, facecolor="white", edgecolor=INK, linewidth=0.8))
-    axes.text(0.21, 0.6, "rms\nnorm", ha="center", va="center", size="x-small", color=INK)
+    _computed(axes, 0.11, 0.2, "rms\nnorm")
     arrow(axes, (0.31, 0.6), (0.35, 0.6))
     _box(axes, 0.35, 0.42, 0.05, 0.36, r"$\gamma$", ADAPTER)
     arrow(axes, (0.4, 0.6), (0.46, 0.6))
@@ -113,39 +120,54 @@ def _box(axes: Axes, left: float, low: float, width: float, height: float, text:
     axes.text(left + width / 2, middle, text, ha="center", va="center", color=INK, bbox=behind, size="small")
 
 
+def _computed(axes: Axes, left: float, width: float, text: str) -> None:
+    """What is computed and has no numbers of its own."""
+    axes.add_patch(Rectangle((left, 0.48), width, 0.24, facecolor="white", edgecolor=INK, linewidth=0.8))
+    axes.text(left + width / 2, 0.6, text, ha="center", va="center", size="xx-small", color=INK)
+
+
 def _beside_matrix(axes: Axes, name: str) -> None:
     """x at the left goes through W and its bias to h at the right; what a method adds is orange."""
     _ends(axes)
     _box(axes, 0.2, 0.42, 0.34, 0.36, "$W$")
-    bias = 0.8 if name == "DoRA" else 0.62  # DoRA's m stands before it
-    _box(axes, bias, 0.42, 0.05, 0.36, "$b$", TRAINED if name == "BitFit" else PASSED)
-    arrow(axes, (0.06, 0.6), (0.2, 0.6))
+    _box(axes, 0.62, 0.42, 0.05, 0.36, "$b$", TRAINED if name == "BitFit" else PASSED)
     factor = 0.76 if name == "IA3" else 0.94  # where the arrow from b leads
-    arrow(axes, (bias + 0.05, 0.6), (factor, 0.6))
-    if name in ("LoRA", "DoRA"):
-        _box(axes, 0.2, 0.24, 0.34, 0.06, "$A$", ADAPTER)
-        _box(axes, 0.6, 0.2, 0.05, 0.14, "$B$", ADAPTER)
-        arrow(axes, (0.1, 0.6), (0.2, 0.27))
-        arrow(axes, (0.54, 0.27), (0.6, 0.27))
-        joined = 0.645 if name == "DoRA" else 0.83
-        arrow(axes, (0.65, 0.27), (0.66, 0.55) if name == "DoRA" else (0.81, 0.56))
-    if name == "DoRA":
-        arrow(axes, (0.54, 0.6), (0.7, 0.6))
-        _box(axes, 0.7, 0.42, 0.05, 0.36, "$m$", ADAPTER)
-        arrow(axes, (0.75, 0.6), (0.8, 0.6))
-    else:
-        arrow(axes, (0.54, 0.6), (0.62, 0.6))
-    if name in ("LoRA", "DoRA"):
-        axes.text(joined, 0.6, "+", ha="center", va="center", color=INK, bbox=SIGN, zorder=4)
+    for begin, end in ((0.06, 0.2), (0.54, 0.62), (0.67, factor)):
+        arrow(axes, (begin, 0.6), (end, 0.6))
+    if name == "LoRA":
+        _thin_matrices(axes, (0.81, 0.56))
+        axes.text(0.83, 0.6, "+", ha="center", va="center", color=INK, bbox=SIGN, zorder=4)
     if name == "IA3":
         _box(axes, factor, 0.42, 0.05, 0.36, r"$\ell$", ADAPTER)
         arrow(axes, (factor + 0.05, 0.6), (0.94, 0.6))
 
 
+def _dora(axes: Axes, name: str) -> None:
+    """W and LoRA's product are added, each row is divided by its length and multiplied by its number in m."""
+    _ends(axes)
+    _box(axes, 0.16, 0.42, 0.3, 0.36, "$W$")
+    _thin_matrices(axes, (0.545, 0.55), left=0.16)
+    axes.text(0.55, 0.6, "+", ha="center", va="center", color=INK, bbox=SIGN, zorder=4)
+    _computed(axes, 0.61, 0.1, "÷ row\nlength")
+    _box(axes, 0.755, 0.42, 0.05, 0.36, "$m$", ADAPTER)
+    _box(axes, 0.85, 0.42, 0.05, 0.36, "$b$")
+    for begin, end in ((0.06, 0.16), (0.46, 0.53), (0.58, 0.61), (0.71, 0.755), (0.805, 0.85), (0.9, 0.95)):
+        arrow(axes, (begin, 0.6), (end, 0.6))
+
+
+def _thin_matrices(axes: Axes, joined: tuple[float, float], left: float = 0.2) -> None:
+    """A and B below W, from x to where they are added."""
+    _box(axes, left, 0.24, 0.3, 0.06, "$A$", ADAPTER)
+    _box(axes, left + 0.34, 0.2, 0.05, 0.14, "$B$", ADAPTER)
+    arrow(axes, (0.1, 0.6), (left, 0.27))
+    arrow(axes, (left + 0.3, 0.27), (left + 0.34, 0.27))
+    arrow(axes, (left + 0.39, 0.27), joined)
+
+
 def _prompt(axes: Axes, name: str) -> None:
     """Trained vectors stand before the embedded tokens, below the first block."""
     for number, text in enumerate(("$p_1$", "$p_2$", "$x_1$", "$x_2$", "$x_3$")):
-        _box(axes, 0.1 + 0.165 * number, 0.28, 0.14, 0.12, text, ADAPTER if number < 2 else PASSED)
+        _box(axes, 0.1 + 0.165 * number, 0.28, 0.14, 0.12, text, ADAPTER if number < 2 else "white")
     for number in range(3):
         _box(axes, 0.1, 0.5 + 0.15 * number, 0.8, 0.1, f"block {number}" if number < 2 else "…")
     arrow(axes, (0.5, 0.4), (0.5, 0.5))
@@ -160,4 +182,4 @@ def _prefix(axes: Axes, name: str) -> None:
         axes.text(0.07, low + 0.07, f"block\n{number}", ha="center", va="center", size="x-small", color=INK)
         for place, (text, width) in enumerate((("$P_K$", 0.12), ("$K$", 0.26), ("$P_V$", 0.12), ("$V$", 0.26))):
             left = (0.15, 0.28, 0.58, 0.71)[place]
-            _box(axes, left, low, width, 0.14, text, PASSED if place % 2 else ADAPTER)
+            _box(axes, left, low, width, 0.14, text, "white" if place % 2 else ADAPTER)
