@@ -1,10 +1,9 @@
 """Compute the frozen lower part of a model once, and begin every further pass above it."""
 
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MethodType
 from unittest.mock import patch
@@ -14,7 +13,7 @@ from torch import nn
 
 from tlkit.adapters import base_model, learns_prompt
 from tlkit.losses import mode
-from tlkit.memory import in_units
+from tlkit.prefix_cache import PrefixCache
 from tlkit.strategies import as_in_phase, find_blocks, groups_of, in_phases
 
 LIMIT = 2**30
@@ -24,68 +23,6 @@ NEUTRAL = ("input_ids", "labels", "shift_labels", "num_items_in_batch", "logits_
 
 class NoFrozenPrefix(ValueError):
     """A model of which nothing stays the same from pass to pass, so that there is nothing to keep."""
-
-
-@dataclass
-class PrefixCache:
-    """What comes out of the lowest blocks, by the tokens that went in.
-
-    Attributes:
-        blocks: how many of them are passed over; where a strategy trains in phases, fewer in a later one.
-        limit: bytes kept in memory; what is beyond lies in files, which the operating system maps into memory.
-        folder: of these files.
-        rows_computed: sequences computed.
-        rows_reused: sequences passed over.
-        nbytes: bytes kept, in memory and in files.
-    """
-
-    blocks: int
-    limit: int
-    folder: Path
-    rows_computed: int = 0
-    rows_reused: int = 0
-    nbytes: int = 0
-    _states: dict[tuple, torch.Tensor] = field(default_factory=dict, repr=False)
-    _weights: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
-    _files: int = 0
-
-    def __str__(self) -> str:
-        return (
-            f"{self.blocks} blocks computed for {self.rows_computed:,} sequences and passed over for "
-            f"{self.rows_reused:,}; {in_units(self.nbytes)} kept"
-        )
-
-    def forget(self) -> None:
-        """Drop all that is kept."""
-        self._states.clear()
-        self.nbytes = 0
-
-    def come_down_to(self, blocks: int) -> None:
-        """Pass over fewer blocks than before, and drop what came out of more.
-
-        Args:
-            blocks: how many from now on.
-        """
-        for key in [key for key in self._states if key[0] > blocks]:
-            self.nbytes -= self._states.pop(key).nbytes
-        self.blocks = blocks
-
-    def keep(self, key: tuple, states: torch.Tensor) -> None:
-        """Keep what comes out for a sequence.
-
-        Args:
-            key: how many blocks they have gone through, the type of the arithmetic, and the tokens.
-            states: hidden states, shape (tokens, width).
-
-        Raises:
-            OSError: where they belong on the disk and it is full; nothing else is lost.
-        """
-        kept = states.to("cpu", copy=True)
-        if self.nbytes + kept.nbytes > self.limit:
-            self._files += 1
-            kept = _in_a_file(kept, self.folder / f"{self._files}.states")
-        self.nbytes += kept.nbytes
-        self._states[key] = kept
 
 
 @contextmanager
@@ -350,28 +287,3 @@ def _compute(base: nn.Module, counts: list[int], tokens: torch.Tensor) -> dict[i
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _in_a_file(states: torch.Tensor, path: Path) -> torch.Tensor:
-    """A copy in a file, mapped into memory. Its place is taken first: a full disk would end the process later."""
-    path.unlink(missing_ok=True)  # of weights that have changed since
-    try:
-        with path.open("wb") as file:
-            _take_place(file, states.nbytes)
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise OSError(
-            error.errno,
-            f"no room for {in_units(states.nbytes)} of the frozen prefix in {path.parent} ({error.strerror}): give "
-            "cached_prefix a folder= on another disk, or a larger limit= of memory",
-        ) from error
-    mapped = torch.from_file(str(path), shared=True, size=states.numel(), dtype=states.dtype)
-    return mapped.view(states.shape).copy_(states)
-
-
-def _take_place(file, size: int) -> None:
-    """Make the disk hold `size` bytes for an empty file, not only promise them."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file.fileno(), 0, size)  # the C library writes zeros where a file system has no such call
-    else:
-        file.write(bytes(size))
