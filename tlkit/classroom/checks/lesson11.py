@@ -85,7 +85,7 @@ def _tell_the_difference(found: set[str], wanted: set[str], story: str, depth: i
 @exercise(
     "ex11_3",
     3,
-    "the percentage of the arithmetic that remains, to the nearest whole one",
+    "the percentage of the arithmetic that remains, give or take half a percent",
     "Say that the forward pass of a block costs 1. Then a trained block costs 3, and a frozen one behind the cache 0.",
     "In the four phases, 1/4, 2/4, 3/4 and 4/4 of the blocks are trained.",
     "Without any freezing every block costs 3 in every phase. What is the average of 1/4, 2/4, 3/4 and 4/4?",
