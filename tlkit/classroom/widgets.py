@@ -45,11 +45,11 @@ def memory_explorer() -> ipw.VBox:
     from tlkit.fitting.estimate import DTYPES
     from tlkit.memory import CARDS
     from tlkit.models import distinct_architectures
-    from tlkit.strategies import STRATEGIES
+    from tlkit.strategies import CLASSIC
 
     controls = {
         "model": _choice("Model", distinct_architectures(), "qwen2-0.5b"),
-        "strategy": _choice("Strategy", list(STRATEGIES), "full"),
+        "strategy": _choice("Strategy", list(CLASSIC), "full"),
         "dtype": _choice("Precision", list(DTYPES), "fp32"),
         "batch_size": _choice("Batch size", [1, 2, 4, 8, 16, 32], 1),
         "sequence_length": _choice("Sequence length", [32, 64, 128, 256, 512, 1024, 2048], 512),
@@ -73,9 +73,9 @@ def strategy_map() -> ipw.VBox:
     """Show which parts of a model a strategy trains; from code: `components_chart(panels.strategy_report(...))`."""
     from tlkit.classroom.panels import strategy_boxes, strategy_report
     from tlkit.models import distinct_architectures
-    from tlkit.strategies import STRATEGIES
+    from tlkit.strategies import CLASSIC
 
-    model, strategy = _choice("Model", distinct_architectures(), "tiny"), _choice("Strategy", list(STRATEGIES), "full")
+    model, strategy = _choice("Model", distinct_architectures(), "tiny"), _choice("Strategy", list(CLASSIC), "full")
     said, boxes = _said(), ipw.HTML()
 
     def update(change=None) -> None:
@@ -94,9 +94,9 @@ class TrainingLab:
     """Train the bundled model while you watch; `state` is what was reached. From code: `panels.training_lab(...)`."""
 
     def __init__(self) -> None:
-        from tlkit.strategies import STRATEGIES
+        from tlkit.strategies import CLASSIC
 
-        self.strategy = _choice("Strategy", list(STRATEGIES), "full")
+        self.strategy = _choice("Strategy", list(CLASSIC), "full")
         self.learning_rate = _choice("Learning rate", [1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2], 1e-3)
         self.epochs = _choice("Epochs", [0.5, 1, 2, 4], 1)
         self.start_button = ipw.Button(description="Start", tooltip="Train from the pretrained weights")
