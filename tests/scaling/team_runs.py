@@ -19,16 +19,15 @@ from tlkit.memory import VirtualDevice
 from tlkit.scaling.processes import gathered, joined, smaller
 from tlkit.settings import Profile, setup
 from tlkit.steps import Plan
-from tlkit.strategies import CLASSIC, apply_strategy
-from tlkit.strategies import STRATEGIES as ALL
+from tlkit.strategies import apply_strategy
 from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig, train
 
 BLOCKS = torch.randint(512, (8, 16), generator=torch.Generator().manual_seed(0))
 CONFIG = TrainingConfig(1e-4, epochs=1.5, batch_size=6, warmup_fraction=0)  # batches of 6, 2 and 6
 STRATEGIES = ("full", "freeze_lower", "lora")
-OTHERS = [name for name in ALL if name not in CLASSIC]  # by two processes, each once
-PHASED = "gradual_unfreezing"
+# Of the others one of each kind: groups, phases, shared matrices, a learned prompt and a learned prefix.
+OTHERS = ("gradual_unfreezing", "discriminative_rates", "dora", "vera", "prompt_tuning", "prefix_tuning")
 PLANS = {
     "plain": Plan(),
     "micro": Plan(micro_batch_size=2),
@@ -40,8 +39,8 @@ CASES = {
     2: [(how, name, "plain") for how in ("ddp", "fsdp") for name in STRATEGIES]
     + [("ddp", "full", "micro"), ("fsdp", "full", "micro"), ("fsdp", "full", "chunked")]
     + [("ddp", "lora", "fused"), ("fsdp", "lora", "fused")]
-    # What changes between the phases is settled in fsdp.
-    + [(how, name, "plain") for how in ("ddp", "fsdp") for name in OTHERS if (how, name) != ("fsdp", PHASED)],
+    + [("ddp", name, "plain") for name in OTHERS]
+    + [("fsdp", name, "plain") for name in ("discriminative_rates", "vera", "prompt_tuning")],
     4: [(how, name, "plain") for how in ("ddp", "fsdp") for name in STRATEGIES] + [("fsdp", "full", "micro")],
 }
 

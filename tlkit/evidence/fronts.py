@@ -14,20 +14,17 @@ def on_front(value: np.ndarray, costs: np.ndarray) -> np.ndarray:
 
     Args:
         value: higher is better, shape (..., rows); every leading index is a table of its own.
-        costs: lower is better, shape (rows, costs).
+        costs: lower is better, shape (rows, costs), or (..., rows, costs) where each table has its own.
 
     Returns:
         Whether each row is on the front, with the shape of `value`. Rows that are equal in everything are both on it.
     """
     value, costs = np.asarray(value, dtype=float), np.asarray(costs, dtype=float)
-    no_dearer = (costs[:, None] <= costs[None]).all(axis=2)  # [i, j]: i costs no more than j
-    cheaper = no_dearer & (costs[:, None] < costs[None]).any(axis=2)
-    front = np.empty(value.shape, dtype=bool)
-    for row in range(costs.shape[0]):
-        mine = value[..., row, None]
-        beaten = (value > mine) & no_dearer[:, row] | (value == mine) & cheaper[:, row]
-        front[..., row] = ~beaten.any(axis=-1)
-    return front
+    others, mine = costs[..., :, None, :], costs[..., None, :, :]
+    no_dearer = (others <= mine).all(axis=-1)  # [..., i, j]: i costs no more than j
+    cheaper = no_dearer & (others < mine).any(axis=-1)
+    better, equal = value[..., :, None] > value[..., None, :], value[..., :, None] == value[..., None, :]
+    return ~(better & no_dearer | equal & cheaper).any(axis=-2)
 
 
 def front_shares(
@@ -105,8 +102,7 @@ def perplexity_front(
         drawn = scores.groupby("strategy", sort=False).mean().loc[names].to_numpy().T
         drawn = drawn + spread.moved(generator, draws)
         costs = price.means + price.moved(generator, draws)
-        on = [on_front(-values, prices[:, None]) for values, prices in zip(drawn, costs, strict=True)]
-        found["share"] = np.mean(on, axis=0)
+        found["share"] = on_front(-drawn, costs[..., None]).mean(axis=0)
     return found
 
 
