@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 
 import torch
 from torch import nn
@@ -82,16 +83,17 @@ class TrainingState:
         Args:
             total: steps of the whole run.
         """
-        for group in self.groups:
+        for group in filter(attrgetter("begins"), self.groups):
             first = first_step(group.begins, total)
             for parameter in group.parameters:
                 self._first_steps[id(parameter)] = first
                 parameter.requires_grad_(self.step >= first)
 
     def end_steps(self) -> None:
-        """Make trainable again what was to be trained at any time."""
-        for parameter in self.parameters:
-            parameter.requires_grad_(True)
+        """Make trainable again what `begin_step` froze."""
+        for group in filter(attrgetter("begins"), self.groups):
+            for parameter in group.parameters:
+                parameter.requires_grad_(True)
 
     def apply_plan(self, plan: Plan) -> None:
         """Bring weights and optimizer to where a plan wants them; from the device to the host, never back.

@@ -272,3 +272,14 @@ def test_on_paper_everything_is_counted_as_trained():
         cached_prefix(adapted("discriminative_rates")),
     ):
         pass
+
+
+def test_what_somebody_freezes_in_the_course_of_a_run_stays_frozen():
+    """Only weights whose time comes later are switched by the loop."""
+    model = adapted("full")
+    state = new_state(model, CONFIG)
+    for record in training_steps(state, BLOCKS, CONFIG):
+        if record.step == 3:
+            model.lm_head.requires_grad_(False)
+            before = model.lm_head.weight.detach().clone()
+    assert torch.equal(model.lm_head.weight, before) and not model.lm_head.weight.requires_grad
