@@ -25,7 +25,8 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
 
     Raises:
         ValueError: for an unknown strategy or option and for an adapter in the way, before anything is frozen; where
-            the architecture does not allow the strategy; and when nothing, or by accident everything, was selected.
+            the architecture does not allow the strategy, and when nothing, or by accident everything, was selected:
+            then load the model anew.
     """
     check_strategy(strategy, options)
     if added := adapter_names(model):

@@ -168,6 +168,8 @@ def _by_peft(name: str, model: nn.Module, config: str, **settings: object) -> nn
             adapted = peft.get_peft_model(model, make(task_type="CAUSAL_LM", **settings))
         if learns_prompt(adapted):  # what does not fit between the tokens shows when it is read
             _read(adapted)
+    except torch.OutOfMemoryError:
+        raise
     except REFUSALS as error:
         said = " ".join(str(error).split())
         raise ValueError(f"{name}: peft cannot adapt {type(model).__name__} by this method: {said}") from error
