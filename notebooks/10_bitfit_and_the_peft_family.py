@@ -301,8 +301,8 @@ tl.family_picture()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Four more methods are LoRA with one change each. Their numbers are in the same place, so the picture of LoRA holds
-# for them, too. At our rank of 8, rsLoRA's factor is 5.7 instead of 2. Our PiSSA has a second change, because its
-# $\alpha$ is 8 and not 16.
+# for them, too, except that $A$ would be hatched for LoRA-FA. At our rank of 8, rsLoRA's factor is 5.7 instead of 2.
+# Our PiSSA has a second change, because its $\alpha$ is 8 and not 16.
 #
 # | method | what is changed | the idea |
 # | --- | --- | --- |
@@ -446,13 +446,15 @@ assert 1.04 < spread.max() / spread.min() < 1.07
 # tuned earlier.
 #
 # The other methods are clearly apart from LoRA, and mostly in the order of how many values they train: LoRA-FA and
-# OFT, then VeRA, then IA3 and LN tuning, then BitFit. The number of values does not decide alone, though. Prefix
-# tuning trains more values than VeRA and gains far less, and prompt tuning trains exactly as many as BitFit and gains
-# least of all. It hardly changes the model on general text either (36.4, from 36.1). The authors of prompt tuning
-# report that it catches up with full fine-tuning only on models with billions of values, and they trained for
-# thousands of steps, while ours has 55. The search was also coarser for these two, as for VeRA and IA3: the rate
-# tried above the best one is ten times as large. Both methods also need room: of the 256 tokens that this model can
-# read, 16 are taken, so they were scored with windows of 240.
+# OFT, then VeRA, then IA3 and LN tuning, then BitFit. LoRA-FA and OFT are not separated from each other, and neither
+# are IA3 and LN tuning; together with the 13 undecided pairs among the six, these are all 15 pairs that cannot be
+# told apart. The number of values does not decide alone, though. Prefix tuning trains more values than VeRA and gains
+# far less, and prompt tuning trains exactly as many as BitFit and gains least of all. It hardly changes the model on
+# general text either (36.4, from 36.1). The authors of prompt tuning report that it catches up with full fine-tuning
+# only on models with billions of values, and they trained for thousands of steps, while ours has 55. The search was
+# also coarser for these two, as for VeRA and IA3: the rate tried above the best one is ten times as large. Both
+# methods also need room: of the 256 tokens that this model can read, 16 are taken, so they were scored with windows
+# of 240.
 
 # %%
 fewest = ["lora", "lora_fa", "oft", "vera", "ia3", "ln_tuning", "bitfit"]
