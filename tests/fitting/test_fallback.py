@@ -77,7 +77,7 @@ def allocations(strategy, **options):
     return card.seen
 
 
-@pytest.mark.parametrize("strategy", [*CLASSIC, "dora", "prefix_tuning", "gradual_unfreezing"])
+@pytest.mark.parametrize("strategy", [*CLASSIC, "prefix_tuning", "gradual_unfreezing"])
 def test_an_allocation_that_fails_anywhere_loses_no_step(strategy):
     """Failures spread over all steps, each followed by a second one at once, against an uninterrupted run."""
     reference = small_model(strategy)
