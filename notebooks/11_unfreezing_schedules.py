@@ -355,6 +355,7 @@ tl.claim("64 more are passed over, in the second and the third", reused == 64)
 # A strategy is a function. It is given a model in which everything is frozen, and switches on what it wants to train.
 # The line above it registers the function under a name.
 
+
 # %%
 @tl.strategy("every_other")
 def every_other(model, first: int = 1):
