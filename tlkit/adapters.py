@@ -34,11 +34,20 @@ def adapter_names(model: nn.Module) -> frozenset[str]:
     """
     added = _identities(model) - _identities(base_model(model))
     for module in model.modules():
-        # peft's two ways: a layer in `base_layer` with weights beside it, or a copy trained in the place of a module.
-        wrapped = getattr(module, "base_layer", None) or getattr(module, "original_module", None)
-        if isinstance(wrapped, nn.Module):
+        if (wrapped := wrapped_by(module)) is not None:
             added |= _identities(module) - _identities(wrapped)
     return frozenset(name for name, parameter in model.named_parameters() if id(parameter) in added)
+
+
+def wrapped_by(module: nn.Module) -> nn.Module | None:
+    """The model's own module that a module of peft stands in for; None for one that is no adapter's.
+
+    Args:
+        module: any module of an adapted model.
+    """
+    # peft's two ways: a layer in `base_layer` with weights beside it, or a copy trained in the place of a module.
+    wrapped = getattr(module, "base_layer", None) or getattr(module, "original_module", None)
+    return wrapped if isinstance(wrapped, nn.Module) else None
 
 
 def continues_adapter(model: nn.Module) -> bool:

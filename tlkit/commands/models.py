@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlkit.commands.outcome import Outcome, as_columns
+from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.options import Plan, TrainingConfig, check_micro_batch, option, same_option
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 MODEL = "a preset, a hub id or a folder; default: TLKIT_MODEL, else tiny"
 WINDOW = 256  # tokens that `perplexity` reads at a time, where nothing else is said
 STRATEGY = "what to train: full, freeze_lower, freeze_embeddings, last_layers, lora, qlora, bitfit; more: see params"
-PLUGIN = "a file of Python with strategies of your own (@strategy)"
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ParamsOptions:
     """Model"""
 
     model: str | None = option(None, MODEL + "; no weights are read")
-    plugin: Path | None = option(None, PLUGIN, path="file")
+    plugin: Path | None = same_option(ComparisonSettings, "plugin", None)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class EstimateOptions:
 
     model: str | None = option(None, MODEL + "; no weights are read")
     strategy: str = option("full", STRATEGY)
-    plugin: Path | None = option(None, PLUGIN, path="file")
+    plugin: Path | None = same_option(ComparisonSettings, "plugin", None)
     strategy_option: dict = option({}, "of the strategy, such as r=16 or train_norms=false; may be given several times")
     dtype: str = option("fp32", "of the weights", choices=("fp32", "bf16", "fp16"))
     batch_size: int = same_option(TrainingConfig, "batch_size", 1)

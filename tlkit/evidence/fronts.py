@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
 DRAWS = 2000
 
@@ -116,6 +115,8 @@ class _OverSeeds:
 
     def moved(self, generator: np.random.Generator, draws: int) -> np.ndarray:
         """Errors of the means, shape (draws, strategies)."""
+        from scipy.stats import t as student  # takes a second to import, and most charts do without
+
         return student.rvs(self.freedom, size=(draws, len(self.means)), random_state=generator) * self.errors
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from tlkit.adapters import adapter_names, base_model, learns_prefix
+from tlkit.adapters import adapter_names, base_model, learns_prefix, wrapped_by
 from tlkit.quantization import logical_size
 from tlkit.reports.drawing import ADAPTER, BEHIND, GRADIENT, INK, PASSED, SPARED, TRAINED, arrow, box, paper
 from tlkit.reports.figure import Chart, described, headline
@@ -183,7 +183,7 @@ def _adapter_values(report: StrategyReport) -> Iterator[tuple[str, int, bool]]:
     owners, base = component_of(base_model(model)), base_model(model)
     beside: dict[int, str] = {}
     for module in model.modules():
-        wrapped = getattr(module, "base_layer", None) or getattr(module, "original_module", None)
+        wrapped = wrapped_by(module)
         own = [owners[id(p)] for p in wrapped.parameters() if id(p) in owners] if wrapped is not None else []
         beside |= {id(parameter): own[0] for parameter in module.parameters() if own}
     for name, parameter in model.named_parameters():

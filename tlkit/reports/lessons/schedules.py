@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 from tlkit.adapters import base_model
 from tlkit.options import TrainingConfig
 from tlkit.reports.drawing import INK, SPARED
-from tlkit.reports.figure import SIZE, Chart, described, headline
+from tlkit.reports.figure import COLOURS, SIZE, Chart, described, headline
 from tlkit.reports.findings import listed
 from tlkit.steps import first_step
 from tlkit.strategies import StrategyReport, component_of, groups_of
@@ -109,8 +109,8 @@ def phase_cost_chart(costs: dict[str, list[tuple[float, float]]]) -> Chart:
     for axes, (name, phases) in zip(panels[0], costs.items(), strict=True):
         forward, backward = (np.array(part) for part in zip(*phases, strict=True))
         places = np.arange(1, len(phases) + 1)
-        axes.bar(places, forward, color="#56B4E9", edgecolor=INK, linewidth=0.6, label="forward")
-        axes.bar(places, backward, bottom=forward, color="#D55E00", edgecolor=INK, linewidth=0.6, label="backward")
+        axes.bar(places, forward, color=COLOURS[5], edgecolor=INK, linewidth=0.6, label="forward")
+        axes.bar(places, backward, bottom=forward, color=COLOURS[1], edgecolor=INK, linewidth=0.6, label="backward")
         for place, total in zip(places, forward + backward, strict=True):
             axes.text(place, total + 1.5, f"{total:.0f}%", ha="center", va="bottom", fontsize="small", color=INK)
         axes.set_title(name, fontsize="medium")
