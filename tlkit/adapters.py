@@ -23,6 +23,31 @@ def base_model(model: nn.Module) -> nn.Module:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+def classifies(model: nn.Module) -> bool:
+    """Whether a model puts a text into a class, instead of going on with it.
+
+    Args:
+        model: a transformers model, or peft's wrapper.
+    """
+    return type(base_model(model)).__name__.endswith("ForSequenceClassification")
+
+
+def class_head(model: nn.Module) -> list[nn.Parameter]:
+    """The weights that a classifier has beside the model below: those that no pretraining has made.
+
+    Args:
+        model: a transformers model, or peft's wrapper. Of a causal language model: none.
+
+    Returns:
+        They, and the copy that peft trains in their place, where it has made one.
+    """
+    base = base_model(model)
+    if not classifies(model):
+        return []
+    below = _identities(getattr(base, base.base_model_prefix))
+    return [parameter for parameter in base.parameters() if id(parameter) not in below]
+
+
 def adapter_names(model: nn.Module) -> frozenset[str]:
     """Find what peft has added to a model, by whatever method: all that is beside the modules it wraps.
 

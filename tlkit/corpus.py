@@ -24,6 +24,8 @@ CODE = re.compile(r"\t| {4}|[ >]*(```|~~~)")  # a line that is code, or says tha
 class Corpus:
     """Documents in three splits; no document is in two of them, however its white space differs.
 
+    A document is a text, or an object whose `str` is one (a conversation, a text with its class).
+
     Args:
         name: what was asked for: a bundled corpus, or a path.
         train: documents to train on.
@@ -44,9 +46,10 @@ class Corpus:
     def __post_init__(self):
         owner = {}
         for split in SPLITS:
-            for text in getattr(self, split):
-                if owner.setdefault(_words(text), split) != split:
-                    raise ValueError(f"{self.name}: {text[:40]!r} is in {owner[_words(text)]} and in {split}")
+            for document in getattr(self, split):
+                words = _words(str(document))
+                if owner.setdefault(words, split) != split:
+                    raise ValueError(f"{self.name}: {str(document)[:40]!r} is in {owner[words]} and in {split}")
 
     def limited(self, train: int | None = None, test: int | None = None) -> "Corpus":
         """The first documents of each split.
@@ -62,8 +65,8 @@ class Corpus:
         """Hash of every document in order, to name the data in an exported result."""
         digest = hashlib.sha256()
         for split in SPLITS:
-            for text in getattr(self, split):
-                digest.update(text.encode() + b"\0")
+            for document in getattr(self, split):
+                digest.update((document if isinstance(document, str) else repr(document)).encode() + b"\0")
         return digest.hexdigest()
 
 
@@ -98,7 +101,7 @@ def load_corpus(name: str | Path | None = None) -> Corpus:
     if name == "general":
         texts = _python_reference()
         return Corpus("general", tuple(texts[285:]), tuple(texts[225:285]), tuple(texts[:225]))
-    return _split(str(Path(name)), _read_path(Path(name)))
+    return split_documents(str(Path(name)), _read_path(Path(name)))
 
 
 def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
@@ -179,6 +182,34 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict]]:
         if not isinstance(row, dict):
             raise ValueError(f"{path}, line {number}: expected an object, and it is {type(row).__name__}")
         yield number, row
+
+
+def split_documents(name: str, documents: Sequence) -> Corpus:
+    """Leave out what is there twice or empty, shuffle, and split 80/10/10, the same way every time.
+
+    Args:
+        name: of the corpus.
+        documents: texts, or objects whose `str` is one.
+
+    Returns:
+        The corpus.
+
+    Raises:
+        ValueError: where there are fewer than ten different documents.
+    """
+    kept: dict[str, object] = {}
+    for document in documents:
+        kept.setdefault(_words(str(document)), document)
+    kept.pop("", None)
+    unique = list(kept.values())
+    repeats = sum(bool(str(document).strip()) for document in documents) - len(unique)
+    if len(unique) < 10:
+        also = f", beside {repeats} that repeat them" if repeats else ""
+        raise ValueError(f"{name}: {len(unique)} documents{also}; at least 10 are needed for an 80/10/10 split")
+    random.Random(0).shuffle(unique)
+    tenth = len(unique) // 10
+    train, validation, test = unique[2 * tenth :], unique[:tenth], unique[tenth : 2 * tenth]
+    return Corpus(name, tuple(train), tuple(validation), tuple(test), duplicates=repeats)
 
 
 def _python_reference() -> list[str]:
@@ -304,19 +335,3 @@ def _unwrapped(lines: list[str]) -> str:
 
 def _words(text: str) -> str:
     return " ".join(text.split())
-
-
-def _split(name: str, texts: list[str]) -> Corpus:
-    kept: dict[str, str] = {}
-    for text in texts:
-        kept.setdefault(_words(text), text)
-    kept.pop("", None)
-    unique = list(kept.values())
-    repeats = sum(bool(text.strip()) for text in texts) - len(unique)
-    if len(unique) < 10:
-        also = f", beside {repeats} that repeat them" if repeats else ""
-        raise ValueError(f"{name}: {len(unique)} documents{also}; at least 10 are needed for an 80/10/10 split")
-    random.Random(0).shuffle(unique)
-    tenth = len(unique) // 10
-    train, validation, test = unique[2 * tenth :], unique[:tenth], unique[tenth : 2 * tenth]
-    return Corpus(name, tuple(train), tuple(validation), tuple(test), duplicates=repeats)

@@ -38,10 +38,15 @@ class PerplexityResult:
     document_tokens: tuple[int, ...]
 
     def __str__(self) -> str:
+        has_bytes = not math.isnan(self.bits_per_byte)  # classes have none
         text = (
             f"perplexity {self.perplexity:,.2f} [{self.low:,.2f}, {self.high:,.2f}], "
-            f"{self.bits_per_byte:.3f} bits per byte, {self.tokens:,} tokens of {self.documents} documents "
-            f"(window {self.context}, stride {self.stride})"
+            + (
+                f"{self.bits_per_byte:.3f} bits per byte, {self.tokens:,} tokens"
+                if has_bytes
+                else f"{self.tokens:,} labels"
+            )
+            + f" of {self.documents} documents (window {self.context}, stride {self.stride})"
         )
         return "\n".join([text, *(f"WARNING: {warning}" for warning in self.warnings)])
 
@@ -101,22 +106,50 @@ def perplexity(
             scored = int(places.max())
             progress.step(scored, len(stream) - 1, f"scored {scored:,} of {len(stream) - 1:,} tokens")
 
+    unknown = 0.0 if tokenizer.unk_token == tokenizer.eos_token else _share(stream, tokenizer.unk_token_id)
+    return result_of(
+        losses,
+        counts,
+        size=sum(len(text.encode()) for text in texts),
+        window=(context, stride),
+        vocabulary=model.config.get_text_config().vocab_size,
+        unknown=unknown,
+    )
+
+
+def result_of(
+    losses: torch.Tensor,
+    counts: torch.Tensor,
+    *,
+    size: int,
+    window: tuple[int, int],
+    vocabulary: int | None = None,
+    unknown: float = 0.0,
+) -> PerplexityResult:
+    """Put the losses of documents together into one score with its interval and its warnings.
+
+    Args:
+        losses: nats of each document, shape (documents,), in float64.
+        counts: tokens scored in each, or labels, of the same shape.
+        size: bytes of what was scored, 0 where it is no text.
+        window: tokens that were read at a time, and tokens that this moved on by.
+        vocabulary: tokens that could have been predicted; None for classes, of which no score is too bad to be true.
+        unknown: share of tokens that the tokenizer does not know.
+    """
     nats_per_token = float(losses.sum() / counts.sum())
     low, high = _bootstrap(losses, counts)
-    size = sum(len(text.encode()) for text in texts)
-    unknown = 0.0 if tokenizer.unk_token == tokenizer.eos_token else _share(stream, tokenizer.unk_token_id)
     value = math.exp(nats_per_token) if nats_per_token < 700 else math.inf
     return PerplexityResult(
         perplexity=value,
         low=low,
         high=high,
         nats_per_token=nats_per_token,
-        bits_per_byte=float(losses.sum()) / math.log(2) / size,
+        bits_per_byte=float(losses.sum()) / math.log(2) / size if size else math.nan,
         tokens=int(counts.sum()),
-        documents=len(texts),
-        warnings=_doubts(value, int(counts.sum()), model.config.get_text_config().vocab_size, unknown),
-        context=context,
-        stride=stride,
+        documents=len(losses),
+        warnings=() if vocabulary is None else _doubts(value, int(counts.sum()), vocabulary, unknown),
+        context=window[0],
+        stride=window[1],
         document_nats=tuple(losses.tolist()),
         document_tokens=tuple(int(count) for count in counts),
     )

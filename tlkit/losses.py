@@ -1,5 +1,6 @@
 """The loss of a model on blocks of tokens: all at once, or in pieces so that the logits are never all there."""
 
+from dataclasses import replace
 from unittest.mock import patch
 
 import torch
@@ -9,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from tlkit.adapters import base_model
+from tlkit.examples import IGNORED, Batch, Examples, as_examples, inputs_of
 from tlkit.memory import CPU
 from tlkit.models import mode
 from tlkit.options import Plan
@@ -19,16 +21,16 @@ from tlkit.team import ALONE, Team
 LOSS_CHUNK_TOKENS = 256
 
 
-def loss_of(model: nn.Module, blocks: torch.Tensor, plan: Plan, team: Team = ALONE) -> torch.Tensor:
+def loss_of(model: nn.Module, batch: Batch, plan: Plan, team: Team = ALONE) -> torch.Tensor:
     """`summed_loss`, through DDP or FSDP where the team has put one of them around it.
 
     Args:
         model: as in `summed_loss`.
-        blocks: as in `summed_loss`.
+        batch: as in `summed_loss`.
         plan: as in `summed_loss`.
         team: whose module is called instead of the model, where it has one.
     """
-    return summed_loss(model, blocks, plan) if team.module is None else team.module(blocks, plan)
+    return summed_loss(model, batch, plan) if team.module is None else team.module(batch, plan)
 
 
 class SummedLoss(nn.Module):
@@ -42,47 +44,57 @@ class SummedLoss(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, blocks: torch.Tensor, plan: Plan) -> torch.Tensor:
+    def forward(self, batch: Batch, plan: Plan) -> torch.Tensor:
         """The same as `summed_loss`."""
-        return summed_loss(self.model, blocks, plan)
+        return summed_loss(self.model, batch, plan)
 
 
-def summed_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan) -> torch.Tensor:
-    """Loss in nats, summed over all tokens but the first of each block.
+def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
+    """Loss in nats, summed over all labels: the tokens that count, but the first of each row, or the rows' classes.
 
     It is computed here from the logits, because some architectures take no labels that are shifted already, and some
     add a term that is no sum over tokens, such as the auxiliary loss of a mixture's routers.
 
     Args:
-        model: a causal language model, with adapters or without.
-        blocks: token ids, shape (blocks, tokens), on the model's device.
+        model: a causal language model, or a classifier for examples with classes; with adapters or without.
+        batch: token ids, shape (blocks, tokens), or examples; on the model's device.
         plan: its precision, and whether the loss is computed in pieces.
 
     Returns:
         A scalar.
     """
-    # The last token of a block predicts none, so it is only a label: no work is done for it.
-    inputs, labels = blocks[:, :-1], blocks[:, 1:].flatten()
-    with torch.autocast(blocks.device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
+    examples = as_examples(batch)
+    dtype = torch.bfloat16 if plan.precision == "bf16" else next(model.parameters()).dtype
+    with torch.autocast(examples.tokens.device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
+        if examples.classifies:
+            logits = model(**inputs_of(examples, dtype), use_cache=False).logits
+            return functional.cross_entropy(logits.float(), examples.labels, reduction="sum")
+        # The last token of a row predicts none, so it is only a label: no work is done for it.
+        read, labels = replace(examples, **_all_but_last(examples)), examples.labels[:, 1:].flatten()
+        inputs = inputs_of(read, dtype)
         if not plan.chunked_loss:
-            logits = model(input_ids=inputs, use_cache=False).logits
-            logits = logits[:, -inputs.shape[1] :]  # a learned prompt has some, too
-            return functional.cross_entropy(logits.flatten(0, 1).float(), labels, reduction="sum")
+            logits = model(**inputs, use_cache=False).logits
+            logits = logits[:, -read.shape[1] :]  # a learned prompt has some, too
+            return functional.cross_entropy(logits.flatten(0, 1).float(), labels, reduction="sum", ignore_index=IGNORED)
         base = base_model(model)
         head = base.get_output_embeddings()
-        hidden = base.get_decoder()(input_ids=inputs, use_cache=False).last_hidden_state
+        hidden = base.get_decoder()(**inputs, use_cache=False).last_hidden_state
     return _loss_in_chunks(hidden.flatten(0, 1).to(head.weight.dtype), head, labels)
+
+
+def _all_but_last(examples: Examples) -> dict[str, torch.Tensor]:
+    return {name: getattr(examples, name)[:, :-1] for name in ("tokens", "labels", "texts")}
 
 
 def _loss_in_chunks(hidden: torch.Tensor, head: nn.Linear, labels: torch.Tensor) -> torch.Tensor:
     """Summed loss of the head's logits, of which no more than LOSS_CHUNK_TOKENS rows are there at a time."""
     if hasattr(functional, "linear_cross_entropy"):  # torch 2.13 and newer
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=LOSS_CHUNK_TOKENS)
-        given = {"linear_bias": head.bias, "reduction": "sum", "options": options}
+        given = {"linear_bias": head.bias, "reduction": "sum", "options": options, "ignore_index": IGNORED}
         return functional.linear_cross_entropy(hidden, head.weight, labels, **given)
 
     def of_chunk(rows: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(head(rows), targets, reduction="sum")
+        return functional.cross_entropy(head(rows), targets, reduction="sum", ignore_index=IGNORED)
 
     chunks = zip(hidden.split(LOSS_CHUNK_TOKENS), labels.split(LOSS_CHUNK_TOKENS), strict=True)
     return sum(checkpoint(of_chunk, *chunk, use_reentrant=False) for chunk in chunks)

@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tlkit.adapters import base_model, fused_lora
+from tlkit.examples import Batch, labels_in
 from tlkit.losses import SummedLoss, loss_of
 from tlkit.memory import CPU, Host, move_weights, saved_on_host
 from tlkit.models import evaluation_mode, mode
@@ -28,7 +29,7 @@ OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(to
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One optimizer step: loss in nats per token, gradient norm before clipping, tokens scored, seconds."""
+    """One optimizer step: loss in nats per label, gradient norm before clipping, labels (tokens scored), seconds."""
 
     step: int
     loss: float
@@ -196,7 +197,7 @@ def first_step(begins: float, total: int) -> int:
 
 
 def take_step(
-    state: TrainingState, batch: torch.Tensor, learning_rate: float, *, max_gradient_norm: float = 1.0
+    state: TrainingState, batch: Batch, learning_rate: float, *, max_gradient_norm: float = 1.0
 ) -> StepRecord:
     """Carry out one optimizer step on `batch` as `state.plan` says.
 
@@ -204,7 +205,7 @@ def take_step(
 
     Args:
         state: changed in place.
-        batch: token ids, shape (blocks, tokens).
+        batch: token ids, shape (blocks, tokens), or examples.
         learning_rate: of this step.
         max_gradient_norm: a longer gradient is scaled down to this.
 
@@ -240,8 +241,8 @@ def take_step(
         if state.step == done:
             state.undo(done)
         raise
-    tokens = batch[:, 1:].numel()
-    return StepRecord(done + 1, loss, learning_rate, norm, len(batch), tokens, time.perf_counter() - started)
+    labels = labels_in(batch)
+    return StepRecord(done + 1, loss, learning_rate, norm, len(batch), labels, time.perf_counter() - started)
 
 
 @contextmanager
@@ -261,19 +262,19 @@ def interrupts_wait() -> Iterator[None]:
 
 
 def accumulate_gradients(
-    model: nn.Module, batch: torch.Tensor, plan: Plan, host: Host = nullcontext, team: Team = ALONE
+    model: nn.Module, batch: Batch, plan: Plan, host: Host = nullcontext, team: Team = ALONE
 ) -> list[torch.Tensor]:
     """Add up the gradients of all micro-batches; in a team, those of this process' share.
 
     Args:
         model: put into training mode.
-        batch: token ids, shape (blocks, tokens).
+        batch: token ids, shape (blocks, tokens), or examples.
         plan: how to carry it out.
         host: as in `TrainingState`.
         team: already wrapped around the model's loss.
 
     Returns:
-        The losses of the micro-batches, which sum to the loss of the batch in nats per token.
+        The losses of the micro-batches, which sum to the loss of the batch in nats per label.
     """
     base = base_model(model)
     # Older releases of transformers, 5.15 among them, call it gradient checkpointing.
@@ -282,7 +283,7 @@ def accumulate_gradients(
         getattr(base, f"{kind}_checkpointing_{'enable' if plan.activation_checkpointing else 'disable'}")()
     model.train()
     device = next(model.parameters()).device
-    tokens = batch[:, 1:].numel()
+    labels = labels_in(batch)
     losses = []
     parts = team.shard_batch(batch, plan.micro_batch_size)
     with (
@@ -291,8 +292,8 @@ def accumulate_gradients(
     ):
         for number, (part, weight) in enumerate(parts, 1):
             with team.exchange_in(last=number == len(parts)):
-                # Divide by the tokens of the whole batch, not by the number of micro-batches: each counts the same.
-                loss = loss_of(model, part.to(device), plan, team) * weight / tokens
+                # Divide by the labels of the whole batch, not by the number of micro-batches: each counts the same.
+                loss = loss_of(model, part.to(device), plan, team) * weight / labels
                 (loss * team.scale).backward()
             losses.append(loss.detach())
     return losses
@@ -328,12 +329,12 @@ def draws_random_numbers(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def mean_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan | None = None, team: Team = ALONE) -> float:
-    """Loss in nats per token over blocks of equal length.
+def mean_loss(model: nn.Module, blocks: Batch, plan: Plan | None = None, team: Team = ALONE) -> float:
+    """Loss in nats per label (for blocks of text: per token) over rows of equal length.
 
     Args:
         model: evaluated as it is, and left in the mode in which it was.
-        blocks: token ids, shape (blocks, tokens).
+        blocks: token ids, shape (blocks, tokens), or examples.
         plan: how to carry it out; 8 blocks at a time where it names no micro-batch.
         team: all processes call this with the same blocks, each scores its share, and all get the same answer.
     """
@@ -344,4 +345,4 @@ def mean_loss(model: nn.Module, blocks: torch.Tensor, plan: Plan | None = None, 
             loss_of(model, part.to(device), plan, team).item() * weight
             for part, weight in team.shard_batch(blocks, plan.micro_batch_size or 8)
         ]
-    return team.sum(sum(parts)) / blocks[:, 1:].numel()
+    return team.sum(sum(parts)) / labels_in(blocks)

@@ -10,6 +10,8 @@ import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from tlkit.examples import Batch
+
 
 @dataclass(frozen=True)
 class Team:
@@ -55,14 +57,14 @@ class Team:
             fully_shard(block, **options)
         return replace(self, module=fully_shard(loss, **options))
 
-    def shard_batch(self, batch: torch.Tensor, rows: int | None = None) -> list[tuple[torch.Tensor, float]]:
+    def shard_batch(self, batch: Batch, rows: int | None = None) -> list[tuple[Batch, float]]:
         """This process' share of a batch, cut into passes.
 
         Every process makes as many passes as the others, or they would wait for it: one whose rows are used up takes
         a row that counts nothing.
 
         Args:
-            batch: shape (blocks, tokens).
+            batch: token ids, shape (blocks, tokens), or examples.
             rows: at most so many in a pass; None: the whole share.
 
         Returns:

@@ -12,10 +12,12 @@ import torch
 
 from tlkit.adapters import refuse_plan
 from tlkit.checkpoints import CheckpointError, Checkpoints, Journal, identity_of
+from tlkit.examples import Batch, Examples, as_examples, tensors_in
 from tlkit.jobs import Part, reported
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import Host, MemoryTrack
 from tlkit.models import longest_input
+from tlkit.models.example_checks import refuse_examples
 from tlkit.options import Plan, TrainingConfig, check_settings_alone
 from tlkit.quantization import tensors_of
 from tlkit.steps import StepRecord, TrainingState, first_step, mean_loss, take_step
@@ -67,11 +69,11 @@ class TrainingResult:
 
 def train(
     model: torch.nn.Module,
-    blocks: torch.Tensor,
+    blocks: Batch,
     config: TrainingConfig | None = None,
     *,
     plan: Plan | None = None,
-    validation: torch.Tensor | None = None,
+    validation: Batch | None = None,
     checkpoint_dir: str | Path | None = None,
     every: int = 100,
     resume: bool = False,
@@ -84,10 +86,10 @@ def train(
 
     Args:
         model: with a strategy applied; changed in place. To resume, as it was before its first step.
-        blocks: token ids, shape (blocks, tokens).
+        blocks: token ids, shape (blocks, tokens), or examples.
         config: what to train towards.
         plan: how to carry out a step.
-        validation: token ids of the same shape, scored every `evaluate_every` steps and at the end.
+        validation: of the same kind, scored every `evaluate_every` steps and at the end.
         checkpoint_dir: where all that training changes is saved, after `every` steps and at the end.
         every: optimizer steps between checkpoints.
         resume: go on from the newest checkpoint there.
@@ -113,7 +115,8 @@ def train(
     journal, checkpoints = Journal(), None
     if checkpoint_dir is not None:
         settings = asdict(config) | {"precision": plan.precision}
-        identity = identity_of(model, [blocks] if validation is None else [blocks, validation], settings)
+        data = [tensor for part in (blocks, validation) if part is not None for tensor in tensors_in(part)]
+        identity = identity_of(model, data, settings)
         checkpoints = Checkpoints(Path(checkpoint_dir), every, identity)
     with checkpoints.hold(resume) if checkpoints and team.rank == 0 else nullcontext():
         trained = twin_for_parts(model) if team.in_parts else model
@@ -154,12 +157,12 @@ def new_state(
     )
 
 
-def training_steps(state: TrainingState, blocks: torch.Tensor, config: TrainingConfig) -> Iterator[StepRecord]:
+def training_steps(state: TrainingState, blocks: Batch, config: TrainingConfig) -> Iterator[StepRecord]:
     """Take the steps that are left, one each time the next record is asked for; to stop, stop asking.
 
     Args:
         state: changed in place; its number of steps done says where to begin.
-        blocks: token ids, shape (blocks, tokens).
+        blocks: token ids, shape (blocks, tokens), or examples.
         config: what to train towards.
     """
     total = total_steps(len(blocks), config)
@@ -280,20 +283,21 @@ def total_steps(blocks: int, config: TrainingConfig) -> int:
     return max(1, round(config.epochs * steps_per_epoch(blocks, config)))
 
 
-def batch_at(step: int, blocks: torch.Tensor, config: TrainingConfig) -> torch.Tensor:
+def batch_at(step: int, blocks: Batch, config: TrainingConfig) -> Batch:
     """The batch of one step, from the seed and the step number alone, so that any step can be repeated.
 
     Args:
         step: from 0.
-        blocks: token ids, shape (blocks, tokens).
+        blocks: token ids, shape (blocks, tokens), or examples.
         config: has the batch size and the seed.
 
     Returns:
-        Token ids, shape (batch, tokens); each block comes once in an epoch.
+        Token ids, shape (batch, tokens), or examples as long as the longest of them; each row comes once in an epoch.
     """
     epoch, place = divmod(step, steps_per_epoch(len(blocks), config))
     order = torch.randperm(len(blocks), generator=torch.Generator().manual_seed(config.seed * 1_000_003 + epoch))
-    return blocks[order[place * config.batch_size : (place + 1) * config.batch_size]]
+    batch = blocks[order[place * config.batch_size : (place + 1) * config.batch_size]]
+    return batch.trimmed() if isinstance(batch, Examples) else batch
 
 
 def learning_rate_factor(step: int, total: int, config: TrainingConfig) -> float:
@@ -316,19 +320,19 @@ def learning_rate_factor(step: int, total: int, config: TrainingConfig) -> float
 
 def check_settings(
     model: torch.nn.Module,
-    blocks: torch.Tensor,
+    blocks: Batch,
     config: TrainingConfig,
     plan: Plan,
-    validation: torch.Tensor | None = None,
+    validation: Batch | None = None,
 ) -> None:
     """Refuse settings or data that cannot train, before any work.
 
     Args:
         model: with a strategy applied.
-        blocks: token ids, shape (blocks, tokens).
+        blocks: token ids, shape (blocks, tokens), or examples.
         config: what to train towards.
         plan: how to carry out a step.
-        validation: token ids of the same shape.
+        validation: of the same kind.
 
     Raises:
         ValueError: one line, with what was given and what was expected.
@@ -337,7 +341,10 @@ def check_settings(
     refuse_plan(model, plan)
     limit = longest_input(model)
     problems = [
-        (blocks.ndim != 2 or len(blocks) == 0, f"blocks of shape {tuple(blocks.shape)}: expected (blocks, tokens)"),
+        (
+            len(blocks.shape) != 2 or len(blocks) == 0,
+            f"blocks of shape {tuple(blocks.shape)}: expected (blocks, tokens)",
+        ),
         (config.patience is not None and validation is None, "early stopping (patience) needs validation blocks"),
         (not trainable_parameters(model), "nothing in this model is trainable: apply a strategy first"),
     ]
@@ -349,11 +356,14 @@ def check_settings(
             continue
         if limit is not None and part.shape[1] > limit:
             raise ValueError(f"{name} of {part.shape[1]} tokens: this model reads at most {limit}")
-        if int(part.max()) >= model.config.vocab_size:
+        highest = int(as_examples(part).tokens.max())
+        if highest >= model.config.vocab_size:
             raise ValueError(
-                f"token {int(part.max())} in {name}, but the model's vocabulary has {model.config.vocab_size}: "
+                f"token {highest} in {name}, but the model's vocabulary has {model.config.vocab_size}: "
                 "was another tokenizer used?"
             )
+        if isinstance(part, Examples):
+            refuse_examples(model, part, name)
 
     if plan.chunked_loss and not chunked_loss_agrees(model):
         raise ValueError(

@@ -252,7 +252,7 @@ def test_rates_recorded_for_other_text_serve_without_a_rank(monkeypatch, tmp_pat
     for name, value in (settings | {"model": "mine", "profile": "ci", "date": "2026-11-22"}).items():
         record[name] = value
     record.to_csv(tmp_path / "rates.csv", index=False)
-    monkeypatch.setattr(learning_rates, "_record_of", lambda model: tmp_path / "rates.csv")
+    monkeypatch.setattr(learning_rates, "_record_of", lambda *_: tmp_path / "rates.csv")
     own, other = (
         quick(small_model, profile, learning_rates=None, corpus=corpus).table.set_index("strategy")
         for corpus in ("rust", "facts")

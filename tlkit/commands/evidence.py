@@ -37,6 +37,7 @@ class SweepOptions:
 
     sweep: str = option(help="rates, epochs, passages or general", positional=True)
     model: str | None = option(None, MODEL)
+    task: str = same_option(ComparisonSettings, "task", "text")
     corpus: str | None = same_option(ComparisonSettings, "corpus", None)
     learning_rates: str | None = option(None, "of the sweeps that are not about them: as for compare")
     profile: str | None = option(None, "ci, real, laptop or gpu: how much data")
@@ -130,6 +131,7 @@ def sweep(options: SweepOptions) -> Outcome:
         output,
         profile=setup(options.profile),
         model=options.model,
+        task=options.task,
         corpus=options.corpus,
         learning_rates=options.learning_rates,
         strategies=options.strategies.split(",") if options.strategies else None,

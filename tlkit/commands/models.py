@@ -36,6 +36,7 @@ class EstimateOptions:
     dtype: str = option("fp32", "of the weights", choices=("fp32", "bf16", "fp16"))
     batch_size: int = same_option(TrainingConfig, "batch_size", 1)
     sequence_length: int = option(512, "tokens in a block", at_least=2)
+    classes: int | None = option(None, "of a classifier; default: a language model", at_least=2)
     optimizer: str = same_option(TrainingConfig, "optimizer", "adamw")
     context: int | None = option(None, "tokens in a window of the evaluation; default: 256, or as in train", at_least=2)
     device_memory: str | None = option(None, "such as 8GB: say whether it fits; exit 1 where it does not")
@@ -51,12 +52,10 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class Scoring:
-    """How text is scored; train and evaluate score the same documents"""
+    """What is learned, and how it is scored; train and evaluate score the same documents"""
 
-    corpus: str | None = option(
-        None,
-        "rust, facts, general, or a .txt, .md or .jsonl file or a folder of them; default: TLKIT_CORPUS, else rust",
-    )
+    task: str = same_option(ComparisonSettings, "task", "text")
+    corpus: str | None = same_option(ComparisonSettings, "corpus", None)
     profile: str | None = option(None, "ci, real, laptop or gpu: how many documents; default: TLKIT_PROFILE, else ci")
     context: int | None = option(None, "tokens in a window; default: 256, or all that the model reads", at_least=2)
     stride: int | None = option(None, "tokens that the window moves; default: the whole window", at_least=1)
@@ -119,7 +118,7 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     check_strategy(options.strategy, options.strategy_option)
     budget = parse_size(options.device_memory) if options.device_memory else None
     name = chosen_model(options.model)
-    model = meta_model(name)
+    model = meta_model(name, options.classes)
     context = options.context or min(WINDOW, longest_input(model) or WINDOW)
     with Job() as job, job.part(f"{name}, {options.strategy}: following a step without contents"):
         found = estimate_memory(
@@ -130,6 +129,7 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
             sequence_length=options.sequence_length,
             plan=plan,
             optimizer=options.optimizer,
+            classes=options.classes,
             evaluation=(windows_at_once(model.config.get_text_config().vocab_size, context), context),
             **options.strategy_option,
         )
@@ -148,41 +148,49 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
 
 
 def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
-    """Measure the perplexity of a model on the test split of a corpus, and what it knows.
+    """Measure the perplexity of a model on the test split of a task's corpus, and what it knows.
 
     With the same profile, window and stride these are the documents and the figures of `train` and `compare`.
     """
     from tlkit.devices import probe
-    from tlkit.evaluation import perplexity
     from tlkit.evidence.questions import answer_questions, load_questions
+    from tlkit.evidence.tasks import TASKS
     from tlkit.fitting.placement import move_to_device
     from tlkit.jobs import Job
     from tlkit.models import load_model
 
     asked = load_questions(options.questions) if options.questions is not None else ()
-    device, (_, corpus) = probe(), documents(scoring)
-    loaded = load_model(options.model)
+    device, (profile, corpus, classes), task = probe(), documents(scoring), TASKS[scoring.task]
+    if classes is not None and asked:
+        raise ValueError("--questions: a classifier writes nothing, so it cannot be asked: expected another task")
+    loaded = load_model(options.model, classes=classes and len(classes))
     move_to_device(loaded.model, device)
-    window = {"context": scoring.context, "stride": scoring.stride}
+    window, in_chat = task.window(loaded.model, scoring.context, scoring.stride), scoring.task == "answer"
     with Job() as job, job.part(f"{loaded.name} on {corpus.name}") as part:
-        result = perplexity(loaded.model, loaded.tokenizer, corpus.test, progress=part, **window)
-        answers = answer_questions(loaded.model, loaded.tokenizer, asked, progress=part) if asked else None
-    text = f"{loaded}\n{corpus.name}: {result}"
+        result = task.score(loaded.model, loaded.tokenizer, corpus.test, window, classes, part)
+        measured = task.measure(loaded.model, loaded.tokenizer, corpus.test, profile, classes, part)
+        answers = None
+        if asked:
+            answers = answer_questions(loaded.model, loaded.tokenizer, asked, in_chat=in_chat, progress=part)
+    text = "\n".join(
+        [f"{loaded}\n{corpus.name}: {result}", *(f"{name}: {value:.3g}" for name, value in measured.items())]
+    )
     if answers is None:
-        return Outcome(result, text)
+        return Outcome(vars(result) | measured if measured else result, text)
     low, high = answers.interval
     rows = [
         {"id": one.id, "chosen": chosen, "correct": correct}
         for one, chosen, correct in zip(asked, answers.chosen, answers.correct, strict=True)
     ]
     found = {"set": options.questions, "accuracy": answers.accuracy, "low": low, "high": high, "answers": rows}
-    return Outcome(vars(result) | {"questions": found}, f"{text}\n{options.questions}: {answers}")
+    return Outcome(vars(result) | measured | {"questions": found}, f"{text}\n{options.questions}: {answers}")
 
 
-def documents(scoring: Scoring) -> tuple["Profile", "Corpus"]:
-    """The profile, and the documents that it lets be trained on and scored."""
-    from tlkit.corpus import load_corpus
+def documents(scoring: Scoring) -> tuple["Profile", "Corpus", tuple[str, ...] | None]:
+    """The profile, the documents that it lets be trained on and scored, and the classes that all of them have."""
+    from tlkit.evidence.tasks import TASKS
     from tlkit.settings import setup
 
-    profile = setup(scoring.profile)
-    return profile, profile.limit(load_corpus(scoring.corpus))
+    profile, task = setup(scoring.profile), TASKS[scoring.task]
+    whole = task.load(scoring.corpus)
+    return profile, profile.limit(whole), task.classes(whole)

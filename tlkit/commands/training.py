@@ -11,11 +11,10 @@ from tlkit.commands.run_files import refuse_to_replace, write_run_file
 from tlkit.options import Plan, TrainingConfig, check_settings_alone, option, options_of, same_option
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tlkit.corpus import Corpus
     from tlkit.devices import Device
     from tlkit.evaluation import PerplexityResult
+    from tlkit.examples import Batch
     from tlkit.reports.training_record import TrainingRecord
     from tlkit.strategies import StrategyReport
     from tlkit.team import Team
@@ -91,8 +90,9 @@ class _Ready(NamedTuple):
     report: "StrategyReport"
     base: str  # of the model, by preset, hub id or folder
     tokenizer: object
-    blocks: "Tensor"
-    validation: "Tensor | None"
+    blocks: "Batch"
+    validation: "Batch | None"
+    classes: tuple[str, ...] | None  # their names, for a classifier
 
 
 def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: Plan, processes: Processes) -> Outcome:
@@ -117,32 +117,43 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
         config, rate_from = replace(config, learning_rate=rate.value), rate.source
     check_settings_alone(config, plan)
     refuse_to_replace(options.output / RUN_FILE)
-    device, (profile, corpus) = probe(), documents(scoring)
+    device, (profile, corpus, classes) = probe(), documents(scoring)
     scoring = replace(scoring, profile=profile.name, corpus=corpus.name)
     with team_of(processes) as team:
-        ready = _prepare(options, config, corpus)
+        ready = _prepare(options, scoring.task, config, corpus, classes)
         options = replace(options, model=chosen_model(options.model), sequence_length=ready.blocks.shape[1])
         with hold_folder(options.output) if team.rank == 0 else nullcontext():
             return _train(ready, (options, scoring, config, plan), rate_from, corpus, device, team)
 
 
-def _prepare(options: TrainOptions, config: TrainSettings, corpus: "Corpus") -> _Ready:
+def _prepare(
+    options: TrainOptions, task_name: str, config: TrainSettings, corpus: "Corpus", classes: tuple[str, ...] | None
+) -> _Ready:
     import torch
 
     from tlkit.adapters import base_model
-    from tlkit.corpus import pack
+    from tlkit.evidence.tasks import LONGEST_ROW, TASKS
+    from tlkit.examples.conversations import template_of
     from tlkit.models import check_save, load_model, longest_input
     from tlkit.strategies import apply_strategy
 
-    loaded = load_model(options.model, adapter=options.adapter)
-    length = options.sequence_length or min(LONGEST_BLOCK, longest_input(loaded.model) or LONGEST_BLOCK)
+    task = TASKS[task_name]
+    head = {} if classes is None else {"classes": len(classes), "seed": config.seed}
+    loaded = load_model(options.model, adapter=options.adapter, **head)
+    if classes is not None:
+        loaded.model.config.id2label = dict(enumerate(classes))
+        loaded.model.config.label2id = {name: number for number, name in enumerate(classes)}
+    if task_name == "answer":
+        loaded.tokenizer.chat_template = template_of(loaded.tokenizer)  # saved, for the model to be used with
+    usual = task.row or LONGEST_ROW
+    length = options.sequence_length or min(usual, longest_input(loaded.model) or usual)
     torch.manual_seed(config.seed)  # an adapter's first values
     report = apply_strategy(loaded.model, options.strategy, **options.strategy_option)
     check_save(report.model, options.output)
-    blocks, validation = pack(corpus.train, loaded.tokenizer, length), None
+    blocks, validation = task.batch(corpus.train, loaded.tokenizer, length, classes), None
     if config.patience is not None or config.evaluate_every is not None:
-        validation = pack(corpus.validation, loaded.tokenizer, length)
-    return _Ready(report, base_model(report.model).name_or_path, loaded.tokenizer, blocks, validation)
+        validation = task.batch(corpus.validation, loaded.tokenizer, length, classes)
+    return _Ready(report, base_model(report.model).name_or_path, loaded.tokenizer, blocks, validation, classes)
 
 
 def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device: "Device", team: "Team") -> Outcome:
@@ -157,8 +168,7 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
     options, scoring, config, plan = used
     model, first, checkpoints = ready.report.model, team.rank == 0, options.output / "checkpoints"
     move_to_device(model, device, team)
-    window = {"context": scoring.context, "stride": scoring.stride}
-    before = _score("before training", ready, corpus, window) if first else None
+    before = _score("before training", ready, corpus, scoring) if first else None
     if first and not newest_step(checkpoints):  # else that run's file stays until this one has been accepted
         _save_run_file(options.output, used, device)
     with cached_prefix(model) if options.cached_prefix else nullcontext() as cache:
@@ -178,7 +188,7 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
         return Outcome()
     _save_model(model, ready.tokenizer, options.output, total_steps(len(ready.blocks), config))
     _save_run_file(options.output, used, device)
-    after = _score("after training", ready, corpus, window)
+    after = _score("after training", ready, corpus, scoring)
     record = _record(ready, used, rate_from, corpus, device, (before, after), result)
     save_training_record(options.output, record)
     card = "README.md describes it" if write_card(options.output, record, ready.base) else "README.md there was kept"
@@ -189,12 +199,14 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
     return Outcome(figures, "\n".join([*lines, f"saved in {options.output}; run.yaml there repeats this run, {card}"]))
 
 
-def _score(when: str, ready: _Ready, corpus: "Corpus", window: dict) -> "PerplexityResult":
-    from tlkit.evaluation import perplexity
+def _score(when: str, ready: _Ready, corpus: "Corpus", scoring: Scoring) -> "PerplexityResult":
+    from tlkit.evidence.tasks import TASKS
     from tlkit.jobs import Job
 
+    task, model = TASKS[scoring.task], ready.report.model
+    window = task.window(model, scoring.context, scoring.stride)
     with Job() as job, job.part(when) as part:
-        return perplexity(ready.report.model, ready.tokenizer, corpus.test, progress=part, **window)
+        return task.score(model, ready.tokenizer, corpus.test, window, ready.classes, part)
 
 
 def _save_run_file(folder: Path, used: tuple, device: "Device") -> None:
@@ -227,6 +239,7 @@ def _record(
     ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device: "Device", scores: tuple, result
 ) -> "TrainingRecord":
     """What a model card has to say of a run."""
+    from tlkit.examples import as_examples
     from tlkit.reports.training_record import TrainingRecord
 
     options, scoring, _, _ = used
@@ -242,7 +255,7 @@ def _record(
         corpus_name=Path(scoring.corpus).name,
         corpus_sha256=corpus.sha256,
         training_documents=len(corpus.train),
-        training_tokens=ready.blocks.numel(),
+        training_tokens=as_examples(ready.blocks).tokens.numel(),
         block_size=ready.blocks.shape[1],
         before=before,
         after=after,

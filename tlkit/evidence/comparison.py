@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from tlkit.evaluation import perplexity
 from tlkit.evidence.answers import answer_rows
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.comparison_table import (
@@ -128,7 +127,7 @@ def compare(
     given = read_rates(settings.learning_rates) if settings.learning_rates else None
     with hold_output(Path(output)) if output is not None and team.rank == 0 else nullcontext():
         experiment, base = load_experiment(model, profile, settings)
-        strategies, impossible = allowed(asked, base.model.config)
+        strategies, impossible = allowed(asked, base.model.config, experiment.classes and len(experiment.classes))
         if settings.against in impossible:
             raise ValueError(f"against={settings.against!r}: {impossible[settings.against]}")
         own = source_of_own(strategies)
@@ -197,10 +196,7 @@ def _measure_start(experiment: Experiment, model, progress: bool) -> Start:
     """On the host: what is compared later has the device for itself."""
     window, started = {"context": experiment.context, "stride": experiment.stride}, time.perf_counter()
     with Job(shown=progress) as job, job.part("the model before any training") as part:
-        scores = {
-            name: perplexity(model, experiment.tokenizer, texts, progress=part, **window)
-            for name, texts in _test_texts(experiment).items()
-        }
+        scores = {name: experiment.score(model, texts, window, part) for name, texts in _test_texts(experiment).items()}
         seconds = (time.perf_counter() - started) / sum(score.tokens for score in scores.values())
         in_use = measure_in_use(experiment, model, progress=part)
     if experiment.device().kind != "cpu":  # on another device than the runs it says nothing beside theirs
@@ -209,7 +205,8 @@ def _measure_start(experiment: Experiment, model, progress: bool) -> Start:
 
 
 def _test_texts(experiment: Experiment) -> dict[str, tuple[str, ...]]:
-    return {"test": experiment.corpus.test, "general": experiment.general.test}
+    texts = {"test": experiment.corpus.test, "general": experiment.general.test}
+    return {name: documents for name, documents in texts.items() if documents}
 
 
 def _rates(

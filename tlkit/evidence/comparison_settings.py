@@ -15,13 +15,22 @@ class ComparisonSettings:
     as a dict from strategies to rates.
     """
 
+    task: str = option(
+        "text",
+        "what is learned: going on with texts, answering questions, or telling classes of texts apart",
+        choices=("text", "answer", "classify"),
+    )
     corpus: str | None = option(
         None,
-        "rust, facts, general, or a .txt, .md or .jsonl file or a folder of them; default: TLKIT_CORPUS, else rust",
+        "rust, facts, general, or a .txt, .md or .jsonl file or a folder of them; default: TLKIT_CORPUS, else rust. "
+        "To answer or classify: rust, or a .jsonl file of conversations or of texts with labels",
     )
     seeds: int | None = option(None, "runs of each strategy; default: as the profile says", at_least=1, at_most=1000)
     block_size: int | None = option(
-        None, "tokens in a training block; default: 128, or fewer if the model reads fewer", at_least=2
+        None,
+        "tokens in a training block; default: 128, or fewer if the model reads fewer. To answer or classify: in the "
+        "longest conversation or text; default: 512, or fewer",
+        at_least=2,
     )
     batch_size: int = same_option(TrainingConfig, "batch_size", 4)  # for which the recorded rates were found
     context: int | None = option(

@@ -56,9 +56,10 @@ def run_row(
         "perplexity_high": after.high,
         "bits_per_byte": after.bits_per_byte,
         "context": after.context,  # less where a learned prompt takes up a part of it
-        "general_before": start.scores["general"].perplexity,
-        "general": scores["general"].perplexity,
+        "general_before": start.scores["general"].perplexity if "general" in scores else math.nan,
+        "general": scores["general"].perplexity if "general" in scores else math.nan,
         **_accuracies(start.in_use, in_use),
+        **in_use.measured,
         "file_bytes": in_use.file_bytes,
         "generate_seconds": in_use.generate_seconds,
         "seconds": result.seconds if result else 0.0,

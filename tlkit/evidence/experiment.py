@@ -1,5 +1,6 @@
 """What all runs of a comparison or a sweep have in common, and how one of them is carried out."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ import transformers
 from transformers import PretrainedConfig
 
 from tlkit.checkpoints import hash_of
-from tlkit.corpus import Corpus, load_corpus, pack, token_stream
+from tlkit.corpus import Corpus
 from tlkit.devices import Device, probe
-from tlkit.evaluation import PerplexityResult, perplexity
+from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.learning_rates import CONTROL, load_with_strategy
 from tlkit.evidence.questions import QUESTION_SETS, Question, load_questions, questions_sha256, spread_out
+from tlkit.evidence.tasks import LONGEST_ROW, TASKS, Task
+from tlkit.examples import Batch, tensors_in
 from tlkit.fitting.attempts import FallbackLog
 from tlkit.fitting.fallback import evaluate_with_fallback, train_with_fallback
 from tlkit.fitting.placement import device_context, move_to_device
@@ -30,20 +33,22 @@ from tlkit.strategies import StrategyReport, apply_strategy, strategies_named
 from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig, TrainingResult, total_steps, train
 
-BLOCK_SIZE, CONTEXT = 128, 256  # tokens, where the model reads as many
+CONTEXT = 256  # tokens of a window, where the model reads as many
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Model, texts, blocks and window: what decides a run's numbers beside its strategy, rate and seed."""
+    """Model, task, texts, blocks and window: what decides a run's numbers beside its strategy, rate and seed."""
 
+    task: Task
     model: str
     tokenizer: object
     profile: Profile
     whole: Corpus  # all its documents; `corpus` has those of the profile
     corpus: Corpus
     general: Corpus
-    blocks: torch.Tensor  # of the training split, shape (blocks, block_size)
+    blocks: Batch  # of the training split: token ids, shape (blocks, block_size), or examples
+    classes: tuple[str, ...] | None  # their names, where the task has some
     batch_size: int
     context: int
     stride: int
@@ -57,6 +62,7 @@ class Experiment:
     def settings(self) -> dict[str, object]:
         """Everything that the numbers depend on, in plain values: two runs may be compared where these are equal."""
         return {
+            **({} if self.task.name == "text" else {"task": self.task.name}),
             "weights_sha256": self.weights_sha256,
             "corpus": self.corpus.name,
             "corpus_sha256": self.whole.sha256,
@@ -83,6 +89,20 @@ class Experiment:
         """Optimizer steps of a run as long as the profile says."""
         return total_steps(len(self.blocks), TrainingConfig(epochs=self.profile.epochs, batch_size=self.batch_size))
 
+    def score(
+        self, model: torch.nn.Module, documents: tuple[object, ...], window: dict, progress: Part, **size: int
+    ) -> PerplexityResult:
+        """How well a model does on documents of the task.
+
+        Args:
+            model: of the task's kind.
+            documents: to score.
+            window: `context` and `stride`, in tokens.
+            progress: is told how much is scored.
+            size: `batch_size`, the rows at once.
+        """
+        return self.task.score(model, self.tokenizer, documents, window | size, self.classes, progress)
+
     def device(self) -> Device | VirtualDevice:
         """Where a run takes place; a virtual card is a new one each time."""
         return virtual_device(memory=self.device_memory) if self.device_memory else probe()
@@ -104,9 +124,10 @@ def load_experiment(
     Raises:
         ValueError: for settings that no run could have.
     """
-    whole, general = load_corpus(settings.corpus), load_corpus("general").limited(test=profile.test_passages)
-    corpus = profile.limit(whole)
-    base = load_model(chosen_model(model))
+    task = TASKS[settings.task]
+    whole, general = task.load(settings.corpus), task.general().limited(test=profile.test_passages)
+    corpus, classes = profile.limit(whole), task.classes(whole)
+    base = load_model(chosen_model(model), **_head_of(classes))
     if hasattr(base.model, "peft_config"):
         raise ValueError(
             f"{base.name} holds a trained adapter, and every strategy starts from plain weights: merge it first "
@@ -114,17 +135,25 @@ def load_experiment(
         )
     limit = longest_input(base.model)
     most = profile.questions if settings.questions is None else settings.questions
-    asked = {} if most == 0 else {name: spread_out(load_questions(name), most) for name in QUESTION_SETS}
-    block_size = min(BLOCK_SIZE, limit or BLOCK_SIZE) if settings.block_size is None else settings.block_size
-    context = min(CONTEXT, limit or CONTEXT) if settings.context is None else settings.context
+    asked = {} if most == 0 or classes else {name: spread_out(load_questions(name), most) for name in QUESTION_SETS}
+    row = task.row or LONGEST_ROW
+    block_size = min(row, limit or row) if settings.block_size is None else settings.block_size
+    window = CONTEXT if task.row else LONGEST_ROW  # answers and texts with classes are scored whole
+    context = min(window, limit or window) if settings.context is None else settings.context
     stride = context if settings.stride is None else settings.stride
     if not 1 <= stride <= context:
         raise ValueError(f"stride={stride}: expected 1 to context={context}, or tokens would be skipped")
     if limit is not None and block_size > limit:
         raise ValueError(f"block_size={block_size}: {base.name} reads at most {limit} tokens")
-    blocks = pack(corpus.train, base.tokenizer, block_size)
-    scored = [token_stream(texts, base.tokenizer)[0] for texts in (corpus.test, general.test)]
+    blocks = task.batch(corpus.train, base.tokenizer, block_size, classes)
+    scored = [
+        tensor
+        for texts in (corpus.test, general.test)
+        if texts
+        for tensor in task.read(texts, base.tokenizer, context, classes)
+    ]
     experiment = Experiment(
+        task=task,
         model=base.name,
         tokenizer=base.tokenizer,
         profile=profile,
@@ -132,25 +161,29 @@ def load_experiment(
         corpus=corpus,
         general=general,
         blocks=blocks,
+        classes=classes,
         batch_size=settings.batch_size,
         context=context,
         stride=stride,
         device_memory=settings.device_memory,
         fallback=settings.fallback,
         weights_sha256=hash_of(base.model.parameters()),
-        text_sha256=hash_of([blocks, *scored]),
+        text_sha256=hash_of([*tensors_in(blocks), *scored]),
         questions=asked,
     )
     return experiment, base
 
 
-def allowed(strategies: Iterable[str] | None, config: PretrainedConfig) -> tuple[list[str], dict[str, str]]:
+def allowed(
+    strategies: Iterable[str] | None, config: PretrainedConfig, classes: int | None = None
+) -> tuple[list[str], dict[str, str]]:
     """Say which strategies a model's architecture allows, without its weights.
 
     Args:
         strategies: those that were named, each of which has to be possible, or "classic", "peft" or "all", of which
             some need not be; None: classic.
         config: of the model.
+        classes: of a classifier; None for a causal language model.
 
     Returns:
         The strategies that are possible, and from each other one to the reason.
@@ -162,7 +195,7 @@ def allowed(strategies: Iterable[str] | None, config: PretrainedConfig) -> tuple
     for strategy in strategies_named(strategies):
         try:
             if strategy != CONTROL:
-                apply_strategy(meta_model(config), strategy)
+                apply_strategy(meta_model(config, classes), strategy)
             possible.append(strategy)
         except ValueError as error:
             reasons[strategy] = str(error)
@@ -175,8 +208,8 @@ def run_strategy(
     experiment: Experiment,
     strategy: str,
     config: TrainingConfig,
-    blocks: torch.Tensor,
-    texts: dict[str, tuple[str, ...]],
+    blocks: Batch,
+    texts: dict[str, tuple[object, ...]],
     *,
     log: FallbackLog | None = None,
     progress: Part = SILENT,
@@ -193,7 +226,7 @@ def run_strategy(
         experiment: what the run has in common with others.
         strategy: one of `STRATEGIES`, or `CONTROL`.
         config: rate, epochs, batch and seed.
-        blocks: token ids to train on, shape (blocks, tokens).
+        blocks: what to train on: token ids, shape (blocks, tokens), or examples.
         texts: documents to score, by a name of yours.
         log: notes what was tried where memory ran out; with `experiment.fallback` only.
         progress: is told each step, and how much is scored.
@@ -205,27 +238,31 @@ def run_strategy(
     Raises:
         Exception: whatever the model, the strategy or the device raises.
     """
-    report, _ = load_with_strategy(strategy, model=experiment.model, seed=config.seed)
+    report, _ = load_with_strategy(strategy, model=experiment.model, seed=config.seed, **_head_of(experiment.classes))
     device = experiment.device()
     # A learned prompt takes up a part of what the model can read, and the windows are shorter for it.
     context = min(experiment.context, longest_input(report.model) or experiment.context)
     window = {"context": context, "stride": min(experiment.stride, context)}
-    score = partial(perplexity, report.model, experiment.tokenizer, progress=progress, **window)
+    score = partial(experiment.score, report.model, window=window, progress=progress)
     if not experiment.fallback:
         with device_context(device):
             move_to_device(report.model, device, team)
             with _prefix_kept(experiment, report.model, blocks, config, team):
                 result = train(report.model, blocks, config, progress=progress, team=team)
-        return report, result, {name: score(part) for name, part in texts.items()}
+        return report, result, {name: score(documents=part) for name, part in texts.items()}
     log = FallbackLog() if log is None else log
     result, _ = train_with_fallback(report.model, blocks, config, device=device, log=log, progress=progress, team=team)
     scores = {
         name: evaluate_with_fallback(
-            lambda size, part=part: score(part, batch_size=size), report.model, device=device, log=log
+            lambda size, part=part: score(documents=part, batch_size=size), report.model, device=device, log=log
         )
         for name, part in texts.items()
     }
     return report, result, scores
+
+
+def _head_of(classes: tuple[str, ...] | None) -> dict[str, int]:
+    return {} if classes is None else {"classes": len(classes)}
 
 
 def keeps_prefix(experiment: Experiment, team: Team = ALONE) -> bool:
@@ -240,9 +277,9 @@ def keeps_prefix(experiment: Experiment, team: Team = ALONE) -> bool:
 
 @contextmanager
 def _prefix_kept(
-    experiment: Experiment, model: torch.nn.Module, blocks: torch.Tensor, config: TrainingConfig, team: Team
+    experiment: Experiment, model: torch.nn.Module, blocks: Batch, config: TrainingConfig, team: Team
 ) -> Iterator[None]:
-    needed = blocks.numel() * model.config.get_text_config().hidden_size * model.dtype.itemsize
+    needed = math.prod(blocks.shape) * model.config.get_text_config().hidden_size * model.dtype.itemsize
     fits = needed <= min(LIMIT, probe("cpu").free_memory // 4)  # nobody asked for files of it
     with ExitStack() as stack:
         if keeps_prefix(experiment, team) and config.epochs > 1 and fits:

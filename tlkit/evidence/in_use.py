@@ -1,8 +1,9 @@
 """What a model knows and what it costs to keep and to use: measured before training and after each run."""
 
 import json
+import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -26,12 +27,14 @@ class InUse:
     Attributes:
         answers: to each set of questions, by name; empty where none are asked.
         file_bytes: size of the file of weights.
-        generate_seconds: time of `NEW_TOKENS` new tokens.
+        generate_seconds: time of `NEW_TOKENS` new tokens; NaN for a classifier.
+        measured: what the task measures beside, by name.
     """
 
     answers: dict[str, Answers]
     file_bytes: int
     generate_seconds: float
+    measured: dict[str, float] = field(default_factory=dict)
 
 
 def measure_in_use(
@@ -52,11 +55,19 @@ def measure_in_use(
         return evaluate_with_fallback(action, model, batch_size=rows, log=log)
 
     def answered(asked: tuple[Question, ...], rows: int) -> Answers:
-        return answer_questions(model, tokenizer, asked, batch_size=rows, progress=progress)
+        in_chat = experiment.task.name == "answer"
+        return answer_questions(model, tokenizer, asked, in_chat=in_chat, batch_size=rows, progress=progress)
+
+    def measured(_: int) -> dict[str, float]:
+        documents, classes = experiment.corpus.test, experiment.classes
+        return experiment.task.measure(model, tokenizer, documents, experiment.profile, classes, progress)
 
     tokenizer = experiment.tokenizer
+    found = careful(measured, 1)
+    if experiment.classes is not None:  # it writes nothing, and so answers nothing
+        return InUse({}, file_bytes(model), math.nan, found)
     answers = {name: careful(partial(answered, asked), 8) for name, asked in experiment.questions.items()}
-    return InUse(answers, file_bytes(model), careful(lambda _: generation_seconds(model, tokenizer), 1))
+    return InUse(answers, file_bytes(model), careful(lambda _: generation_seconds(model, tokenizer), 1), found)
 
 
 def file_bytes(model: torch.nn.Module) -> int:

@@ -43,13 +43,16 @@ class LearningRate:
     runs: int = 0
 
 
-def load_with_strategy(strategy: str, *, model: str | None = None, seed: int = 0) -> tuple[StrategyReport, object]:
+def load_with_strategy(
+    strategy: str, *, model: str | None = None, seed: int = 0, classes: int | None = None
+) -> tuple[StrategyReport, object]:
     """Load a fresh model and make it trainable as a strategy says.
 
     Args:
         strategy: one of `STRATEGIES`, or `CONTROL` for full training of random weights.
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
-        seed: of an adapter's first values, and of random weights.
+        seed: of an adapter's first values, of random weights and of a new head.
+        classes: of a classifier; None for a causal language model.
 
     Returns:
         The report, whose `model` is what to train, and the tokenizer.
@@ -57,7 +60,7 @@ def load_with_strategy(strategy: str, *, model: str | None = None, seed: int = 0
     Raises:
         ValueError: as `load_model` and `apply_strategy` do.
     """
-    fresh = load_model(model, random_init=strategy == CONTROL, seed=seed)
+    fresh = load_model(model, random_init=strategy == CONTROL, seed=seed, classes=classes)
     torch.manual_seed(seed)  # an adapter's first values
     return apply_strategy(fresh.model, "full" if strategy == CONTROL else strategy), fresh.tokenizer
 
@@ -170,7 +173,8 @@ def learning_rates_for(
     Args:
         model: preset, hub id or folder.
         strategies: names of `STRATEGIES`, or `CONTROL`.
-        settings: what the runs have in common: the keys of `TUNED_FOR`, and profile and corpus by name.
+        settings: what the runs have in common: the keys of `TUNED_FOR`, profile and corpus by name, and the task
+            where it is not text.
         given: a record of `sweep rates`, or rates by strategy as plain numbers; see `read_rates`.
 
     Returns:
@@ -181,8 +185,9 @@ def learning_rates_for(
         ValueError: as `best_rates` does.
     """
     found, settings = {}, {"model": model, **settings}
-    if _record_of(model):
-        found |= _judged(_recorded(model), "recorded", settings)
+    task = str(settings.get("task", "text"))
+    if _record_of(model, task):
+        found |= _judged(pd.read_csv(_record_of(model, task)), "recorded", settings)
     if isinstance(given, pd.DataFrame):
         found |= _judged(given, "given, swept", settings)
     elif given:
@@ -291,10 +296,10 @@ def _recorded(model: str) -> pd.DataFrame:
     return pd.read_csv(path)
 
 
-def _record_of(model: str) -> Path | None:
+def _record_of(model: str, task: str = "text") -> Path | None:
     """The record that comes with the workbook for a preset, be it given by its name or by the hub id behind it."""
     preset = next((name for name, known in PRESETS.items() if model in (name, known.source)), None)
-    path = RECORDS / str(preset) / "rates.csv"
+    path = RECORDS / str(preset) / ("" if task == "text" else task) / "rates.csv"
     return path if path.is_file() else None
 
 

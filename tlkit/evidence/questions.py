@@ -19,6 +19,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from tlkit.adapters import learns_prompt
 from tlkit.corpus import read_json_lines
 from tlkit.evaluation import LOGITS_AT_ONCE
+from tlkit.examples.conversations import Conversation, parts_of
 from tlkit.jobs import SILENT, Part
 from tlkit.models import evaluation_mode, longest_input
 from tlkit.settings import DATA
@@ -151,6 +152,7 @@ def answer_questions(
     tokenizer,
     questions: Sequence[Question],
     *,
+    in_chat: bool = False,
     batch_size: int = 8,
     progress: Part = SILENT,
 ) -> Answers:
@@ -164,6 +166,7 @@ def answer_questions(
         model: a causal language model, also with an adapter.
         tokenizer: its tokenizer.
         questions: to answer.
+        in_chat: put each question as a message of a user, in the model's chat template.
         batch_size: questions at once, fewer where the vocabulary is large.
         progress: the part of a job that answering is.
 
@@ -177,7 +180,8 @@ def answer_questions(
     """
     if not questions:
         raise ValueError("no questions to answer")
-    encoded = [encode_question(tokenizer, question) for question in questions]
+    encode = encode_in_chat if in_chat else encode_question
+    encoded = [encode(tokenizer, question) for question in questions]
     _refuse_too_long(questions, encoded, longest_input(model))
     longest = max(len(option) for _, options in encoded for option in options)
     vocabulary = model.config.get_text_config().vocab_size
@@ -224,6 +228,24 @@ def encode_question(tokenizer, question: Question) -> tuple[list[int], list[list
             raise ValueError(f"question {question.id!r}: this tokenizer makes no tokens of the option {option!r}")
     opening = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     return opening + prompt, options
+
+
+def encode_in_chat(tokenizer, question: Question) -> tuple[list[int], list[list[int]]]:
+    """Tokenise a question as a message, and its options as answers to it.
+
+    Args:
+        tokenizer: of the model that is asked; without a chat template, "Question: … Answer:" is used.
+        question: with its options.
+
+    Returns:
+        Token ids of what comes before the answer, and of each option without the end token.
+    """
+    ends, prompt, options = frozenset({tokenizer.eos_token_id}), [], []
+    for option in question.options:
+        asked = Conversation(question.id, (("user", question.question), ("assistant", option)))
+        (prompt, _), (answer, _), _ = parts_of(asked, tokenizer, ends)
+        options.append([token for token in answer if token not in ends])
+    return prompt, options
 
 
 def _question(row: dict) -> Question:

@@ -13,7 +13,6 @@ import pandas as pd
 import torch
 
 from tlkit.checkpoints import write_atomically
-from tlkit.corpus import pack, token_stream
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import Experiment, allowed, load_experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, hold_output
@@ -38,6 +37,7 @@ def run_sweep(
     *,
     profile: Profile,
     model: str | None = None,
+    task: str = "text",
     corpus: str | None = None,
     learning_rates: str | Path | dict[str, float] | None = None,
     strategies: Iterable[str] | None = None,
@@ -55,7 +55,8 @@ def run_sweep(
         output: the record, a CSV file; its folder is held while the sweep runs.
         profile: how many documents.
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
-        corpus: a name or path for `load_corpus`.
+        task: "text", "answer" or "classify".
+        corpus: a name or path of the task's documents.
         learning_rates: for the sweeps that are not about them, where none are recorded for the model; see `read_rates`.
         strategies: names of `STRATEGIES`, or `CONTROL`; default: those in `SWEPT`, where what the model's architecture
             does not allow is a row without a rate whose `error` says why.
@@ -81,8 +82,8 @@ def run_sweep(
         raise ValueError("a sweep of rates searches for them, and takes no values: leave them out")
     output, given = Path(output), read_rates(learning_rates) if learning_rates else None
     with hold_output(output.parent):
-        experiment, base = load_experiment(model, profile, ComparisonSettings(corpus=corpus, questions=0))
-        possible, impossible = allowed(named, base.model.config)
+        experiment, base = load_experiment(model, profile, ComparisonSettings(task=task, corpus=corpus, questions=0))
+        possible, impossible = allowed(named, base.model.config, experiment.classes and len(experiment.classes))
         del base  # every trial loads its own
         if named is None:
             possible = [name for name in SWEPT[sweep] if name not in impossible]
@@ -142,9 +143,10 @@ def tune(
     """
     steps, count = min(experiment.steps, SHORT_STEPS), len(strategies) * BUDGET
     if team.rank == 0:
-        scored = token_stream((*experiment.corpus.validation, *experiment.general.validation), experiment.tokenizer)[0]
+        texts = (*experiment.corpus.validation, *experiment.general.validation)
+        read = experiment.task.read(texts, experiment.tokenizer, experiment.context, experiment.classes)[0]
         # A step goes forward once over its tokens, and backward takes about twice that.
-        tokens = 3 * steps * experiment.batch_size * experiment.blocks.shape[1] + len(scored)
+        tokens = 3 * steps * experiment.batch_size * experiment.blocks.shape[1] + read.numel()
         time = f", about {duration(count * tokens * seconds_per_token)}" if seconds_per_token else ""
         print(
             f"No tuned learning rates for {', '.join(strategies)} on {experiment.model} with {experiment.corpus.name}: "
@@ -187,14 +189,21 @@ def run_trial(trial: Trial, experiment: Experiment, *, progress: Part = SILENT, 
     """
     blocks = experiment.blocks
     if trial.passages:
-        blocks = pack(experiment.whole.train[: trial.passages], experiment.tokenizer, blocks.shape[1])
+        chosen = experiment.whole.train[: trial.passages]
+        blocks = experiment.task.batch(chosen, experiment.tokenizer, blocks.shape[1], experiment.classes)
     if trial.general_share:
-        others = pack(experiment.general.train, experiment.tokenizer, blocks.shape[1])
+        if not experiment.general.train:
+            raise ValueError(f"task {experiment.task.name}: there is no general text to mix in; expected a share of 0")
+        others = experiment.task.batch(
+            experiment.general.train, experiment.tokenizer, blocks.shape[1], experiment.classes
+        )
         blocks = mix_in(blocks, others, trial.general_share)
     batch = experiment.batch_size
     epochs = trial.epochs if trial.steps is None else trial.steps / math.ceil(len(blocks) / batch)
     config = TrainingConfig(trial.learning_rate, epochs=epochs, batch_size=batch, seed=trial.seed)
-    texts = {"corpus": experiment.corpus.validation, "general": experiment.general.validation}
+    texts = {"corpus": experiment.corpus.validation}
+    if experiment.general.validation:
+        texts["general"] = experiment.general.validation
     found = dict.fromkeys(FOUND, math.inf)
     try:
         _, result, scores = run_strategy(
@@ -203,8 +212,9 @@ def run_trial(trial: Trial, experiment: Experiment, *, progress: Part = SILENT, 
     except FloatingPointError:
         return found  # a rate that is too high is a finding, and infinity is its name
     tail = result.history.loss.tail(max(1, len(result.history) // 10)).mean()
-    values = (*(scores[name].perplexity for name in texts), tail)
-    return {name: float(value) if math.isfinite(value) else math.inf for name, value in zip(found, values, strict=True)}
+    values = {name: score.perplexity for name, score in scores.items()} | {"loss": tail}
+    finite = {name: float(value) if math.isfinite(value) else math.inf for name, value in values.items()}
+    return dict(zip(FOUND, (finite["corpus"], finite.get("general", math.nan), finite["loss"]), strict=True))
 
 
 def recorded(sweep: str, model: str = "tiny") -> pd.DataFrame:

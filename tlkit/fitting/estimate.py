@@ -66,6 +66,8 @@ def estimate_memory(
     plan: Plan | None = None,
     optimizer: str = "adamw",
     evaluation: tuple[int, int] | None = None,
+    layout: str = "mixed",
+    classes: int | None = None,
     **options,
 ) -> MemoryEstimate:
     """Bytes that one training step will need at its peak; nothing of that size is made.
@@ -83,6 +85,8 @@ def estimate_memory(
         optimizer: "adamw" or "sgd".
         evaluation: windows and tokens of an evaluation after the training, where it is part of the job (`perplexity`
             takes `windows_at_once` windows); it becomes the phase "evaluation".
+        layout: of the rows: "mixed" for running text, else as in `Examples`; rows that are packed need a mask.
+        classes: of a classifier that is built from a name or a configuration; None for a causal language model.
         options: of the strategy.
 
     Returns:
@@ -99,14 +103,14 @@ def estimate_memory(
         raise ValueError(f"optimizer {optimizer!r} is unknown: expected one of {', '.join(OPTIMIZERS)}")
     if batch_size < 1 or sequence_length < 2:
         raise ValueError(f"{batch_size} blocks of {sequence_length} tokens: expected at least 1 of at least 2")
-    if isinstance(model, str) and model in PRESETS and not options:
-        return _of_preset(model, strategy, dtype, batch_size, sequence_length, plan, optimizer, evaluation)
+    if isinstance(model, str) and model in PRESETS and not options and classes is None:
+        return _of_preset(model, strategy, dtype, batch_size, sequence_length, plan, optimizer, evaluation, layout)
     if not isinstance(model, nn.Module):
-        model = apply_strategy(meta_model(model).to(DTYPES[dtype]), strategy or "full", **options).model
+        model = apply_strategy(meta_model(model, classes).to(DTYPES[dtype]), strategy or "full", **options).model
     refuse_plan(model, plan)
     # The second micro-batch finds the gradients of the first; a third would find nothing new.
     rows = min(batch_size, 2 * (plan.micro_batch_size or batch_size))
-    trace = trace_step(model, (rows, sequence_length), plan, optimizer, evaluation)
+    trace = trace_step(model, (rows, sequence_length), plan, optimizer, evaluation, layout)
     phases = {phase: sum(categories.values()) for phase, categories in trace.items()}
     if not phases:
         return MemoryEstimate(dict.fromkeys(CATEGORIES, 0), {"nothing on the device": 0})
@@ -115,9 +119,16 @@ def estimate_memory(
 
 
 @functools.lru_cache
-def _of_preset(model, strategy, dtype, batch_size, sequence_length, plan, optimizer, evaluation) -> MemoryEstimate:
+def _of_preset(
+    model, strategy, dtype, batch_size, sequence_length, plan, optimizer, evaluation, layout
+) -> MemoryEstimate:
     """A preset does not change, and tables ask for the same estimate more than once."""
-    question = {"batch_size": batch_size, "sequence_length": sequence_length, "evaluation": evaluation}
+    question = {
+        "batch_size": batch_size,
+        "sequence_length": sequence_length,
+        "evaluation": evaluation,
+        "layout": layout,
+    }
     return estimate_memory(architecture(model), strategy, dtype=dtype, plan=plan, optimizer=optimizer, **question)
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 
 from tlkit.devices import Device, probe
+from tlkit.examples import Batch
 from tlkit.fitting.attempts import FallbackLog
 from tlkit.fitting.ladder import LADDER, Rung, descend
 from tlkit.fitting.out_of_memory import catch_out_of_memory
@@ -32,13 +33,13 @@ T = TypeVar("T")
 
 def train_with_fallback(
     model: torch.nn.Module,
-    blocks: torch.Tensor,
+    blocks: Batch,
     config: TrainingConfig | None = None,
     *,
     device: Device | VirtualDevice | None = None,
     plan: Plan | None = None,
     order: tuple[str, ...] | None = None,
-    validation: torch.Tensor | None = None,
+    validation: Batch | None = None,
     log: FallbackLog | None = None,
     progress: bool | Part = False,
     team: Team = ALONE,
@@ -51,12 +52,12 @@ def train_with_fallback(
 
     Args:
         model: changed in place; where nothing else is said, it is on the host.
-        blocks: token ids, shape (blocks, tokens).
+        blocks: token ids, shape (blocks, tokens), or examples.
         config: what to train towards.
         device: real or virtual, by default the best one here.
         plan: how the steps should be carried out if there is room.
         order: names of rungs, each to be tried in turn after a real failure; nothing is estimated then.
-        validation: blocks to score, shape (blocks, tokens).
+        validation: to score, of the same kind.
         log: what is tried is added to it, also where it fails.
         progress: True to show step, loss and time left; or the part of a larger job to report the steps to.
         team: the processes that share each batch; where one of them runs out of memory, all of them go down.
@@ -99,7 +100,7 @@ def train_with_fallback(
 def choose_first_rung(
     model: torch.nn.Module,
     rungs: Iterator[Rung],
-    batch: torch.Tensor,
+    batch: Batch,
     device: Device | VirtualDevice,
     log: FallbackLog,
     team: Team = ALONE,
@@ -141,7 +142,7 @@ def choose_first_rung(
 
 def steps_with_fallback(
     state: TrainingState,
-    blocks: torch.Tensor,
+    blocks: Batch,
     config: TrainingConfig,
     rung: Rung,
     rungs: Iterator[Rung],
@@ -153,7 +154,7 @@ def steps_with_fallback(
 
     Args:
         state: with the model where `rung` wants it.
-        blocks: token ids, shape (blocks, tokens).
+        blocks: token ids, shape (blocks, tokens), or examples.
         config: what to train towards.
         rung: the first.
         rungs: those below it.
@@ -192,13 +193,13 @@ def steps_with_fallback(
 
 
 def score_with_fallback(
-    state: TrainingState, validation: torch.Tensor, rows: int, device: Device | VirtualDevice, log: FallbackLog
+    state: TrainingState, validation: Batch, rows: int, device: Device | VirtualDevice, log: FallbackLog
 ) -> float:
     """Score the validation blocks, on the device where they fit; the weights are then where training wants them.
 
     Args:
         state: of the training, at any step.
-        validation: token ids, shape (blocks, tokens).
+        validation: token ids, shape (blocks, tokens), or examples.
         rows: blocks at a time, if the plan of the training has no smaller micro-batches.
         device: where to score.
         log: gets what fails.

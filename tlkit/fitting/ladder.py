@@ -7,6 +7,7 @@ import torch
 
 from tlkit.adapters import learns_prefix
 from tlkit.devices import Device, bf16_pays
+from tlkit.examples import Batch, shape_of
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.trace import CannotEstimate
 from tlkit.losses import chunked_loss_agrees
@@ -77,7 +78,7 @@ def bf16_is_faster(device: Device | VirtualDevice) -> bool:
 
 def descend(
     model: torch.nn.Module,
-    batch: torch.Tensor,
+    batch: Batch,
     plan: Plan,
     device: Device | VirtualDevice,
     order: tuple[str, ...] | None = None,
@@ -89,7 +90,7 @@ def descend(
 
     Args:
         model: what is trained, with its weights, not yet on the device if it may be too large for it.
-        batch: the blocks of one optimizer step, shape (blocks, tokens).
+        batch: the blocks of one optimizer step, shape (blocks, tokens), or examples.
         plan: what was asked for.
         device: where to train.
         order: names of rungs, to be tried in this order and without an estimate.
@@ -137,5 +138,5 @@ def _usual_order(device: Device | VirtualDevice) -> list[str]:
     return [*on_device, *on_device, *(ON_HOST if device.has_host else ())]
 
 
-def _peak(model: torch.nn.Module, batch: torch.Tensor, plan: Plan) -> int:
-    return estimate_memory(model, batch_size=len(batch), sequence_length=batch.shape[1], plan=plan).peak
+def _peak(model: torch.nn.Module, batch: Batch, plan: Plan) -> int:
+    return estimate_memory(model, **shape_of(batch), plan=plan).peak

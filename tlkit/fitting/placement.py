@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from tlkit.devices import Device, probe
+from tlkit.examples import Batch, shape_of
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.trace import CannotEstimate
 from tlkit.memory import VirtualDevice, in_units
@@ -23,12 +24,12 @@ def memory_for(model: torch.nn.Module, device: Device | VirtualDevice) -> int:
     return probe(device.kind).free_memory + held
 
 
-def refuse_what_the_host_cannot_hold(model: torch.nn.Module, batch: torch.Tensor, plan: Plan) -> None:
+def refuse_what_the_host_cannot_hold(model: torch.nn.Module, batch: Batch, plan: Plan) -> None:
     """Refuse a training on the host for which its memory is too small: no exception would come, only the end.
 
     Args:
         model: what is trained. One whose step cannot be estimated is not refused.
-        batch: the blocks of one optimizer step, shape (blocks, tokens).
+        batch: the blocks of one optimizer step, shape (blocks, tokens), or examples.
         plan: where it leaves the step on the device, nothing is refused.
 
     Raises:
@@ -38,7 +39,7 @@ def refuse_what_the_host_cannot_hold(model: torch.nn.Module, batch: torch.Tensor
         return
     there = replace(plan, train_on_host=False, evaluate_on_host=False)
     try:
-        needed = estimate_memory(model, batch_size=len(batch), sequence_length=batch.shape[1], plan=there).resident
+        needed = estimate_memory(model, **shape_of(batch), plan=there).resident
     except CannotEstimate:
         return
     free = memory_for(model, probe("cpu"))

@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tlkit.memory import MemoryTrack
+from tlkit.models.example_checks import blank_batch
 from tlkit.quantization import tensors_of
 from tlkit.steps import Plan, TrainingState, accumulate_gradients
 
@@ -92,6 +93,7 @@ def trace_step(
     plan: Plan,
     optimizer: str = "adamw",
     evaluation: tuple[int, int] | None = None,
+    layout: str = "mixed",
 ) -> Trace:
     """Carry out a step on a copy of `model` whose tensors have shapes and no contents, and count them.
 
@@ -103,6 +105,7 @@ def trace_step(
         plan: how the step is carried out.
         optimizer: "adamw" or "sgd".
         evaluation: windows and tokens of an evaluation that follows, or None.
+        layout: of the rows, see `Examples`; "mixed" for blocks of running text.
 
     Returns:
         For each phase the bytes by category at its peak; empty where nothing is on the device.
@@ -114,7 +117,9 @@ def trace_step(
         twin = twin_of(model)
         with StepTrace(model.config.get_text_config().vocab_size) as trace:
             trace.hold(tensors_of(twin))
-            train_one_step(twin, shape, plan, optimizer, trace, _followed)  # what only it holds is gone when it returns
+            train_one_step(
+                twin, shape, plan, optimizer, trace, _followed, layout
+            )  # what only it holds is gone when it returns
             if evaluation is not None and not plan.evaluate_on_host:
                 trace.phase = "evaluation"
                 trace.hold(tensors_of(twin))  # they come back from the host for it
@@ -129,6 +134,7 @@ def train_one_step(
     optimizer: str,
     trace: StepTrace,
     around: Callable[[nn.Module], AbstractContextManager] = nullcontext,
+    layout: str = "mixed",
 ) -> None:
     """Take a step that is not the first, so that the optimizer's state is there already.
 
@@ -139,6 +145,7 @@ def train_one_step(
         optimizer: "adamw" or "sgd".
         trace: is told of phases, gradients and the optimizer's state.
         around: makes a context for the passes through the model.
+        layout: of the rows.
     """
     state = TrainingState(twin, optimizer=optimizer, host=trace.host)
     for parameter in state.parameters:
@@ -150,7 +157,7 @@ def train_one_step(
 
     for parameter in state.parameters:
         parameter.register_post_accumulate_grad_hook(lambda p: trace.hold([p.grad], "gradients"))
-    blocks = torch.zeros(shape, dtype=torch.long, device=state.home)
+    blocks = blank_batch(twin, shape, layout)
     trace.peaks = {}
     with trace.host() if plan.train_on_host else nullcontext():
         trace.phase = "forward pass"
@@ -170,7 +177,8 @@ def _score(model: nn.Module, shape: tuple[int, int]) -> None:
     windows = torch.zeros(shape, dtype=torch.long, device=next(model.parameters()).device)
     with _followed(model):
         logits = model(input_ids=windows, use_cache=False).logits.float()
-    functional.cross_entropy(logits.flatten(0, 1), windows.flatten(), reduction="none")
+    labels = windows[:, 0] if logits.ndim == 2 else windows.flatten()  # a classifier's are one for each row
+    functional.cross_entropy(logits.flatten(0, -2), labels, reduction="none")
 
 
 def _moments(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:

@@ -2,7 +2,7 @@
 
 from tlkit.models.adapter_folders import check_save, save_model
 from tlkit.models.checks import evaluation_mode, longest_input, mode
-from tlkit.models.generation import chat_tokens, continue_tokens, generate, prompt_tokens
+from tlkit.models.generation import Continuation, chat_tokens, continue_tokens, generate, prompt_tokens
 from tlkit.models.loading import LoadedModel, architecture, download_needed, load_model, meta_model
 from tlkit.models.sources import BUNDLED, PRESETS, WAY_ON, Preset, chosen_model, distinct_architectures, download
 
@@ -10,6 +10,7 @@ __all__ = [
     "BUNDLED",
     "PRESETS",
     "WAY_ON",
+    "Continuation",
     "LoadedModel",
     "Preset",
     "architecture",

@@ -1,5 +1,6 @@
 """Load a causal language model by preset, hub id or folder, and refuse one that did not really load."""
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,12 +10,14 @@ from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
     AutoTokenizer,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
+from tlkit.adapters import class_head
 from tlkit.models.adapter_folders import with_adapter
 from tlkit.models.checks import refuse_partial_load, refuse_sight_of_the_future, refuse_unusable_tokenizer
 from tlkit.models.sources import (
@@ -29,6 +32,8 @@ from tlkit.models.sources import (
 )
 from tlkit.quantization import logical_size
 
+# How architectures call what turns hidden states into logits of tokens; a classifier has no place for it.
+LANGUAGE_HEADS = ("lm_head", "embed_out", "output_projection", "cls.predictions")
 OFFLINE = {"trust_remote_code": False, "local_files_only": True}
 
 
@@ -54,6 +59,7 @@ def load_model(
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
     random_init: bool = False,
+    classes: int | None = None,
     seed: int = 0,
 ) -> LoadedModel:
     """Load a model and its tokenizer, and refuse what is not wholly there or cannot be a causal language model.
@@ -69,7 +75,9 @@ def load_model(
         dtype: of the weights in memory.
         random_init: keep architecture and tokenizer, but draw fresh weights (and no adapter): the control that says
             what pretraining is worth.
-        seed: for the fresh weights.
+        classes: None for a causal language model, which goes on with a text. A number for a classifier: the same
+            weights below a new head, which maps the last token's hidden state to so many classes.
+        seed: for the fresh weights, those of a new head among them.
 
     Returns:
         Model and tokenizer.
@@ -90,9 +98,11 @@ def load_model(
         tokenizer = AutoTokenizer.from_pretrained(_tokenizer_folder(folders), **OFFLINE)
         if random_init:
             torch.manual_seed(seed)
-            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(plain, **OFFLINE), dtype=dtype)
+            config = AutoConfig.from_pretrained(plain, **OFFLINE, **_head_of(classes))
+            model = _auto_class(classes).from_config(config, dtype=dtype)
         else:
-            model = _pretrained(name, plain, dtype)
+            torch.manual_seed(seed)
+            model = _pretrained(name, plain, dtype, classes)
     _call(model, folders[-1][0])
     if not random_init:
         for reference, folder in reversed(folders[:-1]):
@@ -103,9 +113,13 @@ def load_model(
 
     refuse_unusable_tokenizer(name, tokenizer, model)
     model.to(device)
-    refuse_sight_of_the_future(name, model, tokenizer)
+    if classes is None:
+        refuse_sight_of_the_future(name, model, tokenizer)
+    else:  # behind the last token that is no padding, the model reads off the class
+        model.config.get_text_config().pad_token_id = padding_token(tokenizer)
     total = len(list(model.parameters()))
-    return LoadedModel(model, tokenizer, name, 0 if random_init else total, total)
+    new = len(class_head(model))
+    return LoadedModel(model, tokenizer, name, 0 if random_init else total - new, total)
 
 
 def architecture(name: str) -> PretrainedConfig:
@@ -128,11 +142,12 @@ def architecture(name: str) -> PretrainedConfig:
         return AutoConfig.from_pretrained(folder, **OFFLINE)
 
 
-def meta_model(source: str | PretrainedConfig) -> PreTrainedModel:
+def meta_model(source: str | PretrainedConfig, classes: int | None = None) -> PreTrainedModel:
     """An architecture without weights (torch's meta device), for counting; no network for a preset.
 
     Args:
         source: a name as for `load_model`, or a configuration.
+        classes: as for `load_model`.
 
     Returns:
         The model, untrained and without memory.
@@ -142,7 +157,10 @@ def meta_model(source: str | PretrainedConfig) -> PreTrainedModel:
     """
     config = architecture(source) if isinstance(source, str) else source
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        if classes is not None:
+            config = copy.deepcopy(config)
+            config.num_labels, config.get_text_config().pad_token_id = classes, 0
+        model = _auto_class(classes).from_config(config, trust_remote_code=False)
         model.tie_weights()
     return model
 
@@ -172,6 +190,15 @@ def download_needed(name: str) -> str:
     return ""
 
 
+def padding_token(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The token to fill rows up with: the tokenizer's own, else the end-of-text token, which every one here has.
+
+    Args:
+        tokenizer: of the model.
+    """
+    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+
+
 def _call(model: PreTrainedModel, reference: str) -> None:
     """Give a model the name that an adapter's folder writes down as that of its base."""
     model.name_or_path = model.config.name_or_path = reference
@@ -182,9 +209,25 @@ def _tokenizer_folder(folders: list[tuple[str, Path]]) -> Path:
     return next((f for _, f in folders if (f / "tokenizer_config.json").is_file()), folders[-1][1])
 
 
-def _pretrained(name: str, folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    model, loading = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True, **OFFLINE
-    )
+def _pretrained(name: str, folder: Path, dtype: torch.dtype, classes: int | None) -> PreTrainedModel:
+    options = {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True} | OFFLINE
+    model, loading = _auto_class(classes).from_pretrained(folder, dtype=dtype, **options, **_head_of(classes))
+    if classes is not None:  # its head is new, and the one that goes on with texts is left out
+        new = {id(parameter) for parameter in class_head(model)}
+        head = {key for key, parameter in model.named_parameters() if id(parameter) in new}
+        loading = loading | {
+            "missing_keys": set(loading["missing_keys"]) - head,
+            "unexpected_keys": {key for key in loading["unexpected_keys"] if not key.startswith(LANGUAGE_HEADS)},
+        }
     refuse_partial_load(name, loading, frozenset(key for key, _ in model.named_buffers()))
     return model
+
+
+def _auto_class(classes: int | None) -> type:
+    return AutoModelForCausalLM if classes is None else AutoModelForSequenceClassification
+
+
+def _head_of(classes: int | None) -> dict[str, int]:
+    if classes is not None and classes < 2:
+        raise ValueError(f"classes={classes}: expected at least 2")
+    return {} if classes is None else {"num_labels": classes}

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from tlkit.adapters import adapter_names, refuse_all_but_continuing
+from tlkit.adapters import adapter_names, class_head, refuse_all_but_continuing, wrapped_by
 from tlkit.strategies.groups import groups_of
 from tlkit.strategies.registry import STRATEGIES, check_strategy
 from tlkit.strategies.report import StrategyReport, describe
@@ -40,6 +40,8 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     adapted = model if adapted is None else adapted
     if not isinstance(adapted, nn.Module):
         raise ValueError(f"{strategy} returned {adapted!r}: expected the model, peft's wrapper around it, or nothing")
+    for parameter in _new_head(adapted):  # nothing has made it yet, so every strategy trains it
+        parameter.requires_grad_(True)
     report = describe(adapted, strategy)
     if report.trainable_values == 0:
         raise ValueError(f"{strategy} selected no weights of {type(model).__name__}")
@@ -47,3 +49,9 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     if strategy != "full" and report.trainable_values == report.total_values and alike:
         raise ValueError(f"{strategy} selected every weight of {type(model).__name__}: that is `full`")
     return report
+
+
+def _new_head(model: nn.Module) -> list[nn.Parameter]:
+    """The head of a classifier, or peft's copy of it."""
+    replaced = {id(p) for m in model.modules() if (own := wrapped_by(m)) is not None for p in own.parameters()}
+    return [parameter for parameter in class_head(model) if id(parameter) not in replaced]

@@ -5,7 +5,7 @@ import warnings
 import torch
 from torch import nn
 
-from tlkit.adapters import in_four_bits, learns_prompt
+from tlkit.adapters import classifies, in_four_bits, learns_prompt
 from tlkit.quantization import four_bit_config, quantize_linear_layers
 from tlkit.strategies.groups import ParameterGroup, set_groups
 from tlkit.strategies.parts import find_blocks, is_norm
@@ -116,6 +116,10 @@ def oft(model: nn.Module, block: int = 16, targets: Targets = "all-linear"):
 def prompt_tuning(model: nn.Module, tokens: int = 16):
     """Vectors before the first token's, which start as those of some tokens. Source: Lester et al. 2021."""
     _refuse_no_tokens("prompt_tuning", tokens)
+    if classifies(model):
+        raise ValueError(
+            "prompt_tuning: a classifier that reads vectors instead of tokens cannot tell padding from text"
+        )
     return _by_peft(
         "prompt_tuning",
         model,
@@ -165,7 +169,9 @@ def _by_peft(name: str, model: nn.Module, config: str, **settings: object) -> nn
     try:
         with warnings.catch_warnings():  # of norms of classes that peft does not know by name, and copies all the same
             warnings.filterwarnings("ignore", message="Unsupported layer type")
-            adapted = peft.get_peft_model(model, make(task_type="CAUSAL_LM", **settings))
+            adapted = peft.get_peft_model(
+                model, make(task_type="SEQ_CLS" if classifies(model) else "CAUSAL_LM", **settings)
+            )
         if learns_prompt(adapted):  # what does not fit between the tokens shows when it is read
             _read(adapted)
     except torch.OutOfMemoryError:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from tlkit.adapters import adapter_names, base_model
+from tlkit.adapters import adapter_names, base_model, class_head
 from tlkit.quantization import logical_size
 from tlkit.strategies.parts import find_blocks, is_tied
 
@@ -106,7 +106,8 @@ def component_of(model: nn.Module) -> dict[int, str]:
     if head is not None:
         for parameter in head.parameters():
             owners.setdefault(id(parameter), "head")
-    added = adapter_names(model)
+    owners |= {id(parameter): "head" for parameter in class_head(model)}
+    added = adapter_names(model) - {name for name, p in model.named_parameters() if owners.get(id(p)) == "head"}
     for name, parameter in model.named_parameters():
         if name in added:
             owners.pop(id(parameter), None)

@@ -1,0 +1,232 @@
+"""Conversations become examples as they will be used; each well-known mistake is refused, naming the conversation."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from tlkit.examples import IGNORED, PADDING, Examples
+from tlkit.examples.answers import answer_examples, refuse_answers, short_enough
+from tlkit.examples.conversations import Conversation, load_conversations, parts_of, prompt_of, template_of
+from tlkit.models import BUNDLED, chat_tokens
+from tlkit.settings import DATA
+
+ASKED = Conversation("one", (("user", "Which keyword makes a variable mutable?"), ("assistant", "mut")))
+LONGER = Conversation(
+    "two",
+    (
+        ("system", "Be brief."),
+        ("user", "What is a slice?"),
+        ("assistant", "A view of a sequence."),
+        ("user", "Does it own anything?"),
+        ("assistant", "No."),
+    ),
+)
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+@pytest.fixture
+def tokenizer():
+    """The bundled one: no template, and its padding token is its end token."""
+    return AutoTokenizer.from_pretrained(DATA / "tiny-qwen2")
+
+
+@pytest.fixture
+def chatml(tokenizer):
+    """With the template of many models, and an end token of its own."""
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>"], "eos_token": "<|im_end|>"})
+    tokenizer.chat_template = CHATML
+    return tokenizer
+
+
+def learned(examples: Examples, tokenizer, row: int = 0) -> str:
+    labels = examples.labels[row]
+    return tokenizer.decode(labels[labels != IGNORED])
+
+
+def test_the_answer_and_its_end_are_learned_and_nothing_else(tokenizer):
+    examples = answer_examples([ASKED], tokenizer)
+    assert learned(examples, tokenizer) == " mut<|endoftext|>"
+    assert tokenizer.decode(examples.tokens[0]) == (
+        "Question: Which keyword makes a variable mutable?\nAnswer: mut<|endoftext|>"
+    )
+    assert BUNDLED and tokenizer.pad_token_id == tokenizer.eos_token_id
+
+
+def test_every_answer_of_a_conversation_is_learned(chatml):
+    examples = answer_examples([LONGER], chatml)
+    assert learned(examples, chatml) == "A view of a sequence.<|im_end|>No.<|im_end|>"
+    whole = chatml.apply_chat_template(
+        [{"role": role, "content": content} for role, content in LONGER.messages], tokenize=False
+    )
+    assert chatml.decode(examples.tokens[0]) == whole  # the line break behind the last end token is read, not learned
+
+
+def test_training_shows_what_use_shows(chatml):
+    """What is only read in training is, token for token, what `generate --chat` gives the model."""
+    (shown, is_learned), *_ = parts_of(ASKED, chatml, frozenset({chatml.eos_token_id}))
+    assert not is_learned
+    assert shown == chat_tokens(chatml, ASKED.messages[0][1]) == prompt_of(ASKED.question, chatml)
+
+
+def test_everything_can_be_learned(chatml):
+    everything = answer_examples([LONGER], chatml, learn="everything")
+    assert (everything.labels == everything.tokens).all()
+
+
+@pytest.mark.parametrize("layout", ["packed", "mixed"])
+def test_rows_are_filled_and_nothing_is_lost(layout, chatml):
+    padded = answer_examples([ASKED, LONGER, replace(ASKED, id="three")], chatml)
+    several = answer_examples([ASKED, LONGER, replace(ASKED, id="three")], chatml, length=200, layout=layout)
+    assert len(several) == 1 and several.texts.unique().tolist() == [PADDING, 0, 1, 2]
+    assert learned(several, chatml) == "".join(learned(padded, chatml, row) for row in range(3))
+
+
+def test_a_conversation_that_does_not_fit_is_refused_by_name(chatml):
+    with pytest.raises(ValueError, match=r"'two' has \d+ tokens, and a row 40: its answer would be cut away"):
+        answer_examples([ASKED, LONGER], chatml, length=40)
+    kept, long = short_enough([ASKED, LONGER], chatml, 40)
+    assert (kept, long) == ((ASKED,), (LONGER,))
+
+
+def as_a_collator_makes_it(conversation: Conversation, tokenizer, width: int) -> Examples:
+    """Padded, and everything learned; the planted faults below mask it as scripts found in the wild do."""
+    made = answer_examples([conversation], tokenizer, learn="everything")
+    space = width - made.shape[1]
+    tokens = torch.nn.functional.pad(made.tokens, (0, space), value=tokenizer.pad_token_id)
+    texts = torch.nn.functional.pad(made.texts, (0, space), value=PADDING)
+    return Examples(tokens, tokens.masked_fill(texts == PADDING, IGNORED), texts)
+
+
+def test_padding_masked_by_its_token_takes_the_end_token_with_it(tokenizer):
+    """labels[tokens == pad] = -100, where pad is the end token: the model never learns to stop."""
+    examples = as_a_collator_makes_it(ASKED, tokenizer, 40)
+    refuse_answers(examples, tokenizer)
+    fault = examples.labels.masked_fill(examples.tokens == tokenizer.pad_token_id, IGNORED)
+    with pytest.raises(ValueError, match=r"row 0: its end token .* it is the padding token too and was masked"):
+        refuse_answers(replace(examples, labels=fault), tokenizer)
+
+
+def test_an_end_token_without_a_label_is_refused(chatml):
+    examples = as_a_collator_makes_it(ASKED, chatml, 40)
+    fault = examples.labels.masked_fill(examples.tokens == chatml.eos_token_id, IGNORED)
+    fault[0, -1:] = IGNORED
+    last = (fault[0] != IGNORED).nonzero().max()
+    fault[0, last] = IGNORED  # the line break behind it
+    with pytest.raises(ValueError, match=r"row 0: its end token '<\|im_end\|>' carries no label"):
+        refuse_answers(replace(examples, labels=fault), chatml)
+
+
+def test_a_mask_that_hides_everything_is_refused(tokenizer):
+    examples = as_a_collator_makes_it(ASKED, tokenizer, 40)
+    with pytest.raises(ValueError, match="row 0: no token is learned"):
+        refuse_answers(replace(examples, labels=torch.full_like(examples.labels, IGNORED)), tokenizer)
+
+
+def test_a_row_cut_within_the_answer_is_refused(tokenizer):
+    examples = answer_examples(
+        [replace(ASKED, messages=(ASKED.messages[0], ("assistant", "the keyword mut")))], tokenizer
+    )
+    cut = Examples(*(part[:, :-2] for part in (examples.tokens, examples.labels, examples.texts)))
+    with pytest.raises(ValueError, match="row 0: its answer is cut away at the end of the row"):
+        refuse_answers(cut, tokenizer)
+
+
+def test_a_row_cut_before_the_answer_is_refused(tokenizer):
+    examples = answer_examples([ASKED], tokenizer)
+    answer = int((examples.labels[0] != IGNORED).nonzero().min())
+    cut = Examples(*(part[:, :answer] for part in (examples.tokens, examples.labels, examples.texts)))
+    with pytest.raises(ValueError, match="row 0: no token is learned: the row is full before the answer begins"):
+        refuse_answers(cut, tokenizer)
+
+
+def test_a_template_without_the_end_token_is_refused(chatml):
+    """A base model's end token with a chat model's template: <|im_end|> is written, <|endoftext|> ends generation."""
+    chatml.eos_token = "<|endoftext|>"
+    with pytest.raises(
+        ValueError, match=r"'one': its answer does not end with '<\|endoftext\|>'.*Does the chat template"
+    ):
+        answer_examples([ASKED], chatml)
+
+
+def test_a_text_that_begins_twice_is_refused(tokenizer):
+    """The template writes the beginning-of-text token, and tokenising with special tokens adds another."""
+    tokenizer.add_special_tokens({"bos_token": "<s>"})
+    tokenizer.chat_template = "{{ bos_token + bos_token }}" + template_of(tokenizer)
+    with pytest.raises(ValueError, match="'one': it begins with '<s>' twice"):
+        answer_examples([ASKED], tokenizer)
+
+
+def test_a_template_that_writes_otherwise_in_training_is_refused(chatml):
+    """As templates of models that think do: what opens the answer is written only for use."""
+    chatml.chat_template = CHATML.replace("assistant\\n' }}{% endif", "assistant\\n<think>\\n' }}{% endif")
+    with pytest.raises(ValueError, match="'one': the chat template writes what comes before answer 2 otherwise"):
+        answer_examples([ASKED], chatml)
+
+
+def test_an_earlier_turn_that_is_rewritten_is_refused(chatml):
+    chatml.chat_template = CHATML.replace("m.content +", "(m.content if loop.last else m.content[:3]) +")
+    with pytest.raises(ValueError, match="'two': the chat template writes"):
+        answer_examples([LONGER], chatml)
+
+
+def test_a_message_that_smuggles_in_a_special_token_is_refused(chatml):
+    trick = replace(ASKED, messages=(("user", "Say <|im_end|> now"), ("assistant", "No.")))
+    with pytest.raises(ValueError, match=r"'one': a message contains '<\|im_end\|>'"):
+        answer_examples([trick], chatml)
+
+
+def test_a_template_that_refuses_a_role_says_so(chatml):
+    chatml.chat_template = "{{ raise_exception('no system messages') }}"
+    with pytest.raises(ValueError, match="'two': the chat template of this model refuses it: no system messages"):
+        answer_examples([LONGER], chatml)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prompt": "Why?"}, 'line 1: expected "messages", or "prompt" and "completion"'),
+        ({"prompt": "Why?", "completion": ["x"]}, 'expected "messages", or "prompt" and "completion"'),
+        ({"prompt": "Why?", "completion": "  "}, "message 2, of role assistant, is empty"),
+        ({"messages": "hello"}, '"messages": expected a list of objects'),
+        ({"messages": [{"role": "user", "content": "Why?"}]}, "the last message is not the assistant's"),
+        ({"messages": [{"role": "assistant", "content": "So."}]}, "no message is the user's"),
+        ({"messages": [{"role": "bot", "content": "So."}]}, "message 1: role 'bot': expected one of system, user"),
+        ({"messages": [{"role": "user", "content": 3}]}, 'message 1: expected a "content" of type string'),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, "message 1: half a character"),
+        ({"prompt": "Why?", "completion": "So.", "topic": 3}, 'expected "topic" and "form" of type string'),
+    ],
+)
+def test_what_is_no_conversation_is_refused_by_file_and_line(row, message, tmp_path):
+    path = tmp_path / "chats.jsonl"
+    path.write_text(json.dumps(row))
+    with pytest.raises(ValueError, match=message) as error:
+        load_conversations(path)
+    assert f"{path}, line 1" in str(error.value)
+
+
+def test_a_file_is_split_and_repeats_are_left_out(tmp_path):
+    rows = [{"prompt": f"Question {number}?", "completion": "Yes."} for number in range(20)]
+    path = tmp_path / "chats.jsonl"
+    path.write_text("\n".join(map(json.dumps, [*rows, rows[0]])))
+    corpus = load_conversations(path)
+    assert [len(part) for part in (corpus.train, corpus.validation, corpus.test)] == [16, 2, 2]
+    assert corpus.duplicates == 1 and corpus.sha256 == load_conversations(path).sha256
+
+
+@pytest.mark.parametrize("name", ["chats.txt", "nothing"])
+def test_other_files_are_refused(name):
+    with pytest.raises(ValueError, match="expected rust, general, or a path to a .jsonl file"):
+        load_conversations(name)
+
+
+def test_an_id_that_is_there_twice_is_refused(tmp_path):
+    path = tmp_path / "chats.jsonl"
+    path.write_text("\n".join(json.dumps({"id": "a", "prompt": f"{n}?", "completion": "Yes."}) for n in range(2)))
+    with pytest.raises(ValueError, match="line 2: id 'a' is in line 1 already"):
+        load_conversations(path)

@@ -1,0 +1,129 @@
+"""What a model answers: whether it stops by itself, how long it goes on, and whether the form is that asked for."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from tlkit.examples.conversations import Conversation, prompt_of
+from tlkit.models import Continuation, continue_tokens, longest_input
+
+REFUSAL = "I only answer questions about Rust."  # what the bundled answers say to anything else
+NEW_TOKENS = 96  # most that an answer may have; one in a hundred of the bundled ones is longer
+FORMS = ("one_word", "fix", "refuse")  # those whose form can be told by looking
+
+
+@dataclass(frozen=True)
+class Answering:
+    """What a model has answered.
+
+    Attributes:
+        conversations: that were asked.
+        written: the answer to each.
+    """
+
+    conversations: tuple[Conversation, ...]
+    written: tuple[Continuation, ...]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each question: its form, the answer, its tokens, whether it stopped by itself, and its form.
+
+        `in_form` and `right` are None where nothing can be said: `right` is about answers of one word alone.
+        """
+        rows = []
+        for asked, answer in zip(self.conversations, self.written, strict=True):
+            text = answer.text.strip()
+            row = {"id": asked.id, "topic": asked.topic, "form": asked.form, "answer": text, "tokens": answer.tokens}
+            right = _plain(text) == _plain(asked.answer) if asked.form == "one_word" else None
+            rows.append(row | {"stopped": answer.ended, "in_form": has_form(asked.form, text), "right": right})
+        return pd.DataFrame(rows)
+
+    def summary(self) -> dict[str, float]:
+        """Means over the questions: the share that stopped, tokens, and shares in form, right, and refused."""
+        table = self.table
+        refused = table.answer.str.startswith(REFUSAL)
+        about_rust = table.form != "refuse"
+        return {
+            "stopped": float(table.stopped.mean()),
+            "answer_tokens": float(table.tokens.mean()),
+            "in_form": _share(table.in_form),
+            "one_word_right": _share(table.right),
+            "refused_wrongly": float(refused[about_rust].mean()) if about_rust.any() else float("nan"),
+        }
+
+
+def answer(
+    model,
+    tokenizer,
+    conversations: Sequence[Conversation],
+    *,
+    new_tokens: int = NEW_TOKENS,
+    temperature: float = 0.0,
+    seed: int = 0,
+    batch_size: int | None = None,
+) -> Answering:
+    """Let a model answer the last question of each conversation, in its chat template.
+
+    Args:
+        model: a causal language model.
+        tokenizer: its tokenizer; without a template, "Question: … Answer:" is used.
+        conversations: whose last answers are left out.
+        new_tokens: the most that an answer may have, fewer where the model could not read as many.
+        temperature: 0 for the likeliest token each time, otherwise sampled.
+        seed: of the samples.
+        batch_size: the most prompts at once; samples depend on it.
+
+    Returns:
+        The answers.
+
+    Raises:
+        ValueError: for no conversations, or a prompt that leaves no room for an answer.
+    """
+    if not conversations:
+        raise ValueError("no conversations to answer: the split is empty")
+    prompts = [prompt_of(conversation.question, tokenizer) for conversation in conversations]
+    limit = longest_input(model)
+    room = new_tokens if limit is None else min(new_tokens, limit - max(map(len, prompts)))
+    if room < 1:
+        longest = max(range(len(prompts)), key=lambda place: len(prompts[place]))
+        raise ValueError(
+            f"conversation {conversations[longest].id!r}: its question has {len(prompts[longest])} tokens, and this "
+            f"model reads {limit}: no room is left for an answer"
+        )
+    written = continue_tokens(
+        model,
+        tokenizer,
+        prompts,
+        new_tokens=room,
+        temperature=temperature,
+        seed=seed,
+        batch_size=batch_size,
+    )
+    return Answering(tuple(conversations), tuple(written))
+
+
+def has_form(form: str, text: str) -> bool | None:
+    """Whether an answer has the form that was asked for; None where looking does not tell.
+
+    Args:
+        form: of `FORMS`, or another.
+        text: the answer.
+    """
+    if form == "one_word":
+        return len(text.split()) == 1
+    if form == "fix":
+        return len(re.findall(r"^```", text, re.MULTILINE)) >= 2  # a block of code, opened and closed
+    if form == "refuse":
+        return text.startswith(REFUSAL)
+    return None
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[`.\s!()]|::$", "", text).lower()
+
+
+def _share(values: Iterable[bool | None]) -> float:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else float("nan")

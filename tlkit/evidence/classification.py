@@ -1,0 +1,188 @@
+"""How well texts are put into classes: balanced accuracy with its interval, baselines, and features layer by layer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tlkit.adapters import base_model
+from tlkit.examples import PADDING, Examples, inputs_of
+from tlkit.examples.labelled import Labelled
+from tlkit.models import evaluation_mode
+
+DRAWS = 1000
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of squared weights, from which a probe's is chosen on validation text
+
+
+@dataclass(frozen=True)
+class LinearClassifier:
+    """A class for each row of features: standardised, times a matrix, plus a bias; the largest number wins.
+
+    Attributes:
+        weight: shape (classes, features).
+        bias: shape (classes,).
+        mean: of each feature over the training rows.
+        scale: of each feature.
+        penalty: on squared weights, with which it was fitted.
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor
+    mean: torch.Tensor
+    scale: torch.Tensor
+    penalty: float
+
+    def predict(self, features: torch.Tensor) -> torch.Tensor:
+        """The class of each row.
+
+        Args:
+            features: shape (rows, features).
+        """
+        return functional.linear((features - self.mean) / self.scale, self.weight, self.bias).argmax(1)
+
+
+def balanced_accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> float:
+    """The mean over classes of the share of its texts that are put into it; one over their number for a guess.
+
+    Args:
+        predicted: classes, shape (texts,).
+        labels: the true ones.
+    """
+    return float(torch.stack([(predicted[labels == c] == c).double().mean() for c in labels.unique()]).mean())
+
+
+def balanced_interval(predicted: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
+    """A 95% interval of balanced accuracy, had other texts been asked, and had other seeds been drawn.
+
+    Texts are resampled within their class, so that no class is ever missing; where there are several runs, these are
+    resampled too.
+
+    Args:
+        predicted: classes, shape (texts,) of one run or (runs, texts) of runs with several seeds.
+        labels: the true ones, shape (texts,).
+    """
+    runs = predicted if predicted.ndim == 2 else predicted[None]
+    right, generator = (runs == labels).double(), torch.Generator().manual_seed(0)
+    means = torch.zeros(DRAWS, dtype=torch.float64)
+    drawn = torch.randint(len(runs), (DRAWS, len(runs)), generator=generator)
+    classes = labels.unique()
+    for c in classes:
+        texts = (labels == c).nonzero().flatten()
+        chosen = texts[torch.randint(len(texts), (DRAWS, len(texts)), generator=generator)]
+        means += right[drawn[:, :, None], chosen[:, None, :]].mean((1, 2)) / len(classes)
+    low, high = torch.quantile(means, torch.tensor([0.025, 0.975], dtype=means.dtype)).tolist()
+    return low, high
+
+
+def fit_linear(features: torch.Tensor, labels: torch.Tensor, *, penalty: float = 1e-2) -> LinearClassifier:
+    """Fit a linear classifier (logistic regression) to features, to convergence.
+
+    Args:
+        features: shape (rows, features).
+        labels: classes from 0, shape (rows,).
+        penalty: times the mean of the squared weights' sum, added to the mean loss.
+
+    Returns:
+        The classifier.
+    """
+    features = features.double()
+    mean, scale = features.mean(0), features.std(0, unbiased=False)
+    scale = scale.where(scale > 0, 1.0)
+    standard, classes = (features - mean) / scale, int(labels.max()) + 1
+    weight = torch.zeros(classes, features.shape[1], dtype=torch.float64, requires_grad=True)
+    bias = torch.zeros(classes, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        fit = functional.cross_entropy(functional.linear(standard, weight, bias), labels)
+        total = fit + penalty * weight.square().sum() / 2
+        total.backward()
+        return total
+
+    optimizer.step(loss)
+    return LinearClassifier(weight.detach(), bias.detach(), mean, scale, penalty)
+
+
+def best_linear(
+    train: tuple[torch.Tensor, torch.Tensor], validation: tuple[torch.Tensor, torch.Tensor]
+) -> LinearClassifier:
+    """Fit linear classifiers with several penalties, and keep the one that does best on validation rows.
+
+    Args:
+        train: features and labels.
+        validation: features and labels to choose the penalty with.
+    """
+    fitted = [fit_linear(*train, penalty=penalty) for penalty in PENALTIES]
+    return max(fitted, key=lambda found: balanced_accuracy(found.predict(validation[0].double()), validation[1]))
+
+
+def bag_of_words(train: Sequence[Labelled], others: Sequence[Labelled]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Count which words are in a text, the classical features: no order, and no pretraining.
+
+    Args:
+        train: texts whose words are counted; one that is in fewer than two of them is left out.
+        others: texts that the same words are looked for in.
+
+    Returns:
+        For each, 1 where a word is there, divided by the root of how many there are; shape (texts, words).
+    """
+
+    def words(document: Labelled) -> set[str]:
+        return set("".join(c.lower() if c.isalnum() else " " for c in document.text).split())
+
+    counts: dict[str, int] = {}
+    for document in train:
+        for word in words(document):
+            counts[word] = counts.get(word, 0) + 1
+    place = {word: number for number, word in enumerate(sorted(w for w, count in counts.items() if count > 1))}
+
+    def features(documents: Sequence[Labelled]) -> torch.Tensor:
+        found = torch.zeros(len(documents), len(place), dtype=torch.float64)
+        for row, document in enumerate(documents):
+            found[row, [place[word] for word in words(document) if word in place]] = 1.0
+        return found / found.sum(1, keepdim=True).clamp(min=1).sqrt()
+
+    return features(train), features(others)
+
+
+@torch.no_grad()
+def layer_features(model: nn.Module, examples: Examples, *, batch_size: int = 8) -> torch.Tensor:
+    """What each layer of a model makes of a text: the hidden state of its last token.
+
+    Args:
+        model: a causal language model or a classifier, as it is.
+        examples: a text in each row.
+        batch_size: rows at once.
+
+    Returns:
+        Shape (layers, rows, width), the embedding first; in fp32 on the host.
+    """
+    device, dtype = next(model.parameters()).device, next(model.parameters()).dtype
+    base = base_model(model)
+    decoder = getattr(base, base.base_model_prefix)
+    found = []
+    with evaluation_mode(model):
+        for part in examples.split(batch_size):
+            part = part.trimmed().to(device)
+            states = decoder(**inputs_of(part, dtype), use_cache=False, output_hidden_states=True).hidden_states
+            last = (part.texts != PADDING).sum(1) - 1
+            rows = torch.arange(len(part), device=device)
+            found.append(torch.stack([state[rows, last].float().cpu() for state in states]))
+    return torch.cat(found, 1)
+
+
+def confusion(predicted: torch.Tensor, labels: torch.Tensor, classes: Sequence[str]) -> pd.DataFrame:
+    """How many texts of each class (rows) are put into each class (columns).
+
+    Args:
+        predicted: classes, shape (texts,).
+        labels: the true ones.
+        classes: their names, in the order of their numbers.
+    """
+    counts = torch.zeros(len(classes), len(classes), dtype=torch.long)
+    counts.index_put_((labels, predicted), torch.ones_like(labels), accumulate=True)
+    return pd.DataFrame(counts.numpy(), index=list(classes), columns=list(classes))

@@ -1,0 +1,173 @@
+"""What a model is adapted to: going on with texts, answering questions, or telling classes of texts apart.
+
+A task says how documents become what is trained on, how a model is scored on documents, and what else is measured. All
+else is one and the same: strategies, rates, seeds, intervals, tables.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tlkit.corpus import Corpus, load_corpus, pack, token_stream
+from tlkit.evaluation import PerplexityResult, perplexity
+from tlkit.evidence.answering import answer
+from tlkit.evidence.classification import balanced_accuracy, balanced_interval
+from tlkit.evidence.questions import spread_out
+from tlkit.examples import Batch, tensors_in
+from tlkit.examples.answers import answer_examples, short_enough
+from tlkit.examples.conversations import load_conversations
+from tlkit.examples.labelled import class_examples, class_names, load_labelled
+from tlkit.examples.scores import class_logits, score_examples
+from tlkit.jobs import Part
+from tlkit.models import longest_input
+from tlkit.settings import Profile
+
+LONGEST_ROW = 512  # tokens of a conversation or a text, where the model reads more
+Documents = Sequence[object]
+
+
+@dataclass(frozen=True)
+class Task:
+    """How one kind of documents is trained on and scored.
+
+    Attributes:
+        name: of `TASKS`.
+        load: a corpus by name or path; None for the task's own.
+        general: documents of another kind, by which forgetting is seen; none for a task that only the trained model
+            can do.
+        batch: of documents, a tokenizer, the tokens in a row and the classes, what is trained on.
+        read: of the same, the tensors that are scored, to be hashed and counted.
+        score: of a model, a tokenizer, documents, a window, the classes and the part of a job.
+        measure: of the same without a window, with the profile, further columns by name.
+        classes: the names of a corpus' classes; None where there are none.
+        row: tokens in a row of training, where nothing else is said; None for the longest that the model reads, up to
+            `LONGEST_ROW`.
+    """
+
+    name: str
+    load: Callable[[str | None], Corpus]
+    general: Callable[[], Corpus]
+    batch: Callable[..., Batch]
+    read: Callable[..., list[torch.Tensor]]
+    score: Callable[..., PerplexityResult]
+    measure: Callable[..., dict[str, float]]
+    classes: Callable[[Corpus], tuple[str, ...] | None]
+    row: int | None = None
+
+    def window(self, model: torch.nn.Module, context: int | None, stride: int | None) -> dict[str, int | None]:
+        """What `score` is to be given; answers and texts with classes are read whole.
+
+        Args:
+            model: to be scored.
+            context: tokens that were asked for; None for the usual.
+            stride: tokens that were asked for.
+        """
+        if self.row is None and context is None:
+            context = min(LONGEST_ROW, longest_input(model) or LONGEST_ROW)
+        return {"context": context, "stride": stride}
+
+
+def _nothing(*_: object) -> dict[str, float]:
+    return {}
+
+
+def _no_classes(_: Corpus) -> None:
+    return None
+
+
+def _text_batch(documents: Documents, tokenizer, length: int, classes: None) -> torch.Tensor:
+    return pack(documents, tokenizer, length)
+
+
+def _text_read(documents: Documents, tokenizer, length: int, classes: None) -> list[torch.Tensor]:
+    return [token_stream(documents, tokenizer)[0]]
+
+
+def _text_score(model, tokenizer, documents: Documents, window: dict, classes: None, progress: Part):
+    return perplexity(model, tokenizer, documents, progress=progress, **window)
+
+
+def _answer_batch(documents: Documents, tokenizer, length: int, classes: None) -> Batch:
+    kept, _ = short_enough(documents, tokenizer, length)
+    return answer_examples(kept, tokenizer)
+
+
+def _answer_read(documents: Documents, tokenizer, length: int, classes: None) -> list[torch.Tensor]:
+    return tensors_in(_answer_batch(documents, tokenizer, length, classes))
+
+
+def _answer_score(model, tokenizer, documents: Documents, window: dict, classes: None, progress: Part):
+    examples = _answer_batch(documents, tokenizer, window["context"], classes)
+    return score_examples(
+        model, examples, tokenizer=tokenizer, batch_size=window.get("batch_size", 8), progress=progress
+    )
+
+
+def _answer_measure(model, tokenizer, documents: Documents, profile: Profile, classes: None, progress: Part):
+    """As many answers as the profile asks questions of each set: writing them takes most of a run's time."""
+    asked = spread_out(documents, profile.questions)
+    if not asked:
+        return {}
+    progress.step(0, 0, f"answering {len(asked)} questions")
+    return answer(model, tokenizer, asked).summary()
+
+
+def _class_batch(documents: Documents, tokenizer, length: int, classes: tuple[str, ...]) -> Batch:
+    return class_examples(documents, tokenizer, classes, length=length)
+
+
+def _class_read(documents: Documents, tokenizer, length: int, classes: tuple[str, ...]) -> list[torch.Tensor]:
+    return tensors_in(_class_batch(documents, tokenizer, length, classes))
+
+
+def _class_score(model, tokenizer, documents: Documents, window: dict, classes: tuple[str, ...], progress: Part):
+    examples = _class_batch(documents, tokenizer, window["context"], classes)
+    return score_examples(model, examples, batch_size=window.get("batch_size", 8), progress=progress)
+
+
+def _class_measure(model, tokenizer, documents: Documents, profile: Profile, classes: tuple[str, ...], progress: Part):
+    examples = _class_batch(documents, tokenizer, LONGEST_ROW, classes)
+    predicted = class_logits(model, examples, progress=progress).argmax(1)
+    low, high = balanced_interval(predicted, examples.labels)
+    found = {"balanced_accuracy": balanced_accuracy(predicted, examples.labels)}
+    return found | {"balanced_accuracy_low": low, "balanced_accuracy_high": high}
+
+
+def _no_documents() -> Corpus:
+    return Corpus("none", (), (), ())
+
+
+TASKS = {
+    "text": Task(
+        "text",
+        load_corpus,
+        lambda: load_corpus("general"),
+        _text_batch,
+        _text_read,
+        _text_score,
+        _nothing,
+        _no_classes,
+        row=128,
+    ),
+    "answer": Task(
+        "answer",
+        lambda name: load_conversations(name or "rust"),
+        lambda: load_conversations("general"),
+        _answer_batch,
+        _answer_read,
+        _answer_score,
+        _answer_measure,
+        _no_classes,
+    ),
+    "classify": Task(
+        "classify",
+        lambda name: load_labelled(name or "rust"),
+        _no_documents,
+        _class_batch,
+        _class_read,
+        _class_score,
+        _class_measure,
+        lambda corpus: class_names(corpus.train),
+    ),
+}

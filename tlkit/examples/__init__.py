@@ -1,0 +1,29 @@
+"""What a model learns from beside running text: answers to questions, texts in a row, classes."""
+
+from tlkit.examples.batches import (
+    IGNORED,
+    LAYOUTS,
+    PADDING,
+    Batch,
+    Examples,
+    as_examples,
+    blank_examples,
+    inputs_of,
+    labels_in,
+    shape_of,
+    tensors_in,
+)
+
+__all__ = [
+    "IGNORED",
+    "LAYOUTS",
+    "PADDING",
+    "Batch",
+    "Examples",
+    "as_examples",
+    "blank_examples",
+    "inputs_of",
+    "labels_in",
+    "shape_of",
+    "tensors_in",
+]

@@ -1,0 +1,101 @@
+"""How well a model does on examples: the loss of each row's answer or class."""
+
+import torch
+from torch.nn import functional
+
+from tlkit.adapters import base_model
+from tlkit.evaluation import PerplexityResult, result_of, windows_at_once
+from tlkit.examples.batches import IGNORED, PADDING, Examples, inputs_of
+from tlkit.jobs import SILENT, Part
+from tlkit.models import evaluation_mode
+from tlkit.models.example_checks import refuse_examples
+
+
+def score_examples(
+    model: torch.nn.Module,
+    examples: Examples,
+    *,
+    tokenizer=None,
+    batch_size: int = 8,
+    progress: Part = SILENT,
+) -> PerplexityResult:
+    """Perplexity of the labels: of the answers' tokens, or of the classes, of which one who guesses has their number.
+
+    Losses are in nats, computed in fp32 and summed in float64. A document is a row.
+
+    Args:
+        model: a causal language model, or a classifier.
+        examples: with one text in each row.
+        tokenizer: to count the bytes of answers, for bits per byte; None leaves them out.
+        batch_size: rows at once, fewer where the vocabulary is large.
+        progress: the part of a job to report to how much has been scored.
+
+    Returns:
+        The score.
+
+    Raises:
+        ValueError: for rows of several texts, or labels that are not this model's.
+    """
+    if examples.layout != "padded":
+        raise ValueError(f"layout {examples.layout!r}: expected padded, a document for each row")
+    refuse_examples(model, examples)
+    vocabulary = None if examples.classifies else base_model(model).config.get_text_config().vocab_size
+    losses = torch.zeros(len(examples), dtype=torch.float64)
+    size = 0
+    if examples.classifies:
+        counts = torch.ones_like(losses)
+        losses[:] = functional.cross_entropy(
+            class_logits(model, examples, batch_size=batch_size, progress=progress), examples.labels, reduction="none"
+        )
+    else:
+        counts = (examples.labels[:, 1:] != IGNORED).sum(1).double()
+        at_once = windows_at_once(vocabulary, examples.shape[1], batch_size)
+        for rows in _by_length(examples, at_once):
+            losses[rows] = _answer_losses(model, examples[rows].trimmed())
+            progress.step(int((losses > 0).sum()), len(examples), f"scored {len(examples):,} answers")
+        if tokenizer is not None:
+            size = sum(len(tokenizer.decode(row[row != IGNORED]).encode()) for row in examples.labels)
+    width = examples.shape[1]
+    return result_of(losses, counts, size=size, window=(width, width), vocabulary=vocabulary)
+
+
+@torch.no_grad()
+def class_logits(
+    model: torch.nn.Module, examples: Examples, *, batch_size: int = 8, progress: Part = SILENT
+) -> torch.Tensor:
+    """What a classifier makes of each row.
+
+    Args:
+        model: a classifier.
+        examples: one text in each row.
+        batch_size: rows at once.
+        progress: the part of a job to report to.
+
+    Returns:
+        Logits in float64 on the host, shape (rows, classes).
+    """
+    device, dtype = next(model.parameters()).device, next(model.parameters()).dtype
+    found = torch.zeros(len(examples), base_model(model).config.num_labels, dtype=torch.float64)
+    with evaluation_mode(model):
+        for rows in _by_length(examples, batch_size):
+            part = examples[rows].trimmed().to(device)
+            found[rows] = model(**inputs_of(part, dtype), use_cache=False).logits.float().cpu().double()
+            progress.step(len(rows), len(examples), f"classified {len(examples):,} texts")
+    return found
+
+
+@torch.no_grad()
+def _answer_losses(model: torch.nn.Module, examples: Examples) -> torch.Tensor:
+    """Summed nats of each row's labels."""
+    device = next(model.parameters()).device
+    inputs, labels = examples.tokens[:, :-1].to(device), examples.labels[:, 1:].to(device)
+    with evaluation_mode(model):
+        logits = model(input_ids=inputs, use_cache=False).logits[:, -labels.shape[1] :].float()
+    nats = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=IGNORED)
+    return nats.view(labels.shape).cpu().double().sum(1)
+
+
+def _by_length(examples: Examples, at_once: int) -> list[torch.Tensor]:
+    """Places of rows, those of similar length together, so that little padding is read."""
+    order = (examples.texts != PADDING).sum(1).argsort()
+    return list(order.split(at_once))
