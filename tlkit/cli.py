@@ -17,7 +17,7 @@ from tlkit.commands.models import estimate, evaluate, params
 from tlkit.commands.outcome import Outcome, fitted, plain
 from tlkit.commands.parsing import parser_of, settings_of
 from tlkit.commands.training import train
-from tlkit.commands.using import generate, merge
+from tlkit.commands.using import generate, merge, tokens
 
 CHOSEN = (
     doctor,
@@ -25,6 +25,7 @@ CHOSEN = (
     params,
     estimate,
     evaluate,
+    tokens,
     train,
     generate,
     merge,

@@ -41,6 +41,7 @@ from tlkit.evidence.learning_rates import (
 )
 from tlkit.evidence.statistics import compare_pairs
 from tlkit.evidence.sweeps import SHORT_STEPS, tune
+from tlkit.evidence.tasks import TASKS
 from tlkit.fitting.attempts import FallbackLog
 from tlkit.jobs import Job, Part
 from tlkit.memory import parse_size
@@ -98,8 +99,8 @@ def compare(
 
     Args:
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
-        strategies: names of `STRATEGIES`, or "classic" (the default), "peft" or "all", of which what the model's
-            architecture does not allow is a row with a reason.
+        strategies: names of `STRATEGIES`, or "classic" (the default, to classify with linear_probe before it), "peft"
+            or "all", of which what the model's architecture does not allow is a row with a reason.
         profile: how many documents, epochs and seeds.
         settings: everything else, with defaults.
         output: a folder that each run is written to as it ends; the same comparison goes on from there. It is held
@@ -116,7 +117,7 @@ def compare(
     settings, progress = settings or ComparisonSettings(), progress and team.rank == 0
     if settings.plugin:
         load_plugin(settings.plugin)
-    asked = ["classic"] if strategies is None else list(strategies)
+    asked = list(TASKS[settings.task].strategies if strategies is None else strategies)
     strategies = strategies_named(asked)
     settings = replace(
         settings,
@@ -321,6 +322,7 @@ def _provenance(
         "device": device.name if settings.device_memory else f"{device.kind}: {device.name}",
         "seeds": settings.seeds,
         "against": settings.against,
+        **({} if experiment.classes is None else {"classes": len(experiment.classes)}),
         "frozen_prefix": "where there is one, computed "
         + ("once" if keeps_prefix(experiment, team) else "in every pass"),
         "learning_rates": {name: f"{rate.value:g}, {rate.source}" for name, rate in rates.items()},

@@ -184,8 +184,8 @@ def run_trial(trial: Trial, experiment: Experiment, *, progress: Part = SILENT, 
         team: the processes that share every batch.
 
     Returns:
-        Perplexity on the validation documents of the corpus and on general ones, and the loss of the last steps in
-        nats a token.
+        Perplexity on the validation documents of the corpus and on general ones, the loss of the last steps in nats a
+        token, and what the task measures beside.
     """
     blocks = experiment.blocks
     if trial.passages:
@@ -206,7 +206,7 @@ def run_trial(trial: Trial, experiment: Experiment, *, progress: Part = SILENT, 
         texts["general"] = experiment.general.validation
     found = dict.fromkeys(FOUND, math.inf)
     try:
-        _, result, scores = run_strategy(
+        report, result, scores = run_strategy(
             experiment, trial.strategy, config, blocks, texts, progress=progress, team=team
         )
     except FloatingPointError:
@@ -214,7 +214,12 @@ def run_trial(trial: Trial, experiment: Experiment, *, progress: Part = SILENT, 
     tail = result.history.loss.tail(max(1, len(result.history) // 10)).mean()
     values = {name: score.perplexity for name, score in scores.items()} | {"loss": tail}
     finite = {name: float(value) if math.isfinite(value) else math.inf for name, value in values.items()}
-    return dict(zip(FOUND, (finite["corpus"], finite.get("general", math.nan), finite["loss"]), strict=True))
+    found = dict(zip(FOUND, (finite["corpus"], finite.get("general", math.nan), finite["loss"]), strict=True))
+    validation, tokenizer = experiment.corpus.validation, experiment.tokenizer
+    measured = experiment.task.measure(
+        report.model, tokenizer, validation, experiment.profile, experiment.classes, progress
+    )
+    return found | measured
 
 
 def recorded(sweep: str, model: str = "tiny") -> pd.DataFrame:

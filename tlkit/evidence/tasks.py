@@ -43,6 +43,7 @@ class Task:
         classes: the names of a corpus' classes; None where there are none.
         row: tokens in a row of training, where nothing else is said; None for the longest that the model reads, up to
             `LONGEST_ROW`.
+        strategies: that are compared where none are named.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Task:
     measure: Callable[..., dict[str, float]]
     classes: Callable[[Corpus], tuple[str, ...] | None]
     row: int | None = None
+    strategies: tuple[str, ...] = ("classic",)
 
     def window(self, model: torch.nn.Module, context: int | None, stride: int | None) -> dict[str, int | None]:
         """What `score` is to be given; answers and texts with classes are read whole.
@@ -169,5 +171,6 @@ TASKS = {
         _class_score,
         _class_measure,
         lambda corpus: class_names(corpus.train),
+        strategies=("linear_probe", "classic"),
     ),
 }

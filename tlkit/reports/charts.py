@@ -30,6 +30,7 @@ from tlkit.reports.figure import (
 from tlkit.reports.findings import listed, lowest_of, number
 from tlkit.reports.fronts import pareto_chart
 from tlkit.reports.labels import beside_rows
+from tlkit.reports.task_charts import task_chart_of
 from tlkit.reports.training_charts import learning_curves
 
 LOWER, HIGHER = "#BFE0F5", "#F7DDA8"  # the row's perplexity, in a matrix of pairs
@@ -246,6 +247,11 @@ def _differences_of(comparison) -> Chart | None:
     return differences_chart(comparison.table, comparison.provenance["against"])
 
 
+def _forgetting_of(comparison) -> Chart | None:
+    """None where nothing could be forgotten that this task can show."""
+    return None if comparison.table.general.isna().all() else forgetting_chart(comparison.table)
+
+
 def _accuracy_of(comparison) -> Chart | None:
     """None where no questions were asked."""
     return accuracy_chart(comparison.table) if len(comparison.answers) else None
@@ -289,7 +295,8 @@ CHARTS = {
     "learning_curves": lambda comparison: learning_curves(comparison.curves),
     "parameters": lambda comparison: parameters_chart(comparison.table),
     "cost": lambda comparison: cost_chart(comparison.table),
-    "forgetting": lambda comparison: forgetting_chart(comparison.table),
+    "forgetting": _forgetting_of,
+    "task": task_chart_of,
     "pairs": _pairs_of,
     "accuracy": _accuracy_of,
     "pareto": lambda comparison: pareto_of(comparison.documents, comparison.runs),

@@ -18,10 +18,21 @@ BRIEF = (  # what a terminal shows of a comparison; its files have the rest
     "difference",
     "of the difference",
     "rank",
+    "accuracy %",
+    "stop %",
     "general text",
     "seconds",
     "peak MB",
 )
+# Of a task, the columns beside perplexity: how they are called in tables, and digits.
+TASK_COLUMNS = {
+    "balanced_accuracy": ("accuracy %", 1),
+    "stopped": ("stop %", 0),
+    "answer_tokens": ("tokens of an answer", 0),
+    "in_form": ("in form %", 0),
+    "one_word_right": ("one word right %", 0),
+    "refused_wrongly": ("refused wrongly %", 0),
+}
 DPI = 300  # of a PNG file: what a journal asks for
 TABLES = ("runs", "documents", "answers", "pairs")  # of a comparison, each in a CSV file beside the table itself
 
@@ -140,7 +151,8 @@ def brief(table: pd.DataFrame) -> pd.DataFrame:
         Those of `BRIEF`, as text.
     """
     shown = readable(table)
-    return shown[[name for name in BRIEF if name in shown]]
+    empty = {"general text"} if shown["general text"].eq("").all() else set()  # a classifier has none
+    return shown[[name for name in BRIEF if name in shown and name not in empty]]
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
@@ -162,7 +174,8 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
             for low, high in zip(numbers(f"{name}_low", digits), numbers(f"{name}_high", digits), strict=True)
         ]
 
-    shares = {column: 100 * table[column] for column in table if "_accuracy" in column}
+    is_share = {"stopped", "in_form", "one_word_right", "refused_wrongly"}
+    shares = {column: 100 * table[column] for column in table if "_accuracy" in column or column in is_share}
     table = table.assign(file_mb=table.file_bytes / 1e6, **shares)
     reasons = table.get("reason", pd.Series("", table.index)).fillna("")
     shown = pd.DataFrame(
@@ -191,6 +204,11 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
             "rate from": table.rate_source.fillna(""),
         }
     )
+    for column, (name, digits) in TASK_COLUMNS.items():
+        if column in table:
+            shown[name] = numbers(column, digits)
+    if "balanced_accuracy" in table:
+        shown["accuracy over texts"] = intervals("balanced_accuracy", 1)
     if "tuning_runs" in table:  # which older records lack
         shown["tuning runs"] = numbers("tuning_runs", 0)
     shown.loc[reasons.ne(""), "trainable values"] = ""

@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from tlkit.adapters import classifies
 from tlkit.strategies.parts import find_blocks, is_norm, set_embeddings
 from tlkit.strategies.registry import strategy
 
@@ -42,6 +43,14 @@ def last_layers(model: nn.Module, blocks: int = 2, train_norms: bool = True, tra
     for module in (*layers[-blocks:], *norms, *head):
         module.requires_grad_(True)
     return model
+
+
+@strategy("linear_probe", family="head")
+def linear_probe(model: nn.Module) -> nn.Module:
+    """Nothing but a classifier's new head, so what is below it gives every text the same features in every step."""
+    if not classifies(model):
+        raise ValueError(f"linear_probe trains a new head alone, and {type(model).__name__} has none: classify with it")
+    return model  # every strategy trains the new head
 
 
 @strategy("bitfit", family="classic")

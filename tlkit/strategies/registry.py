@@ -61,7 +61,7 @@ def strategies_named(names: Iterable[str] | None) -> list[str]:
 
     Args:
         names: of strategies; "classic" stands for the experiment that this workbook teaches, "peft" for the methods
-            of the library of that name, "all" for everything there is. None: classic.
+            of the library of that name, "all" for everything but what only a classifier has. None: classic.
 
     Returns:
         Each once, in the order in which they were named.
@@ -69,7 +69,7 @@ def strategies_named(names: Iterable[str] | None) -> list[str]:
     groups = {
         "classic": CLASSIC,
         "peft": [name for name, family in FAMILIES.items() if family == "peft"],
-        "all": [*CLASSIC, *(name for name in STRATEGIES if name not in CLASSIC)],
+        "all": [*CLASSIC, *(name for name, family in FAMILIES.items() if name not in CLASSIC and family != "head")],
     }
     found = [known for name in (("classic",) if names is None else names) for known in groups.get(name, (name,))]
     return list(dict.fromkeys(found))
