@@ -1,0 +1,193 @@
+"""Texts with classes: read from files, read by classifiers of many architectures, trained by every strategy."""
+
+import json
+
+import pytest
+import torch
+from small_models import ARCHITECTURES
+from torch.nn import functional
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+from tlkit.adapters import class_head
+from tlkit.examples import PADDING, Examples
+from tlkit.examples.labelled import Labelled, class_examples, class_names, load_labelled
+from tlkit.examples.scores import class_logits, score_examples
+from tlkit.fitting.estimate import estimate_memory
+from tlkit.losses import summed_loss
+from tlkit.models import load_model, meta_model, save_model
+from tlkit.models.example_checks import refuse_examples
+from tlkit.settings import setup
+from tlkit.steps import Plan
+from tlkit.strategies import CLASSIC, apply_strategy
+from tlkit.training import TrainingConfig, train
+
+CLASSES = 3
+# transformers has no classifier of these.
+WITHOUT = {"codegen"}
+
+
+def classifier(kind: str, **changes) -> torch.nn.Module:
+    torch.manual_seed(0)
+    tokens = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "num_labels": CLASSES}
+    config = AutoConfig.for_model(kind, **tokens | ARCHITECTURES[kind] | changes)
+    return AutoModelForSequenceClassification.from_config(config)
+
+
+def texts(*lengths: int) -> Examples:
+    generator, width = torch.Generator().manual_seed(0), max(lengths)
+    rows = [torch.randint(3, 64, (length,), generator=generator) for length in lengths]
+    tokens = torch.stack([functional.pad(row, (0, width - len(row))) for row in rows])
+    places = torch.stack([functional.pad(0 * row, (0, width - len(row)), value=PADDING) for row in rows])
+    return Examples(tokens, torch.arange(len(rows)) % CLASSES, places)
+
+
+@pytest.mark.parametrize("kind", sorted(set(ARCHITECTURES) - WITHOUT))
+def test_padding_does_not_change_the_class(kind):
+    """Of each text alone, without a mask or a padding token; 1e-5 of logits of the size of 0.1 to 1."""
+    model, examples = classifier(kind).eval(), texts(9, 4, 6)
+    found = class_logits(model, examples)
+    for row, length in enumerate((9, 4, 6)):
+        with torch.no_grad():
+            alone = model(input_ids=examples.tokens[row : row + 1, :length]).logits[0].double()
+        assert torch.allclose(found[row], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", sorted(set(ARCHITECTURES) - WITHOUT))
+def test_losses_are_those_of_plain_transformers(kind):
+    model, examples = classifier(kind).eval(), texts(9, 4, 6, 5)
+    given = {"input_ids": examples.tokens, "attention_mask": (examples.texts != PADDING).long()}
+    with torch.no_grad():
+        expected = model(**given, labels=examples.labels).loss.item()
+        found = summed_loss(model, examples, Plan()).item() / 4
+    assert found == pytest.approx(expected, rel=1e-6)
+    score = score_examples(model, examples)
+    assert score.nats_per_token == pytest.approx(expected, rel=1e-6)
+    assert score.documents == score.tokens == 4 and not score.warnings and "4 labels" in str(score)
+
+
+def test_reading_the_last_column_would_be_another_class():
+    """The planted mistake that the tests above would catch: hidden states at the padding say something else."""
+    model, examples = classifier("llama").eval(), texts(9, 4)
+    with torch.no_grad():
+        hidden = model.model(input_ids=examples.tokens).last_hidden_state
+        at_the_end = model.score(hidden[1, -1])
+    assert not torch.allclose(class_logits(model, examples)[1].float(), at_the_end, atol=1e-3)
+
+
+@pytest.mark.parametrize("strategy", [*CLASSIC, "linear_probe", "dora", "ia3", "ln_tuning", "gradual_unfreezing"])
+def test_every_strategy_trains_the_new_head(strategy):
+    setup()
+    model = load_model("tiny", classes=CLASSES, seed=1).model
+    before = [parameter.clone() for parameter in class_head(model)]
+    report = apply_strategy(model, strategy)
+    head = report.components["head"]
+    assert head.trainable_values == CLASSES * 192
+    if strategy == "linear_probe":
+        assert report.trainable_values == head.trainable_values
+    config = TrainingConfig(learning_rate=1e-2, epochs=3, batch_size=4, warmup_fraction=0.0)
+    history = train(report.model, texts(9, 4, 6, 5), config).history
+    assert history.loss.iloc[-1] < history.loss.iloc[0] and history.tokens.tolist() == [4, 4, 4]
+    trained = {name for name, p in report.model.named_parameters() if p.requires_grad and "score" in name}
+    assert trained and len(before) == 1
+
+
+def test_a_prompt_cannot_be_learned_for_a_classifier():
+    """It would be given vectors in the place of tokens, and could not tell which of them are padding."""
+    with pytest.raises(ValueError, match="cannot tell padding from text"):
+        apply_strategy(load_model("tiny", classes=CLASSES).model, "prompt_tuning")
+
+
+def test_a_language_model_has_no_head_to_probe():
+    with pytest.raises(ValueError, match="linear_probe trains a new head alone"):
+        apply_strategy(load_model("tiny").model, "linear_probe")
+
+
+def test_only_the_head_is_new_and_it_depends_on_the_seed():
+    plain = dict(load_model("tiny").model.model.named_parameters())
+    one, same, other = (load_model("tiny", classes=CLASSES, seed=seed) for seed in (1, 1, 2))
+    assert all(torch.equal(p, plain[name]) for name, p in one.model.model.named_parameters())
+    heads = [loaded.model.score.weight for loaded in (one, same, other)]
+    assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[0], heads[2])
+    assert one.tensors_loaded == one.tensors_total - 1
+
+
+@pytest.mark.parametrize("strategy", ["full", "lora", "linear_probe"])
+def test_a_trained_classifier_is_saved_and_read_back(strategy, tmp_path):
+    setup()
+    loaded = load_model("tiny", classes=CLASSES)
+    model = apply_strategy(loaded.model, strategy).model
+    train(model, texts(9, 4, 6, 5), TrainingConfig(learning_rate=1e-2, epochs=2))
+    expected = class_logits(model, texts(9, 4))
+    save_model(model, loaded.tokenizer, tmp_path / "out")
+    again = load_model(tmp_path / "out", classes=CLASSES).model
+    assert torch.allclose(class_logits(again, texts(9, 4)), expected, atol=1e-5)
+
+
+def test_the_estimate_knows_that_there_are_no_logits_of_tokens():
+    shape = {"batch_size": 8, "sequence_length": 128}
+    text, classes = (estimate_memory("tiny", "full", classes=number, **shape) for number in (None, CLASSES))
+    assert classes.categories["logits and loss"] < 0.01 * text.categories["logits and loss"]
+    values = sum(p.numel() for p in meta_model("tiny", CLASSES).parameters())
+    assert classes.categories["weights"] == pytest.approx(4 * values, rel=1e-4)  # and the frequencies of the positions
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"), [([0, 3], "row 1: class 3: this model has classes 0 to 2"), ([-1, 0], "row 0: class -1")]
+)
+def test_classes_that_the_model_does_not_have_are_refused(labels, message):
+    examples = texts(5, 5)
+    with pytest.raises(ValueError, match=message):
+        refuse_examples(classifier("llama"), Examples(examples.tokens, torch.tensor(labels), examples.texts))
+
+
+def test_labels_of_tokens_are_not_for_a_classifier():
+    examples = texts(5, 5)
+    with pytest.raises(ValueError, match="expects a label for each row"):
+        refuse_examples(classifier("llama"), Examples(examples.tokens, examples.tokens, examples.texts))
+
+
+def test_one_class_is_none():
+    with pytest.raises(ValueError, match="classes=1: expected at least 2"):
+        load_model("tiny", classes=1)
+
+
+def test_every_topic_has_one_class(tiny):
+    corpus = load_labelled()
+    names = class_names(corpus.train)
+    assert len(names) == 9 and names == class_names(corpus.validation) == class_names(corpus.test)
+    examples = class_examples(corpus.test, tiny.tokenizer, names)
+    assert len(examples) == 63 and examples.labels.unique().tolist() == list(range(9))
+    assert [names[label] for label in examples.labels] == [document.label for document in corpus.test]
+
+
+def test_a_text_that_ends_with_padding_is_refused(tiny):
+    ends = Labelled("A text<|endoftext|>", "a")
+    with pytest.raises(ValueError, match="ends with the padding token"):
+        class_examples([ends], tiny.tokenizer, ("a", "b"))
+
+
+def test_an_unknown_class_is_refused(tiny):
+    with pytest.raises(ValueError, match="class 'c': expected a, b"):
+        class_examples([Labelled("A text", "c")], tiny.tokenizer, ("a", "b"))
+
+
+def test_a_long_text_keeps_its_beginning(tiny):
+    text = "one two three four five six seven"
+    whole = class_examples([Labelled(text, "a")], tiny.tokenizer, ("a", "b"))
+    cut = class_examples([Labelled(text, "a")], tiny.tokenizer, ("a", "b"), length=3)
+    assert torch.equal(cut.tokens, whole.tokens[:, :3])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"text": "a"}] * 12, 'line 1: expected an object with "text" and "label"'),
+        ([{"text": f"text {n}", "label": "same"} for n in range(12)], "1 classes in the training split"),
+        ([{"text": f"text {n}", "label": str(n)} for n in range(12)], "has no text to train on"),
+    ],
+)
+def test_files_that_cannot_be_learned_from_are_refused(rows, message, tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(ValueError, match=message):
+        load_labelled(path)
