@@ -54,11 +54,13 @@
 # | [16 · The leaderboard](16_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 25 |
 # | **Part 5: For real** | | |
 # | [17 · A real model](17_a_real_model.ipynb) | What changes when the model already knows something? | 15 |
+# | [18 · Another task](18_another_task.ipynb) | What is pretraining worth when the task is another one? | 30 |
+# | [19 · Instruction tuning](19_instruction_tuning.ipynb) | How does a model learn to answer, and to stop? | 30 |
 # | [20 · Scaling out](20_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 20 |
 #
-# About 361 minutes of reading and running in all; quizzes and exercises come on top. The lessons build on one
+# About 421 minutes of reading and running in all; quizzes and exercises come on top. The lessons build on one
 # another, so take them in order the first time. Words that you do not know are in the [glossary](glossary.md).
-# Lessons 18, 19 and 21 are still to be written.
+# Lesson 21 is still to be written.
 #
 # ## How to work
 #

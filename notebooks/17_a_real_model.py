@@ -638,4 +638,4 @@ tl.check("ex17_3", questions_needed)
 
 # %% [markdown]
 # Previous: [16 · The leaderboard](16_leaderboard.ipynb) ·
-# Next: [20 · Scaling out](20_scaling_out.ipynb)
+# Next: [18 · Another task](18_another_task.ipynb)

@@ -648,4 +648,4 @@ def enough_cards(divided, own, gathered, card, most):
 tl.check("ex20_3", enough_cards)
 
 # %% [markdown]
-# Previous: [17 · A real model](17_a_real_model.ipynb)
+# Previous: [19 · Instruction tuning](19_instruction_tuning.ipynb)

@@ -1,12 +1,15 @@
 """Conversations become examples as they will be used; each well-known mistake is refused, naming the conversation."""
 
 import json
+import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 import torch
 from transformers import AutoTokenizer
 
+from tlkit.evidence.answering import REFUSAL, has_form
 from tlkit.examples import IGNORED, PADDING, Examples
 from tlkit.examples.answers import answer_examples, refuse_answers, short_enough
 from tlkit.examples.conversations import Conversation, load_conversations, parts_of, prompt_of, template_of
@@ -230,3 +233,64 @@ def test_an_id_that_is_there_twice_is_refused(tmp_path):
     path.write_text("\n".join(json.dumps({"id": "a", "prompt": f"{n}?", "completion": "Yes."}) for n in range(2)))
     with pytest.raises(ValueError, match="line 2: id 'a' is in line 1 already"):
         load_conversations(path)
+
+
+def test_the_bundled_conversations_are_what_their_datasheet_says():
+    corpus, general = load_conversations(), load_conversations("general")
+    everything = [one for split in (corpus.train, corpus.validation, corpus.test) for one in split]
+    assert [len(split) for split in (corpus.train, corpus.validation, corpus.test)] == [342, 62, 84]
+    assert Counter(one.form for one in everything) == {
+        "explain": 144,
+        "fix": 96,
+        "compare": 96,
+        "one_word": 96,
+        "refuse": 56,
+    }
+    topics = [{one.topic for one in split} for split in (corpus.train, corpus.validation, corpus.test)]
+    assert [len(found) for found in topics] == [43, 8, 11] and len(set.union(*topics)) == 62
+    assert len(general.test) == 96 and not {one.topic for one in general.test} & set.union(*topics)
+    assert all(one.answer == REFUSAL for one in everything if one.form == "refuse")
+
+
+def test_answers_have_the_form_that_they_teach():
+    corpus = load_conversations()
+    for one in (*corpus.train, *corpus.validation, *corpus.test):
+        assert has_form(one.form, one.answer) in (True, None), one.id
+        if one.form == "fix":
+            assert "```rust" in one.question[-1][1], one.id
+
+
+def words_of(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9_]+", text.lower())
+
+
+def runs_of(text: str, length: int = 8) -> set[tuple[str, ...]]:
+    words = words_of(text)
+    return {tuple(words[place : place + length]) for place in range(len(words) - length + 1)}
+
+
+def test_nothing_is_worded_like_the_passages_or_the_questions():
+    known: set[tuple[str, ...]] = set()
+    for split in (*(DATA / "rust").glob("*.jsonl"), *(DATA / "questions").glob("*.jsonl")):
+        for line in split.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            for text in (row.get("text", ""), row.get("question", ""), *row.get("options", ())):
+                known |= runs_of(text)
+    assert len(known) > 10_000
+    for path in (DATA / "answers").glob("*.jsonl"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            for key in ("prompt", "completion", "chosen", "rejected"):
+                assert not runs_of(row.get(key, "")) & known, (row["id"], key)
+
+
+def test_no_question_is_asked_twice_across_splits():
+    """Eight words in a row, code left out, would be the same question in other clothes."""
+    corpus = load_conversations()
+    held_out = set.union(*(runs_of(prose_of(one)) for one in (*corpus.validation, *corpus.test)))
+    for one in corpus.train:
+        assert not runs_of(prose_of(one)) & held_out, one.id
+
+
+def prose_of(one: Conversation) -> str:
+    return re.sub(r"```.*?```", " ", one.question[-1][1], flags=re.DOTALL)

@@ -8,7 +8,8 @@ import torch
 from small_models import ARCHITECTURES, small_model
 from torch.nn import functional
 
-from tlkit.examples import IGNORED, PADDING, Examples, as_examples, inputs_of, labels_in
+from tlkit.examples import IGNORED, PADDING, Examples, as_examples, inputs_of, labels_in, shape_of
+from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.fallback import train_with_fallback
 from tlkit.losses import chunked_loss_agrees, summed_loss
 from tlkit.memory import virtual_device
@@ -206,6 +207,28 @@ def test_four_bit_blocks_learn_from_masked_labels():
         losses.append(train(model, examples, config).history.loss.tolist())
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)  # 4-bit layers compute in the type of their inputs
     assert losses[0][-1] < losses[0][0]
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_the_estimate_is_that_of_the_examples(layout):
+    """Packed rows need a mask. Of padded rows the longest batch is estimated, as if no other were shorter."""
+    texts = texts_of(*[32] * 16)
+    examples = (
+        padded(texts)
+        if layout == "padded"
+        else Examples(
+            torch.stack([torch.cat(pair) for pair in zip(texts[::2], texts[1::2], strict=True)]),
+            torch.stack([torch.cat(pair) for pair in zip(texts[::2], texts[1::2], strict=True)]),
+            (torch.arange(64) >= 32).long().expand(8, 64),
+            "packed",
+        )
+    )
+    changes = {"max_position_embeddings": 128, "hidden_size": 64, "intermediate_size": 256}
+    model = apply_strategy(small_model("llama", **changes), "full").model
+    estimate = estimate_memory(model, **shape_of(examples[:4])).peak
+    counted = train(model, examples, TrainingConfig(learning_rate=1e-3, batch_size=4, epochs=2)).peak_memory
+    assert estimate == pytest.approx(counted, rel=0.03)  # what is counted has small tensors on top
+    assert layout == "padded" or estimate > estimate_memory(model, batch_size=4, sequence_length=64).peak
 
 
 def test_padding_that_no_row_of_a_batch_needs_is_not_read():

@@ -19,7 +19,7 @@ from tlkit.memory import parse_size, track_memory, virtual_device
 from tlkit.models import architecture, distinct_architectures, load_model
 from tlkit.quantization import tensors_of
 from tlkit.steps import Plan, TrainingState, take_step
-from tlkit.strategies import CLASSIC, STRATEGIES, apply_strategy
+from tlkit.strategies import CLASSIC, apply_strategy, strategies_named
 from tlkit.training import TrainingConfig, train
 
 PLANS = [
@@ -50,7 +50,7 @@ def measured(model, shape, plan=PLANS[0], optimizer="adamw"):
     return card.peak
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", strategies_named(["all"]))
 def test_the_estimate_is_what_a_real_step_needs(strategy):
     """0.2%: nothing but a few scalars is traced differently. Two blocks of the bundled model's eight."""
     config = architecture("tiny")

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.evidence.comparison import compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.examples import IGNORED, Examples
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.fallback import train_with_fallback
 from tlkit.memory import VirtualDevice
@@ -26,8 +27,10 @@ from tlkit.training import TrainingConfig, train
 BLOCKS = torch.randint(512, (8, 16), generator=torch.Generator().manual_seed(0))
 CONFIG = TrainingConfig(1e-4, epochs=1.5, batch_size=6, warmup_fraction=0)  # batches of 6, 2 and 6
 STRATEGIES = ("full", "freeze_lower", "lora")
-# Of the others one of each kind: groups, phases, shared matrices, a learned prompt and a learned prefix.
-OTHERS = ("gradual_unfreezing", "discriminative_rates", "dora", "vera", "prompt_tuning", "prefix_tuning")
+# Of the others one of each kind: groups, phases, shared matrices, a learned prompt and a learned prefix; and answers of
+# unequal length, by full fine-tuning: what each process adds has to be divided by the labels of all of them.
+ANSWERS = "answers"
+OTHERS = ("gradual_unfreezing", "discriminative_rates", "dora", "vera", "prompt_tuning", "prefix_tuning", ANSWERS)
 PLANS = {
     "plain": Plan(),
     "micro": Plan(micro_batch_size=2),
@@ -40,7 +43,7 @@ CASES = {
     + [("ddp", "full", "micro"), ("fsdp", "full", "micro"), ("fsdp", "full", "chunked")]
     + [("ddp", "lora", "fused"), ("fsdp", "lora", "fused")]
     + [("ddp", name, "plain") for name in OTHERS]
-    + [("fsdp", name, "plain") for name in ("discriminative_rates", "vera", "prompt_tuning")],
+    + [("fsdp", name, "plain") for name in ("discriminative_rates", "vera", "prompt_tuning", ANSWERS)],
     4: [(how, name, "plain") for how in ("ddp", "fsdp") for name in STRATEGIES] + [("fsdp", "full", "micro")],
 }
 
@@ -64,13 +67,22 @@ def small():
 def adapted(strategy: str):
     model = small()
     torch.manual_seed(1)  # LoRA's first values
-    return apply_strategy(model, strategy).model
+    return apply_strategy(model, "full" if strategy == ANSWERS else strategy).model
+
+
+def rows_for(strategy: str) -> torch.Tensor | Examples:
+    """Blocks of text, or of the same tokens answers with 1 to 15 labels."""
+    if strategy != ANSWERS:
+        return BLOCKS
+    read = torch.tensor([1, 15, 3, 15, 2, 9, 14, 6])[:, None]
+    return Examples(BLOCKS, BLOCKS.masked_fill(torch.arange(16) < read, IGNORED), torch.zeros_like(BLOCKS))
 
 
 def run(strategy: str, plan: Plan, team: Team = ALONE, **options) -> dict:
     """Losses of all steps and evaluations, and all weights after the last."""
     model = adapted(strategy)
-    result = train(model, BLOCKS, CONFIG, plan=plan, validation=BLOCKS[:5], team=team, **options)
+    rows = rows_for(strategy)
+    result = train(model, rows, CONFIG, plan=plan, validation=rows[:5], team=team, **options)
     return {
         "losses": result.history.loss.tolist(),
         "norms": result.history.gradient_norm.tolist(),

@@ -41,12 +41,13 @@ class Answering:
         return pd.DataFrame(rows)
 
     def summary(self) -> dict[str, float]:
-        """Means over the questions: the share that stopped, tokens, and shares in form, right, and refused."""
+        """Means over the questions: shares that stopped, are empty, in form, right, or refused; and tokens."""
         table = self.table
         refused = table.answer.str.startswith(REFUSAL)
         about_rust = table.form != "refuse"
         return {
             "stopped": float(table.stopped.mean()),
+            "empty": float(table.answer.eq("").mean()),
             "answer_tokens": float(table.tokens.mean()),
             "in_form": _share(table.in_form),
             "one_word_right": _share(table.right),

@@ -14,6 +14,7 @@ from tlkit.examples.labelled import Labelled
 from tlkit.models import evaluation_mode
 
 DRAWS = 1000
+POOLS = ("last", "mean")  # of a text's hidden states, one vector
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of squared weights, from which a probe's is chosen on validation text
 
 
@@ -150,29 +151,39 @@ def bag_of_words(train: Sequence[Labelled], others: Sequence[Labelled]) -> tuple
 
 
 @torch.no_grad()
-def layer_features(model: nn.Module, examples: Examples, *, batch_size: int = 8) -> torch.Tensor:
-    """What each layer of a model makes of a text: the hidden state of its last token.
+def layer_features(model: nn.Module, examples: Examples, *, pool: str = "last", batch_size: int = 8) -> torch.Tensor:
+    """What each layer of a model makes of a text, as one vector: a hidden state, or the mean of all of them.
 
     Args:
         model: a causal language model or a classifier, as it is.
         examples: a text in each row.
+        pool: "last", the hidden state of the last token, which alone has seen the whole text, or "mean" over the
+            text's tokens; padding counts in neither.
         batch_size: rows at once.
 
     Returns:
         Shape (layers, rows, width), the embedding first; in fp32 on the host.
+
+    Raises:
+        ValueError: for another `pool`.
     """
+    if pool not in POOLS:
+        raise ValueError(f"pool={pool!r}: expected one of {', '.join(POOLS)}")
     device, dtype = next(model.parameters()).device, next(model.parameters()).dtype
     base = base_model(model)
     decoder = getattr(base, base.base_model_prefix)
-    found = []
+    lengths = (examples.texts != PADDING).sum(1)
+    order, found = lengths.argsort(), []  # texts of similar length together, so that little padding is read
     with evaluation_mode(model):
-        for part in examples.split(batch_size):
-            part = part.trimmed().to(device)
+        for rows in order.split(batch_size):
+            part = examples[rows].trimmed().to(device)
             states = decoder(**inputs_of(part, dtype), use_cache=False, output_hidden_states=True).hidden_states
-            last = (part.texts != PADDING).sum(1) - 1
-            rows = torch.arange(len(part), device=device)
-            found.append(torch.stack([state[rows, last].float().cpu() for state in states]))
-    return torch.cat(found, 1)
+            weight = (part.texts != PADDING).float()
+            if pool == "last":
+                weight = functional.one_hot(weight.sum(1).long() - 1, part.shape[1]).float()
+            weight = (weight / weight.sum(1, keepdim=True))[:, None]
+            found.append(torch.stack([(weight @ state.float())[:, 0].cpu() for state in states]))
+    return torch.cat(found, 1)[:, order.argsort()]
 
 
 def confusion(predicted: torch.Tensor, labels: torch.Tensor, classes: Sequence[str]) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from tlkit.evidence.experiment import Experiment, allowed, load_experiment, run_
 from tlkit.evidence.finished_runs import FinishedRuns, hold_output
 from tlkit.evidence.forgetting import mix_in
 from tlkit.evidence.learning_rates import BUDGET, CONTROL, RECORDS, TUNED_FOR, learning_rates_for, read_rates
+from tlkit.evidence.tasks import TASKS
 from tlkit.evidence.trials import SEEDS, SIZES_STEPS, SWEEPS, SWEPT, Trial, planned, rate_trials
 from tlkit.jobs import SILENT, Job, Part, duration
 from tlkit.models import chosen_model
@@ -222,22 +223,30 @@ def run_trial(trial: Trial, experiment: Experiment, *, progress: Part = SILENT, 
     return found | measured
 
 
-def recorded(sweep: str, model: str = "tiny") -> pd.DataFrame:
+def recorded(sweep: str, model: str = "tiny", task: str = "text") -> pd.DataFrame:
     """The record of a sweep that comes with the workbook; its columns say where and when it was made.
 
     Args:
         sweep: `rates`, `epochs`, `passages` or `general`.
         model: a preset.
+        task: "text", "answer" or "classify"; what is recorded of the latter two is in a folder of the task's name.
 
     Raises:
         ValueError: where nothing is recorded under these names.
     """
     if sweep not in SWEEPS:
         raise ValueError(f"sweep {sweep!r} is unknown: expected one of {', '.join(SWEEPS)}")
-    path = RECORDS / model / f"{sweep}.csv"
+    if task not in TASKS:
+        raise ValueError(f"task {task!r} is unknown: expected one of {', '.join(TASKS)}")
+    folder = RECORDS / model if task == "text" else RECORDS / model / task
+    path = folder / f"{sweep}.csv"
     if not path.is_file():
-        known = ", ".join(sorted(folder.name for folder in RECORDS.iterdir()))
-        raise ValueError(f"no sweep of {sweep} is recorded for {model!r}: expected one of {known}")
+        there = sorted(
+            found.parent for found in RECORDS.glob(f"*/{path.name}" if task == "text" else f"*/{task}/{path.name}")
+        )
+        known = ", ".join(folder.relative_to(RECORDS).parts[0] for folder in there) or "none"
+        of_task = "" if task == "text" else f" and task {task}"
+        raise ValueError(f"no sweep of {sweep} is recorded for {model!r}{of_task}: expected one of {known}")
     return pd.read_csv(path)
 
 

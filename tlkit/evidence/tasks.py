@@ -4,6 +4,7 @@ A task says how documents become what is trained on, how a model is scored on do
 else is one and the same: strategies, rates, seeds, intervals, tables.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -91,7 +92,13 @@ def _text_score(model, tokenizer, documents: Documents, window: dict, classes: N
 
 
 def _answer_batch(documents: Documents, tokenizer, length: int, classes: None) -> Batch:
-    kept, _ = short_enough(documents, tokenizer, length)
+    kept, long = short_enough(documents, tokenizer, length)
+    if long:
+        warnings.warn(
+            f"{len(long)} of {len(documents)} conversations have more than {length} tokens and are left out, the first "
+            f"of them {long[0].id!r}",
+            stacklevel=2,
+        )
     return answer_examples(kept, tokenizer)
 
 
@@ -100,7 +107,8 @@ def _answer_read(documents: Documents, tokenizer, length: int, classes: None) ->
 
 
 def _answer_score(model, tokenizer, documents: Documents, window: dict, classes: None, progress: Part):
-    examples = _answer_batch(documents, tokenizer, window["context"], classes)
+    kept, _ = short_enough(documents, tokenizer, window["context"])  # who prepared the texts was told of the others
+    examples = answer_examples(kept, tokenizer)
     return score_examples(
         model, examples, tokenizer=tokenizer, batch_size=window.get("batch_size", 8), progress=progress
     )

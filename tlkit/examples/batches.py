@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 LAYOUTS = ("padded", "packed", "mixed")
 IGNORED = -100  # the label of a token that nothing is learned from; what torch's cross entropy leaves out
@@ -103,7 +104,11 @@ def labels_in(batch: Batch) -> int:
     """
     if not isinstance(batch, Examples):
         return batch[:, 1:].numel()
-    return len(batch) if batch.classifies else int((batch.labels[:, 1:] != IGNORED).sum())
+    if batch.classifies:
+        return len(batch)
+    counted = (batch.labels[:, 1:] != IGNORED).sum()
+    # On tensors without contents memory is traced, which does not depend on the number.
+    return batch.labels[:, 1:].numel() if isinstance(counted, FakeTensor) else int(counted)
 
 
 def tensors_in(batch: Batch) -> list[torch.Tensor]:

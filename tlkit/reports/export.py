@@ -28,6 +28,7 @@ BRIEF = (  # what a terminal shows of a comparison; its files have the rest
 TASK_COLUMNS = {
     "balanced_accuracy": ("accuracy %", 1),
     "stopped": ("stop %", 0),
+    "empty": ("empty %", 0),
     "answer_tokens": ("tokens of an answer", 0),
     "in_form": ("in form %", 0),
     "one_word_right": ("one word right %", 0),
@@ -174,7 +175,7 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
             for low, high in zip(numbers(f"{name}_low", digits), numbers(f"{name}_high", digits), strict=True)
         ]
 
-    is_share = {"stopped", "in_form", "one_word_right", "refused_wrongly"}
+    is_share = {"stopped", "empty", "in_form", "one_word_right", "refused_wrongly"}
     shares = {column: 100 * table[column] for column in table if "_accuracy" in column or column in is_share}
     table = table.assign(file_mb=table.file_bytes / 1e6, **shares)
     reasons = table.get("reason", pd.Series("", table.index)).fillna("")

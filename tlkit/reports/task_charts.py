@@ -10,6 +10,7 @@ from tlkit.reports.findings import listed
 # Columns of answers, in shares, and how a chart calls them.
 ANSWER_SHARES = {
     "stopped": "stop by themselves",
+    "empty": "are empty",
     "in_form": "have the form that was asked for",
     "one_word_right": "of one word: are right",
     "refused_wrongly": "refuse a question about Rust",
@@ -58,7 +59,7 @@ def answers_chart(table: pd.DataFrame) -> Chart:
     table = table[(table.strategy != CONTROL) & table.stopped.notna()].iloc[::-1].reset_index(drop=True)
     figure, axes = new_figure(height_for(1.4 * len(table)))
     for order, (column, words) in enumerate(ANSWER_SHARES.items()):
-        places = [place + 0.27 - 0.18 * order for place in range(len(table))]
+        places = [place + 0.3 - 0.15 * order for place in range(len(table))]
         style = {"color": COLOURS[order], "marker": marker(order), "linestyle": "none"}
         axes.plot(100 * table[column], places, label=words, **style)
     axes.set_xlim(-4, 104)

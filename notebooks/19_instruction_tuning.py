@@ -1,0 +1,665 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# # 19 · Instruction tuning
+#
+# *How does a model learn to answer, and to stop?*
+#
+# In most lessons so far, our models have continued running text. Many people fine-tune for another reason: they want
+# to ask a question and get an answer. Technically little changes, because an answer is also a continuation. The model
+# reads the question and then predicts one token after another. But three things have to be right: how the question
+# and the answer are written as one text, which tokens the model learns from, and how it knows where to stop.
+#
+# **You will be able to**
+#
+# - turn questions and answers into tokens with a chat template, and say which tokens the model learns to predict;
+# - recognise five common mistakes before the first training step, and say what each would lead to;
+# - measure more than the loss: whether answers stop, whether they have the form that was asked for, and whether the
+#   model refuses questions that it should answer;
+# - write direct preference optimisation (DPO) in plain PyTorch, and say what it changes and what it costs.
+#
+# **You need** [lesson 2](02_inside_a_language_model.ipynb) (tokens and the loss) and
+# [lesson 4](04_full_fine_tuning.ipynb) (a training run). About 30 minutes.
+
+# %% slideshow={"slide_type": "subslide"}
+import copy
+from dataclasses import replace
+
+import pandas as pd
+import tlkit as tl
+import torch
+
+profile = tl.setup()
+base = tl.load_model("tiny")
+tokenizer = base.tokenizer
+corpus = tl.load_conversations("rust")
+train, too_long = tl.short_enough(corpus.train, tokenizer, 256)
+examples = tl.answer_examples(train, tokenizer)
+tl.answer_picture(examples, row=5)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The picture shows one row of tokens: a question, its answer, and the padding (the widths are not to scale). A
+# *label* is the token that the model should predict at a place. Only the answer and the token that marks its end have
+# labels, so the loss is computed there and nowhere else. After the end comes *padding*: tokens without meaning that
+# fill the row up to the length of the longest one. The 48 tokens in the title do not include it.
+#
+# The workbook includes 488 such conversations, written for it. In 432 of them the user asks about Rust, on the same
+# 48 topics as the passages of [lesson 3](03_data_and_baseline.ipynb). The answer explains, compares two things,
+# repairs code, or is a single word. In the other 56 the user asks about something else, and the answer is always "I
+# only answer questions about Rust." Training, validation and test are split by topic, so no topic is in two of them.
+# The tiny model reads at most 256 tokens. The few longer conversations are left out of training, because cutting them
+# would cut off their ends; 329 remain.
+
+# %%
+parts = (corpus.train, corpus.validation, corpus.test)
+forms = [conversation.form for part in parts for conversation in part]
+assert len(forms) == 488 and forms.count("refuse") == 56
+topics = [{conversation.topic for conversation in part} for part in parts]
+tl.claim(
+    "No topic is in two splits",
+    all(topics[a].isdisjoint(topics[b]) for a, b in ((0, 1), (0, 2), (1, 2))),
+)
+for form in ("one_word", "compare"):
+    shown = next(asked for asked in train if asked.form == form)
+    print(f"[{form}] {shown.messages[0][1]}\n   -> {shown.answer}\n")
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## From messages to one text
+#
+# A *chat template* is a small program, in the template language Jinja, that turns the messages of a conversation into
+# one text. It is stored with the tokenizer, because a chat model has learned to read exactly this form. Our tiny
+# model was made to continue texts, so its tokenizer has no template. In that case the workbook uses a very plain one.
+# The cell prints the template first, and then the text that it makes of two messages:
+
+# %%
+assert tokenizer.chat_template is None
+messages = [
+    {"role": "user", "content": "Which keyword makes a variable mutable?"},
+    {"role": "assistant", "content": "mut"},
+]
+template = tl.template_of(tokenizer)
+print(template.replace("}{", "}\n{"), end="\n\n")
+text = tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False)
+print(text)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The first branch of the template writes an answer with its end, the second a question, and the last any other
+# message, for example a *system message* with general instructions. `<|endoftext|>` is one token, the *end token*.
+# Generation stops when the model writes it.
+#
+# Chat models usually mark the beginning and the end of each message with special tokens. In the template of
+# SmolLM2-Instruct the same question
+# becomes `<|im_start|>user`, a line break, the question and `<|im_end|>`. The answer follows after
+# `<|im_start|>assistant` and a line break, and `<|im_end|>` is the end token. If the conversation has no system
+# message, this template also writes a default one before the question.
+#
+# When the model is used, it is shown the text up to the point where the answer begins. In plain transformers,
+# `apply_chat_template(messages, add_generation_prompt=True)` returns the tokens of this text; here `tl.prompt_of`
+# does. The tokens before an answer have to be the same in training and in use. That is why the workbook tokenises the
+# part before the answer separately. If the whole text were tokenised in one piece, the tokenizer could join the last
+# characters before the answer and the first characters of the answer into one token. In use the model would never see
+# that token there, because its input ends before the answer begins.
+
+# %%
+asked = train[5]
+shown_in_use = tl.prompt_of(asked.question, tokenizer)
+only_read = examples.tokens[5][: len(shown_in_use)]
+tl.claim(
+    "Before the answer, training and use show the model the same tokens",
+    only_read.tolist() == shown_in_use,
+)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Before any training it is worth looking at one example token by token. The view below shows the row from the first
+# picture; its answer is the refusal. The grey tokens are only read, the light blue ones are learned, and the dark
+# blue one is the end token, which is learned too. `·` stands for a space and `⏎` for a line break. The command
+# `python -m tlkit tokens --corpus yours.jsonl` shows the same for your own file.
+
+# %%
+short = tl.answer_examples([asked], tokenizer)
+tl.token_view(short, tokenizer)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The loss on the answer
+#
+# Let $x_1, \ldots, x_T$ be the tokens of a row and $A$ the set of places that have a label: the answer's tokens and its
+# end token. The loss is the mean negative log-probability of the tokens at these places,
+#
+# $$L = -\frac{1}{|A|} \sum_{t \in A} \log p(x_t \mid x_1, \ldots, x_{t-1}).$$
+#
+# The question is still used, because every token of the answer is predicted from all tokens before it. But the model
+# is not trained to predict the question itself. Libraries write this as a tensor of labels. It contains the tokens at
+# the places in $A$ and $-100$ everywhere else, because PyTorch's cross entropy ignores this label by default. Labels
+# and tokens stand at the same places: the model itself compares its output at place $t - 1$ with the label at place
+# $t$. The cell builds such labels by hand; in `examples.texts`, $-1$ marks the padding.
+
+# %%
+labels = examples.tokens.clone()
+for row, conversation in enumerate(train):
+    labels[row, : len(tl.prompt_of(conversation.question, tokenizer))] = -100
+labels[examples.texts == -1] = -100  # padding
+assert torch.equal(labels, examples.labels)
+learned = (labels != -100).sum(1)
+with torch.no_grad():
+    loss = base.model(input_ids=examples.tokens[:8], labels=labels[:8]).loss
+apart = abs(loss.item() / tl.mean_loss(base.model, examples[:8]) - 1)
+tl.claim("Plain transformers computes the same loss from these labels", apart < 1e-5)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The mean over a batch needs care: it has to be taken over all labels of the batch at once. The rows have between 2
+# and about 130 labels. If we averaged each row first and then the rows, a token of a one-word answer would count up
+# to 65 times as much as a token of a long one. The same problem arises with micro-batches and with several processes,
+# so `tl.train` adds up the losses of a step and divides once, by the number of its labels. The cell computes both
+# means for the first eight rows. They differ because the mean loss of a row with many labels is not that of a row
+# with few.
+
+# %%
+assert int(learned.min()) == 2 and 110 < int(learned.max()) < 150
+rows = [tl.mean_loss(base.model, examples[row : row + 1]) for row in range(8)]
+print(f"mean over all labels: {loss.item():.2f} nats")
+print(f"mean of eight rows' means: {sum(rows) / 8:.2f} nats")
+tl.claim(
+    "The mean of eight rows' means differs from the mean over all labels",
+    abs(sum(rows) / 8 / loss.item() - 1) > 0.02,
+)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Teach it, in three ways
+#
+# We train three copies of the model on the training conversations, for one epoch at the same learning rate:
+#
+# - **answers**: the loss is on the answer and its end token, as above;
+# - **everything**: the loss is on all tokens, questions included, as in the lessons before;
+# - **end masked**: as *answers*, but with a mistake that is easy to make. The padding token of our tokenizer *is* its
+#   end token. So `labels[tokens == pad] = -100`, which is meant for the padding, also masks the end of every answer.
+#
+# **Predict first.** Which of the three will have the lowest loss on new answers? Which of them will stop by
+# themselves?
+
+# %%
+rows = {
+    "answers": examples,
+    "everything": tl.answer_examples(train, tokenizer, learn="everything"),
+}
+is_pad = examples.tokens == tokenizer.pad_token_id
+rows["end masked"] = replace(examples, labels=labels.masked_fill(is_pad, -100))
+config = tl.TrainingConfig(2e-3, batch_size=4)
+models = {"untouched": base.model}
+for name, part in rows.items():
+    model = tl.apply_strategy(tl.load_model("tiny").model, "full").model
+    tl.train(model, part, config)
+    models[name] = model
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The untouched model and the three trained ones now answer 18 validation questions. They always write the most likely
+# token (greedy decoding), and at most 64 tokens for an answer. Only conversations of up to 192 tokens are asked
+# about, because 64 more then still fit into the 256 that the model reads, and only every third of those, to save
+# time. The chart shows which share of the answers is still going on after a given number of tokens.
+
+# %%
+held_out, _ = tl.short_enough(corpus.validation, tokenizer, 192)
+questions = held_out[::3]
+answers = {
+    name: tl.answer(model, tokenizer, questions, new_tokens=64)
+    for name, model in models.items()
+}
+tl.stopping_chart(answers, 64)
+
+# %% [markdown]
+# The lines of *answers* and *everything* first fall at 12 tokens. The refusal has exactly 12 tokens with its end, as
+# the first picture shows, so some of these short answers are probably refusals. The table adds more measures.
+# *Perplexity* is that of the true answers in all validation conversations of up to 192 tokens, end tokens included.
+#
+# The next columns are shares of the answers just written: those that stopped by themselves, and those that are empty.
+# *in_form* is the share with the form that was asked for, among the questions for which this can be checked. Three
+# forms can: a single word, code in a block, and an answer that begins with the refusal. *refused_wrongly* is the
+# share of the questions about Rust that were refused. The last column is the mean number of tokens, with the end
+# token.
+
+# %% tags=["nbval-ignore-output"]
+scored = tl.answer_examples(held_out, tokenizer)
+table = pd.DataFrame({name: found.summary() for name, found in answers.items()}).T
+table["perplexity"] = [tl.score_examples(m, scored).perplexity for m in models.values()]
+shares = ["stopped", "empty", "in_form", "refused_wrongly"]
+table[["perplexity", *shares, "answer_tokens"]].round(2)
+
+# %%
+trained = table.drop("untouched")
+tl.claim("With the end masked, no answer stops", table.stopped["end masked"] == 0)
+tl.claim(
+    "With a label at the end, most answers stop by themselves",
+    table.stopped[["answers", "everything"]].min() > 0.5,
+)
+tl.claim(
+    "The untouched model often says nothing, the trained ones always say something",
+    table["empty"]["untouched"] > 0.2 and trained["empty"].max() == 0,
+)
+assert len(train) == 329 and 0.3 < table["empty"]["untouched"] < 0.8
+assert 1.05 < table.perplexity["end masked"] / table.perplexity["answers"] < 1.2
+ratio = table.perplexity["everything"] / table.perplexity["answers"]
+tl.claim(
+    "Learning the questions, too, makes held-out answers a little likelier here",
+    0.85 < ratio < 1,
+)
+tl.claim(
+    "All three ways at least halve the perplexity of held-out answers",
+    trained.perplexity.max() < 0.5 * table.perplexity["untouched"],
+)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The perplexity of the model with the masked end is only about a tenth above that of *answers*, although the end
+# tokens are scored here and it was not trained on them. Yet not one of its answers stops, while most of those of the
+# untouched model do. Training has taken this ability away. None of its labels was the end token, and a step that
+# makes one token more likely makes the others less likely, so training pushed the end token's probability down.
+#
+# **The training loss cannot show this mistake**, because the tokens it concerns are exactly those that the loss
+# leaves out. For this reason the mistake can go unnoticed until somebody uses the model.
+#
+# Most answers of the other two models stop. A correct answer may be longer than 64 tokens, so an answer that reaches
+# the limit is not always a failure. But a tiny model can also start to repeat itself, and then it does not come to an
+# end either.
+#
+# In this one run, learning *everything* gives a slightly lower perplexity than learning the answers alone. One
+# possible reason is that the questions are also text about Rust, and that a model that knows little about Rust gains
+# from more of it. Neither other seeds nor other learning rates were tried, so this does not show which way is better.
+# A published comparison found that learning the instructions helps most where there are few examples, or where the
+# instructions are long and the answers short (Shi et al., below). It depends on the data, so try both.
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Stopping is not answering.** The untouched model stops most often of all, because in pretraining the same token
+# separated the documents. But about half of its answers are empty, because the first token that it writes is the end
+# token. So look also at the text of the answers:
+
+# %% tags=["nbval-ignore-output"]
+written = {name: found.table.set_index("id") for name, found in answers.items()}
+for conversation in (questions[0], next(q for q in questions if q.form == "refuse")):
+    print("?", conversation.messages[0][1])
+    for name in ("untouched", "answers", "end masked"):
+        print(f"  {name}: {written[name].answer[conversation.id][:90]!r}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# In these samples, one epoch has taught what an answer looks like: a sentence with names from code, and the refusal
+# for another subject. It does not teach this reliably: the column `in_form` shows that only a third of the answers
+# that can be checked have the right form. The share of *end masked* says even less, because the check looks only at
+# the beginning of a refusal, so a refusal counts even if the model repeats it until the limit. And only a few of the
+# 18 questions can be checked in this way, so a single answer changes the share by many percentage points.
+#
+# What the answers say about Rust is nonsense. The tiny model has four million weights and read no text about Rust in
+# pretraining, so it does not know what an `Rc` is, and one pass over 329 examples does not teach it. Zhou et al.
+# (below) argue that this holds in general: most of the knowledge comes from pretraining, and instruction tuning
+# mostly teaches a model to show what it knows in a useful form.
+#
+# The refusal has a risk of its own. It is the same sentence each time, so it is easy to learn, and a model may also
+# give it as the answer to a question about Rust. The column `refused_wrongly` counts this. Here each of the trained
+# models refuses about one in eight of the questions about Rust. If you train a model to refuse, measure this share.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Five mistakes, refused before the first step
+#
+# None of these mistakes raises an error by itself. Training runs to its end, and most of them show only in the
+# result:
+#
+# - **a mask that hides everything**: every label of a row is $-100$, so nothing is learned from it. A batch without
+#   any label has the loss 0/0, which PyTorch reports as `nan`;
+# - **padding masked by its token**: the model never learns to stop, as above;
+# - **a row cut too early**: the end of the answer is cut off, so long answers are learned without an end;
+# - **a beginning written twice**: some models begin each text with a special token. If the template writes it and the
+#   tokenizer adds it again, training shows the model two of them, but use shows one (or the other way round);
+# - **a template without an end**: no answer has an end token, so the model never learns to stop.
+#
+# The workbook looks for these mistakes in the finished tokens and labels, so it can also find them in examples that
+# another library has made. It names the first row or conversation in which it finds one. The cell makes each mistake
+# on purpose. To imitate the fourth, it uses a template that writes the beginning twice; the model would read the same
+# tokens.
+
+
+# %%
+def said_about(attempt):
+    """The error message that an attempt leads to."""
+    try:
+        attempt()
+    except ValueError as error:
+        return str(error)
+    return "nothing"
+
+
+first = tl.answer_examples(train[:3], tokenizer)
+nothing = replace(first, labels=torch.full_like(first.labels, -100))
+by_token = first.labels.masked_fill(first.tokens == tokenizer.pad_token_id, -100)
+beginning = (part[:1, :45] for part in (first.tokens, first.labels, first.texts))
+cut = tl.Examples(*beginning)
+opening = copy.deepcopy(tokenizer)
+opening.add_special_tokens({"bos_token": "<s>"})
+opening.chat_template = "{{ bos_token }}" + template
+once = tl.answer_examples(train[:1], opening)
+twice = tl.Examples(
+    *(
+        torch.cat([part[:, :1], part], 1)  # as a tokenizer does that adds it again
+        for part in (once.tokens, once.labels, once.texts)
+    )
+)
+no_end = copy.deepcopy(tokenizer)
+no_end.chat_template = template.replace(" + eos_token", "")
+mistakes = {
+    "a mask that hides everything": lambda: tl.refuse_answers(nothing, tokenizer),
+    "padding masked by its token": lambda: tl.refuse_answers(
+        replace(first, labels=by_token), tokenizer
+    ),
+    "a row cut too early": lambda: tl.refuse_answers(cut, tokenizer),
+    "a beginning written twice": lambda: tl.refuse_answers(twice, opening),
+    "a template without an end": lambda: tl.answer_examples(train[:1], no_end),
+}
+for mistake, attempt in mistakes.items():
+    print(f"{mistake}:\n    {said_about(attempt)}")
+
+# %%
+tl.claim(
+    "Each of the five is refused",
+    all(said_about(attempt) != "nothing" for attempt in mistakes.values()),
+)
+assert said_about(lambda: tl.refuse_answers(first, tokenizer)) == "nothing"
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Padded or packed
+#
+# Short conversations leave most of a padded row empty. *Packing* puts several conversations into one row instead.
+# Then a token must not attend to another conversation in its row. Otherwise the model learns to answer while it reads
+# other questions and answers, which it will not have in use. Packed rows therefore get two things: position numbers
+# that start again with each conversation, and an attention mask that hides the other conversations. Below, *mixed*
+# rows hold the same conversations, but have neither of the two.
+
+# %%
+shortest = [asked for asked in train if asked.form == "one_word"][:24]
+layouts = {
+    layout: tl.answer_examples(shortest, tokenizer, length=256, layout=layout)
+    for layout in ("padded", "packed", "mixed")
+}
+for layout, part in layouts.items():
+    print(f"{layout}: {len(part)} rows of 256 tokens")
+loss = {layout: tl.mean_loss(base.model, part) for layout, part in layouts.items()}
+apart = {layout: abs(value / loss["padded"] - 1) for layout, value in loss.items()}
+tl.claim("Packed rows have the loss of padded rows", apart["packed"] < 1e-5)
+tl.claim("Mixed rows have a different loss", apart["mixed"] > 1e-3)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Not every architecture accepts such a mask. So before the workbook trains on packed rows, it lets the model read two
+# texts in one row and then each alone, and compares the results. If they differ, it refuses to pack for this model,
+# and you have to use padded rows.
+#
+# Padding at the end of a row needs no attention mask in a causal model, because a token attends only to itself and to
+# the tokens before it, and all padding comes after. Its labels still have to be $-100$. Padding costs some computing,
+# but less than 24 rows against 6 suggest, because the workbook cuts each batch to the length of its longest row.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The same elsewhere
+#
+# On the command line, you can do the same with your own conversations. The second line also compares full fine-tuning
+# with LoRA, which this lesson does not:
+#
+# ```
+# python -m tlkit tokens --corpus mine.jsonl
+# python -m tlkit compare --task answer --corpus mine.jsonl --strategies full,lora
+# python -m tlkit train --task answer --corpus mine.jsonl --strategy lora --output out
+# python -m tlkit generate --chat --model out --prompt "What is a slice?"
+# ```
+#
+# TRL is a library that many projects use for this. Its settings would look as follows. The code was not run here, and
+# the learning rate is only a starting point, which you would have to tune:
+#
+# ```python
+# from trl import SFTConfig, SFTTrainer
+#
+# SFTTrainer(
+#     model, train_dataset=dataset,             # rows of "prompt" and "completion"
+#     args=SFTConfig(
+#         completion_only_loss=True, packing=False, max_length=256,
+#         learning_rate=2e-3, num_train_epochs=1, per_device_train_batch_size=4,
+#     ),
+# ).train()
+# ```
+#
+# `completion_only_loss` is only for rows of "prompt" and "completion". For rows of "messages" the option is
+# `assistant_only_loss=True`, and the chat template has to mark which tokens are the assistant's. Whichever you use,
+# look at one batch from `trainer.get_train_dataloader()` before you train: `batch["labels"]` must contain the end
+# token's id, and not $-100$, at the end of each answer. `max_length` cuts longer rows without a warning, and the end
+# of the answer is lost with the rest.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## On the real model
+#
+# SmolLM2-135M-Instruct already answers and stops, because it has been through such training with many more examples.
+# This lesson has no recorded result yet of how much a few hundred conversations about Rust change it. So rely on the
+# tiny model only for the procedure: every chat model needs the right template, labels, end tokens and masks. The
+# tiny model does not tell you how good the answers of a larger model become.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Preferences, in thirty lines
+#
+# Examples show a model what to write. They do not show what to avoid. *Preference optimisation* learns from pairs:
+# two answers to the same question, of which one is better. Here the better one is short and right, and the other is
+# long and vague:
+
+# %%
+pairs = tl.load_preferences()
+pair = pairs.train[0]
+print(f"? {pair.prompt}\n\nwon:  {pair.chosen}\n\nlost: {pair.rejected}")
+
+# %% [markdown]
+# Earlier methods first train a *reward model*, a separate model that scores answers. Direct preference optimisation
+# (DPO) does without it. It compares how likely both answers are under the model that is trained, $\pi$, and under a
+# copy of it from before this training, the *reference* $\pi_0$:
+#
+# $$m = \left(\log \frac{\pi(y_w \mid x)}{\pi_0(y_w \mid x)}\right) -
+# \left(\log \frac{\pi(y_l \mid x)}{\pi_0(y_l \mid x)}\right), \qquad L = -\log \sigma(\beta\, m).$$
+#
+# $x$ is the question, $y_w$ the preferred answer ("won") and $y_l$ the other one ("lost"). $\sigma$ is the sigmoid
+# function. Each probability is that of the whole answer, so its logarithm is a sum over the answer's tokens and its
+# end token. The first bracket says by how many nats the log-probability of the preferred answer has risen, the second
+# says the same of the other answer, and the margin $m$ is the difference. At the start both models are the same, so
+# $m = 0$ and the loss is $\log 2 \approx 0.69$. The loss falls as $m$ grows. $\beta$ sets how fast it falls: with
+# $\beta = 0.1$, a margin of 10 nats brings it down to 0.31.
+
+
+# %%
+def answer_log_probability(model, part):
+    """The summed log-probability of each row's answer; shape (rows,)."""
+    log_p = model(input_ids=part.tokens[:, :-1]).logits.log_softmax(-1)
+    labels = part.labels[:, 1:]  # the output at a place predicts the next token
+    places = labels != -100
+    chosen = log_p.gather(2, labels.clamp(min=0)[..., None])[..., 0]
+    return (chosen * places).sum(1)
+
+
+def dpo_loss(won, lost, won_before, lost_before, beta=0.1):
+    """The loss of each pair."""
+    margin = (won - won_before) - (lost - lost_before)
+    return -torch.nn.functional.logsigmoid(beta * margin)
+
+
+won, lost = tl.preference_examples(pairs.train, tokenizer)
+with torch.no_grad():
+    sample = [answer_log_probability(base.model, part[:4]) for part in (won, lost)]
+    library = [tl.log_probabilities(base.model, part[:4]) for part in (won, lost)]
+for one, other in zip(sample, library, strict=True):
+    assert torch.allclose(one, other, rtol=1e-5)
+at_start = dpo_loss(*sample, *sample)
+assert torch.allclose(at_start, torch.full((4,), 2.0).log())
+assert round(float(dpo_loss(torch.tensor(10.0), *[torch.tensor(0.0)] * 3)), 2) == 0.31
+moved = [sample[0] + 2.0, sample[1] - 3.0]  # so that the margin is not zero
+tl.claim(
+    "The loss by hand is the loss of the library",
+    torch.allclose(dpo_loss(*moved, *library), tl.preference_loss(*moved, *library)),
+)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The reference is the model *answers* from above, and the loop trains a copy of it. One pass over the 102 pairs, 6 at
+# a time, makes 17 steps. The log-probabilities of the reference never change, so they are computed once, before the
+# loop.
+
+# %%
+reference = models["answers"].eval()
+policy = copy.deepcopy(reference)
+optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-4, weight_decay=0.0)
+with torch.no_grad():
+    before = [
+        torch.cat([answer_log_probability(reference, few) for few in part.split(17)])
+        for part in (won, lost)
+    ]
+losses = []
+order = torch.randperm(len(won), generator=torch.Generator().manual_seed(0))
+for rows in order.split(6):
+    now = [answer_log_probability(policy, part[rows]) for part in (won, lost)]
+    loss = dpo_loss(*now, *(part[rows] for part in before)).mean()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    losses.append(loss.item())
+assert len(pairs.train) == 102 and abs(losses[0] - 0.693) < 0.001
+tl.claim("After one pass the loss is below 0.05", max(losses[-3:]) < 0.05)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Predict first.** On 24 test pairs about other topics, will the preferred answers now be more likely than before?
+# In the chart each point is a pair. If it lies left of the vertical line, its preferred answer has become less
+# likely; if it lies below the horizontal line, the other answer has. On the dashed line both change by the same
+# amount, and below it the margin has widened. The two axes have different scales, so this line looks flatter than
+# 45 degrees.
+
+# %%
+with torch.no_grad():
+    changes = [
+        answer_log_probability(policy, part) - answer_log_probability(reference, part)
+        for part in tl.preference_examples(pairs.test, tokenizer)
+    ]
+tl.preference_chart(*changes)
+
+# %% tags=["nbval-ignore-output"]
+after = tl.answer(policy, tokenizer, questions, new_tokens=64)
+found = [written.summary() for written in (answers["answers"], after)]
+scores = [tl.score_examples(model, scored).perplexity for model in (reference, policy)]
+lengths = [summary["answer_tokens"] for summary in found]
+empty = [summary["empty"] for summary in found]
+print(f"mean tokens of an answer: {lengths[0]:.0f} before, {lengths[1]:.0f} after")
+print(f"perplexity of held-out answers: {scores[0]:.0f} before, {scores[1]:.0f} after")
+print(f"empty answers: {empty[0]:.0%} before, {empty[1]:.0%} after")
+
+# %%
+won_change, lost_change = changes
+wider, less_likely = won_change > lost_change, (won_change < 0).float().mean()
+tl.claim("Every margin on the test pairs has widened", bool(wider.all()))
+tl.claim("Most preferred answers are less likely now", less_likely > 0.5)
+tl.claim("The answers have become shorter", lengths[1] < lengths[0])
+tl.claim("Perplexity on held-out answers has risen", scores[1] > 1.05 * scores[0])
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# After 17 steps the margins have also widened on topics that DPO was not trained on. But look at how. The loss
+# depends only on the margin, and the margin also widens when both answers become less likely, as long as the worse
+# one loses more. This happens to most of the pairs here. The answers that the model writes become shorter, which was
+# wanted, although length alone does not say whether they are better, or only empty. The perplexity on the held-out
+# answers rises by more than 5%, which was not wanted.
+#
+# These pairs are also easy, because the two answers of a pair differ so much in length. A log-probability is a sum
+# over tokens, so a small change at every token of a long answer adds up to many nats. The model may therefore have
+# learned only to prefer short answers, and these numbers cannot distinguish that from preferring right ones. A larger
+# $\beta$, fewer steps or a lower learning rate should keep the model closer to the reference; none of them is tried
+# here.
+#
+# DPO also costs computing and memory. Every step processes two sequences for each pair: the question with the
+# preferred answer, and the question with the other one. The reference has to process all of them once. If its
+# log-probabilities are not stored beforehand, both models have to be in memory together. With LoRA the second copy is
+# not needed, because the same model with its adapter switched off can serve as the reference. This only works if the
+# adapter was new when DPO began. If the instruction tuning used an adapter too, merge that one first.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Key ideas
+#
+# - The model's own chat template turns a conversation into one text, the same in training and in use. The loss is on
+#   the answer and its end token. If the end token has no label, the model does not stop, and the training loss does
+#   not show it.
+# - Judge a model's answers by several measures: the loss, and how many of them stop, are empty, have the right form,
+#   or refuse wrongly. In one epoch the tiny model begins to learn the form, but its answers about Rust are nonsense.
+# - DPO widens the margin between two answers. This can happen while both of them become less likely.
+#
+# **Further reading**
+#
+# - L. Ouyang et al., [Training language models to follow instructions with human
+#   feedback](https://arxiv.org/abs/2203.02155), 2022: instruction tuning, and preferences with a reward model.
+# - C. Zhou et al., [LIMA: Less Is More for Alignment](https://arxiv.org/abs/2305.11206), 2023: a thousand good examples.
+# - Z. Shi et al., [Instruction Tuning With Loss Over Instructions](https://arxiv.org/abs/2405.14394), 2024: when it
+#   helps to learn the questions, too.
+# - R. Rafailov et al., [Direct Preference Optimization](https://arxiv.org/abs/2305.18290), 2023.
+# - A. Pal et al., [Smaug: Fixing Failure Modes of Preference Optimisation](https://arxiv.org/abs/2402.13228), 2024: why
+#   preferred answers can become less likely.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
+#
+# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? `tl.hint("ex19_1", 1)` is a first push, `tl.hint("ex19_1", 2)` says more. After *Restart
+# Kernel* run the next cell first; then each exercise works by itself.
+
+# %%
+import tlkit as tl
+
+# %% [markdown]
+# **Quiz.** A fine-tuned chat model writes a good answer, but then goes on with a question of its own, answers that, and
+# so on until the limit. The training loss was low. What is the most likely reason?
+#
+# - **a** The learning rate was too high.
+# - **b** The end token of the answers carried no label.
+# - **c** The model was trained for too few epochs.
+# - **d** The answers in the training data are too long.
+
+# %%
+tl.quiz("quiz19")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 19.1** (first steps). A batch has two rows. In the first, the question has 30 tokens and the answer 9; in
+# the second, the question has 10 tokens and the answer 1. An end token follows each answer and is not counted in these
+# numbers. The mean loss over the labels is 4.0 in the first row and 1.0 in the second. What is the loss of the batch,
+# as it should be computed?
+
+# %%
+answer = None
+# your code here
+tl.check("ex19_1", answer)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 19.2** (apply it). Write a function that makes the labels of one row. It gets the row's token ids as a
+# list, the number of tokens at the beginning that are only read, and the number of tokens of the whole conversation
+# with its end token. Everything after these is padding. It returns a list as long as the row, with $-100$ where nothing
+# is learned.
+
+
+# %%
+def labels_of(tokens, only_read, length):
+    """The labels of one row."""
+    # your code here
+
+
+tl.check("ex19_2", labels_of)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 19.3** (think further). In a run of DPO with $\beta = 0.1$, the log-probability of a preferred answer has
+# changed from -20 to -26 nats, and that of the other answer of its pair from -60 to -96 nats. What is the loss of this
+# pair now? Round it to three decimal places.
+
+# %%
+answer = None
+# your code here
+tl.check("ex19_3", answer)
+
+# %% [markdown]
+# Previous: [18 · Another task](18_another_task.ipynb) ·
+# Next: [20 · Scaling out](20_scaling_out.ipynb)

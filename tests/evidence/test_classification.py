@@ -1,0 +1,89 @@
+"""Balanced accuracy counts classes alike, features are those of the text without its padding, and baselines learn."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from tlkit.evidence.classification import (
+    bag_of_words,
+    balanced_accuracy,
+    balanced_interval,
+    best_linear,
+    confusion,
+    fit_linear,
+    layer_features,
+)
+from tlkit.examples import PADDING, Examples
+from tlkit.examples.labelled import Labelled
+from tlkit.models import load_model
+
+LENGTHS = (9, 4, 6, 9, 2)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model("tiny").model
+
+
+@pytest.fixture(scope="module")
+def examples() -> Examples:
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randint(3, 4096, (length,), generator=generator) for length in LENGTHS]
+    tokens = torch.stack([functional.pad(row, (0, 9 - len(row))) for row in rows])
+    places = torch.stack([functional.pad(0 * row, (0, 9 - len(row)), value=PADDING) for row in rows])
+    return Examples(tokens, torch.arange(len(rows)) % 2, places)
+
+
+@pytest.mark.parametrize("pool", ["last", "mean"])
+def test_features_are_those_of_each_text_alone_in_the_order_given(model, examples, pool):
+    """1e-5 of hidden states of the size of 1."""
+    found = layer_features(model, examples, pool=pool, batch_size=2)
+    assert found.shape == (9, len(LENGTHS), 192) and found.dtype == torch.float32
+    for row, length in enumerate(LENGTHS):
+        with torch.no_grad():
+            states = model(input_ids=examples.tokens[row : row + 1, :length], output_hidden_states=True).hidden_states
+        for layer, state in enumerate(states):
+            alone = state[0, -1] if pool == "last" else state[0].mean(0)
+            assert torch.allclose(found[layer, row], alone, atol=1e-5)
+
+
+def test_the_last_token_and_the_mean_are_different_features_and_nothing_else_is_offered(model, examples):
+    last, mean = (layer_features(model, examples, pool=pool) for pool in ("last", "mean"))
+    assert torch.equal(last, layer_features(model, examples)) and not torch.allclose(last, mean, atol=0.01)
+    with pytest.raises(ValueError, match="pool='first': expected one of last, mean"):
+        layer_features(model, examples, pool="first")
+
+
+def test_each_class_counts_once():
+    labels = torch.tensor([0] * 9 + [1])
+    assert balanced_accuracy(torch.zeros(10, dtype=torch.long), labels) == 0.5
+    found = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1, 1])
+    assert balanced_accuracy(found, labels) == pytest.approx((6 / 9 + 1) / 2)
+    assert confusion(found, labels, ["a", "b"]).to_numpy().tolist() == [[6, 3], [0, 1]]
+
+
+def test_an_interval_holds_the_accuracy_and_narrows_with_more_texts():
+    generator = torch.Generator().manual_seed(0)
+
+    def interval(texts):
+        labels = torch.arange(texts) % 3
+        right = torch.rand(texts, generator=generator) < 0.6
+        return balanced_interval(torch.where(right, labels, (labels + 1) % 3), labels)
+
+    (low, high), (lower, higher) = interval(600), interval(60)
+    assert low < 0.6 < high and lower < 0.6 < higher and high - low < 0.5 * (higher - lower)
+
+
+def test_a_linear_classifier_finds_classes_that_are_apart():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(60) % 3
+    features = torch.randn(60, 5, generator=generator) + 4 * functional.one_hot(labels, 5)
+    assert balanced_accuracy(fit_linear(features, labels).predict(features.double()), labels) == 1
+    chosen = best_linear((features[:40], labels[:40]), (features[40:], labels[40:]))
+    assert balanced_accuracy(chosen.predict(features[40:].double()), labels[40:]) > 0.9
+
+
+def test_a_bag_has_the_words_of_two_training_texts_or_more_and_no_order():
+    train = [Labelled("An owner drops.", "a"), Labelled("The owner moves", "b")]
+    known, asked = bag_of_words(train, [Labelled("moves the OWNER", "a"), Labelled("Nothing here", "b")])
+    assert known.tolist() == [[1.0], [1.0]] and asked.tolist() == [[1.0], [0.0]]

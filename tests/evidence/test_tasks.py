@@ -1,0 +1,341 @@
+"""Every task goes through the same comparison: answers and classes are trained on, scored, measured and exported."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+
+from tlkit.cli import main
+from tlkit.evidence.answering import REFUSAL, Answering, answer, has_form
+from tlkit.evidence.classification import (
+    bag_of_words,
+    balanced_accuracy,
+    balanced_interval,
+    best_linear,
+    confusion,
+    fit_linear,
+    layer_features,
+)
+from tlkit.evidence.comparison import ZERO_SHOT, compare
+from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.evidence.learning_rates import CONTROL
+from tlkit.evidence.questions import answer_questions, encode_in_chat, load_questions
+from tlkit.evidence.sweeps import run_sweep
+from tlkit.evidence.tasks import TASKS
+from tlkit.examples.answers import answer_examples, short_enough
+from tlkit.examples.conversations import Conversation, load_conversations, prompt_of
+from tlkit.examples.labelled import class_examples, class_names, load_labelled
+from tlkit.examples.scores import score_examples
+from tlkit.models import Continuation
+from tlkit.reports.export import brief, export
+from tlkit.reports.token_view import token_view
+from tlkit.settings import Profile, setup
+
+LITTLE = Profile("little", train_passages=8, test_passages=12, epochs=1, seeds=2, questions=4)
+RATES = {"full": 1e-3, "lora": 1e-2, "linear_probe": 1e-2, CONTROL: 1e-3}
+
+
+def compared(task: str, tmp_path, *strategies: str, **settings):
+    setup()
+    options = ComparisonSettings(task=task, learning_rates=RATES, **settings)
+    return compare("tiny", strategies, profile=LITTLE, settings=options, output=tmp_path / task)
+
+
+@pytest.fixture(scope="module")
+def answered_in(tmp_path_factory):
+    return tmp_path_factory.mktemp("answers")
+
+
+@pytest.fixture(scope="module")
+def answered(answered_in):
+    return compared("answer", answered_in, "full", "lora")
+
+
+@pytest.fixture(scope="module")
+def classified(tmp_path_factory):
+    return compared("classify", tmp_path_factory.mktemp("classes"), "linear_probe", "full")
+
+
+def test_answers_are_scored_by_their_tokens_alone(answered, tiny):
+    """Against the loss of the answers of the untouched model, one conversation after the other."""
+    corpus = LITTLE.limit(load_conversations())
+    kept, _ = short_enough(corpus.test, tiny.tokenizer, 256)
+    nats = tokens = 0.0
+    for conversation in kept:
+        row = answer_examples([conversation], tiny.tokenizer)
+        learned = row.labels[0, 1:] != -100
+        with torch.no_grad():
+            scores = tiny.model(input_ids=row.tokens).logits[0, :-1].double().log_softmax(-1)
+        nats -= scores[torch.arange(len(learned)), row.tokens[0, 1:]][learned].sum().item()
+        tokens += learned.sum().item()
+    start = answered.table.set_index("strategy").loc[ZERO_SHOT]
+    assert start.perplexity == pytest.approx(torch.tensor(nats / tokens).exp().item(), rel=1e-5)  # fp32 logits
+
+
+def test_a_comparison_of_answers_has_what_answers_are_judged_by(answered):
+    table = answered.table.set_index("strategy")
+    assert not answered.failures and list(table.index) == [ZERO_SHOT, "full", "lora", CONTROL]
+    for column in ("stopped", "in_form", "one_word_right", "refused_wrongly", "rust_accuracy", "general_accuracy"):
+        assert table[column].dropna().between(0, 1).all() and table[column].notna().any(), column
+    assert (table.answer_tokens > 0).all() and (table.general > 1).all()
+    assert table.perplexity["full"] < table.perplexity[ZERO_SHOT]
+    assert answered.documents.groupby(["strategy", "seed"]).size().nunique() == 1
+    assert "--task answer" in answered.provenance["command"] and "--task answer" in table.command["lora"]
+
+
+def test_a_comparison_of_classes_has_their_accuracy(classified):
+    table = classified.table.set_index("strategy")
+    assert not classified.failures and classified.provenance["classes"] == 9
+    assert table.balanced_accuracy.between(0, 1).all()
+    assert (table.balanced_accuracy_low <= table.balanced_accuracy_high).all()
+    assert table.general.isna().all() and table.generate_seconds.isna().all()
+    assert table.trainable_values["linear_probe"] == 9 * 192
+
+
+@pytest.mark.parametrize("task", ["answered", "classified"])
+def test_a_task_is_exported_with_its_columns_and_its_chart(task, request, tmp_path):
+    comparison = request.getfixturevalue(task)
+    names = {path.name for path in export(comparison, tmp_path)}
+    assert {"task.png", "task.svg", "comparison.csv", "comparison.html"} <= names
+    assert ("forgetting.png" in names) == (task == "answered")
+    shown = brief(comparison.table)
+    assert ("stop %" if task == "answered" else "accuracy %") in shown and shown.shape[0] == 4
+    page = (tmp_path / "comparison.html").read_text(encoding="utf-8")
+    assert ("in form %" if task == "answered" else "accuracy over texts") in page
+
+
+def test_runs_of_another_task_are_not_gone_on_with(answered, answered_in):
+    setup()
+    options = ComparisonSettings(task="classify", learning_rates=RATES)
+    with pytest.raises(ValueError, match="task was answer and is now classify"):
+        compare("tiny", ["lora"], profile=LITTLE, settings=options, output=answered_in / "answer")
+
+
+def test_a_card_that_is_too_small_is_survived(answered, tmp_path):
+    """All that the ladder needs to know is the shape of the examples; one of the runs above is done again."""
+    small = compared("answer", tmp_path, "full", seeds=1, device_memory="100MB", fallback=True)
+    assert not small.failures and len(small.attempts) > 0
+    plain = answered.runs.set_index(["strategy", "seed"]).perplexity["full", 0]
+    again = small.runs.set_index(["strategy", "seed"]).perplexity["full", 0]
+    assert plain == pytest.approx(again, rel=1e-3)  # micro-batches sum in another order, for two steps
+
+
+def test_rates_of_a_task_are_searched_on_its_validation_text(tmp_path):
+    setup()
+    record = run_sweep(
+        "passages",
+        tmp_path / "sizes.csv",
+        profile=LITTLE,
+        model="tiny",
+        task="classify",
+        learning_rates={"full": 1e-3},
+        strategies=["full"],
+        seeds=1,
+        values=[16],
+        steps=2,
+    )
+    assert record.balanced_accuracy.between(0, 1).all() and record.general_perplexity.isna().all()
+    assert pd.read_csv(tmp_path / "sizes.csv").validation_perplexity.between(1, 1e4).all()
+
+
+def test_there_is_nothing_general_to_mix_into_classes(tmp_path):
+    setup()
+    record = run_sweep(
+        "general",
+        tmp_path / "general.csv",
+        profile=LITTLE,
+        model="tiny",
+        task="classify",
+        learning_rates={"full": 1e-3},
+        strategies=["full"],
+        seeds=1,
+        values=[0.5],
+    )
+    assert "there is no general text to mix in" in record.error.iloc[0]
+
+
+def written(text: str, ended: bool = True) -> Continuation:
+    return Continuation(text, text, len(text.split()), ended)
+
+
+def asked(form: str, completion: str) -> Conversation:
+    return Conversation(f"{form}-{completion[:8]}", (("user", "Why?"), ("assistant", completion)), form=form)
+
+
+def test_answers_are_judged_by_form_and_end():
+    conversations = [
+        asked("one_word", "mut"),
+        asked("one_word", "Rc"),
+        asked("refuse", REFUSAL),
+        asked("explain", "So."),
+    ]
+    answers = Answering(
+        tuple(conversations), (written(" `Mut`."), written("It is Rc", False), written(REFUSAL), written(REFUSAL))
+    )
+    assert answers.table.in_form.tolist() == [True, False, True, None]
+    assert answers.table.right.tolist() == [True, False, None, None]
+    found = answers.summary()
+    assert found["stopped"] == 0.75 and found["in_form"] == pytest.approx(2 / 3) and found["one_word_right"] == 0.5
+    assert found["refused_wrongly"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "expected"),
+    [
+        ("fix", "Take it by reference:\n```rust\nf(&x);\n```", True),
+        ("fix", "Take it by reference: `f(&x)`", False),
+        ("fix", "```rust\nnever closed", False),
+        ("one_word", "", False),
+        ("compare", "anything", None),
+    ],
+)
+def test_forms(form, text, expected):
+    assert has_form(form, text) is expected
+
+
+def test_a_question_without_room_for_an_answer_is_refused(tiny):
+    long = Conversation("long", (("user", "word " * 300), ("assistant", "So.")))
+    with pytest.raises(ValueError, match="'long': its question has .* no room is left"):
+        answer(tiny.model, tiny.tokenizer, [long])
+
+
+def test_four_options_are_scored_behind_the_chat_prompt(tiny):
+    """By the definition: mean log-probability of the option's tokens behind what a user's question becomes."""
+    questions = load_questions("rust")[:3]
+    found = answer_questions(tiny.model, tiny.tokenizer, questions, in_chat=True)
+    for question, scores in zip(questions, found.scores, strict=True):
+        prompt, options = encode_in_chat(tiny.tokenizer, question)
+        assert prompt == prompt_of((("user", question.question),), tiny.tokenizer)
+        for option, score in zip(options, scores, strict=True):
+            with torch.no_grad():
+                logits = tiny.model(input_ids=torch.tensor([prompt + option])).logits[0].double().log_softmax(-1)
+            steps = logits[len(prompt) - 1 : -1]
+            assert score == pytest.approx(steps[torch.arange(len(option)), option].mean().item(), rel=1e-4)
+
+
+def test_balanced_accuracy_counts_each_class_alike():
+    labels = torch.tensor([0] * 90 + [1] * 10)
+    assert balanced_accuracy(torch.zeros(100, dtype=torch.long), labels) == 0.5
+    low, high = balanced_interval(torch.zeros(100, dtype=torch.long), labels)
+    assert low == high == 0.5  # resampled within classes, all of one are right and none of the other
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says():
+    """Of 200 samples of 60 texts, each right with a probability of 0.6; with so few, an interval covers a bit less."""
+    generator, covered = torch.Generator().manual_seed(0), 0
+    labels = torch.arange(60) % 3
+    for _ in range(200):
+        right = torch.rand(60, generator=generator) < 0.6
+        low, high = balanced_interval(torch.where(right, labels, (labels + 1) % 3), labels)
+        covered += low <= 0.6 <= high
+    assert 0.88 <= covered / 200 <= 0.99
+
+
+def test_seeds_widen_the_interval():
+    labels = torch.arange(30) % 3
+    runs = torch.stack([labels, (labels + 1) % 3])
+    low, high = balanced_interval(runs, labels)
+    assert low < 0.05 and high > 0.95
+
+
+def test_a_linear_classifier_is_at_the_minimum_of_its_loss():
+    """The gradient of the penalised loss, by hand, is zero there."""
+    generator = torch.Generator().manual_seed(0)
+    features, labels = torch.randn(60, 4, generator=generator).double(), torch.arange(60) % 3
+    found = fit_linear(features, labels, penalty=0.1)
+    standard = (features - found.mean) / found.scale
+    shares = (standard @ found.weight.T + found.bias).softmax(1)
+    gradient = (shares - torch.nn.functional.one_hot(labels, 3)).T @ standard / 60 + 0.1 * found.weight
+    assert gradient.abs().max() < 1e-4  # where L-BFGS stops
+
+
+def test_words_that_tell_classes_apart_are_found():
+    corpus = load_labelled()
+    train, validation = bag_of_words(corpus.train, corpus.validation)
+    names = class_names(corpus.train)
+    labels = [torch.tensor([names.index(one.label) for one in split]) for split in (corpus.train, corpus.validation)]
+    model = best_linear((train, labels[0]), (validation, labels[1]))
+    accuracy = balanced_accuracy(model.predict(validation), labels[1])
+    assert accuracy > 3 / 9
+    shuffled = labels[0][torch.randperm(len(labels[0]), generator=torch.Generator().manual_seed(0))]
+    control = fit_linear(train, shuffled, penalty=model.penalty)
+    assert balanced_accuracy(control.predict(validation), labels[1]) < 2 / 9
+    table = confusion(model.predict(validation), labels[1], names)
+    assert table.to_numpy().sum() == 65 and table.to_numpy().trace() >= 65 * 0.3
+
+
+def test_features_are_those_of_the_last_token(tiny):
+    corpus = load_labelled()
+    names = class_names(corpus.train)
+    examples = class_examples(corpus.test[:3], tiny.tokenizer, names)
+    found = layer_features(tiny.model, examples)
+    ids = tiny.tokenizer(corpus.test[1].text, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        states = tiny.model.model(input_ids=ids, output_hidden_states=True).hidden_states
+    assert found.shape == (9, 3, 192)
+    assert torch.allclose(found[:, 1], torch.stack([state[0, -1] for state in states]), atol=1e-4)
+
+
+def test_scores_of_rows_with_several_texts_are_refused(tiny):
+    conversations = load_conversations("general").test[:3]
+    packed = answer_examples(conversations, tiny.tokenizer, length=256, layout="packed")
+    with pytest.raises(ValueError, match="expected padded"):
+        score_examples(tiny.model, packed)
+
+
+def test_the_token_view_marks_what_is_learned(tiny):
+    examples = answer_examples([asked("one_word", "mut"), asked("explain", "So it is.")], tiny.tokenizer)
+    view = token_view(examples, tiny.tokenizer)
+    assert view.counts["end"] == 1 and view.counts["learned"] == int((examples.labels[0] != -100).sum()) - 1
+    assert "".join(view.table.text[view.table.kind == "learned"]) == "·mut"
+    assert view._repr_html_().count("<span") == len(view.table) + 4 and "padding" in str(view)
+    with pytest.raises(ValueError, match="row 2: expected 0 to 1"):
+        token_view(examples, tiny.tokenizer, 2)
+
+
+def test_tokens_from_the_command_line(capsys, tmp_path):
+    assert main(["tokens", "--example", "option-question-01", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows[-1]["kind"] == "end" and {row["kind"] for row in rows} == {"read", "learned", "end"}
+    path = tmp_path / "chats.jsonl"
+    path.write_text(
+        "\n".join(json.dumps({"prompt": f"Why {n}?", "completion": "Because <|endoftext|>"}) for n in range(12))
+    )
+    assert main(["tokens", "--corpus", str(path)]) == 2
+    assert "a message contains '<|endoftext|>'" in capsys.readouterr().err
+
+
+def test_a_model_is_taught_to_answer_and_keeps_its_template(tmp_path, capsys):
+    common = ["--task", "answer", "--profile", "ci"]
+    code = main(
+        [
+            "train",
+            *common,
+            "--strategy",
+            "lora",
+            "--learning-rate",
+            "0.01",
+            "--epochs",
+            "0.2",
+            "--output",
+            str(tmp_path / "out"),
+        ]
+    )
+    assert code == 0, capsys.readouterr().err
+    assert main(["generate", "--chat", "--model", str(tmp_path / "out"), "--prompt", "What is a slice?"]) == 0
+    assert main(["evaluate", *common, "--model", str(tmp_path / "out"), "--json"]) == 0
+    assert "stopped" in capsys.readouterr().out
+
+
+def test_conversations_that_are_too_long_are_said_to_be_left_out(tiny):
+    corpus = load_conversations()
+    with pytest.warns(UserWarning, match=r"of 342 conversations have more than 100 tokens and are left out, the first"):
+        examples = TASKS["answer"].batch(corpus.train, tiny.tokenizer, 100, None)
+    assert 0 < len(examples) < 342 and examples.shape[1] <= 100
+
+
+def test_tasks_are_known_by_their_names():
+    assert set(TASKS) == {"text", "answer", "classify"} and all(TASKS[name].name == name for name in TASKS)
+    with pytest.raises(ValueError, match="task='poem'"):
+        compare("tiny", ["full"], profile=LITTLE, settings=ComparisonSettings(task="poem"))
