@@ -256,21 +256,22 @@ assert (beside - mistaken).abs().amax(1).max() > 0.01 and least > 0.1
 
 # %%
 untrained = tl.load_model("tiny", random_init=True).model
-ways = {
-    "pretrained, mean": (base.model, "mean"),
-    "pretrained, last token": (base.model, "last"),
-    "random weights, mean": (untrained, "mean"),
+layers = {
+    "pretrained, mean": {},
+    "pretrained, last token": {},
+    "random weights, mean": {},
 }
+for split, part in texts.items():
+    both = tl.layer_features(base.model, part, pool="both")  # last token, then mean
+    layers["pretrained, last token"][split] = both[..., :192]
+    layers["pretrained, mean"][split] = both[..., 192:]
+    layers["random weights, mean"][split] = tl.layer_features(
+        untrained, part, pool="mean"
+    )
 probes, curves = {}, {}
-for name, (model, pool) in ways.items():
-    layers = {
-        split: tl.layer_features(model, part, pool=pool)
-        for split, part in texts.items()
-    }
-    probes[name] = []
-    for depth in range(9):
-        features = {split: layer[depth] for split, layer in layers.items()}
-        probes[name].append((features, fitted(features)))
+for name, found in layers.items():
+    at = [{split: layer[depth] for split, layer in found.items()} for depth in range(9)]
+    probes[name] = [(features, fitted(features)) for features in at]
     curves[name] = [accuracy(*probe, "validation") for probe in probes[name]]
 tl.depth_chart(curves, classes=9)
 
@@ -410,21 +411,20 @@ assert reports["linear_probe"].trainable_values == 1728
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A classifier also needs less memory than a language model of the same size. A language model computes logits over
 # the whole vocabulary for every token, and keeps several copies of them for the loss and its gradient. A classifier
-# computes nine numbers for each *text*. The estimate takes it into account:
+# computes nine numbers for each *text*. The estimate takes this into account, here for LoRA on a larger model:
 
 # %%
 shape = {"batch_size": 4, "sequence_length": 128}
-for model in ("tiny", "qwen2-0.5b"):
-    text, task = (
-        tl.estimate_memory(model, "lora", classes=c, **shape) for c in (None, 9)
-    )
-    logits = tl.in_units(text.categories["logits and loss"])
-    print(
-        f"{model}, LoRA: {tl.in_units(text.peak)}, of which logits and loss {logits};"
-    )
-    print(f"  to classify: {tl.in_units(task.peak)}")
+need = {
+    what: tl.estimate_memory("qwen2-0.5b", "lora", classes=count, **shape)
+    for what, count in {"to go on with texts": None, "to classify": 9}.items()
+}
+for what, estimate in need.items():
+    logits = tl.in_units(estimate.categories["logits and loss"])
+    print(f"{what}: {tl.in_units(estimate.peak)}, of which logits and loss {logits}")
 
 # %%
+text, task = need.values()
 assert text.categories["logits and loss"] > 0.2 * text.peak
 assert task.categories["logits and loss"] < 1e6 and task.peak < 0.85 * text.peak
 

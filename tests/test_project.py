@@ -73,6 +73,10 @@ def test_a_wheel_carries_what_the_package_reads(tmp_path):
         return {str(path.relative_to(package)) for path in package.rglob("*.py")}
 
     assert modules(site / "tlkit") == modules(ROOT / "tlkit"), "those that made the data stay in the repository"
+    data = [path for path in (ROOT / "data").rglob("*") if path.suffix in (".jsonl", ".json", ".csv", ".yaml")]
+    carried = {str(path.relative_to(ROOT / "data")) for path in data}
+    inside = {str(path.relative_to(site / "tlkit" / "data")) for path in (site / "tlkit" / "data").rglob("*")}
+    assert carried <= inside, "every corpus, record and setting is in the wheel"
     program = "from tlkit.corpus import load_corpus; from tlkit.models import BUNDLED, load_model; "
     program += "print(len(load_corpus('rust').train), load_model('tiny').tensors_loaded, BUNDLED)"
     there = os.environ | {"PYTHONPATH": str(site)}

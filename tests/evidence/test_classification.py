@@ -50,7 +50,8 @@ def test_features_are_those_of_each_text_alone_in_the_order_given(model, example
 def test_the_last_token_and_the_mean_are_different_features_and_nothing_else_is_offered(model, examples):
     last, mean = (layer_features(model, examples, pool=pool) for pool in ("last", "mean"))
     assert torch.equal(last, layer_features(model, examples)) and not torch.allclose(last, mean, atol=0.01)
-    with pytest.raises(ValueError, match="pool='first': expected one of last, mean"):
+    assert torch.allclose(layer_features(model, examples, pool="both"), torch.cat([last, mean], 2), atol=1e-6)
+    with pytest.raises(ValueError, match="pool='first': expected one of last, mean, both"):
         layer_features(model, examples, pool="first")
 
 

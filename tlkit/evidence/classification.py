@@ -14,7 +14,7 @@ from tlkit.examples.labelled import Labelled
 from tlkit.models import evaluation_mode
 
 DRAWS = 1000
-POOLS = ("last", "mean")  # of a text's hidden states, one vector
+POOLS = ("last", "mean", "both")  # of a text's hidden states, one vector
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of squared weights, from which a probe's is chosen on validation text
 
 
@@ -157,12 +157,12 @@ def layer_features(model: nn.Module, examples: Examples, *, pool: str = "last", 
     Args:
         model: a causal language model or a classifier, as it is.
         examples: a text in each row.
-        pool: "last", the hidden state of the last token, which alone has seen the whole text, or "mean" over the
-            text's tokens; padding counts in neither.
+        pool: "last", the hidden state of the last token, which alone has seen the whole text, "mean" over the text's
+            tokens, or "both", the one behind the other, in one pass. Padding counts in none of them.
         batch_size: rows at once.
 
     Returns:
-        Shape (layers, rows, width), the embedding first; in fp32 on the host.
+        Shape (layers, rows, width), with "both" (layers, rows, 2 * width); the embedding first, in fp32 on the host.
 
     Raises:
         ValueError: for another `pool`.
@@ -178,11 +178,11 @@ def layer_features(model: nn.Module, examples: Examples, *, pool: str = "last", 
         for rows in order.split(batch_size):
             part = examples[rows].trimmed().to(device)
             states = decoder(**inputs_of(part, dtype), use_cache=False, output_hidden_states=True).hidden_states
-            weight = (part.texts != PADDING).float()
-            if pool == "last":
-                weight = functional.one_hot(weight.sum(1).long() - 1, part.shape[1]).float()
-            weight = (weight / weight.sum(1, keepdim=True))[:, None]
-            found.append(torch.stack([(weight @ state.float())[:, 0].cpu() for state in states]))
+            mean = (part.texts != PADDING).float()
+            last = functional.one_hot(mean.sum(1).long() - 1, part.shape[1]).float()
+            mean = mean / mean.sum(1, keepdim=True)
+            weights = torch.stack({"last": [last], "mean": [mean], "both": [last, mean]}[pool], 1)
+            found.append(torch.stack([(weights @ state.float()).flatten(1).cpu() for state in states]))
     return torch.cat(found, 1)[:, order.argsort()]
 
 
