@@ -152,7 +152,7 @@ def brief(table: pd.DataFrame) -> pd.DataFrame:
         Those of `BRIEF`, as text.
     """
     shown = readable(table)
-    empty = {"general text"} if shown["general text"].eq("").all() else set()  # a classifier has none
+    empty = [name for name in ("general text",) if name in shown and shown[name].eq("").all()]  # a classifier has none
     return shown[[name for name in BRIEF if name in shown and name not in empty]]
 
 
