@@ -238,8 +238,8 @@ table[["perplexity", *shares, "answer_tokens"]].round(2)
 trained = table.drop("untouched")
 tl.claim("With the end masked, no answer stops", table.stopped["end masked"] == 0)
 tl.claim(
-    "With a label at the end, most answers stop by themselves",
-    table.stopped[["answers", "everything"]].min() > 0.5,
+    "With a label at the end, many answers stop by themselves",
+    table.stopped[["answers", "everything"]].min() > 0.3,
 )
 tl.claim(
     "The untouched model often says nothing, the trained ones always say something",
@@ -266,7 +266,7 @@ tl.claim(
 # **The training loss cannot show this mistake**, because the tokens it concerns are exactly those that the loss
 # leaves out. For this reason the mistake can go unnoticed until somebody uses the model.
 #
-# Most answers of the other two models stop. A correct answer may be longer than 64 tokens, so an answer that reaches
+# Many answers of the other two models stop. A correct answer may be longer than 64 tokens, so an answer that reaches
 # the limit is not always a failure. But a tiny model can also start to repeat itself, and then it does not come to an
 # end either.
 #
