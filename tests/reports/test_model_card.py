@@ -8,6 +8,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
+from tlkit.cli import main
 from tlkit.models.merging import Merged
 from tlkit.reports.model_card import hub_id, model_card, write_card
 from tlkit.reports.training_record import RECORD, TrainingRecord, save_training_record, training_record
@@ -140,3 +141,22 @@ def test_a_record_belongs_to_the_weights_beside_it(tmp_path):
         with pytest.raises(ValueError, match="is no record of a training") as caught:
             training_record(tmp_path)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "pipeline", "command", "kind"),
+    [
+        ("answer", "text-generation", "generate --chat --model m", "apply_chat_template"),
+        ("classify", "text-classification", "evaluate --task classify --model m", "AutoModelForSequenceClassification"),
+    ],
+)
+def test_a_card_says_how_a_model_of_another_task_is_used(task, pipeline, command, kind, tmp_path, capsys):
+    out = tmp_path / "m"
+    settings = ["--task", task, "--strategy", "last_layers", "--learning-rate", "0.001", "--epochs", "0.1"]
+    assert main(["train", *settings, "--output", str(out)]) == 0, capsys.readouterr().err
+    text = (out / "README.md").read_text(encoding="utf-8")
+    assert front_matter(text)["pipeline_tag"] == pipeline
+    assert command in text and kind in text and "| nan" not in text
+    code = text.split("```python\n")[1].split("```")[0].replace('"m"', repr(str(out)))
+    exec(code, {})
+    assert capsys.readouterr().out.strip()

@@ -1,6 +1,7 @@
 """The README of a trained model: what it was made of and how, what it scored, and what it is not good for."""
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from tlkit.models import PRESETS
 from tlkit.models.adapter_folders import CARD
 from tlkit.models.merging import AGREES_TO, Merged
 from tlkit.reports.training_record import TrainingRecord
+from tlkit.strategies import FAMILIES
 
 # By id on the hub, and in its words; of other models only a card in their own folder tells.
 LICENCES = {
@@ -67,9 +69,9 @@ def model_card(name: str, record: TrainingRecord | None, base: str, merged: Merg
     Returns:
         Markdown with front matter in YAML.
     """
-    adapter = merged is None and record is not None and record.strategy in ("lora", "qlora")
+    adapter = merged is None and record is not None and FAMILIES.get(record.strategy) == "peft"
     sections = {
-        "Use": _use(name, base, adapter),
+        "Use": _use(name, base, adapter, _task(record)),
         "Data": _data(record),
         "Settings": _settings(record),
         "Results": _results(record),
@@ -90,13 +92,13 @@ def _front_matter(name: str, record: TrainingRecord | None, base: str, adapter: 
     if record:
         source = {"dataset_type": record.corpus_name, "dataset_name": f"{record.corpus_name}, test split"}
         score = {"metric_type": "perplexity", "metric_value": record.after["perplexity"]}
-        results = [EvalResult(task_type="text-generation", **source, **score)]
+        results = [EvalResult(task_type=_pipeline(record), **source, **score)]
     return ModelCardData(
         model_name=name if record else None,  # of the results
         base_model=hub_id(base),
         license=_licence(base),
         library_name="peft" if adapter else "transformers",
-        pipeline_tag="text-generation",
+        pipeline_tag=_pipeline(record),
         tags=["tlkit", *([record.strategy] if record else [])],
         eval_results=results or None,
     )
@@ -127,22 +129,56 @@ def _shown(base: str) -> str:
     return f"`{base}`" if hub_id(base) else f"the model in the folder `{Path(base).name}`"
 
 
-def _use(name: str, base: str, adapter: bool) -> str:
-    plain = "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-    plain += f'model = AutoModelForCausalLM.from_pretrained("{name}")\n'
+def _task(record: TrainingRecord | None) -> str:
+    return str(record.settings.get("task", "text")) if record else "text"
+
+
+def _pipeline(record: TrainingRecord | None) -> str:
+    """What the hub calls the task."""
+    return "text-classification" if _task(record) == "classify" else "text-generation"
+
+
+# For each task: the command, the class of transformers, and what is done with the tokenizer and the model.
+USES = {
+    "text": (
+        'generate --model {name} --prompt "In Rust,"',
+        "AutoModelForCausalLM",
+        """ids = tokenizer("In Rust,", return_tensors="pt")
+print(tokenizer.decode(model.generate(**ids, max_new_tokens=30)[0]))""",
+    ),
+    "answer": (
+        'generate --chat --model {name} --prompt "What is a slice?"',
+        "AutoModelForCausalLM",
+        """messages = [{{"role": "user", "content": "What is a slice?"}}]
+options = {{"add_generation_prompt": True, "return_dict": True, "return_tensors": "pt"}}
+ids = tokenizer.apply_chat_template(messages, **options)
+print(tokenizer.decode(model.generate(**ids, max_new_tokens=60)[0]))""",
+    ),
+    "classify": (
+        "evaluate --task classify --model {name}",
+        "AutoModelForSequenceClassification",
+        """ids = tokenizer("A channel sends values to another thread.", return_tensors="pt")
+print(model.config.id2label[model(**ids).logits.argmax().item()])""",
+    ),
+}
+
+
+def _use(name: str, base: str, adapter: bool, task: str) -> str:
+    command, kind, used = USES[task]
+    plain = f"from transformers import {kind}, AutoTokenizer\n\n"
+    plain += f'model = {kind}.from_pretrained("{name}")\n'
     code = (
         ""
         if adapter and not hub_id(base)
         else f"""
 ```python
 {plain}tokenizer = AutoTokenizer.from_pretrained("{name}")
-ids = tokenizer("In Rust,", return_tensors="pt")
-print(tokenizer.decode(model.generate(**ids, max_new_tokens=30)[0]))
+{used.format()}
 ```
 """
     )
     needs = " The folder holds an adapter; transformers loads it with its base model if peft is installed."
-    shell = f'```\npython -m tlkit generate --model {name} --prompt "In Rust,"\n```\n'
+    shell = f"```\npython -m tlkit {command.format(name=name)}\n```\n"
     return shell + (needs.strip() + "\n" if adapter else "") + code
 
 
@@ -189,7 +225,8 @@ def _results(record: TrainingRecord | None) -> str:
 
 
 def _score(score: Mapping) -> str:
-    return f"{score['perplexity']:,.2f} | {score['low']:,.2f} to {score['high']:,.2f} | {score['bits_per_byte']:.3f}"
+    bits = "" if math.isnan(score["bits_per_byte"]) else f"{score['bits_per_byte']:.3f}"  # classes have no bytes
+    return f"{score['perplexity']:,.2f} | {score['low']:,.2f} to {score['high']:,.2f} | {bits}"
 
 
 def _provenance(record: TrainingRecord | None, base: str, merged: Merged | None) -> str:
