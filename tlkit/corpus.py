@@ -212,6 +212,21 @@ def split_documents(name: str, documents: Sequence) -> Corpus:
     return Corpus(name, tuple(train), tuple(validation), tuple(test), duplicates=repeats)
 
 
+def refuse_half_characters(text: str) -> None:
+    """Refuse a text that no tokenizer reads, because JSON can escape one half of a character.
+
+    Args:
+        text: of a document.
+
+    Raises:
+        ValueError: without the place, which the caller knows.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"half a character ({error.reason})") from None
+
+
 def _python_reference() -> list[str]:
     """Prose paragraphs of Python's language reference, as every CPython carries it for `help()`."""
     from pydoc_data.topics import topics
@@ -283,9 +298,9 @@ def _read_jsonl(path: Path) -> list[str]:
         if not isinstance(row.get("text"), str):
             raise ValueError(f'{path}, line {number}: expected an object with a "text" of type string')
         try:
-            row["text"].encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"{path}, line {number}: half a character ({error.reason})") from None
+            refuse_half_characters(row["text"])
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
         texts.append(row["text"])
     return texts
 

@@ -1,6 +1,5 @@
 """The loss of a model on blocks of tokens: all at once, or in pieces so that the logits are never all there."""
 
-from dataclasses import replace
 from unittest.mock import patch
 
 import torch
@@ -10,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from tlkit.adapters import base_model
-from tlkit.examples import IGNORED, Batch, Examples, as_examples, inputs_of
+from tlkit.examples import IGNORED, Batch, as_examples, inputs_of
 from tlkit.memory import CPU
 from tlkit.models import mode
 from tlkit.options import Plan
@@ -70,7 +69,7 @@ def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
             logits = model(**inputs_of(examples, dtype), use_cache=False).logits
             return functional.cross_entropy(logits.float(), examples.labels, reduction="sum")
         # The last token of a row predicts none, so it is only a label: no work is done for it.
-        read, labels = replace(examples, **_all_but_last(examples)), examples.labels[:, 1:].flatten()
+        read, labels = examples.columns(-1), examples.labels[:, 1:].flatten()
         inputs = inputs_of(read, dtype)
         if not plan.chunked_loss:
             logits = model(**inputs, use_cache=False).logits
@@ -80,10 +79,6 @@ def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
         head = base.get_output_embeddings()
         hidden = base.get_decoder()(**inputs, use_cache=False).last_hidden_state
     return _loss_in_chunks(hidden.flatten(0, 1).to(head.weight.dtype), head, labels)
-
-
-def _all_but_last(examples: Examples) -> dict[str, torch.Tensor]:
-    return {name: getattr(examples, name)[:, :-1] for name in ("tokens", "labels", "texts")}
 
 
 def _loss_in_chunks(hidden: torch.Tensor, head: nn.Linear, labels: torch.Tensor) -> torch.Tensor:

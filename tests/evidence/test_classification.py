@@ -14,7 +14,7 @@ from tlkit.evidence.classification import (
     layer_features,
 )
 from tlkit.examples import PADDING, Examples
-from tlkit.examples.labelled import Labelled
+from tlkit.examples.labelled import Labelled, class_examples, class_names, load_labelled
 from tlkit.models import load_model
 
 LENGTHS = (9, 4, 6, 9, 2)
@@ -88,3 +88,66 @@ def test_a_bag_has_the_words_of_two_training_texts_or_more_and_no_order():
     train = [Labelled("An owner drops.", "a"), Labelled("The owner moves", "b")]
     known, asked = bag_of_words(train, [Labelled("moves the OWNER", "a"), Labelled("Nothing here", "b")])
     assert known.tolist() == [[1.0], [1.0]] and asked.tolist() == [[1.0], [0.0]]
+
+
+def test_balanced_accuracy_counts_each_class_alike():
+    labels = torch.tensor([0] * 90 + [1] * 10)
+    assert balanced_accuracy(torch.zeros(100, dtype=torch.long), labels) == 0.5
+    low, high = balanced_interval(torch.zeros(100, dtype=torch.long), labels)
+    assert low == high == 0.5  # resampled within classes, all of one are right and none of the other
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says():
+    """Of 200 samples of 60 texts, each right with a probability of 0.6; with so few, an interval covers a bit less."""
+    generator, covered = torch.Generator().manual_seed(0), 0
+    labels = torch.arange(60) % 3
+    for _ in range(200):
+        right = torch.rand(60, generator=generator) < 0.6
+        low, high = balanced_interval(torch.where(right, labels, (labels + 1) % 3), labels)
+        covered += low <= 0.6 <= high
+    assert 0.88 <= covered / 200 <= 0.99
+
+
+def test_seeds_widen_the_interval():
+    labels = torch.arange(30) % 3
+    runs = torch.stack([labels, (labels + 1) % 3])
+    low, high = balanced_interval(runs, labels)
+    assert low < 0.05 and high > 0.95
+
+
+def test_a_linear_classifier_is_at_the_minimum_of_its_loss():
+    """The gradient of the penalised loss, by hand, is zero there."""
+    generator = torch.Generator().manual_seed(0)
+    features, labels = torch.randn(60, 4, generator=generator).double(), torch.arange(60) % 3
+    found = fit_linear(features, labels, penalty=0.1)
+    standard = (features - found.mean) / found.scale
+    shares = (standard @ found.weight.T + found.bias).softmax(1)
+    gradient = (shares - torch.nn.functional.one_hot(labels, 3)).T @ standard / 60 + 0.1 * found.weight
+    assert gradient.abs().max() < 1e-4  # where L-BFGS stops
+
+
+def test_words_that_tell_classes_apart_are_found():
+    corpus = load_labelled()
+    train, validation = bag_of_words(corpus.train, corpus.validation)
+    names = class_names(corpus.train)
+    labels = [torch.tensor([names.index(one.label) for one in split]) for split in (corpus.train, corpus.validation)]
+    model = best_linear((train, labels[0]), (validation, labels[1]))
+    accuracy = balanced_accuracy(model.predict(validation), labels[1])
+    assert accuracy > 3 / 9
+    shuffled = labels[0][torch.randperm(len(labels[0]), generator=torch.Generator().manual_seed(0))]
+    control = fit_linear(train, shuffled, penalty=model.penalty)
+    assert balanced_accuracy(control.predict(validation), labels[1]) < 2 / 9
+    table = confusion(model.predict(validation), labels[1], names)
+    assert table.to_numpy().sum() == 65 and table.to_numpy().trace() >= 65 * 0.3
+
+
+def test_features_are_those_of_the_last_token(tiny):
+    corpus = load_labelled()
+    names = class_names(corpus.train)
+    examples = class_examples(corpus.test[:3], tiny.tokenizer, names)
+    found = layer_features(tiny.model, examples)
+    ids = tiny.tokenizer(corpus.test[1].text, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        states = tiny.model.model(input_ids=ids, output_hidden_states=True).hidden_states
+    assert found.shape == (9, 3, 192)
+    assert torch.allclose(found[:, 1], torch.stack([state[0, -1] for state in states]), atol=1e-4)

@@ -8,15 +8,6 @@ import torch
 
 from tlkit.cli import main
 from tlkit.evidence.answering import REFUSAL, Answering, answer, has_form
-from tlkit.evidence.classification import (
-    bag_of_words,
-    balanced_accuracy,
-    balanced_interval,
-    best_linear,
-    confusion,
-    fit_linear,
-    layer_features,
-)
 from tlkit.evidence.comparison import ZERO_SHOT, compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.learning_rates import CONTROL
@@ -25,7 +16,6 @@ from tlkit.evidence.sweeps import run_sweep
 from tlkit.evidence.tasks import TASKS
 from tlkit.examples.answers import answer_examples, short_enough
 from tlkit.examples.conversations import Conversation, load_conversations, prompt_of
-from tlkit.examples.labelled import class_examples, class_names, load_labelled
 from tlkit.examples.scores import score_examples
 from tlkit.models import Continuation
 from tlkit.reports.export import brief, export
@@ -121,37 +111,21 @@ def test_a_card_that_is_too_small_is_survived(answered, tmp_path):
     assert plain == pytest.approx(again, rel=1e-3)  # micro-batches sum in another order, for two steps
 
 
-def test_rates_of_a_task_are_searched_on_its_validation_text(tmp_path):
+def swept(sweep: str, folder, value: float, **more) -> pd.DataFrame:
+    """One run of full fine-tuning to classes."""
     setup()
-    record = run_sweep(
-        "passages",
-        tmp_path / "sizes.csv",
-        profile=LITTLE,
-        model="tiny",
-        task="classify",
-        learning_rates={"full": 1e-3},
-        strategies=["full"],
-        seeds=1,
-        values=[16],
-        steps=2,
-    )
+    task = {"profile": LITTLE, "model": "tiny", "task": "classify", "learning_rates": {"full": 1e-3}}
+    return run_sweep(sweep, folder / "record.csv", strategies=["full"], seeds=1, values=[value], **task, **more)
+
+
+def test_rates_of_a_task_are_searched_on_its_validation_text(tmp_path):
+    record = swept("passages", tmp_path, 16, steps=2)
     assert record.balanced_accuracy.between(0, 1).all() and record.general_perplexity.isna().all()
-    assert pd.read_csv(tmp_path / "sizes.csv").validation_perplexity.between(1, 1e4).all()
+    assert pd.read_csv(tmp_path / "record.csv").validation_perplexity.between(1, 1e4).all()
 
 
 def test_there_is_nothing_general_to_mix_into_classes(tmp_path):
-    setup()
-    record = run_sweep(
-        "general",
-        tmp_path / "general.csv",
-        profile=LITTLE,
-        model="tiny",
-        task="classify",
-        learning_rates={"full": 1e-3},
-        strategies=["full"],
-        seeds=1,
-        values=[0.5],
-    )
+    record = swept("general", tmp_path, 0.5)
     assert "there is no general text to mix in" in record.error.iloc[0]
 
 
@@ -212,69 +186,6 @@ def test_four_options_are_scored_behind_the_chat_prompt(tiny):
                 logits = tiny.model(input_ids=torch.tensor([prompt + option])).logits[0].double().log_softmax(-1)
             steps = logits[len(prompt) - 1 : -1]
             assert score == pytest.approx(steps[torch.arange(len(option)), option].mean().item(), rel=1e-4)
-
-
-def test_balanced_accuracy_counts_each_class_alike():
-    labels = torch.tensor([0] * 90 + [1] * 10)
-    assert balanced_accuracy(torch.zeros(100, dtype=torch.long), labels) == 0.5
-    low, high = balanced_interval(torch.zeros(100, dtype=torch.long), labels)
-    assert low == high == 0.5  # resampled within classes, all of one are right and none of the other
-
-
-def test_the_interval_covers_the_truth_as_often_as_it_says():
-    """Of 200 samples of 60 texts, each right with a probability of 0.6; with so few, an interval covers a bit less."""
-    generator, covered = torch.Generator().manual_seed(0), 0
-    labels = torch.arange(60) % 3
-    for _ in range(200):
-        right = torch.rand(60, generator=generator) < 0.6
-        low, high = balanced_interval(torch.where(right, labels, (labels + 1) % 3), labels)
-        covered += low <= 0.6 <= high
-    assert 0.88 <= covered / 200 <= 0.99
-
-
-def test_seeds_widen_the_interval():
-    labels = torch.arange(30) % 3
-    runs = torch.stack([labels, (labels + 1) % 3])
-    low, high = balanced_interval(runs, labels)
-    assert low < 0.05 and high > 0.95
-
-
-def test_a_linear_classifier_is_at_the_minimum_of_its_loss():
-    """The gradient of the penalised loss, by hand, is zero there."""
-    generator = torch.Generator().manual_seed(0)
-    features, labels = torch.randn(60, 4, generator=generator).double(), torch.arange(60) % 3
-    found = fit_linear(features, labels, penalty=0.1)
-    standard = (features - found.mean) / found.scale
-    shares = (standard @ found.weight.T + found.bias).softmax(1)
-    gradient = (shares - torch.nn.functional.one_hot(labels, 3)).T @ standard / 60 + 0.1 * found.weight
-    assert gradient.abs().max() < 1e-4  # where L-BFGS stops
-
-
-def test_words_that_tell_classes_apart_are_found():
-    corpus = load_labelled()
-    train, validation = bag_of_words(corpus.train, corpus.validation)
-    names = class_names(corpus.train)
-    labels = [torch.tensor([names.index(one.label) for one in split]) for split in (corpus.train, corpus.validation)]
-    model = best_linear((train, labels[0]), (validation, labels[1]))
-    accuracy = balanced_accuracy(model.predict(validation), labels[1])
-    assert accuracy > 3 / 9
-    shuffled = labels[0][torch.randperm(len(labels[0]), generator=torch.Generator().manual_seed(0))]
-    control = fit_linear(train, shuffled, penalty=model.penalty)
-    assert balanced_accuracy(control.predict(validation), labels[1]) < 2 / 9
-    table = confusion(model.predict(validation), labels[1], names)
-    assert table.to_numpy().sum() == 65 and table.to_numpy().trace() >= 65 * 0.3
-
-
-def test_features_are_those_of_the_last_token(tiny):
-    corpus = load_labelled()
-    names = class_names(corpus.train)
-    examples = class_examples(corpus.test[:3], tiny.tokenizer, names)
-    found = layer_features(tiny.model, examples)
-    ids = tiny.tokenizer(corpus.test[1].text, return_tensors="pt")["input_ids"]
-    with torch.no_grad():
-        states = tiny.model.model(input_ids=ids, output_hidden_states=True).hidden_states
-    assert found.shape == (9, 3, 192)
-    assert torch.allclose(found[:, 1], torch.stack([state[0, -1] for state in states]), atol=1e-4)
 
 
 def test_scores_of_rows_with_several_texts_are_refused(tiny):

@@ -113,7 +113,7 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
     check_strategy(options.strategy, options.strategy_option)
     rate_from = "as given"
     if config.learning_rate is None:
-        rate = rate_for(options.model, options.strategy)
+        rate = rate_for(options.model, options.strategy, scoring.task)
         config, rate_from = replace(config, learning_rate=rate.value), rate.source
     check_settings_alone(config, plan)
     refuse_to_replace(options.output / RUN_FILE)
@@ -138,8 +138,7 @@ def _prepare(
     from tlkit.strategies import apply_strategy
 
     task = TASKS[task_name]
-    head = {} if classes is None else {"classes": len(classes), "seed": config.seed}
-    loaded = load_model(options.model, adapter=options.adapter, **head)
+    loaded = load_model(options.model, adapter=options.adapter, classes=classes and len(classes), seed=config.seed)
     if classes is not None:
         loaded.model.config.id2label = dict(enumerate(classes))
         loaded.model.config.label2id = {name: number for number, name in enumerate(classes)}

@@ -128,7 +128,7 @@ def compare(
     given = read_rates(settings.learning_rates) if settings.learning_rates else None
     with hold_output(Path(output)) if output is not None and team.rank == 0 else nullcontext():
         experiment, base = load_experiment(model, profile, settings)
-        strategies, impossible = allowed(asked, base.model.config, experiment.classes and len(experiment.classes))
+        strategies, impossible = allowed(asked, base.model.config, experiment.class_count)
         if settings.against in impossible:
             raise ValueError(f"against={settings.against!r}: {impossible[settings.against]}")
         own = source_of_own(strategies)
@@ -322,7 +322,7 @@ def _provenance(
         "device": device.name if settings.device_memory else f"{device.kind}: {device.name}",
         "seeds": settings.seeds,
         "against": settings.against,
-        **({} if experiment.classes is None else {"classes": len(experiment.classes)}),
+        **({} if experiment.class_count is None else {"classes": experiment.class_count}),
         "frozen_prefix": "where there is one, computed "
         + ("once" if keeps_prefix(experiment, team) else "in every pass"),
         "learning_rates": {name: f"{rate.value:g}, {rate.source}" for name, rate in rates.items()},

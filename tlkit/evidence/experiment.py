@@ -85,6 +85,11 @@ class Experiment:
         }
 
     @property
+    def class_count(self) -> int | None:
+        """How many classes there are; None for a language model."""
+        return None if self.classes is None else len(self.classes)
+
+    @property
     def steps(self) -> int:
         """Optimizer steps of a run as long as the profile says."""
         return total_steps(len(self.blocks), TrainingConfig(epochs=self.profile.epochs, batch_size=self.batch_size))

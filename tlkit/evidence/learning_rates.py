@@ -143,19 +143,20 @@ def default_rates(model: str = "tiny") -> dict[str, float]:
     return {strategy: rate.value for strategy, rate in best_rates(_recorded(model)).items()}
 
 
-def rate_for(model: str | None, strategy: str) -> LearningRate:
+def rate_for(model: str | None, strategy: str, task: str = "text") -> LearningRate:
     """The recorded learning rate of one strategy on one model.
 
     Args:
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
         strategy: one of `STRATEGIES`.
+        task: "text", "answer" or "classify"; a rate belongs to a task.
 
     Raises:
         ValueError: where none is recorded for that model: a rate of another model would be a guess.
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy {strategy!r} is unknown: expected one of {', '.join(STRATEGIES)}")
-    record = _recorded(chosen_model(model))
+    record = _recorded(chosen_model(model), task)
     rates = best_rates(record, "recorded")
     if strategy not in rates:
         raise ValueError(why_no_rate(record, strategy))
@@ -187,7 +188,7 @@ def learning_rates_for(
     found, settings = {}, {"model": model, **settings}
     task = str(settings.get("task", "text"))
     if _record_of(model, task):
-        found |= _judged(pd.read_csv(_record_of(model, task)), "recorded", settings)
+        found |= _judged(_recorded(model, task), "recorded", settings)
     if isinstance(given, pd.DataFrame):
         found |= _judged(given, "given, swept", settings)
     elif given:
@@ -286,8 +287,18 @@ def _described(record: pd.DataFrame) -> str:
     return f"{name} ({', '.join(details)})" if details else name
 
 
-def _recorded(model: str) -> pd.DataFrame:
-    path = _record_of(model)
+def record_folder(model: str, task: str = "text") -> Path:
+    """Where the sweeps of a preset are: those of going on with texts by the model, the others below, by the task.
+
+    Args:
+        model: a preset.
+        task: "text", "answer" or "classify".
+    """
+    return RECORDS / model / ("" if task == "text" else task)
+
+
+def _recorded(model: str, task: str = "text") -> pd.DataFrame:
+    path = _record_of(model, task)
     if path is None:
         raise ValueError(
             f"no learning rates are recorded for {model}: give one (full fine-tuning of a pretrained model often wants "
@@ -299,7 +310,7 @@ def _recorded(model: str) -> pd.DataFrame:
 def _record_of(model: str, task: str = "text") -> Path | None:
     """The record that comes with the workbook for a preset, be it given by its name or by the hub id behind it."""
     preset = next((name for name, known in PRESETS.items() if model in (name, known.source)), None)
-    path = RECORDS / str(preset) / ("" if task == "text" else task) / "rates.csv"
+    path = record_folder(str(preset), task) / "rates.csv"
     return path if path.is_file() else None
 
 

@@ -17,7 +17,15 @@ from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import Experiment, allowed, load_experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, hold_output
 from tlkit.evidence.forgetting import mix_in
-from tlkit.evidence.learning_rates import BUDGET, CONTROL, RECORDS, TUNED_FOR, learning_rates_for, read_rates
+from tlkit.evidence.learning_rates import (
+    BUDGET,
+    CONTROL,
+    RECORDS,
+    TUNED_FOR,
+    learning_rates_for,
+    read_rates,
+    record_folder,
+)
 from tlkit.evidence.tasks import TASKS
 from tlkit.evidence.trials import SEEDS, SIZES_STEPS, SWEEPS, SWEPT, Trial, planned, rate_trials
 from tlkit.jobs import SILENT, Job, Part, duration
@@ -84,7 +92,7 @@ def run_sweep(
     output, given = Path(output), read_rates(learning_rates) if learning_rates else None
     with hold_output(output.parent):
         experiment, base = load_experiment(model, profile, ComparisonSettings(task=task, corpus=corpus, questions=0))
-        possible, impossible = allowed(named, base.model.config, experiment.classes and len(experiment.classes))
+        possible, impossible = allowed(named, base.model.config, experiment.class_count)
         del base  # every trial loads its own
         if named is None:
             possible = [name for name in SWEPT[sweep] if name not in impossible]
@@ -238,13 +246,10 @@ def recorded(sweep: str, model: str = "tiny", task: str = "text") -> pd.DataFram
         raise ValueError(f"sweep {sweep!r} is unknown: expected one of {', '.join(SWEEPS)}")
     if task not in TASKS:
         raise ValueError(f"task {task!r} is unknown: expected one of {', '.join(TASKS)}")
-    folder = RECORDS / model if task == "text" else RECORDS / model / task
-    path = folder / f"{sweep}.csv"
+    path = record_folder(model, task) / f"{sweep}.csv"
     if not path.is_file():
-        there = sorted(
-            found.parent for found in RECORDS.glob(f"*/{path.name}" if task == "text" else f"*/{task}/{path.name}")
-        )
-        known = ", ".join(folder.relative_to(RECORDS).parts[0] for folder in there) or "none"
+        presets = sorted(folder.name for folder in RECORDS.iterdir())
+        known = ", ".join(name for name in presets if (record_folder(name, task) / path.name).is_file()) or "none"
         of_task = "" if task == "text" else f" and task {task}"
         raise ValueError(f"no sweep of {sweep} is recorded for {model!r}{of_task}: expected one of {known}")
     return pd.read_csv(path)

@@ -38,10 +38,11 @@ class Task:
         general: documents of another kind, by which forgetting is seen; none for a task that only the trained model
             can do.
         batch: of documents, a tokenizer, the tokens in a row and the classes, what is trained on.
-        read: of the same, the tensors that are scored, to be hashed and counted.
         score: of a model, a tokenizer, documents, a window, the classes and the part of a job.
         measure: of the same without a window, with the profile, further columns by name.
         classes: the names of a corpus' classes; None where there are none.
+        stream: of documents and a tokenizer, the tokens that are scored, where documents are scored in another form
+            than they are trained on.
         row: tokens in a row of training, where nothing else is said; None for the longest that the model reads, up to
             `LONGEST_ROW`.
         strategies: that are compared where none are named.
@@ -51,12 +52,25 @@ class Task:
     load: Callable[[str | None], Corpus]
     general: Callable[[], Corpus]
     batch: Callable[..., Batch]
-    read: Callable[..., list[torch.Tensor]]
     score: Callable[..., PerplexityResult]
-    measure: Callable[..., dict[str, float]]
-    classes: Callable[[Corpus], tuple[str, ...] | None]
+    measure: Callable[..., dict[str, float]] = lambda *_: {}
+    classes: Callable[[Corpus], tuple[str, ...] | None] = lambda _: None
+    stream: Callable[..., torch.Tensor] | None = None
     row: int | None = None
     strategies: tuple[str, ...] = ("classic",)
+
+    def read(self, documents: Documents, tokenizer, length: int, classes: tuple[str, ...] | None) -> list[torch.Tensor]:
+        """The tensors that are scored, to be hashed and counted.
+
+        Args:
+            documents: to be scored.
+            tokenizer: of the model.
+            length: tokens in a row.
+            classes: of the corpus.
+        """
+        if self.stream is not None:
+            return [self.stream(documents, tokenizer)]
+        return tensors_in(self.batch(documents, tokenizer, length, classes))
 
     def window(self, model: torch.nn.Module, context: int | None, stride: int | None) -> dict[str, int | None]:
         """What `score` is to be given; answers and texts with classes are read whole.
@@ -71,20 +85,12 @@ class Task:
         return {"context": context, "stride": stride}
 
 
-def _nothing(*_: object) -> dict[str, float]:
-    return {}
-
-
-def _no_classes(_: Corpus) -> None:
-    return None
-
-
 def _text_batch(documents: Documents, tokenizer, length: int, classes: None) -> torch.Tensor:
     return pack(documents, tokenizer, length)
 
 
-def _text_read(documents: Documents, tokenizer, length: int, classes: None) -> list[torch.Tensor]:
-    return [token_stream(documents, tokenizer)[0]]
+def _text_stream(documents: Documents, tokenizer) -> torch.Tensor:
+    return token_stream(documents, tokenizer)[0]
 
 
 def _text_score(model, tokenizer, documents: Documents, window: dict, classes: None, progress: Part):
@@ -100,10 +106,6 @@ def _answer_batch(documents: Documents, tokenizer, length: int, classes: None) -
             stacklevel=2,
         )
     return answer_examples(kept, tokenizer)
-
-
-def _answer_read(documents: Documents, tokenizer, length: int, classes: None) -> list[torch.Tensor]:
-    return tensors_in(_answer_batch(documents, tokenizer, length, classes))
 
 
 def _answer_score(model, tokenizer, documents: Documents, window: dict, classes: None, progress: Part):
@@ -127,10 +129,6 @@ def _class_batch(documents: Documents, tokenizer, length: int, classes: tuple[st
     return class_examples(documents, tokenizer, classes, length=length)
 
 
-def _class_read(documents: Documents, tokenizer, length: int, classes: tuple[str, ...]) -> list[torch.Tensor]:
-    return tensors_in(_class_batch(documents, tokenizer, length, classes))
-
-
 def _class_score(model, tokenizer, documents: Documents, window: dict, classes: tuple[str, ...], progress: Part):
     examples = _class_batch(documents, tokenizer, window["context"], classes)
     return score_examples(model, examples, batch_size=window.get("batch_size", 8), progress=progress)
@@ -144,41 +142,32 @@ def _class_measure(model, tokenizer, documents: Documents, profile: Profile, cla
     return found | {"balanced_accuracy_low": low, "balanced_accuracy_high": high}
 
 
-def _no_documents() -> Corpus:
-    return Corpus("none", (), (), ())
-
-
 TASKS = {
     "text": Task(
-        "text",
-        load_corpus,
-        lambda: load_corpus("general"),
-        _text_batch,
-        _text_read,
-        _text_score,
-        _nothing,
-        _no_classes,
+        name="text",
+        load=load_corpus,
+        general=lambda: load_corpus("general"),
+        batch=_text_batch,
+        score=_text_score,
+        stream=_text_stream,
         row=128,
     ),
     "answer": Task(
-        "answer",
-        lambda name: load_conversations(name or "rust"),
-        lambda: load_conversations("general"),
-        _answer_batch,
-        _answer_read,
-        _answer_score,
-        _answer_measure,
-        _no_classes,
+        name="answer",
+        load=lambda name: load_conversations(name or "rust"),
+        general=lambda: load_conversations("general"),
+        batch=_answer_batch,
+        score=_answer_score,
+        measure=_answer_measure,
     ),
     "classify": Task(
-        "classify",
-        lambda name: load_labelled(name or "rust"),
-        _no_documents,
-        _class_batch,
-        _class_read,
-        _class_score,
-        _class_measure,
-        lambda corpus: class_names(corpus.train),
+        name="classify",
+        load=lambda name: load_labelled(name or "rust"),
+        general=lambda: Corpus("none", (), (), ()),
+        batch=_class_batch,
+        score=_class_score,
+        measure=_class_measure,
+        classes=lambda corpus: class_names(corpus.train),
         strategies=("linear_probe", "classic"),
     ),
 }

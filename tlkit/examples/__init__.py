@@ -10,6 +10,7 @@ from tlkit.examples.batches import (
     blank_examples,
     inputs_of,
     labels_in,
+    padding_token,
     shape_of,
     tensors_in,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "blank_examples",
     "inputs_of",
     "labels_in",
+    "padding_token",
     "shape_of",
     "tensors_in",
 ]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from tlkit.examples.batches import IGNORED, LAYOUTS, PADDING, Examples
+from tlkit.examples.batches import IGNORED, LAYOUTS, PADDING, Examples, padding_token
 from tlkit.examples.conversations import Conversation, parts_of
 
 LEARN = ("answers", "everything")
@@ -172,7 +172,7 @@ def _stacked(
     rows: Sequence[Sequence[tuple[list[int], list[int]]]], length: int | None, tokenizer, layout: str
 ) -> Examples:
     widest = length or max(sum(len(ids) for ids, _ in row) for row in rows)
-    padding = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    padding = padding_token(tokenizer)
     tokens = torch.full((len(rows), widest), padding, dtype=torch.long)
     labels, texts = torch.full_like(tokens, IGNORED), torch.full_like(tokens, PADDING)
     for number, row in enumerate(rows):

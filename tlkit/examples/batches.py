@@ -72,11 +72,18 @@ class Examples:
         moved = (part.to(device) for part in (self.tokens, self.labels, self.texts))
         return Examples(*moved, self.layout)
 
+    def columns(self, end: int) -> "Examples":
+        """The same rows up to a column; classes stay.
+
+        Args:
+            end: the first column that is left out, counted from the end where it is negative.
+        """
+        labels = self.labels if self.classifies else self.labels[:, :end]
+        return replace(self, tokens=self.tokens[:, :end], labels=labels, texts=self.texts[:, :end])
+
     def trimmed(self) -> "Examples":
         """Without the columns that are padding in every row: what is left has the same loss, and costs less."""
-        longest = int((self.texts != PADDING).sum(1).max())
-        labels = self.labels if self.classifies else self.labels[:, :longest]
-        return replace(self, tokens=self.tokens[:, :longest], labels=labels, texts=self.texts[:, :longest])
+        return self.columns(int((self.texts != PADDING).sum(1).max()))
 
     def _labels_fit(self) -> bool:
         return self.labels.shape in (self.tokens.shape, self.tokens.shape[:1])
@@ -93,7 +100,16 @@ def as_examples(batch: Batch) -> Examples:
     """
     if isinstance(batch, Examples):
         return batch
-    return Examples(batch, batch, torch.zeros_like(batch), "mixed")
+    return Examples(batch, batch, batch.new_zeros(()).expand_as(batch), "mixed")
+
+
+def padding_token(tokenizer) -> int:
+    """The token to fill rows up with: the tokenizer's own, else the end-of-text token, which every one here has.
+
+    Args:
+        tokenizer: of the model.
+    """
+    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
 def labels_in(batch: Batch) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jinja2 import TemplateError
 
-from tlkit.corpus import SPLITS, Corpus, read_json_lines, split_documents
+from tlkit.corpus import SPLITS, Corpus, read_json_lines, refuse_half_characters, split_documents
 from tlkit.settings import DATA
 
 ROLES = ("system", "user", "assistant")
@@ -200,20 +200,16 @@ def _messages(row: dict) -> tuple[tuple[str, str], ...]:
             raise ValueError(f'message {number}: expected a "content" of type string')
         if not content.strip():
             raise ValueError(f"message {number}, of role {role}, is empty")
-        _refuse_half_characters(number, content)
+        try:
+            refuse_half_characters(content)
+        except ValueError as error:
+            raise ValueError(f"message {number}: {error}") from None
     roles = [role for role, _ in messages]
     if roles[-1:] != ["assistant"]:
         raise ValueError("the last message is not the assistant's, so there is no answer to learn")
     if "user" not in roles:
         raise ValueError("no message is the user's, so there is nothing to answer")
     return messages
-
-
-def _refuse_half_characters(number: int, content: str) -> None:
-    try:
-        content.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"message {number}: half a character ({error.reason})") from None
 
 
 def _about(row: dict) -> tuple[str, str]:

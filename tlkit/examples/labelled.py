@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from tlkit.corpus import SPLITS, Corpus, read_json_lines, split_documents
-from tlkit.examples.batches import PADDING, Examples
+from tlkit.corpus import SPLITS, Corpus, read_json_lines, refuse_half_characters, split_documents
+from tlkit.examples.batches import PADDING, Examples, padding_token
 from tlkit.settings import DATA
 
 
@@ -87,7 +87,7 @@ def class_examples(documents: Sequence[Labelled], tokenizer, classes: Sequence[s
     if not documents:
         raise ValueError("no texts to classify: the split is empty")
     number_of = {name: number for number, name in enumerate(classes)}
-    padding = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    padding = padding_token(tokenizer)
     texts = tokenizer([str(document) for document in documents], add_special_tokens=False, verbose=False)["input_ids"]
     rows = [ids[:length] for ids in texts]
     for document, ids in zip(documents, rows, strict=True):
@@ -116,7 +116,7 @@ def _read(path: Path) -> Iterator[Labelled]:
         if not isinstance(text, str) or not isinstance(label, str) or not text.strip() or not label.strip():
             raise ValueError(f'{path}, line {line}: expected an object with "text" and "label", both texts')
         try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"{path}, line {line}: half a character ({error.reason})") from None
+            refuse_half_characters(text)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {line}: {error}") from None
         yield Labelled(text, label)

@@ -10,8 +10,9 @@ from torch.nn import functional
 
 from tlkit.corpus import SPLITS, Corpus, read_json_lines, split_documents
 from tlkit.examples.answers import answer_examples
-from tlkit.examples.batches import IGNORED, Examples
+from tlkit.examples.batches import Examples
 from tlkit.examples.conversations import Conversation
+from tlkit.examples.scores import answer_nats
 from tlkit.settings import DATA
 
 
@@ -85,11 +86,7 @@ def log_probabilities(model: nn.Module, examples: Examples) -> torch.Tensor:
     Returns:
         Nats, at most 0, shape (rows,); with gradients where they are switched on.
     """
-    examples = examples.trimmed()
-    logits = model(input_ids=examples.tokens[:, :-1], use_cache=False).logits.float()
-    labels = examples.labels[:, 1:]
-    nats = functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORED)
-    return -nats.sum(1)
+    return -answer_nats(model, examples.trimmed()).sum(1)
 
 
 def preference_loss(

@@ -50,13 +50,34 @@ def score_examples(
     else:
         counts = (examples.labels[:, 1:] != IGNORED).sum(1).double()
         at_once = windows_at_once(vocabulary, examples.shape[1], batch_size)
+        device, scored = next(model.parameters()).device, 0
         for rows in _by_length(examples, at_once):
-            losses[rows] = _answer_losses(model, examples[rows].trimmed())
-            progress.step(int((losses > 0).sum()), len(examples), f"scored {len(examples):,} answers")
+            with evaluation_mode(model), torch.no_grad():
+                nats = answer_nats(model, examples[rows].trimmed().to(device))
+            losses[rows] = nats.cpu().double().sum(1)
+            scored += len(rows)
+            progress.step(scored, len(examples), f"scored {scored:,} of {len(examples):,} answers")
         if tokenizer is not None:
             size = sum(len(tokenizer.decode(row[row != IGNORED]).encode()) for row in examples.labels)
     width = examples.shape[1]
     return result_of(losses, counts, size=size, window=(width, width), vocabulary=vocabulary)
+
+
+def answer_nats(model: torch.nn.Module, examples: Examples) -> torch.Tensor:
+    """The loss of each label, from the tokens before it.
+
+    Args:
+        model: a causal language model, in the mode in which it is.
+        examples: an answer in each row, on the model's device.
+
+    Returns:
+        Nats in fp32, 0 where there is no label, shape (rows, tokens - 1); with gradients where they are switched on.
+    """
+    labels = examples.labels[:, 1:]
+    logits = model(input_ids=examples.tokens[:, :-1], use_cache=False).logits
+    logits = logits[:, -labels.shape[1] :].float()  # a learned prompt has some, too
+    nats = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=IGNORED)
+    return nats.view(labels.shape)
 
 
 @torch.no_grad()
@@ -76,23 +97,14 @@ def class_logits(
     """
     device, dtype = next(model.parameters()).device, next(model.parameters()).dtype
     found = torch.zeros(len(examples), base_model(model).config.num_labels, dtype=torch.float64)
+    done = 0
     with evaluation_mode(model):
         for rows in _by_length(examples, batch_size):
             part = examples[rows].trimmed().to(device)
             found[rows] = model(**inputs_of(part, dtype), use_cache=False).logits.float().cpu().double()
-            progress.step(len(rows), len(examples), f"classified {len(examples):,} texts")
+            done += len(rows)
+            progress.step(done, len(examples), f"classified {done:,} of {len(examples):,} texts")
     return found
-
-
-@torch.no_grad()
-def _answer_losses(model: torch.nn.Module, examples: Examples) -> torch.Tensor:
-    """Summed nats of each row's labels."""
-    device = next(model.parameters()).device
-    inputs, labels = examples.tokens[:, :-1].to(device), examples.labels[:, 1:].to(device)
-    with evaluation_mode(model):
-        logits = model(input_ids=inputs, use_cache=False).logits[:, -labels.shape[1] :].float()
-    nats = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=IGNORED)
-    return nats.view(labels.shape).cpu().double().sum(1)
 
 
 def _by_length(examples: Examples, at_once: int) -> list[torch.Tensor]:

@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from tlkit.adapters import class_head
+from tlkit.examples import padding_token
 from tlkit.models.adapter_folders import with_adapter
 from tlkit.models.checks import refuse_partial_load, refuse_sight_of_the_future, refuse_unusable_tokenizer
 from tlkit.models.sources import (
@@ -101,7 +102,8 @@ def load_model(
             config = AutoConfig.from_pretrained(plain, **OFFLINE, **_head_of(classes))
             model = _auto_class(classes).from_config(config, dtype=dtype)
         else:
-            torch.manual_seed(seed)
+            if classes is not None:
+                torch.manual_seed(seed)
             model = _pretrained(name, plain, dtype, classes)
     _call(model, folders[-1][0])
     if not random_init:
@@ -188,15 +190,6 @@ def download_needed(name: str) -> str:
     except errors.HFValidationError as error:
         return f"{name!r} is neither a preset nor a folder here, and no hub id: {first_line(error)}"
     return ""
-
-
-def padding_token(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The token to fill rows up with: the tokenizer's own, else the end-of-text token, which every one here has.
-
-    Args:
-        tokenizer: of the model.
-    """
-    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
 def _call(model: PreTrainedModel, reference: str) -> None:
