@@ -66,12 +66,30 @@ def test_answers_are_scored_by_their_tokens_alone(answered, tiny):
 def test_a_comparison_of_answers_has_what_answers_are_judged_by(answered):
     table = answered.table.set_index("strategy")
     assert not answered.failures and list(table.index) == [ZERO_SHOT, "full", "lora", CONTROL]
-    for column in ("stopped", "in_form", "one_word_right", "refused_wrongly", "rust_accuracy", "general_accuracy"):
+    shares = ("stopped", "in_form", "one_word_right", "refused_wrongly")
+    for column in (*shares, *(f"sampled_{share}" for share in shares), "rust_accuracy", "general_accuracy"):
         assert table[column].dropna().between(0, 1).all() and table[column].notna().any(), column
-    assert (table.answer_tokens > 0).all() and (table.general > 1).all()
+    assert (table.answer_tokens > 0).all() and (table.sampled_answer_tokens != table.answer_tokens).any()
+    assert (table.general > 1).all()
     assert table.perplexity["full"] < table.perplexity[ZERO_SHOT]
     assert answered.documents.groupby(["strategy", "seed"]).size().nunique() == 1
     assert "--task answer" in answered.provenance["command"] and "--task answer" in table.command["lora"]
+
+
+def test_where_whole_conversations_are_learned_the_same_answers_are_scored(answered, tiny, tmp_path):
+    whole = compared("conversation", tmp_path, "full", seeds=1)
+    starts = [found.table.set_index("strategy").perplexity[ZERO_SHOT] for found in (answered, whole)]
+    assert starts[0] == starts[1]
+    ends = [found.runs.set_index(["strategy", "seed"]).perplexity["full", 0] for found in (answered, whole)]
+    assert abs(ends[0] / ends[1] - 1) > 0.01  # what was learned from differs
+    few, _ = short_enough(load_conversations().train[:8], tiny.tokenizer, 256)
+    learned = [
+        (TASKS[name].batch(few, tiny.tokenizer, 256, None).labels != -100).sum(1)
+        for name in TASKS
+        if TASKS[name].in_chat
+    ]
+    questions = torch.tensor([len(prompt_of(one.question, tiny.tokenizer)) for one in few])
+    assert torch.equal(learned[1] - learned[0], questions)
 
 
 def test_a_comparison_of_classes_has_their_accuracy(classified):
@@ -247,6 +265,8 @@ def test_conversations_that_are_too_long_are_said_to_be_left_out(tiny):
 
 
 def test_tasks_are_known_by_their_names():
-    assert set(TASKS) == {"text", "answer", "classify"} and all(TASKS[name].name == name for name in TASKS)
+    assert set(TASKS) == {"text", "answer", "conversation", "classify"} and all(
+        TASKS[name].name == name for name in TASKS
+    )
     with pytest.raises(ValueError, match="task='poem'"):
         compare("tiny", ["full"], profile=LITTLE, settings=ComparisonSettings(task="poem"))

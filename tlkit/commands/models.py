@@ -165,7 +165,7 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
         raise ValueError("--questions: a classifier writes nothing, so it cannot be asked: expected another task")
     loaded = load_model(options.model, classes=classes and len(classes))
     move_to_device(loaded.model, device)
-    window, in_chat = task.window(loaded.model, scoring.context, scoring.stride), scoring.task == "answer"
+    window, in_chat = task.window(loaded.model, scoring.context, scoring.stride), task.in_chat
     with Job() as job, job.part(f"{loaded.name} on {corpus.name}") as part:
         result = task.score(loaded.model, loaded.tokenizer, corpus.test, window, classes, part)
         measured = task.measure(loaded.model, loaded.tokenizer, corpus.test, profile, classes, part)

@@ -142,7 +142,7 @@ def _prepare(
     if classes is not None:
         loaded.model.config.id2label = dict(enumerate(classes))
         loaded.model.config.label2id = {name: number for number, name in enumerate(classes)}
-    if task_name == "answer":
+    if task.in_chat:
         loaded.tokenizer.chat_template = template_of(loaded.tokenizer)  # saved, for the model to be used with
     usual = task.row or LONGEST_ROW
     length = options.sequence_length or min(usual, longest_input(loaded.model) or usual)

@@ -17,8 +17,9 @@ class ComparisonSettings:
 
     task: str = option(
         "text",
-        "what is learned: going on with texts, answering questions, or telling classes of texts apart",
-        choices=("text", "answer", "classify"),
+        "what is learned: going on with texts, answering questions (or going on with whole conversations, questions "
+        "included), or telling classes of texts apart",
+        choices=("text", "answer", "conversation", "classify"),
     )
     corpus: str | None = option(
         None,

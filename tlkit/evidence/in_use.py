@@ -55,7 +55,7 @@ def measure_in_use(
         return evaluate_with_fallback(action, model, batch_size=rows, log=log)
 
     def answered(asked: tuple[Question, ...], rows: int) -> Answers:
-        in_chat = experiment.task.name == "answer"
+        in_chat = experiment.task.in_chat
         return answer_questions(model, tokenizer, asked, in_chat=in_chat, batch_size=rows, progress=progress)
 
     def measured(_: int) -> dict[str, float]:

@@ -149,7 +149,7 @@ def rate_for(model: str | None, strategy: str, task: str = "text") -> LearningRa
     Args:
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
         strategy: one of `STRATEGIES`.
-        task: "text", "answer" or "classify"; a rate belongs to a task.
+        task: of `TASKS`; a rate belongs to a task.
 
     Raises:
         ValueError: where none is recorded for that model: a rate of another model would be a guess.
@@ -292,7 +292,7 @@ def record_folder(model: str, task: str = "text") -> Path:
 
     Args:
         model: a preset.
-        task: "text", "answer" or "classify".
+        task: of `TASKS`.
     """
     return RECORDS / model / ("" if task == "text" else task)
 

@@ -64,7 +64,7 @@ def run_sweep(
         output: the record, a CSV file; its folder is held while the sweep runs.
         profile: how many documents.
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
-        task: "text", "answer" or "classify".
+        task: of `TASKS`.
         corpus: a name or path of the task's documents.
         learning_rates: for the sweeps that are not about them, where none are recorded for the model; see `read_rates`.
         strategies: names of `STRATEGIES`, or `CONTROL`; default: those in `SWEPT`, where what the model's architecture
@@ -237,7 +237,7 @@ def recorded(sweep: str, model: str = "tiny", task: str = "text") -> pd.DataFram
     Args:
         sweep: `rates`, `epochs`, `passages` or `general`.
         model: a preset.
-        task: "text", "answer" or "classify"; what is recorded of the latter two is in a folder of the task's name.
+        task: of `TASKS`; what is recorded of another than "text" is in a folder of the task's name.
 
     Raises:
         ValueError: where nothing is recorded under these names.

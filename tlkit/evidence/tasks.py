@@ -6,7 +6,8 @@ else is one and the same: strategies, rates, seeds, intervals, tables.
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -25,6 +26,7 @@ from tlkit.models import longest_input
 from tlkit.settings import Profile
 
 LONGEST_ROW = 512  # tokens of a conversation or a text, where the model reads more
+TEMPERATURE = 0.7  # of the sampled answers, beside the likeliest ones
 Documents = Sequence[object]
 
 
@@ -43,6 +45,7 @@ class Task:
         classes: the names of a corpus' classes; None where there are none.
         stream: of documents and a tokenizer, the tokens that are scored, where documents are scored in another form
             than they are trained on.
+        in_chat: whether a model is asked in its chat template, and used with it.
         row: tokens in a row of training, where nothing else is said; None for the longest that the model reads, up to
             `LONGEST_ROW`.
         strategies: that are compared where none are named.
@@ -56,6 +59,7 @@ class Task:
     measure: Callable[..., dict[str, float]] = lambda *_: {}
     classes: Callable[[Corpus], tuple[str, ...] | None] = lambda _: None
     stream: Callable[..., torch.Tensor] | None = None
+    in_chat: bool = False
     row: int | None = None
     strategies: tuple[str, ...] = ("classic",)
 
@@ -97,7 +101,7 @@ def _text_score(model, tokenizer, documents: Documents, window: dict, classes: N
     return perplexity(model, tokenizer, documents, progress=progress, **window)
 
 
-def _answer_batch(documents: Documents, tokenizer, length: int, classes: None) -> Batch:
+def _answer_batch(documents: Documents, tokenizer, length: int, classes: None, learn: str = "answers") -> Batch:
     kept, long = short_enough(documents, tokenizer, length)
     if long:
         warnings.warn(
@@ -105,7 +109,7 @@ def _answer_batch(documents: Documents, tokenizer, length: int, classes: None) -
             f"of them {long[0].id!r}",
             stacklevel=2,
         )
-    return answer_examples(kept, tokenizer)
+    return answer_examples(kept, tokenizer, learn=learn)
 
 
 def _answer_score(model, tokenizer, documents: Documents, window: dict, classes: None, progress: Part):
@@ -117,12 +121,15 @@ def _answer_score(model, tokenizer, documents: Documents, window: dict, classes:
 
 
 def _answer_measure(model, tokenizer, documents: Documents, profile: Profile, classes: None, progress: Part):
-    """As many answers as the profile asks questions of each set: writing them takes most of a run's time."""
+    """As many answers as the profile asks questions of each set, the likeliest ones and then sampled ones."""
     asked = spread_out(documents, profile.questions)
     if not asked:
         return {}
     progress.step(0, 0, f"answering {len(asked)} questions")
-    return answer(model, tokenizer, asked).summary()
+    found = answer(model, tokenizer, asked).summary()
+    progress.step(0, 0, f"answering {len(asked)} questions again, sampled")
+    sampled = answer(model, tokenizer, asked, temperature=TEMPERATURE).summary()
+    return found | {f"sampled_{name}": value for name, value in sampled.items()}
 
 
 def _class_batch(documents: Documents, tokenizer, length: int, classes: tuple[str, ...]) -> Batch:
@@ -159,6 +166,7 @@ TASKS = {
         batch=_answer_batch,
         score=_answer_score,
         measure=_answer_measure,
+        in_chat=True,
     ),
     "classify": Task(
         name="classify",
@@ -171,3 +179,5 @@ TASKS = {
         strategies=("linear_probe", "classic"),
     ),
 }
+# The experiment beside "answer": the loss is on the questions too. What is scored is the same.
+TASKS["conversation"] = replace(TASKS["answer"], name="conversation", batch=partial(_answer_batch, learn="everything"))

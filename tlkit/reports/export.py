@@ -34,6 +34,11 @@ TASK_COLUMNS = {
     "one_word_right": ("one word right %", 0),
     "refused_wrongly": ("refused wrongly %", 0),
 }
+SHARES = {"stopped", "empty", "in_form", "one_word_right", "refused_wrongly"}  # of 1, shown as percentages
+# Answers are written twice: the likeliest tokens, and sampled ones.
+TASK_COLUMNS |= {
+    f"sampled_{column}": (f"sampled: {TASK_COLUMNS[column][0]}", 0) for column in (*sorted(SHARES), "answer_tokens")
+}
 DPI = 300  # of a PNG file: what a journal asks for
 TABLES = ("runs", "documents", "answers", "pairs")  # of a comparison, each in a CSV file beside the table itself
 
@@ -175,8 +180,11 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
             for low, high in zip(numbers(f"{name}_low", digits), numbers(f"{name}_high", digits), strict=True)
         ]
 
-    is_share = {"stopped", "empty", "in_form", "one_word_right", "refused_wrongly"}
-    shares = {column: 100 * table[column] for column in table if "_accuracy" in column or column in is_share}
+    shares = {
+        column: 100 * table[column]
+        for column in table
+        if "_accuracy" in column or column.removeprefix("sampled_") in SHARES
+    }
     table = table.assign(file_mb=table.file_bytes / 1e6, **shares)
     reasons = table.get("reason", pd.Series("", table.index)).fillna("")
     shown = pd.DataFrame(

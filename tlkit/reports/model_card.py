@@ -163,6 +163,9 @@ print(model.config.id2label[model(**ids).logits.argmax().item()])""",
 }
 
 
+USES["conversation"] = USES["answer"]
+
+
 def _use(name: str, base: str, adapter: bool, task: str) -> str:
     command, kind, used = USES[task]
     plain = f"from transformers import {kind}, AutoTokenizer\n\n"
