@@ -73,6 +73,10 @@ def test_a_comparison_of_answers_has_what_answers_are_judged_by(answered):
     assert (table.general > 1).all()
     assert table.perplexity["full"] < table.perplexity[ZERO_SHOT]
     assert answered.documents.groupby(["strategy", "seed"]).size().nunique() == 1
+    written = answered.written.groupby(["strategy", "seed", "sampled"])
+    assert written.size().eq(LITTLE.questions).all() and len(written) == 2 * (1 + 2 * 2 + 1)
+    stopped = written.stopped.mean().xs(False, level="sampled").groupby("strategy").mean()
+    assert stopped.to_dict() == table.stopped.to_dict()
     assert "--task answer" in answered.provenance["command"] and "--task answer" in table.command["lora"]
 
 
@@ -106,6 +110,7 @@ def test_a_task_is_exported_with_its_columns_and_its_chart(task, request, tmp_pa
     comparison = request.getfixturevalue(task)
     names = {path.name for path in export(comparison, tmp_path)}
     assert {"task.png", "task.svg", "comparison.csv", "comparison.html"} <= names
+    assert ("written.csv" in names) == (task == "answered")
     assert ("forgetting.png" in names) == (task == "answered")
     shown = brief(comparison.table)
     assert ("stop %" if task == "answered" else "accuracy %") in shown and shown.shape[0] == 4

@@ -168,7 +168,7 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     window, in_chat = task.window(loaded.model, scoring.context, scoring.stride), task.in_chat
     with Job() as job, job.part(f"{loaded.name} on {corpus.name}") as part:
         result = task.score(loaded.model, loaded.tokenizer, corpus.test, window, classes, part)
-        measured = task.measure(loaded.model, loaded.tokenizer, corpus.test, profile, classes, part)
+        measured = task.measure(loaded.model, loaded.tokenizer, corpus.test, profile, classes, part).figures
         answers = None
         if asked:
             answers = answer_questions(loaded.model, loaded.tokenizer, asked, in_chat=in_chat, progress=part)

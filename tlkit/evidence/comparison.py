@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.answers import answer_rows
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.comparison_table import (
@@ -30,7 +31,7 @@ from tlkit.evidence.comparison_table import (
 )
 from tlkit.evidence.experiment import Experiment, allowed, keeps_prefix, load_experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, hold_output
-from tlkit.evidence.in_use import measure_in_use
+from tlkit.evidence.in_use import InUse, measure_in_use
 from tlkit.evidence.learning_rates import (
     CONTROL,
     LearningRate,
@@ -62,6 +63,7 @@ class Comparison:
         runs: a row for each strategy and seed.
         documents: a row for each strategy, seed and test document, with its nats and tokens.
         answers: a row for each strategy, seed and question: the option that was chosen, and whether it is right.
+        written: a row for each strategy, seed and answer in the model's own words; empty where the task asks for none.
         pairs: a row for each two strategies, with the difference of their perplexities; see `compare_pairs`.
         curves: a row for each training step.
         attempts: a row for each try of a run with fallback; empty without.
@@ -73,6 +75,7 @@ class Comparison:
     runs: pd.DataFrame
     documents: pd.DataFrame
     answers: pd.DataFrame
+    written: pd.DataFrame
     pairs: pd.DataFrame
     curves: pd.DataFrame
     attempts: pd.DataFrame
@@ -157,10 +160,9 @@ def compare(
             )
     failures |= {name: outcome["failure"] for name, outcome in outcomes.items() if "failure" in outcome}
     done = [outcome for outcome in outcomes.values() if "row" in outcome]
-    untouched = {"documents": per_document(start.scores), "answers": answer_rows(start.in_use.answers)}
-    scored = [{"strategy": ZERO_SHOT, "seed": 0} | untouched, *done]
+    scored = [{"strategy": ZERO_SHOT, "seed": 0} | _scored(start.scores, start.in_use), *done]
     documents = pd.concat([document_rows(outcome) for outcome in scored], ignore_index=True)
-    answers = answer_table(scored)
+    answers, written = answer_table(scored), noted_rows(scored, "written")
     first = run_row(ZERO_SHOT, None, 0, start, start.scores, start.in_use)
     runs = pd.DataFrame([first, *(outcome["row"] for outcome in done)])
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
@@ -174,7 +176,8 @@ def compare(
         for name in table.strategy
     ]
     tried = noted_rows(outcomes.values(), "attempts", FallbackLog().table.columns)
-    return Comparison(table, runs, documents, answers, pairs, noted_rows(done, "curve"), tried, failures, provenance)
+    curves = noted_rows(done, "curve")
+    return Comparison(table, runs, documents, answers, written, pairs, curves, tried, failures, provenance)
 
 
 def _refuse(asked: list[str], strategies: list[str], settings: ComparisonSettings) -> None:
@@ -284,11 +287,19 @@ def _outcome(
             strategy, seed, report.trainable_values, start, scores, in_use, rate, report.total_values, result
         )
         found["curve"] = result.history.to_dict("records")
-        found["documents"] = per_document(scores)
-        found["answers"] = answer_rows(in_use.answers)
+        found |= _scored(scores, in_use)
     except Exception:  # one run that fails must not lose the others; its traceback is part of the result
         found["failure"] = traceback.format_exc()
     return found | {"attempts": log.table.to_dict("records")}
+
+
+def _scored(scores: dict[str, PerplexityResult], in_use: InUse) -> dict[str, object]:
+    """What a model has done with each document and question, as a run's outcome keeps it."""
+    return {
+        "documents": per_document(scores),
+        "answers": answer_rows(in_use.answers),
+        "written": list(in_use.measured.written),
+    }
 
 
 def _lightest_first(strategies: list[str], model) -> list[str]:

@@ -59,7 +59,7 @@ def run_row(
         "general_before": start.scores["general"].perplexity if "general" in scores else math.nan,
         "general": scores["general"].perplexity if "general" in scores else math.nan,
         **_accuracies(start.in_use, in_use),
-        **in_use.measured,
+        **in_use.measured.figures,
         "file_bytes": in_use.file_bytes,
         "generate_seconds": in_use.generate_seconds,
         "seconds": result.seconds if result else 0.0,

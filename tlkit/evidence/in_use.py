@@ -10,6 +10,7 @@ import torch
 
 from tlkit.evidence.experiment import Experiment
 from tlkit.evidence.questions import Answers, Question, answer_questions
+from tlkit.evidence.tasks import Measured
 from tlkit.fitting.attempts import FallbackLog
 from tlkit.fitting.fallback import evaluate_with_fallback
 from tlkit.jobs import SILENT, Part
@@ -28,13 +29,13 @@ class InUse:
         answers: to each set of questions, by name; empty where none are asked.
         file_bytes: size of the file of weights.
         generate_seconds: time of `NEW_TOKENS` new tokens; NaN for a classifier.
-        measured: what the task measures beside, by name.
+        measured: what the task measures beside.
     """
 
     answers: dict[str, Answers]
     file_bytes: int
     generate_seconds: float
-    measured: dict[str, float] = field(default_factory=dict)
+    measured: Measured = field(default_factory=Measured)
 
 
 def measure_in_use(
@@ -58,7 +59,7 @@ def measure_in_use(
         in_chat = experiment.task.in_chat
         return answer_questions(model, tokenizer, asked, in_chat=in_chat, batch_size=rows, progress=progress)
 
-    def measured(_: int) -> dict[str, float]:
+    def measured(_: int) -> Measured:
         documents, classes = experiment.corpus.test, experiment.classes
         return experiment.task.measure(model, tokenizer, documents, experiment.profile, classes, progress)
 

@@ -228,7 +228,7 @@ def run_trial(trial: Trial, experiment: Experiment, *, progress: Part = SILENT, 
     measured = experiment.task.measure(
         report.model, tokenizer, validation, experiment.profile, experiment.classes, progress
     )
-    return found | measured
+    return found | measured.figures
 
 
 def recorded(sweep: str, model: str = "tiny", task: str = "text") -> pd.DataFrame:

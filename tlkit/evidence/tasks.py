@@ -6,9 +6,10 @@ else is one and the same: strategies, rates, seeds, intervals, tables.
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+import pandas as pd
 import torch
 
 from tlkit.corpus import Corpus, load_corpus, pack, token_stream
@@ -31,6 +32,19 @@ Documents = Sequence[object]
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What a task measures beside perplexity.
+
+    Attributes:
+        figures: by name.
+        written: a row for each answer that the model wrote, as `Answering.table` has it, and whether it was sampled.
+    """
+
+    figures: dict[str, float] = field(default_factory=dict)
+    written: tuple[dict[str, object], ...] = ()
+
+
+@dataclass(frozen=True)
 class Task:
     """How one kind of documents is trained on and scored.
 
@@ -41,7 +55,7 @@ class Task:
             can do.
         batch: of documents, a tokenizer, the tokens in a row and the classes, what is trained on.
         score: of a model, a tokenizer, documents, a window, the classes and the part of a job.
-        measure: of the same without a window, with the profile, further columns by name.
+        measure: of the same without a window, with the profile, what else is to be known.
         classes: the names of a corpus' classes; None where there are none.
         stream: of documents and a tokenizer, the tokens that are scored, where documents are scored in another form
             than they are trained on.
@@ -56,7 +70,7 @@ class Task:
     general: Callable[[], Corpus]
     batch: Callable[..., Batch]
     score: Callable[..., PerplexityResult]
-    measure: Callable[..., dict[str, float]] = lambda *_: {}
+    measure: Callable[..., Measured] = lambda *_: Measured()
     classes: Callable[[Corpus], tuple[str, ...] | None] = lambda _: None
     stream: Callable[..., torch.Tensor] | None = None
     in_chat: bool = False
@@ -120,16 +134,20 @@ def _answer_score(model, tokenizer, documents: Documents, window: dict, classes:
     )
 
 
-def _answer_measure(model, tokenizer, documents: Documents, profile: Profile, classes: None, progress: Part):
+def _answer_measure(
+    model, tokenizer, documents: Documents, profile: Profile, classes: None, progress: Part
+) -> Measured:
     """As many answers as the profile asks questions of each set, the likeliest ones and then sampled ones."""
     asked = spread_out(documents, profile.questions)
     if not asked:
-        return {}
+        return Measured()
     progress.step(0, 0, f"answering {len(asked)} questions")
-    found = answer(model, tokenizer, asked).summary()
+    likeliest = answer(model, tokenizer, asked)
     progress.step(0, 0, f"answering {len(asked)} questions again, sampled")
-    sampled = answer(model, tokenizer, asked, temperature=TEMPERATURE).summary()
-    return found | {f"sampled_{name}": value for name, value in sampled.items()}
+    sampled = answer(model, tokenizer, asked, temperature=TEMPERATURE)
+    figures = likeliest.summary() | {f"sampled_{name}": value for name, value in sampled.summary().items()}
+    tables = [found.table.assign(sampled=drawn) for found, drawn in ((likeliest, False), (sampled, True))]
+    return Measured(figures, tuple(pd.concat(tables).to_dict("records")))
 
 
 def _class_batch(documents: Documents, tokenizer, length: int, classes: tuple[str, ...]) -> Batch:
@@ -141,12 +159,14 @@ def _class_score(model, tokenizer, documents: Documents, window: dict, classes: 
     return score_examples(model, examples, batch_size=window.get("batch_size", 8), progress=progress)
 
 
-def _class_measure(model, tokenizer, documents: Documents, profile: Profile, classes: tuple[str, ...], progress: Part):
+def _class_measure(
+    model, tokenizer, documents: Documents, profile: Profile, classes: tuple[str, ...], progress: Part
+) -> Measured:
     examples = _class_batch(documents, tokenizer, LONGEST_ROW, classes)
     predicted = class_logits(model, examples, progress=progress).argmax(1)
     low, high = balanced_interval(predicted, examples.labels)
     found = {"balanced_accuracy": balanced_accuracy(predicted, examples.labels)}
-    return found | {"balanced_accuracy_low": low, "balanced_accuracy_high": high}
+    return Measured(found | {"balanced_accuracy_low": low, "balanced_accuracy_high": high})
 
 
 TASKS = {

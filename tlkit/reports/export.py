@@ -40,7 +40,7 @@ TASK_COLUMNS |= {
     f"sampled_{column}": (f"sampled: {TASK_COLUMNS[column][0]}", 0) for column in (*sorted(SHARES), "answer_tokens")
 }
 DPI = 300  # of a PNG file: what a journal asks for
-TABLES = ("runs", "documents", "answers", "pairs")  # of a comparison, each in a CSV file beside the table itself
+TABLES = ("runs", "documents", "answers", "written", "pairs")  # of a comparison, each in a CSV file beside the table
 
 
 def export(comparison: Comparison, folder: str | Path) -> list[Path]:
@@ -66,6 +66,8 @@ def export(comparison: Comparison, folder: str | Path) -> list[Path]:
     failed = [f"FAILED {name}: {text.splitlines()[-1]}" for name, text in comparison.failures.items()]
     notes = "".join(f"\n{line}\n" for line in [*failed, *notes_on(comparison.table)])
     tables = {"comparison": comparison.table} | {name: getattr(comparison, name) for name in TABLES}
+    if comparison.written.empty:
+        del tables["written"]
     summary = ""
     if len(comparison.attempts):
         completion = completion_table(comparison)
