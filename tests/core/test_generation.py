@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from small_models import small_model
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
@@ -79,6 +80,22 @@ def test_text_that_no_tokenizer_reads_is_refused(tokenizer):
     for encode in (prompt_tokens, chat_tokens):
         with pytest.raises(ValueError, match="not valid text .UTF-8.: see character 3"):
             encode(tokenizer, "ab\udcff")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "opt", "llama", "bloom", "mixtral", "mamba", "rwkv"])
+def test_prompts_of_all_lengths_are_continued_together_as_each_alone(kind, tiny):
+    """RWKV reads padding as text, so its prompts are continued one at a time."""
+    model, shapes = small_model(kind).eval(), []
+    prompts = [[5, 6, 7], [9, 8, 7, 6, 5, 4, 3, 9, 11], [3], [4, 4, 12]]
+    alone = [continue_tokens(model, tiny.tokenizer, [ids], new_tokens=6)[0] for ids in prompts]
+    plain = model.generate
+    model.generate = lambda **inputs: shapes.append(tuple(inputs["input_ids"].shape)) or plain(**inputs)
+    assert continue_tokens(model, tiny.tokenizer, prompts, new_tokens=6) == alone
+    assert shapes[2:] == (
+        [(1, 1), (1, 3), (1, 3), (1, 9)] if kind == "rwkv" else [(4, 9)]
+    )  # behind two that ask the model
+    assert continue_tokens(model, tiny.tokenizer, prompts, new_tokens=6, batch_size=3) == alone
+    assert shapes[-1] == (1, 9)
 
 
 def test_more_than_the_model_reads_is_one_line(tiny):

@@ -14,6 +14,8 @@ from tlkit.models.sources import WAY_ON
 # Masks and position tables that earlier versions of transformers kept in the file; computed anew, never learned.
 NEVER_LEARNED = re.compile(r"(^|\.)(attn|attention)\.(masked_)?bias$|(^|\.)(inv_freq|causal_mask|position_ids)$")
 SENTENCE = "The quick brown fox jumps over the lazy dog."
+# What architectures raise that have no place for a mask of their caller or for positions.
+NO_PLACE = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError)
 
 
 def refuse_partial_load(name: str, loading: dict, buffers: frozenset[str] = frozenset()) -> None:

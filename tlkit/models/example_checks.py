@@ -5,10 +5,7 @@ from torch import nn
 
 from tlkit.adapters import base_model, classifies
 from tlkit.examples import IGNORED, Examples, blank_examples, inputs_of
-from tlkit.models.checks import evaluation_mode, largest_change, rounding
-
-# What architectures raise that have no place for a mask of their caller or for positions.
-NO_PLACE = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError)
+from tlkit.models.checks import NO_PLACE, evaluation_mode, largest_change, rounding
 
 
 def refuse_examples(model: nn.Module, examples: Examples, name: str = "examples") -> None:

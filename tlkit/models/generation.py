@@ -8,10 +8,11 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from tlkit.adapters import base_model, learns_prompt
-from tlkit.models.checks import evaluation_mode, longest_input
+from tlkit.models.checks import NO_PLACE, evaluation_mode, largest_change, longest_input, rounding
 
 PROMPTS = ("In Rust, Vec<T> is", "The Result type in Rust", "Ownership in Rust means")
 # Without these, the generation settings of some published models would make the "likeliest" token another one.
+AT_ONCE = 16  # prompts; with more, a step of a small model is no faster a token
 GREEDY = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
 
 
@@ -44,7 +45,7 @@ def generate(
         new_tokens: the most that are written behind each prompt.
         temperature: 0 for the likeliest token each time, otherwise sampled.
         seed: of the samples; the random numbers of the program are left as they were.
-        batch_size: the most prompts at once, None for all of one length; samples depend on it.
+        batch_size: the most prompts at once, None for `AT_ONCE`; samples depend on it.
 
     Returns:
         Prompt and continuation, in the order given.
@@ -121,9 +122,9 @@ def continue_tokens(
 ) -> list[Continuation]:
     """Continue prompts that are tokens already, see `prompt_tokens` and `chat_tokens`.
 
-    Prompts of one length are continued together. Others would have to be padded, for which some tokenizers have no
-    token, and which some architectures cannot tell from text. A sample is drawn from what the generation settings in
-    the model's folder leave of the vocabulary, by default the 50 likeliest tokens.
+    Shorter prompts are padded on the left, where the model writes behind them what it writes behind each alone; with
+    other architectures one prompt is continued at a time. A sample is drawn from what the generation settings in the
+    model's folder leave of the vocabulary, by default the 50 likeliest tokens.
 
     Args:
         model: a causal language model.
@@ -132,7 +133,7 @@ def continue_tokens(
         new_tokens: the most that are written behind each prompt.
         temperature: 0 for the likeliest token each time, otherwise sampled.
         seed: of the samples; the random numbers of the program are left as they were.
-        batch_size: the most prompts at once, None for all of one length; samples depend on it.
+        batch_size: the most prompts at once, None for `AT_ONCE`; samples depend on it.
 
     Returns:
         What was written behind each, in the order given.
@@ -159,13 +160,13 @@ def continue_tokens(
     written: dict[int, Continuation] = {}
     with evaluation_mode(model), torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        for places in _of_one_length(prompts, batch_size):
-            ids = torch.tensor([list(prompts[place]) for place in places], device=device)
-            rows = model.generate(
-                input_ids=ids, attention_mask=torch.ones_like(ids), num_beams=1, **options, **sampling
-            )
+        for places in _together(model, prompts, batch_size or AT_ONCE):
+            padded = _padded_left([prompts[place] for place in places], device)
+            rows = model.generate(**padded, num_beams=1, **options, **sampling)
+            width = padded["input_ids"].shape[1]
             for place, row in zip(places, rows.tolist(), strict=True):
-                written[place] = _continuation(tokenizer, row, ids.shape[1], ends)
+                own = len(prompts[place])
+                written[place] = _continuation(tokenizer, row[width - own :], own, ends)
     return [written[place] for place in range(len(prompts))]
 
 
@@ -180,14 +181,39 @@ def _continuation(tokenizer, row: list[int], begin: int, ends: set[int]) -> Cont
     return Continuation(whole, text, end - begin, last is not None)
 
 
-def _of_one_length(prompts: Sequence[Sequence[int]], batch_size: int | None) -> Iterator[list[int]]:
-    """Yield the places of sequences that are as long as one another, at most `batch_size` at a time."""
-    by_length: dict[int, list[int]] = {}
-    for place, ids in enumerate(prompts):
-        by_length.setdefault(len(ids), []).append(place)
-    for places in by_length.values():
-        size = batch_size or len(places)
-        yield from (places[begin : begin + size] for begin in range(0, len(places), size))
+def _together(model: nn.Module, prompts: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:
+    """Yield the places of prompts that are continued at once, those of like length together."""
+    places = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
+    size = most if min(most, len(prompts)) > 1 and _reads_together(model) else 1
+    yield from (places[begin : begin + size] for begin in range(0, len(places), size))
+
+
+def _padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> dict[str, torch.Tensor]:
+    """Rows of one length that end with the prompts; which token fills them is of no importance, the mask hides it."""
+    width = max(map(len, prompts))
+    fill = [[0] * (width - len(ids)) for ids in prompts]
+    ids = torch.tensor([[*zeros, *ids] for zeros, ids in zip(fill, prompts, strict=True)], device=device)
+    mask = torch.tensor([[0] * len(zeros) + [1] * (width - len(zeros)) for zeros in fill], device=device)
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def _reads_together(model: nn.Module) -> bool:
+    """Whether a prompt that is padded beside a longer one is continued as it is alone: the model is asked."""
+    device = next(model.parameters()).device
+    vocabulary = base_model(model).config.get_text_config().vocab_size
+    short, long = ([place % vocabulary for place in range(1, 1 + length)] for length in (4, 7))
+    options = {"min_new_tokens": 2, "max_new_tokens": 2, "num_beams": 1, "pad_token_id": 0, **GREEDY}
+    options |= {"return_dict_in_generate": True, "output_logits": True}
+
+    def logits(prompts: list[list[int]]) -> torch.Tensor:
+        """Of the first prompt's two new tokens."""
+        steps = model.generate(**_padded_left(prompts, device), **options).logits
+        return torch.stack([step[0] for step in steps]).float()
+
+    try:
+        return largest_change(logits([short]), logits([short, long])) <= rounding(model)
+    except NO_PLACE:
+        return False
 
 
 def _refuse_broken_text(text: str) -> None:
