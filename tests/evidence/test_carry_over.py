@@ -175,6 +175,19 @@ def test_a_recorded_comparison_is_read_as_it_was_written(tmp_path):
         recorded_carry_over("small", "other", tmp_path)
 
 
+def test_a_comparison_of_another_task_lies_below_its_model_with_what_was_written(tmp_path):
+    record(tmp_path, "small", EFFECTS)
+    record(tmp_path / "small", "answer", {**EFFECTS, "lora": (-0.6, -0.1, 80.0, 700.0)})
+    written = pd.DataFrame({"strategy": ["full", "full"], "answer": ["None", '# a\nb, "c"'], "stopped": [True, False]})
+    (tmp_path / "small" / "answer" / "written.csv").write_text("# - model: small\n" + written.to_csv(index=False))
+    found = recorded_comparison("small", task="answer", folder=tmp_path)
+    pd.testing.assert_frame_equal(found.written, written)
+    plain = recorded_comparison("small", folder=tmp_path)
+    assert plain.written.empty and not plain.runs.equals(found.runs)
+    with pytest.raises(ValueError, match="strategies='classic' and task='classify' is recorded for 'small'"):
+        recorded_comparison("small", task="classify", folder=tmp_path)
+
+
 @pytest.mark.parametrize("sharing", ["small", "large"])
 def test_runs_that_shared_their_machine_say_nothing_of_time(tmp_path, sharing):
     for model in ("small", "large"):

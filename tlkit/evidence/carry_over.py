@@ -14,7 +14,7 @@ from tlkit.evidence.learning_rates import CONTROL
 from tlkit.evidence.statistics import compare_pairs, paired_differences, seed_intervals
 from tlkit.settings import DATA
 
-RECORDED = DATA / "comparisons"  # a folder for each model, with four of the files that `compare` writes
+RECORDED = DATA / "comparisons"  # a folder for each model, with some of the files that `compare` writes
 
 # What is claimed of a strategy, in the order in which the lessons claim it, as a chart or a table says it.
 CLAIMS = {
@@ -39,6 +39,7 @@ class RecordedComparison:
         documents: a row for each strategy, seed and test document.
         answers: a row for each strategy, seed and question.
         provenance: what the numbers depend on, a line each.
+        written: a row for each strategy, seed and answer in the model's own words; empty for other tasks.
     """
 
     table: pd.DataFrame
@@ -46,6 +47,7 @@ class RecordedComparison:
     documents: pd.DataFrame
     answers: pd.DataFrame
     provenance: tuple[str, ...]
+    written: pd.DataFrame
 
     @property
     def timed(self) -> bool:
@@ -53,30 +55,39 @@ class RecordedComparison:
         return not any(line.startswith("command: ") and "--spread" in line for line in self.provenance)
 
 
-def recorded_comparison(model: str, strategies: str = "classic", *, folder: Path = RECORDED) -> RecordedComparison:
+def recorded_comparison(
+    model: str, strategies: str = "classic", *, task: str = "text", folder: Path = RECORDED
+) -> RecordedComparison:
     """Read the comparison that was recorded for a model.
 
     Args:
         model: a preset.
         strategies: "classic", those of the published experiment; or "all".
-        folder: in which each model has its own folder, and the comparison of all strategies a folder in that.
+        task: of `TASKS`; each but "text" has one comparison, of the strategies that its lesson is about.
+        folder: in which each model has its own folder, and in that another task, and the comparison of all strategies.
 
     Raises:
-        ValueError: where none is recorded for this model and these strategies.
+        ValueError: where none is recorded for this model, these strategies and this task.
     """
-    place = folder / model if strategies == "classic" else folder / model / strategies
+    place = folder / model / ("" if task == "text" else task) / ("" if strategies == "classic" else strategies)
     if not (place / "comparison.csv").is_file():
         if (folder / model / "comparison.csv").is_file():
-            raise ValueError(f"no comparison of strategies={strategies!r} is recorded for {model!r}: expected classic")
+            asked = f"strategies={strategies!r} and task={task!r}"
+            raise ValueError(f"no comparison of {asked} is recorded for {model!r}: expected classic and text")
         known = sorted(path.parent.name for path in folder.glob("*/comparison.csv"))
         raise ValueError(f"no comparison is recorded for {model!r}: expected one of {', '.join(known) or 'none yet'}")
-    tables, provenance = [], ()
-    for name in ("comparison", "runs", "documents", "answers"):
-        lines = (place / f"{name}.csv").read_text(encoding="utf-8").splitlines(keepends=True)
-        comment = list(takewhile(lambda line: line.startswith("# "), lines))
-        tables.append(pd.read_csv(io.StringIO("".join(lines[len(comment) :]))))
-        provenance = provenance or tuple(line.removeprefix("# - ").rstrip() for line in comment)
-    return RecordedComparison(*tables, provenance)
+    names = ("comparison", "runs", "documents", "answers")
+    tables = [_table(place / f"{name}.csv") for name in names]
+    written = _table(place / "written.csv")[0] if (place / "written.csv").is_file() else pd.DataFrame()
+    return RecordedComparison(*(table for table, _ in tables), tables[0][1], written)
+
+
+def _table(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """A table as `compare` writes it, and the lines of provenance above it."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    comment = list(takewhile(lambda line: line.startswith("# "), lines))
+    table = pd.read_csv(io.StringIO("".join(lines[len(comment) :])), keep_default_na=path.stem != "written")
+    return table, tuple(line.removeprefix("# - ").rstrip() for line in comment)
 
 
 def recorded_carry_over(small: str, large: str, folder: Path = RECORDED) -> pd.DataFrame:

@@ -5,7 +5,8 @@ import torch
 from tlkit.evidence.answering import Answering
 from tlkit.examples import IGNORED, PADDING, Examples
 from tlkit.reports.drawing import PASSED, SPARED, TRAINED, arrow, box, paper
-from tlkit.reports.figure import COLOURS, FAINT, INK, Chart, described, headline, new_figure
+from tlkit.reports.figure import COLOURS, FAINT, INK, Chart, described, headline, new_figure, styles
+from tlkit.reports.labels import label_ends
 
 
 @described
@@ -53,20 +54,21 @@ def stopping_chart(answered: dict[str, Answering], new_tokens: int) -> Chart:
         new_tokens: the limit.
     """
     figure, axes = new_figure(3.4)
-    at_the_end = {}
+    at_the_end, drawn = {}, styles(answered)
     for order, (name, answers) in enumerate(answered.items()):
         table = answers.table
         ends = sorted(table.tokens[table.stopped])
         places = [0, *ends, new_tokens]
         shares = [100 * (1 - min(number, len(ends)) / len(table)) for number in range(len(ends) + 1)]
-        style = {"color": COLOURS[order], "linestyle": ("-", "--", ":", "-.")[order % 4]}
-        axes.step(places, [*shares, shares[-1]], where="post", label=name, **style)
+        style = {"color": drawn[name][0], "linestyle": ("-", "--", ":", "-.")[order % 4]}
+        axes.step(places, [*shares, shares[-1]], where="post", **style)
         at_the_end[name] = shares[-1]
     axes.set_xlim(0, new_tokens)
     axes.set_ylim(-2, 103)
     axes.set_xlabel(f"tokens written (the limit is {new_tokens})")
     axes.set_ylabel("answers that still go on (%)")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, frameon=False, fontsize="small")
+    ends = {name: (new_tokens, share) for name, share in at_the_end.items()}
+    label_ends(axes, ends, {name: shade for name, (shade, _) in drawn.items()})
     never = [name for name, share in at_the_end.items() if share == 100]
     said = "; ".join(f"{name}: {share:.0f}%" for name, share in at_the_end.items())
     figure.words = (f"still going on at the limit: {said}",)
