@@ -34,6 +34,7 @@
 
 # %% slideshow={"slide_type": "subslide"}
 import copy
+import tempfile
 from dataclasses import replace
 
 import pandas as pd
@@ -175,34 +176,29 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Teach it, in three ways
+# ## Teach it, with and without the end
 #
-# We train three copies of the model on the training conversations, for one epoch at the same learning rate:
+# We train two copies of the model on the training conversations, for one epoch at the same learning rate:
 #
 # - **answers**: the loss is on the answer and its end token, as above;
-# - **everything**: the loss is on all tokens, questions included, as in the lessons before;
-# - **end masked**: as *answers*, but with a mistake that is easy to make. The padding token of our tokenizer *is* its
-#   end token. So `labels[tokens == pad] = -100`, which is meant for the padding, also masks the end of every answer.
+# - **end masked**: the same, but with a mistake that is easy to make. The padding token of our tokenizer *is* its end
+#   token. So `labels[tokens == pad] = -100`, which is meant for the padding, also masks the end of every answer.
 #
-# **Predict first.** Which of the three will have the lowest loss on new answers? Which of them will stop by
-# themselves?
+# **Predict first.** Which of the two will have the lower loss on new answers, and by how much? Which of them will
+# stop by themselves?
 
 # %%
-rows = {
-    "answers": examples,
-    "everything": tl.answer_examples(train, tokenizer, learn="everything"),
-}
 is_pad = examples.tokens == tokenizer.pad_token_id
-rows["end masked"] = replace(examples, labels=labels.masked_fill(is_pad, -100))
+without_end = replace(examples, labels=labels.masked_fill(is_pad, -100))
 config = tl.TrainingConfig(2e-3, batch_size=4)
 models = {"untouched": base.model}
-for name, part in rows.items():
+for name, part in {"answers": examples, "end masked": without_end}.items():
     model = tl.apply_strategy(tl.load_model("tiny").model, "full").model
-    tl.train(model, part, config)
+    tl.train(model, part, config, progress=True)
     models[name] = model
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The untouched model and the three trained ones now answer 18 validation questions. They always write the most likely
+# The untouched model and the two trained ones now answer 18 validation questions. They always write the most likely
 # token (greedy decoding), and at most 64 tokens for an answer. Only conversations of up to 192 tokens are asked
 # about, because 64 more then still fit into the 256 that the model reads, and only every third of those, to save
 # time. The chart shows which share of the answers is still going on after a given number of tokens.
@@ -217,9 +213,8 @@ answers = {
 tl.stopping_chart(answers, 64)
 
 # %% [markdown]
-# The lines of *answers* and *everything* first fall at 12 tokens. The refusal has exactly 12 tokens with its end, as
-# the first picture shows, so some of these short answers are probably refusals. The table adds more measures.
-# *Perplexity* is that of the true answers in all validation conversations of up to 192 tokens, end tokens included.
+# The line of *answers* first falls at 12 tokens. The refusal has exactly 12 tokens with its end, as the first picture
+# shows, so some of these short answers are probably refusals. The table adds more measures. *Perplexity* is that of the true answers in all validation conversations of up to 192 tokens, end tokens included.
 #
 # The next columns are shares of the answers just written: those that stopped by themselves, and those that are empty.
 # *in_form* is the share with the form that was asked for, among the questions for which this can be checked. Three
@@ -239,7 +234,7 @@ trained = table.drop("untouched")
 tl.claim("With the end masked, no answer stops", table.stopped["end masked"] == 0)
 tl.claim(
     "With a label at the end, many answers stop by themselves",
-    table.stopped[["answers", "everything"]].min() > 0.3,
+    table.stopped["answers"] > 0.3,
 )
 tl.claim(
     "The untouched model often says nothing, the trained ones always say something",
@@ -247,13 +242,8 @@ tl.claim(
 )
 assert len(train) == 329 and 0.3 < table["empty"]["untouched"] < 0.8
 assert 1.05 < table.perplexity["end masked"] / table.perplexity["answers"] < 1.2
-ratio = table.perplexity["everything"] / table.perplexity["answers"]
 tl.claim(
-    "Learning the questions, too, makes held-out answers a little likelier here",
-    0.85 < ratio < 1,
-)
-tl.claim(
-    "All three ways at least halve the perplexity of held-out answers",
+    "Both at least halve the perplexity of held-out answers",
     trained.perplexity.max() < 0.5 * table.perplexity["untouched"],
 )
 
@@ -266,15 +256,9 @@ tl.claim(
 # **The training loss cannot show this mistake**, because the tokens it concerns are exactly those that the loss
 # leaves out. For this reason the mistake can go unnoticed until somebody uses the model.
 #
-# Many answers of the other two models stop. A correct answer may be longer than 64 tokens, so an answer that reaches
-# the limit is not always a failure. But a tiny model can also start to repeat itself, and then it does not come to an
-# end either.
-#
-# In this one run, learning *everything* gives a slightly lower perplexity than learning the answers alone. One
-# possible reason is that the questions are also text about Rust, and that a model that knows little about Rust gains
-# from more of it. Neither other seeds nor other learning rates were tried, so this does not show which way is better.
-# A published comparison found that learning the instructions helps most where there are few examples, or where the
-# instructions are long and the answers short (Shi et al., below). It depends on the data, so try both.
+# Many answers of the other trained model stop. A correct answer may be longer than 64 tokens, so an answer that
+# reaches the limit is not always a failure. But a tiny model can also start to repeat itself, and then it does not
+# come to an end either.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Stopping is not answering.** The untouched model stops most often of all, because in pretraining the same token
@@ -301,8 +285,8 @@ for conversation in (questions[0], next(q for q in questions if q.form == "refus
 # mostly teaches a model to show what it knows in a useful form.
 #
 # The refusal has a risk of its own. It is the same sentence each time, so it is easy to learn, and a model may also
-# give it as the answer to a question about Rust. The column `refused_wrongly` counts this. Here each of the trained
-# models refuses about one in eight of the questions about Rust. If you train a model to refuse, measure this share.
+# give it as the answer to a question about Rust. The column `refused_wrongly` counts this. If you train a model to
+# refuse, measure this share.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Five mistakes, refused before the first step
@@ -402,15 +386,77 @@ tl.claim("Mixed rows have a different loss", apart["mixed"] > 1e-3)
 # but less than 24 rows against 6 suggest, because the workbook cuts each batch to the length of its longest row.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## The same elsewhere
+# ## The same in plain transformers
 #
-# On the command line, you can do the same with your own conversations. The second line also compares full fine-tuning
-# with LoRA, which this lesson does not:
+# With the `Trainer`, you make the labels yourself, and `DataCollatorForSeq2Seq` pads a batch: the tokens with the
+# padding token, the labels with $-100$. The cell takes the first four batches in the order in which `tl.train` reads
+# them, at a constant learning rate and without weight decay.
+
+
+# %%
+def plain_row(conversation):
+    """Tokens and labels of one question and its answer."""
+    said = [{"role": role, "content": text} for role, text in conversation.messages]
+    render = {"chat_template": template, "tokenize": False}
+    start = tokenizer.apply_chat_template(
+        said[:1], add_generation_prompt=True, **render
+    )
+    whole = tokenizer.apply_chat_template(said, **render)
+    only_read = tokenizer(start).input_ids
+    learned = tokenizer(whole[len(start) :]).input_ids
+    return {
+        "input_ids": only_read + learned,
+        "labels": [-100] * len(only_read) + learned,
+    }
+
+
+order = torch.randperm(16, generator=torch.Generator().manual_seed(0))
+dataset = [plain_row(train[number]) for number in order]
+
+# %%
+from transformers import (
+    AutoModelForCausalLM,
+    DataCollatorForSeq2Seq,
+    Trainer,
+    TrainingArguments,
+)
+from transformers.trainer_callback import PrinterCallback
+
+plain = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+with tempfile.TemporaryDirectory() as folder:
+    arguments = TrainingArguments(
+        folder, per_device_train_batch_size=4, num_train_epochs=1,
+        learning_rate=2e-3, lr_scheduler_type="constant", weight_decay=0.0,
+        max_grad_norm=1.0, train_sampling_strategy="sequential", logging_steps=1,
+        save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True,
+    )  # fmt: skip
+    collator = DataCollatorForSeq2Seq(tokenizer)
+    trainer = Trainer(plain, arguments, train_dataset=dataset, data_collator=collator)
+    trainer.pop_callback(PrinterCallback)  # which would print every record
+    trainer.train()
+
+# %%
+theirs = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+same = tl.apply_strategy(tl.load_model("tiny").model, "full").model
+constant = tl.TrainingConfig(
+    2e-3, batch_size=4, schedule="constant", warmup_fraction=0, weight_decay=0
+)
+ours = tl.train(same, examples[:16], constant).history.loss
+apart = max(abs(a - b) for a, b in zip(theirs, ours, strict=True))
+tl.claim("Trainer and tl.train: four losses equal to 1e-5", apart < 1e-5)
+assert len(ours) == 4
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# ### On the command line, and in TRL
+#
+# On the command line, you can do the same with your own conversations. The third line compares full fine-tuning with
+# LoRA on the answers, and the fourth does so with the loss on the questions, too:
 #
 # ```
 # python -m tlkit tokens --corpus mine.jsonl
-# python -m tlkit compare --task answer --corpus mine.jsonl --strategies full,lora
 # python -m tlkit train --task answer --corpus mine.jsonl --strategy lora --output out
+# python -m tlkit compare --task answer --corpus mine.jsonl --strategies full,lora
+# python -m tlkit compare --task conversation --corpus mine.jsonl --output results/whole
 # python -m tlkit generate --chat --model out --prompt "What is a slice?"
 # ```
 #
