@@ -604,7 +604,7 @@ def test_a_comparison_fits_a_terminal(digits):
     """With the widest names, and figures as large as those of a model that has diverged."""
     from tlkit.commands.outcome import as_columns
     from tlkit.evidence.comparison_table import impossible_rows
-    from tlkit.reports.export import brief, notes_on
+    from tlkit.reports.tables import brief, notes_on
 
     differences = ("_difference", "_difference_low", "_difference_high")
     names = ["zero-shot", *STRATEGIES, "random initialisation"]

@@ -140,7 +140,9 @@ _WHERE = {
     "reports.task_charts": ("answers_chart", "class_accuracy_chart"),
     "reports.token_view": ("token_view",),
     "reports.lessons.leaderboard": ("apart_chart", "reruns_chart", "scores_chart", "standings_chart"),
-    "reports.export": ("export", "readable"),
+    "reports.conclusions": ("conclusions",),
+    "reports.export": ("export",),
+    "reports.tables": ("brief", "readable"),
     "classroom.claims": ("claim",),
     "classroom.exercises": ("check", "hint", "progress"),
     "classroom.widgets": (

@@ -23,7 +23,8 @@ from tlkit.evidence.finished_runs import FinishedRuns
 from tlkit.evidence.learning_rates import COARSE, CONTROL, default_rates, load_with_strategy
 from tlkit.models import load_model, save_model
 from tlkit.reports.charts import CHARTS
-from tlkit.reports.export import as_markdown, export, readable
+from tlkit.reports.export import export
+from tlkit.reports.tables import as_markdown, readable
 from tlkit.settings import PROFILES, Profile
 
 GIVEN = {"last_layers": 1e-3, "bitfit": 1e-2, CONTROL: 1e-3}

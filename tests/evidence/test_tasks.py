@@ -18,7 +18,8 @@ from tlkit.examples.answers import answer_examples, short_enough
 from tlkit.examples.conversations import Conversation, load_conversations, prompt_of
 from tlkit.examples.scores import score_examples
 from tlkit.models import Continuation
-from tlkit.reports.export import brief, export
+from tlkit.reports.export import export
+from tlkit.reports.tables import brief
 from tlkit.reports.token_view import token_view
 from tlkit.settings import Profile, setup
 

@@ -254,8 +254,9 @@ def test_only_the_first_process_speaks_and_writes(rank, monkeypatch, tmp_path, c
     table = pd.DataFrame({"strategy": ["full"], "perplexity": [70.0]})
     monkeypatch.setattr("tlkit.scaling.processes.joined", lambda *_, **__: nullcontext(Team(rank, 2)))
     monkeypatch.setattr("tlkit.evidence.comparison.compare", lambda *_, **__: SimpleNamespace(table=table, failures={}))
-    monkeypatch.setattr("tlkit.reports.export.readable", lambda table: table)
-    monkeypatch.setattr("tlkit.reports.export.notes_on", lambda table: [])
+    monkeypatch.setattr("tlkit.reports.tables.brief", lambda table: table)
+    monkeypatch.setattr("tlkit.reports.tables.notes_on", lambda table: [])
+    monkeypatch.setattr("tlkit.reports.conclusions.conclusions", lambda comparison: "nothing")
     monkeypatch.setattr("tlkit.reports.export.export", lambda _, folder: folder.mkdir())
     assert main(["compare", "--spread", "--json", "--output", str(tmp_path / "out")]) == 0
     assert (capsys.readouterr().out != "") is (rank == 0) and (tmp_path / "out").exists() is (rank == 0)

@@ -87,7 +87,9 @@ def compare(options: CompareOptions, settings: ComparisonSettings, processes: Pr
     reason; where it was named, it is refused.
     """
     from tlkit.evidence.comparison import compare as compare_strategies
-    from tlkit.reports.export import brief, export, notes_on, rows_of
+    from tlkit.reports.conclusions import conclusions
+    from tlkit.reports.export import export
+    from tlkit.reports.tables import brief, notes_on, rows_of
     from tlkit.settings import setup
 
     strategies = options.strategies.split(",") if options.strategies else None
@@ -109,7 +111,8 @@ def compare(options: CompareOptions, settings: ComparisonSettings, processes: Pr
     for name, reason in comparison.failures.items():
         print(f"FAILED {name}: {reason.splitlines()[-1]}", file=sys.stderr)
     table, where = comparison.table, f"All columns, runs and charts are in {options.output}"
-    text = "\n".join([as_columns(brief(table)), *notes_on(table), where])
+    said = fitted(str(conclusions(comparison)))
+    text = "\n".join([as_columns(brief(table)), *notes_on(table), "", said, "", where])
     return Outcome(rows_of(table), text, code)
 
 
@@ -119,7 +122,7 @@ def sweep(options: SweepOptions) -> Outcome:
     Every run is added to OUTPUT when it is done, and what is there already is not run again.
     """
     from tlkit.evidence.sweeps import run_sweep
-    from tlkit.reports.export import rows_of
+    from tlkit.reports.tables import rows_of
     from tlkit.settings import setup
     from tlkit.strategies import load_plugin
 
@@ -246,7 +249,7 @@ def audit(options: AuditOptions) -> Outcome:
     import pandas as pd
 
     from tlkit.evidence.audit import audit as audit_table
-    from tlkit.reports.export import rows_of
+    from tlkit.reports.tables import rows_of
 
     try:
         table = pd.read_csv(options.table)

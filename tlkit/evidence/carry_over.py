@@ -1,6 +1,7 @@
 """What a small model says about a large one: the same claims, measured on both, and a verdict on each."""
 
 import io
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -11,7 +12,7 @@ import pandas as pd
 from tlkit.evidence.answers import accuracy_differences
 from tlkit.evidence.comparison_table import ZERO_SHOT
 from tlkit.evidence.learning_rates import CONTROL
-from tlkit.evidence.statistics import compare_pairs, paired_differences, seed_intervals
+from tlkit.evidence.statistics import compare_pairs, holm, paired_differences, seed_intervals
 from tlkit.settings import DATA
 
 RECORDED = DATA / "comparisons"  # a folder for each model, with some of the files that `compare` writes
@@ -194,17 +195,26 @@ def verdict(one: tuple[float, float], other: tuple[float, float], small: str, la
     return f"same direction, stronger on {stronger}"
 
 
-def _ratios(claim: str, start: str, names: list[str], documents: pd.DataFrame) -> list[tuple]:
-    """How far each strategy's perplexity lies from that of `start`, as a share, with intervals of single pairs."""
+def relative_perplexities(documents: pd.DataFrame, start: str, names: Iterable[str]) -> pd.DataFrame:
+    """How far each strategy's perplexity lies from another's, as a share of it.
+
+    Args:
+        documents: of a comparison.
+        start: the other strategy, or the untouched model. That has one run, which stands beside every seed: nothing in
+            it was left to chance.
+        names: of the strategies.
+
+    Returns:
+        By strategy the columns value, low, high, negative where the strategy's perplexity is lower, each of one pair
+        by itself; and p, corrected for the number of strategies by Holm.
+    """
     scores = documents[documents.strategy != CONTROL]
     untouched = scores[scores.strategy == ZERO_SHOT]
-    seeds = scores[scores.strategy == "full"].seed.unique()
-    # It has one run, which stands beside every seed: nothing in it was left to chance.
-    repeated = [untouched.assign(seed=seed) for seed in seeds]
+    repeated = [untouched.assign(seed=seed) for seed in scores[scores.strategy != ZERO_SHOT].seed.unique()]
     scores = pd.concat([scores[scores.strategy != ZERO_SHOT], *repeated])
     means = scores.groupby("strategy")[["nats", "tokens"]].sum()
     perplexity = np.exp(means.nats / means.tokens)
-    found = []
+    rows = {}
     for name in names:
         pair = compare_pairs(scores[scores.strategy.isin([name, start])]).iloc[0]
         ends = pair[["difference", "low", "high"]].to_numpy(float)
@@ -212,9 +222,17 @@ def _ratios(claim: str, start: str, names: list[str], documents: pd.DataFrame) -
             ends = -ends[[0, 2, 1]]
         # A difference of two perplexities with this geometric mean, as the logarithm of their ratio.
         logs = 2 * np.arcsinh(ends / (2 * np.sqrt(perplexity[name] * perplexity[start])))
-        shares = np.expm1(logs)
-        found.append((claim, name, *(-shares[[0, 2, 1]] if claim == "gain" else shares)))
-    return found
+        rows[name] = [*np.expm1(logs), pair.p]
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high", "p"], dtype=float)
+    return table.assign(p=holm(table.p.to_numpy()))
+
+
+def _ratios(claim: str, start: str, names: list[str], documents: pd.DataFrame) -> list[tuple]:
+    shares = relative_perplexities(documents, start, names)[["value", "low", "high"]]
+    return [
+        (claim, name, *(-shares.loc[name].to_numpy()[[0, 2, 1]] if claim == "gain" else shares.loc[name]))
+        for name in names
+    ]
 
 
 def _over_seeds(claim: str, runs: pd.DataFrame, names: list[str]) -> list[tuple]:

@@ -1,0 +1,97 @@
+"""A comparison as one web page that needs no other file: what it says first, then tables and charts."""
+
+import html
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from string import Template
+
+from tlkit.evidence.comparison import Comparison
+from tlkit.reports.conclusions import conclusions
+from tlkit.reports.figure import Chart
+from tlkit.reports.tables import NAMED_BY_WORDS, brief, notes_on, readable
+
+TEMPLATE = Path(__file__).with_name("comparison_page.html")
+LEGEND = (
+    "Perplexity is that of the held-out test documents; lower is better. In brackets and in columns with two figures: "
+    "95% intervals, over documents and seeds for differences of two strategies, and corrected for the number of pairs. "
+    "A rank is given where these differences allow it; “tied 2-4” leaves the ranks 2, 3 and 4 open."
+)
+
+
+def comparison_page(comparison: Comparison, figures: dict[str, Chart], provenance: dict[str, str]) -> str:
+    """Write a comparison as HTML.
+
+    The short table is that of the terminal; all other columns are there on demand. Headings sort.
+
+    Args:
+        comparison: what `compare` returned.
+        figures: its charts, by name.
+        provenance: what the numbers depend on, in words.
+
+    Returns:
+        The page. Text of models, plugins and file names is escaped.
+    """
+    made, said = comparison.provenance, conclusions(comparison)
+    title = f"Comparison of strategies: {made['model']} on {made['corpus']}"
+    failed = [f"Failed: {name}: {text.splitlines()[-1]}" for name, text in comparison.failures.items()]
+    key, all_columns = brief(comparison.table), readable(comparison.table)
+    table = key.join(all_columns[[name for name in all_columns if name not in key]])
+    numbered = enumerate(figures.values(), 1)
+    values = {
+        "title": html.escape(title),
+        "about": html.escape(
+            f"{len(comparison.table)} rows, {made['seeds']} seeds, profile {made['profile']}, {made['date']}"
+        ),
+        "may": _list(said.may) if said.may else "<p>Nothing: see below.</p>",
+        "may_not": _list(said.may_not),
+        "notes": _list([*failed, *notes_on(comparison.table)]),
+        "count": str(table.shape[1]),
+        "head": "".join(_heading(name, name in key) for name in table),
+        "rows": "\n".join(_row(row, key.columns) for _, row in table.iterrows()),
+        "legend": html.escape(LEGEND),
+        "charts": "\n".join(_figure(number, figure) for number, figure in numbered),
+        "citation": html.escape(
+            f"{title}. Computed with tlkit {version('tlkit')} on {made['date']}, by the command under Provenance."
+        ),
+        "bibtex": html.escape(_bibtex(title, str(made["date"]))),
+        "provenance": "".join(f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in provenance.items()),
+    }
+    return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(values)
+
+
+def _bibtex(title: str, date: str) -> str:
+    year = date[:4]
+    return (
+        f"@misc{{tlkit-comparison-{year},\n"
+        f"  title = {{{title}}},\n"
+        f"  year = {{{year}}},\n"
+        f"  note = {{Computed with tlkit {version('tlkit')}, {date}}}\n"
+        "}"
+    )
+
+
+def _list(sentences: Iterable[str]) -> str:
+    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def _classes(name: str, key: bool) -> str:
+    classes = [*(["words"] if name in NAMED_BY_WORDS else []), *([] if key else ["more"])]
+    return f' class="{" ".join(classes)}"' if classes else ""
+
+
+def _heading(name: str, key: bool) -> str:
+    return f'<th scope="col"{_classes(name, key)}><button type="button">{html.escape(name)}</button></th>'
+
+
+def _row(row, key) -> str:
+    cells = [
+        f"<td{_classes(name, name in key)}>{html.escape(str(value))}</td>" for name, value in list(row.items())[1:]
+    ]
+    return f'<tr><th scope="row">{html.escape(str(row.iloc[0]))}</th>{"".join(cells)}</tr>'
+
+
+def _figure(number: int, figure: Chart) -> str:
+    picture = f'<img alt="{html.escape(figure.alt)}" src="data:image/png;base64,{figure.png()}">'
+    return f"<figure>{picture}<figcaption>Figure {number}. {html.escape(figure.about)}</figcaption></figure>"
