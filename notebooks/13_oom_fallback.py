@@ -419,8 +419,8 @@ tl.claim("Nothing failed", len(tried) == 1 and tried.failed_in.iloc[0] == "")
 # them save activations: `gradient_accumulation_steps`, which is the number of micro-batches, and
 # `activation_checkpointing` (called `gradient_checkpointing` in older releases). The effective batch is a product:
 #
-# $$\text{effective batch} = \texttt{per\_device\_train\_batch\_size} \times
-# \texttt{gradient\_accumulation\_steps} \times \text{devices}$$
+# $$\begin{aligned} \text{effective batch} = {} & \texttt{per\_device\_train\_batch\_size} \\
+# & \times \texttt{gradient\_accumulation\_steps} \times \text{devices} \end{aligned}$$
 #
 # So when you halve the first factor, double the second. We train twice from the same weights, with four rows at once
 # and with one row at a time, on the batches that tlkit used.

@@ -4,19 +4,21 @@ import importlib.util
 import re
 import shutil
 from pathlib import Path
+from string import Template
 
 import jupytext
 import nbformat
 
 import tlkit as tl
 from tlkit.classroom.notebooks import FOLDER, lessons
+from tlkit.classroom.slides import deck, slides_of
 from tlkit.jobs import Job
 
 MATHJAX = "mathjax/tex-svg.js"  # one file, which needs no fonts beside it
 
 
 def write_slides(target: Path, folder: Path = FOLDER) -> list[Path]:
-    """Write every lesson, as executed, as slides; what the browser needs is copied beside them.
+    """Write every lesson, as executed, as slides with notes for who presents (key S); the rest is copied beside them.
 
     Args:
         target: the folder to write to; made where it is not there.
@@ -29,28 +31,20 @@ def write_slides(target: Path, folder: Path = FOLDER) -> list[Path]:
         ModuleNotFoundError: where reveal.js or MathJax is not installed; they come with sphinx-revealjs and
             sphinx-mathjax-offline.
     """
-    from nbconvert import SlidesExporter
-
-    reveal = packaged("the slides need reveal.js", "sphinx_revealjs", "_static/revealjs/dist")
+    reveal = packaged("the slides need reveal.js", "sphinx_revealjs", "_static/revealjs")
     mathjax = packaged("the slides need MathJax", "sphinx-mathjax-offline", f"static/{MATHJAX}")
     (target / MATHJAX).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(mathjax, target / MATHJAX)
-    shutil.copytree(reveal, target / "reveal" / "dist", dirs_exist_ok=True)
-    exporter = SlidesExporter(
-        extra_template_basedirs=[str(folder / "share" / "nbconvert" / "templates")],
-        template_name="classroom_slides",
-        mathjax_url=MATHJAX,
-        reveal_url_prefix="reveal",
-        reveal_theme="white",  # the others fetch their fonts
-        reveal_scroll=True,
-    )
+    for part in ("dist", "plugin/notes"):
+        shutil.copytree(reveal / part, target / "reveal" / part, dirs_exist_ok=True)
+    template = Template((folder / "share" / "deck.html").read_text(encoding="utf-8"))
     pages, found = [], lessons(folder)
     with Job(len(found), "lesson") as job:
         for lesson in found:
             with job.part(lesson.stem):
-                text, _ = exporter.from_filename(str(folder / f"{lesson.stem}.ipynb"))
+                slides = slides_of(nbformat.read(folder / f"{lesson.stem}.ipynb", as_version=4))
             pages.append(target / f"{lesson.stem}.html")
-            pages[-1].write_text(text, encoding="utf-8")
+            pages[-1].write_text(deck(lesson.stem, slides, template), encoding="utf-8")
     return pages
 
 
