@@ -294,6 +294,18 @@ def test_values_that_no_run_could_have_are_one_line(sweep, values, said, tmp_pat
     assert said in capsys.readouterr().err and not output.exists()
 
 
+def test_more_general_text_than_there_is_is_refused_before_any_trial(tmp_path, noted, small_model, profile):
+    rates = {"learning_rates": {"full": 1e-3}, "strategies": ["full"]}
+    with pytest.raises(ValueError, match=r"share=0.99 of \d+ blocks takes \d+ others, and \d+ are there"):
+        run_sweep("general", tmp_path / "a.csv", profile=profile, model=small_model, values=[0.0, 0.1, 0.99], **rates)
+    assert not noted and not (tmp_path / "a.csv").exists()
+    with pytest.raises(ValueError, match="task classify: there is no general text to mix in"):
+        run_sweep(
+            "general", tmp_path / "a.csv", profile=profile, model=small_model, task="classify", values=[0.5], **rates
+        )
+    assert not noted and not (tmp_path / "a.csv").exists()
+
+
 def test_another_sweep_is_unknown(capsys):
     assert main(["sweep", "everything", "--json"]) == 2
     assert "expected one of rates, epochs, passages, general" in capsys.readouterr().err

@@ -28,6 +28,7 @@ from tlkit.evidence.learning_rates import (
 )
 from tlkit.evidence.tasks import TASKS
 from tlkit.evidence.trials import SEEDS, SIZES_STEPS, SWEEPS, SWEPT, Trial, planned, rate_trials
+from tlkit.examples import Batch
 from tlkit.jobs import SILENT, Job, Part, duration
 from tlkit.models import chosen_model
 from tlkit.settings import Profile
@@ -108,6 +109,7 @@ def run_sweep(
             shape = {"strategies": possible, "seeds": seeds, "values": values, "steps": steps}
             trials = planned(sweep, rates, documents, **shape)
             total = len(trials)
+            _blocks_of(max(trials, key=lambda trial: trial.general_share), experiment)  # refused before any work
 
             def plan(record: pd.DataFrame) -> list[Trial]:
                 return [trial for trial in trials if trial.name not in set(record.trial)]
@@ -196,17 +198,7 @@ def run_trial(trial: Trial, experiment: Experiment, *, progress: Part = SILENT, 
         Perplexity on the validation documents of the corpus and on general ones, the loss of the last steps in nats a
         token, and what the task measures beside.
     """
-    blocks = experiment.blocks
-    if trial.passages:
-        chosen = experiment.whole.train[: trial.passages]
-        blocks = experiment.task.batch(chosen, experiment.tokenizer, blocks.shape[1], experiment.classes)
-    if trial.general_share:
-        if not experiment.general.train:
-            raise ValueError(f"task {experiment.task.name}: there is no general text to mix in; expected a share of 0")
-        others = experiment.task.batch(
-            experiment.general.train, experiment.tokenizer, blocks.shape[1], experiment.classes
-        )
-        blocks = mix_in(blocks, others, trial.general_share)
+    blocks = _blocks_of(trial, experiment)
     batch = experiment.batch_size
     epochs = trial.epochs if trial.steps is None else trial.steps / math.ceil(len(blocks) / batch)
     config = TrainingConfig(trial.learning_rate, epochs=epochs, batch_size=batch, seed=trial.seed)
@@ -229,6 +221,26 @@ def run_trial(trial: Trial, experiment: Experiment, *, progress: Part = SILENT, 
         report.model, tokenizer, validation, experiment.profile, experiment.classes, progress
     )
     return found | measured.figures
+
+
+def _blocks_of(trial: Trial, experiment: Experiment) -> Batch:
+    """What a trial is trained on.
+
+    Raises:
+        ValueError: where there is less general text than its share takes.
+    """
+    blocks = experiment.blocks
+    if trial.passages:
+        chosen = experiment.whole.train[: trial.passages]
+        blocks = experiment.task.batch(chosen, experiment.tokenizer, blocks.shape[1], experiment.classes)
+    if trial.general_share:
+        if not experiment.general.train:
+            raise ValueError(f"task {experiment.task.name}: there is no general text to mix in; expected a share of 0")
+        others = experiment.task.batch(
+            experiment.general.train, experiment.tokenizer, blocks.shape[1], experiment.classes
+        )
+        blocks = mix_in(blocks, others, trial.general_share)
+    return blocks
 
 
 def recorded(sweep: str, model: str = "tiny", task: str = "text") -> pd.DataFrame:
