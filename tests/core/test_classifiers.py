@@ -8,12 +8,15 @@ from small_models import ARCHITECTURES
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
+from tlkit import training
 from tlkit.adapters import class_head
 from tlkit.examples import PADDING, Examples
 from tlkit.examples.labelled import Labelled, class_examples, class_names, load_labelled
 from tlkit.examples.scores import class_logits, score_examples
 from tlkit.fitting.estimate import estimate_memory
+from tlkit.fitting.fallback import train_with_fallback
 from tlkit.losses import summed_loss
+from tlkit.memory import virtual_device
 from tlkit.models import load_model, meta_model, save_model
 from tlkit.models.example_checks import refuse_examples
 from tlkit.settings import setup
@@ -121,6 +124,50 @@ def test_a_trained_classifier_is_saved_and_read_back(strategy, tmp_path):
     save_model(model, loaded.tokenizer, tmp_path / "out")
     again = load_model(tmp_path / "out", classes=CLASSES).model
     assert torch.allclose(class_logits(again, texts(9, 4)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["full", "lora", "linear_probe"])
+def test_a_classifier_survives_a_card_that_is_too_small(strategy):
+    """The same losses as on a large card: micro-batches count by their texts. fp32, summed in another order."""
+    examples, config = texts(30, 6, 22, 9, 31, 4, 18, 12), TrainingConfig(learning_rate=1e-3, epochs=2, batch_size=8)
+
+    def adapted() -> torch.nn.Module:
+        model = classifier("llama", hidden_size=64, intermediate_size=256)
+        torch.manual_seed(0)
+        return apply_strategy(model, strategy).model
+
+    plain = train(adapted(), examples, config)
+    little = virtual_device(memory=f"{0.8 * plain.peak_memory / 1e3:.0f}KB")
+    result, log = train_with_fallback(adapted(), examples, config, device=little)
+    assert len(log.table) > 1 and log.table.failed_in.astype(bool).any()
+    assert result.history.loss.tolist() == pytest.approx(plain.history.loss.tolist(), rel=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["full", "lora", "linear_probe"])
+def test_a_classifier_goes_on_from_a_checkpoint_bit_for_bit(strategy, tmp_path, monkeypatch):
+    examples, config = texts(9, 4, 6, 5, 8, 7), TrainingConfig(learning_rate=1e-2, epochs=3, batch_size=2)
+
+    def adapted() -> torch.nn.Module:
+        model = classifier("llama")
+        torch.manual_seed(0)
+        return apply_strategy(model, strategy).model
+
+    whole = adapted()
+    losses = train(whole, examples, config).history.loss.tolist()
+
+    def stop(state, *args, **kwargs):
+        if state.step == 4:
+            raise KeyboardInterrupt
+        return take_step(state, *args, **kwargs)
+
+    take_step = training.take_step
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(training, "take_step", stop)
+        train(adapted(), examples, config, checkpoint_dir=tmp_path, every=1)
+    other = adapted()
+    found = train(other, examples, config, checkpoint_dir=tmp_path, every=1, resume=True).history.loss.tolist()
+    assert found == losses
+    assert all(torch.equal(*pair) for pair in zip(whole.parameters(), other.parameters(), strict=True))
 
 
 def test_the_estimate_knows_that_there_are_no_logits_of_tokens():
