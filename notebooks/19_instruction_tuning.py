@@ -289,6 +289,79 @@ for conversation in (questions[0], next(q for q in questions if q.form == "refus
 # refuse, measure this share.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Learn the questions, too?
+#
+# There is another way to choose the labels: the model learns *everything*, the questions as well as the answers, as
+# in running text (`learn="everything"`). One run of each could differ by chance alone. So both ways were recorded
+# with three seeds each, by `full` and by `lora`, each with its own tuned learning rate. Every run trained for one
+# epoch on 200 training conversations and was scored on the answers of 40 test conversations (without the few that are
+# too long for the tiny model).
+#
+# The models also answered these 40 questions, twice each: once greedily, and once *sampled* at temperature 0.7, which
+# means that each token is drawn at random, likely tokens more often than unlikely ones. An answer had at most 96
+# tokens.
+#
+# **Predict first.** Which way gives the lower perplexity of the answers? And do sampled answers stop more often than
+# greedy ones, or less often?
+
+
+# %%
+def both_ways(model):
+    """A row for each strategy and way of learning, and the test documents of all runs."""
+    rows, documents = {}, []
+    for way, task in {"answers": "answer", "everything": "conversation"}.items():
+        found = tl.recorded_comparison(model, task=task)
+        for strategy, row in found.table.set_index("strategy").iterrows():
+            if strategy == tl.ZERO_SHOT:
+                rows["untouched"] = row
+            elif strategy != tl.CONTROL:
+                rows[f"{strategy}, {way}"] = row
+        named = found.documents.strategy + f", {way}"
+        documents.append(found.documents.assign(strategy=named))
+    return pd.DataFrame(rows).T, pd.concat(documents)
+
+
+measured, documents = both_ways("tiny")
+columns = ["perplexity", "stopped", "sampled_stopped", "empty", "refused_wrongly"]
+measured[columns].astype(float).round(2)
+
+# %%
+pairs = tl.compare_pairs(documents[documents.strategy.isin(measured.index)])
+pairs = pairs.set_index(["first", "second"])
+for strategy in ("full", "lora"):
+    pair = pairs.loc[(f"{strategy}, answers", f"{strategy}, everything")]
+    print(f"{strategy}: {pair.difference:.1f}, from {pair.low:.1f} to {pair.high:.1f}")
+    assert not pair.separated
+trained = measured.drop("untouched")
+tl.claim(
+    "The sampled answers stop more often than the greedy ones, in all four",
+    (trained.sampled_stopped > trained.stopped).all(),
+)
+tl.claim(
+    "Learning everything, fewer than 1 in 50 questions about Rust are refused",
+    trained.refused_wrongly.filter(like="everything").max() < 0.02,
+)
+runs = tl.recorded_comparison("tiny", task="answer").runs
+shares = runs[runs.strategy == "full"].stopped
+assert round(shares.min(), 2) in (0.52, 0.53) and round(shares.max(), 2) in (0.97, 0.98)
+assert trained.refused_wrongly.filter(like="answers").min() > 0.08
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The two printed lines are differences of perplexity, answers only minus everything, with 95% intervals over documents
+# and seeds, corrected for the number of pairs. Both intervals contain zero, so **these runs do not show which way is
+# better**. A published comparison found that learning the instructions helps most where there are few examples, or
+# where the instructions are long and the answers short (Shi et al., below). It depends on the data, so try both.
+#
+# What does differ is how often the models refuse. After learning the answers alone, they refuse about one in ten
+# questions about Rust or more, and after learning everything almost none.
+#
+# Sampled answers stop more often than greedy ones. A likely reason is that a small model easily falls into a loop:
+# after a phrase that it has already repeated, the most likely continuation is the same phrase once more. Greedy
+# decoding always takes this continuation and never reaches the end token, and sampling leaves the loop at some point.
+# But the shares are uncertain, too: of the greedy answers of `full`, between 52% and 98% stop, depending on the seed.
+# So the single run above shows what a masked end does, but not how often a well-trained model stops.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Five mistakes, refused before the first step
 #
 # None of these mistakes raises an error by itself. Training runs to its end, and most of them show only in the
