@@ -157,7 +157,13 @@ def test_of_code_imports_assertions_and_long_cells_are_left_out():
     short, *outputs = cut(code("import os\nassert os\ntl.claim('so', True)\nx = 1  # one\nprint(x)", stream))
     shown = re.sub("<[^>]+>", "", short.body)
     assert "x = 1  # one" in shown and not any(word in shown for word in ("import", "assert", "claim"))
-    assert [slide.kind for slide in outputs] == ["output", "output"]
+    assert [slide.kind for slide in outputs] == ["output", "output"] and "import os" in short.notes
+    said = nbformat.v4.new_output("stream", name="stdout", text="✓ It is so\n✗ It is not")
+    (found,) = cut(code("y = 1\ntl.claim('It is so', y)", said))
+    assert found.kind == "found" and found.body == "<ul><li>✓ It is so</li><li>✗ It is not</li></ul>"
+    few = nbformat.v4.new_output("stream", name="stdout", text="one line")
+    (both,) = cut(code("print('one line')", few))
+    assert both.kind == "code" and "<pre>one line</pre>" in both.body
     assert cut(code("import os\nassert os")) == []
     (long,) = cut(code("\n".join(f"x{n} = {n}" for n in range(11)), nbformat.v4.new_output("stream", text="found")))
     assert long.kind == "output" and "x10 = 10" in long.notes
@@ -168,7 +174,7 @@ def test_a_large_table_is_cut_into_slides_that_repeat_its_first_column():
     output = nbformat.v4.new_output("execute_result", data={"text/html": frame.to_html(), "text/plain": ""})
     slides = cut(code("frame", output))[1:]
     assert {slide.kind for slide in slides} == {"table"} and len(slides) > 3
-    assert all("<tr><td>0</td>" in slide.body or "<tr><td>7</td>" in slide.body for slide in slides)
+    assert all("<td>row 0</td>" in slide.body or "<td>row 9</td>" in slide.body for slide in slides)
     assert all(sum(f"column {n}<" in slide.body for slide in slides) == 2 for n in range(12))
 
 

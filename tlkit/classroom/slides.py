@@ -9,11 +9,12 @@ from string import Template
 
 from nbformat import NotebookNode
 
-CODE_LINES, CODE_WIDTH = 10, 80  # of code or text in 24 pixels, what stands on one slide
-LINES, LETTERS_IN_LINE, ROWS = 8, 62, 7  # of a list, and of a table
+CODE_LINES, CODE_WIDTH = 10, 88  # of code or text in 24 pixels, what stands on one slide
+LINES, LETTERS_IN_LINE, ROWS = 8, 62, 9  # of a list, and of a table
 TABLE_WIDTH = 74  # letters of a table's row
 LETTERS = 520  # of a slide's sentence; a longer one goes to the notes
 LEFT_OUT = ("Exercises", "Further reading")  # sections that are the reader's
+CLAIM = ("✓", "✗")  # how a line begins that says whether a claim holds
 HIDDEN = ("claim", "setup", "check", "quiz", "hint")  # functions of the workbook whose calls nobody wants to watch
 SENTENCE = re.compile(r"(?<=[.?!:])(?<!e\.g\.)(?<!i\.e\.)(?<!et al\.)(?<!vs\.)\s+(?=[A-Z0-9*`$\[(])")
 
@@ -25,7 +26,7 @@ class Slide:
     Attributes:
         heading: of the section that it belongs to, as HTML.
         body: as HTML.
-        kind: "title", "text", "code", "output", "table" or "chart".
+        kind: "title", "text", "code", "output", "table", "chart" or "found".
         notes: what the one who presents may say, as HTML.
     """
 
@@ -148,28 +149,35 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _of_code(cell: NotebookNode) -> list[Slide]:
-    code, slides = [part for line in _shown_code(cell.source) for part in _wrapped(line)], []
-    if code and len(code) <= CODE_LINES:
-        slides.append(Slide("", _code(code), "code"))
-    found = len(slides)
+    """A cell's code with what it printed, its charts and tables, and what it found to be true."""
+    code = [part for line in _shown_code(cell.source) for part in _wrapped(line)]
+    printed, claims, shown = [], [], []
     for output in cell.outputs:
         data = output.get("data", {})
         if "image/png" in data:
             words = html.escape(output.get("metadata", {}).get("image/png", {}).get("alt", ""))
             picture = "".join(data["image/png"].split())
             body = f'<img alt="{words}" src="data:image/png;base64,{picture}">'
-            slides.append(Slide("", body, "chart", f"<p>{words}</p>"))
+            shown.append(Slide("", body, "chart", f"<p>{words}</p>"))
         elif "dataframe" in "".join(data.get("text/html", "")):
-            slides += _of_frame("".join(data["text/html"]))
+            shown += _of_frame("".join(data["text/html"]))
         elif "text/html" not in data and "application/vnd.jupyter.widget-view+json" not in data:
-            text = "".join(output.get("text", data.get("text/plain", "")))
-            lines = [part for line in text.strip("\n").splitlines() for part in _wrapped(line)]
-            slides += [
-                Slide("", f"<pre>{html.escape(chr(10).join(part))}</pre>", "output")
-                for part in _parts(lines, CODE_LINES + 2)
-                if "".join(part).strip()
-            ]
-    if slides and not found:
+            for line in "".join(output.get("text", data.get("text/plain", ""))).strip("\n").splitlines():
+                claims.append(line) if line.startswith(CLAIM) else printed.extend(_wrapped(line))
+    slides = []
+    if len(code) > CODE_LINES or (claims and not printed and not shown):
+        code = []  # what only prepares a claim is not worth a slide
+    if code and len(code) + len(printed) <= CODE_LINES + 3:
+        below = f"<pre>{html.escape(chr(10).join(printed))}</pre>" if printed else ""
+        slides.append(Slide("", f"{_code(code)}{below}", "code"))
+    else:
+        slides += [Slide("", _code(code), "code")] if code else []
+        for part in _parts(printed, CODE_LINES + 3):
+            slides.append(Slide("", f"<pre>{html.escape(chr(10).join(part))}</pre>", "output"))
+    slides += shown
+    for part in _that_fit(claims, lambda claim: -(-len(claim) // LETTERS_IN_LINE), LINES):
+        slides.append(Slide("", f"<ul>{''.join(f'<li>{html.escape(one)}</li>' for one in part)}</ul>", "found"))
+    if slides:
         slides[0] = replace(slides[0], notes=f"<pre>{html.escape(cell.source)}</pre>{slides[0].notes}")
     return slides
 
@@ -204,6 +212,8 @@ def _of_frame(text: str) -> Iterator[Slide]:
     for row in names:  # the name of the index stands in a row of its own
         head = [above or below for above, below in zip(head, row, strict=False)]
     rows = [[cell.get_text(strip=True) for cell in row.find_all(["th", "td"])] for row in table.tbody.find_all("tr")]
+    if [row[0] for row in rows] == [str(number) for number in range(len(rows))]:  # rows are counted, not named
+        head, rows = head[1:], [row[1:] for row in rows]
     yield from _of_table([html.escape(name) for name in head], [[html.escape(cell) for cell in row] for row in rows])
 
 
