@@ -54,7 +54,7 @@
 # | [16 · The leaderboard](16_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 25 |
 # | **Part 5: For real** | | |
 # | [17 · A real model](17_a_real_model.ipynb) | What changes when the model already knows something? | 15 |
-# | [18 · Another task](18_another_task.ipynb) | What is pretraining worth when the task is another one? | 30 |
+# | [18 · Another task](18_another_task.ipynb) | What is pretraining worth when the task is a different one? | 30 |
 # | [19 · Instruction tuning](19_instruction_tuning.ipynb) | How does a model learn to answer, and to stop? | 30 |
 # | [20 · Scaling out](20_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 20 |
 #

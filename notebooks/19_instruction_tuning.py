@@ -214,7 +214,8 @@ tl.stopping_chart(answers, 64)
 
 # %% [markdown]
 # The line of *answers* first falls at 12 tokens. The refusal has exactly 12 tokens with its end, as the first picture
-# shows, so some of these short answers are probably refusals. The table adds more measures. *Perplexity* is that of the true answers in all validation conversations of up to 192 tokens, end tokens included.
+# shows, so some of these short answers are probably refusals. The table adds more measures. *Perplexity* is that of
+# the true answers in all validation conversations of up to 192 tokens, end tokens included.
 #
 # The next columns are shares of the answers just written: those that stopped by themselves, and those that are empty.
 # *in_form* is the share with the form that was asked for, among the questions for which this can be checked. Three

@@ -16,9 +16,9 @@ answer = 100 * (81 / 90 + 2 / 10) / 2
 tl.check("ex18_1", answer)
 
 # %% [markdown]
-# Write the function that makes one vector of each text: the mean of its hidden states. It gets `hidden`, a tensor of
+# Write a function that turns each text into one vector, the mean of its hidden states. It gets `hidden`, a tensor of
 # shape (rows, tokens, width), and `lengths`, a tensor of shape (rows,) which says how many tokens of each row are text.
-# What is behind them is padding and must not count. Return a tensor of shape (rows, width).
+# The positions after them are padding and must not count. Return a tensor of shape (rows, width).
 
 
 # %%
@@ -37,7 +37,8 @@ tl.check("ex18_2", mean_state)
 # %% [markdown]
 # You train only a head, for 50 epochs, on the features of a frozen model that are computed once and stored. The head
 # itself costs next to nothing. Full fine-tuning of the same model takes 5 epochs, and its backward pass costs twice its
-# forward pass. What percentage of the arithmetic of full fine-tuning does the head need?
+# forward pass. What percentage of the arithmetic of full fine-tuning does training the head need, including the
+# computation of the features?
 
 # %%
 answer = None

@@ -115,7 +115,7 @@ def stored_features(answer: object) -> None:
 
 QUIZ = Quiz(
     "quiz18",
-    "The rows of a batch are padded on the right, and a program reads the class off the last column of the hidden "
+    "The rows of a batch are padded on the right, and a program reads the class from the last column of the hidden "
     "states, `hidden[:, -1]`. It runs without an error. What is wrong?",
     {
         "a": "Nothing: a causal model does not see the padding.",

@@ -128,8 +128,8 @@ def examples_chart(record: pd.DataFrame, classes: int) -> Chart:
     told = []
     for name in dict.fromkeys(best.values()):
         those = [f"{size:g}" for size in sizes if best[size] == name]
-        told.append(f"{name} with {'every number of' if len(those) == len(sizes) else listed(those)} texts")
-    headline(figure, f"Highest on average: {', '.join(told)}")
+        told.append(f"{name} (all sizes)" if len(those) == len(sizes) else f"{name} ({listed(those)} texts)")
+    headline(figure, f"Highest: {'; '.join(told)}")
     return figure
 
 
