@@ -46,11 +46,11 @@ def test_records_are_whole_and_say_where_they_were_made():
 def test_a_record_of_another_task_is_in_a_folder_of_its_name():
     record = recorded("rates", task="classify")
     assert record.balanced_accuracy.notna().all() and recorded("rates").columns.isin(["balanced_accuracy"]).sum() == 0
-    with pytest.raises(ValueError, match="of rates is recorded for 'gpt' and task classify: expected one of tiny"):
+    with pytest.raises(ValueError, match="of rates is recorded for 'gpt' and task classify: expected one of smoll"):
         recorded("rates", "gpt", "classify")
     with pytest.raises(ValueError, match="of epochs is recorded for 'tiny' and task classify: expected one of none"):
         recorded("epochs", task="classify")
-    with pytest.raises(ValueError, match="task 'translate' is unknown: expected one of text, answer, classify"):
+    with pytest.raises(ValueError, match="task 'translate' is unknown: expected one of text, answer, classify, conv"):
         recorded("rates", task="translate")
 
 

@@ -247,15 +247,15 @@ def recorded(sweep: str, model: str = "tiny", task: str = "text") -> pd.DataFram
     """The record of a sweep that comes with the workbook; its columns say where and when it was made.
 
     Args:
-        sweep: `rates`, `epochs`, `passages` or `general`.
+        sweep: `rates`, `epochs`, `passages` or `general`; or `depth`, of linear classifiers behind each block.
         model: a preset.
         task: of `TASKS`; what is recorded of another than "text" is in a folder of the task's name.
 
     Raises:
         ValueError: where nothing is recorded under these names.
     """
-    if sweep not in SWEEPS:
-        raise ValueError(f"sweep {sweep!r} is unknown: expected one of {', '.join(SWEEPS)}")
+    if sweep not in (*SWEEPS, "depth"):
+        raise ValueError(f"sweep {sweep!r} is unknown: expected one of {', '.join((*SWEEPS, 'depth'))}")
     if task not in TASKS:
         raise ValueError(f"task {task!r} is unknown: expected one of {', '.join(TASKS)}")
     path = record_folder(model, task) / f"{sweep}.csv"

@@ -14,6 +14,7 @@ from tlkit.reports.labels import label_ends
 from tlkit.strategies import find_blocks
 
 GUESS = "one class for all"  # the dashed line
+MOST_NAMED = 12  # of a deep model's blocks, below the axis
 
 
 @described
@@ -86,7 +87,8 @@ def depth_chart(curves: dict[str, Sequence[float]], classes: int) -> Chart:
     layers = max(map(len, curves.values()))
     _guess_line(axes, classes)
     axes.set_ylim(0, 5 + 100 * max(map(max, curves.values())))
-    axes.set_xticks(range(layers), ["embed-\nding", *(f"block\n{number}" for number in range(layers - 1))])
+    shown = range(0, layers, -(-layers // MOST_NAMED))
+    axes.set_xticks(shown, ["embed-\nding", *(f"block\n{place - 1}" for place in shown[1:])])
     axes.set_xlabel("the features are what comes out of this part of the model")
     axes.set_ylabel("balanced accuracy (%)")
     label_ends(axes, ends, shades)
