@@ -88,6 +88,7 @@ def drawn(page, path):
 def test_nothing_on_any_slide_passes_the_edge_or_is_too_small(handed_out, page):
     wrong, total = [], 0
     page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("requestfailed", lambda request: wrong.append(request.url))
     for lesson in lessons():
         drawn(page, handed_out / "slides" / f"{lesson.stem}.html")
         count, found = page.evaluate(MEASURE)

@@ -283,7 +283,7 @@ def _rendered(text: str) -> str:
                 f"{opens}{html.escape(tokens[place].content)}{closes}"
             ),
         )
-    return markdown.render(text)
+    return markdown.render(re.sub(r"!\[([^\]]*)\]\([^)]*\)", r"\1", text))  # of a picture its words
 
 
 def _inline(text: str) -> str:
