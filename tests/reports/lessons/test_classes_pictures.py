@@ -70,14 +70,10 @@ def test_a_line_of_sizes_goes_through_the_means_and_every_run_is_a_dot():
 
 
 def test_the_title_names_the_highest_at_each_size():
-    assert examples_chart(record(full=0.4, lora=0.3), classes=9).finding == (
-        "Highest: full (all sizes)"
-    )
+    assert examples_chart(record(full=0.4, lora=0.3), classes=9).finding == ("Highest: full (all sizes)")
     crossing = record(full=0.4, lora=0.3)
     crossing.loc[(crossing.strategy == "lora") & (crossing.passages == 8), "balanced_accuracy"] = 0.3
-    assert examples_chart(crossing, classes=9).finding == (
-        "Highest: lora (8 texts); full (32 and 503 texts)"
-    )
+    assert examples_chart(crossing, classes=9).finding == ("Highest: lora (8 texts); full (32 and 503 texts)")
 
 
 def _rgba(shade):
