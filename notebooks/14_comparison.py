@@ -711,6 +711,33 @@ verdicts.loc[[claim for claim in dict.fromkeys(carry.claim)]]
 # alone shows neither of the two.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## What may be said
+#
+# A report should say what its numbers support, and also what they leave open. `tl.conclusions` makes such sentences
+# from the intervals of the comparison above. It calls a difference found only if the interval of that difference
+# excludes zero. The command `python -m tlkit compare` prints the same sentences, and the page `comparison.html` that
+# it writes begins with the table and these sentences.
+#
+# **Predict first.** Which statements about `full` and about the questions will be in the second list?
+
+# %% tags=["nbval-ignore-output"]
+said = tl.conclusions(comparison)
+print(said)
+
+# %%
+may, may_not = " ".join(said.may), " ".join(said.may_not)
+tl.claim(
+    "All seven strategies may be said to lower the perplexity on Rust",
+    all(name in said.may[0] for name in seven) and said.may[0].startswith("A lower"),
+)
+assert "longer training" in may_not and "another machine" in may_not
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The second list is longer than most reports would like. Read it before you quote a number from the first. Whatever
+# the intervals say, its last two sentences always remain: one model, one collection of texts and one amount of training
+# do not speak for others, and seconds depend on the machine.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Two kinds of chance affect a score: which documents were tested, and which seed was used. The unit that is
