@@ -53,14 +53,15 @@ tl.answer_picture(examples, row=5)
 # The picture shows one row of tokens: a question, its answer, and the padding (the widths are not to scale). A
 # *label* is the token that the model should predict at a place. Only the answer and the token that marks its end have
 # labels, so the loss is computed there and nowhere else. After the end comes *padding*: tokens without meaning that
-# fill the row up to the length of the longest one. The 48 tokens in the title do not include it.
+# fill the row up to the length of the longest one. The 48 tokens in the title do not include it. The value $-100$ in
+# the picture means "no label here"; a section below explains where it comes from.
 #
-# The workbook includes 488 such conversations, written for it. In 432 of them the user asks about Rust, on the same
-# 48 topics as the passages of [lesson 3](03_data_and_baseline.ipynb). The answer explains, compares two things,
-# repairs code, or is a single word. In the other 56 the user asks about something else, and the answer is always "I
-# only answer questions about Rust." Training, validation and test are split by topic, so no topic is in two of them.
-# The tiny model reads at most 256 tokens. The few longer conversations are left out of training, because cutting them
-# would cut off their ends; 329 remain.
+# The workbook comes with 488 such conversations, which were written for this course. In 432 of them the user asks
+# about Rust, on the same 48 topics as the passages of [lesson 3](03_data_and_baseline.ipynb). The answer explains,
+# compares two things, repairs code, or is a single word. In the other 56 the user asks about something else, and the
+# answer is always "I only answer questions about Rust." Training, validation and test are split by topic, so no topic
+# is in two of them. The tiny model reads at most 256 tokens. The few longer conversations are left out of training,
+# because shortening them would remove the ends of their answers. 329 training conversations remain.
 
 # %%
 parts = (corpus.train, corpus.validation, corpus.test)
@@ -81,7 +82,7 @@ for form in ("one_word", "compare"):
 # A *chat template* is a small program, in the template language Jinja, that turns the messages of a conversation into
 # one text. It is stored with the tokenizer, because a chat model has learned to read exactly this form. Our tiny
 # model was made to continue texts, so its tokenizer has no template. In that case the workbook uses a very plain one.
-# The cell prints the template first, and then the text that it makes of two messages:
+# The cell first prints the template, and then the text that the template makes from two messages:
 
 # %%
 assert tokenizer.chat_template is None
@@ -95,22 +96,22 @@ text = tokenizer.apply_chat_template(messages, chat_template=template, tokenize=
 print(text)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The first branch of the template writes an answer with its end, the second a question, and the last any other
-# message, for example a *system message* with general instructions. `<|endoftext|>` is one token, the *end token*.
-# Generation stops when the model writes it.
+# The first branch of the template writes an answer and its end, the second writes a question, and the last writes any
+# other message, for example a *system message* with general instructions. In the template, `eos_token` stands for
+# `<|endoftext|>`. This is a single token, the *end token*, and generation stops when the model writes it.
 #
-# Chat models usually mark the beginning and the end of each message with special tokens. In the template of
-# SmolLM2-Instruct the same question
-# becomes `<|im_start|>user`, a line break, the question and `<|im_end|>`. The answer follows after
-# `<|im_start|>assistant` and a line break, and `<|im_end|>` is the end token. If the conversation has no system
-# message, this template also writes a default one before the question.
+# Chat models usually mark the beginning and the end of each message with special tokens. The template of
+# SmolLM2-Instruct turns the same question into `<|im_start|>user`, a line break, the question and `<|im_end|>`. The
+# answer follows after `<|im_start|>assistant` and a line break, and `<|im_end|>` is the end token. If the
+# conversation has no system message, this template also writes a default one before the question.
 #
 # When the model is used, it is shown the text up to the point where the answer begins. In plain transformers,
-# `apply_chat_template(messages, add_generation_prompt=True)` returns the tokens of this text; here `tl.prompt_of`
-# does. The tokens before an answer have to be the same in training and in use. That is why the workbook tokenises the
-# part before the answer separately. If the whole text were tokenised in one piece, the tokenizer could join the last
-# characters before the answer and the first characters of the answer into one token. In use the model would never see
-# that token there, because its input ends before the answer begins.
+# `apply_chat_template(messages, add_generation_prompt=True)` makes the tokens of this text, if the last message is
+# the question. In this workbook, `tl.prompt_of` does the same. The tokens before an answer have to be the same in
+# training and in use. That is why the workbook tokenises the part before the answer separately. If the whole text
+# were tokenised in one piece, the tokenizer could join the last characters before the answer and the first characters
+# of the answer into one token. In use the model would never see that token there, because its input ends before the
+# answer begins.
 
 # %%
 asked = train[5]
@@ -122,10 +123,10 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Before any training it is worth looking at one example token by token. The view below shows the row from the first
-# picture; its answer is the refusal. The grey tokens are only read, the light blue ones are learned, and the dark
-# blue one is the end token, which is learned too. `·` stands for a space and `⏎` for a line break. The command
-# `python -m tlkit tokens --corpus yours.jsonl` shows the same for your own file.
+# Before you train, it is worth looking at one example token by token. The view below shows the row from the first
+# picture; its answer is the refusal. The model only reads the grey tokens and learns to predict the light blue ones.
+# The dark blue one is the end token, which it learns to predict too. `·` stands for a space and `⏎` for a line break.
+# The command `python -m tlkit tokens --corpus yours.jsonl` shows the same view for your own file of conversations.
 
 # %%
 short = tl.answer_examples([asked], tokenizer)
@@ -140,10 +141,11 @@ tl.token_view(short, tokenizer)
 # $$L = -\frac{1}{|A|} \sum_{t \in A} \log p(x_t \mid x_1, \ldots, x_{t-1}).$$
 #
 # The question is still used, because every token of the answer is predicted from all tokens before it. But the model
-# is not trained to predict the question itself. Libraries write this as a tensor of labels. It contains the tokens at
-# the places in $A$ and $-100$ everywhere else, because PyTorch's cross entropy ignores this label by default. Labels
-# and tokens stand at the same places: the model itself compares its output at place $t - 1$ with the label at place
-# $t$. The cell builds such labels by hand; in `examples.texts`, $-1$ marks the padding.
+# is not trained to predict the question itself. Libraries describe the set $A$ by a tensor of labels. It contains the
+# tokens at the places in $A$ and $-100$ everywhere else, because PyTorch's cross entropy ignores the label $-100$ by
+# default. You do not have to shift the labels: they stand at the same places as the tokens, and the model itself
+# compares its output at place $t - 1$ with the label at place $t$. The cell builds such labels by hand.
+# `examples.texts` says for each token which text of its row it belongs to, and $-1$ there marks the padding.
 
 # %%
 labels = examples.tokens.clone()
@@ -159,11 +161,12 @@ tl.claim("Plain transformers computes the same loss from these labels", apart < 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The mean over a batch needs care: it has to be taken over all labels of the batch at once. The rows have between 2
-# and about 130 labels. If we averaged each row first and then the rows, a token of a one-word answer would count up
-# to 65 times as much as a token of a long one. The same problem arises with micro-batches and with several processes,
-# so `tl.train` adds up the losses of a step and divides once, by the number of its labels. The cell computes both
-# means for the first eight rows. They differ because the mean loss of a row with many labels is not that of a row
-# with few.
+# and about 130 labels. If we first took the mean of each row and then the mean of the rows, a token of a one-word
+# answer would count up to 65 times as much as a token of a long answer. The same problem arises when a batch is split
+# into micro-batches or over several processes, so `tl.train` adds up the losses of all labels in a step and divides
+# once, by the number of these labels. The cell computes both means for the first eight rows. They differ because,
+# among these rows, those with many labels tend to have a higher mean loss than those with few, and the mean over all
+# labels gives the long rows more weight.
 
 # %%
 assert int(learned.min()) == 2 and 110 < int(learned.max()) < 150
@@ -176,7 +179,7 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Teach it, with and without the end
+# ## Training with and without the end token
 #
 # We train two copies of the model on the training conversations, for one epoch at the same learning rate:
 #
@@ -184,24 +187,34 @@ tl.claim(
 # - **end masked**: the same, but with a mistake that is easy to make. The padding token of our tokenizer *is* its end
 #   token. So `labels[tokens == pad] = -100`, which is meant for the padding, also masks the end of every answer.
 #
-# **Predict first.** Which of the two will have the lower loss on new answers, and by how much? Which of them will
-# stop by themselves?
+# **Predict first.** Which of the two models will have the lower perplexity on new answers, and by how much? Whose
+# answers will stop by themselves?
 
 # %%
 is_pad = examples.tokens == tokenizer.pad_token_id
 without_end = replace(examples, labels=labels.masked_fill(is_pad, -100))
 config = tl.TrainingConfig(2e-3, batch_size=4)
-models = {"untouched": base.model}
+models, at_the_end = {"untouched": base.model}, {}
 for name, part in {"answers": examples, "end masked": without_end}.items():
     model = tl.apply_strategy(tl.load_model("tiny").model, "full").model
-    tl.train(model, part, config, progress=True)
-    models[name] = model
+    history = tl.train(model, part, config, progress=True).history
+    models[name], at_the_end[name] = model, history.loss.tail(20).mean()
+
+# %%
+for name, loss in at_the_end.items():
+    print(f"{name}: training loss of the last 20 steps {loss:.1f} nats")
+assert len(history) == 83 and at_the_end["end masked"] < 1.2 * at_the_end["answers"]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The untouched model and the two trained ones now answer 18 validation questions. They always write the most likely
-# token (greedy decoding), and at most 64 tokens for an answer. Only conversations of up to 192 tokens are asked
-# about, because 64 more then still fit into the 256 that the model reads, and only every third of those, to save
-# time. The chart shows which share of the answers is still going on after a given number of tokens.
+# Nothing in these two losses looks wrong. They are means over different labels, so they need not be equal, and without
+# the end tokens the loss of *end masked* gives no hint of what is missing.
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The base model, called *untouched*, and the two trained models now answer 18 validation questions. They always write
+# the most likely token (greedy decoding), and at most 64 tokens for an answer. The questions come from conversations
+# of up to 192 tokens, because 64 more tokens then still fit into the 256 that the model reads. To save time, only
+# every third of these conversations is used. The chart shows the share of answers that are still going on after a
+# given number of tokens.
 
 # %%
 held_out, _ = tl.short_enough(corpus.validation, tokenizer, 192)
@@ -213,15 +226,16 @@ answers = {
 tl.stopping_chart(answers, 64)
 
 # %% [markdown]
-# The line of *answers* first falls at 12 tokens. The refusal has exactly 12 tokens with its end, as the first picture
-# shows, so some of these short answers are probably refusals. The table adds more measures. *Perplexity* is that of
-# the true answers in all validation conversations of up to 192 tokens, end tokens included.
+# The line of *answers* first falls at 12 tokens. As the first picture shows, the refusal has exactly 12 tokens
+# including its end token, so some of these short answers are probably refusals. The table adds more measures.
+# *perplexity* is measured on the true answers of all validation conversations of up to 192 tokens, including their
+# end tokens.
 #
-# The next columns are shares of the answers just written: those that stopped by themselves, and those that are empty.
-# *in_form* is the share with the form that was asked for, among the questions for which this can be checked. Three
-# forms can: a single word, code in a block, and an answer that begins with the refusal. *refused_wrongly* is the
-# share of the questions about Rust that were refused. The last column is the mean number of tokens, with the end
-# token.
+# The next two columns are shares of the answers that the models have just written: *stopped* counts those that end
+# with the end token, and *empty* those without any text. *in_form* is the share of answers that have the form that
+# was asked for, among the questions for which this can be checked. Three forms can be checked: a single word, code in
+# a block, and an answer that begins with the refusal. *refused_wrongly* is the share of the questions about Rust that
+# were refused. The last column is the mean number of tokens in an answer, including the end token.
 
 # %% tags=["nbval-ignore-output"]
 scored = tl.answer_examples(held_out, tokenizer)
@@ -250,21 +264,45 @@ tl.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The perplexity of the model with the masked end is only about a tenth above that of *answers*, although the end
-# tokens are scored here and it was not trained on them. Yet not one of its answers stops, while most of those of the
-# untouched model do. Training has taken this ability away. None of its labels was the end token, and a step that
-# makes one token more likely makes the others less likely, so training pushed the end token's probability down.
+# tokens are scored here and it was not trained on them. Yet not one of its answers stops, while most answers of the
+# untouched model do. So it was this training that removed the ability to stop. None of the labels was the end token,
+# and a step that makes one token more likely makes the other tokens less likely. Therefore every step tended to lower
+# the probability of the end token.
 #
-# **The training loss cannot show this mistake**, because the tokens it concerns are exactly those that the loss
-# leaves out. For this reason the mistake can go unnoticed until somebody uses the model.
-#
-# Many answers of the other trained model stop. A correct answer may be longer than 64 tokens, so an answer that
-# reaches the limit is not always a failure. But a tiny model can also start to repeat itself, and then it does not
-# come to an end either.
+# This can be checked. The cell asks each model for the probability of the end token at the places where the true
+# answers end.
+
+# %%
+end_token = tokenizer.eos_token_id
+ends = scored.labels.masked_fill(scored.labels != end_token, -100)
+only_ends = replace(scored, labels=ends)
+stops = {
+    name: torch.tensor(-tl.mean_loss(m, only_ends)).exp() for name, m in models.items()
+}
+for name, probability in stops.items():
+    print(f"{name}: {probability:.5f}")
+
+# %%
+tl.claim(
+    "Masking the end has made the end token at least ten times less likely",
+    10 * stops["end masked"] < stops["untouched"] < stops["answers"],
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Stopping is not answering.** The untouched model stops most often of all, because in pretraining the same token
-# separated the documents. But about half of its answers are empty, because the first token that it writes is the end
-# token. So look also at the text of the answers:
+# The numbers are geometric means over the answers. With labels at the ends, training has made the end token more
+# likely at the right places. With the ends masked, it has made it far less likely than before any training.
+#
+# **The training loss cannot show this mistake**, because the tokens that it concerns are exactly the ones that the
+# loss leaves out. So the mistake can go unnoticed until somebody uses the model.
+#
+# Many answers of the other trained model, *answers*, stop, but not all of them. A correct answer may be longer than
+# 64 tokens, so an answer that reaches the limit is not always a failure. But a tiny model can also start to repeat
+# itself, and then its answer does not end either.
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **A model that stops has not necessarily answered.** The untouched model stops most often of all, because in
+# pretraining the same token separated the documents. But about half of its answers are empty, because the first token
+# that it writes is the end token. So we also look at the text of the answers:
 
 # %% tags=["nbval-ignore-output"]
 written = {name: found.table.set_index("id") for name, found in answers.items()}
@@ -274,33 +312,34 @@ for conversation in (questions[0], next(q for q in questions if q.form == "refus
         print(f"  {name}: {written[name].answer[conversation.id][:90]!r}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In these samples, one epoch has taught what an answer looks like: a sentence with names from code, and the refusal
-# for another subject. It does not teach this reliably: the column `in_form` shows that only a third of the answers
-# that can be checked have the right form. The share of *end masked* says even less, because the check looks only at
-# the beginning of a refusal, so a refusal counts even if the model repeats it until the limit. And only a few of the
-# 18 questions can be checked in this way, so a single answer changes the share by many percentage points.
+# In these samples, one epoch has taught the model what an answer looks like: a sentence with names from code for a
+# question about Rust, and the refusal for a question about something else. But it has not taught this reliably. The
+# column `in_form` shows that only a third of the answers that can be checked have the right form. For *end masked*
+# this share says even less, because the check looks only at the beginning of a refusal. So a refusal counts even if
+# the model repeats it until the limit. Also, only a few of the 18 questions can be checked in this way, so a single
+# answer changes the share by many percentage points.
 #
 # What the answers say about Rust is nonsense. The tiny model has four million weights and read no text about Rust in
-# pretraining, so it does not know what an `Rc` is, and one pass over 329 examples does not teach it. Zhou et al.
-# (below) argue that this holds in general: most of the knowledge comes from pretraining, and instruction tuning
-# mostly teaches a model to show what it knows in a useful form.
+# pretraining, so it does not know what an `Rc` is, and one pass over 329 examples does not teach it. Zhou et al. (see
+# *Further reading*) argue that this holds in general: most of the knowledge comes from pretraining, and instruction
+# tuning mostly teaches a model to show what it knows in a useful form.
 #
-# The refusal has a risk of its own. It is the same sentence each time, so it is easy to learn, and a model may also
-# give it as the answer to a question about Rust. The column `refused_wrongly` counts this. If you train a model to
-# refuse, measure this share.
+# Teaching a refusal brings a risk of its own. The refusal is the same sentence each time, so it is easy to learn, and
+# a model may also give it as the answer to a question about Rust. The column `refused_wrongly` counts this. If you
+# train a model to refuse, measure this share.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Learn the questions, too?
 #
-# There is another way to choose the labels: the model learns *everything*, the questions as well as the answers, as
-# in running text (`learn="everything"`). One run of each could differ by chance alone. So both ways were recorded
-# with three seeds each, by `full` and by `lora`, each with its own tuned learning rate. Every run trained for one
-# epoch on 200 training conversations and was scored on the answers of 40 test conversations (without the few that are
-# too long for the tiny model).
+# There is another way to choose the labels: the model can learn *everything*, the questions as well as the answers,
+# as in running text (`learn="everything"`). Two single runs could differ by chance alone. So we recorded runs of both
+# ways with three seeds each, with full fine-tuning (`full`) and with LoRA (`lora`), and tuned the learning rate for
+# each. Every run trained for one epoch on 200 training conversations and was scored on the answers of 40 test
+# conversations (without the few that are too long for the tiny model).
 #
-# The models also answered these 40 questions, twice each: once greedily, and once *sampled* at temperature 0.7, which
-# means that each token is drawn at random, likely tokens more often than unlikely ones. An answer had at most 96
-# tokens.
+# The models also answered these 40 questions, twice each. They answered once with greedy decoding, and once with
+# *sampling* at temperature 0.7: each token is drawn at random from the model's probabilities, after these have been
+# shifted somewhat towards the likely tokens. An answer had at most 96 tokens.
 #
 # **Predict first.** Which way gives the lower perplexity of the answers? And do sampled answers stop more often than
 # greedy ones, or less often?
@@ -346,40 +385,51 @@ runs = tl.recorded_comparison("tiny", task="answer").runs
 shares = runs[runs.strategy == "full"].stopped
 assert round(shares.min(), 2) in (0.52, 0.53) and round(shares.max(), 2) in (0.97, 0.98)
 assert trained.refused_wrongly.filter(like="answers").min() > 0.08
+refusals = torch.tensor([asked.form == "refuse" for asked in train])
+for learn, part in {"answers": 0.025, "everything": 0.051}.items():
+    counts = (tl.answer_examples(train, tokenizer, learn=learn).labels != -100).sum(1)
+    assert abs(counts[refusals].sum() / counts.sum() - part) < 0.001
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The two printed lines are differences of perplexity, answers only minus everything, with 95% intervals over documents
-# and seeds, corrected for the number of pairs. Both intervals contain zero, so **these runs do not show which way is
-# better**. A published comparison found that learning the instructions helps most where there are few examples, or
-# where the instructions are long and the answers short (Shi et al., below). It depends on the data, so try both.
+# In the table, `stopped` is the share for greedy decoding. The perplexity of the untouched model is not the one of
+# the first table, because these are test conversations. The two printed lines show the difference in perplexity,
+# "answers" minus "everything", with 95% intervals over documents and seeds. The intervals are widened because several
+# pairs of models are compared at once. Both intervals contain zero, so **these runs do not show which way is
+# better**. A published comparison found that learning the instructions helps most when there are few examples, or
+# when the instructions are long and the answers short (Shi et al., see *Further reading*). The better choice depends
+# on your data, so try both.
 #
-# What does differ is how often the models refuse. After learning the answers alone, they refuse about one in ten
-# questions about Rust or more, and after learning everything almost none.
+# But the models do differ in how often they refuse. The models that learned only the answers wrongly refuse about one
+# in ten questions about Rust or more, while those that learned everything refuse almost none. Why this is so, these
+# runs do not show. One could think that the refusals make up a larger part of the labels when the questions have
+# none, but it is the other way round: they are 2.5% of the labels of the answers, and 5.1% of all labels. Perhaps the
+# questions, as labels, teach the model to tell the subjects apart.
 #
 # Sampled answers stop more often than greedy ones. A likely reason is that a small model easily falls into a loop:
 # after a phrase that it has already repeated, the most likely continuation is the same phrase once more. Greedy
-# decoding always takes this continuation and never reaches the end token, and sampling leaves the loop at some point.
-# But the shares are uncertain, too: of the greedy answers of `full`, between 52% and 98% stop, depending on the seed.
-# So the single run above shows what a masked end does, but not how often a well-trained model stops.
+# decoding always takes this continuation and never reaches the end token, whereas sampling leaves the loop at some
+# point. But these shares are uncertain: of the greedy answers of *full, answers*, between 52% and 98% stop, depending
+# on the seed. So the single run above shows what a masked end does, but not how often a well-trained model stops.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Five mistakes, refused before the first step
 #
-# None of these mistakes raises an error by itself. Training runs to its end, and most of them show only in the
-# result:
+# None of these mistakes raises an error by itself. Training runs to the end, and most of the mistakes only show in
+# the finished model:
 #
 # - **a mask that hides everything**: every label of a row is $-100$, so nothing is learned from it. A batch without
 #   any label has the loss 0/0, which PyTorch reports as `nan`;
 # - **padding masked by its token**: the model never learns to stop, as above;
 # - **a row cut too early**: the end of the answer is cut off, so long answers are learned without an end;
 # - **a beginning written twice**: some models begin each text with a special token. If the template writes it and the
-#   tokenizer adds it again, training shows the model two of them, but use shows one (or the other way round);
+#   tokenizer adds it again, the model sees this token twice in training but only once in use (or the other way
+#   round);
 # - **a template without an end**: no answer has an end token, so the model never learns to stop.
 #
 # The workbook looks for these mistakes in the finished tokens and labels, so it can also find them in examples that
 # another library has made. It names the first row or conversation in which it finds one. The cell makes each mistake
-# on purpose. To imitate the fourth, it uses a template that writes the beginning twice; the model would read the same
-# tokens.
+# on purpose. To imitate the fourth, it puts the first token of the row there a second time, as a tokenizer would that
+# adds it again.
 
 
 # %%
@@ -431,11 +481,11 @@ assert said_about(lambda: tl.refuse_answers(first, tokenizer)) == "nothing"
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Padded or packed
 #
-# Short conversations leave most of a padded row empty. *Packing* puts several conversations into one row instead.
-# Then a token must not attend to another conversation in its row. Otherwise the model learns to answer while it reads
-# other questions and answers, which it will not have in use. Packed rows therefore get two things: position numbers
-# that start again with each conversation, and an attention mask that hides the other conversations. Below, *mixed*
-# rows hold the same conversations, but have neither of the two.
+# Short conversations leave most of a padded row empty. *Packing* puts several conversations into one row instead. In
+# such a row, a token must not attend to another conversation. Otherwise the model learns to answer while it reads
+# unrelated questions and answers, which it will not see in use. Packed rows therefore get two things: position
+# numbers that start again with each conversation, and an attention mask that hides the other conversations. For
+# comparison, the *mixed* rows below hold the same conversations but have neither of the two.
 
 # %%
 shortest = [asked for asked in train if asked.form == "one_word"][:24]
@@ -452,19 +502,22 @@ tl.claim("Mixed rows have a different loss", apart["mixed"] > 1e-3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Not every architecture accepts such a mask. So before the workbook trains on packed rows, it lets the model read two
-# texts in one row and then each alone, and compares the results. If they differ, it refuses to pack for this model,
-# and you have to use padded rows.
+# texts in one row and then each of them alone, and compares the outputs. If the outputs differ, the workbook refuses
+# to pack for this model, and you have to use padded rows.
 #
 # Padding at the end of a row needs no attention mask in a causal model, because a token attends only to itself and to
-# the tokens before it, and all padding comes after. Its labels still have to be $-100$. Padding costs some computing,
-# but less than 24 rows against 6 suggest, because the workbook cuts each batch to the length of its longest row.
+# the tokens before it, and all padding comes after. Its labels still have to be $-100$. Padding costs some
+# computation, but less than the comparison of 24 rows with 6 suggests, because the workbook cuts each batch to the
+# length of its longest row.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same in plain transformers
 #
-# With the `Trainer`, you make the labels yourself, and `DataCollatorForSeq2Seq` pads a batch: the tokens with the
-# padding token, the labels with $-100$. The cell takes the first four batches in the order in which `tl.train` reads
-# them, at a constant learning rate and without weight decay.
+# With the `Trainer`, you make the labels yourself, and `DataCollatorForSeq2Seq` pads each batch: the tokens with the
+# padding token, the labels with $-100$. The cells make four batches of the first training conversations, in the order
+# in which `tl.train` would read them, and train at a constant learning rate and without weight decay. Our tokenizer
+# adds no special tokens of its own. With one that does, pass `add_special_tokens=False` to it, because otherwise this
+# function would make the fourth mistake above.
 
 
 # %%
@@ -534,8 +587,8 @@ assert len(ours) == 4
 # python -m tlkit generate --chat --model out --prompt "What is a slice?"
 # ```
 #
-# TRL is a library that many projects use for this. Its settings would look as follows. The code was not run here, and
-# the learning rate is only a starting point, which you would have to tune:
+# Many projects use the library TRL for instruction tuning. With TRL, the same training would look as follows. This
+# code was not run here, and the learning rate is only a starting point that you would have to tune:
 #
 # ```python
 # from trl import SFTConfig, SFTTrainer
@@ -566,8 +619,8 @@ assert len(ours) == 4
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Preferences, in thirty lines
 #
-# Examples show a model what to write. They do not show what to avoid. *Preference optimisation* learns from pairs:
-# two answers to the same question, of which one is better. Here the better one is short and right, and the other is
+# Examples show a model what to write, but not what to avoid. *Preference optimisation* therefore learns from pairs of
+# answers to the same question, of which one is better. Here the better answer is short and right, and the other is
 # long and vague:
 
 # %%
@@ -646,6 +699,10 @@ for rows in order.split(6):
     optimizer.step()
     optimizer.zero_grad()
     losses.append(loss.item())
+print(
+    "loss of the first and of the last steps:",
+    *(f"{losses[n]:.2f}" for n in (0, -2, -1)),
+)
 assert len(pairs.train) == 102 and abs(losses[0] - 0.693) < 0.001
 tl.claim("After one pass the loss is below 0.05", max(losses[-3:]) < 0.05)
 
@@ -673,6 +730,11 @@ empty = [summary["empty"] for summary in found]
 print(f"mean tokens of an answer: {lengths[0]:.0f} before, {lengths[1]:.0f} after")
 print(f"perplexity of held-out answers: {scores[0]:.0f} before, {scores[1]:.0f} after")
 print(f"empty answers: {empty[0]:.0%} before, {empty[1]:.0%} after")
+first = questions[0]
+print("?", first.messages[0][1])
+for when, written in {"before": answers["answers"], "after": after}.items():
+    text = written.table.set_index("id").answer[first.id]
+    print(f"  {when}: {text[:90]!r}")
 
 # %%
 won_change, lost_change = changes
@@ -683,11 +745,11 @@ tl.claim("The answers have become shorter", lengths[1] < lengths[0])
 tl.claim("Perplexity on held-out answers has risen", scores[1] > 1.05 * scores[0])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# After 17 steps the margins have also widened on topics that DPO was not trained on. But look at how. The loss
-# depends only on the margin, and the margin also widens when both answers become less likely, as long as the worse
-# one loses more. This happens to most of the pairs here. The answers that the model writes become shorter, which was
-# wanted, although length alone does not say whether they are better, or only empty. The perplexity on the held-out
-# answers rises by more than 5%, which was not wanted.
+# After 17 steps the margins have also widened on topics that DPO was not trained on. But the chart shows how they
+# widened. The loss depends only on the margin, and the margin also widens when both answers become less likely, as
+# long as the worse one loses more. This happens to most of the pairs here. The answers that the model writes become a
+# little shorter, as intended, although length alone does not say whether they are better or only say less. The
+# perplexity on the held-out answers rises clearly, which was not intended.
 #
 # These pairs are also easy, because the two answers of a pair differ so much in length. A log-probability is a sum
 # over tokens, so a small change at every token of a long answer adds up to many nats. The model may therefore have
@@ -695,7 +757,7 @@ tl.claim("Perplexity on held-out answers has risen", scores[1] > 1.05 * scores[0
 # $\beta$, fewer steps or a lower learning rate should keep the model closer to the reference; none of them is tried
 # here.
 #
-# DPO also costs computing and memory. Every step processes two sequences for each pair: the question with the
+# DPO also costs computation and memory. Every step processes two sequences for each pair: the question with the
 # preferred answer, and the question with the other one. The reference has to process all of them once. If its
 # log-probabilities are not stored beforehand, both models have to be in memory together. With LoRA the second copy is
 # not needed, because the same model with its adapter switched off can serve as the reference. This only works if the
@@ -707,8 +769,9 @@ tl.claim("Perplexity on held-out answers has risen", scores[1] > 1.05 * scores[0
 # - The model's own chat template turns a conversation into one text, the same in training and in use. The loss is on
 #   the answer and its end token. If the end token has no label, the model does not stop, and the training loss does
 #   not show it.
-# - Judge a model's answers by several measures: the loss, and how many of them stop, are empty, have the right form,
-#   or refuse wrongly. In one epoch the tiny model begins to learn the form, but its answers about Rust are nonsense.
+# - Judge a model by several measures: the loss on true answers, and how many of its own answers stop, are empty, have
+#   the right form, or refuse wrongly. In one epoch the tiny model begins to learn the form, but its answers about
+#   Rust are nonsense.
 # - DPO widens the margin between two answers. This can happen while both of them become less likely.
 #
 # **Further reading**

@@ -27,6 +27,15 @@ class HandoutsOptions:
 
 
 @dataclass(frozen=True)
+class LinksOptions:
+    """Where to"""
+
+    output: Path = option(
+        ROOT / "results" / "colab", "the folder for lessons that install themselves", path="new folder"
+    )
+
+
+@dataclass(frozen=True)
 class DemoOptions:
     """How to serve"""
 
@@ -106,6 +115,24 @@ def handouts(options: HandoutsOptions) -> Outcome:
     _refuse_without(FOLDER)
     written = write_slides(options.output / "slides") + write_code_only(options.output / "code")
     return Outcome(written, "\n".join(map(str, written)))
+
+
+def links(options: LinksOptions) -> Outcome:
+    """Print links that open this copy on Colab, Binder and elsewhere, and write its lessons for Colab.
+
+    The address is that of the git remote `origin`.
+    """
+    from tlkit.classroom.notebooks import FOLDER
+    from tlkit.classroom.places import address_of, write_for_colab
+
+    _refuse_without(FOLDER)
+    address = address_of(FOLDER)
+    found, written = address.links(), write_for_colab(options.output, address)
+    lines = [f"{place}: {link}" for place, link in found.items()]
+    lines.append(f"{len(written)} lessons that install themselves are in {options.output}")
+    return Outcome(
+        {"address": address.web, "revision": address.revision, "links": found, "lessons": written}, "\n".join(lines)
+    )
 
 
 def demo(options: DemoOptions) -> Outcome:
