@@ -40,6 +40,7 @@ WORK = (
     "tlkit.strategies.apply_strategy",
     "tlkit.classroom.doctor.examine",
     "tlkit.classroom.handouts.write_slides",
+    "tlkit.classroom.places.address_of",
     "tlkit.classroom.notebooks.execute_all",
     "tlkit.classroom.grading.grade_all",
     "tlkit.classroom.pages.write_generated",

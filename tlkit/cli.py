@@ -10,7 +10,7 @@ import warnings
 from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 
-from tlkit.commands.classroom import demo, doctor, grade, handouts, run
+from tlkit.commands.classroom import demo, doctor, grade, handouts, links, run
 from tlkit.commands.evidence import audit, compare, sweep, validate
 from tlkit.commands.fetching import fetch
 from tlkit.commands.models import estimate, evaluate, params
@@ -36,6 +36,7 @@ CHOSEN = (
     run,
     grade,
     handouts,
+    links,
     demo,
 )
 COMMANDS = {command.__name__: command for command in CHOSEN}
