@@ -15,7 +15,7 @@ from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))]
-PAGES = [*LESSONS, "glossary", "instructors"]
+PAGES = [*LESSONS, "glossary", "instructors", "places"]
 # A page of its own, so that the test does not depend on what lessons have in them.
 FORMULAS = """---
 orphan: true

@@ -2,16 +2,22 @@
 
 import importlib.metadata
 import importlib.util
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import nbformat
 import pytest
+import yaml
 
 from tlkit.classroom.notebooks import lessons
 from tlkit.classroom.places import Address, address_of, write_for_colab
-from tlkit.cli import main
+from tlkit.cli import COMMANDS, main
+from tlkit.commands.parsing import parser_of
 
+ROOT = Path(__file__).resolve().parents[2]
+NEEDED = {"train": ["--strategy", "lora", "--output", "out"], "compare": ["--output", "out"]}
 HERE = Address("github.com", "reader/course", "main")
 
 
@@ -118,3 +124,27 @@ def test_the_command_prints_links_or_what_is_missing(monkeypatch, tmp_path, caps
     monkeypatch.setattr("tlkit.classroom.places.address_of", missing)
     assert main(["links", "--output", str(tmp_path / "other")]) == 2
     assert "no address" in capsys.readouterr().err and not (tmp_path / "other").exists()
+
+
+def test_the_files_for_other_places_are_valid_and_name_commands_that_exist():
+    """None of these places is here: this is all that can be known of them without one."""
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text(encoding="utf-8"))
+    assert "make " in container["postCreateCommand"] and ".venv/installed" in container["postCreateCommand"]
+    hub = yaml.safe_load((ROOT / "places" / "jupyterhub.yaml").read_text(encoding="utf-8"))
+    assert hub["singleuser"]["defaultUrl"].endswith("00_index.ipynb")
+    for name, command in (("train", "train"), ("compare", "compare")):
+        script = ROOT / "places" / f"{name}.sbatch"
+        subprocess.run(["bash", "-n", str(script)], check=True)
+        words = script.read_text(encoding="utf-8").replace("\\\n", " ").split(" -m tlkit ")[-1].split()
+        assert words[0] == command and parser_of(COMMANDS).parse_args([*words[:-1], *NEEDED[command]])
+
+
+def test_the_image_is_not_roots_and_keeps_the_token():
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    user = next(number for number, line in enumerate(lines) if line == "USER student")
+    assert any(line.startswith("CMD ") for line in lines[user:]) and not any("USER root" in line for line in lines)
+    told = " ".join(lines)
+    assert not any(word in told for word in ("ServerApp.token", "--NotebookApp", "allow-root", "password"))
+    for line in lines:  # what is copied has to be there
+        if line.startswith("COPY ") and line != "COPY . .":
+            assert all((ROOT / name).exists() for name in line.split()[1:-1]), line
