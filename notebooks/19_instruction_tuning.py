@@ -611,10 +611,76 @@ assert len(ours) == 4
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## On the real model
 #
-# SmolLM2-135M-Instruct already answers and stops, because it has been through such training with many more examples.
-# This lesson has no recorded result yet of how much a few hundred conversations about Rust change it. So rely on the
-# tiny model only for the procedure: every chat model needs the right template, labels, end tokens and masks. The
-# tiny model does not tell you how good the answers of a larger model become.
+# SmolLM2-135M-Instruct has been through instruction tuning already, with many more examples. If you have
+# [fetched](17_a_real_model.ipynb) it, the next cell shows the tokens of one of our conversations in its own template,
+# and asks the untouched model one question.
+
+# %% tags=["nbval-ignore-output"]
+NAME = "smollm2-135m-instruct"
+if tl.fetched(NAME):
+    real = tl.load_model(NAME)
+    inside = tl.answer_examples([asked], real.tokenizer)
+    print(real.tokenizer.decode(inside.tokens[0]))
+    untouched = tl.answer(real.model, real.tokenizer, questions[:1], new_tokens=48)
+    print("\n?", questions[0].messages[0][1], "\n ", untouched.table.answer[0])
+else:
+    print(f"not here yet: python -m tlkit fetch {NAME}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# What do our conversations change? The runs were recorded: LoRA on 200 training conversations, one epoch, three seeds,
+# at a learning rate that was tuned on validation conversations. The columns are those of above; `general` is the
+# perplexity of answers to questions about other subjects, and `rust_accuracy` and `general_accuracy` are the shares
+# of right answers to the four-option questions of [lesson 17](17_a_real_model.ipynb), put as a chat message.
+#
+# **Predict first.** Which of these figures will change much, and which hardly at all?
+
+# %%
+recorded = tl.recorded_comparison(NAME, task="answer")
+chat = recorded.table.set_index("strategy").loc[[tl.ZERO_SHOT, "lora"]]
+figures = ["perplexity", "general", "stopped", "sampled_stopped", "in_form"]
+figures += ["refused_wrongly", "answer_tokens", "rust_accuracy", "general_accuracy"]
+chat[figures].astype(float).round(3).T
+
+# %%
+said = recorded.written
+said = said[~said.sampled & (said.seed == 0)].set_index(["strategy", "id"]).answer
+for name in ("ownership-question-01", "enums-question-09", "slices-question-05"):
+    print("?", next(c for c in corpus.test if c.id == name).messages[0][1])
+    for strategy in (tl.ZERO_SHOT, "lora"):
+        print(f"  {strategy}: {said[strategy, name][:150]!r}")
+
+# %%
+before, after = chat.loc[tl.ZERO_SHOT], chat.loc["lora"]
+tl.claim(
+    "The perplexity of held-out answers falls by about half",
+    0.45 < after.perplexity / before.perplexity < 0.55,
+)
+tl.claim(
+    "Answers within 96 tokens: before less than 15%, after more than 90%",
+    before.stopped < 0.15 and after.stopped > 0.9,
+)
+assert before.in_form < 0.2 and 0.6 < after.in_form < 0.7
+assert after.refused_wrongly < 0.01 and after.general < 0.6 * before.general
+low, high = after.rust_accuracy_difference_low, after.rust_accuracy_difference_high
+tl.claim("No more questions about Rust are answered rightly", low < 0 < high)
+assert [round(100 * end) for end in (low, high)] == [-4, 4]
+ends = after.general_accuracy_difference_low, after.general_accuracy_difference_high
+assert [round(100 * end) for end in ends] == [0, 15] and after.one_word_right == 0
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **The form changes, and the knowledge does not.** The untouched model writes long answers. Only one in eight ends
+# within 96 tokens, which does not mean that the others would never end. After 200 examples the answers are about half
+# as long, nearly all of them stop, and two thirds have the form that was asked for, where it was less than a fifth.
+# The perplexity of held-out answers halves, on general subjects too, because their style is the same.
+#
+# But the share of right answers about Rust stays what it was: the interval of its change goes from -4 to +4 points. Not
+# one of the answers of one word is right in any of the runs. Read the samples: they have the tone, the length and the
+# code block of a good answer, and say nothing true. Of the questions about other subjects a few more are answered
+# rightly, but the interval of this change (0 to 15 points) all but touches zero. So a low loss and a good form are no
+# evidence that a model knows what it says.
+#
+# Two things are different from the tiny model: hardly any question about Rust is refused, and sampled answers stop as
+# often as greedy ones. What carries over is the procedure, with its template, labels, end tokens and masks.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Preferences, in thirty lines
