@@ -347,7 +347,7 @@ for conversation in (questions[0], next(q for q in questions if q.form == "refus
 
 # %%
 def both_ways(model):
-    """A row for each strategy and way of learning, and the test documents of all runs."""
+    """A row for each strategy and way of learning, and all test documents."""
     rows, documents = {}, []
     for way, task in {"answers": "answer", "everything": "conversation"}.items():
         found = tl.recorded_comparison(model, task=task)

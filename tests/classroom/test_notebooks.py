@@ -40,8 +40,8 @@ MOST_IGNORED = {
     "15_autopsy": 4,
     "16_leaderboard": 0,
     "17_a_real_model": 7,  # among them what it writes and scores, before and after
-    "18_another_task": 1,
-    "19_instruction_tuning": 3,  # figures of three trainings, what is written after them, and after DPO
+    "18_another_task": 2,  # the model that is fetched may not be here
+    "19_instruction_tuning": 4,  # two trainings, what is written after them and after DPO, the fetched model
     "20_scaling_out": 1,
     "demo": 0,
 }

@@ -148,11 +148,6 @@ def test_rates_of_a_task_are_searched_on_its_validation_text(tmp_path):
     assert pd.read_csv(tmp_path / "record.csv").validation_perplexity.between(1, 1e4).all()
 
 
-def test_there_is_nothing_general_to_mix_into_classes(tmp_path):
-    record = swept("general", tmp_path, 0.5)
-    assert "there is no general text to mix in" in record.error.iloc[0]
-
-
 def written(text: str, ended: bool = True) -> Continuation:
     return Continuation(text, text, len(text.split()), ended)
 

@@ -41,7 +41,7 @@ def test_each_planted_effect_is_in_its_sentence_and_nothing_else_is(comparison):
     assert "with lora:" in said_of(found.may_not, "Whether general text is forgotten")
     assert said_of(found.may, "More questions").endswith("than before: lora (20 points).")
     open_ = said_of(found.may_not, "That more or fewer questions")
-    assert "with full, last_layers and bitfit:" in open_ and "(+0.0 to +0.0 points)" in open_
+    assert "with full, last_layers and bitfit:" in open_ and "the changes are +0.0 to +0.0 points" in open_
     best = min(("full", "lora"), key=comparison.table.set_index("strategy").perplexity.get)
     other = {"full": "lora", "lora": "full"}[best]
     assert f"{best} reaches a lower perplexity than last_layers and bitfit." in found.may

@@ -112,8 +112,8 @@ def _questions(table: pd.DataFrame, name: str) -> tuple[list[str], list[str]]:
     ]
     unclear = change[(low <= 0) & (high >= 0)]
     changes = f"{100 * unclear.min():+.1f} to {100 * unclear.max():+.1f} points" if len(unclear) else ""
-    said = f"That more or fewer {ABOUT[name]} are answered rightly than before with {{}}: every interval of the change"
-    return may, _of(unclear.index, f"{said} ({changes}) has zero in it.")
+    said = f"That more or fewer {ABOUT[name]} are answered rightly than before with {{}}: "
+    return may, _of(unclear.index, f"{said}the changes are {changes}, and every interval has zero in it.")
 
 
 def _classes(comparison: Comparison, table: pd.DataFrame) -> tuple[list[str], list[str]]:
