@@ -1,11 +1,15 @@
 """Fixtures for every test; no test may reach beyond this machine."""
 
 import os
+import shutil
 import socket
 from pathlib import Path
 
 import pytest
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+QUIET += ["--disable-component-update", "--disable-sync"]
 CACHE = os.environ.get("TLKIT_CACHE", "")  # before any test names another one
 
 
@@ -21,6 +25,20 @@ def only_loopback(monkeypatch):
         return connect(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A real Chromium. Where `CI` is set, a missing one is a failure."""
+    if CHROMIUM is None:
+        message = "no Chromium here: install it (apt-get install chromium), these tests drive it"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(message)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 Screenshots are kept in `results/screenshots`. Where `CI` is set, a missing Chromium is a failure.
 """
 
-import os
 import shutil
 import socket
 import subprocess
@@ -17,23 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "results" / "screenshots"
 TOKEN = "of-the-tests"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-QUIET += ["--disable-component-update", "--disable-sync"]
 PATIENCE = 90_000  # milliseconds; a busy machine starts a kernel slowly
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        message = "no Chromium here: install it (apt-get install chromium), these tests drive it"
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(message)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield browser
-        browser.close()
 
 
 @contextmanager

@@ -1,9 +1,7 @@
 """Slides and bare code are made from the lessons, and need nothing from elsewhere."""
 
 import ast
-import os
 import re
-import shutil
 from string import Template
 
 import nbformat
@@ -15,8 +13,6 @@ import tlkit.classroom.handouts as handouts
 from tlkit.classroom.notebooks import lessons
 from tlkit.classroom.slides import Slide, deck, slides_of
 from tlkit.cli import main
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -66,16 +62,8 @@ MEASURE = """() => {
 
 
 @pytest.fixture(scope="module")
-def page():
-    if CHROMIUM is None:
-        message = "no Chromium here: install it (apt-get install chromium), these tests drive it"
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(message)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield browser.new_page(viewport={"width": 1280, "height": 720})
-        browser.close()
+def page(browser):
+    return browser.new_page(viewport={"width": 1280, "height": 720})
 
 
 def drawn(page, path):

@@ -1,8 +1,6 @@
 """What a report says follows from its intervals, and the page is whole, safe and readable on any screen."""
 
-import os
 import re
-import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -13,7 +11,6 @@ from tlkit.reports.export import export
 from tlkit.reports.tables import brief, readable
 
 EFFECTS = {"full": (-0.5, 0.3, 0), "lora": (-0.5, 0.0, 40), "last_layers": (-0.3, -0.2, 0), "bitfit": (0.0, 0.1, 0)}
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -121,35 +118,27 @@ def test_the_page_needs_no_other_file_and_runs_no_code_of_others(tmp_path):
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (400, 800)])
-def test_the_page_in_a_real_browser(width, height, comparison, tmp_path):
-    if CHROMIUM is None:
-        message = "no Chromium here: install it (apt-get install chromium), this test drives it"
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(message)
-    from playwright.sync_api import sync_playwright
-
+def test_the_page_in_a_real_browser(width, height, browser, tmp_path):
     export(planted_comparison(EFFECTS | {"discriminative_rates": (-0.6, 0.1, 0)}), tmp_path)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        page, wrong = browser.new_page(viewport={"width": width, "height": height}), []
-        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.goto((tmp_path / "comparison.html").as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.locator("thead th:visible").count() == 7
-        page.locator("#all").check()
-        assert page.locator("thead th:visible").count() > 20
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.evaluate("document.querySelector('.frame').scrollLeft = 600")
-        frame, name = page.locator(".frame").bounding_box(), page.locator("tbody th").first.bounding_box()
-        assert abs(name["x"] - frame["x"]) < 3  # the names stay where they are
-        sorted_ways = []
-        for _ in range(2):
-            page.locator("thead button", has_text="perplexity").first.click()
-            cells = page.locator("tbody td:nth-child(2)").all_inner_texts()
-            sorted_ways.append([float(cell.replace(",", "")) for cell in cells])
-        assert sorted_ways[0] == sorted(sorted_ways[0]) and sorted_ways[1] == sorted_ways[0][::-1]
-        page.locator("thead button", has_text="rank").click()  # some have none: they stay at the end
-        ranks = page.locator("tbody td:nth-child(4)").all_inner_texts()
-        assert ranks[0] == "1" and ranks[-1] == ""
-        assert page.locator("[aria-sort=ascending]").count() == 1 and not wrong
-        browser.close()
+    page, wrong = browser.new_page(viewport={"width": width, "height": height}), []
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto((tmp_path / "comparison.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("thead th:visible").count() == 7
+    page.locator("#all").check()
+    assert page.locator("thead th:visible").count() > 20
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate("document.querySelector('.frame').scrollLeft = 600")
+    frame, name = page.locator(".frame").bounding_box(), page.locator("tbody th").first.bounding_box()
+    assert abs(name["x"] - frame["x"]) < 3  # the names stay where they are
+    sorted_ways = []
+    for _ in range(2):
+        page.locator("thead button", has_text="perplexity").first.click()
+        cells = page.locator("tbody td:nth-child(2)").all_inner_texts()
+        sorted_ways.append([float(cell.replace(",", "")) for cell in cells])
+    assert sorted_ways[0] == sorted(sorted_ways[0]) and sorted_ways[1] == sorted_ways[0][::-1]
+    page.locator("thead button", has_text="rank").click()  # some have none: they stay at the end
+    ranks = page.locator("tbody td:nth-child(4)").all_inner_texts()
+    assert ranks[0] == "1" and ranks[-1] == ""
+    assert page.locator("[aria-sort=ascending]").count() == 1 and not wrong

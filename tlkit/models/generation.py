@@ -12,8 +12,8 @@ from tlkit.models.checks import NO_PLACE, evaluation_mode, largest_change, longe
 
 PROMPTS = ("In Rust, Vec<T> is", "The Result type in Rust", "Ownership in Rust means")
 # Without these, the generation settings of some published models would make the "likeliest" token another one.
-AT_ONCE = 16  # prompts; with more, a step of a small model is no faster a token
 GREEDY = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
+AT_ONCE = 16  # prompts, where nothing else is said
 
 
 @dataclass(frozen=True)
