@@ -11,6 +11,7 @@ from tlkit.evidence.learning_rates import (
     BUDGET,
     COARSE,
     CONTROL,
+    TUNED_FOR,
     LearningRate,
     best_rates,
     default_rates,
@@ -159,6 +160,16 @@ def test_a_source_says_where_the_rate_was_tuned_and_what_is_different_here(here,
     rate = learning_rates_for("tiny", ["lora"], here | setting)["lora"]
     whole = "recorded for tiny (ci profile, 2026-11-22)" + (f"; here: {said}" if said else "")
     assert rate == LearningRate(default_rates()["lora"], whole, tuned, runs=16)
+
+
+@pytest.mark.parametrize("task", ["classify", "answer"])
+def test_the_longest_example_of_a_run_does_not_decide_whether_its_rate_is_tuned(here, task):
+    record = recorded("rates", task=task)
+    same = {name: record[name].iloc[0] for name in TUNED_FOR} | {"task": task, "profile": record.profile.iloc[0]}
+    shorter = same | {"block_size": same["block_size"] - 7}
+    assert learning_rates_for("tiny", ["lora"], here | shorter)["lora"].tuned
+    other = learning_rates_for("tiny", ["lora"], here | shorter | {"batch_size": 64})["lora"]
+    assert not other.tuned and other.source.endswith("; here: batches of 64")
 
 
 def test_given_rates_go_before_recorded_ones_and_only_a_record_of_the_same_model_is_tuned(here):

@@ -180,7 +180,7 @@ def learning_rates_for(
 
     Returns:
         A rate for each strategy that has one. Plain numbers never count as tuned, and those of a record only where
-        model, corpus, blocks and batch are the same; the source says what differs.
+        model, corpus, batch and, for texts in blocks, their size are the same; the source says what differs.
 
     Raises:
         ValueError: as `best_rates` does.
@@ -262,9 +262,11 @@ def _mean_scores(record: pd.DataFrame, strategy: str) -> dict[float, float]:
 
 def _judged(record: pd.DataFrame, origin: str, settings: Mapping[str, object]) -> dict[str, LearningRate]:
     """The best rates of a record; not tuned where the runs to come differ from its runs in what matters."""
+    # Examples are padded to the longest of a run, so their width differs with the documents and decides nothing.
+    decisive = [key for key in TUNED_FOR if key != "block_size" or settings.get("task", "text") == "text"]
     differences = [
-        words.format_map(settings)
-        for key, words in TUNED_FOR.items()
+        TUNED_FOR[key].format_map(settings)
+        for key in decisive
         if key not in record or record[key].iloc[0] != settings[key]
     ]
     said = list(differences)
