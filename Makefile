@@ -6,11 +6,15 @@ BIN := .venv/bin
 # In a container everyone is root, and Jupyter then asks to be told that this is meant. Its token stays.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: run test test-versions lab demo slides book notebooks lint bench fetched real
+AT_ONCE := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+.PHONY: run test test-browser test-versions lab demo slides book notebooks lint bench fetched real
 run: .venv/installed
 	$(BIN)/python -m tlkit run --jobs 2
 test: .venv/installed
-	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --nbval notebooks tests
+	$(BIN)/python -m pytest $(AT_ONCE) -m "not browser" --nbval notebooks tests
+test-browser: .venv/installed
+	$(BIN)/python -m pytest $(AT_ONCE) -m browser tests
 test-versions: .venv/installed
 	$(BIN)/python tests/versions.py
 lab: .venv/installed

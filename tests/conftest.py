@@ -27,6 +27,13 @@ def only_loopback(monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", guarded)
 
 
+def pytest_collection_modifyitems(items):
+    """Mark what drives a browser: `make test` leaves it to `make test-browser`."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
+
+
 @pytest.fixture(scope="module")
 def browser():
     """A real Chromium. Where `CI` is set, a missing one is a failure."""
