@@ -1,0 +1,188 @@
+"""Follow every instruction of README and the pages for instructors literally, and write down how each ended.
+
+Run it from the repository: `python tests/instructions.py [words that a command must contain]`. It takes about an hour on
+two cores. What a reader would bring (notes, conversations, a table, a strategy) is made first, the model hub is one on
+this machine, and `sbatch` is played by a shell that runs the script with two processes.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "core"))
+
+PAGES = ("README.md", "notebooks/instructors.md", "notebooks/places.md")
+COMMAND = re.compile(r"(\w+=\S+ )*(python -m|make|sbatch) ")
+# What serves a page until it is stopped: followed until its address answers in words.
+SERVERS = ("make lab", "make demo", "python -m tlkit demo", "python -m jupyterlab", "TLKIT_CORPUS=my_texts/")
+ELSEWHERE = {
+    "make test": ".ci/run follows it",
+    "make test-browser": ".ci/run follows it",
+    "make .venv/installed": ".ci/run follows it",
+    "make test-versions": "its own record: tests/versions.md",
+    "make bench": "its own record: tests/benchmarks/RESULTS.md",
+    "make run": "the same as python -m tlkit run --jobs 2",
+    "python -m pytest": "the same as make test",
+    "python -m venv": "the same as make .venv/installed",
+    "python -m pip install": "the same as make .venv/installed, or needs another machine",
+    "make TORCH_INDEX": "needs the network",
+}
+DONE, SERVED = "exit code 0", "serves a page until it is stopped"
+LIMIT = 3600  # seconds
+SLURM = {
+    "sbatch": 'export SLURM_JOB_NODELIST=here SLURM_NNODES=1 SLURM_GPUS_ON_NODE=2 SLURM_JOB_ID=1\nexec bash "$@"',
+    "srun": 'exec "$@"',
+    "scontrol": "echo localhost",
+}
+MINE = """
+import tlkit as tl
+
+
+@tl.strategy("mine")
+def mine(model):
+    \"\"\"The last two blocks.\"\"\"
+    for block in tl.find_blocks(model)[-2:]:
+        block.requires_grad_(True)
+"""
+
+
+@dataclass(frozen=True)
+class Followed:
+    """An instruction, the page it stands on, and how it ended."""
+
+    page: str
+    command: str
+    ended: str
+
+
+def instructions(page: str) -> list[str]:
+    """Every command of a page, in its order, as a reader would copy it."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    fenced = [line for block in re.findall(r"^```\n(.*?)^```", text, re.M | re.S) for line in block.splitlines()]
+    spans = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+    found = [re.split(r"\s+#", line)[0] for line in fenced] + [" ".join(span.split()) for span in spans]
+    wanted = [line.strip() for line in found if COMMAND.match(line) and "…" not in line]
+    return list(dict.fromkeys(wanted))
+
+
+def bring(folder: Path) -> None:
+    """Make what a reader brings along, in the folder of the copy."""
+    import pandas as pd
+
+    from tlkit.corpus import load_corpus
+
+    passages = load_corpus("rust").train[:40]
+    for name in ("notes", "my_texts"):
+        (folder / name).mkdir()
+        for number, text in enumerate(passages):
+            (folder / name / f"{number}.md").write_text(text, encoding="utf-8")
+    shutil.copy(ROOT / "data" / "answers" / "train.jsonl", folder / "chats.jsonl")
+    shutil.copy(ROOT / "data" / "rust" / "train.jsonl", folder / "texts.jsonl")
+    (folder / "mine.py").write_text(MINE, encoding="utf-8")
+    for name in ("handed_in", "week1"):
+        (folder / name).mkdir()
+        shutil.copy(ROOT / "notebooks" / "03_data_and_baseline.ipynb", folder / name)
+    pd.DataFrame({"method": list("abc"), "accuracy": [0.5, 0.48, 0.3]}).to_csv(folder / "table.csv", index=False)
+
+
+def follow(command: str, folder: Path, environment: dict[str, str]) -> str:
+    """Run one instruction as it stands; for a server, until its address is said.
+
+    Returns:
+        How it ended, in words.
+    """
+    log = folder / "said.txt"
+    with log.open("w") as said:
+        process = subprocess.Popen(
+            command, shell=True, cwd=folder, env=environment, stdout=said, stderr=said, start_new_session=True
+        )
+        try:
+            if command.startswith(SERVERS):
+                began = time.monotonic()
+                while process.poll() is None and time.monotonic() - began < 120:
+                    if re.search(r"http://\S+", log.read_text(errors="replace")):
+                        return SERVED
+                    time.sleep(0.5)
+                return f"no address within 120 s: {last_line(log)}"
+            code = process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            return f"still running after {LIMIT} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGINT)
+                time.sleep(2)
+                os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+    return DONE if code == 0 else f"exit code {code}: {last_line(log)}"
+
+
+def last_line(log: Path) -> str:
+    """The last line that is not empty."""
+    return next((line for line in reversed(log.read_text(errors="replace").splitlines()) if line.strip()), "no word")
+
+
+def main(words: list[str]) -> int:
+    """Follow all instructions that contain the words; write the record where none were given."""
+    from hub_server import serve
+
+    from tlkit.models import BUNDLED
+
+    found: list[Followed] = []
+    with tempfile.TemporaryDirectory() as scratch, serve(BUNDLED) as hub:
+        copy, tools = Path(scratch) / "copy", Path(scratch) / "tools"
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(copy)], check=True)
+        (copy / ".venv").symlink_to(ROOT / ".venv")
+        bring(copy)
+        tools.mkdir()
+        for name, body in SLURM.items():
+            (tools / name).write_text(f"#!/bin/bash\n{body}\n")
+            (tools / name).chmod(0o755)
+        environment = os.environ | {
+            "PATH": f"{tools}:{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
+            "HF_ENDPOINT": hub.address,
+            "HF_HOME": str(Path(scratch) / "hub"),
+            "BROWSER": "true",  # a program that opens nothing
+            "PYTHONPATH": str(copy),
+        }
+        for page in PAGES:
+            for command in instructions(page):
+                if any(one.command == command for one in found) or not all(word in command for word in words):
+                    continue
+                elsewhere = next((why for start, why in ELSEWHERE.items() if command.startswith(start)), None)
+                ended = elsewhere or follow(command, copy, environment)
+                found.append(Followed(page, command, ended))
+                print(f"{command}\n    {ended}", flush=True)
+    failed = [one for one in found if one.ended not in (DONE, SERVED, *ELSEWHERE.values())]
+    if not words:
+        write(found)
+    print(f"{len(found)} instructions, {len(failed)} did not end as they should")
+    return 1 if failed else 0
+
+
+def write(found: list[Followed]) -> None:
+    """Write the record beside this file."""
+    rows = [f"| {Path(one.page).name} | `{one.command}` | {one.ended} |" for one in found]
+    head = [
+        "# Instructions, followed",
+        "",
+        f"Written by `python tests/instructions.py` on {date.today()}: every command of README, of the page for "
+        "instructors and of the places to run, as it stands there, in a fresh copy. What a reader would bring was made "
+        "before, the model hub was one on the same machine, and `sbatch` a shell that starts two processes.",
+        "",
+        "| page | instruction | how it ended |",
+        "| --- | --- | --- |",
+    ]
+    (ROOT / "tests" / "instructions.md").write_text("\n".join([*head, *rows, ""]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
