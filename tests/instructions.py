@@ -1,8 +1,8 @@
 """Follow every instruction of README and the pages for instructors literally, and write down how each ended.
 
-Run it from the repository: `python tests/instructions.py [words that a command must contain]`. It takes about an hour
-on two cores. What a reader would bring (notes, conversations, a table, a strategy) is made first, the model hub is one on
-this machine, and `sbatch` is played by a shell that runs the script with two processes.
+Run it from the repository: `python tests/instructions.py [words that a command must contain]`. It takes an hour or two
+on two cores. What a reader would bring (notes, conversations, a table, a strategy) is made first, the model hub is one
+on this machine, and `sbatch` is played by a shell that runs the script with two processes.
 """
 
 import os

@@ -144,7 +144,8 @@ _WHERE = {
     "reports.export": ("export",),
     "reports.tables": ("brief", "readable"),
     "classroom.claims": ("claim",),
-    "classroom.exercises": ("check", "hint", "progress"),
+    "classroom.exercises": ("check", "hint"),
+    "classroom.progress": ("progress", "where_was_i"),
     "classroom.widgets": (
         "TrainingLab",
         "before_and_after",

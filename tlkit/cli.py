@@ -10,7 +10,7 @@ import warnings
 from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 
-from tlkit.commands.classroom import demo, doctor, grade, handouts, links, run
+from tlkit.commands.classroom import demo, doctor, grade, handouts, links, progress, run
 from tlkit.commands.evidence import audit, compare, sweep, validate
 from tlkit.commands.fetching import fetch
 from tlkit.commands.models import estimate, evaluate, params
@@ -35,6 +35,7 @@ CHOSEN = (
     audit,
     run,
     grade,
+    progress,
     handouts,
     links,
     demo,

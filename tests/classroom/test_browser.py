@@ -167,7 +167,7 @@ def test_a_lesson_in_jupyterlab(browser, tmp_path):
         page.get_by_role("menuitem", name="Run", exact=True).click()
         page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
         shows(page, "[NOT YET] ex01_3")  # the last cell; JupyterLab draws only what is in sight
-        choice = page.get_by_role("radio").first
+        choice = page.get_by_role("button", name="a", exact=True)
         choice.wait_for(state="attached")
         choice.evaluate("place => place.scrollIntoView()")
         choice.check()

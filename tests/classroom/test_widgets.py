@@ -153,12 +153,12 @@ def test_a_log_without_an_attempt_is_said():
 
 def test_a_quiz_answers_each_choice():
     panel = quiz("quiz04")
-    choice = inside(panel, ipw.RadioButtons)[0]
+    choice = inside(panel, ipw.ToggleButtons)[0]
     assert choice.value is None
     choice.value = "a"
-    assert "[NOT YET] quiz04" in said(panel)
+    assert "✗ not yet" in said(panel) and "quiz04" in said(panel)
     choice.value = "b"
-    assert "[RIGHT] quiz04" in said(panel)
+    assert "✓ right" in said(panel)
     with pytest.raises(ValueError, match="is an exercise, not a quiz"):
         quiz("ex04_1")
 

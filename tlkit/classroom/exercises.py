@@ -4,12 +4,14 @@ import importlib
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
-import pandas as pd
+from tlkit.classroom import cards
+from tlkit.classroom.progress import keep
 
 LEVELS = {1: "first steps", 2: "apply it", 3: "think further"}
+WHICH_LETTER = "Give the letter of your choice"
 
 
 class Wrong(Exception):
@@ -59,35 +61,53 @@ class Quiz:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one answer; a notebook shows it as text."""
+    """What came of one answer: a card in a notebook, with the hints folded up in it; a line of text elsewhere."""
 
     name: str
     passed: bool
     message: str
+    hints: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"[{'RIGHT' if self.passed else 'NOT YET'}] {self.name}: {self.message}"
 
+    def _repr_html_(self) -> str:
+        return cards.card(cards.RIGHT if self.passed else cards.NOT_YET, self.name, self.message, self.hints)
+
+
+class Words(str):
+    """A sentence that a notebook shows as such, without quotation marks."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return cards.rendered(self)
+
 
 def check(name: str, answer: object) -> Verdict:
-    """Judge an answer to an exercise or a quiz.
+    """Judge an answer to an exercise or a quiz, and keep with the student's progress whether it was right.
 
-    Whatever is handed in, even a function that breaks, gets a verdict and raises no error.
+    Whatever is handed in, even a function that breaks, gets a verdict and raises no error. So does a mistyped name.
 
     Args:
         name: of an exercise ("ex04_1") or a quiz ("quiz04").
         answer: what the exercise asks for; for a quiz, the letter of a choice.
 
     Returns:
-        The verdict; a notebook shows it as text.
-
-    Raises:
-        ValueError: for a name that no exercise and no quiz has.
+        The verdict; a notebook shows it as a card.
     """
-    task = find(name)
+    try:
+        task = find(name)
+    except ValueError as unknown:
+        return Verdict(str(name), False, f"{unknown}.")
+    if answer is None or answer is ...:
+        wanted = f"It will be checked for {task.looks_at}" if isinstance(task, Exercise) else WHICH_LETTER
+        return Verdict(name, False, f"no answer yet. {wanted}.", _hints(task))
     verdict = _judge_choice(task, answer) if isinstance(task, Quiz) else _judge(task, answer)
-    _session[name] = verdict.passed or _session.get(name, False)
-    return verdict
+    trouble = keep(name, verdict.passed)
+    message = f"{verdict.message} {trouble}".strip()
+    return replace(verdict, message=message, hints=() if verdict.passed else _hints(task))
 
 
 def hint(name: str, level: int = 1) -> str:
@@ -98,26 +118,16 @@ def hint(name: str, level: int = 1) -> str:
         level: 1 for the first hint.
 
     Returns:
-        The hint, and how many there are.
-
-    Raises:
-        ValueError: for an unknown name, or a level that the exercise does not have.
+        The hint, and how many there are; for a name or a level that does not exist, a sentence with those that do.
     """
-    task = find(name)
-    hints = task.hints if isinstance(task, Exercise) else ()
-    if not 1 <= level <= len(hints):
-        raise ValueError(f"hint({name!r}, {level}): this one has hints 1 to {len(hints)}" if hints else f"{name}: none")
+    try:
+        hints = _hints(find(name))
+    except ValueError as unknown:
+        return Words(f"{unknown}.")
+    if level not in range(1, len(hints) + 1):
+        return Words(f"{name} has hints 1 to {len(hints)}, and no hint {level}." if hints else f"{name} has no hints.")
     more = f" (hint {level} of {len(hints)})" if level < len(hints) else " (the last hint)"
-    return hints[level - 1] + more
-
-
-def progress() -> pd.DataFrame:
-    """List what has been checked since the notebook was started.
-
-    Returns:
-        A row for each exercise and quiz: its name, and whether any answer to it was right.
-    """
-    return pd.DataFrame([{"exercise": name, "right": right} for name, right in _session.items()])
+    return Words(hints[level - 1] + more)
 
 
 def find(name: str) -> Exercise | Quiz:
@@ -135,6 +145,10 @@ def find(name: str) -> Exercise | Quiz:
         there = ", ".join(tasks) or 'names such as "ex04_1" or "quiz04"'
         raise ValueError(f"exercise {name!r} is unknown: expected {there}")
     return tasks[name]
+
+
+def _hints(task: Exercise | Quiz) -> tuple[str, ...]:
+    return task.hints if isinstance(task, Exercise) else ()
 
 
 @cache
@@ -240,8 +254,6 @@ def called(function: object, *arguments, **named) -> object:
 
 
 def _judge(task: Exercise, answer: object) -> Verdict:
-    if answer is None or answer is ...:
-        return Verdict(task.name, False, f"no answer yet. It will be checked for {task.looks_at}.")
     try:
         task.judge(answer)
     except Wrong as wrong:
@@ -255,8 +267,6 @@ def _judge(task: Exercise, answer: object) -> Verdict:
 
 
 def _judge_choice(quiz: Quiz, answer: object) -> Verdict:
-    if answer is None or answer is ...:
-        return Verdict(quiz.name, False, "no answer yet. Give the letter of your choice.")
     letter = str(answer).strip().lower()
     if letter not in quiz.choices:
         return Verdict(quiz.name, False, f"{answer!r} is no choice: expected one of {', '.join(quiz.choices)}.")
@@ -266,6 +276,3 @@ def _judge_choice(quiz: Quiz, answer: object) -> Verdict:
 def kind(answer: object) -> str:
     """Describe what was handed in, for a message: its type, and its beginning."""
     return f"{type(answer).__name__} {answer!r:.40}"
-
-
-_session: dict[str, bool] = {}

@@ -214,6 +214,7 @@ def _reduced_environment(scratch: Path) -> dict[str, str]:
     places = [str(scratch), *(place for place in sys.path if place)]
     own = dict.fromkeys(("HOME", "USERPROFILE", "IPYTHONDIR", "MPLCONFIGDIR", "TMPDIR", "TEMP", "TMP"), str(scratch))
     own |= {"PYTHONPATH": os.pathsep.join(places), "MPLBACKEND": "agg", "HF_HUB_OFFLINE": "1"}
+    own |= {"TLKIT_PROGRESS": "off"}
     return {name: os.environ[name] for name in KEPT if name in os.environ} | own
 
 

@@ -110,7 +110,7 @@ def execute(source: Path, target: Path, results: Path, *, threads: int | None = 
     )
     share = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
     try:
-        client.execute(env=os.environ | {"TLKIT_RESULTS": str(results)} | share)
+        client.execute(env=os.environ | {"TLKIT_RESULTS": str(results), "TLKIT_PROGRESS": "off"} | share)
     finally:
         # What changes with every run, and is nobody's reading.
         notebook.metadata.pop("widgets", None)

@@ -53,11 +53,11 @@ def index_source(found: list[Lesson]) -> str:
     """Write the index page as a percent script."""
     minutes = sum(lesson.minutes for lesson in found)
     values = {"table": lesson_table(found), "minutes": minutes, "first": found[0], "unwritten": unwritten(found)}
-    cells = [new_markdown_cell(text.format(**values).strip()) for text in (INDEX_TOP, INDEX_BOTTOM)]
-    cells[1:1] = [
-        new_code_cell(DOCTOR, metadata={"tags": ["nbval-ignore-output"]}),
-        new_code_cell(HEALTHY),
-    ]
+    top, middle, bottom = (
+        new_markdown_cell(text.format(**values).strip()) for text in (INDEX_TOP, INDEX_MIDDLE, INDEX_BOTTOM)
+    )
+    doctor = new_code_cell(DOCTOR, metadata={"tags": ["nbval-ignore-output"]})
+    cells = [top, doctor, new_code_cell(HEALTHY), middle, new_code_cell(WHERE_WAS_I), bottom]
     return _as_script(cells, kernelspec=KERNEL)
 
 
@@ -117,7 +117,7 @@ def exercise_cells(lesson: str, solution: NotebookNode) -> list[NotebookNode]:
         text = "\n\n".join([fill(heading + first, WIDTH), *rest])
         below = {"slideshow": {"slide_type": "subslide"}}
         cells += [new_markdown_cell(text, metadata=below), new_code_cell(stub)]
-    return cells
+    return [*cells, new_code_cell(f'tl.progress("{lesson}")')]
 
 
 def _as_script(cells: list[NotebookNode], **metadata) -> str:
@@ -155,8 +155,9 @@ EXERCISES_TOP = """\
 ## Exercises
 
 Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-is not right yet, why. Stuck? `tl.hint("{first}", 1)` is a first push, `tl.hint("{first}", 2)` says more. After *Restart
-Kernel* run the next cell first; then each exercise works by itself."""
+is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("{first}", 1)` gives the first one, too. After
+*Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+your own, and the last cell lists it."""
 DOCTOR = """\
 import tlkit as tl
 from tlkit.cli import main
@@ -211,8 +212,16 @@ another, so take them in order the first time. Words that you do not know are in
 ## Is everything here?
 
 The next cell looks for all parts that the lessons need."""
-INDEX_BOTTOM = """\
+WHERE_WAS_I = """\
+print(tl.where_was_i())
+tl.progress()"""
+INDEX_MIDDLE = """\
 A line with [FAIL] says what is missing and how to get it. The README has a table of problems and their remedies.
 
+## Where was I?
+
+The next cell lists what you have solved so far. It is kept in a file of your own, outside of this folder;
+`python -m tlkit progress` says where it is, and `--output mine.csv` writes the list to a file that you can hand in."""
+INDEX_BOTTOM = """\
 Next: [{first.title}]({first.stem}.ipynb)
 """

@@ -28,12 +28,12 @@ def quiz(name: str) -> ipw.VBox:
     task = find(name)
     if not isinstance(task, Quiz):
         raise ValueError(f"{name} is an exercise, not a quiz: give your answer to check({name!r}, answer)")
-    options = [(f"{letter}) {text}", letter) for letter, text in task.choices.items()]
-    choice = ipw.RadioButtons(options=options, value=None, description="Your choice", layout={"width": "auto"})
+    # What they say stands above, in the lesson's text.
+    choice = ipw.ToggleButtons(options=list(task.choices), value=None, description="Your choice")
     said = _said()
 
     def judge(change) -> None:
-        said.value = _paragraph(str(check(name, change["new"])))
+        said.value = check(name, change["new"])._repr_html_()
 
     choice.observe(judge, "value")
     return ipw.VBox([choice, said])

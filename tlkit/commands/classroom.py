@@ -20,6 +20,14 @@ class GradeOptions:
 
 
 @dataclass(frozen=True)
+class ProgressOptions:
+    """Of what"""
+
+    lesson: str | None = option(None, "only this one, such as 04; default: all")
+    output: Path | None = option(None, "a CSV file to write it to", path="new file")
+
+
+@dataclass(frozen=True)
 class HandoutsOptions:
     """Where to"""
 
@@ -105,6 +113,21 @@ def grade(options: GradeOptions) -> Outcome:
         lines.append(f"{path}: {of.right.sum()} of {len(of)} right")
         lines += [f"  {row.exercise} {'right' if row.right else f'wrong: {row.reason}'}" for row in of.itertuples()]
     return Outcome(json.loads(marks.to_json(orient="records")), "\n".join(lines), 1 if marks.right.isna().any() else 0)
+
+
+def progress(options: ProgressOptions) -> Outcome:
+    """List what you have solved, and say which lesson to go on with."""
+    from tabulate import tabulate
+
+    from tlkit.classroom.progress import progress, progress_file, where_was_i
+
+    table = progress(options.lesson)
+    if options.output:
+        table.to_csv(options.output, index=False)
+    file = progress_file()
+    place = f"It is kept in {file}." if file else "Nothing is kept: TLKIT_PROGRESS is off."
+    text = f"{tabulate(table, headers='keys', showindex=False)}\n\n{where_was_i()}\n{place}"
+    return Outcome(table.to_dict("records"), text)
 
 
 def handouts(options: HandoutsOptions) -> Outcome:
