@@ -682,6 +682,27 @@ assert [round(100 * end) for end in ends] == [0, 15] and after.one_word_right ==
 # Two things are different from the tiny model: hardly any question about Rust is refused, and sampled answers stop as
 # often as greedy ones. What carries over is the procedure, with its template, labels, end tokens and masks.
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# For this model we recorded the other choice of labels as well, with a learning rate of its own: LoRA that learns
+# *everything*, the questions as well as the answers.
+
+# %%
+real_ways, real_documents = both_ways(NAME)
+real_ways[columns].astype(float).round(2)
+
+# %%
+two = real_documents[real_documents.strategy.isin(real_ways.index.drop("untouched"))]
+(pair,) = tl.compare_pairs(two).itertuples()
+print(f"{pair.first} minus {pair.second}:")
+print(f"{pair.difference:.1f}, from {pair.low:.1f} to {pair.high:.1f}")
+tl.claim("Neither way has a lower perplexity beyond the interval", not pair.separated)
+assert real_ways.drop(index="untouched").refused_wrongly.max() < 0.01
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Here, too, the interval contains zero, so these runs do not show which way is better. The wrong refusals of the tiny
+# model, which came with learning the answers alone, do not carry over: after either way this model refuses hardly any
+# question about Rust.
+
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Preferences, in thirty lines
 #
@@ -839,6 +860,10 @@ tl.claim("Perplexity on held-out answers has risen", scores[1] > 1.05 * scores[0
 #   the right form, or refuse wrongly. In one epoch the tiny model begins to learn the form, but its answers about
 #   Rust are nonsense.
 # - DPO widens the margin between two answers. This can happen while both of them become less likely.
+#
+# **An open experiment.** How many examples does a model need until it stops by itself? Train the tiny model on the first
+# 50, 100 and 200 training conversations, each time for the same number of steps and with two seeds. Measure the share
+# that stops and the perplexity on validation conversations. Do both improve at the same number of examples?
 #
 # **Further reading**
 #

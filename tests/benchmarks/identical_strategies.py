@@ -1,9 +1,10 @@
 """How often strategies that are equal are called separated: `python tests/benchmarks/identical_strategies.py`.
 
-Seven strategies with one and the same distribution are compared, again and again; a table is in error where any of
-its 21 pairs is separated. Three methods judge the same tables: `compare_pairs`, the t-interval of each pair over
-seeds alone, and a bootstrap over documents and seeds with Holm's correction. Writes `identical_strategies.csv`, and
-`real_differences.csv`: how often differences of the size that the bundled model shows are found.
+Seven strategies with one and the same distribution are compared, again and again, and in the last row 22, as many as
+there are; a table is in error where any of its 21 (or 231) pairs is separated. Three methods judge the same tables:
+`compare_pairs`, the t-interval of each pair over seeds alone, and a bootstrap over documents and seeds with Holm's
+correction. Writes `identical_strategies.csv`, and `real_differences.csv`: how often differences of the size that the
+bundled model shows are found.
 
 The spreads are those of the comparison of the bundled model in the profile `ci` (40 documents, 3 seeds), in nats per
 token: a strategy's own liking for a document 0.05, its luck with a seed on all documents 0.008, and on one document
@@ -19,7 +20,7 @@ from scipy.stats import ttest_1samp
 
 from tlkit.evidence.statistics import compare_pairs
 
-STRATEGIES = 7
+STRATEGIES, ALL = 7, 22
 # Spreads of (document, seed, both) for each strategy.
 REAL = (0.05, 0.008, 0.028)
 EXTREMES = {
@@ -113,25 +114,31 @@ def by_pairs(scores: pd.DataFrame) -> set[tuple[str, str]]:
 
 def errors(tables: int) -> pd.DataFrame:
     """The share of tables of equal strategies in which any pair is separated, in percent, by each method."""
-    settings = [("as measured", documents, seeds, REAL, 1.0) for documents in (5, 10, 40, 200) for seeds in (2, 3, 5)]
+    few = STRATEGIES
+    settings = [
+        ("as measured", few, documents, seeds, REAL, 1.0) for documents in (5, 10, 40, 200) for seeds in (2, 3, 5)
+    ]
     settings += [
-        (name, documents, seeds, spreads, 1.0)
+        (name, few, documents, seeds, spreads, 1.0)
         for name, spreads in EXTREMES.items()
         for documents in (10, 40)
         for seeds in (2, 3, 5)
     ]
-    settings += [("one strategy's seeds matter 5 times more", 40, seeds, (0.0, 0.01, 0.01), 5.0) for seeds in (2, 3, 5)]
+    uneven = "one strategy's seeds matter 5 times more"
+    settings += [(uneven, few, 40, seeds, (0.0, 0.01, 0.01), 5.0) for seeds in (2, 3, 5)]
+    settings += [("as measured", ALL, 40, 3, REAL, 1.0)]
     rows = []
-    for number, (name, documents, seeds, spreads, unstable) in enumerate(settings):
+    for number, (name, count, documents, seeds, spreads, unstable) in enumerate(settings):
         random = np.random.default_rng(number)
         counts = {"compare_pairs": 0, "seeds_alone": 0, "bootstrap": 0}
         for _ in range(tables):
-            scores = simulated(random, documents, seeds, spreads, unstable=unstable)
+            scores = simulated(random, documents, seeds, spreads, (0.0,) * count, unstable=unstable)
             counts["compare_pairs"] += bool(by_pairs(scores))
             counts["seeds_alone"] += bool(by_seeds_alone(scores))
             counts["bootstrap"] += bool(by_bootstrap(scores, random))
         shares = {f"{method}_percent": 100 * count / tables for method, count in counts.items()}
-        rows.append({"spreads": name, "documents": documents, "seeds": seeds, "tables": tables} | shares)
+        size = {"strategies": count, "documents": documents, "seeds": seeds, "tables": tables}
+        rows.append({"spreads": name} | size | shares)
         print(rows[-1], flush=True)
     return pd.DataFrame(rows)
 

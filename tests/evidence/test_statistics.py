@@ -164,7 +164,7 @@ def test_neither_order_nor_names_change_what_is_found(number, strategies, docume
 def test_equal_strategies_are_separated_as_rarely_as_promised():
     """Tables of seven equal strategies, 21 pairs each: any separation in at most 5% of the tables.
 
-    The record of 250 tables for each of 33 settings is `tests/benchmarks/identical_strategies.csv`. The t-interval of
+    The record of 250 tables for each of 34 settings is `tests/benchmarks/identical_strategies.csv`. The t-interval of
     each pair over seeds, one pair at a time, is in error in more than half of the tables.
     """
     random = np.random.default_rng(5)
