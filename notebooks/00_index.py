@@ -93,4 +93,14 @@ tl.claim("Everything that the lessons need is here", exit_code == 0)
 # %% [markdown]
 # A line with [FAIL] says what is missing and how to get it. The README has a table of problems and their remedies.
 #
+# ## Where was I?
+#
+# The next cell lists what you have solved so far. It is kept in a file of your own, outside of this folder;
+# `python -m tlkit progress` says where it is, and `--output mine.csv` writes the list to a file that you can hand in.
+
+# %%
+print(tl.where_was_i())
+tl.progress()
+
+# %% [markdown]
 # Next: [1 · What can this machine do?](01_setup_and_devices.ipynb)

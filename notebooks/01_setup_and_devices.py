@@ -413,8 +413,9 @@ for name, line in written.items():
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex01_1", 1)` is a first push, `tl.hint("ex01_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex01_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -472,6 +473,9 @@ def load(variables, saved):
 
 
 tl.check("ex01_3", load)
+
+# %%
+tl.progress("01")
 
 # %% [markdown]
 # Next: [2 · Inside a language model](02_inside_a_language_model.ipynb)

@@ -1086,8 +1086,9 @@ tl.claim(
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex02_1", 1)` is a first push, `tl.hint("ex02_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex02_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -1147,6 +1148,9 @@ def keep_apart(owners):
 
 
 tl.check("ex02_3", keep_apart)
+
+# %%
+tl.progress("02")
 
 # %% [markdown]
 # Previous: [1 · What can this machine do?](01_setup_and_devices.ipynb) ·

@@ -561,8 +561,9 @@ tl.claim(
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex04_1", 1)` is a first push, `tl.hint("ex04_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex04_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -613,6 +614,9 @@ def best_evaluation(validation_losses, patience):
 
 
 tl.check("ex04_3", best_evaluation)
+
+# %%
+tl.progress("04")
 
 # %% [markdown]
 # Previous: [3 · Data and a baseline to trust](03_data_and_baseline.ipynb) ·

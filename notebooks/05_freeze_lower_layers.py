@@ -499,8 +499,9 @@ tl.claim(
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex05_1", 1)` is a first push, `tl.hint("ex05_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex05_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -560,6 +561,9 @@ def gradient_ends(model):
 
 
 tl.check("ex05_3", gradient_ends)
+
+# %%
+tl.progress("05")
 
 # %% [markdown]
 # Previous: [4 · Full fine-tuning](04_full_fine_tuning.ipynb) ·

@@ -466,8 +466,9 @@ tl.claim(
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex06_1", 1)` is a first push, `tl.hint("ex06_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex06_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -524,6 +525,9 @@ def own_head(model):
 
 
 tl.check("ex06_3", own_head)
+
+# %%
+tl.progress("06")
 
 # %% [markdown]
 # Previous: [5 · Freeze the lower layers](05_freeze_lower_layers.ipynb) ·

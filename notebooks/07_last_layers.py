@@ -497,8 +497,9 @@ tl.claim(
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex07_1", 1)` is a first push, `tl.hint("ex07_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex07_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -554,6 +555,9 @@ def train_last(model, blocks):
 
 
 tl.check("ex07_3", train_last)
+
+# %%
+tl.progress("07")
 
 # %% [markdown]
 # Previous: [6 · Freeze the embeddings](06_freeze_embeddings.ipynb) ·

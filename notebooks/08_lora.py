@@ -800,8 +800,9 @@ print(f"saved: {saved.lora:.0f} MB, and {saved.full:.0f} MB with full")
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex08_1", 1)` is a first push, `tl.hint("ex08_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex08_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -858,6 +859,9 @@ def dead_adapters(table):
 
 
 tl.check("ex08_3", dead_adapters)
+
+# %%
+tl.progress("08")
 
 # %% [markdown]
 # Previous: [7 · Train the last layers only](07_last_layers.ipynb) ·

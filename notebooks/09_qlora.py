@@ -677,8 +677,9 @@ tl.claim("and needs less memory than LoRA", saved.qlora < saved.lora)
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex09_1", 1)` is a first push, `tl.hint("ex09_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex09_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -736,6 +737,9 @@ def rounded(weights, bits, block):
 
 
 tl.check("ex09_3", rounded)
+
+# %%
+tl.progress("09")
 
 # %% [markdown]
 # Previous: [8 · LoRA](08_lora.ipynb) ·

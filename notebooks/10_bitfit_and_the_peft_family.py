@@ -567,8 +567,9 @@ assert recorded.loc["bitfit", ["perplexity", "seconds"]].isna().all()
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex10_1", 1)` is a first push, `tl.hint("ex10_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex10_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -621,6 +622,9 @@ def dora_matrix(weight, a, b, alpha, m):
 
 
 tl.check("ex10_3", dora_matrix)
+
+# %%
+tl.progress("10")
 
 # %% [markdown]
 # Previous: [9 · QLoRA](09_qlora.ipynb) ·

@@ -426,8 +426,9 @@ for name, options in {
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex11_1", 1)` is a first push, `tl.hint("ex11_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex11_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -478,6 +479,9 @@ tl.check("ex11_2", upper_mlps)
 answer = None
 # your code here
 tl.check("ex11_3", answer)
+
+# %%
+tl.progress("11")
 
 # %% [markdown]
 # Previous: [10 · BitFit and its relatives](10_bitfit_and_the_peft_family.ipynb) ·

@@ -579,8 +579,9 @@ tl.memory_explorer()
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex12_1", 1)` is a first push, `tl.hint("ex12_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex12_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -637,6 +638,9 @@ def alive_at_the_peak(log):
 
 
 tl.check("ex12_3", alive_at_the_peak)
+
+# %%
+tl.progress("12")
 
 # %% [markdown]
 # Previous: [11 · Unfreezing schedules](11_unfreezing_schedules.ipynb) ·

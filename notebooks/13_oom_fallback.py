@@ -642,8 +642,9 @@ print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex13_1", 1)` is a first push, `tl.hint("ex13_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex13_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -705,6 +706,9 @@ def gradients_in_pieces(model, inputs, targets, size):
 
 
 tl.check("ex13_3", gradients_in_pieces)
+
+# %%
+tl.progress("13")
 
 # %% [markdown]
 # Previous: [12 · Anatomy of a training step](12_memory_anatomy.ipynb) ·

@@ -767,8 +767,9 @@ assert "longer training" in may_not and "another machine" in may_not
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex14_1", 1)` is a first push, `tl.hint("ex14_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex14_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -828,6 +829,9 @@ def fair_scores(record):
 
 
 tl.check("ex14_3", fair_scores)
+
+# %%
+tl.progress("14")
 
 # %% [markdown]
 # Previous: [13 · Out of memory](13_oom_fallback.ipynb) ·

@@ -894,8 +894,9 @@ verdicts
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex15_1", 1)` is a first push, `tl.hint("ex15_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex15_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -963,6 +964,9 @@ def diagnose(first_loss, baseline, vocabulary):
 
 
 tl.check("ex15_3", diagnose)
+
+# %%
+tl.progress("15")
 
 # %% [markdown]
 # Previous: [14 · The comparison](14_comparison.ipynb) ·

@@ -536,8 +536,9 @@ assert thirds.sum() == 21 * 21 and audit.pairs.separated[thirds].all()
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex16_1", 1)` is a first push, `tl.hint("ex16_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex16_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -598,6 +599,9 @@ def paired_error(one, other):
 
 
 tl.check("ex16_3", paired_error)
+
+# %%
+tl.progress("16")
 
 # %% [markdown]
 # Previous: [15 · The autopsy](15_autopsy.ipynb) ·

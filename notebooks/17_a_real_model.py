@@ -578,8 +578,9 @@ tl.claim(
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex17_1", 1)` is a first push, `tl.hint("ex17_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex17_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -635,6 +636,9 @@ def questions_needed(difference, changed):
 
 
 tl.check("ex17_3", questions_needed)
+
+# %%
+tl.progress("17")
 
 # %% [markdown]
 # Previous: [16 · The leaderboard](16_leaderboard.ipynb) ·

@@ -813,7 +813,8 @@ assert all(s[strategies].idxmin() == "full" for s in shares.values())
 percent = {name: (100 * one).round().astype(int) for name, one in shares.items()}
 assert percent["tiny"].last_layers == 26 and percent[NAME].last_layers == 49
 assert all(one[tl.CONTROL] == 11 for one in percent.values())
-ends = {name: (t.balanced_accuracy_low, t.balanced_accuracy_high) for name, t in tuned.items()}
+columns = ["balanced_accuracy_low", "balanced_accuracy_high"]
+ends = {name: [table[end] for end in columns] for name, table in tuned.items()}
 for low, high in ends.values():
     assert low[strategies].max() < high[strategies].min()
 tl.claim(
@@ -868,8 +869,9 @@ assert max(percent[NAME][strategies]) < tests["pretrained", "last token"]
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex18_1", 1)` is a first push, `tl.hint("ex18_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex18_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -920,6 +922,9 @@ tl.check("ex18_2", mean_state)
 answer = None
 # your code here
 tl.check("ex18_3", answer)
+
+# %%
+tl.progress("18")
 
 # %% [markdown]
 # Previous: [17 · A real model](17_a_real_model.ipynb) ·

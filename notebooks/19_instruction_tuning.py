@@ -683,8 +683,9 @@ assert [round(100 * end) for end in ends] == [0, 15] and after.one_word_right ==
 # often as greedy ones. What carries over is the procedure, with its template, labels, end tokens and masks.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# For this model we recorded the other choice of labels as well, with a learning rate of its own: LoRA that learns
-# *everything*, the questions as well as the answers.
+# For this model we recorded the other choice of labels as well: LoRA that learns *everything*, the questions as well
+# as the answers. Its learning rate is the one that was tuned for the answers alone, so this comparison favours them a
+# little.
 
 # %%
 real_ways, real_documents = both_ways(NAME)
@@ -699,9 +700,9 @@ tl.claim("Neither way has a lower perplexity beyond the interval", not pair.sepa
 assert real_ways.drop(index="untouched").refused_wrongly.max() < 0.01
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Here, too, the interval contains zero, so these runs do not show which way is better. The wrong refusals of the tiny
-# model, which came with learning the answers alone, do not carry over: after either way this model refuses hardly any
-# question about Rust.
+# Here, too, the interval contains zero, so these runs do not show which way is better, even though the learning rate
+# was tuned for one of them only. The wrong refusals of the tiny model, which came with learning the answers alone, do
+# not carry over: after either way this model refuses hardly any question about Rust.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Preferences, in thirty lines
@@ -861,9 +862,9 @@ tl.claim("Perplexity on held-out answers has risen", scores[1] > 1.05 * scores[0
 #   Rust are nonsense.
 # - DPO widens the margin between two answers. This can happen while both of them become less likely.
 #
-# **An open experiment.** How many examples does a model need until it stops by itself? Train the tiny model on the first
-# 50, 100 and 200 training conversations, each time for the same number of steps and with two seeds. Measure the share
-# that stops and the perplexity on validation conversations. Do both improve at the same number of examples?
+# **An open experiment.** How many examples does a model need until it stops by itself? Train the tiny model on the
+# first 50, 100 and 200 training conversations, each time for the same number of steps and with two seeds. Measure the
+# share that stops and the perplexity on validation conversations. Do both improve at the same number of examples?
 #
 # **Further reading**
 #
@@ -880,8 +881,9 @@ tl.claim("Perplexity on held-out answers has risen", scores[1] > 1.05 * scores[0
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex19_1", 1)` is a first push, `tl.hint("ex19_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex19_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -933,6 +935,9 @@ tl.check("ex19_2", labels_of)
 answer = None
 # your code here
 tl.check("ex19_3", answer)
+
+# %%
+tl.progress("19")
 
 # %% [markdown]
 # Previous: [18 · Another task](18_another_task.ipynb) ·

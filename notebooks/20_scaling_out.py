@@ -583,8 +583,9 @@ assert config.num_hidden_layers == 32
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? `tl.hint("ex20_1", 1)` is a first push, `tl.hint("ex20_1", 2)` says more. After *Restart
-# Kernel* run the next cell first; then each exercise works by itself.
+# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex20_1", 1)` gives the first one, too. After
+# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
+# your own, and the last cell lists it.
 
 # %%
 import tlkit as tl
@@ -646,6 +647,9 @@ def enough_cards(divided, own, gathered, card, most):
 
 
 tl.check("ex20_3", enough_cards)
+
+# %%
+tl.progress("20")
 
 # %% [markdown]
 # Previous: [19 · Instruction tuning](19_instruction_tuning.ipynb)

@@ -21,9 +21,11 @@ def file(tmp_path, monkeypatch):
 
 
 def test_what_was_right_once_stays_and_is_read_by_the_next_notebook(file):
-    assert where_was_i().startswith("No answer is kept yet: begin with lesson 1 · ")
-    for answer in ("b", "a", None, ...):  # no answer is no try
+    assert where_was_i().startswith("No answer is kept yet: begin with lesson 1 (What can this machine do?).")
+    for answer in ("b", "a", None, ...):  # no answer is no try, and neither is a function as it was
         check("quiz04", answer)
+    assert "returns nothing yet" in check("ex02_2", lambda q, k, v: None).message
+    assert not progress("02").answers.any()
     table = progress("04").set_index("exercise")
     assert table.solved["quiz04"] == "yes" and table.answers["quiz04"] == 2
     assert table.solved["ex04_1"] == "not yet" and table.answers["ex04_1"] == 0
@@ -35,10 +37,10 @@ def test_what_was_right_once_stays_and_is_read_by_the_next_notebook(file):
 
 def test_it_says_where_to_go_on(file):
     check("quiz04", "b")
-    assert where_was_i().endswith("In lesson 4 · Full fine-tuning this is open: ex04_1, ex04_2, ex04_3.")
+    assert where_was_i().endswith("In lesson 4 (Full fine-tuning) this is open: ex04_1, ex04_2, ex04_3.")
     lines = [{"name": f"ex04_{n}", "right": True, "at": "2026-01-02T03:04:05+00:00"} for n in (1, 2, 3)]
     file.write_text(file.read_text() + "".join(json.dumps(line) + "\n" for line in lines))
-    done = "Your last answer was to ex04_3, on 2026-01-02. Lesson 4 · Full fine-tuning is done; go on with 5 · "
+    done = "Your last answer was to ex04_3, on 2026-01-02. Lesson 4 (Full fine-tuning) is done; go on with 5 ("
     assert where_was_i().startswith(done)
 
 

@@ -18,6 +18,10 @@ class Wrong(Exception):
     """An answer is not right; the message says why, to the one who gave it."""
 
 
+class NotBegun(Wrong):
+    """What is handed in is the exercise as it was: it is judged, but it is no try."""
+
+
 @dataclass(frozen=True)
 class Exercise:
     """One exercise.
@@ -104,8 +108,11 @@ def check(name: str, answer: object) -> Verdict:
     if answer is None or answer is ...:
         wanted = f"It will be checked for {task.looks_at}" if isinstance(task, Exercise) else WHICH_LETTER
         return Verdict(name, False, f"no answer yet. {wanted}.", _hints(task))
-    verdict = _judge_choice(task, answer) if isinstance(task, Quiz) else _judge(task, answer)
-    trouble = keep(name, verdict.passed)
+    try:
+        verdict = _judge_choice(task, answer) if isinstance(task, Quiz) else _judge(task, answer)
+        trouble = keep(name, verdict.passed)
+    except NotBegun as begin:
+        verdict, trouble = _not_yet(task, str(begin)), ""
     message = f"{verdict.message} {trouble}".strip()
     return replace(verdict, message=message, hints=() if verdict.passed else _hints(task))
 
@@ -240,7 +247,8 @@ def called(function: object, *arguments, **named) -> object:
         What it returns.
 
     Raises:
-        Wrong: where it is no function, raises an error, or returns nothing.
+        Wrong: where it is no function or raises an error.
+        NotBegun: where it returns nothing.
     """
     if not callable(function):
         raise Wrong(f"a function is asked for, without calling it, and this is {kind(function)}.")
@@ -249,21 +257,27 @@ def called(function: object, *arguments, **named) -> object:
     except Exception as error:  # whatever a student's function raises is the answer's, and is told
         raise Wrong(f"your function stopped with {type(error).__name__}: {error}") from error
     if result is None:
-        raise Wrong("your function returns nothing yet: does it end with `return`?")
+        raise NotBegun("your function returns nothing yet: does it end with `return`?")
     return result
 
 
 def _judge(task: Exercise, answer: object) -> Verdict:
     try:
         task.judge(answer)
+    except NotBegun:
+        raise
     except Wrong as wrong:
-        reason = str(wrong).rstrip(": ")
-        reason += "" if reason.endswith((".", "?", "!")) else "."
-        return Verdict(task.name, False, f"{reason} The check looks at {task.looks_at}.")
+        return _not_yet(task, str(wrong))
     except Exception as error:  # an answer of a kind that nobody thought of is still not right
         said = f"this answer, {kind(answer)}, could not be read ({type(error).__name__}: {error})."
         return Verdict(task.name, False, f"{said} The check looks at {task.looks_at}.")
     return Verdict(task.name, True, f"checked was {task.looks_at}.")
+
+
+def _not_yet(task: Exercise, reason: str) -> Verdict:
+    reason = reason.rstrip(": ")
+    reason += "" if reason.endswith((".", "?", "!")) else "."
+    return Verdict(task.name, False, f"{reason} The check looks at {task.looks_at}.")
 
 
 def _judge_choice(quiz: Quiz, answer: object) -> Verdict:

@@ -126,7 +126,7 @@ def where_was_i() -> str:
 
     answers, found = kept(), lessons()
     if not answers:
-        return f"No answer is kept yet: begin with lesson {found[0].title}."
+        return f"No answer is kept yet: begin with lesson {_named(found[0].title)}."
     last = answers[-1]
     number = int(last.name.removeprefix("quiz").removeprefix("ex")[:2])
     open_tasks = progress(number).query("solved != 'yes'").exercise.tolist()
@@ -134,8 +134,15 @@ def where_was_i() -> str:
     after = next((lesson for lesson in found if lesson.number > number), None)
     said = f"Your last answer was to {last.name}, on {last.at[:10]}."
     if open_tasks:
-        return f"{said} In lesson {here.title} this is open: {', '.join(open_tasks)}."
-    return f"{said} Lesson {here.title} is done" + (f"; go on with {after.title}." if after else ", the last one.")
+        return f"{said} In lesson {_named(here.title)} this is open: {', '.join(open_tasks)}."
+    on = f"; go on with {_named(after.title)}." if after else ", the last one."
+    return f"{said} Lesson {_named(here.title)} is done{on}"
+
+
+def _named(title: str) -> str:
+    """A lesson's number, and its name in brackets, for that may end with a question mark."""
+    number, name = title.split(" · ", 1)
+    return f"{number} ({name})"
 
 
 def _of_tasks(tasks: Iterable[str], answers: pd.DataFrame) -> pd.DataFrame:
