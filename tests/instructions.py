@@ -1,8 +1,9 @@
 """Follow every instruction of README and the pages for instructors literally, and write down how each ended.
 
-Run it from the repository: `python tests/instructions.py [words that a command must contain]`. It takes an hour or two
-on two cores. What a reader would bring (notes, conversations, a table, a strategy) is made first, the model hub is one
-on this machine, and `sbatch` is played by a shell that runs the script with two processes.
+Run it from the repository: `python tests/instructions.py`. It takes two hours on two cores, and goes on where it was
+stopped: what the record says was followed is left out, and the copy is kept in `results/instructions`. What a reader
+would bring (notes, conversations, a table, a strategy) is made first, the model hub is one on this machine, and `sbatch`
+is played by a shell that runs the script with two processes.
 """
 
 import os
@@ -11,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from datetime import date
@@ -36,7 +36,9 @@ ELSEWHERE = {
     "python -m pip install": "the same as make .venv/installed, or needs another machine",
     "make TORCH_INDEX": "needs the network",
 }
+RECORD, SCRATCH = ROOT / "tests" / "instructions.md", ROOT / "results" / "instructions"
 DONE, SERVED = "exit code 0", "serves a page until it is stopped"
+WELL = (DONE, SERVED, *ELSEWHERE.values())
 LIMIT = 3600  # seconds
 SLURM = {
     "sbatch": 'export SLURM_JOB_NODELIST=here SLURM_NNODES=1 SLURM_GPUS_ON_NODE=2 SLURM_JOB_ID=1\nexec bash "$@"',
@@ -129,42 +131,56 @@ def last_line(log: Path) -> str:
     return next((line for line in reversed(log.read_text(errors="replace").splitlines()) if line.strip()), "no word")
 
 
-def main(words: list[str]) -> int:
-    """Follow all instructions that contain the words; write the record where none were given."""
+def main() -> int:
+    """Follow all instructions that the record does not have yet, and record each as it ends."""
     from hub_server import serve
 
     from tlkit.models import BUNDLED
 
-    found: list[Followed] = []
-    with tempfile.TemporaryDirectory() as scratch, serve(BUNDLED) as hub:
-        copy, tools = Path(scratch) / "copy", Path(scratch) / "tools"
+    before = recorded()
+    copy, tools = SCRATCH / "copy", SCRATCH / "tools"
+    if not copy.exists():
         subprocess.run(["git", "clone", "-q", str(ROOT), str(copy)], check=True)
         (copy / ".venv").symlink_to(ROOT / ".venv")
         bring(copy)
-        tools.mkdir()
-        for name, body in SLURM.items():
-            (tools / name).write_text(f"#!/bin/bash\n{body}\n")
-            (tools / name).chmod(0o755)
+    tools.mkdir(exist_ok=True)
+    for name, body in SLURM.items():
+        (tools / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tools / name).chmod(0o755)
+    found: list[Followed] = []
+    with serve(BUNDLED) as hub:
         environment = os.environ | {
             "PATH": f"{tools}:{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
             "HF_ENDPOINT": hub.address,
-            "HF_HOME": str(Path(scratch) / "hub"),
+            "HF_HOME": str(SCRATCH / "hub"),
             "BROWSER": "true",  # a program that opens nothing
             "PYTHONPATH": str(copy),
+            "TLKIT_PROGRESS": "off",
         }
         for page in PAGES:
             for command in instructions(page):
-                if any(one.command == command for one in found) or not all(word in command for word in words):
+                if any(one.command == command for one in found):
                     continue
-                elsewhere = next((why for start, why in ELSEWHERE.items() if command.startswith(start)), None)
-                ended = elsewhere or follow(command, copy, environment)
+                ended = before.get(command) or elsewhere(command) or follow(command, copy, environment)
                 found.append(Followed(page, command, ended))
+                write(found)
                 print(f"{command}\n    {ended}", flush=True)
-    failed = [one for one in found if one.ended not in (DONE, SERVED, *ELSEWHERE.values())]
-    if not words:
-        write(found)
+    failed = [one for one in found if one.ended not in WELL]
     print(f"{len(found)} instructions, {len(failed)} did not end as they should")
     return 1 if failed else 0
+
+
+def elsewhere(command: str) -> str | None:
+    """Where else an instruction is followed, for those that this program leaves out."""
+    return next((why for start, why in ELSEWHERE.items() if command.startswith(start)), None)
+
+
+def recorded() -> dict[str, str]:
+    """How the instructions ended that the record has; those that did not end well are followed again."""
+    if not RECORD.is_file():
+        return {}
+    rows = re.findall(r"^\| [^|]+ \| `(.*)` \| (.+) \|$", RECORD.read_text(encoding="utf-8"), re.M)
+    return {command: ended for command, ended in rows if ended in (DONE, SERVED)}
 
 
 def write(found: list[Followed]) -> None:
@@ -173,15 +189,15 @@ def write(found: list[Followed]) -> None:
     head = [
         "# Instructions, followed",
         "",
-        f"Written by `python tests/instructions.py` on {date.today()}: every command of README, of the page for "
+        f"Written by `python tests/instructions.py` until {date.today()}: every command of README, of the page for "
         "instructors and of the places to run, as it stands there, in a fresh copy. What a reader would bring was made "
         "before, the model hub was one on the same machine, and `sbatch` a shell that starts two processes.",
         "",
         "| page | instruction | how it ended |",
         "| --- | --- | --- |",
     ]
-    (ROOT / "tests" / "instructions.md").write_text("\n".join([*head, *rows, ""]), encoding="utf-8")
+    RECORD.write_text("\n".join([*head, *rows, ""]), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
