@@ -2,8 +2,8 @@
 
 Run it from the repository: `python tests/instructions.py`. It takes two hours on two cores, and goes on where it was
 stopped: what the record says was followed is left out, and the copy is kept in `results/instructions`. What a reader
-would bring (notes, conversations, a table, a strategy) is made first, the model hub is one on this machine, and `sbatch`
-is played by a shell that runs the script with two processes.
+would bring (notes, conversations, a table, a strategy) is made first, the model hub is one on this machine, and
+`sbatch` is played by a shell that runs the script with two processes.
 """
 
 import os
