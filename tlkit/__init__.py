@@ -145,6 +145,7 @@ _WHERE = {
     "reports.tables": ("brief", "readable"),
     "classroom.claims": ("claim",),
     "classroom.exercises": ("check", "hint"),
+    "classroom.guesses": ("guesses", "outcome", "predict"),
     "classroom.progress": ("progress", "where_was_i"),
     "classroom.widgets": (
         "TrainingLab",

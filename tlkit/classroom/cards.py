@@ -1,6 +1,6 @@
 """How a verdict looks in a notebook: coloured, with a sign and a word beside the colour, and whole without Python.
 
-Hints are folded into the card. They open by a click or a key also in a printed, exported or reopened notebook.
+What is folded into a card opens by a click or a key, also in an exported or reopened notebook.
 """
 
 import html
@@ -20,22 +20,51 @@ class Look:
 RIGHT = Look("✓", "right", "#0067a0")
 NOT_YET = Look("✗", "not yet", "#a83f00")
 NOTE = Look("i", "note", "#5a5a5a")
+ASKED = Look("?", "predict", "#5a5a5a")
+NEAR = Look("≈", "near", "#0067a0")
+APART = Look("↔", "apart", "#a83f00")
 BUTTON = "display:inline-block;cursor:pointer;border:1px solid;border-radius:.3em;padding:.1em .6em;margin-top:.3em"
 
 
-def card(look: Look, title: str, text: str, hints: Sequence[str] = ()) -> str:
+def card(look: Look, title: str, text: str, hints: Sequence[str] = (), picture: str = "", kind: str = "") -> str:
     """Draw a card as HTML that needs no other file and no program.
 
     Args:
-        look: of `RIGHT`, `NOT_YET` and `NOTE`.
+        look: one of those above.
         title: what it is about, as plain text.
         text: what is said, in Markdown.
         hints: in Markdown; each is folded into the one before.
+        picture: what stands below the text, as HTML.
+        kind: a name by which programs find the card on a page.
     """
     badge = f"background:{look.colour};color:#fff;border-radius:.2em;padding:0 .45em"
     frame = f"border-left:.4em solid {look.colour};padding:.2em .9em;margin:.4em 0;max-width:50em;line-height:1.45"
     head = f'<strong><span style="{badge}">{look.sign} {look.word}</span> {html.escape(title)}</strong>'
-    return f'<div role="status" style="{frame}">{head}{rendered(text[:1].upper() + text[1:])}{_folded(hints)}</div>'
+    inside = f"{head}{rendered(text[:1].upper() + text[1:])}{picture}{_folded(hints)}"
+    named = f' class="{kind}"' if kind else ""
+    return f'<div role="status"{named} style="{frame}">{inside}</div>'
+
+
+def folded(title: str, text: str) -> str:
+    """Fold a text in Markdown behind a title, as HTML."""
+    return f'<details><summary style="{BUTTON}">{html.escape(title)}</summary>{rendered(text)}</details>'
+
+
+def on_one_line(guess: tuple[float, str], result: tuple[float, str]) -> str:
+    """Draw a guess and a result below each other, on lines of the same scale, as HTML.
+
+    Args:
+        guess: its place, from 0 to 1, and how it is written.
+        result: the same of the result.
+    """
+    line = "flex:1;position:relative;background:linear-gradient(#999,#999) center/100% 1px no-repeat"
+    rows = []
+    for name, sign, (place, number) in (("your guess", "○", guess), ("the result", "●", result)):
+        at = f"position:absolute;left:{100 * place:.0f}%;margin-left:-.4em"
+        point = f'<span style="{line}"><span aria-hidden="true" style="{at}">{sign}</span></span>'
+        left, right = f'<span style="width:7em">{name}</span>', f'<span style="min-width:6em">{number}</span>'
+        rows.append(f'<div style="display:flex;gap:.9em">{left}{point}{right}</div>')
+    return f"<div>{''.join(rows)}</div>"
 
 
 def rendered(text: str) -> str:

@@ -1,16 +1,16 @@
-"""What a student has answered, kept in a file of their own, so that it outlives the notebook and the kernel."""
+"""What a student has answered and guessed, kept in a file of their own: it outlives the notebook and the kernel."""
 
 import json
+import math
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
 
 import pandas as pd
 
 OFF = "off"
-_while_off: list["Entry"] = []
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,41 @@ class Entry:
     name: str
     right: bool
     at: str
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What was expected before a result, or after it: their order in the file says which.
+
+    Args:
+        name: of the prediction.
+        guess: a number, or the name of a choice.
+        at: as in `Entry`.
+    """
+
+    name: str
+    guess: float | str
+    at: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result that a prediction was about, when it was shown.
+
+    Args:
+        name: of the prediction.
+        result: a number, or the name of a choice.
+        at: as in `Entry`.
+    """
+
+    name: str
+    result: float | str
+    at: str
+
+
+Line = Entry | Guess | Result
+_KINDS = {frozenset(field.name for field in fields(kind)): kind for kind in (Entry, Guess, Result)}
+_while_off: list[Line] = []
 
 
 def progress_file() -> Path | None:
@@ -52,22 +87,33 @@ def keep(name: str, right: bool) -> str:
     Returns:
         Nothing; or, where the file cannot be read or written, one sentence that says so.
     """
-    entry, file = Entry(name, right, datetime.now().astimezone().isoformat(timespec="seconds")), progress_file()
-    if file is None:
-        _while_off.append(entry)
-        return ""
-    from filelock import FileLock
+    return _add(Entry(name, right, _now()), "answer")
 
-    from tlkit.checkpoints.files import write_atomically
 
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(file.with_name(file.name + ".lock")):
-            lines = [json.dumps(asdict(one)) for one in (*_read(file), entry)]
-            write_atomically(file, lambda part: part.write_text("\n".join([*lines, ""]), encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        return f"This answer is not kept with your progress: {error}."
-    return ""
+def keep_guess(name: str, guess: float | str) -> str:
+    """Add a guess to the student's file, unless it is the last one that was kept for this prediction.
+
+    Args:
+        name: of the prediction.
+        guess: a number, or the name of a choice.
+
+    Returns:
+        As `keep`.
+    """
+    return _add(Guess(name, guess, _now()), "guess")
+
+
+def keep_result(name: str, result: float | str) -> str:
+    """Note in the student's file that a result was shown, unless the last one noted was the same.
+
+    Args:
+        name: of the prediction.
+        result: a number, or the name of a choice.
+
+    Returns:
+        As `keep`.
+    """
+    return _add(Result(name, result, _now()), "result")
 
 
 def kept() -> tuple[Entry, ...]:
@@ -77,8 +123,17 @@ def kept() -> tuple[Entry, ...]:
         ValueError: where the student's file is not one; nothing is changed in it.
         OSError: where it cannot be read.
     """
-    file = progress_file()
-    return tuple(_while_off) if file is None else _read(file)
+    return tuple(line for line in _lines() if isinstance(line, Entry))
+
+
+def kept_guesses() -> tuple[Guess | Result, ...]:
+    """Every guess, and every result that was shown, in order.
+
+    Raises:
+        ValueError: as `kept`.
+        OSError: as `kept`.
+    """
+    return tuple(line for line in _lines() if not isinstance(line, Entry))
 
 
 def progress(lesson: str | int | None = None) -> pd.DataFrame:
@@ -154,18 +209,67 @@ def _of_tasks(tasks: Iterable[str], answers: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _read(file: Path) -> tuple[Entry, ...]:
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _lines() -> tuple[Line, ...]:
+    file = progress_file()
+    return tuple(_while_off) if file is None else _read(file)
+
+
+def _add(line: Line, what: str) -> str:
+    file = progress_file()
+    if file is None:
+        _while_off.extend([line] if _is_news(line, _while_off) else [])
+        return ""
+    from filelock import FileLock
+
+    from tlkit.checkpoints.files import write_atomically
+
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(file.with_name(file.name + ".lock")):
+            if _is_news(line, before := _read(file)):
+                lines = [json.dumps(asdict(one)) for one in (*before, line)]
+                write_atomically(file, lambda part: part.write_text("\n".join([*lines, ""]), encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return f"This {what} is not kept with your progress: {error}."
+    return ""
+
+
+def _is_news(line: Line, before: Iterable[Line]) -> bool:
+    """Each answer counts as a try; a guess or a result that is only repeated, as when all cells run again, does not."""
+    if isinstance(line, Entry):
+        return True
+    same = [one for one in before if type(one) is type(line) and one.name == line.name]
+    return not same or _value(same[-1]) != _value(line)
+
+
+def _value(line: Line) -> bool | float | str:
+    return next(value for name, value in asdict(line).items() if name not in ("name", "at"))
+
+
+def _read(file: Path) -> tuple[Line, ...]:
     if not file.exists():
         return ()
-    entries = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    lines = []
+    for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            entry = Entry(**json.loads(line))
-        except (ValueError, TypeError):
-            entry = None
-        if entry is None or not (isinstance(entry.name, str) and isinstance(entry.right, bool)):
-            raise ValueError(
-                f"line {number} of {file} is no answer: expected a name, right and at; mend or move the file"
-            )
-        entries.append(entry)
-    return tuple(entries)
+            lines.append(_line(json.loads(text)))
+        except (ValueError, TypeError, KeyError):
+            said = f"line {number} of {file} is no answer: expected a name, at, and right, guess or result"
+            raise ValueError(f"{said}; mend or move the file") from None
+    return tuple(lines)
+
+
+def _line(read: dict) -> Line:
+    """Make a line of what JSON says, or refuse it by an error."""
+    line = _KINDS[frozenset(read)](**read)
+    value = _value(line)
+    fits = type(value) in ((bool,) if isinstance(line, Entry) else (str, int, float))  # a bool is no int here
+    if not (fits and isinstance(line.name, str) and isinstance(line.at, str)):
+        raise TypeError
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError
+    return line

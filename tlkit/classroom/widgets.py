@@ -10,7 +10,10 @@ from contextlib import contextmanager
 
 import ipywidgets as ipw
 
+from tlkit.classroom import cards
 from tlkit.classroom.exercises import Quiz, check, find
+from tlkit.classroom.guesses import Asked, predict
+from tlkit.classroom.predictions import Choice
 
 WIDE = {"description_width": "9em"}
 LAYOUT = {"width": "24em"}
@@ -37,6 +40,34 @@ def quiz(name: str) -> ipw.VBox:
 
     choice.observe(judge, "value")
     return ipw.VBox([choice, said])
+
+
+def guess_field(asked: Asked) -> ipw.VBox:
+    """Show the field for a guess; without widgets, `predict("p04_1", 70)` does the same.
+
+    Args:
+        asked: what `predict` returned for the prediction.
+    """
+    one, before = asked.prediction, asked.past
+    guessed = before.guess if before.later is None else before.later
+    if isinstance(one, Choice):
+        style = {"button_width": "auto"}
+        field = ipw.ToggleButtons(options=list(one.choices), value=guessed, description="Your guess", style=style)
+    else:
+        typed = "" if guessed is None else f"{guessed:g}"
+        field = ipw.Text(
+            value=typed, description=f"Your guess ({one.unit})", placeholder="a number, then Enter", style=WIDE
+        )
+        field.continuous_update = False
+    said = _said()
+    said.value = cards.rendered(asked.said)
+
+    def take(change) -> None:
+        taken = predict(one.name, change["new"])
+        said.value = cards.rendered(taken.said if isinstance(taken, Asked) else taken)
+
+    field.observe(take, "value")
+    return ipw.VBox([ipw.HTML(asked.card("")), field, said])
 
 
 def memory_explorer() -> ipw.VBox:

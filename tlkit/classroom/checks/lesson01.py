@@ -1,6 +1,7 @@
 """The machine and the weights: what a perplexity above the vocabulary says, and a load that cannot fail silently."""
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, number
+from tlkit.classroom.predictions import Amount
 
 
 @exercise(
@@ -186,3 +187,21 @@ QUIZ = Quiz(
     right="c",
 )
 TASKS = (worse_than_a_die, not_from_file, strict_load, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p01_1",
+        question="How many GB do the weights, gradients and averages of Qwen2-0.5B take together?",
+        about="the memory that training Qwen2-0.5B takes without activations",
+        unit="GB",
+        lowest=0,
+        highest=1_000,
+        within=0.5,
+        digits=1,
+        too_low="A guess on this side has probably left something out. A weight takes four bytes, and its "
+        "gradient and each of its two averages take as much again.",
+        too_high="Perhaps you counted the activations as well, or more numbers for each weight. Here it is only the "
+        "weight, its gradient and two averages, at four bytes each.",
+        near="You multiplied half a billion weights by four numbers of four bytes each. The activations come on top "
+        "of that.",
+    ),
+)

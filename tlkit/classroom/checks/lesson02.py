@@ -3,6 +3,7 @@
 import math
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, number
+from tlkit.classroom.predictions import Amount
 
 
 @exercise(
@@ -176,3 +177,21 @@ QUIZ = Quiz(
     right="a",
 )
 TASKS = (perplexity_of_four, causal_attention, keep_apart, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p02_1",
+        question="How many times as far does the value with gradient 5 move as the one with gradient 0.01?",
+        about="the ratio of the two distances in AdamW's first step",
+        unit="times",
+        lowest=0.001,
+        highest=1_000_000,
+        within=1.5,
+        digits=1,
+        by_factor=True,
+        too_low="You expected the value with the small gradient to move further. AdamW divides each gradient by its "
+        "typical size, and in the first step this is the size of that gradient itself.",
+        too_high="You expected the distance to grow with the gradient, as in plain gradient descent. AdamW divides "
+        "each gradient by its typical size, and in the first step this is the size of that gradient itself.",
+        near="You saw that the size of the gradient cancels, because it is divided by the root of its own square.",
+    ),
+)

@@ -3,6 +3,7 @@
 import math
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number, numbers
+from tlkit.classroom.predictions import Amount
 
 
 @exercise(
@@ -185,3 +186,20 @@ QUIZ = Quiz(
     right="a",
 )
 TASKS = (bits_per_byte, perplexity_of_documents, interval_over_documents, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p03_1",
+        question="By how many percent is the perplexity higher in windows of 32 tokens than in windows of 256?",
+        about="the rise of perplexity from long windows to short ones",
+        unit="%",
+        lowest=-99,
+        highest=1_000,
+        within=8,
+        too_low="At the beginning of each window the model has hardly any text to build on, and with short windows "
+        "many more tokens are near a beginning.",
+        too_high="Only the tokens near the beginning of a window lose much. The last few words before a token help "
+        "most to predict it, and most tokens of a short window still have them.",
+        near="In short windows more tokens are near a beginning, but most of them still have the last few words, "
+        "which help most.",
+    ),
+)

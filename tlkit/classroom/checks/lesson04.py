@@ -3,6 +3,7 @@
 import math
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near, number, numbers
+from tlkit.classroom.predictions import Amount
 
 
 @exercise(
@@ -93,3 +94,19 @@ QUIZ = Quiz(
     right="b",
 )
 TASKS = (perplexity_of_a_loss, gain_and_cost, early_stopping, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p04_1",
+        question="By how many percent will the perplexity on the Python reference change? (A fall is negative.)",
+        about="the change of perplexity on the Python reference",
+        unit="%",
+        lowest=-99,
+        highest=1_000,
+        within=10,
+        too_low="Both kinds of text are predicted with the same weights. Each step follows the gradient of Rust text"
+        " alone, and nothing in it protects what the older text needs.",
+        too_high="So short a training moves each weight only a little, and much of what both kinds of text need, "
+        "such as English grammar, is the same.",
+        near="You expected that training on one kind of text moves weights that the other kind needs, too.",
+    ),
+)

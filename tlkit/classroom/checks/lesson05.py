@@ -4,6 +4,7 @@ import math
 from numbers import Integral
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number
+from tlkit.classroom.predictions import Amount, Choice
 
 
 @exercise(
@@ -193,3 +194,32 @@ QUIZ = Quiz(
     right="d",
 )
 TASKS = (bytes_left, share_of_work, gradient_ends, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p05_1",
+        question="What share of the arithmetic of full fine-tuning is left with the lower half of the blocks frozen?",
+        about="the cost of a step with half of the blocks frozen",
+        unit="%",
+        lowest=0,
+        highest=100,
+        within=4,
+        too_low="A frozen block only saves the gradients of its own weights. The forward pass still goes through it,"
+        " and so does backpropagation, because the embedding below it is trained. Head and attention cost as much as"
+        " before.",
+        too_high="Each frozen block does save one of its three products with every matrix, namely the gradient of "
+        "that matrix.",
+        near="You took into account that a frozen block still has two of its three products, and that head and "
+        "attention cost as much as before.",
+    ),
+    Choice(
+        name="p05_2",
+        question="At the same learning rate, which strategy forgets more?",
+        about="the strategy that forgets more at the same rate",
+        choices={
+            "full": "What speaks for `full` is that all weights move, and with AdamW each moves by about the "
+            "learning rate in a step. This holds as long as the rates are equal.",
+            "freeze_lower": "What speaks for `freeze_lower` is that its own best rate is higher, and with a higher "
+            "rate its weights move further. At an equal rate it only has fewer weights that move.",
+        },
+    ),
+)

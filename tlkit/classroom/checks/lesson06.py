@@ -2,6 +2,7 @@
 
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, numbers
+from tlkit.classroom.predictions import Amount
 
 QWEN2_1_5B = {
     "vocab_size": 151_936,
@@ -184,3 +185,32 @@ QUIZ = Quiz(
     right="c",
 )
 TASKS = (frozen_part, does_the_head_train, a_head_of_its_own, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p06_1",
+        question="How many of the 4,096 rows get a gradient from the head?",
+        about="the number of rows that get a gradient from the head",
+        unit="rows",
+        lowest=0,
+        highest=4_096,
+        within=100,
+        too_low="Perhaps you counted the tokens of the text. The head gives every token of the vocabulary a score, "
+        "and the softmax divides by the sum over all of them, so every row takes part in the loss.",
+        too_high="The table has one row for each token of the vocabulary, and a row gets a gradient only if its "
+        "score takes part in the loss.",
+        near="You saw that the head gives every token a score, so every row takes part in the loss.",
+    ),
+    Amount(
+        name="p06_2",
+        question="What share of a step's arithmetic is saved?",
+        about="the arithmetic that freezing the embedding saves",
+        unit="%",
+        lowest=0,
+        highest=100,
+        within=3,
+        too_low="The gradient of the table is a product with a large matrix, and it is no longer computed.",
+        too_high="The share of frozen values is not the share of saved arithmetic. Two of the three products with "
+        "the table are still needed, and all blocks are trained as before.",
+        near="You saw that only one of the three products with the table is saved, and nothing in the blocks.",
+    ),
+)

@@ -2,6 +2,7 @@
 
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
+from tlkit.classroom.predictions import Amount
 
 
 @exercise(
@@ -164,3 +165,34 @@ QUIZ = Quiz(
     right="d",
 )
 TASKS = (norms_of_a_llama, values_elsewhere, exactly_the_last, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p07_1",
+        question="What share of the arithmetic is left if 2 of 8 blocks are trained, without the norms of the others?",
+        about="the cost of a step that trains two of eight blocks",
+        unit="%",
+        lowest=0,
+        highest=100,
+        within=5,
+        too_low="Perhaps you took the share of the blocks. The forward pass still goes through all of them, and the "
+        "head has to be passed in both directions.",
+        too_high="Nothing in the lower six blocks is trained, so backpropagation does not enter them at all.",
+        near="You took into account that the forward pass goes through everything, and that backpropagation stops "
+        "early.",
+    ),
+    Amount(
+        name="p07_2",
+        question="What share of its arithmetic does a step still need if the output of the frozen blocks is stored?",
+        about="the cost of a step with a filled cache",
+        unit="%",
+        lowest=0,
+        highest=100,
+        within=6,
+        too_low="Only the forward pass through the frozen blocks is saved. The trained blocks and the head are "
+        "computed forwards and backwards as before.",
+        too_high="Six of eight blocks are not computed any more, and their forward pass is a considerable part of a "
+        "step that trains so little.",
+        near="You saw that the forward pass through most blocks is saved, but nothing of the head and the trained "
+        "blocks.",
+    ),
+)

@@ -4,6 +4,7 @@ from functools import cache
 
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
+from tlkit.classroom.predictions import Amount
 
 
 @exercise(
@@ -172,3 +173,20 @@ QUIZ = Quiz(
     right="a",
 )
 TASKS = (where_few_ends, merged, dead_adapters, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p08_1",
+        question="What share of full fine-tuning's arithmetic does a step with LoRA still need?",
+        about="the arithmetic of a step with LoRA",
+        unit="%",
+        lowest=0,
+        highest=100,
+        within=5,
+        too_low="Few trained values do not make a step cheap. The forward pass goes through every matrix, and "
+        "backpropagation has to reach the lowest adapter, in the first block.",
+        too_high="The gradients of the frozen matrices are not computed, and they are about one of the three parts "
+        "of a full step.",
+        near="You saw that the forward pass and backpropagation remain, and that only the gradients of the frozen "
+        "matrices are saved.",
+    ),
+)

@@ -1,6 +1,7 @@
 """QLoRA: what four bits cost and save, and what is left of the saving in a whole step."""
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, recognise
+from tlkit.classroom.predictions import Amount
 
 # The codes, an 8-bit scale for 64 weights, and a 32-bit one for 256 of those scales.
 BITS = 4 + 8 / 64 + 32 / (64 * 256)
@@ -185,3 +186,21 @@ QUIZ = Quiz(
     right="c",
 )
 TASKS = (bits_of_a_weight, saving_in_a_step, quantiser, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p09_1",
+        question="At what share of the places is the most probable next token the same as before?",
+        about="the share of places with the same first choice",
+        unit="%",
+        lowest=0,
+        highest=100,
+        within=4,
+        too_low="Where the model clearly prefers one token, small errors in the scores do not change which one is "
+        "first.",
+        too_high="That the perplexity hardly rises does not mean that little changes. Errors in both directions "
+        "cancel in the mean, but where two tokens are nearly equally probable, a small error changes which one is "
+        "first.",
+        near="You expected that small errors change the first choice only where two tokens are nearly equally "
+        "probable.",
+    ),
+)

@@ -2,6 +2,7 @@
 
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
+from tlkit.classroom.predictions import Amount
 
 BLOCKS, WIDTH, SHARED = 24, 896, 128  # of Qwen2-0.5B: 14 heads of 64 for queries, 2 for keys and for values
 
@@ -133,3 +134,33 @@ QUIZ = Quiz(
     right="a",
 )
 TASKS = (bias_values, train_only_biases, dora_matrix, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p10_1",
+        question="What share of full fine-tuning's arithmetic does BitFit still need?",
+        about="the arithmetic of a step with BitFit",
+        unit="%",
+        lowest=0,
+        highest=100,
+        within=5,
+        too_low="The gradient of a bias is cheap, but backpropagation has to get to it. The lowest bias is in the "
+        "first block, so the way leads through the whole model.",
+        too_high="The gradients of the weight matrices are not computed, and they are about one of the three parts "
+        "of a step.",
+        near="You saw that the forward pass and backpropagation remain, because the lowest bias is in the first block.",
+    ),
+    Amount(
+        name="p10_2",
+        question="How many of the 91 pairs of methods can be told apart?",
+        about="the number of pairs of methods that can be told apart",
+        unit="pairs",
+        lowest=0,
+        highest=91,
+        within=8,
+        too_low="The close variants of LoRA end close together, but the family also has methods that gain far less, "
+        "and most pairs have at least one of these.",
+        too_high="The close variants of LoRA end so close together that with so few documents and seeds chance "
+        "explains most of their differences.",
+        near="You expected that the close variants of LoRA cannot be told apart, and that most other pairs can.",
+    ),
+)

@@ -2,6 +2,7 @@
 
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
+from tlkit.classroom.predictions import Amount
 
 
 @exercise(
@@ -128,3 +129,19 @@ QUIZ = Quiz(
     right="b",
 )
 TASKS = (first_step_of_a_block, upper_mlps, remaining_arithmetic, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p11_1",
+        question="What share of full fine-tuning's arithmetic does an average step need without the cache?",
+        about="the cost of an average step of gradual unfreezing",
+        unit="%",
+        lowest=0,
+        highest=100,
+        within=5,
+        too_low="Backpropagation stops early while the lower blocks are frozen, but the forward pass goes through "
+        "the whole model in every phase, and in the last phase everything is trained.",
+        too_high="While the lower blocks are frozen, backpropagation does not enter them, so a step of an early "
+        "phase costs far less than one of the last.",
+        near="You took into account that only backpropagation becomes shorter, and only in the early phases.",
+    ),
+)

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number, recognise
+from tlkit.classroom.predictions import Amount
 
 VALUES, TRAINED = 494_032_768, 29_865_088
 
@@ -160,3 +161,18 @@ QUIZ = Quiz(
     right="d",
 )
 TASKS = (bytes_of_a_strategy, turning_point, alive_at_the_peak, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p12_1",
+        question="What share of full fine-tuning's peak memory does a step with LoRA still need?",
+        about="the peak memory of a step with LoRA",
+        unit="%",
+        lowest=0,
+        highest=100,
+        within=6,
+        too_low="Few trained values save gradients and averages. But there is an adapter in every block, so "
+        "backpropagation passes through every block and needs its activations.",
+        too_high="Gradients and AdamW's averages belong to trained values, so LoRA has hardly any of them.",
+        near="You took into account that LoRA saves gradients and averages, but hardly any activations.",
+    ),
+)

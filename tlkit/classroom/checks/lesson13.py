@@ -1,6 +1,7 @@
 """Out of memory: reading the message, choosing a rung in advance, and the same gradients in pieces."""
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number, numbers, recognise
+from tlkit.classroom.predictions import Amount
 
 
 @exercise(
@@ -215,3 +216,19 @@ QUIZ = Quiz(
     right="a",
 )
 TASKS = (reading_the_message, first_rung_that_fits, same_gradients_in_pieces, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p13_1",
+        question="By how many percent does the gradient of the mean of means differ from the right one?",
+        about="the error of the mean of means",
+        unit="%",
+        lowest=0,
+        highest=1_000,
+        within=12,
+        too_low="The mean of means gives both micro-batches the same weight, although very different numbers of "
+        "tokens count in them. So a token of the short texts weighs several times as much as one of the others.",
+        too_high="The mean of means is weighted wrongly, but it is still made of the same gradients of the same "
+        "text, so it is not unrelated to the right one.",
+        near="You saw that both micro-batches weigh the same, although very different numbers of tokens count in them.",
+    ),
+)

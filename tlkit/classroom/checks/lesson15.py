@@ -3,6 +3,7 @@
 import math
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number
+from tlkit.classroom.predictions import Choice
 
 
 @exercise(
@@ -155,3 +156,20 @@ QUIZ = Quiz(
     right="a",
 )
 TASKS = (enough_blocks, first_blocks, diagnosis, QUIZ)
+PREDICTIONS = (
+    Choice(
+        name="p15_1",
+        question="Which of the four states looks worst in the faulty evaluation?",
+        about="the state that looks worst in the faulty evaluation",
+        choices={
+            "untouched": "It has learned nothing about Rust. But a model that is unsure of the next token leaves "
+            "some probability for others, and the faulty evaluation asks for another one.",
+            "adapted": "It is better at predicting the next token and therefore surer of it, which leaves less for "
+            "the token that the faulty evaluation asks for. But it is still far from certain.",
+            "seven blocks, held-out text": "It is bad on other text by both evaluations. But the faulty one looks "
+            "worst where a model is most certain of the next token, and on new text it has less reason to be.",
+            "seven blocks, the same seven": "It knows this text by heart, so it is nearly certain of the next token."
+            " Hardly any probability is left for the one after it, which the faulty evaluation asks for.",
+        },
+    ),
+)

@@ -3,6 +3,7 @@
 import math
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number
+from tlkit.classroom.predictions import Amount
 
 Z = 1.96
 
@@ -149,3 +150,33 @@ QUIZ = Quiz(
     right="c",
 )
 TASKS = (enough_questions, told_apart, error_of_pairs, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p16_1",
+        question="How many of the 45 pairs among the first ten can be told apart?",
+        about="the number of pairs among the first ten that can be told apart",
+        unit="pairs",
+        lowest=0,
+        highest=45,
+        within=2,
+        too_low="With enough questions even a small difference can be told apart from chance.",
+        too_high="Two scores that differ need not come from models that differ. Other questions would move each "
+        "score by about as much as these rows are apart, and among so many pairs some look different by chance.",
+        near="You expected that other questions would move each score by about as much as these rows are apart.",
+    ),
+    Amount(
+        name="p16_2",
+        question="How many questions does it take to find a difference of one point?",
+        about="the number of questions that one point takes",
+        unit="questions",
+        lowest=1,
+        highest=1_000_000_000,
+        within=1.5,
+        by_factor=True,
+        too_low="The error of a score shrinks only with the root of the number of questions, so half of the error "
+        "takes four times as many. And both scores of the difference have an error.",
+        too_high="The error does shrink with the root of the number of questions, and the test may miss a difference"
+        " in one case of five.",
+        near="You took into account that half of the error takes four times as many questions.",
+    ),
+)

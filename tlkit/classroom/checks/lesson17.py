@@ -3,6 +3,7 @@
 import math
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, number, recognise
+from tlkit.classroom.predictions import Amount
 
 VALUES = 2_442_240  # of the lesson's adapter, rank 8
 
@@ -130,5 +131,21 @@ TASKS = (
             "d": "What is forgotten shows on other text, such as the general one, and in other questions.",
         },
         "b",
+    ),
+)
+PREDICTIONS = (
+    Amount(
+        name="p17_1",
+        question="By how many percent will the real model's perplexity on Rust fall?",
+        about="the fall of the real model's perplexity on Rust",
+        unit="%",
+        lowest=-1_000,
+        highest=100,
+        within=8,
+        too_low="Few tokens can be enough, because the model knows the words and the grammar already. Probably it "
+        "only has to learn which kind of text is wanted.",
+        too_high="The model has read so much before that there is less to gain, and so few tokens hardly add to its "
+        "knowledge.",
+        near="You expected that few tokens are enough to show the model which kind of text is wanted.",
     ),
 )

@@ -1,6 +1,7 @@
 """Another task: balanced accuracy, the mean over the tokens that are no padding, and what frozen features save."""
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
+from tlkit.classroom.predictions import Amount
 
 
 @exercise(
@@ -135,3 +136,18 @@ QUIZ = Quiz(
     right="c",
 )
 TASKS = (balanced_accuracy, mean_state, stored_features, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p18_1",
+        question="For how many of the eight texts does the mistake change the logits?",
+        about="the number of texts whose logits the mistake changes",
+        unit="texts",
+        lowest=0,
+        highest=8,
+        within=0.5,
+        too_low="The last column holds the last token of a text only if no padding follows it. All rows are as long "
+        "as the longest validation text, which need not be one of these eight.",
+        too_high="A text without padding ends in the last column, so for such a text the mistake changes nothing.",
+        near="You saw that the last column is padding for every text that is shorter than the rows.",
+    ),
+)

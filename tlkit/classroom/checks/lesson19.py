@@ -1,6 +1,7 @@
 """Instruction tuning: whose loss counts how much, which tokens have a label, and the loss of a preference."""
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
+from tlkit.classroom.predictions import Amount
 
 
 @exercise(
@@ -117,3 +118,18 @@ QUIZ = Quiz(
     right="b",
 )
 TASKS = (loss_of_a_batch, labels_of_a_row, loss_of_a_pair, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p19_1",
+        question="By how many points will the share of right answers about Rust change? (A fall is negative.)",
+        about="the change in the share of right answers about Rust",
+        unit="points",
+        lowest=-100,
+        highest=100,
+        within=3,
+        too_low="Training for another form of answer changes little in what the model knows, in this direction, too.",
+        too_high="The conversations show how an answer begins, how long it is and where it ends. A model learns this"
+        " form from few examples, but hardly any knowledge.",
+        near="You expected that so few conversations change the form of the answers and not the knowledge.",
+    ),
+)

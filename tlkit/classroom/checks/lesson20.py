@@ -3,6 +3,7 @@
 import math
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near, number, recognise
+from tlkit.classroom.predictions import Amount
 
 FROZEN, TRAINED, MACHINES = 494_032_768, 4_399_104, 5
 
@@ -243,3 +244,20 @@ QUIZ = Quiz(
     right="d",
 )
 TASKS = (sent_by_each, part_of_the_loss, enough_cards, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p20_1",
+        question="How many megabytes does each of two cards send in a step?",
+        about="what each of two cards sends in a step",
+        unit="MB",
+        lowest=0,
+        highest=1_000_000,
+        within=1,
+        digits=1,
+        too_low="Each value of the gradient takes four bytes. And a card sends twice: first parts to be "
+        "added up, then parts that are complete.",
+        too_high="In each round a card sends only a part of the gradient, so with two cards all rounds together make"
+        " the size of one gradient.",
+        near="You saw that a card sends half of the gradient to be added up, and half of it when it is complete.",
+    ),
+)
