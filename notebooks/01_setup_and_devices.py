@@ -159,7 +159,11 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
 #
 # **Predict first.** Training needs more memory than the weights alone. With [AdamW](glossary.md#adamw), the usual
 # method, it needs four numbers in fp32 for each weight: the weight itself, its gradient, and two running averages.
-# Will training the model of the published experiment fit on a card of 8 GB?
+# How much is that for the model of the published experiment, which has half a billion weights? Will training it fit on
+# a card of 8 GB?
+
+# %%
+tl.predict("p01_1")
 
 # %%
 needed = {}
@@ -181,6 +185,9 @@ tl.claim(
 left = 8 * 2**30 - needed["qwen2-0.5b"]  # a card of 8 GB has 8 GiB
 scores = 512 * published.vocab_size * 4  # bytes, for 512 tokens
 assert 0.65e9 < left < 0.75e9 and 0.55e9 < 2 * scores < 0.65e9
+
+# %%
+tl.outcome("p01_1", needed["qwen2-0.5b"] / 1e9)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It does not fit, although it comes close. A card that is sold as 8 GB has 8.6 GB, since its makers count in powers

@@ -741,7 +741,10 @@ def adamw_(w, g, m, v, t, rate, decay=0.01):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** In step 1 the corrected moments are $g$ and $g^2$. How far does a value with a large gradient
-# move, and how far one with a small gradient? Try it on three values:
+# move, and how far one with a small gradient? Below we try it on three values.
+
+# %%
+tl.predict("p02_1")
 
 # %%
 w, g = torch.zeros(3), torch.tensor([5.0, 0.01, -0.0001])
@@ -751,6 +754,9 @@ tl.claim(
     "In step 1 each moves by the learning rate, whatever its gradient",
     torch.allclose(w, -0.001 * g.sign(), rtol=1e-3),
 )
+
+# %%
+tl.outcome("p02_1", w[0] / w[1])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The size of the gradient cancels, because $g / \sqrt{g^2}$ is $+1$ or $-1$. So with AdamW the learning rate is,

@@ -302,6 +302,9 @@ tl.window_chart(24, (8, 8), (8, 4))
 # of 256? And what does an overlap of 128 tokens change?
 
 # %%
+tl.predict("p03_1")
+
+# %%
 scored = rust_text[:20]
 by_window = {
     (context, stride): tl.perplexity(
@@ -321,6 +324,9 @@ tl.claim(
     "The first score is more than 20% above the last, for the same model",
     scores[0] > 1.2 * scores[-1],
 )
+
+# %%
+tl.outcome("p03_1", 100 * (by_window[32, 32] / by_window[256, 256] - 1))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Short windows score worse, and overlap helps, although the model is the same in every line. Each prediction merely

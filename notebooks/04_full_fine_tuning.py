@@ -286,6 +286,9 @@ assert len(ours) == 4
 # **Predict first.** Nothing in the training was about the Python reference. What will its perplexity do?
 
 # %%
+tl.predict("p04_1")
+
+# %%
 after = tl.perplexity(report.model, tiny.tokenizer, rust.validation)
 general_after = tl.perplexity(report.model, tiny.tokenizer, general)
 
@@ -312,6 +315,9 @@ tl.claim(
     "Perplexity on the Python reference rose",
     general_after.perplexity > general_before.perplexity,
 )
+
+# %%
+tl.outcome("p04_1", 100 * (general_after.perplexity / general_before.perplexity - 1))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The model got better at Rust and worse at what it could do before. This is called [*catastrophic

@@ -120,12 +120,15 @@ tl.products_chart(everything, report, deeper)
 # ## The whole step, by hand
 #
 # **Predict first.** In the blocks 20 of 24 products are left, which is 83%. Will the share of the *whole* step, head
-# included, be higher or lower?
+# included, be higher or lower, and how large is it?
 #
 # Two more things cost arithmetic. The head is a linear layer with as many weights as the embedding. And attention
 # multiplies activations by activations: queries by keys, and the result by values. No weight is involved. In each
 # block of the model that is 2 products forward and 4 backward. Each takes $2 B H t^2 d$ operations for a batch of $B$
 # sequences of $t$ tokens and $H$ attention heads of width $d$. (In the code, $B$ is `rows` and $Hd$ is `wide`.)
+
+# %%
+tl.predict("p05_1")
 
 
 # %%
@@ -163,6 +166,9 @@ tl.claim(
 assert round(100 * half) == 88 and round(100 * cut) == 67
 table = arithmetic(paper, 0, True) - arithmetic(paper, 0, False)
 assert round(100 * table / full) == 6 and round(100 * (half - cut)) == 21
+
+# %%
+tl.outcome("p05_1", 100 * half)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Freezing half the blocks leaves 88% of the arithmetic, more than the 83% of the blocks alone. Half of the blocks
@@ -334,6 +340,9 @@ assert plain.model.layers[0].mlp.up_proj.weight.equal(untouched)
 # **Predict first.** At the *same* learning rate, which forgets more: `full` or `freeze_lower`?
 
 # %%
+tl.predict("p05_2")
+
+# %%
 tuning = tl.recorded("rates")
 paths = {}
 for name in ("full", "freeze_lower"):
@@ -360,6 +369,10 @@ tl.claim(
 assert abs(lower.rust["rate 0.001"] / lower.rust["rate 0.002"] - 1.02) < 0.01
 assert best == {"full": "rate 0.001", "freeze_lower": "rate 0.002"}
 assert whole.rust.min() < lower.rust.min()
+
+# %%
+forgotten = {name: path.general.mean() for name, path in by_rate.items()}
+tl.outcome("p05_2", max(forgotten, key=forgotten.get))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Compare points of the same rate: `freeze_lower` always lies lower, so it forgets less. The tuning tried 5e-4, 1e-3,

@@ -121,6 +121,9 @@ assert E.shape == (4096, 192) and tokens.shape == (64,)
 # gradient from the lookup, and how many from the head?
 
 # %%
+tl.predict("p06_1")
+
+# %%
 X = E[tokens].requires_grad_()
 H = tiny.model.model(inputs_embeds=X[None]).last_hidden_state[0]
 Z = H @ E.T
@@ -165,6 +168,9 @@ tl.claim(
 )
 assert (norms[95:257] < 3e-5).float().mean() > 0.9
 assert ((level >= 95) & (level < 257)).float().mean() > 0.5
+
+# %%
+tl.outcome("p06_1", rows[1])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The lookup read 52 different rows (the last token is only predicted, so its row does not count), and no other row
@@ -211,6 +217,9 @@ assert not tiny.model.get_output_embeddings().weight.requires_grad
 # frozen now. How much of a step's arithmetic is saved?
 
 # %%
+tl.predict("p06_2")
+
+# %%
 step, frozen_step = (tl.count_flops(one.model, blocks[:4]) for one in (full, report))
 saved = step.total - frozen_step.total
 print(f"of the values frozen:    {100 - report.percent:.0f}%")
@@ -222,6 +231,9 @@ tl.claim(
 )
 assert round(100 - report.percent) == 19 and round(100 * saved / step.total) == 6
 assert round(100 * kept) == 15
+
+# %%
+tl.outcome("p06_2", 100 * saved / step.total)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Freezing 19% of the values saves only 6% of the arithmetic, because two of the three products with $E$ remain and

@@ -167,6 +167,9 @@ tl.claim("Two lines of torch are the model's norm", y.allclose(norm(x), atol=1e-
 # arithmetic is left? And if every norm is trained with them?
 
 # %%
+tl.predict("p07_1")
+
+# %%
 matrices = [p for p in tl.find_blocks(alone.model)[0].parameters() if p.ndim == 2]
 one = sum(p.numel() for p in matrices)  # of one block
 head, T = 4096 * 192, blocks[:4].numel()
@@ -195,6 +198,9 @@ for name, operations in by_formula.items():
 
 # %%
 tl.flops_chart(steps)
+
+# %%
+tl.outcome("p07_1", 100 * share["depth 2"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Two blocks of eight are a quarter of the depth, but a step still takes 56% of the arithmetic, because the forward pass
@@ -354,6 +360,9 @@ tl.prefix_picture(adapted(2), 6)
 # quarter, a half, more?
 
 # %%
+tl.predict("p07_2")
+
+# %%
 plain, kept = adapted(2), adapted(2)
 anew = tl.count_flops(plain.model, blocks[:4])
 with tl.cached_prefix(kept.model) as cache:
@@ -369,6 +378,9 @@ try:
     tl.frozen_blocks(with_norms.model)
 except ValueError as error:
     print("with every norm trained:", str(error).partition(":")[0])
+
+# %%
+tl.outcome("p07_2", 100 * later.total / anew.total)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # About three fifths are left. The first pass over a text saves nothing, so the cache pays from the second epoch on.

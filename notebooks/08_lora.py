@@ -643,6 +643,9 @@ assert sum(p.numel() for p in merged.parameters()) == 4_036_800
 # LoRA trains 5% of the values. **Predict first.** What share of full fine-tuning's arithmetic does a step still need?
 # What share of its memory?
 
+# %%
+tl.predict("p08_1")
+
 
 # %%
 def arithmetic(strategy):
@@ -669,6 +672,9 @@ tl.claim(
     and 0.7 < costs["peak memory of a step"] < 0.78,
 )
 assert costs["file on disk"] < 0.07 and costs["values trained"] < 0.06
+
+# %%
+tl.outcome("p08_1", 100 * costs["arithmetic of a step"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The whole forward pass is still computed, and backpropagation still passes through every block down to the lowest

@@ -374,6 +374,9 @@ tl.claim(
 # *less* probable?
 
 # %%
+tl.predict("p09_1")
+
+# %%
 with torch.no_grad():
     exact = base.model(input_ids=text).logits
     rounded_off = qlora.model(input_ids=text).logits
@@ -392,6 +395,9 @@ print(f"The most probable token is the same at {100 * same:.0f}% of the places,"
 print(f"and the token that really comes next is less probable at {100 * less:.0f}%.")
 tl.claim("The perplexity rises, by less than 3%", 0 < rise < 0.03)
 assert 0.82 < same < 0.92 and 0.45 < less < 0.6
+
+# %%
+tl.outcome("p09_1", 100 * same)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The rounding errors have no common direction. They make the right token less probable at about half of the places

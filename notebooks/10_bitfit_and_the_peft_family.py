@@ -145,6 +145,9 @@ assert sum(p.numel() for p in trained) == 3_072 and losses[2] < losses[0]
 # between the layers, and the gradients of the weights. What share does BitFit still need? And if only the biases of
 # the *last* block were trained?
 
+# %%
+tl.predict("p10_1")
+
 
 # %%
 def arithmetic(model):
@@ -175,6 +178,9 @@ tl.claim(
     0.38 < costs["biases of the last block"] < 0.46,
 )
 assert 0.3 < costs["forward pass alone"] < 0.4
+
+# %%
+tl.outcome("p10_1", 100 * costs["BitFit: all biases"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # As long as few values are trained, the cost of a step follows from *how far down* the lowest of them is, and hardly
@@ -412,6 +418,9 @@ assert (best["rslora"], best["pissa"], best["lora_plus"]) == (0.00316, 0.00316, 
 # in [lesson 14](14_comparison.ipynb), the intervals are corrected for the number of pairs.
 
 # %%
+tl.predict("p10_2")
+
+# %%
 compared = tl.recorded_comparison("tiny", "all")
 family = [*tl.strategies_named(["peft"]), "bitfit"]
 table = compared.table.set_index("strategy").loc[family].sort_values("perplexity")
@@ -436,6 +445,9 @@ tl.claim(
 spread = table.perplexity[like_lora]
 assert spread.idxmin() == "dora" and spread.idxmax() == "lora_plus"
 assert 1.04 < spread.max() / spread.min() < 1.07
+
+# %%
+tl.outcome("p10_2", pairs.separated.sum())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The answer depends on which methods you ask about. QLoRA, DoRA, rsLoRA, PiSSA and LoRA+ end close to LoRA, between

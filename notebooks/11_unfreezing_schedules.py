@@ -279,6 +279,9 @@ assert profile.name != "ci" or steps == 17
 # and what with it, if the cache has seen all of the text before?
 
 # %%
+tl.predict("p11_1")
+
+# %%
 paper = tl.apply_strategy(tl.meta_model("tiny"), "gradual_unfreezing").model
 batch = torch.zeros(4, 128, dtype=torch.long)
 with tl.as_in_phase(paper, 0.75):  # the last phase, in which all is trained
@@ -311,6 +314,9 @@ tl.claim(
 first_reading = (sum(without[0]) + sum(map(sum, with_cache[1:]))) / 4
 assert round(first_reading) == 72
 assert [round(sum(costs)) for costs in with_cache] == [32, 53, 84, 100]
+
+# %%
+tl.outcome("p11_1", means[0])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The savings are in the early phases. A step of the first one needs 53% without the cache, because the forward pass

@@ -208,7 +208,10 @@ tl.claim(
 # ## What a strategy changes
 #
 # **Predict first.** [LoRA](08_lora.ipynb) trains 5% of the values here, and [`last_layers`](07_last_layers.ipynb)
-# with two blocks trains 20%. Which of the two needs less memory?
+# with two blocks trains 20%. Which of the two needs less memory, and how much does LoRA save?
+
+# %%
+tl.predict("p12_1")
 
 # %%
 timelines, percent = {}, {}
@@ -235,6 +238,9 @@ tl.claim(
 )
 assert 0.2 < kept_by["last_layers"] / kept_by["full"] < 0.3
 assert percent["lora"] == 5 and percent["last_layers"] == 20
+
+# %%
+tl.outcome("p12_1", 100 * peaks["lora"] / peaks["full"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # LoRA removes most of the gradients and of the optimizer state, because these belong to trained values. But its

@@ -165,6 +165,9 @@ def gradient(pieces, divisor):
 # than 50?
 
 # %%
+tl.predict("p13_1")
+
+# %%
 halves = [slice(0, 2), slice(2, 4)]
 whole = gradient([slice(0, 4)], lambda part: count(targets))
 in_pieces = gradient(halves, lambda part: count(targets))
@@ -183,6 +186,9 @@ tl.claim(
 wrong_by = distance(mean_of_means, whole)
 print(f"the mean of means is off by {wrong_by:.0%} of the right gradient's length")
 tl.claim("That is more than half", wrong_by > 0.5)
+
+# %%
+tl.outcome("p13_1", 100 * wrong_by)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The picture shows the reason, with shorter rows so that each token has a cell. On the left every token has the same

@@ -451,6 +451,9 @@ if os.environ.get("TLKIT_RESULTS"):  # a folder for all tables and charts as fil
 # **Predict first.** Which strategy forgets most?
 
 # %%
+tl.predict("p14_1")
+
+# %%
 tl.forgetting_chart(comparison.table)
 
 # %%
@@ -464,6 +467,9 @@ assert (forgotten > 0).all() and forgotten.idxmax() == "freeze_lower"
 at_one_rate = tuning[(tuning.learning_rate == 0.002) & (tuning.strategy != tl.CONTROL)]
 most = at_one_rate.groupby("strategy").general_perplexity.mean().idxmax()
 tl.claim("With a rate of 2e-3 for all, full forgets most", most == "full")
+
+# %%
+tl.outcome("p14_1", forgotten.idxmax())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Did you expect `full` to forget most, because it may change every weight? If all use the rate 2e-3, it does. But the

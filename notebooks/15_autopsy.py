@@ -141,6 +141,9 @@ def shifted_twice(model, blocks):
 # **Predict first.** Which of the four looks worst in the faulty evaluation?
 
 # %%
+tl.predict("p15_1")
+
+# %%
 blocks = tl.pack(rust.train, tiny.tokenizer, 128)
 improved, _ = tl.load_with_strategy("full")
 config = tl.TrainingConfig(rates["full"], batch_size=4)
@@ -183,6 +186,9 @@ assert true.iloc[2] > true.iloc[0]  # seven blocks did hurt on other text
 assert true["adapted"] < 0.7 * true["untouched"]
 assert broken["adapted"] > 20 * true["untouched"]
 assert broken["adapted"] < 0.7 * broken["untouched"]
+
+# %%
+tl.outcome("p15_1", broken.idxmax())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # So the report is right that the model overfitted, but its figures do not show it. The last row says why they exploded:

@@ -71,6 +71,9 @@ shown.assign(learning_rate=rates).head(10)
 # **Predict first.** The first ten scores lie between 52.6% and 49.1%. Ten rows make 45 pairs. How many of these pairs
 # can be told apart, if the only chance that we consider is which 1,319 questions were in the test?
 
+# %%
+tl.predict("p16_1")
+
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is one score?
 #
@@ -177,6 +180,9 @@ tl.claim("None of the 45 pairs is told apart", ten.separated == 0)
 tl.claim("Not even without the correction", (ten.pairs.p > 0.05).all())
 assert round(ten.pairs.p.min(), 2) == 0.07
 assert round(100 * apart[8], 1) == 1.9 and round(100 * difference[8], 1) == 3.5
+
+# %%
+tl.outcome("p16_1", ten.separated)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The first and the tenth row are 3.5 points apart. The standard error of this difference is 1.9 points, so the
@@ -454,11 +460,17 @@ assert (fronts > 1).sum() == 6
 # **Predict first.** How many questions does it take for one point, if $p$ is one half?
 
 # %%
+tl.predict("p16_2")
+
+# %%
 by_hand = 2 * 0.25 * ((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) / 0.01) ** 2
 print(f"questions for one point: {by_hand:,.0f}")
 plan = audit.plan(0.01)
 assert tl.items_needed(0.01, 0.5) == int(np.ceil(by_hand)) and 39_000 < by_hand < 39_500
 plan[["of", "assumed", "needed"]]
+
+# %%
+tl.outcome("p16_2", by_hand)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It takes 39,000 questions, 30 times as many as the test has, or half as many if the answers correlate by 0.5 and are

@@ -162,6 +162,9 @@ tl.claim(
 # and by how much will it rise on general text?
 
 # %%
+tl.predict("p17_1")
+
+# %%
 blocks = tl.pack(rust.train, real.tokenizer, 128)
 settings = tl.TrainingConfig(learning_rate=1e-3, epochs=1, batch_size=2)
 run = tl.train(lora.model, blocks, settings, progress=True)
@@ -205,6 +208,9 @@ tl.claim(
     "On general text, the tiny model's rises by over a fifth, the real one's does not",
     changes["tiny"].general > 0.2 and changes["SmolLM2-135M"].general < 0,
 )
+
+# %%
+tl.outcome("p17_1", -100 * changes["SmolLM2-135M"].perplexity)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With eight documents, how sure are the real model's two changes? Both scores are from the same documents, so the

@@ -224,6 +224,9 @@ assert round(start, 1) == 2.5 and round(torch.tensor(9.0).log().item(), 1) == 2.
 # change the logits?
 
 # %%
+tl.predict("p18_1")
+
+# %%
 with torch.no_grad():
     hidden = base.model.model(input_ids=few.tokens).last_hidden_state
 mistaken = hidden[:, -1] @ classifier.score.weight.T
@@ -240,6 +243,9 @@ with torch.no_grad():
 beside = hidden[:, -1] @ classifier.score.weight.T
 assert few.shape[1] > shorter.shape[1] and int(changed.sum()) == 8
 assert (beside - mistaken).abs().amax(1).max() > 0.01 and least > 0.1
+
+# %%
+tl.outcome("p18_1", changed.sum())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The mistake changes the logits of every text that is followed by padding, and here these are all eight. The wrong

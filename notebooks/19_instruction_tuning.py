@@ -632,7 +632,11 @@ else:
 # perplexity of answers to questions about other subjects, and `rust_accuracy` and `general_accuracy` are the shares
 # of right answers to the four-option questions of [lesson 17](17_a_real_model.ipynb), put as a chat message.
 #
-# **Predict first.** Which of these figures will change much, and which hardly at all?
+# **Predict first.** Which of these figures will change much, and which hardly at all? For example, will the model answer
+# more questions about Rust rightly?
+
+# %%
+tl.predict("p19_1")
 
 # %%
 recorded = tl.recorded_comparison(NAME, task="answer")
@@ -666,6 +670,9 @@ tl.claim("No more questions about Rust are answered rightly", low < 0 < high)
 assert [round(100 * end) for end in (low, high)] == [-4, 4]
 ends = after.general_accuracy_difference_low, after.general_accuracy_difference_high
 assert [round(100 * end) for end in ends] == [0, 15] and after.one_word_right == 0
+
+# %%
+tl.outcome("p19_1", 100 * (after.rust_accuracy - before.rust_accuracy))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The form changes, and the knowledge does not.** The untouched model writes long answers. Only one in eight ends

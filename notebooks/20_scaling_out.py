@@ -183,12 +183,18 @@ tl.claim("A quarter of it is the whole batch's gradient, to 1e-6", apart < 1e-6)
 # a step? And each of four?
 
 # %%
+tl.predict("p20_1")
+
+# %%
 model = tl.apply_strategy(tl.load_model("tiny").model, "full").model
 for n in (2, 4):
     print(f"{n} cards: {tl.sent_per_step(model, n) / 1e6:.2f} MB sent by each")
 tl.claim("Our ring sent as much as the formula says", sent_by_each == 24_220_800)
 assert round(2 * (2 - 1) / 2 * 4 * 4_036_800 / 1e6, 2) == 16.15
 assert 2 * (4 - 1) / 4 * 4 * 4_036_800 == 24_220_800 == tl.sent_per_step(model, 4)
+
+# %%
+tl.outcome("p20_1", tl.sent_per_step(model, 2) / 1e6)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## With real processes
