@@ -4,6 +4,7 @@ The notebooks are shown as they are stored, never executed; `tests/classroom/tes
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -46,6 +47,7 @@ html_theme_options = {
 def for_page(notebook: dict) -> dict:
     """A notebook with its pictures' words where myst-nb looks for them, and with words for its widgets."""
     notebook["metadata"].pop("widgets", None)  # with a stored state, myst-nb would load scripts from another server
+    fold_answers(notebook["cells"])
     for cell in notebook["cells"]:
         if cell["cell_type"] != "code":
             continue
@@ -56,10 +58,23 @@ def for_page(notebook: dict) -> dict:
     return notebook
 
 
+def fold_answers(cells: list[dict]) -> None:
+    """Fold up the code that answers a prediction: the cells between the text, or the question, and the outcome."""
+    for place, cell in enumerate(cells):
+        if not re.search(r"^tl\.outcome\(", "".join(cell["source"]), re.MULTILINE):
+            continue
+        for before in reversed(cells[:place]):
+            if before["cell_type"] != "code" or "".join(before["source"]).startswith("tl.predict("):
+                break
+            before["metadata"].setdefault("tags", []).append("hide-cell")
+
+
 def _without_widget(output: dict) -> dict | None:
-    """Of a progress bar nothing remains, of another widget a sentence."""
+    """Of a progress bar nothing remains, of another widget what it shows without Python, or a sentence."""
     if WIDGET not in output.get("data", {}):
         return output
+    if "text/html" in output["data"]:
+        return output | {"data": {kind: data for kind, data in output["data"].items() if kind != WIDGET}}
     if "%|" in "".join(output["data"].get("text/plain", "")):
         return None
     return {"output_type": "display_data", "data": {"text/plain": PANEL}, "metadata": {}}

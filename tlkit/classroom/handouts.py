@@ -92,5 +92,7 @@ def packaged(need: str, package: str, place: str) -> Path:
 
 
 def _shows_a_panel(source: str) -> bool:
+    """Whether a cell is the reader's: it shows a panel, or asks for a guess or compares it."""
     names = re.findall(r"\btl\.(\w+)", source)
-    return any(getattr(getattr(tl, name), "__module__", "") == "tlkit.classroom.widgets" for name in names)
+    readers = ("tlkit.classroom.widgets", "tlkit.classroom.guesses")
+    return any(getattr(getattr(tl, name), "__module__", "") in readers for name in names)

@@ -117,7 +117,7 @@ def exercise_cells(lesson: str, solution: NotebookNode) -> list[NotebookNode]:
         text = "\n\n".join([fill(heading + first, WIDTH), *rest])
         below = {"slideshow": {"slide_type": "subslide"}}
         cells += [new_markdown_cell(text, metadata=below), new_code_cell(stub)]
-    return [*cells, new_code_cell(f'tl.progress("{lesson}")')]
+    return [*cells, new_code_cell(f'print(tl.guesses("{lesson}"))\ntl.progress("{lesson}")')]
 
 
 def _as_script(cells: list[NotebookNode], **metadata) -> str:
@@ -157,7 +157,7 @@ EXERCISES_TOP = """\
 Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("{first}", 1)` gives the first one, too. After
 *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-your own, and the last cell lists it."""
+your own, and the last cell lists it, with your guesses."""
 DOCTOR = """\
 import tlkit as tl
 from tlkit.cli import main
@@ -198,8 +198,9 @@ another, so take them in order the first time. Words that you do not know are in
 
 - **Clear the recorded answers first**, in each lesson, with *Edit → Clear Outputs of All Cells*. They would spoil your
   guess.
-- **Run the cells from the top** with Shift+Enter. Where the text says *Predict first*, write your guess down before you
-  run the next cell. A wrong guess that you wrote down teaches you more than a right answer that you only read.
+- **Run the cells from the top** with Shift+Enter. Where the text says *Predict first*, make your guess before you run
+  on. Some of these questions have a field for it. The lesson then puts your guess beside the result and says what the
+  difference may come from. A wrong guess that you made teaches you more than a right answer that you only read.
 - **Change something** and see what happens. Then choose *Kernel → Restart Kernel and Run All Cells*, because training
   changes a model in place: a training cell that is run twice trains the same model twice. Your changes are saved in the
   lesson, so keep a copy if you want the original back.
@@ -214,14 +215,16 @@ another, so take them in order the first time. Words that you do not know are in
 The next cell looks for all parts that the lessons need."""
 WHERE_WAS_I = """\
 print(tl.where_was_i())
+print(tl.guesses().closing)
 tl.progress()"""
 INDEX_MIDDLE = """\
 A line with [FAIL] says what is missing and how to get it. The README has a table of problems and their remedies.
 
 ## Where was I?
 
-The next cell lists what you have solved so far. It is kept in a file of your own, outside of this folder;
-`python -m tlkit progress` says where it is, and `--output mine.csv` writes the list to a file that you can hand in."""
+The next cell lists what you have solved so far, and `tl.guesses()` lists what you have guessed. Both are kept in a file
+of your own, outside of this folder. `python -m tlkit progress` says where it is, and `--output mine.csv` writes the
+list of what you have solved to a file that you can hand in."""
 INDEX_BOTTOM = """\
 Next: [{first.title}]({first.stem}.ipynb)
 """

@@ -15,7 +15,8 @@ TABLE_WIDTH = 74  # letters of a table's row
 LETTERS = 520  # of a slide's sentence; a longer one goes to the notes
 LEFT_OUT = ("Exercises", "Further reading")  # sections that are the reader's
 CLAIM = ("✓", "✗")  # how a line begins that says whether a claim holds
-HIDDEN = ("claim", "setup", "check", "quiz", "hint")  # functions of the workbook whose calls nobody wants to watch
+HIDDEN = ("claim", "setup", "check", "quiz", "hint", "predict", "outcome")  # calls that nobody wants to watch
+OUTCOME = "tlkit-outcome"  # how the card of a prediction is found
 SENTENCE = re.compile(r"(?<=[.?!:])(?<!e\.g\.)(?<!i\.e\.)(?<!et al\.)(?<!vs\.)\s+(?=[A-Z0-9*`$\[(])")
 
 
@@ -161,6 +162,8 @@ def _of_code(cell: NotebookNode) -> list[Slide]:
             shown.append(Slide("", body, "chart", f"<p>{words}</p>"))
         elif "dataframe" in "".join(data.get("text/html", "")):
             shown += _of_frame("".join(data["text/html"]))
+        elif OUTCOME in "".join(data.get("text/html", "")):  # the result is folded up until somebody has guessed
+            shown.append(Slide("", "".join(data["text/html"]), "text"))
         elif "text/html" not in data and "application/vnd.jupyter.widget-view+json" not in data:
             for line in "".join(output.get("text", data.get("text/plain", ""))).strip("\n").splitlines():
                 claims.append(line) if line.startswith(CLAIM) else printed.extend(_wrapped(line))

@@ -116,9 +116,10 @@ def grade(options: GradeOptions) -> Outcome:
 
 
 def progress(options: ProgressOptions) -> Outcome:
-    """List what you have solved, and say which lesson to go on with."""
+    """List what you have solved and guessed, and say which lesson to go on with."""
     from tabulate import tabulate
 
+    from tlkit.classroom.guesses import guesses
     from tlkit.classroom.progress import progress, progress_file, where_was_i
 
     table = progress(options.lesson)
@@ -126,7 +127,8 @@ def progress(options: ProgressOptions) -> Outcome:
         table.to_csv(options.output, index=False)
     file = progress_file()
     place = f"It is kept in {file}." if file else "Nothing is kept: TLKIT_PROGRESS is off."
-    text = f"{tabulate(table, headers='keys', showindex=False)}\n\n{where_was_i()}\n{place}"
+    solved = tabulate(table, headers="keys", showindex=False)
+    text = f"{solved}\n\n{guesses(options.lesson)}\n\n{where_was_i()}\n{place}"
     return Outcome(table.to_dict("records"), text)
 
 
