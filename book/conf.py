@@ -70,11 +70,9 @@ def fold_answers(cells: list[dict]) -> None:
 
 
 def _without_widget(output: dict) -> dict | None:
-    """Of a progress bar nothing remains, of another widget what it shows without Python, or a sentence."""
+    """Of a progress bar nothing remains, of another widget a sentence."""
     if WIDGET not in output.get("data", {}):
         return output
-    if "text/html" in output["data"]:
-        return output | {"data": {kind: data for kind, data in output["data"].items() if kind != WIDGET}}
     if "%|" in "".join(output["data"].get("text/plain", "")):
         return None
     return {"output_type": "display_data", "data": {"text/plain": PANEL}, "metadata": {}}

@@ -98,6 +98,31 @@ def test_every_internal_link_and_anchor_leads_somewhere(site, pages):
     assert broken == []
 
 
+def test_the_cells_that_answer_a_prediction_are_folded_and_no_others():
+    pytest.importorskip("sphinx")
+    spec = importlib.util.spec_from_file_location("book_conf", ROOT / "book" / "conf.py")
+    spec.loader.exec_module(conf := importlib.util.module_from_spec(spec))
+    code = [
+        "before = 1",
+        'tl.predict("p00_1")',
+        "text",
+        "far = 2",
+        "text",
+        "near = 3",
+        "near",
+        'twice = 2 * near\ntl.outcome("p00_1", twice)',
+        "after = 4",
+        'tl.predict("p00_2")',
+        "now = 5",
+        'tl.outcome("p00_2", now)',
+    ]
+    kinds = ["markdown" if source == "text" else "code" for source in code]
+    cells = [{"cell_type": kind, "metadata": {}, "source": [source]} for kind, source in zip(kinds, code, strict=True)]
+    conf.fold_answers(cells)
+    folded = [cell["source"][0] for cell in cells if "hide-cell" in cell["metadata"].get("tags", ())]
+    assert folded == ["near = 3", "near", "now = 5"]
+
+
 def test_what_was_recorded_is_shown(site, pages):
     for lesson in LESSONS:
         page = pages[site / "lessons" / f"{lesson}.html"]

@@ -14,7 +14,7 @@ import pytest
 import tlkit as tl
 from tlkit.classroom.cards import folded
 from tlkit.classroom.exercises import Wrong
-from tlkit.classroom.guesses import WIDGET, guesses, outcome, predict
+from tlkit.classroom.guesses import guesses, outcome, predict
 from tlkit.classroom.pages import exercise_cells
 from tlkit.classroom.predictions import Amount, Choice, find_prediction, predictions_of
 from tlkit.classroom.progress import kept, kept_guesses, where_was_i
@@ -351,18 +351,31 @@ def test_the_field_and_the_buttons_set_the_guess(file):
     text.value = "many"
     assert "A number is asked for" in field.children[-1].value
     outcome("p05_1", 88)
-    assert guess_field(predict("p05_1")).children[1].value == "66", "what was kept stands in the field"
-    buttons = guess_field(predict("p05_2")).children[1]
+    assert guess_field(predict("p05_1")).children[0].value == "66", "what was kept stands in the field"
+    buttons = guess_field(predict("p05_2")).children[0]
     assert buttons.options == ("full", "freeze_lower") and buttons.value is None
     buttons.value = "full"
     assert [line.guess for line in kept_guesses() if hasattr(line, "guess")] == [66, "full"]
 
 
-def test_a_notebook_gets_the_field_and_a_page_without_python_gets_words(file, share):
-    shown = predict("p00_1")._repr_mimebundle_()
-    assert shown.keys() == {"text/plain", "text/html", WIDGET}
-    assert "How much is left?" in shown["text/html"] and "a field for your guess stands here" in shown["text/html"]
-    assert shown["text/plain"].endswith('From code, `tl.predict("p00_1", guess)` takes it: a number (%).')
+def displayed(asked, monkeypatch, shell):
+    """What a notebook shows for a question, in a kernel or in a terminal."""
+    shown = []
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    monkeypatch.setattr("IPython.display.display", lambda one, raw=False: shown.append(one))
+    asked._ipython_display_()
+    return shown
+
+
+def test_a_notebook_gets_the_field_below_the_question_and_a_terminal_words(file, share, monkeypatch):
+    (card,) = displayed(predict("p00_1"), monkeypatch, None)
+    assert "How much is left?" in card["text/html"] and "a number (%)" in card["text/html"]
+    how = 'if there is one, or run `tl.predict("p00_1", guess)`: a number (%).'
+    assert card["text/plain"] == repr(predict("p00_1")) and card["text/plain"].endswith(how)
+    kernel = type("Shell", (), {"kernel": object()})()
+    again, field = displayed(predict("p00_1"), monkeypatch, kernel)
+    assert again == card and isinstance(field.children[0], ipw.Text)
+    assert "Your guess is 66%" in displayed(predict("p00_1", 66), monkeypatch, None)[0]["text/html"]
 
 
 def test_a_lesson_ends_with_its_guesses_and_the_command_prints_them(file, capsys):
@@ -379,9 +392,9 @@ def test_a_lesson_ends_with_its_guesses_and_the_command_prints_them(file, capsys
     assert "Python reference" not in capsys.readouterr().out
 
 
-def test_on_slides_stands_the_folded_result_and_no_call(file, share):
+def test_on_slides_stands_the_folded_result_and_no_call(file, share, monkeypatch):
     card = {"text/html": outcome("p00_1", 88)._repr_html_(), "text/plain": "[NOTE]"}
-    asked = {"text/html": predict("p00_1")._repr_mimebundle_()["text/html"]}
+    (asked,) = displayed(predict("p00_1"), monkeypatch, None)
     cells = []
     for source, data in (('tl.predict("p00_1")', asked), ('tl.outcome("p00_1", left)', card)):
         output = nbformat.v4.new_output("execute_result", data)

@@ -10,7 +10,6 @@ from tlkit.classroom.exercises import Words, Wrong
 from tlkit.classroom.predictions import Amount, Choice, find_prediction, predictions_of
 from tlkit.classroom.progress import Guess, Result, keep_guess, keep_result, kept_guesses
 
-WIDGET = "application/vnd.jupyter.widget-view+json"
 Value = float | str
 
 
@@ -50,23 +49,24 @@ class Asked:
         return f"{said} {self.trouble}".strip()
 
     def __repr__(self) -> str:
-        return f"[PREDICT] {self.prediction.name}: {self.prediction.question} {self.said or self._from_code()}"
+        return f"[PREDICT] {self.prediction.name}: {self.prediction.question} {self.said or self._how()}"
 
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, object]:
-        from tlkit.classroom.widgets import guess_field
+    def _ipython_display_(self) -> None:
+        """The question stays readable where a page has no field; in a notebook that runs, the field stands below it."""
+        from IPython import get_ipython
+        from IPython.display import display
 
-        view = {"version_major": 2, "version_minor": 0, "model_id": guess_field(self).model_id}
-        without = f"In JupyterLab a field for your guess stands here. {self._from_code()}"
-        return {"text/plain": repr(self), "text/html": self.card(self.said or without), WIDGET: view}
+        card = cards.card(cards.ASKED, self.prediction.question, self.said or self._how(), kind="tlkit-predict")
+        display({"text/plain": repr(self), "text/html": card}, raw=True)
+        if hasattr(get_ipython(), "kernel"):
+            from tlkit.classroom.widgets import guess_field
 
-    def card(self, text: str) -> str:
-        """Draw the question as HTML, with a text in Markdown below it."""
-        return cards.card(cards.ASKED, self.prediction.question, text, kind="tlkit-predict")
+            display(guess_field(self))
 
-    def _from_code(self) -> str:
+    def _how(self) -> str:
         one = self.prediction
         what = f"a number ({one.unit})" if isinstance(one, Amount) else _listed(one.choices)
-        return f"From code, {_call(one.name)} takes it: {what}."
+        return f"Type your guess into the field below, if there is one, or run {_call(one.name)}: {what}."
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def guesses(lesson: str | int | None = None) -> Guesses:
 def _closing(judged: list[tuple[Amount | Choice, Value, Value]], any_guess: bool) -> str:
     """Say how many guesses were near, and which one was furthest off."""
     if not judged and not any_guess:
-        return "No guess is kept yet. Where a lesson says *Predict first*, the next cell takes yours."
+        return "No guess is kept yet. Where a lesson says “Predict first”, look for the cell that takes yours."
     if not judged:
         return "No guess that was made before its result has a result yet."
     near = [one.is_near(guess, result) for one, guess, result in judged]

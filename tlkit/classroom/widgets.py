@@ -67,7 +67,7 @@ def guess_field(asked: Asked) -> ipw.VBox:
         said.value = cards.rendered(taken.said if isinstance(taken, Asked) else taken)
 
     field.observe(take, "value")
-    return ipw.VBox([ipw.HTML(asked.card("")), field, said])
+    return ipw.VBox([field, said])
 
 
 def memory_explorer() -> ipw.VBox:
