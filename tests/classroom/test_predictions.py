@@ -392,12 +392,16 @@ def test_a_lesson_ends_with_its_guesses_and_the_command_prints_them(file, capsys
     assert "Python reference" not in capsys.readouterr().out
 
 
-def test_on_slides_stands_the_folded_result_and_no_call(file, share, monkeypatch):
-    card = {"text/html": outcome("p00_1", 88)._repr_html_(), "text/plain": "[NOTE]"}
+def test_a_slide_asks_with_the_result_folded_up_before_any_slide_answers(file, share, monkeypatch):
     (asked,) = displayed(predict("p00_1"), monkeypatch, None)
-    cells = []
-    for source, data in (('tl.predict("p00_1")', asked), ('tl.outcome("p00_1", left)', card)):
-        output = nbformat.v4.new_output("execute_result", data)
-        cells.append(nbformat.v4.new_code_cell(source, outputs=[output]))
-    (slide,) = slides_of(nbformat.v4.new_notebook(cells=cells))
-    assert slide.kind == "text" and "<details>" in slide.body and "tl.outcome" not in slide.body
+    card = {"text/html": outcome("p00_1", 88)._repr_html_(), "text/plain": "[NOTE]"}
+    parts = [('tl.predict("p00_1")', asked), ("left = 88\nleft", {"text/plain": "88"})]
+    parts.append(('share = left\ntl.outcome("p00_1", share)', card))
+    cells = [
+        nbformat.v4.new_code_cell(source, outputs=[nbformat.v4.new_output("execute_result", data)])
+        for source, data in parts
+    ]
+    question, answer = slides_of(nbformat.v4.new_notebook(cells=cells))
+    assert question.kind == "text" and question.body.startswith("<p><strong> How much is left?</strong></p><details>")
+    assert "88%" in question.body and "guess was made" not in question.body
+    assert answer.kind == "code" and "tl.outcome" not in answer.body + answer.notes

@@ -62,7 +62,7 @@ def on_one_line(guess: tuple[float, str], result: tuple[float, str]) -> str:
     for name, sign, (place, number) in (("your guess", "○", guess), ("the result", "●", result)):
         at = f"position:absolute;left:{100 * place:.0f}%;margin-left:-.4em"
         point = f'<span style="{line}"><span aria-hidden="true" style="{at}">{sign}</span></span>'
-        left, right = f'<span style="width:7em">{name}</span>', f'<span style="min-width:6em">{number}</span>'
+        left, right = (f'<span style="flex:none;width:{w}em">{text}</span>' for w, text in ((6, name), (10, number)))
         rows.append(f'<div style="display:flex;gap:.9em">{left}{point}{right}</div>')
     return f"<div>{''.join(rows)}</div>"
 

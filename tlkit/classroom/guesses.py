@@ -136,7 +136,9 @@ class Guesses:
         return f"{tabulate(self.table, headers='keys', showindex=False)}\n\n{self.closing}"
 
     def _repr_html_(self) -> str:
-        return ("" if self.table.empty else self.table.to_html(index=False)) + cards.rendered(self.closing)
+        return ("" if self.table.empty else self.table.to_html(index=False, justify="left")) + cards.rendered(
+            self.closing
+        )
 
 
 def predict(name: str, guess: object = None) -> Asked | Words:

@@ -15,8 +15,8 @@ TABLE_WIDTH = 74  # letters of a table's row
 LETTERS = 520  # of a slide's sentence; a longer one goes to the notes
 LEFT_OUT = ("Exercises", "Further reading")  # sections that are the reader's
 CLAIM = ("✓", "✗")  # how a line begins that says whether a claim holds
-HIDDEN = ("claim", "setup", "check", "quiz", "hint", "predict", "outcome")  # calls that nobody wants to watch
-OUTCOME = "tlkit-outcome"  # how the card of a prediction is found
+HIDDEN = ("claim", "setup", "check", "quiz", "hint")  # functions of the workbook whose calls nobody wants to watch
+PREDICTION = re.compile(r'^tl\.(predict|outcome)\("(\w+)"', re.MULTILINE)
 SENTENCE = re.compile(r"(?<=[.?!:])(?<!e\.g\.)(?<!i\.e\.)(?<!et al\.)(?<!vs\.)\s+(?=[A-Z0-9*`$\[(])")
 
 
@@ -50,7 +50,7 @@ def slides_of(lesson: NotebookNode) -> list[Slide]:
     Returns:
         The slides in order, the title first. Exercises and further reading are left out.
     """
-    slides, heading = [], ""
+    slides, heading, results = [], "", _folded_results(lesson.cells)
     for cell in lesson.cells:
         if cell.cell_type == "markdown":
             text = cell.source.split("**Further reading**")[0]
@@ -58,9 +58,29 @@ def slides_of(lesson: NotebookNode) -> list[Slide]:
             if heading in LEFT_OUT:
                 break
             slides += _of_text(text, heading)
+        elif (found := PREDICTION.search(cell.source)) and cell.cell_type == "code":
+            if found[1] == "predict" and found[2] in results:
+                slides.append(Slide(_inline(heading), results[found[2]], "text"))
         elif cell.cell_type == "code":
             slides += [replace(slide, heading=_inline(heading)) for slide in _of_code(cell)]
     return slides
+
+
+def _folded_results(cells: Iterable[NotebookNode]) -> dict[str, str]:
+    """From each prediction to its question with the folded result, which a room can see before the lesson shows why."""
+    from bs4 import BeautifulSoup
+
+    found = {}
+    for cell in cells:
+        named = PREDICTION.search(cell.source)
+        if cell.cell_type != "code" or not named or named[1] != "outcome":
+            continue
+        for output in cell.outputs:
+            card = BeautifulSoup("".join(output.get("data", {}).get("text/html", "")), "html.parser")
+            if card.strong and card.details:
+                card.strong.span.decompose()  # it says that nobody has guessed
+                found[named[2]] = f"<p>{card.strong}</p>{card.details}"
+    return found
 
 
 def deck(title: str, slides: Iterable[Slide], template: Template) -> str:
@@ -162,8 +182,6 @@ def _of_code(cell: NotebookNode) -> list[Slide]:
             shown.append(Slide("", body, "chart", f"<p>{words}</p>"))
         elif "dataframe" in "".join(data.get("text/html", "")):
             shown += _of_frame("".join(data["text/html"]))
-        elif OUTCOME in "".join(data.get("text/html", "")):  # the result is folded up until somebody has guessed
-            shown.append(Slide("", "".join(data["text/html"]), "text"))
         elif "text/html" not in data and "application/vnd.jupyter.widget-view+json" not in data:
             for line in "".join(output.get("text", data.get("text/plain", ""))).strip("\n").splitlines():
                 claims.append(line) if line.startswith(CLAIM) else printed.extend(_wrapped(line))
