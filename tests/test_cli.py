@@ -41,6 +41,7 @@ WORK = (
     "tlkit.classroom.doctor.examine",
     "tlkit.classroom.handouts.write_slides",
     "tlkit.classroom.places.address_of",
+    "tlkit.classroom.progress.progress",
     "tlkit.classroom.notebooks.execute_all",
     "tlkit.classroom.grading.grade_all",
     "tlkit.classroom.pages.write_generated",
