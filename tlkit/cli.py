@@ -10,6 +10,7 @@ import warnings
 from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 
+from tlkit.commands.acceptance import accept
 from tlkit.commands.classroom import demo, doctor, grade, handouts, links, progress, run
 from tlkit.commands.evidence import audit, compare, sweep, validate
 from tlkit.commands.fetching import fetch
@@ -21,6 +22,7 @@ from tlkit.commands.using import generate, merge, tokens
 
 CHOSEN = (
     doctor,
+    accept,
     fetch,
     params,
     estimate,

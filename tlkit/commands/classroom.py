@@ -12,6 +12,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
+class DoctorOptions:
+    """What to look at"""
+
+    gpu: bool = option(False, "the accelerator too, in under a minute: the short form of `accept`")
+
+
+@dataclass(frozen=True)
 class GradeOptions:
     """What to grade"""
 
@@ -60,13 +67,13 @@ class RunOptions:
     jobs: int = option(1, "lessons at a time; times are truest with one", at_least=1)
 
 
-def doctor() -> Outcome:
+def doctor(options: DoctorOptions) -> Outcome:
     """Say what is here, what works, and how to mend what does not; exit 1 where a lesson would fail."""
-    from tlkit.classroom.doctor import examine
+    from tlkit.classroom.doctor import examine, examine_accelerator
     from tlkit.settings import setup
 
     setup()
-    findings = examine()
+    findings = examine() + (examine_accelerator() if options.gpu else [])
     code = 1 if any(finding.status == "FAIL" for finding in findings) else 0
     return Outcome(findings, "\n".join(map(str, findings)), code)
 

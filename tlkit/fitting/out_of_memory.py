@@ -48,7 +48,8 @@ def catch_out_of_memory(action: Callable[[], T]) -> tuple[Failure | None, T | No
     # Out here nothing refers to the error any more, so that its tensors are gone.
     gc.collect()
     if torch.accelerator.is_available():
-        torch.accelerator.empty_cache()
+        # Not `torch.accelerator.empty_cache`: up to torch 2.12 it fails on Apple devices (pytorch issue 186430).
+        torch.get_device_module(torch.accelerator.current_accelerator()).empty_cache()
     return failure, None
 
 

@@ -15,6 +15,8 @@ from tlkit.quantization import tensors_of
 from tlkit.steps import Plan, move_weights
 from tlkit.team import ALONE, Team
 
+COUNT_THEIR_PEAK = ("cuda", "xpu")
+
 
 def memory_for(model: torch.nn.Module, device: Device | VirtualDevice) -> int:
     """Bytes that a step may use on `device`: what is free now, and what the model itself holds there already."""
@@ -69,12 +71,14 @@ def reset_peak(device: Device | VirtualDevice) -> None:
     """Count the peak of `device` from now on."""
     if isinstance(device, VirtualDevice):
         device.peak = device.current
-    elif device.kind == "cuda":
-        torch.cuda.reset_peak_memory_stats()
+    elif device.kind in COUNT_THEIR_PEAK:
+        torch.get_device_module(device.kind).reset_peak_memory_stats()
 
 
 def peak_of(device: Device | VirtualDevice) -> float:
     """Most bytes held on `device` since `reset_peak`; NaN where they are not counted."""
     if isinstance(device, VirtualDevice):
         return device.peak
-    return torch.cuda.max_memory_allocated() if device.kind == "cuda" else math.nan
+    if device.kind in COUNT_THEIR_PEAK:
+        return torch.get_device_module(device.kind).max_memory_allocated()
+    return math.nan
