@@ -39,6 +39,7 @@ WORK = (
     "tlkit.fitting.estimate.trace_step",
     "tlkit.strategies.apply_strategy",
     "tlkit.classroom.doctor.examine",
+    "tlkit.acceptance.bench.bench_for",
     "tlkit.classroom.handouts.write_slides",
     "tlkit.classroom.places.address_of",
     "tlkit.classroom.progress.progress",
@@ -49,6 +50,7 @@ WORK = (
 )
 NEEDED = {
     "fetch": ["tiny"],
+    "accept": ["--device", "cpu"],
     "train": ["--strategy", "bitfit"],
     "sweep": ["general"],
     "validate": ["quick"],

@@ -123,8 +123,8 @@ class Bench:
     Attributes:
         device: real or virtual.
         loaded: the bundled model, on the processor; the checks work on copies.
-        blocks: token ids, shape (`STEPS` x `ROWS`, `TOKENS`).
-        validation: token ids, shape (`ROWS`, `TOKENS`).
+        blocks: token ids, shape (`STEPS` x `ROWS`, tokens).
+        validation: token ids, shape (`ROWS`, tokens).
         host: the processor.
     """
 
@@ -134,6 +134,11 @@ class Bench:
     validation: torch.Tensor = field(repr=False)
     host: Device = field(repr=False)
     _references: dict[tuple, Reference] = field(default_factory=dict, repr=False)
+
+    @property
+    def tokens(self) -> int:
+        """In a block."""
+        return self.blocks.shape[1]
 
     @property
     def is_virtual(self) -> bool:
@@ -202,21 +207,22 @@ class Bench:
         return self._references[key]
 
 
-def bench_for(device: Device | VirtualDevice) -> Bench:
+def bench_for(device: Device | VirtualDevice, tokens: int = TOKENS) -> Bench:
     """Get everything ready.
 
     Args:
         device: from `device_named`.
+        tokens: in a block.
 
     Raises:
         ValueError: where the device has no room for the smallest of the checks.
     """
     loaded = load_model("tiny")
     corpus = load_corpus("rust")
-    blocks = pack(corpus.train[:60], loaded.tokenizer, TOKENS)[: STEPS * ROWS]
-    validation = pack(corpus.validation[:20], loaded.tokenizer, TOKENS)[:ROWS]
+    blocks = pack(corpus.train[:60], loaded.tokenizer, tokens)[: STEPS * ROWS]
+    validation = pack(corpus.validation[:20], loaded.tokenizer, tokens)[:ROWS]
     bench = Bench(device, loaded, blocks, validation, probe("cpu"))
-    needed = estimate_memory(bench.adapted("full"), batch_size=ROWS, sequence_length=TOKENS).peak
+    needed = estimate_memory(bench.adapted("full"), batch_size=ROWS, sequence_length=tokens).peak
     room = memory_for(loaded.model, device)
     if needed > room:
         raise ValueError(

@@ -49,7 +49,8 @@ def beside_trainer(bench: Bench) -> Check:
         counters.give_back(bench.device.kind)
     gap = largest_gap(losses["tlkit"], losses["Trainer"])
     step = {name: statistics.median(times[STEPS:]) for name, times in seconds.items()}
-    held = "".join(f"; {name} holds {in_units(peak)}" for name, peak in peaks.items() if not math.isnan(peak))
+    peaks = {name: peak for name, peak in peaks.items() if not math.isnan(peak)}
+    held = "".join(f"; {name} holds {in_units(peak)}" for name, peak in peaks.items())
     # Twelve steps instead of the reference's three: what rounding does grows with them.
     tolerance = ROUNDS * reference.tolerance
     return judged(
@@ -58,10 +59,8 @@ def beside_trainer(bench: Bench) -> Check:
         "the same losses, so that it is the same work; how fast is only reported",
         f"{tolerance:.1e} nats: {ROUNDS} times that of {STEPS} steps",
         difference=gap,
-        step_seconds=step["tlkit"],
-        trainer_step_seconds=step["Trainer"],
-        peak_bytes=peaks["tlkit"],
-        trainer_peak_bytes=peaks["Trainer"],
+        **{f"{name} seconds of a step": seconds for name, seconds in step.items()},
+        **{f"{name} peak in bytes": peak for name, peak in peaks.items()},
     )
 
 
@@ -145,7 +144,7 @@ def two_processes(bench: Bench) -> Check:
     if bench.device.kind == "cuda" and cards < 2:
         return skipped(f"this needs two cards, and there is {cards}")
     reference, gaps = bench.reference("full"), {}
-    found = _run_two(bench.device.kind)
+    found = _run_two(bench.device.kind, bench.tokens)
     for exchange, losses in found["losses"].items():
         gaps[exchange] = largest_gap(losses, reference.losses[:-1])
     return judged(
@@ -158,11 +157,11 @@ def two_processes(bench: Bench) -> Check:
     )
 
 
-def _run_two(kind: str) -> dict:
+def _run_two(kind: str, tokens: int) -> dict:
     environment = os.environ | ({"CUDA_VISIBLE_DEVICES": ""} if kind == "cpu" else {})
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "found.json"
-        command = [sys.executable, "-c", LAUNCH, kind, str(file)]
+        command = [sys.executable, "-c", LAUNCH, kind, str(tokens), str(file)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=TOO_LONG)
         if done.returncode:
             raise RuntimeError(f"the two processes ended with {done.returncode}: {_last_error(done.stderr)}")
@@ -175,17 +174,18 @@ def _last_error(text: str) -> str:
     return named[-1] if named else (text.strip().splitlines() or ["nothing was said"])[-1]
 
 
-def take_part(kind: str, file: str) -> None:
+def take_part(kind: str, tokens: str, file: str) -> None:
     """Be one of the two processes.
 
     Args:
         kind: of the devices.
+        tokens: in a block.
         file: for what was found, which the first process writes.
     """
     setup()
     found = {}
     with joined() as team:
-        bench = bench_for(probe(kind))
+        bench = bench_for(probe(kind), int(tokens))
         backend = torch.distributed.get_backend_config()
         for exchange in ("ddp", "fsdp"):
             model, config = bench.adapted("full"), bench.config("full")

@@ -136,18 +136,21 @@ def frozen_prefix(bench: Bench) -> Check:
 
 def checkpoints(bench: Bench) -> Check:
     """A training that changes from the device to the processor, or back, goes on as if it had not."""
-    reference, gaps = bench.reference("full"), {}
+    reference, gaps, begun = bench.reference("full"), {}, set()
     for name, first, then in (
         ("device to processor", bench.device, bench.host),
         ("processor to device", bench.host, bench.device),
     ):
         with tempfile.TemporaryDirectory() as folder:
             _go_on(bench, Path(folder), first, until=STEPS - 1)
-            gaps[name] = largest_gap(_go_on(bench, Path(folder), then, until=STEPS), reference.losses)
+            after, losses = _go_on(bench, Path(folder), then, until=STEPS)
+            gaps[name] = largest_gap(losses, reference.losses)
+            begun.add(after)
     worst = max(gaps.values())
     return judged(
-        worst <= reference.tolerance,
-        "; ".join(f"{name}: losses {apart(gap)}" for name, gap in gaps.items()),
+        worst <= reference.tolerance and begun == {STEPS - 1},  # else the steps were taken anew, with the right losses
+        f"went on after step {', '.join(map(str, sorted(begun)))}; "
+        + "; ".join(f"{name}: losses {apart(gap)}" for name, gap in gaps.items()),
         f"the losses of a run that stays on the processor, with a checkpoint after step {STEPS - 1} of {STEPS}",
         reference.in_words,
         device_to_processor=gaps["device to processor"],
@@ -155,17 +158,22 @@ def checkpoints(bench: Bench) -> Check:
     )
 
 
-def _go_on(bench: Bench, folder: Path, device: Device | VirtualDevice, until: int) -> tuple[float, ...]:
-    """Train up to a step from the newest checkpoint, and save one; the losses of all steps, and of validation."""
+def _go_on(bench: Bench, folder: Path, device: Device | VirtualDevice, until: int) -> tuple[int, tuple[float, ...]]:
+    """Train up to a step from the newest checkpoint, and save one.
+
+    Returns:
+        The step of that checkpoint, and the losses of all steps and of validation.
+    """
     model, config, journal = bench.adapted("full"), bench.config("full"), Journal()
     saved = Checkpoints(folder, 1, identity_of(model, [bench.blocks], {"run": "acceptance"}))
     with saved.hold(resume=True), device_context(device):
         move_to_device(model, device)
         state = new_state(model, config, device.host)
         saved.restore(state, journal)
-        journal.records += islice(training_steps(state, bench.blocks, config), until - state.step)
+        begin = state.step
+        journal.records += islice(training_steps(state, bench.blocks, config), until - begin)
         saved.save(state, journal)
-        return (*(record.loss for record in journal.records), mean_loss(model, bench.validation, Plan(1)))
+        return begin, (*(record.loss for record in journal.records), mean_loss(model, bench.validation, Plan(1)))
 
 
 def generation(bench: Bench) -> Check:

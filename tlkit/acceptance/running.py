@@ -11,12 +11,10 @@ from pathlib import Path
 import torch
 
 from tlkit.acceptance import company, fitting, learning
-from tlkit.acceptance.bench import Bench, Check, bench_for
+from tlkit.acceptance.bench import Bench, Check
 from tlkit.acceptance.counters import give_back
 from tlkit.acceptance.record import Record, describe_device, today, versions_here, write_record
-from tlkit.devices import Device
 from tlkit.jobs import Job
-from tlkit.memory import VirtualDevice
 from tlkit.strategies import strategies_named
 
 TRAINING = "training: "
@@ -61,7 +59,7 @@ def checks_named(words: str | None) -> dict[str, Callable[[Bench], Check]]:
 
 
 def accept(
-    device: Device | VirtualDevice,
+    bench: Bench,
     checks: Mapping[str, Callable[[Bench], Check]] | None = None,
     *,
     output: Path | None = None,
@@ -72,7 +70,7 @@ def accept(
     """Make checks on one device. One that fails or breaks off is a row, and the others go on.
 
     Args:
-        device: from `device_named`.
+        bench: from `bench_for`.
         checks: of `CHECKS`, by default all.
         output: the folder for the record; it is written before and after each check, so that one which takes the
             process down with it is named there as running.
@@ -82,12 +80,9 @@ def accept(
 
     Returns:
         What was found.
-
-    Raises:
-        ValueError: where the device has no room for the checks.
     """
     checks = CHECKS if checks is None else checks
-    record = Record(describe_device(device), versions_here(), today(), command, False, ())
+    record = Record(describe_device(bench.device), versions_here(), today(), command, False, ())
 
     def note(rows: tuple[Check, ...], complete: bool = False) -> Record:
         found = replace(record, checks=rows, complete=complete)
@@ -95,7 +90,7 @@ def accept(
             write_record(found, output)
         return found
 
-    bench, rows = bench_for(device), ()
+    rows = ()
     with Job(len(checks), "check", shown=shown) as job:
         for name, check in checks.items():
             note((*rows, Check(name)))

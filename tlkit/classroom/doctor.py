@@ -54,7 +54,7 @@ def examine_accelerator() -> list[Finding]:
     Returns:
         What each check found; a single FAIL where there is no accelerator.
     """
-    from tlkit.acceptance.bench import device_named
+    from tlkit.acceptance.bench import bench_for, device_named
     from tlkit.acceptance.running import CHECKS as EVERY
     from tlkit.acceptance.running import SHORT, accept
 
@@ -63,7 +63,7 @@ def examine_accelerator() -> list[Finding]:
     except RuntimeError as error:
         return [Finding("accelerator", "FAIL", str(error), "without `--gpu` the doctor looks at all else")]
     findings = []
-    for check in accept(device, {name: EVERY[name] for name in SHORT}).checks:
+    for check in accept(bench_for(device), {name: EVERY[name] for name in SHORT}).checks:
         name, found = f"{device.kind}, {check.name}", check.found or check.reason
         if check.status == "failed":
             fix = "python -m tlkit accept makes every check and writes a record to show to whoever helps you"

@@ -26,16 +26,16 @@ def accept(options: AcceptOptions) -> Outcome:
     Each strategy trains there, memory is estimated and counted, a real out-of-memory is survived, checkpoints change
     between device and processor. The record names device, driver, versions and date, and each check with its figure.
     """
-    from tlkit.acceptance.bench import device_named
+    from tlkit.acceptance.bench import bench_for, device_named
     from tlkit.acceptance.record import path_of
     from tlkit.acceptance.running import accept as make_checks
     from tlkit.acceptance.running import checks_named
     from tlkit.settings import setup
 
     setup()
-    checks, device = checks_named(options.only), device_named(options.device)
+    checks, bench = checks_named(options.only), bench_for(device_named(options.device))
     words = [f" --device {options.device}" if options.device else "", f" --only {options.only}" if options.only else ""]
     command = f"python -m tlkit accept{''.join(words)}"
-    record = make_checks(device, checks, output=options.output, command=command, rows_shown=True)
+    record = make_checks(bench, checks, output=options.output, command=command, rows_shown=True)
     written = path_of(record, options.output)
     return Outcome(vars(record) | {"record": written}, f"{record}\nThe record is in {written}", int(record.failed > 0))
