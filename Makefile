@@ -8,7 +8,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 AT_ONCE := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-browser test-versions lab demo slides book notebooks lint bench fetched real
+.PHONY: run test test-browser test-versions lab demo slides book notebooks lint bench fetched real gpu
 run: .venv/installed
 	$(BIN)/python -m tlkit run --jobs 2
 test: .venv/installed
@@ -34,6 +34,9 @@ real: fetched
 	$(BIN)/python -m tlkit compare --model smollm2-135m-instruct --profile real --output results/real
 bench: .venv/installed
 	$(BIN)/python tests/benchmarks/virtual_device.py && $(BIN)/python tests/benchmarks/memory_accuracy.py && $(BIN)/python tests/benchmarks/fit_tables.py && $(BIN)/python tests/benchmarks/lora_profile.py && $(BIN)/python tests/benchmarks/against_trainer.py
+# Another device, or some of the checks: make gpu DEVICE=virtual:96MB ONLY=training,generation
+gpu: .venv/installed
+	$(BIN)/python -m tlkit accept $(if $(DEVICE),--device $(DEVICE)) $(if $(ONLY),--only "$(ONLY)")
 lint: .venv/installed
 	$(BIN)/python -m ruff check . && $(BIN)/python -m ruff format --check .
 

@@ -7,11 +7,15 @@ what they would call there.
 import gc
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 
 from tlkit.acceptance import counters
-from tlkit.acceptance.bench import Bench
-from tlkit.devices import Device
+from tlkit.acceptance.bench import Bench, bench_for
+from tlkit.devices import Device, probe
 from tlkit.memory import VirtualDevice
+from tlkit.settings import setup
+
+TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,16 @@ class Card(Device):
 
     def host(self):
         return self.driver.host()
+
+
+@cache
+def small_bench() -> Bench:
+    """Of a processor, with three of the model's blocks, so that a step takes milliseconds."""
+    setup()
+    bench = bench_for(probe("cpu"), tokens=TOKENS)
+    model = bench.loaded.model
+    model.model.layers, model.config.num_hidden_layers = model.model.layers[:3], 3
+    return bench
 
 
 class BenchOfCard(Bench):

@@ -3,13 +3,15 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from pretended import TOKENS, small_bench
 
 import tlkit as tl
 from tlkit.acceptance import counters, fitting, running
-from tlkit.acceptance.bench import Check, bench_for, device_named, judged
+from tlkit.acceptance.bench import Bench, Check, bench_for, device_named, judged
 from tlkit.acceptance.record import Record, as_markdown, path_of, read_record, recorded_devices, write_record
 from tlkit.acceptance.running import CHECKS, SHORT, accept, checks_named
 from tlkit.cli import main
@@ -18,8 +20,8 @@ from tlkit.fitting.ladder import OFFLOADS
 from tlkit.memory import VirtualDevice
 from tlkit.settings import setup
 
+ROOT = Path(__file__).resolve().parents[2]
 CARD = "virtual:96MB"
-TOKENS = 16
 # Of the strategies two, so that the whole takes seconds: `python -m tlkit accept --device cpu` takes a minute for all.
 FEW = {name: check for name, check in CHECKS.items() if not name.startswith("training: ")}
 FEW |= {name: CHECKS[name] for name in ("training: full", "training: lora")}
@@ -30,21 +32,21 @@ NOT_ON = {
 ALONE = {"two processes"}  # may be skipped where there is one card
 
 
-@pytest.fixture(scope="module")
-def known():
-    """What the processor computes, once for all devices."""
-    setup()
-    return {}
-
-
 def present(kind: str):
     return pytest.param(kind, marks=pytest.mark.skipif(not _is_present(kind), reason=f"no {kind} here"))
 
 
+def bench_named(name: str) -> Bench:
+    """All of the model, but on the virtual card, which is as slow as the processor."""
+    setup()
+    device = device_named(name)
+    return replace(small_bench(), device=device) if name == CARD else bench_for(device, TOKENS)
+
+
 @pytest.fixture(scope="module", params=["cpu", CARD, *(present(kind) for kind in KINDS if kind != "cpu")])
-def run(request, tmp_path_factory, known):
+def run(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("record")
-    bench = replace(bench_for(device_named(request.param), TOKENS), _references=known)
+    bench = bench_named(request.param)
     before = torch.get_float32_matmul_precision(), torch.get_rng_state()
     with pytest.MonkeyPatch.context() as patch:  # fewer of a kind
         patch.setattr(fitting, "PLANS", {name: fitting.PLANS[name] for name in ("as planned", *OFFLOADS)})
@@ -86,8 +88,8 @@ def test_nothing_stays_on_the_device(run):
 
 
 @pytest.fixture
-def bench(known):
-    return replace(bench_for(VirtualDevice("small", 96 * 2**20), TOKENS), _references=known)
+def bench():
+    return replace(small_bench(), device=VirtualDevice("small", 96 * 2**20))
 
 
 def passing(bench):
@@ -232,3 +234,8 @@ def test_checks_are_named_one_by_one_or_all_strategies_at_once():
     trained = checks_named("training")
     assert len(trained) == len(CHECKS) - len(FEW) + 2 and all(name.startswith("training: ") for name in trained)
     assert set(SHORT) <= set(CHECKS) and checks_named(None) == CHECKS
+
+
+def test_the_documentation_counts_the_checks():
+    for page in ("README.md", "notebooks/instructors.md"):
+        assert f"{len(CHECKS)} checks" in " ".join((ROOT / page).read_text(encoding="utf-8").split())

@@ -5,19 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from pretended import bench_of_card, driver_of
+from pretended import bench_of_card, driver_of, small_bench
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tlkit import quantization, strategies
 from tlkit.acceptance import bench as benches
 from tlkit.acceptance import company, counters, fitting, learning
-from tlkit.acceptance.bench import bench_for
 from tlkit.devices import probe
 from tlkit.fitting import fallback
 from tlkit.fitting.ladder import Rung
 from tlkit.memory import VirtualDevice
 from tlkit.prefix_cache import PrefixCache
-from tlkit.settings import setup
 from tlkit.steps import Plan, TrainingState
 
 aten = torch.ops.aten
@@ -25,11 +23,8 @@ aten = torch.ops.aten
 
 @pytest.fixture(scope="module")
 def bench():
-    """Of a processor and three of the model's blocks, with what is expected computed before any fault is there."""
-    setup()
-    bench = bench_for(probe("cpu"), tokens=16)
-    model = bench.loaded.model
-    model.model.layers, model.config.num_hidden_layers = model.model.layers[:3], 3
+    """Of a processor, with what is expected computed before any fault is there."""
+    bench = small_bench()
     for strategy, options in (("full", {}), ("lora", {}), ("last_layers", {"train_norms": False})):
         bench.reference(strategy, **options)
     return bench

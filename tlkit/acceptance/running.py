@@ -1,7 +1,6 @@
 """Make every check, whatever becomes of the others, and write down what was found after each."""
 
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +13,7 @@ from tlkit.acceptance import company, fitting, learning
 from tlkit.acceptance.bench import Bench, Check
 from tlkit.acceptance.counters import give_back
 from tlkit.acceptance.record import Record, describe_device, today, versions_here, write_record
+from tlkit.fitting.out_of_memory import let_go
 from tlkit.jobs import Job
 from tlkit.strategies import strategies_named
 
@@ -110,7 +110,7 @@ def _made(name: str, check: Callable[[Bench], Check], bench: Bench) -> Check:
         except Exception as error:  # whatever it is, it is what was found, and the next check goes on
             sentence = " ".join(str(error).split()) or "no reason given"
             found = Check(status="failed", reason=f"{type(error).__name__}: {sentence}")
-            traceback.clear_frames(error.__traceback__)  # they hold the tensors of the check
+            let_go(error)
     return replace(found, name=name, seconds=time.perf_counter() - begun)
 
 

@@ -6,8 +6,6 @@ from pathlib import Path
 from tlkit.commands.outcome import Outcome
 from tlkit.options import option
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @dataclass(frozen=True)
 class AcceptOptions:
@@ -17,7 +15,7 @@ class AcceptOptions:
         None, "cuda, mps, xpu, cpu, or a virtual card such as virtual:96MB; default: the accelerator that is here"
     )
     only: str | None = option(None, "some checks, comma-separated, such as training,generation; default: all")
-    output: Path = option(ROOT / "results" / "devices", "the folder for the record", path="new folder")
+    output: Path = option(Path("results/devices"), "the folder for the record", path="new folder")
 
 
 def accept(options: AcceptOptions) -> Outcome:
