@@ -68,7 +68,8 @@ def probe(kind: str | None = None) -> Device:
             notes.append(f"{candidate}: {problem}")
         elif asked:
             notes.append(f"{candidate}: not present on this machine")
-    raise RuntimeError(f"{'; '.join(notes)}. Leave TLKIT_DEVICE unset, or set it to cpu")
+    remedy = "Ask for cpu, which is always there" if kind else "Leave TLKIT_DEVICE unset, or set it to cpu"
+    raise RuntimeError(f"{'; '.join(notes)}. {remedy}")
 
 
 def bf16_pays(device: Device) -> bool:

@@ -169,6 +169,12 @@ def test_the_records_that_came_with_the_workbook_can_be_read():
         assert record.complete and record.device["kind"] in KINDS and record.device["kind"] != "cpu"
 
 
+def test_a_device_that_is_not_there_is_one_line(no_accelerator, capsys):
+    assert main(["accept", "--device", "cuda"]) == 1
+    said = "tlkit accept: cuda: not present on this machine. Ask for cpu, which is always there\n"
+    assert capsys.readouterr().err == said
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [

@@ -103,17 +103,19 @@ class Reference:
     Attributes:
         losses: as in `Run`.
         tolerance: how far the losses of another device may be from these, in nats.
+        why: where that comes from, in words.
         change: by how much training changes the loss of the validation text, in nats.
     """
 
     losses: tuple[float, ...]
     tolerance: float
+    why: str
     change: float
 
     @property
     def in_words(self) -> str:
         """The tolerance and where it comes from."""
-        return f"{self.tolerance:.1e} nats: {ROUNDINGS} times what one rounding of every weight changes"
+        return f"{self.tolerance:.1e} nats: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -200,10 +202,9 @@ class Bench:
             begin = mean_loss(self.adapted(strategy, **options), self.validation)
             losses = self.run(self.adapted(strategy, **options), config, device=self.host).losses
             moved = self.run(_rounded_once(self.adapted(strategy, **options)), config, device=self.host).losses
-            spread, change = largest_gap(losses, moved), abs(losses[-1] - begin)
-            least = ROUNDINGS * torch.finfo(torch.float32).eps * max(losses)
-            tolerance = max(least, min(ROUNDINGS * spread, LARGEST_SHARE * change))
-            self._references[key] = Reference(losses, tolerance, change)
+            change = abs(losses[-1] - begin)
+            tolerance, why = _tolerance(largest_gap(losses, moved), change, max(losses))
+            self._references[key] = Reference(losses, tolerance, why, change)
         return self._references[key]
 
 
@@ -257,6 +258,20 @@ def device_named(name: str | None) -> Device | VirtualDevice:
             f"or --device {VIRTUAL}96MB"
         )
     return found
+
+
+def _tolerance(spread: float, change: float, loss: float) -> tuple[float, str]:
+    """How far losses may be apart, and why so far.
+
+    Args:
+        spread: what one rounding of every weight moves them by.
+        change: what training moves them by.
+        loss: the largest of them.
+    """
+    of_weights = ROUNDINGS * spread, f"{ROUNDINGS} times what one rounding of every weight changes"
+    of_training = LARGEST_SHARE * change, f"{LARGEST_SHARE:.0%} of what training changes, although rounding may do more"
+    of_loss = ROUNDINGS * torch.finfo(torch.float32).eps * loss, f"{ROUNDINGS} roundings of the loss itself"
+    return max(of_loss, min(of_weights, of_training))
 
 
 def largest_gap(found: Iterable[float], expected: Iterable[float]) -> float:
