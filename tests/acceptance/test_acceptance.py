@@ -117,6 +117,16 @@ def test_a_check_that_breaks_off_is_a_row_and_the_others_go_on(bench, tmp_path):
     assert record.failed == 2 and bench.device.current == 0
 
 
+def test_a_device_that_is_lost_fails_every_check_and_ends_none(bench, monkeypatch):
+    def lost(kind):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(running, "give_back", lost)
+    first, second = accept(bench, {"first": passing, "second": passing}, shown=False).checks
+    assert first.status == second.status == "failed"
+    assert first.reason == "Then: RuntimeError: CUDA error: device-side assert triggered" and first.found
+
+
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
 def test_a_run_that_is_ended_leaves_what_it_found(bench, tmp_path, end):
     """So does one whose driver takes the process down: the check is named before it begins."""

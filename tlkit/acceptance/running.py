@@ -103,20 +103,28 @@ def accept(
 
 
 def _made(name: str, check: Callable[[Bench], Check], bench: Bench) -> Check:
+    """Make one check; whatever breaks off in it is what it found, and the next one goes on."""
     begun = time.perf_counter()
-    with _undone(bench):
-        try:
+    try:
+        with _as_before():
             found = check(bench)
-        except Exception as error:  # whatever it is, it is what was found, and the next check goes on
-            sentence = " ".join(str(error).split()) or "no reason given"
-            found = Check(status="failed", reason=f"{type(error).__name__}: {sentence}")
-            let_go(error)
+    except Exception as error:
+        found = Check(status="failed", reason=_in_words(error))
+        let_go(error)
+    try:
+        give_back("cpu" if bench.is_virtual else bench.device.kind)
+    except Exception as error:  # of a driver that is lost, and with it the checks to come; each says so
+        found = replace(found, status="failed", reason=f"{found.reason} Then: {_in_words(error)}".strip())
     return replace(found, name=name, seconds=time.perf_counter() - begun)
 
 
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no reason given'}"
+
+
 @contextmanager
-def _undone(bench: Bench) -> Iterator[None]:
-    """Inside, fp32 is fp32; afterwards settings and random numbers are as before, and memory is given back."""
+def _as_before() -> Iterator[None]:
+    """Inside, fp32 is fp32; afterwards that setting and the processor's random numbers are as they were."""
     precision, numbers = torch.get_float32_matmul_precision(), torch.get_rng_state()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -124,4 +132,3 @@ def _undone(bench: Bench) -> Iterator[None]:
     finally:
         torch.set_float32_matmul_precision(precision)
         torch.set_rng_state(numbers)
-        give_back("cpu" if bench.is_virtual else bench.device.kind)
