@@ -6,7 +6,7 @@ BIN := .venv/bin
 # In a container everyone is root, and Jupyter then asks to be told that this is meant. Its token stays.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-AT_ONCE := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+AT_ONCE := -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: run test test-browser test-versions lab demo slides book notebooks lint bench fetched real gpu
 run: .venv/installed

@@ -5,6 +5,7 @@ import shutil
 import socket
 from pathlib import Path
 
+import psutil
 import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -25,6 +26,11 @@ def only_loopback(monkeypatch):
         return connect(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+def pytest_xdist_auto_num_workers(config):
+    """One more than there are processors: some tests wait, for a server, a kernel or a process that is killed."""
+    return min(psutil.cpu_count() + 1, 4)
 
 
 def pytest_collection_modifyitems(items):
