@@ -14,54 +14,72 @@
 # %% [markdown]
 # # Live demo
 #
-# Five panels for a room with a projector. Ask the question, let people guess, then turn the control.
-# Everything runs on this machine; `python -m tlkit demo` shows the page without its code.
+# Six panels for a room with a projector. `python -m tlkit demo` shows each on a screen of its own, with its question as
+# the title; what stands below a question here is the presenter's note, which the page shows only when N is pressed.
+# Everything runs on this machine.
+
+# %% [markdown] tags=["panel"]
+# ## Which earlier words does a word look at?
+#
+# Ask where the last token will look before you move the Head slider. Head 2 of block 0 looks at the last few tokens;
+# in higher blocks many heads look at the first token, because a head that finds nothing has to put its weight
+# somewhere. Then let people type a Rust sentence: words that are rare in general text, such as *borrow*, fall into
+# pieces, and the bars on the right show how unsure the model is about what comes next.
 
 # %%
 import tlkit as tl
 
-profile = tl.setup()
-tiny = tl.load_model("tiny")
+tl.inside_panel()
 
-# %% [markdown]
-# ## 1. What does a strategy train?
+# %% [markdown] tags=["panel"]
+# ## How much of the model does each strategy train?
 #
-# *Ask:* the head of this model is tied to its embedding. What happens to the head when the embedding is frozen?
+# Ask what happens to the head when the embedding is frozen. It is frozen, too, because both are the same matrix. Point
+# at the pale boxes: with `last_layers` the gradient never reaches them, and with `freeze_embeddings` it passes through
+# all blocks although the embedding is not trained. LoRA trains about 5% of the values here, but its gradient still
+# travels the whole way down, so it saves optimizer memory and little time.
 
 # %%
-tl.strategy_map()
+tl.strategies_panel()
 
-# %% [markdown]
-# ## 2. Train it, and stop when you like
+# %% [markdown] tags=["panel"]
+# ## Which strategy learns Rust faster?
 #
-# *Ask:* set *Epochs* to 4. One curve is training text, the other validation text. Which will turn up, and when?
+# Collect bets, then press the space bar. Both start from the same weights and read the same text at the learning rate
+# that was recorded as best for each. Then set one rate to 100 times its recorded value and ask what will happen: that
+# run diverges and says so. The pale lines are the races before. One seed decides nothing; lesson 14 has three.
 
 # %%
-lab = tl.TrainingLab()
-lab
+tl.race_panel()
 
-# %% [markdown]
-# ## 3. Before and after
+# %% [markdown] tags=["panel"]
+# ## What would make it fit?
 #
-# *Ask:* which words give away that it has read about Rust? Does it know Rust now?
+# Ask whether full fine-tuning of half a billion values fits 8 GiB. In fp32 no switch makes it fit, because weights,
+# gradients and AdamW's averages alone take 16 bytes a value, which is 7.4 GiB. Let people choose a switch, and look at
+# which colour shrinks: smaller micro-batches and checkpointing reduce activations, and the chunked loss reduces the
+# logits. The space bar takes the proposal.
 
 # %%
-tl.before_and_after(
-    tiny.model, lambda: lab.state.model if lab.state else None, tiny.tokenizer
-)
+tl.fitting_panel()
 
-# %% [markdown]
-# ## 4. What fits a card?
+# %% [markdown] tags=["panel"]
+# ## Out of memory: what would you change first?
 #
-# *Ask:* full fine-tuning of half a billion weights, one row of 512 tokens: does it fit 8 GB? With what would it?
+# The card has 48 MiB and the model 15 MiB of weights. Ask in which part of the step training will fail, then press
+# the space bar. Each attempt really failed or held on a card that is played on the processor; the areas show such a
+# step from its second time on, when AdamW's averages are there. Only moving those averages to the host brings it
+# below the line: at attempt 5 they are 31 of the 71 MiB that are left.
 
 # %%
-tl.memory_explorer()
+tl.ladder_panel()
 
-# %% [markdown]
-# ## 5. Out of memory, and on
+# %% [markdown] tags=["panel"]
+# ## What did the training change: knowledge or manners?
 #
-# *Ask:* a card of 48 MB, a model of 16 MB. Where will training fail first, and what would you change?
+# Read the question aloud and let people judge both answers before they see the table. After 200 conversations the
+# answers end by themselves and are half as long, but many are still wrong, and the share of Rust questions answered
+# correctly has not risen. Fine-tuning on few texts teaches how to answer, and hardly what is true.
 
 # %%
-tl.ladder_player()
+tl.real_model_panel()

@@ -148,6 +148,14 @@ _WHERE = {
     "classroom.exercises": ("check", "hint"),
     "classroom.guesses": ("guesses", "outcome", "predict"),
     "classroom.progress": ("progress", "where_was_i"),
+    "classroom.stage": (
+        "fitting_panel",
+        "inside_panel",
+        "ladder_panel",
+        "race_panel",
+        "real_model_panel",
+        "strategies_panel",
+    ),
     "classroom.widgets": (
         "TrainingLab",
         "before_and_after",

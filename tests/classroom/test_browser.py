@@ -1,64 +1,42 @@
-"""The panels in a real browser: the demo as Voilà serves it, and a lesson in JupyterLab.
+"""The panels of the lessons in a real browser: on a page that Voilà serves, and a lesson in JupyterLab.
 
 Screenshots are kept in `results/screenshots`. Where `CI` is set, a missing Chromium is a failure.
 """
 
 import shutil
-import socket
-import subprocess
 import sys
-import time
-from contextlib import contextmanager
-from pathlib import Path
 
+import nbformat
 import pytest
+from served_pages import ROOT, TOKEN, free_port, kept, opened, served, shows
 
-ROOT = Path(__file__).resolve().parents[2]
-PICTURES = ROOT / "results" / "screenshots"
-TOKEN = "of-the-tests"
-PATIENCE = 90_000  # milliseconds; a busy machine starts a kernel slowly
-
-
-@contextmanager
-def served(command: list[str], address: str, folder: Path = ROOT):
-    """Run a server until the block ends; what it printed is shown where it does not come up."""
-    server = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    host, port = address.removeprefix("http://").split(":")
-    try:
-        for _ in range(600):
-            with socket.socket() as probe:
-                if probe.connect_ex((host, int(port))) == 0:
-                    break
-            assert server.poll() is None, server.stdout.read()
-            time.sleep(0.1)
-        yield
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def opened(browser, address: str):
-    """A page as large as a projector's, and the list of what went wrong on it."""
-    page, wrong = browser.new_page(viewport={"width": 1280, "height": 720}), []
-    page.set_default_timeout(PATIENCE)
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda asked: wrong.append(asked.url) if "localhost" not in asked.url.split("/")[2] else None)
-    page.goto(address)
-    return page, wrong
+pytestmark = pytest.mark.browser
+PAGE = {
+    "1. What does a strategy train?": "tl.strategy_map()",
+    "2. Train it": "lab = tl.TrainingLab()\nlab",
+    "3. Before and after": (
+        "tiny = tl.load_model('tiny')\n"
+        "tl.before_and_after(tiny.model, lambda: lab.state.model if lab.state else None, tiny.tokenizer)"
+    ),
+    "4. What fits a card?": "tl.memory_explorer()",
+    "5. Out of memory": "tl.ladder_player()",
+}
 
 
 @pytest.fixture(scope="module")
-def demo(browser):
+def demo(browser, tmp_path_factory):
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
+    notebook.metadata.kernelspec.language = "python"
+    notebook.cells = [nbformat.v4.new_code_cell("import tlkit as tl\ntl.setup();")]
+    for heading, code in PAGE.items():
+        notebook.cells += [nbformat.v4.new_markdown_cell(f"## {heading}"), nbformat.v4.new_code_cell(code)]
+    path = tmp_path_factory.mktemp("page") / "panels.ipynb"
+    nbformat.write(notebook, path)
     port = free_port()
-    command = [sys.executable, "-m", "tlkit", "demo", "--no-browser", f"--port={port}", f"--token={TOKEN}"]
-    with served(command, f"http://localhost:{port}"):
+    command = [sys.executable, "-m", "voila", "--Voila.ip=localhost", f"--port={port}", "--template=classroom"]
+    command += [f"--token={TOKEN}", "--no-browser", "--VoilaConfiguration.extension_denylist=jupyterlab-jupytext"]
+    here = {"JUPYTER_PATH": str(ROOT / "notebooks" / "share"), "PYTHONPATH": str(ROOT)}
+    with served([*command, str(path)], f"http://localhost:{port}", **here):
         page, wrong = opened(browser, f"http://localhost:{port}/?token={TOKEN}")
         page.get_by_role("button", name="Next attempt").wait_for()
         yield page, wrong, port
@@ -68,17 +46,6 @@ def demo(browser):
 def section(page, heading: str):
     """Bring a section of the demo to the top, for its screenshot."""
     page.get_by_role("heading", name=heading).evaluate("place => place.scrollIntoView()")
-
-
-def kept(page, name: str) -> None:
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=PICTURES / f"{name}.png")
-
-
-def shows(page, text: str):
-    place = page.get_by_text(text)
-    place.first.wait_for()
-    return place.first
 
 
 def test_strategy_map(demo):

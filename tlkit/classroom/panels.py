@@ -5,13 +5,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pandas as pd
+import torch
 
 from tlkit.corpus import load_corpus, pack
+from tlkit.fitting.attempts import Attempt
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.fallback import FallbackLog, train_with_fallback
+from tlkit.fitting.ladder import LADDER
 from tlkit.fitting.recommendation import CARD_SHARE
+from tlkit.fitting.timeline import step_timeline
 from tlkit.memory import in_units, virtual_device
-from tlkit.models import generate, load_model, meta_model
+from tlkit.models import LoadedModel, generate, load_model, meta_model
 from tlkit.reports.figure import Chart
 from tlkit.reports.memory_charts import attempts_chart, memory_chart
 from tlkit.reports.training_charts import overfitting_chart
@@ -21,6 +25,7 @@ from tlkit.strategies import StrategyReport, apply_strategy
 from tlkit.training import TrainingConfig, TrainingResult, new_state, steps_per_epoch, total_steps, training_steps
 
 PROMPT = "Ownership in Rust means"
+FALLBACK_SHAPE = (4, 64)  # rows of a batch and tokens of a row, of the training that runs out of memory
 LONGEST_PROMPT = 400  # characters; the bundled model reads 256 tokens
 
 
@@ -152,6 +157,42 @@ class LabState:
         return View(overfitting_chart({"this run": result}), text)
 
 
+def _lab_text(profile: Profile) -> tuple[LoadedModel, torch.Tensor, torch.Tensor]:
+    """The bundled model, the blocks that a lab trains on, and eight blocks of validation text."""
+    loaded = load_model("tiny")
+    rust = load_corpus("rust").limited(profile.train_passages)
+    blocks, unseen = (pack(texts, loaded.tokenizer, 128) for texts in (rust.train, rust.validation))
+    return loaded, blocks, unseen[:8]
+
+
+def _lab_config(learning_rate: float, epochs: float) -> TrainingConfig:
+    return TrainingConfig(learning_rate, epochs=epochs, batch_size=4)
+
+
+def untouched_loss(profile: Profile | None = None) -> float:
+    """Score the bundled model on the validation text of `training_lab`, before any training.
+
+    Args:
+        profile: as for `training_lab`.
+
+    Returns:
+        Nats per token.
+    """
+    loaded, _, unseen = _lab_text(profile or setup())
+    return mean_loss(loaded.model, unseen)
+
+
+def lab_steps(epochs: float, profile: Profile | None = None) -> int:
+    """Count the optimizer steps of `training_lab`.
+
+    Args:
+        epochs: how often the text is read.
+        profile: as for `training_lab`.
+    """
+    _, blocks, _ = _lab_text(profile or setup())
+    return total_steps(len(blocks), _lab_config(1e-3, epochs))
+
+
 def training_lab(
     strategy: str = "full",
     learning_rate: float = 1e-3,
@@ -177,12 +218,8 @@ def training_lab(
     Raises:
         ValueError: for what cannot train, before any work.
     """
-    profile = profile or setup()
-    loaded = load_model("tiny")
-    rust = load_corpus("rust").limited(profile.train_passages)
-    blocks = pack(rust.train, loaded.tokenizer, 128)
-    unseen = pack(rust.validation, loaded.tokenizer, 128)[:8]
-    config = TrainingConfig(learning_rate, epochs=epochs, batch_size=4)
+    loaded, blocks, unseen = _lab_text(profile or setup())
+    config = _lab_config(learning_rate, epochs)
     model = apply_strategy(loaded.model, strategy).model
     total = total_steps(len(blocks), config)
     records: list[StepRecord] = []
@@ -238,13 +275,55 @@ def fallback_run(memory: str = "48MB", strategy: str = "full") -> FallbackLog:
         ValueError: for a size that cannot be read, or an unknown strategy.
     """
     loaded = load_model("tiny")
-    blocks = pack(load_corpus("rust").train[:20], loaded.tokenizer, 64)[:8]
+    rows, length = FALLBACK_SHAPE
+    blocks = pack(load_corpus("rust").train[:20], loaded.tokenizer, length)[: 2 * rows]
     model = apply_strategy(loaded.model, strategy).model
     order = ("chunked loss", "smaller micro-batch", "activation checkpointing", "optimizer on the host")
     order += ("training on the host",)
-    config = TrainingConfig(batch_size=4)
+    config = TrainingConfig(batch_size=rows)
     _, log = train_with_fallback(model, blocks, config, device=virtual_device(memory=memory), order=order)
     return log
+
+
+@dataclass(frozen=True)
+class LadderStep:
+    """One attempt of a fallback.
+
+    Attributes:
+        attempt: as it was logged.
+        text: how it ended, in words.
+        plan: how its steps were to be carried out.
+    """
+
+    attempt: Attempt
+    text: str
+    plan: Plan
+
+    def timeline(self) -> pd.DataFrame:
+        """Count the bytes of each moment of such a step, see `step_timeline`; a second for many micro-batches."""
+        rows, length = FALLBACK_SHAPE
+        return step_timeline("tiny", "full", batch_size=rows, sequence_length=length, plan=self.plan)
+
+
+def ladder_steps(log: FallbackLog) -> list[LadderStep]:
+    """Say of each attempt of a fallback what it was and how it ended.
+
+    Args:
+        log: what `fallback_run` returned.
+    """
+    tries = [attempt for attempt in log.attempts if attempt.action == "training"]
+    steps, plan = [], Plan()
+    for number, attempt in enumerate(tries, 1):
+        if attempt.rung in LADDER:
+            plan = LADDER[attempt.rung](plan, FALLBACK_SHAPE[0])
+        said = f"Attempt {number} of {len(tries)}, {attempt.rung}: "
+        if attempt.failed_in:
+            asked, free = in_units(attempt.bytes_asked), in_units(attempt.bytes_available)
+            said += f"failed in the {attempt.failed_in}, at step {attempt.first_step}. Asked for {asked}, free {free}."
+        else:
+            said += f"it holds, and does {attempt.steps_done} steps from step {attempt.first_step} on."
+        steps.append(LadderStep(attempt, said, plan))
+    return steps
 
 
 def ladder_views(log: FallbackLog) -> list[View]:
@@ -256,14 +335,6 @@ def ladder_views(log: FallbackLog) -> list[View]:
     Returns:
         A view for each attempt, in which all attempts before it are drawn, too.
     """
-    tries = [attempt for attempt in log.attempts if attempt.action == "training"]
-    views = []
-    for number, attempt in enumerate(tries, 1):
-        said = f"Attempt {number} of {len(tries)}, {attempt.rung}: "
-        if attempt.failed_in:
-            asked, free = in_units(attempt.bytes_asked), in_units(attempt.bytes_available)
-            said += f"failed in the {attempt.failed_in}, at step {attempt.first_step}. Asked for {asked}, free {free}."
-        else:
-            said += f"it holds, and does {attempt.steps_done} steps from step {attempt.first_step} on."
-        views.append(View(attempts_chart(tries[:number]), said))
-    return views
+    steps = ladder_steps(log)
+    tries = [step.attempt for step in steps]
+    return [View(attempts_chart(tries[:number]), step.text) for number, step in enumerate(steps, 1)]

@@ -171,20 +171,29 @@ def demo(options: DemoOptions) -> Outcome:
     """Serve the live demo on this machine, behind a token; Ctrl+C ends it."""
     import os
     import secrets
+    import shutil
+    import tempfile
 
     from tlkit.classroom.notebooks import FOLDER
+    from tlkit.classroom.stage.chart import ADDRESS, library
 
     _refuse_without(FOLDER)
     token = options.token or secrets.token_urlsafe()
-    os.environ["JUPYTER_PATH"] = str(FOLDER / "share")  # read when Voilà is imported
-    from voila.app import main as serve
-
     url = f"http://localhost:{options.port}/?token={token}"
-    print(url, flush=True)
-    arguments = ["--Voila.ip=localhost", f"--port={options.port}", "--template=classroom", f"--token={token}"]
-    arguments.append("--VoilaConfiguration.extension_denylist=jupyterlab-jupytext")  # made for another page
+    arguments = ["--Voila.ip=localhost", f"--port={options.port}", "--template=stage", f"--token={token}"]
+    for other_page in ("jupyterlab-jupytext", "jupyterlab-plotly"):
+        arguments.append(f"--VoilaConfiguration.extension_denylist={other_page}")
     arguments += [] if options.browser else ["--no-browser"]
-    serve([*arguments, str(FOLDER / "demo.ipynb")])
+    with tempfile.TemporaryDirectory() as beside:
+        static = Path(beside) / "voila" / "templates" / "stage" / "static"
+        static.mkdir(parents=True)
+        shutil.copy(library(), static)
+        os.environ[ADDRESS] = f"/voila/templates/stage/static/{library().name}"
+        os.environ["JUPYTER_PATH"] = os.pathsep.join([str(FOLDER / "share"), beside])  # read when Voilà is imported
+        from voila.app import main as serve
+
+        print(url, flush=True)
+        serve([*arguments, str(FOLDER / "demo.ipynb")])
     return Outcome({"url": url})
 
 

@@ -126,7 +126,7 @@ def _blocks_trained(report: StrategyReport) -> int:
 
 def _in_words(report: StrategyReport, name: str) -> str:
     """What a strip says, for those who cannot see it."""
-    places = _merged(places_of(report))
+    places = merged(places_of(report))
     trained = ", ".join(place.name for place in places if place.trained or place.adapter)
     lowest = next(place.name for place in places if place.reached)
     values = short(report.trainable_values)
@@ -137,7 +137,7 @@ def _draw_strip(axes: Axes, report: StrategyReport, name: str, base: float) -> N
     """One strip between 0 and 1 on the horizontal axis, its boxes from `base` to `base` + 0.5."""
     places = places_of(report)
     if len(places) > MOST_PLACES:
-        places = _merged(places)
+        places = merged(places)
     widths = [_width(place) for place in places]
     unit, left = 1 / sum(widths), 0.0
     edges = []
@@ -199,8 +199,12 @@ def _adapter_values(report: StrategyReport) -> Iterator[tuple[str, int, bool]]:
                 yield f"block {number}", parameter.numel() // blocks, parameter.requires_grad
 
 
-def _merged(places: list[Place]) -> list[Place]:
-    """Equal neighbouring blocks as one place, whose values are those of all of them."""
+def merged(places: list[Place]) -> list[Place]:
+    """Draw equal neighbouring blocks as one place, whose values are those of all of them.
+
+    Args:
+        places: of a whole model, from bottom to top.
+    """
     runs: list[list[Place]] = []
     for place in places:
         if runs and place.name.isdigit() and runs[-1][0].name.isdigit() and runs[-1][0].like == place.like:

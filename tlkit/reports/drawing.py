@@ -4,9 +4,11 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
 from tlkit.reports.figure import COLOURS, INK, Chart, new_figure
+from tlkit.reports.palette import ADAPTER as ADAPTER
+from tlkit.reports.palette import GRADIENT, TRAINED
+from tlkit.reports.palette import PASSED as PASSED
+from tlkit.reports.palette import SPARED as SPARED
 
-TRAINED, ADAPTER, GRADIENT = COLOURS[0], COLOURS[4], COLOURS[1]
-PASSED, SPARED = "#D6E6F2", "#F2F2F2"  # frozen, with and without backpropagation through it
 DARK = (TRAINED, GRADIENT, COLOURS[2])  # grounds on which words are white
 BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}  # words on a hatch or on a line
 Point = tuple[float, float]

@@ -16,12 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
+from tlkit.reports.palette import COLOURS, FAINT, INK
 from tlkit.strategies import CLASSIC
 
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
 MARKERS = "osD^vPX*"
 HATCHES = ["", "///", "...", "xxx", "\\\\\\", "--", "++"]
-INK, FAINT = "#222222", "#666666"
 UNTOUCHED = "untouched"  # the model before any training
 SIZE = (8, 4.5)
 TITLE_WIDTHS = range(100, 30, -2)  # characters in a line of a title: as many as the picture has room for

@@ -7,16 +7,8 @@ from tlkit.fitting.timeline import PHASES
 from tlkit.memory import in_units
 from tlkit.reports.drawing import BEHIND, INK
 from tlkit.reports.figure import COLOURS, HATCHES, Chart, described, headline, panels_beside
+from tlkit.reports.palette import KINDS
 
-# From bottom to top: what is there all the time lies lowest. Colours are those of `memory_chart`.
-KINDS = {
-    "weights": 0,
-    "optimizer state": 2,
-    "gradients": 1,
-    "activations": 3,
-    "logits and loss": 4,
-    "temporary": 5,
-}
 NARROW = 0.06  # of the width: a phase that is narrower has its name in the words only
 
 
