@@ -2,11 +2,13 @@
 
 import math
 import re
+from pathlib import Path
 
 import ipywidgets as ipw
 import pandas as pd
 import pytest
 
+import tlkit
 from tlkit.classroom.panels import lab_steps, ladder_steps, strategy_report, untouched_loss
 from tlkit.classroom.stage import chart, inside, ladder, race, real_model, strategies
 from tlkit.classroom.stage.panel import Panel
@@ -17,6 +19,7 @@ from tlkit.settings import Profile
 
 SMALL = Profile("small", train_passages=6, test_passages=4, epochs=1, seeds=1)
 UNTOUCHED = 4.8
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def numbers(figure: dict) -> int:
@@ -255,6 +258,15 @@ def test_a_panel_that_cannot_be_built_says_why_and_the_next_one_is_built():
     assert "stage-ready" in bad._dom_classes
     assert [widget.value for widget in _inside(good, ipw.HTML)][-1] == "built" and good.status not in good.children
     assert repr(good) == "Panel('Good')"
+
+
+def test_every_panel_of_the_notebook_is_built_without_an_error():
+    """Its cells return at once, so running the notebook alone would not show it."""
+    source = (ROOT / "notebooks" / "demo.py").read_text(encoding="utf-8")
+    names = re.findall(r"^tl\.(\w+_panel)\(\)$", source, re.M)
+    assert len(names) == source.count('tags=["panel"]') == 6
+    for built in [getattr(tlkit, name)() for name in names]:
+        assert 'role="alert"' not in built.wait().status.value and built.status not in built.children, built
 
 
 def test_a_page_that_comes_late_is_told_again():

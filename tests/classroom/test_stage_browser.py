@@ -164,7 +164,7 @@ def test_planted_faults_are_found(demo):
     handle = screen.element_handle()
     planted = {
         "16 px: planted": '<p class="planted" style="font-size:16px">planted</p>',
-        "beyond the edge: planted": '<p class="planted" style="position:absolute;left:1250px;font-size:1em">planted</p>',
+        "beyond the edge: planted": '<p class="planted" style="position:fixed;left:1250px;font-size:1em">planted</p>',
     }
     for fault, markup in planted.items():
         handle.evaluate("(place, markup) => place.insertAdjacentHTML('beforeend', markup)", markup)

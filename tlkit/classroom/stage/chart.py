@@ -16,6 +16,7 @@ from tlkit.reports.palette import FAINT, INK
 
 LETTERS = 22  # pixels: what is legible from the back of a room on a screen that is 720 high
 ADDRESS = "TLKIT_PLOTLY"  # set by the demo's server: where the library is to be had
+LIMIT = "#000000"  # of a card: seen over every colour of bytes
 FONT = "Source Sans 3, Segoe UI, Helvetica, Arial, sans-serif"
 
 

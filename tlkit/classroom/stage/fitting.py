@@ -4,7 +4,7 @@ import html
 
 import ipywidgets as ipw
 
-from tlkit.classroom.stage.chart import LETTERS, StageChart, axis, layout
+from tlkit.classroom.stage.chart import LETTERS, LIMIT, StageChart, axis, layout
 from tlkit.classroom.stage.panel import Tell, choice, row, slider
 from tlkit.reports.palette import COLOURS, INK, KINDS
 
@@ -67,8 +67,8 @@ def fitting_figure(point, gigabytes: int) -> tuple[dict, str]:
             "traceorder": "normal",
             "font": {"size": LETTERS},
         },
-        shapes=[line | {"line": {"color": COLOURS[1], "width": 5, "dash": "dash"}}],
-        annotations=[*totals, limit | {"font": {"color": "#A33E00", "size": LETTERS}}],
+        shapes=[line | {"line": {"color": LIMIT, "width": 4, "dash": "dash"}}],
+        annotations=[*totals, limit | {"font": {"color": LIMIT, "size": LETTERS, "weight": 700}}],
         xaxis=axis("peak of a training step (GiB)", range=[0, 1.12 * top], automargin=True),
         yaxis=axis(range=[1.5, -0.5], tickvals=names, automargin=True, ticks="", showgrid=False, color=INK),
     )

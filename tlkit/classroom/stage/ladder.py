@@ -3,7 +3,7 @@
 import ipywidgets as ipw
 import pandas as pd
 
-from tlkit.classroom.stage.chart import LETTERS, StageChart, axis, layout
+from tlkit.classroom.stage.chart import LETTERS, LIMIT, StageChart, axis, layout
 from tlkit.classroom.stage.panel import Tell, alert, button, row, said
 from tlkit.reports.palette import COLOURS, KINDS
 
@@ -51,7 +51,7 @@ def ladder_figure(timeline: pd.DataFrame, limit: int, top: float, label: str) ->
     line = {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": size, "y1": size, "layer": "above"}
     notes = [
         {"x": 0.005, "xref": "paper", "xanchor": "left", "y": size, "yanchor": "bottom", "showarrow": False}
-        | {"text": f"<b>limit of the card: {size:.0f} MiB</b>", "font": {"color": "#A33E00", "size": LETTERS}}
+        | {"text": f"<b>limit of the card: {size:.0f} MiB</b>", "font": {"color": LIMIT, "size": LETTERS}}
         | {"bgcolor": "rgba(255,255,255,0.85)"}
     ]
     total = timeline[list(KINDS)].sum(axis=1) / 2**20 if len(timeline) else pd.Series([0.0])
@@ -74,7 +74,7 @@ def ladder_figure(timeline: pd.DataFrame, limit: int, top: float, label: str) ->
         showlegend=True,
         legend={"orientation": "h", "x": 0, "y": -0.24, "yanchor": "top", "traceorder": "normal"},
         hovermode="x unified",
-        shapes=[line | {"line": {"color": COLOURS[1], "width": 5, "dash": "dash"}}],
+        shapes=[line | {"line": {"color": LIMIT, "width": 4, "dash": "dash"}}],
         annotations=notes,
         margin={"l": 10, "r": 20, "t": 38, "b": 90},
         xaxis=axis("a training step, from its first tensor to its last (%)", range=[0, 100], automargin=True),
@@ -117,7 +117,7 @@ def build(tell: Tell) -> ipw.Widget:
                 text, kind = "The model has 15.4 MiB of weights. Full fine-tuning begins with the next attempt.", ""
                 timeline = timelines[0].iloc[:0]
             else:
-                label = "One training step in this way, from the second on: AdamW's averages are there"
+                label = "Bytes on the card through one training step, other than the first"
                 text, timeline = steps[place].text, timelines[place]
                 kind = "bad" if steps[place].attempt.failed_in else "good"
             spoken.value = said(text, kind)
