@@ -234,7 +234,12 @@ def widgets(name: str) -> Finding:
 
 def extras(name: str) -> Finding:
     """What single lessons need: without it, they say so and go on."""
-    wanted = {"bitsandbytes": "qlora", "voila": "live demo", "jupyterlab": "JupyterLab (any Jupyter opens the lessons)"}
+    wanted = {
+        "bitsandbytes": "qlora",
+        "voila": "live demo",
+        "plotly": "live demo",
+        "jupyterlab": "JupyterLab (any Jupyter opens the lessons)",
+    }
     missing = {}
     for package, use in wanted.items():
         try:
