@@ -21,10 +21,10 @@
 # %% [markdown] tags=["panel"]
 # ## Which earlier words does a word look at?
 #
-# Ask where the last token will look before you move the Head slider. Head 2 of block 0 looks at the last few tokens;
-# in higher blocks many heads look at the first token, because a head that finds nothing has to put its weight
-# somewhere. Then let people type a Rust sentence: words that are rare in general text, such as *borrow*, fall into
-# pieces, and the bars on the right show how unsure the model is about what comes next.
+# Ask where the last token will look before you move the sliders. Head 2 of block 0 looks at the last few tokens, and
+# words that are rare in general text, such as *borrow*, fall into pieces. Then choose the third text and go to block 7,
+# head 0: the last *the* puts 91% of its weight on *file*, which followed *the name of the* before, and the bars expect
+# *file* with 87%. Such an induction head copies what came after the same words earlier.
 
 # %%
 import tlkit as tl
@@ -37,7 +37,7 @@ tl.inside_panel()
 # Ask what happens to the head when the embedding is frozen. It is frozen, too, because both are the same matrix. Point
 # at the pale boxes: with `last_layers` the gradient never reaches them, and with `freeze_embeddings` it passes through
 # all blocks although the embedding is not trained. LoRA trains about 5% of the values here, but its gradient still
-# travels the whole way down, so it saves optimizer memory and little time.
+# travels down to the first block, so it saves far more memory than time.
 
 # %%
 tl.strategies_panel()
@@ -46,8 +46,9 @@ tl.strategies_panel()
 # ## Which strategy learns Rust faster?
 #
 # Collect bets, then press the space bar. Both start from the same weights and read the same text at the learning rate
-# that was recorded as best for each. Then set one rate to 100 times its recorded value and ask what will happen: that
-# run diverges and says so. The pale lines are the races before. One seed decides nothing; lesson 14 has three.
+# that was recorded as best for each. Then set one rate to ten times its recorded value and ask what will happen: the run
+# is given up and named as diverged when its loss is 1 nat above the untouched model's. The pale lines are the races
+# before; one seed decides nothing, and lesson 14 has three.
 
 # %%
 tl.race_panel()
@@ -78,8 +79,9 @@ tl.ladder_panel()
 # ## What did the training change: knowledge or manners?
 #
 # Read the question aloud and let people judge both answers before they see the table. After 200 conversations the
-# answers end by themselves and are half as long, but many are still wrong, and the share of Rust questions answered
-# correctly has not risen. Fine-tuning on few texts teaches how to answer, and hardly what is true.
+# answers end by themselves and are half as long, but many are still wrong. The share of Rust questions answered
+# correctly has not risen; that of general questions rose by 8 points, with an interval that barely excludes zero.
+# Fine-tuning on few texts teaches how to answer, and hardly what is true.
 
 # %%
 tl.real_model_panel()

@@ -75,6 +75,15 @@ def test_inside_expects_what_the_plain_model_expects(looker, tiny):
     assert found.likeliest[0][0] == "·error"
 
 
+def test_the_head_that_the_presenter_points_at_copies(looker):
+    found = inside.look_inside(*looker, inside.TEXTS[2])
+    last = found.attention[7][0][-1]
+    place = max(range(len(last)), key=last.__getitem__)
+    assert (found.tokens[place - 1], found.tokens[place], round(100 * last[place])) == ("·the", "·file", 91)
+    assert found.likeliest[0][0] == "·file" and round(100 * found.likeliest[0][1]) == 87
+    assert len(last) - place <= inside.MOST_SHOWN, "it is on the screen"
+
+
 def test_a_long_text_shows_its_end_and_an_empty_one_is_refused(looker):
     found = inside.look_inside(*looker, "a file " * 60)
     assert len(found.tokens) == inside.MOST_READ

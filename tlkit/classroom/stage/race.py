@@ -14,7 +14,7 @@ from tlkit.reports.palette import COLOURS, FAINT
 TOO_HIGH = 1.0  # nats per token above the untouched model: a run that gets there has diverged
 ROOM_BELOW = 1.2  # nats per token below the untouched model, where runs are expected
 EVERY = 2  # steps between two points
-RATES = {"recorded": 1, "10 x recorded": 10, "100 x recorded": 100}
+RATES = {"a tenth of it": 0.1, "recorded": 1, "3 x recorded": 3, "10 x recorded": 10}
 EPOCHS = (1, 2, 4)
 LANES = (COLOURS[0], COLOURS[1])
 
@@ -44,7 +44,7 @@ class Run:
 
 
 def has_diverged(loss: float, untouched: float) -> bool:
-    """Whether a validation loss says that training has done harm beyond repair.
+    """Whether a validation loss is so far above the untouched model's that the run is given up.
 
     Args:
         loss: in nats per token.
