@@ -22,9 +22,9 @@
 # ## Which earlier words does a word look at?
 #
 # Ask where the last token will look before you move the sliders. Head 2 of block 0 looks at the last few tokens, and
-# words that are rare in general text, such as *borrow*, fall into pieces. Then choose the third text and go to block 7,
-# head 0: the last *the* puts 91% of its weight on *file*, which followed *the name of the* before, and the bars expect
-# *file* with 87%. Such an induction head copies what came after the same words earlier.
+# words that are rare in general text, such as “borrow”, fall into pieces. Then choose the third text and go to block 7,
+# head 0: the last “the” puts 91% of its weight on “file”, which followed “the name of the” before, and the bars expect
+# “file” with 84%. Such an induction head copies what came after the same words earlier.
 
 # %%
 import tlkit as tl

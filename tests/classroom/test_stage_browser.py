@@ -239,6 +239,10 @@ def test_inside_attention_follows_block_and_head_and_the_text(demo):
     second = becomes(page, screen, "layout.title.text.startsWith('Block 1')")
     assert first["data"][0]["z"] != second["data"][0]["z"]
     assert all(abs(sum(filter(None, row)) - 1) < 1e-4 for row in second["data"][0]["z"]), "each row is shared out"
+    longest = "The first argument is the name of the file, and the second argument is the name of the"
+    screen.get_by_label("or").select_option(longest)
+    screen.get_by_text("19 tokens").wait_for()
+    assert page.evaluate(f"({FAULTS})", [LETTERS, screen.element_handle()]) == []
     screen.get_by_label("or").select_option("If the file does not exist, an")
     bars = becomes(page, screen, "layout.yaxis.ticktext[0] === '‘·error’'", 1)
     assert 30 < bars["data"][0]["x"][0] < 45

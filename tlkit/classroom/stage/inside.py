@@ -2,6 +2,7 @@
 
 import html
 from dataclasses import dataclass
+from itertools import accumulate
 
 import ipywidgets as ipw
 
@@ -17,7 +18,7 @@ TEXTS = (
     "fn main() { let mut names = Vec::new();",
 )
 MOST_SHOWN = 12  # tokens of which each has a row of its own, in letters that can be read
-MOST_CHIPS = 15  # tokens in one line
+CHIPS, CHIP, LETTER = 1030, 18, 13.3  # pixels: of a line of tokens, around a token, and of a letter
 MOST_READ = 64  # tokens of the text; what is before them is left out
 LIKELIEST = 8
 
@@ -148,11 +149,12 @@ def chips(tokens: list[str]) -> str:
     """Tokens as a row of chips, coloured in turns so that their borders are seen.
 
     Args:
-        tokens: as text; of a long text, the last ones are shown.
+        tokens: as text; of a long text, the last ones are shown, as many as have room.
     """
-    shown = tokens[-MOST_CHIPS:]
-    before = '<span class="stage-chip more">…</span>' if len(shown) < len(tokens) else ""
-    spans = "".join(f'<span class="stage-chip">{html.escape(token)}</span>' for token in shown)
+    ends = list(accumulate(LETTER * len(token) + CHIP for token in reversed(tokens)))
+    count = sum(end <= CHIPS for end in ends)
+    before = '<span class="stage-chip more">…</span>' if count < len(tokens) else ""
+    spans = "".join(f'<span class="stage-chip">{html.escape(token)}</span>' for token in tokens[len(tokens) - count :])
     return (
         f'<div class="stage-chips" aria-label="{len(tokens)} tokens">{before}{spans}<b>{len(tokens)} tokens</b></div>'
     )
