@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tlkit.fitting.estimate import CATEGORIES, MemoryEstimate
-from tlkit.fitting.grid import CHOICES, GridPoint, grid_points, in_words, memory_grid, way_to_fit, with_value
+from tlkit.fitting.grid import CHOICES, GridPoint, grid_points, in_words, memory_grid, way_to_fit
 from tlkit.fitting.recommendation import CARD_SHARE
 
 GIB = 2**30
@@ -80,9 +80,3 @@ def test_the_limit_is_the_usable_share_of_the_card():
     asked = GridPoint("qwen2-0.5b", "full")
     assert in_words(asked, 8 * GIB, planted({asked: 6.79}))[0].startswith("It fits: 6.79 GiB needed")
     assert in_words(asked, 8 * GIB, planted({asked: 6.81}))[0].startswith("It does not fit: 6.81 GiB needed")
-
-
-def test_a_value_that_the_grid_does_not_have_is_refused():
-    assert with_value(SAMPLED[0], "dtype", "bf16").dtype == "bf16"
-    with pytest.raises(ValueError, match="dtype='int4': expected one of fp32, bf16"):
-        with_value(SAMPLED[0], "dtype", "int4")

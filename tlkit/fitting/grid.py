@@ -2,7 +2,7 @@
 
 import functools
 import io
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from itertools import product, takewhile
 from pathlib import Path
 
@@ -176,15 +176,3 @@ def _changes(point: GridPoint, way: GridPoint) -> str:
     if way.chunked_loss > point.chunked_loss:
         found.append("chunked loss")
     return " and ".join(filter(None, [", ".join(found[:-1]), found[-1]]))
-
-
-def with_value(point: GridPoint, name: str, value: object) -> GridPoint:
-    """The same point with another value of one of `CHOICES`.
-
-    Raises:
-        ValueError: for a name or a value that the grid does not have.
-    """
-    if value not in CHOICES.get(name, ()):
-        expected = ", ".join(map(str, CHOICES.get(name, CHOICES)))
-        raise ValueError(f"{name}={value!r}: expected one of {expected}")
-    return replace(point, **{name: value})
