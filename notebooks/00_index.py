@@ -66,8 +66,9 @@
 #
 # - **Clear the recorded answers first**, in each lesson, with *Edit → Clear Outputs of All Cells*. They would spoil your
 #   guess.
-# - **Run the cells from the top** with Shift+Enter. Where the text says *Predict first*, write your guess down before you
-#   run the next cell. A wrong guess that you wrote down teaches you more than a right answer that you only read.
+# - **Run the cells from the top** with Shift+Enter. Where the text says *Predict first*, make your guess before you run
+#   on. Some of these questions have a field for it. The lesson then puts your guess beside the result and says what the
+#   difference may come from. A wrong guess that you made teaches you more than a right answer that you only read.
 # - **Change something** and see what happens. Then choose *Kernel → Restart Kernel and Run All Cells*, because training
 #   changes a model in place: a training cell that is run twice trains the same model twice. Your changes are saved in the
 #   lesson, so keep a copy if you want the original back.
@@ -95,11 +96,13 @@ tl.claim("Everything that the lessons need is here", exit_code == 0)
 #
 # ## Where was I?
 #
-# The next cell lists what you have solved so far. It is kept in a file of your own, outside of this folder;
-# `python -m tlkit progress` says where it is, and `--output mine.csv` writes the list to a file that you can hand in.
+# The next cell lists what you have solved so far, and `tl.guesses()` lists what you have guessed. Both are kept in a file
+# of your own, outside of this folder. `python -m tlkit progress` says where it is, and `--output mine.csv` writes the
+# list of what you have solved to a file that you can hand in.
 
 # %%
 print(tl.where_was_i())
+print(tl.guesses().closing)
 tl.progress()
 
 # %% [markdown]

@@ -422,7 +422,7 @@ for name, line in written.items():
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex01_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -482,6 +482,7 @@ def load(variables, saved):
 tl.check("ex01_3", load)
 
 # %%
+print(tl.guesses("01"))
 tl.progress("01")
 
 # %% [markdown]

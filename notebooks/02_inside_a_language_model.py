@@ -1094,7 +1094,7 @@ tl.claim(
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex02_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -1156,6 +1156,7 @@ def keep_apart(owners):
 tl.check("ex02_3", keep_apart)
 
 # %%
+print(tl.guesses("02"))
 tl.progress("02")
 
 # %% [markdown]

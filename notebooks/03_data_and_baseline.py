@@ -583,7 +583,7 @@ for line in tl.generate(tiny.model, tiny.tokenizer):
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex03_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -647,6 +647,7 @@ def interval(documents, draws=1000):
 tl.check("ex03_3", interval)
 
 # %%
+print(tl.guesses("03"))
 tl.progress("03")
 
 # %% [markdown]

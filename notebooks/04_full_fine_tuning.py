@@ -569,7 +569,7 @@ tl.claim(
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex04_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -622,6 +622,7 @@ def best_evaluation(validation_losses, patience):
 tl.check("ex04_3", best_evaluation)
 
 # %%
+print(tl.guesses("04"))
 tl.progress("04")
 
 # %% [markdown]

@@ -514,7 +514,7 @@ tl.claim(
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex05_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -576,6 +576,7 @@ def gradient_ends(model):
 tl.check("ex05_3", gradient_ends)
 
 # %%
+print(tl.guesses("05"))
 tl.progress("05")
 
 # %% [markdown]

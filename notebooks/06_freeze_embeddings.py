@@ -480,7 +480,7 @@ tl.claim(
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex06_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -539,6 +539,7 @@ def own_head(model):
 tl.check("ex06_3", own_head)
 
 # %%
+print(tl.guesses("06"))
 tl.progress("06")
 
 # %% [markdown]

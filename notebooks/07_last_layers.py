@@ -511,7 +511,7 @@ tl.claim(
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex07_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -569,6 +569,7 @@ def train_last(model, blocks):
 tl.check("ex07_3", train_last)
 
 # %%
+print(tl.guesses("07"))
 tl.progress("07")
 
 # %% [markdown]

@@ -808,7 +808,7 @@ print(f"saved: {saved.lora:.0f} MB, and {saved.full:.0f} MB with full")
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex08_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -867,6 +867,7 @@ def dead_adapters(table):
 tl.check("ex08_3", dead_adapters)
 
 # %%
+print(tl.guesses("08"))
 tl.progress("08")
 
 # %% [markdown]

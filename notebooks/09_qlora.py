@@ -685,7 +685,7 @@ tl.claim("and needs less memory than LoRA", saved.qlora < saved.lora)
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex09_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -745,6 +745,7 @@ def rounded(weights, bits, block):
 tl.check("ex09_3", rounded)
 
 # %%
+print(tl.guesses("09"))
 tl.progress("09")
 
 # %% [markdown]

@@ -581,7 +581,7 @@ assert recorded.loc["bitfit", ["perplexity", "seconds"]].isna().all()
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex10_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -636,6 +636,7 @@ def dora_matrix(weight, a, b, alpha, m):
 tl.check("ex10_3", dora_matrix)
 
 # %%
+print(tl.guesses("10"))
 tl.progress("10")
 
 # %% [markdown]

@@ -434,7 +434,7 @@ for name, options in {
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex11_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -487,6 +487,7 @@ answer = None
 tl.check("ex11_3", answer)
 
 # %%
+print(tl.guesses("11"))
 tl.progress("11")
 
 # %% [markdown]

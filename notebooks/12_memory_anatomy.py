@@ -587,7 +587,7 @@ tl.memory_explorer()
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex12_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -646,6 +646,7 @@ def alive_at_the_peak(log):
 tl.check("ex12_3", alive_at_the_peak)
 
 # %%
+print(tl.guesses("12"))
 tl.progress("12")
 
 # %% [markdown]

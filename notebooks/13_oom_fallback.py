@@ -650,7 +650,7 @@ print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex13_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -714,6 +714,7 @@ def gradients_in_pieces(model, inputs, targets, size):
 tl.check("ex13_3", gradients_in_pieces)
 
 # %%
+print(tl.guesses("13"))
 tl.progress("13")
 
 # %% [markdown]

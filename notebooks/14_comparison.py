@@ -775,7 +775,7 @@ assert "longer training" in may_not and "another machine" in may_not
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex14_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -837,6 +837,7 @@ def fair_scores(record):
 tl.check("ex14_3", fair_scores)
 
 # %%
+print(tl.guesses("14"))
 tl.progress("14")
 
 # %% [markdown]

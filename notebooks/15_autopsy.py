@@ -902,7 +902,7 @@ verdicts
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex15_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -972,6 +972,7 @@ def diagnose(first_loss, baseline, vocabulary):
 tl.check("ex15_3", diagnose)
 
 # %%
+print(tl.guesses("15"))
 tl.progress("15")
 
 # %% [markdown]

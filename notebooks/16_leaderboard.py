@@ -550,7 +550,7 @@ assert thirds.sum() == 21 * 21 and audit.pairs.separated[thirds].all()
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex16_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -613,6 +613,7 @@ def paired_error(one, other):
 tl.check("ex16_3", paired_error)
 
 # %%
+print(tl.guesses("16"))
 tl.progress("16")
 
 # %% [markdown]

@@ -586,7 +586,7 @@ tl.claim(
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex17_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -644,6 +644,7 @@ def questions_needed(difference, changed):
 tl.check("ex17_3", questions_needed)
 
 # %%
+print(tl.guesses("17"))
 tl.progress("17")
 
 # %% [markdown]

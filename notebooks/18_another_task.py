@@ -877,7 +877,7 @@ assert max(percent[NAME][strategies]) < tests["pretrained", "last token"]
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex18_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -930,6 +930,7 @@ answer = None
 tl.check("ex18_3", answer)
 
 # %%
+print(tl.guesses("18"))
 tl.progress("18")
 
 # %% [markdown]

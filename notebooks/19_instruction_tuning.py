@@ -890,7 +890,7 @@ tl.claim("Perplexity on held-out answers has risen", scores[1] > 1.05 * scores[0
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex19_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -944,6 +944,7 @@ answer = None
 tl.check("ex19_3", answer)
 
 # %%
+print(tl.guesses("19"))
 tl.progress("19")
 
 # %% [markdown]

@@ -591,7 +591,7 @@ assert config.num_hidden_layers == 32
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
 # is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex20_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it.
+# your own, and the last cell lists it, with your guesses.
 
 # %%
 import tlkit as tl
@@ -655,6 +655,7 @@ def enough_cards(divided, own, gathered, card, most):
 tl.check("ex20_3", enough_cards)
 
 # %%
+print(tl.guesses("20"))
 tl.progress("20")
 
 # %% [markdown]
