@@ -741,7 +741,8 @@ def adamw_(w, g, m, v, t, rate, decay=0.01):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** In step 1 the corrected moments are $g$ and $g^2$. How far does a value with a large gradient
-# move, and how far one with a small gradient? Below we try it on three values.
+# move, and how far does one with a small gradient? Below we try it on three values, whose gradients are 5, 0.01 and
+# -0.0001.
 
 # %%
 tl.predict("p02_1")

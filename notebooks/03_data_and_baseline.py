@@ -298,8 +298,8 @@ assert math.exp(max(own)) > 320 and math.exp(min(own)) < 70
 tl.window_chart(24, (8, 8), (8, 4))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Predict first.** Will the same model on the same text score better or worse in windows of 32 tokens than in windows
-# of 256? And what does an overlap of 128 tokens change?
+# **Predict first.** Will the same model on the same text score better or worse in windows of 32 tokens than in
+# windows of 256, and by how many percent? And what does an overlap of 128 tokens change?
 
 # %%
 tl.predict("p03_1")

@@ -18,8 +18,8 @@
 #
 # The lower layers of a network tend to hold what is general, and the upper ones what is specific to its task
 # (Yosinski et al. 2014 showed it for images). That suggests a cheap way to fine-tune: *freeze* the lower half of the
-# blocks, which means that they stay as they are, and train only the rest. You would expect that to save half the work.
-# It saves an eighth, and the reason also explains what every later strategy in this course costs.
+# blocks, which means that they stay as they are, and train only the rest. You would expect that to save half the
+# work. It saves far less, and the reason also explains what every later strategy in this course costs.
 #
 # **You will be able to**
 #
@@ -119,13 +119,16 @@ tl.products_chart(everything, report, deeper)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The whole step, by hand
 #
-# **Predict first.** In the blocks 20 of 24 products are left, which is 83%. Will the share of the *whole* step, head
-# included, be higher or lower, and how large is it?
+# With the lower half frozen, 20 of 24 products are left in the blocks, which is 83%. But the blocks are not the whole
+# step.
 #
 # Two more things cost arithmetic. The head is a linear layer with as many weights as the embedding. And attention
 # multiplies activations by activations: queries by keys, and the result by values. No weight is involved. In each
 # block of the model that is 2 products forward and 4 backward. Each takes $2 B H t^2 d$ operations for a batch of $B$
 # sequences of $t$ tokens and $H$ attention heads of width $d$. (In the code, $B$ is `rows` and $Hd$ is `wide`.)
+#
+# **Predict first.** With the lower half frozen, what share of the *whole* step's arithmetic is left? Is it more than
+# 83%, or less?
 
 # %%
 tl.predict("p05_1")

@@ -641,7 +641,7 @@ assert sum(p.numel() for p in merged.parameters()) == 4_036_800
 # ## Count is not cost
 #
 # LoRA trains 5% of the values. **Predict first.** What share of full fine-tuning's arithmetic does a step still need?
-# What share of its memory?
+# And what share of the memory?
 
 # %%
 tl.predict("p08_1")

@@ -24,7 +24,7 @@
 # **You will be able to**
 #
 # - say what a bias vector is, and apply BitFit in three lines;
-# - explain why 0.08% of the values still need about 70% of the arithmetic;
+# - explain why a method that trains 0.08% of the values still needs most of the arithmetic;
 # - recognise the methods of the PEFT family by their equations and by where they put their numbers;
 # - say which of them differ when each has its own learning rate, and how surely.
 #

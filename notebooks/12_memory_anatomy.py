@@ -208,7 +208,8 @@ tl.claim(
 # ## What a strategy changes
 #
 # **Predict first.** [LoRA](08_lora.ipynb) trains 5% of the values here, and [`last_layers`](07_last_layers.ipynb)
-# with two blocks trains 20%. Which of the two needs less memory, and how much does LoRA save?
+# with two blocks trains 20%. Which of the two needs less memory, and what share of full fine-tuning's peak does LoRA
+# still need?
 
 # %%
 tl.predict("p12_1")
@@ -243,12 +244,12 @@ assert percent["lora"] == 5 and percent["last_layers"] == 20
 tl.outcome("p12_1", 100 * peaks["lora"] / peaks["full"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# LoRA removes most of the gradients and of the optimizer state, because these belong to trained values. But its
-# adapters sit in every block, so backpropagation passes through every block, and each one has to keep its
-# activations. With `last_layers`, backpropagation stops below block 6, so the six blocks below it keep nothing.
-# (`train_norms=False` leaves out the norms of those blocks. By default `last_layers` trains them too, and then
-# backpropagation passes through every block.) How far *down* you train can therefore matter more for memory than how
-# many values you train.
+# LoRA removes most of the gradients and of the optimizer state, because these belong to trained values. Of the two,
+# only the optimizer state counts at the peak, where no gradient of a weight exists yet. But LoRA's adapters sit in
+# every block, so backpropagation passes through every block, and each one has to keep its activations. With
+# `last_layers`, backpropagation stops below block 6, so the six blocks below it keep nothing. (`train_norms=False`
+# leaves out the norms of those blocks. By default `last_layers` trains them too, and then backpropagation passes
+# through every block.) How far *down* you train can therefore matter more for memory than how many values you train.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What the batch changes

@@ -161,8 +161,8 @@ def gradient(pieces, divisor):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The model computes in 64 bits here, so that rounding cannot hide a difference.
 #
-# **Predict first.** By how many percent does the gradient of the mean of means differ: less than 1, about 10, or more
-# than 50?
+# **Predict first.** How far is the gradient of the mean of means from the right one, as a percentage of the right
+# one's length? Is it nearer to 1, to 10 or to 100?
 
 # %%
 tl.predict("p13_1")

@@ -448,7 +448,8 @@ if os.environ.get("TLKIT_RESULTS"):  # a folder for all tables and charts as fil
 # reference, which is close to the text of pretraining. Lower is better on both axes, so the best corner is at the
 # bottom left.
 #
-# **Predict first.** Which strategy forgets most?
+# **Predict first.** Which strategy forgets most? [Lesson 5](05_freeze_lower_layers.ipynb) has named it already: do
+# you remember which, and why?
 
 # %%
 tl.predict("p14_1")

@@ -158,8 +158,8 @@ tl.claim(
 # ## Adapt it
 #
 # **Predict first.** Forty short passages make 36 blocks of 128 tokens, so with two blocks in a batch one epoch is 18
-# steps: less than five thousand tokens after a pretraining on two trillion. By how much will perplexity on Rust fall,
-# and by how much will it rise on general text?
+# steps: less than five thousand tokens after a pretraining on two trillion. By how much will perplexity on Rust fall?
+# And will it rise or fall on general text?
 
 # %%
 tl.predict("p17_1")

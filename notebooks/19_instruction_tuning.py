@@ -632,8 +632,8 @@ else:
 # perplexity of answers to questions about other subjects, and `rust_accuracy` and `general_accuracy` are the shares
 # of right answers to the four-option questions of [lesson 17](17_a_real_model.ipynb), put as a chat message.
 #
-# **Predict first.** Which of these figures will change much, and which hardly at all? For example, will the model answer
-# more questions about Rust rightly?
+# **Predict first.** Which of these figures will change much, and which hardly at all? For example, will the model
+# answer more questions about Rust correctly?
 
 # %%
 tl.predict("p19_1")

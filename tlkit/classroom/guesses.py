@@ -222,7 +222,7 @@ def guesses(lesson: str | int | None = None) -> Guesses:
 def _closing(judged: list[tuple[Amount | Choice, Value, Value]], any_guess: bool) -> str:
     """Say how many guesses were near, and which one was furthest off."""
     if not judged and not any_guess:
-        return "No guess is kept yet. Where a lesson says “Predict first”, look for the cell that takes yours."
+        return "No guess is kept yet. Some of the questions marked “Predict first” have a field for yours below them."
     if not judged:
         return "No guess that was made before its result has a result yet."
     near = [one.is_near(guess, result) for one, guess, result in judged]

@@ -137,7 +137,7 @@ def _called(story: str, function: object, *arguments) -> object:
     try:
         return called(function, *arguments)
     except Wrong as wrong:
-        raise Wrong(f"{story}, {wrong}" if callable(function) else str(wrong)) from wrong
+        raise type(wrong)(f"{story}, {wrong}" if callable(function) else str(wrong)) from wrong
 
 
 def _frozen_models():
@@ -216,10 +216,10 @@ PREDICTIONS = (
         question="At the same learning rate, which strategy forgets more?",
         about="the strategy that forgets more at the same rate",
         choices={
-            "full": "What speaks for `full` is that all weights move, and with AdamW each moves by about the "
-            "learning rate in a step. This holds as long as the rates are equal.",
-            "freeze_lower": "What speaks for `freeze_lower` is that its own best rate is higher, and with a higher "
-            "rate its weights move further. At an equal rate it only has fewer weights that move.",
+            "full": "All weights move with `full`, and with AdamW each moves by about the learning rate in a step. "
+            "So it forgets more as long as the rates are equal.",
+            "freeze_lower": "`freeze_lower` does forget more when each strategy has its own best rate, because its "
+            "best rate is higher and its weights move farther. At an equal rate it only has fewer weights that move.",
         },
     ),
 )

@@ -202,13 +202,13 @@ PREDICTIONS = (
     ),
     Amount(
         name="p06_2",
-        question="What share of a step's arithmetic is saved?",
+        question="What share of a step's arithmetic does freezing the embedding save?",
         about="the arithmetic that freezing the embedding saves",
         unit="%",
         lowest=0,
         highest=100,
         within=3,
-        too_low="The gradient of the table is a product with a large matrix, and it is no longer computed.",
+        too_low="The gradient of the table costs as much as the head's forward pass, and it is no longer computed.",
         too_high="The share of frozen values is not the share of saved arithmetic. Two of the three products with "
         "the table are still needed, and all blocks are trained as before.",
         near="You saw that only one of the three products with the table is saved, and nothing in the blocks.",

@@ -182,8 +182,9 @@ PREDICTIONS = (
         lowest=0,
         highest=100,
         within=5,
-        too_low="Few trained values do not make a step cheap. The forward pass goes through every matrix, and "
-        "backpropagation has to reach the lowest adapter, in the first block.",
+        too_low="The forward pass goes through every matrix, and backpropagation has to reach the lowest adapter, in "
+        "the first block. These are about two of the three parts of a full step. The products of attention and of "
+        "the adapters come on top.",
         too_high="The gradients of the frozen matrices are not computed, and they are about one of the three parts "
         "of a full step.",
         near="You saw that the forward pass and backpropagation remain, and that only the gradients of the frozen "

@@ -37,7 +37,7 @@ def bits_of_a_weight(answer: object) -> None:
     "the percent of a step's peak that is saved, for four steps",
     "How many bits does one packed weight save? It had 16 and keeps 4.127. Then bits become bytes.",
     "The bytes saved do not depend on the batch: packed * (16 - 4.127) / 8. Compare them with the peak.",
-    "return 100 * packed * (16 - 4.127) / 8 / lora_peak",
+    "What is asked for is 100 times these bytes, divided by `lora_peak`.",
 )
 def saving_in_a_step(answer: object) -> None:
     """Judge a function for the percentage of a step's peak that packed weights save."""
@@ -189,7 +189,7 @@ TASKS = (bits_of_a_weight, saving_in_a_step, quantiser, QUIZ)
 PREDICTIONS = (
     Amount(
         name="p09_1",
-        question="At what share of the places is the most probable next token the same as before?",
+        question="At what share of the places is the most probable next token the same as without rounding?",
         about="the share of places with the same first choice",
         unit="%",
         lowest=0,

@@ -159,8 +159,8 @@ PREDICTIONS = (
         within=8,
         too_low="The close variants of LoRA end close together, but the family also has methods that gain far less, "
         "and most pairs have at least one of these.",
-        too_high="The close variants of LoRA end so close together that with so few documents and seeds chance "
-        "explains most of their differences.",
+        too_high="The close variants of LoRA end so close together that with so few documents and seeds chance could "
+        "explain most of their differences.",
         near="You expected that the close variants of LoRA cannot be told apart, and that most other pairs can.",
     ),
 )

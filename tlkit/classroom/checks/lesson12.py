@@ -170,9 +170,11 @@ PREDICTIONS = (
         lowest=0,
         highest=100,
         within=6,
-        too_low="Few trained values save gradients and averages. But there is an adapter in every block, so "
-        "backpropagation passes through every block and needs its activations.",
-        too_high="Gradients and AdamW's averages belong to trained values, so LoRA has hardly any of them.",
-        near="You took into account that LoRA saves gradients and averages, but hardly any activations.",
+        too_low="Few trained values save AdamW's averages, and gradients of weights do not exist yet at the peak. "
+        "But there is an adapter in every block, so backpropagation passes through every block and needs its "
+        "activations.",
+        too_high="AdamW's averages are there all the time, at the peak too. They belong to trained values, so LoRA "
+        "has hardly any of them.",
+        near="You took into account that LoRA saves AdamW's averages, but hardly any activations.",
     ),
 )

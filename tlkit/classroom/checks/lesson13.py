@@ -219,7 +219,8 @@ TASKS = (reading_the_message, first_rung_that_fits, same_gradients_in_pieces, QU
 PREDICTIONS = (
     Amount(
         name="p13_1",
-        question="By how many percent does the gradient of the mean of means differ from the right one?",
+        question="How far is the gradient of the mean of means from the right one, in percent of the right one's "
+        "length?",
         about="the error of the mean of means",
         unit="%",
         lowest=0,

@@ -110,7 +110,7 @@ def _judge_selection(answer, names, front, count):
         try:
             given = called(answer, front + name, count)
         except Wrong as wrong:
-            raise Wrong(f"for the name {front}{name}, {wrong}") from wrong
+            raise type(wrong)(f"for the name {front}{name}, {wrong}") from wrong
         if given not in (True, False):
             raise Wrong(f"True or False is asked for, and your function returns {given!r:.40}.")
         taken[name] = bool(given)
@@ -164,10 +164,11 @@ PREDICTIONS = (
         choices={
             "untouched": "It has learned nothing about Rust. But a model that is unsure of the next token leaves "
             "some probability for others, and the faulty evaluation asks for another one.",
-            "adapted": "It is better at predicting the next token and therefore surer of it, which leaves less for "
-            "the token that the faulty evaluation asks for. But it is still far from certain.",
+            "adapted": "It is surer of the next token than the untouched model, which speaks for it. But it has "
+            "probably also learned which tokens are common in text about Rust, and its faulty figure even falls.",
             "seven blocks, held-out text": "It is bad on other text by both evaluations. But the faulty one looks "
-            "worst where a model is most certain of the next token, and on new text it has less reason to be.",
+            "worst where a model is most certain of the next token, and on new text this model is less certain than "
+            "on its seven blocks.",
             "seven blocks, the same seven": "It knows this text by heart, so it is nearly certain of the next token."
             " Hardly any probability is left for the one after it, which the faulty evaluation asks for.",
         },

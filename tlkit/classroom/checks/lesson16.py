@@ -161,7 +161,7 @@ PREDICTIONS = (
         within=2,
         too_low="With enough questions even a small difference can be told apart from chance.",
         too_high="Two scores that differ need not come from models that differ. Other questions would move each "
-        "score by about as much as these rows are apart, and among so many pairs some look different by chance.",
+        "score by about as much as these rows are apart, so even the largest of the differences may be chance.",
         near="You expected that other questions would move each score by about as much as these rows are apart.",
     ),
     Amount(
@@ -173,10 +173,10 @@ PREDICTIONS = (
         highest=1_000_000_000,
         within=1.5,
         by_factor=True,
-        too_low="The error of a score shrinks only with the root of the number of questions, so half of the error "
-        "takes four times as many. And both scores of the difference have an error.",
-        too_high="The error does shrink with the root of the number of questions, and the test may miss a difference"
-        " in one case of five.",
-        near="You took into account that half of the error takes four times as many questions.",
+        too_low="The error of a score shrinks only with the root of the number of questions, so half the error needs "
+        "four times as many. And both scores of the difference have an error.",
+        too_high="Perhaps you asked for more certainty: here the test may miss the difference in one case of five. "
+        "And the error does shrink as questions are added, if only with the root of their number.",
+        near="You took into account that half the error needs four times as many questions.",
     ),
 )

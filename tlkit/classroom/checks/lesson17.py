@@ -136,7 +136,7 @@ TASKS = (
 PREDICTIONS = (
     Amount(
         name="p17_1",
-        question="By how many percent will the real model's perplexity on Rust fall?",
+        question="By how many percent will the real model's perplexity on Rust fall? (A rise is negative.)",
         about="the fall of the real model's perplexity on Rust",
         unit="%",
         lowest=-1_000,

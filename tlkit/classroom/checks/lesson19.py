@@ -127,7 +127,8 @@ PREDICTIONS = (
         lowest=-100,
         highest=100,
         within=3,
-        too_low="Training for another form of answer changes little in what the model knows, in this direction, too.",
+        too_low="Training for another form of answer changes little in what the model knows. It hardly takes "
+        "knowledge away, just as it hardly adds any.",
         too_high="The conversations show how an answer begins, how long it is and where it ends. A model learns this"
         " form from few examples, but hardly any knowledge.",
         near="You expected that so few conversations change the form of the answers and not the knowledge.",

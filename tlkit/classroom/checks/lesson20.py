@@ -248,7 +248,7 @@ PREDICTIONS = (
     Amount(
         name="p20_1",
         question="How many megabytes does each of two cards send in a step?",
-        about="what each of two cards sends in a step",
+        about="the amount that each of two cards sends in a step",
         unit="MB",
         lowest=0,
         highest=1_000_000,
