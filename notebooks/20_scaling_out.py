@@ -223,9 +223,9 @@ assert losses[1].iloc[-1] < losses[1].iloc[0]
 # depends slightly on their order. If more cards change the curve of the same batches visibly, and the model has no
 # dropout, there is a bug. The usual one is the plain mean from above.
 #
-# On Linux the kernel counts the bytes that pass the loopback. Here is that count beside the prediction, for each
-# process and step, with the time of the exchange alone and of a whole step. A single process sends nothing; the few
-# bytes in its row come from other programs that use the loopback at the same moment, such as Jupyter itself.
+# On Linux the kernel counts the bytes that a process writes, and what it sends to the others is written as well. Here
+# is this count for the first process and one step beside the prediction, with the time of the exchange alone and of a
+# whole step. A single process sends nothing.
 
 # %% tags=["nbval-ignore-output"]
 ddp = runs[runs.exchange == "ddp"].set_index("processes")
