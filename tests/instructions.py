@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "core"))
 
 PAGES = ("README.md", "notebooks/instructors.md", "notebooks/places.md")
-COMMAND = re.compile(r"(\w+=\S+ )*(python -m|make|sbatch) ")
+COMMAND = re.compile(r"(\w+=\S+ )*(python -m|make|sbatch|torchrun) ")
 # What serves a page until it is stopped: followed until its address answers in words.
 SERVERS = ("make lab", "make demo", "python -m tlkit demo", "python -m jupyterlab", "TLKIT_CORPUS=my_texts/")
 ELSEWHERE = {
@@ -30,6 +30,7 @@ ELSEWHERE = {
     "make .venv/installed": ".ci/run follows it",
     "make test-versions": "its own record: tests/versions.md",
     "make bench": "its own record: tests/benchmarks/RESULTS.md",
+    "python -m tlkit compare --model smollm2-135m-instruct --profile real": "its own record: data/comparisons",
     "make run": "the same as python -m tlkit run --jobs 2",
     "python -m pytest": "the same as make test",
     "python -m venv": "the same as make .venv/installed",
@@ -39,7 +40,7 @@ ELSEWHERE = {
 RECORD, SCRATCH = ROOT / "tests" / "instructions.md", ROOT / "results" / "instructions"
 DONE, SERVED = "exit code 0", "serves a page until it is stopped"
 WELL = (DONE, SERVED, *ELSEWHERE.values())
-LIMIT = 3600  # seconds
+LIMIT = 5400  # seconds
 SLURM = {
     "sbatch": 'export SLURM_JOB_NODELIST=here SLURM_NNODES=1 SLURM_GPUS_ON_NODE=2 SLURM_JOB_ID=1\nexec bash "$@"',
     "srun": 'exec "$@"',

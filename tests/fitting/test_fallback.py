@@ -448,7 +448,8 @@ def test_a_process_that_really_runs_out_of_memory_recovers():
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     rows = [line.split(",") for line in done.stdout.split("\n")[1:] if line]
-    assert rows[0] == ["as planned", "forward pass", "0"] and rows[-1] == ["smaller micro-batch", "", "2"]
+    assert rows[0] == ["as planned", "forward pass", "0"] and rows[-1][:2] == ["smaller micro-batch", ""]
+    assert sum(int(done) for *_, done in rows) == 2
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
