@@ -558,6 +558,37 @@ assert config.num_hidden_layers == 32
 # differ.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# When does the plain mean over cards go wrong? In the second section, four rows had only 16 scored tokens, and the
+# plain mean of two cards' gradients was off. `measure` repeats that for eight rows drawn at random, and returns how
+# far off it is, in percent of the right gradient's length.
+#
+# The control has two cards and 16 scored tokens in the second half of the rows. Change the number of cards (4 or 8)
+# or how many tokens are scored (2 to 63). Predict the direction first: with more cards the shares are smaller, but
+# are they more unequal? Run at least three draws of both settings.
+
+
+# %% tags=["nbval-ignore-output"]
+def measure(cards, scored, draw):
+    rows = torch.randperm(24, generator=torch.Generator().manual_seed(draw))[:8]
+    batch, labels = blocks[rows], blocks[rows].clone()
+    labels[4:, scored:] = -100
+    whole = gradient(batch, labels)
+    shares = zip(batch.chunk(cards), labels.chunk(cards), strict=True)
+    mean = sum(gradient(*share) for share in shares) / cards
+    return 100 * float((mean - whole).norm() / whole.norm())
+
+
+notes = tl.lab_notebook("e20")
+notes.run(measure, draw=[0, 1])
+notes
+
+# %%
+# your runs here, such as notes.run(measure, cards=8, draw=[0, 1, 2])
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - The gradient of a batch is a mean over its tokens, so cards can compute it in parts. It must be weighted by tokens;

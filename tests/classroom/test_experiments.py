@@ -127,7 +127,7 @@ FAULTS = {
         '`notes.strike(7, "why")`',
     ),
     "a claim within its interval": (
-        [({}, CONTROL), (CLAIM, WITHIN)], CLAIM, "That includes zero, so these runs do not support it",
+        [({}, CONTROL), (CLAIM, WIDE)], CLAIM, "That includes zero, so these runs do not support it",
         "To decide that you cannot tell is right, too",
     ),
     "a claim against the runs": (
@@ -165,10 +165,12 @@ def test_to_be_unable_to_tell_is_right_only_where_it_is_so():
 def test_no_difference_found_is_not_no_difference():
     wide = made(({}, CONTROL), (CLAIM, WIDE))
     said = refused("the same", wide, **CLAIM)
-    assert "may be more than 1 perplexity, which matters" in said and "is not to find that there is none" in said
+    assert "may be more than 1, which matters" in said and "does not mean that there is none" in said
     narrow = made(({}, CONTROL), (CLAIM, WITHIN))
     assert "is 0.03333 lower" in judge(RATE, narrow, "the same", CLAIM)
-    assert "your runs can tell: whichever it is, it is too small" in refused("I cannot tell", narrow, **CLAIM)
+    for decision in ("I cannot tell", "it gains more"):
+        assert "within 1 of the control, which is too small" in refused(decision, narrow, **CLAIM)
+    assert "away from the control, so it matters" in refused("the same", made(({}, CONTROL), (CLAIM, GAINS)), **CLAIM)
 
 
 def test_who_tries_many_settings_needs_a_wider_interval():

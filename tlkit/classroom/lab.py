@@ -357,4 +357,4 @@ def _end(sentence: str) -> str:
 def _looks_at(experiment: Experiment) -> str:
     pairs = f", at least {experiment.seeds} {experiment.pair}s that both have" if experiment.seeds > 1 else ""
     where = ", the test split untouched" if experiment.split else ""
-    return f"Judged is the method: a control, one change{pairs}{where}, and a decision that the runs support."
+    return f"What is judged is the method: a control, one change{pairs}{where}, and a decision that the runs support."

@@ -79,7 +79,8 @@ def rule(experiment: Experiment) -> str:
     *most, last = experiment.may_change
     names = f"{', '.join(most)} or {last}" if most else last
     one_at_a_time = ", one at a time" if most else ""
-    return f"Compared is {what}{where}{pairs}. You may change {names}{one_at_a_time}."
+    small = f" A difference of up to {amount(experiment.matters)} does not matter." if experiment.matters else ""
+    return f"Runs are compared by {what}{where}{pairs}. You may change {names}{one_at_a_time}.{small}"
 
 
 def value_in_words(value: float | None) -> str:

@@ -284,14 +284,16 @@ def _refuse_claim(experiment: Experiment, claim: str, found: Difference, name: s
         holds[SAME] = low == high == 0
     if holds[claim]:
         return
-    said, matters = _sentence(experiment, found, name), f"{amount(experiment.matters)} {experiment.metrics[0]}"
-    if claim == UNKNOWN and small:
-        raise Wrong(f"{said} All of that is within {matters}, so your runs can tell: whichever it is, it is too small")
+    said, matters = _sentence(experiment, found, name), amount(experiment.matters)
+    if small:
+        raise Wrong(f"{said} All of that is within {matters} of the control, which is too small to matter")
+    if claim == SAME and min(abs(low), abs(high)) > experiment.matters and low * high > 0:
+        raise Wrong(f"{said} All of that is more than {matters} away from the control, so it matters")
+    if claim == SAME:
+        more = "" if experiment.seeds == 1 else " That no difference was found does not mean that there is none"
+        raise Wrong(f"{said} The difference may be more than {matters}, which matters.{more}")
     if claim == UNKNOWN:
         raise Wrong(f"{said} That excludes zero, so your runs can tell. Decide for what they say")
-    if claim == SAME and experiment.matters:
-        more = "" if experiment.seeds == 1 else " To find no difference is not to find that there is none; run more."
-        raise Wrong(f"{said} The difference may be more than {matters}, which matters.{more}")
     if holds[BETTER] or holds[WORSE]:
         raise Wrong(f"{said} Your decision says something else than these runs")
     raise Wrong(f"{said} That includes zero, so these runs do not support it. {_more(experiment, found, name)}")
