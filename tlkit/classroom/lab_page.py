@@ -133,9 +133,10 @@ def _chart(experiment: Experiment, runs: Sequence[Run]) -> str:
     for row in summary(experiment, runs).to_dict("records"):
         setting, *numbers = (html.escape(str(value)) for value in row.values())
         rows.append([setting, _strip(experiment, groups[row["setting"]], low, high), *numbers])
-    ends = f"<span>{amount(low)}</span><span>{amount(high)}</span>"
+    metric = html.escape(experiment.metrics[0])
+    ends = f"<span>{amount(low)}</span><span>{metric}</span><span>{amount(high)}</span>"
     scale = f'<div style="display:flex;justify-content:space-between;min-width:11em">{ends}</div>'
-    names = ["setting", scale, "runs", f"mean {html.escape(experiment.metrics[0])}", "against the control"]
+    names = ["setting", scale, "runs", f"mean {metric}", "against the control"]
     return _as_table(names, rows) if groups else ""
 
 
@@ -162,4 +163,4 @@ def _as_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col" style="{CELL}">{name}</th>' for name in names)
     lines = ["".join(f'<td style="{CELL}">{cell}</td>' for cell in row) for row in rows]
     body = "".join(f"<tr>{line}</tr>" for line in lines)
-    return f'<div style="overflow-x:auto"><table style="{TABLE}"><tr>{head}</tr>{body}</table></div>'
+    return f'<div style="overflow-x:auto" tabindex="0"><table style="{TABLE}"><tr>{head}</tr>{body}</table></div>'
