@@ -602,7 +602,7 @@ def measure(strategy, dtype, chunked_loss, checkpointing):
 
 
 notes = tl.lab_notebook("e12")
-notes.add(mib=full.peak / MiB)
+notes.add(peak_mib=full.peak / MiB)
 notes
 
 # %%

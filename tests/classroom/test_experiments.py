@@ -219,7 +219,7 @@ def test_where_nothing_is_left_to_chance_one_run_is_enough():
 
 def test_without_a_decision_or_with_another_the_choices_are_named():
     runs = made(({}, CONTROL), (CLAIM, GAINS))
-    assert "Log your runs, then decide for one of `'it gains more'`" in refused(None, runs)
+    assert "Log your runs, then decide on one of `'it gains more'`" in refused(None, runs)
     assert "'better' is none of the decisions" in refused("better", runs)
     assert "none of the decisions" in refused(["it gains more"], runs) and "none of the" in refused(3, runs)
 
@@ -350,6 +350,18 @@ def test_a_function_is_run_for_each_seed_and_logged(file, capsys):
     }
 
 
+def test_a_count_needs_no_seed_and_no_split(file, capsys):
+    notes = tl.lab_notebook(COUNT)
+    for rank in (4, 8, 4):  # the last one is in the notebook already
+        notes.run(lambda rank: 16 * rank, rank=rank)
+    said = "run 1: control: values 64\nrun 2: rank=8: values 128\nrun 1: control: values 64\n"
+    assert capsys.readouterr().out == said
+    assert list(notes.table.columns) == ["run", "setting", "values"]
+    assert notes.decide("it gains less").passed and "+64" in repr(notes)
+    notes.add(split="test", values=64)
+    assert "'split' is not known here" in capsys.readouterr().out
+
+
 TEXTS = type("Corpus", (), {"test": ["a"], "validation": ["b"]})()
 
 
@@ -440,3 +452,62 @@ def test_the_lists_of_progress_know_experiments(file, capsys):
     assert progress("05").set_index("exercise").answers["e05"] == 1
     assert where_was_i().startswith("Your last answer was to e05")
     assert main(["progress", "--lesson", "05"]) == 0 and "e05" in capsys.readouterr().out
+
+
+# What the lessons have
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_every_lesson_has_an_experiment_with_a_control_in_its_notebook(lesson):
+    """Its cells stand behind all others, one logs a control, and what is left to the student is said and harmless."""
+    import nbformat
+
+    (one,) = experiments_of(lesson.stem[:2]).values()
+    cells = nbformat.read(lesson.with_suffix(".ipynb"), 4).cells
+    place = next(n for n, cell in enumerate(cells) if cell.source.startswith("## Your experiment"))
+    text, starter, decide = cells[place : place + 3]
+    later = next(cell for cell in cells[place + 3 :] if cell.cell_type == "code")
+    assert later.source == "import tlkit as tl", "only the exercises follow"
+    assert "?" in text.source and "control" in text.source and len(text.source.split()) < 190
+    assert starter.source.endswith("\nnotes") and f'tl.lab_notebook("{one.name}")' in starter.source
+    assert re.fullmatch(r"# your runs here, such as notes\.run\(measure, .+\)\nnotes\.decide\(\.\.\.\)", decide.source)
+    shown = "".join(output.get("text", "") for output in starter.outputs)
+    (page,) = [output["data"] for output in starter.outputs if output.output_type == "execute_result"]
+    assert "Not logged" not in shown and page["text/plain"].startswith(f"[LAB NOTEBOOK] {one.name}: {one.question}")
+    assert re.search(r"^control +[1-9]", page["text/plain"], re.MULTILINE) and "○" in page["text/html"]
+    (card,) = [output["data"] for output in decide.outputs]
+    assert card["text/plain"] == repr(tl.lab_notebook(one.name).decide(...)) and "no decision yet" in card["text/plain"]
+
+
+@pytest.mark.parametrize("one", EXPERIMENTS, ids=lambda one: one.name)
+def test_an_experiment_is_declared_as_its_rules_need_it(one):
+    assert re.fullmatch(r"e\d\d", one.name) and one.question.endswith("?") and len(one.question) <= 100
+    assert set(one.may_change) <= set(one.control) and one.better in ("lower", "higher") and one.metrics
+    claims = list(one.decisions.values())
+    assert len(set(claims)) == len(claims) >= 3 and set(claims) <= {BETTER, WORSE, UNKNOWN, SAME}
+    assert (SAME in claims) is (one.matters > 0), "what does not matter has a size"
+    assert (UNKNOWN in claims) is (one.seeds > 1), "where chance plays a part, one may be unable to tell"
+    assert one.seeds == 1 or one.seeds >= 3
+    assert one.split in ("", "validation")
+    assert not set(one.control) & {*one.metrics, one.pair, "split"}
+
+
+@pytest.mark.parametrize("one", EXPERIMENTS, ids=lambda one: one.name)
+def test_each_of_its_decisions_can_be_supported_and_can_be_refused(one, monkeypatch):
+    """By runs that are made up, which differ in one setting and whose method is sound."""
+    other = one.control | {one.may_change[0]: "another"}
+    sizes = {BETTER: 30.0, WORSE: -30.0, UNKNOWN: 0.0, SAME: one.matters / 10}
+    for decision, claim in one.decisions.items():
+        runs = []
+        for n in range(max(one.seeds, 1)):
+            wobble = 20.0 * (-1) ** n if claim == UNKNOWN else 0.1 * n * bool(one.matters == 0)
+            gain = (sizes[claim] + wobble) * max(one.matters, 1) if claim != SAME else sizes[claim]
+            value = 1000.0 + 7 * n + n * one.matters / 100
+            away = -gain if one.better == "lower" else gain
+            for settings, measured in ((one.control, value), (other, value + away)):
+                metrics = {one.metrics[0]: measured}
+                runs.append(Run(len(runs) + 1, settings, n, one.split, metrics))
+        assert judge(one, runs, decision, {}).endswith("That supports your decision.")
+        for wrong, claimed in one.decisions.items():
+            if claimed != claim:
+                refused(wrong, runs, one)

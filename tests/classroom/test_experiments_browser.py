@@ -71,8 +71,5 @@ def test_a_student_runs_an_experiment_in_jupyterlab(browser, notebook):
         kept(page, "lab_notebook")
         page.goto(address.format("first"))  # what is stored is shown again
         cards.last.wait_for()
-        page.set_viewport_size({"width": 400, "height": 720})
-        page.wait_for_timeout(500)
-        kept(page, "lab_notebook_narrow")
         assert wrong == []
         page.close()

@@ -13,7 +13,7 @@ import pandas as pd
 
 from tlkit.classroom import cards, lab_page
 from tlkit.classroom.exercises import Verdict, Words, Wrong, kind
-from tlkit.classroom.experiments import Experiment, Run, Setting, as_code, find_experiment
+from tlkit.classroom.experiments import Experiment, Run, Setting, find_experiment, written
 from tlkit.classroom.method import judge
 from tlkit.classroom.progress import keep, keep_run, kept_runs
 
@@ -98,10 +98,8 @@ class LabNotebook:
                     where = traceback.extract_tb(error.__traceback__)[1:2]
                     line = f", in its line {where[0].lineno}" if where else ""
                     raise Wrong(f"your function stopped with {type(error).__name__}: {error}{line}") from error
-                said = self._logged(
-                    settings | measured | ({one.pair: pair, "split": split} if pair is not None else {})
-                )
-                print(said or self._said(settings, pair, measured), flush=True)
+                logged = settings | measured | {one.pair: pair} | ({"split": split} if one.split else {})
+                print(self._logged(logged) or self._said(logged), flush=True)
         except Wrong as wrong:
             print(f"Not logged: {wrong}.")
 
@@ -170,6 +168,14 @@ class LabNotebook:
 
     def _logged(self, values: dict[str, object]) -> str:
         """Log a run. Returns what kept it out of the file, if anything; raises Wrong where it does not fit."""
+        one, new = self.experiment, self._as_run(values)
+        if any(_same(one, run, new) for run in self._read_runs() if not run.struck):
+            return ""
+        line = {"settings": new.settings, "pair": new.pair, "split": new.split, "metrics": new.metrics}
+        return keep_run(one.name, line | {"setup": new.setup})
+
+    def _as_run(self, values: dict[str, object]) -> Run:
+        """A run as it is to be logged, without its number. Raises Wrong where something does not fit."""
         one = self.experiment
         self._refuse_names(values)
         settings = {name: _plain(name, values[name]) for name in one.control if name in values}
@@ -182,11 +188,7 @@ class LabNotebook:
         metrics = {name: _measured(name, values[name]) for name in one.metrics if name in values}
         if one.metrics[0] not in metrics:
             raise Wrong(f"{one.metrics[0]} is missing: that is what this experiment compares")
-        new = Run(0, one.control | settings, pair, split if one.split else "", metrics, _setup())
-        if any(_same(one, run, new) for run in self._read_runs() if not run.struck):
-            return ""
-        line = {"settings": new.settings, "pair": pair, "split": new.split, "metrics": metrics, "setup": new.setup}
-        return keep_run(one.name, line)
+        return Run(0, one.control | settings, pair, split if one.split else "", metrics, _setup())
 
     def _read_runs(self) -> list[Run]:
         try:
@@ -234,14 +236,12 @@ class LabNotebook:
             raise Wrong(f"your function is to return {', '.join(names)}, and this is {kind(measured)}")
         return dict(zip(names, values, strict=False))
 
-    def _said(self, settings: dict, pair: object, measured: dict[str, object]) -> str:
-        number = next((run.number for run in reversed(self._read_runs())), "")
-        where = as_code(settings) or "control"
-        paired = f", {self.experiment.pair}={pair}" if self.experiment.seeds > 1 else ""
-        values = ", ".join(
-            f"{name} {lab_page.value_in_words(_measured(name, value))}" for name, value in measured.items()
-        )
-        return f"run {number}: {where}{paired}: {values}"
+    def _said(self, logged: dict[str, object]) -> str:
+        one, new = self.experiment, self._as_run(logged)
+        number = next((run.number for run in self._read_runs() if _same(one, run, new)), "")
+        paired = f", {one.pair}={new.pair}" if one.seeds > 1 else ""
+        values = ", ".join(f"{name} {lab_page.value_in_words(value)}" for name, value in new.metrics.items())
+        return f"run {number}: {written(one, new.settings)}{paired}: {values}"
 
 
 class NoNotebook(Words):

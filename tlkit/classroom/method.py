@@ -110,7 +110,7 @@ def difference(experiment: Experiment, ours: Iterable[Run], control: Iterable[Ru
 def _claim(experiment: Experiment, decision: object) -> str:
     listed = ", ".join(f"`{one!r}`" for one in experiment.decisions)
     if decision is None or decision is ...:
-        raise Wrong(f"no decision yet. Log your runs, then decide for one of {listed}")
+        raise Wrong(f"no decision yet. Log your runs, then decide on one of {listed}")
     found = [one for one in experiment.decisions if one.lower() == str(decision).strip().lower()]
     if not found:
         raise Wrong(f"{decision!r:.60} is none of the decisions: expected one of {listed}")
@@ -279,10 +279,10 @@ def _refuse_claim(experiment: Experiment, claim: str, found: Difference, name: s
     sign = -1 if experiment.better == "lower" else 1
     low, high = sorted((sign * found.low, sign * found.high))  # of the gain: above zero is better
     small = bool(experiment.matters) and max(abs(low), abs(high)) <= experiment.matters
-    holds = {BETTER: low > 0, WORSE: high < 0, UNKNOWN: low <= 0 <= high and not small, SAME: small}
-    if SAME in experiment.decisions.values() and not experiment.matters:
-        holds[SAME] = low == high == 0
-    if holds[claim]:
+    holds = {BETTER: low > 0, WORSE: high < 0, UNKNOWN: low <= 0 <= high, SAME: False}
+    if small:
+        holds = {SAME: True}
+    if holds.get(claim):
         return
     said, matters = _sentence(experiment, found, name), amount(experiment.matters)
     if small:
@@ -293,7 +293,7 @@ def _refuse_claim(experiment: Experiment, claim: str, found: Difference, name: s
         more = "" if experiment.seeds == 1 else " That no difference was found does not mean that there is none"
         raise Wrong(f"{said} The difference may be more than {matters}, which matters.{more}")
     if claim == UNKNOWN:
-        raise Wrong(f"{said} That excludes zero, so your runs can tell. Decide for what they say")
+        raise Wrong(f"{said} That excludes zero, so your runs can tell. Decide on what they say")
     if holds[BETTER] or holds[WORSE]:
         raise Wrong(f"{said} Your decision says something else than these runs")
     raise Wrong(f"{said} That includes zero, so these runs do not support it. {_more(experiment, found, name)}")

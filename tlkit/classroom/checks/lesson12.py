@@ -192,7 +192,7 @@ EXPERIMENTS = (
             "tokens": 512,
         },
         may_change=("strategy", "dtype", "chunked_loss", "checkpointing"),
-        metrics=("mib",),
+        metrics=("peak_mib",),
         better="lower",
         decisions={
             "it saves memory": BETTER,
