@@ -10,6 +10,7 @@ import pytest
 import tlkit as tl
 from tlkit.classroom.exercises import Wrong
 from tlkit.classroom.experiments import BETTER, SAME, UNKNOWN, WORSE, Experiment, Run, experiments_of, find_experiment
+from tlkit.classroom.lab_records import DECISION, judged_again
 from tlkit.classroom.method import difference, judge
 from tlkit.classroom.progress import kept, progress, where_was_i
 from tlkit.cli import main
@@ -452,6 +453,47 @@ def test_the_lists_of_progress_know_experiments(file, capsys):
     assert progress("05").set_index("exercise").answers["e05"] == 1
     assert where_was_i().startswith("Your last answer was to e05")
     assert main(["progress", "--lesson", "05"]) == 0 and "e05" in capsys.readouterr().out
+
+
+# What is handed in
+
+
+def stored(decision) -> dict:
+    """What a notebook's file has of a decision."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    data, _ = InteractiveShell.instance().display_formatter.format(decision)
+    return json.loads(json.dumps({"output_type": "execute_result", "data": data}))
+
+
+def test_grading_judges_a_stored_decision_again(file, tmp_path):
+    from tlkit.classroom.grading import grade
+
+    notes = tl.lab_notebook("e05")
+    for seed, (one, other) in enumerate(zip(CONTROL, GAINS, strict=True)):
+        notes.add(seed=seed, split="validation", general=one)
+        notes.add(seed=seed, split="validation", general=other, rate=1e-3)
+    assert notes.decide("it forgets less").passed
+    right, wrong = stored(notes.decide("it forgets less")), stored(notes.decide("it forgets more"))
+    assert set(right["data"]) >= {"text/plain", "text/html", DECISION}
+    assert judged_again([right])["e05"] == (True, "")
+    passed, reason = judged_again([right, wrong, {"output_type": "stream"}, None])["e05"]
+    assert not passed and "says something else than these runs" in reason, "the last one counts"
+    forged = json.loads(json.dumps(wrong).replace("[NOT YET]", "[SUPPORTED]").replace("not yet", "supported"))
+    assert not judged_again([forged])["e05"][0], "what is shown is not asked"
+    for part in ("name", "control", "runs", "changed"):
+        for broken in (None, 3, [], [3], {"a": []}):
+            spoilt = json.loads(json.dumps(right))
+            spoilt["data"][DECISION][part] = broken
+            assert not any(passed for passed, _ in judged_again([spoilt]).values()) or broken in ([], {"a": []})
+    notebook = json.loads((FOLDER / "05_freeze_lower_layers.ipynb").read_text(encoding="utf-8"))
+    place = next(n for n, cell in enumerate(notebook["cells"]) if "notes.decide" in "".join(cell["source"]))
+    for output, verdict in ((right, True), (wrong, False)):
+        notebook["cells"] = [notebook["cells"][0], {**notebook["cells"][place], "outputs": [output]}]
+        (tmp_path / "mine.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
+        marks = {mark.exercise: mark for mark in grade(tmp_path / "mine.ipynb")}
+        assert marks["e05"].right is verdict and not marks["ex05_1"].right
+        notebook = json.loads((FOLDER / "05_freeze_lower_layers.ipynb").read_text(encoding="utf-8"))
 
 
 # What the lessons have

@@ -1,35 +1,41 @@
 """The lab notebook: a student's runs, kept with their progress, as a table and a chart that grow with each run."""
 
 import difflib
-import inspect
-import math
-import os
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from types import CodeType, FunctionType
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
 from tlkit.classroom import cards, lab_page
 from tlkit.classroom.exercises import Verdict, Words, Wrong, kind
-from tlkit.classroom.experiments import Experiment, Run, Setting, find_experiment, written
+from tlkit.classroom.experiments import Experiment, Run, find_experiment, written
+from tlkit.classroom.lab_records import DECISION, runs_of, same_run, setup_here
+from tlkit.classroom.lab_values import accepted, as_metric, as_setting, each_of, names_read
 from tlkit.classroom.method import judge
 from tlkit.classroom.progress import keep, keep_run, kept_runs
 
-SOUND = cards.Look("✓", "supported", "#0067a0")
 SPLITS = ("train", "validation", "test")
+SOUND = cards.Look("✓", "supported", "#0067a0")
 
 
 @dataclass(frozen=True)
 class Decision(Verdict):
-    """What came of a decision: whether the method of the runs supports it."""
+    """What came of a decision: whether the method of the runs supports it.
+
+    A notebook stores it with the runs, so that grading can judge it again.
+    """
+
+    record: dict | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return f"[{'SUPPORTED' if self.passed else 'NOT YET'}] {self.name}: {self.message}"
 
     def _repr_html_(self) -> str:
         return cards.card(SOUND if self.passed else cards.NOT_YET, f"{self.name}: your decision", self.message)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, dict]:
+        return {} if self.record is None else {DECISION: self.record}
 
 
 class LabNotebook:
@@ -50,13 +56,7 @@ class LabNotebook:
             ValueError: where the student's file is not one.
             OSError: where it cannot be read.
         """
-        found: list[Run] = []
-        for line in kept_runs(self.experiment.name):
-            if "strike" in line:
-                found = [replace(run, struck=line["why"]) if run.number == line["strike"] else run for run in found]
-            elif isinstance(line.get("settings"), dict) and isinstance(line.get("metrics"), dict):
-                found.append(self._as_read(line, len(found) + 1))
-        return found
+        return runs_of(self.experiment, kept_runs(self.experiment.name))
 
     def add(self, **values: object) -> None:
         """Log one run: the settings that differ from the control, its seed, and what was measured.
@@ -88,10 +88,10 @@ class LabNotebook:
         split, pairs = settings.pop("split", one.split), settings.pop(one.pair, 0 if one.seeds == 1 else None)
         try:
             self._refuse_function(measure, settings, split)
-            for pair in _each(pairs, one.pair):
+            for pair in each_of(pairs, one.pair):
                 given = one.control | settings | {one.pair: pair}
                 try:
-                    measured = self._by_name(measure(**_accepted(measure, given)))
+                    measured = self._by_name(measure(**accepted(measure, given)))
                 except Wrong:
                     raise
                 except Exception as error:  # whatever a student's function raises is told in words
@@ -134,16 +134,20 @@ class LabNotebook:
             The verdict; a notebook shows it as a card. It is kept with the student's progress.
         """
         one = self.experiment
-        begun = decision is not None and decision is not ...
+        begun, named = decision is not None and decision is not ..., {}
         try:
-            shown = judge(one, self.runs, decision, {name: _plain(name, value) for name, value in changed.items()})
+            named = {name: as_setting(name, value) for name, value in changed.items()}
+            shown = judge(one, self.runs, decision, named)
             passed, said = True, f"{str(decision).strip()[:1].upper()}{str(decision).strip()[1:]}. {shown}"
         except Wrong as wrong:
             passed, said = False, f"{str(wrong).rstrip('.?!')}{_end(str(wrong))} {_looks_at(one)}"
         except (OSError, ValueError) as error:
             return Decision(one.name, False, f"your runs cannot be read: {error}.")
-        trouble = keep(one.name, passed) if begun else ""
-        return Decision(one.name, passed, f"{said} {trouble}".strip())
+        if not begun:
+            return Decision(one.name, passed, said)
+        record = {"name": one.name, "decision": str(decision), "changed": named, "control": one.control}
+        record["runs"] = list(kept_runs(one.name))
+        return Decision(one.name, passed, f"{said} {keep(one.name, passed)}".strip(), record=record)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -162,14 +166,10 @@ class LabNotebook:
         except (OSError, ValueError) as error:
             return cards.rendered(f"Your runs cannot be read: {error}.")
 
-    def _as_read(self, line: dict, number: int) -> Run:
-        settings = self.experiment.control | line["settings"]
-        return Run(number, settings, line.get("pair"), line.get("split", ""), line["metrics"], line.get("setup", ""))
-
     def _logged(self, values: dict[str, object]) -> str:
         """Log a run. Returns what kept it out of the file, if anything; raises Wrong where it does not fit."""
         one, new = self.experiment, self._as_run(values)
-        if any(_same(one, run, new) for run in self._read_runs() if not run.struck):
+        if any(same_run(one, run, new) for run in self._read_runs() if not run.struck):
             return ""
         line = {"settings": new.settings, "pair": new.pair, "split": new.split, "metrics": new.metrics}
         return keep_run(one.name, line | {"setup": new.setup})
@@ -178,17 +178,17 @@ class LabNotebook:
         """A run as it is to be logged, without its number. Raises Wrong where something does not fit."""
         one = self.experiment
         self._refuse_names(values)
-        settings = {name: _plain(name, values[name]) for name in one.control if name in values}
+        settings = {name: as_setting(name, values[name]) for name in one.control if name in values}
         split = values.get("split", "")
         if one.split and split not in SPLITS:
             raise Wrong(f'say which texts it was scored on, such as split="{one.split}"; given was {split!r}')
-        pair = _plain(one.pair, values.get(one.pair, 0 if one.seeds == 1 else None))
+        pair = as_setting(one.pair, values.get(one.pair, 0 if one.seeds == 1 else None))
         if pair is None:
             raise Wrong(f"say which {one.pair} it is, such as {one.pair}=0: runs are compared {one.pair} by {one.pair}")
-        metrics = {name: _measured(name, values[name]) for name in one.metrics if name in values}
+        metrics = {name: as_metric(name, values[name]) for name in one.metrics if name in values}
         if one.metrics[0] not in metrics:
             raise Wrong(f"{one.metrics[0]} is missing: that is what this experiment compares")
-        return Run(0, one.control | settings, pair, split if one.split else "", metrics, _setup())
+        return Run(0, one.control | settings, pair, split if one.split else "", metrics, setup_here())
 
     def _read_runs(self) -> list[Run]:
         try:
@@ -216,12 +216,12 @@ class LabNotebook:
         for name, value in settings.items():
             if name in one.metrics:
                 raise Wrong(f"{name} is what your function is to measure: it cannot be given")
-            _plain(name, value)
+            as_setting(name, value)
         takes = [*settings, *([one.pair] if one.seeds > 1 else [])]
         for name in takes:
-            if name not in _accepted(measure, {name: None}):
+            if name not in accepted(measure, {name: None}):
                 raise Wrong(f"your function takes no {name!r}, so {name} would be logged and would change nothing")
-        if one.split and split != "test" and "test" in _attributes(measure):
+        if one.split and split != "test" and "test" in names_read(measure):
             raise Wrong(
                 f"your function reads the test split (`.test`). Score on {one.split}; the test split comes last"
             )
@@ -238,7 +238,7 @@ class LabNotebook:
 
     def _said(self, logged: dict[str, object]) -> str:
         one, new = self.experiment, self._as_run(logged)
-        number = next((run.number for run in self._read_runs() if _same(one, run, new)), "")
+        number = next((run.number for run in self._read_runs() if same_run(one, run, new)), "")
         paired = f", {one.pair}={new.pair}" if one.seeds > 1 else ""
         values = ", ".join(f"{name} {lab_page.value_in_words(value)}" for name, value in new.metrics.items())
         return f"run {number}: {written(one, new.settings)}{paired}: {values}"
@@ -265,7 +265,7 @@ def lab_notebook(name: str | Experiment, **control: object) -> LabNotebook | NoN
     """
     try:
         one = name if isinstance(name, Experiment) else find_experiment(name)
-        own = {key: _plain(key, value) for key, value in control.items()}
+        own = {key: as_setting(key, value) for key, value in control.items()}
         if taken := [key for key in own if key in (*one.metrics, one.pair, "split")]:
             raise Wrong(f"{taken[0]} is not a setting: expected settings, such as {', '.join(one.may_change)}")
     except (ValueError, Wrong) as wrong:
@@ -273,81 +273,6 @@ def lab_notebook(name: str | Experiment, **control: object) -> LabNotebook | NoN
         return NoNotebook(f"{said[:1].upper()}{said[1:]}.")
     more = tuple(key for key in own if key not in one.control)
     return LabNotebook(replace(one, control=one.control | own, may_change=one.may_change + more))
-
-
-def _setup() -> str:
-    """What all runs of a session share, and what another session may have otherwise."""
-    model = os.environ.get("TLKIT_MODEL")
-    return f"profile {os.environ.get('TLKIT_PROFILE') or 'ci'}" + (f" and model {model}" if model else "")
-
-
-def _plain(name: str, value: object) -> Setting:
-    """A setting's value as it can be kept and compared."""
-    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
-        value = value.item()
-    if value is not None and not isinstance(value, str | bool | int | float):
-        raise Wrong(f"{name} is to be one number, a word, True or False, and this is {kind(value)}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise Wrong(f"{name} is to be a finite number, and this is {value}")
-    return value
-
-
-def _measured(name: str, value: object) -> float | None:
-    """A metric as it is kept: a number, or None where it is not finite."""
-    value = getattr(value, name, value)  # a result that carries it, such as that of `tl.perplexity`
-    if isinstance(value, bool | str) or not hasattr(value, "__float__"):
-        raise Wrong(f"{name} is to be a number, and this is {kind(value)}")
-    try:
-        number = float(value)
-    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
-        raise Wrong(f"{name} is to be one number, and this is {kind(value)}") from error
-    return number if math.isfinite(number) else None
-
-
-def _each(pairs: object, name: str) -> list[Setting]:
-    several = hasattr(pairs, "__iter__") and not isinstance(pairs, str)
-    found = [_plain(name, pair) for pair in (pairs if several else [pairs])]
-    if not found or None in found:
-        raise Wrong(f"say which {name}, such as {name}=1 or {name}=[0, 1, 2]")
-    return found
-
-
-def _accepted(function: Callable, given: dict[str, object]) -> dict[str, object]:
-    """Those of the named values that a function takes."""
-    try:
-        takes = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some functions that are not written in Python do not say
-        return given
-    if any(one.kind is one.VAR_KEYWORD for one in takes):
-        return given
-    names = {one.name for one in takes if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
-    return {name: value for name, value in given.items() if name in names}
-
-
-def _attributes(function: object) -> set[str]:
-    """The names that a function's code reads, and that of the functions which it calls from the same notebook."""
-    found, seen, waiting = set(), set(), [function]
-    while waiting:
-        one = waiting.pop()
-        if not isinstance(one, FunctionType) or one in seen:
-            continue
-        seen.add(one)
-        codes = [one.__code__]
-        while codes:
-            code = codes.pop()
-            found.update(code.co_names)
-            codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-            here = (one.__globals__.get(name) for name in code.co_names)
-            waiting += [f for f in here if isinstance(f, FunctionType) and f.__module__ == one.__module__]
-    return found
-
-
-def _same(experiment: Experiment, one: Run, other: Run) -> bool:
-    """Whether a run is in the notebook already: the same settings and seed, and the same result."""
-    if (one.settings, one.pair, one.split, one.setup) != (other.settings, other.pair, other.split, other.setup):
-        return False
-    values = [(one.metrics.get(name), other.metrics.get(name)) for name in experiment.metrics]
-    return all(a == b or (None not in (a, b) and math.isclose(a, b, rel_tol=1e-3)) for a, b in values)
 
 
 def _end(sentence: str) -> str:
