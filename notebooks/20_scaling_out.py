@@ -561,19 +561,20 @@ assert config.num_hidden_layers == 32
 # ## Your experiment
 #
 # When does the plain mean over cards go wrong? In the second section, four rows had only 16 scored tokens, and the
-# plain mean of two cards' gradients was off. `measure` repeats that for eight rows drawn at random, and returns how
-# far off it is, in percent of the right gradient's length.
+# plain mean of two cards' gradients was off. `measure` repeats that for eight rows drawn at random, each with a random
+# number of scored tokens, from `shortest` to 64. It returns the error in percent of the right gradient's length.
 #
-# The control has two cards and 16 scored tokens in the second half of the rows. Change the number of cards (4 or 8)
-# or how many tokens are scored (2 to 63). Predict the direction first: with more cards the shares are smaller, but
-# are they more unequal? Run at least three draws of both settings.
+# The control has two cards, and texts of 2 tokens or more. Change the number of cards (4 or 8) or the length of the
+# shortest text (up to 64). Predict the direction first: with more cards each has fewer rows, so are the shares more
+# equal or less? Run at least three draws of both settings.
 
 
 # %% tags=["nbval-ignore-output"]
-def measure(cards, scored, draw):
-    rows = torch.randperm(24, generator=torch.Generator().manual_seed(draw))[:8]
-    batch, labels = blocks[rows], blocks[rows].clone()
-    labels[4:, scored:] = -100
+def measure(cards, shortest, draw):
+    chance = torch.Generator().manual_seed(draw)
+    batch = blocks[torch.randperm(24, generator=chance)[:8]]
+    lengths = torch.randint(shortest, 65, (8, 1), generator=chance)
+    labels = batch.masked_fill(torch.arange(64) >= lengths, -100)
     whole = gradient(batch, labels)
     shares = zip(batch.chunk(cards), labels.chunk(cards), strict=True)
     mean = sum(gradient(*share) for share in shares) / cards
@@ -585,7 +586,7 @@ notes.run(measure, draw=[0, 1])
 notes
 
 # %%
-# your runs here, such as notes.run(measure, cards=8, draw=[0, 1, 2])
+# your runs here, such as notes.run(measure, cards=8, draw=range(5))
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

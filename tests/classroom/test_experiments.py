@@ -121,7 +121,7 @@ FAULTS = {
         [({}, (40.0,) * 3), (CLAIM, GAINS)], CLAIM, "all seeds of the control gave the same", "Hand the seed on",
     ),
     "a setting that did not arrive": (
-        [({}, CONTROL), (CLAIM, CONTROL)], CLAIM, "the setting did not reach the run", "Look where your function",
+        [({}, CONTROL), (CLAIM, CONTROL)], CLAIM, "Most likely the setting did not reach the run", "look where your function",
     ),
     "one seed, two results": (
         [({}, CONTROL), (CLAIM, GAINS), (CLAIM, (30.0,), (1,))], CLAIM, "runs 5 and 7 have the same settings and seed",

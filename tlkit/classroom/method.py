@@ -270,8 +270,8 @@ def _refuse_copies(experiment: Experiment, ours: list[Run], control: list[Run], 
             )
     if not any(found.each):
         raise Wrong(
-            f"{name} gave the control's {experiment.metrics[0]} to the last digit with every {experiment.pair}, so "
-            "the setting did not reach the run. Look where your function hands it on, and run it again"
+            f"{name} gave the control's {experiment.metrics[0]} to the last digit with every {experiment.pair}. "
+            "Most likely the setting did not reach the run: look where your function hands it on, and run it again"
         )
 
 

@@ -266,9 +266,9 @@ EXPERIMENTS = (
     Experiment(
         name="e20",
         question="When does the plain mean over cards go wrong?",
-        control={"cards": 2, "scored": 16},
-        may_change=("cards", "scored"),
-        metrics=("off",),
+        control={"cards": 2, "shortest": 2},
+        may_change=("cards", "shortest"),
+        metrics=("error",),
         better="lower",
         decisions={"it is less wrong": BETTER, "it is more wrong": WORSE, "I cannot tell": UNKNOWN},
         pair="draw",
