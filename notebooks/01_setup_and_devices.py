@@ -400,6 +400,35 @@ for name, line in written.items():
     print(f"{name}: {line}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# Do numbers of two bytes make the model's predictions worse? Each lesson ends with such an experiment of your own.
+# You log your runs in a *lab notebook*: a table and a chart that grow with every run. It is kept in the file with
+# your progress, so the runs are still there after a restart.
+#
+# An experiment compares runs that differ in one thing only. The *control* is the run with nothing changed, here the
+# model in fp32. Run the same passages with another type, `bfloat16` or `float16`. Each passage is scored with both,
+# so you compare differences in pairs. Then decide. `notes.decide` judges the method and not what came out: whether
+# there is a control, whether exactly one thing was changed, whether there are enough pairs, and whether your runs
+# support the decision. A difference of less than 2 in perplexity, which is about 1.5%, shall not matter here.
+
+
+# %% tags=["nbval-ignore-output"]
+def measure(dtype, passage):
+    kind = getattr(torch, dtype)
+    model = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=kind)
+    return tl.perplexity(model, tokenizer, [text[passage]]).perplexity
+
+
+notes = tl.lab_notebook("e01")
+notes.run(measure, passage=[0, 1, 2])
+notes
+
+# %%
+# your runs here, such as notes.run(measure, dtype="bfloat16", passage=range(10))
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Training all of a model in fp32 with AdamW takes at least 16 bytes a parameter. Count parameters, not tensors.

@@ -1065,6 +1065,37 @@ tl.claim(
 # Remember that one run with one seed shows what can happen, and no rule.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# Is there a block that the model can do without? Because of the residual stream you can take a block out and the rest
+# still computes something. `measure` does so and returns the loss on one of eight texts of the Python reference.
+#
+# The control has all blocks. Remove one block, the same for at least five of the texts, and see how the loss changes
+# from the control's on the same text. Before you begin, say which of the eight blocks you expect to matter least. A
+# difference of less than 0.05 nats shall not matter. If you try several blocks and pick the best, luck helps you, so
+# your lab notebook then asks for a wider interval. How the lab notebook works is said in [lesson
+# 1](01_setup_and_devices.ipynb).
+
+# %% tags=["nbval-ignore-output"]
+held_out = tl.pack(general.validation[:20], tokenizer, 128)[:8]
+
+
+def measure(removed, text):
+    changed = tl.load_model("tiny").model
+    if removed != "none":
+        del changed.model.layers[removed]
+    return tl.mean_loss(changed, held_out[text : text + 1])
+
+
+notes = tl.lab_notebook("e02")
+notes.run(measure, text=[0, 1, 2])
+notes
+
+# %%
+# your runs here, such as notes.run(measure, removed=3, text=range(8))
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A transformer keeps one vector for each token. Each block adds to it: attention brings in earlier tokens, and the

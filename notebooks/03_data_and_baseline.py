@@ -557,6 +557,34 @@ for line in tl.generate(tiny.model, tiny.tokenizer):
 # text is no sign of knowledge. Larger models make the same mistake in more convincing words.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# A larger window and a smaller stride both give tokens more context, and the smaller stride costs more forward
+# passes. Which of them is worth it? The section above compared sums over 20 passages. Compare now passage by passage,
+# and with an interval.
+#
+# The control has windows of 64 tokens that are moved on by 64. Change either the context or the stride, and score the
+# same passages, at least eight, with your setting and with the control. Less than 2 in perplexity shall not matter.
+# You score validation passages only. The test split answers once, at the end of a project, and the lab notebook (see
+# [lesson 1](01_setup_and_devices.ipynb)) refuses runs that were scored on it.
+
+
+# %% tags=["nbval-ignore-output"]
+def measure(context, stride, passage):
+    text = rust_text[passage : passage + 1]
+    window = {"context": context, "stride": stride}
+    return tl.perplexity(tiny.model, tiny.tokenizer, text, **window).perplexity
+
+
+notes = tl.lab_notebook("e03")
+notes.run(measure, passage=range(4))
+notes
+
+# %%
+# your runs here, such as notes.run(measure, stride=16, passage=range(12))
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Training text changes the weights, validation text chooses settings, and test text is scored once. A passage in two

@@ -545,6 +545,42 @@ tl.claim(
 # after.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# Can full fine-tuning forget less? The control is the run of this lesson, with the rate 1e-3. Change the learning
+# rate or the weight decay, and watch the perplexity on the Python reference (`general`). Perplexity on Rust stands
+# beside it, because a remedy that gains nothing is no remedy.
+#
+# Every run reads the same text once. More epochs would be another budget, so they have to stay. One seed is not
+# enough: with another order of the batches the result differs by a point or two. So run at least three seeds of your
+# setting and the same three of the control. A run takes some seconds. `notes.decide` says whether your runs support
+# your decision, and "I cannot tell" is a decision, too.
+
+
+# %% tags=["nbval-ignore-output"]
+def measure(rate, weight_decay, seed):
+    model = tl.apply_strategy(tl.load_model("tiny").model, "full").model
+    config = tl.TrainingConfig(
+        rate, epochs=1, batch_size=4, weight_decay=weight_decay, seed=seed
+    )
+    tl.train(model, blocks, config)
+    texts = {"general": general, "rust": rust.validation}
+    return {
+        name: tl.perplexity(model, tiny.tokenizer, text).perplexity
+        for name, text in texts.items()
+    }
+
+
+notes = tl.lab_notebook("e04")
+scores = {"general": general_after.perplexity, "rust": after.perplexity}
+notes.add(seed=0, split="validation", **scores)
+notes
+
+# %%
+# your runs here, such as notes.run(measure, rate=5e-4, seed=[0, 1, 2])
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A training step is forward, loss, backward, optimizer step and schedule. Compare its first loss with the baseline
@@ -552,9 +588,6 @@ tl.claim(
 # - Full fine-tuning adapts well and forgets, because the same weights serve old and new text. Measure both.
 # - On too little text a model recites it. Watch validation loss, stop in time, and compare remedies at equal training
 #   loss.
-#
-# **An experiment of your own.** Does a lower rate with more epochs forget less? Train `full` on `blocks` with 5e-4 for
-# one epoch and for two, and put perplexity on Rust and on the Python reference beside the scores above.
 #
 # **Further reading.**
 # [Howard and Ruder 2018](https://arxiv.org/abs/1801.06146) made fine-tuning of language models a standard method.

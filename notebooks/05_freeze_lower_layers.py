@@ -493,6 +493,38 @@ tl.claim(
 # that overlap. The tiny model's result was therefore not a property of the strategy.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# What makes `freeze_lower` forget less than it does at its own best rate? Your *lab notebook* already has the runs of
+# seed 0 from above. The control has 4 frozen blocks and the rate 2e-3.
+#
+# Change one thing: the rate, the number of frozen blocks, or whether the embedding is trained. Log runs of at least
+# three seeds with your setting and of the same three seeds with the control. A run takes a few seconds, and
+# `notes.run` logs each of them for you. Then decide, and `notes.decide` says whether your runs support the decision.
+# It does not judge what came out, and that you cannot tell is a decision, too. Everything is scored on validation
+# text, so that the test split stays unseen.
+
+
+# %% tags=["nbval-ignore-output"]
+def measure(rate, frozen, embedding_trained, seed):
+    model, _ = train(frozen, rate, seed, embedding_trained)
+    return {
+        "general": score(model, general.validation),
+        "rust": score(model, rust.validation),
+    }
+
+
+notes = tl.lab_notebook("e05")
+for run in (lower_run, between):
+    scores = {"general": run.general, "rust": run.rust}
+    notes.add(rate=run.rate, seed=0, split="validation", **scores)
+notes
+
+# %%
+# your runs here, such as notes.run(measure, rate=1.4e-3, seed=[1, 2])
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A training step costs three products in each layer: forward, gradient of the input, gradient of the weights. A
@@ -501,10 +533,6 @@ tl.claim(
 #   far backpropagation goes.
 # - Compare strategies with their learning rates in view: here, the farther the weights of `freeze_lower` moved (about
 #   $c\, \eta \sqrt{n}$), the more it forgot.
-#
-# **An experiment of your own.** The run with 1.4e-3 has one seed. Repeat it with `train(4, 1.4e-3, seed=1)` and
-# `train(4, 2e-3, seed=1)`, score both on `rust.validation` and `general.validation`, and decide whether the
-# explanation holds. Then freeze the embedding too (`embedding_trained=False`): which rate is best now?
 #
 # **Further reading.** [Yosinski et al. 2014](https://arxiv.org/abs/1411.1792) ask which layers are general.
 # [Tenney et al. 2019](https://arxiv.org/abs/1905.05950) look for grammar and meaning in the layers of BERT.

@@ -456,6 +456,34 @@ tl.claim(
 # knows the vocabulary of your text, a frozen table is worth trying early.**
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# What does the frozen table cost on Rust? The comparison of lesson 14 gives each strategy its own best rate, so there
+# two things differ at once: what is trained, and the rate. Take them apart. The control is the run of this lesson,
+# `freeze_embeddings` with the rate 2e-3, and its seed 0 is in your lab notebook already.
+#
+# Change the strategy to `full` and keep the rate, or keep the strategy and change the rate. Run at least three seeds
+# of both settings, and decide whether the changed runs gain more on Rust than the control. Then look whether the
+# answer is the one that the comparison gives.
+
+
+# %% tags=["nbval-ignore-output"]
+def measure(strategy, rate, seed):
+    model = tl.apply_strategy(tl.load_model("tiny").model, strategy).model
+    config = tl.TrainingConfig(rate, epochs=profile.epochs, batch_size=4, seed=seed)
+    tl.train(model, blocks, config)
+    return tl.perplexity(model, tiny.tokenizer, rust.validation).perplexity
+
+
+notes = tl.lab_notebook("e06")
+notes.add(seed=0, split="validation", perplexity=after.perplexity)
+notes
+
+# %%
+# your runs here, such as notes.run(measure, strategy="full", seed=[0, 1, 2])
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A token table is read row by row at the bottom. In a tied model it is also multiplied whole at the top, so there is

@@ -486,6 +486,36 @@ tl.claim(
 # train more blocks; the sweep of this lesson shows how to choose their number.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# Two blocks gain less on Rust than all of them. How would you gain more? Your lab notebook has the runs of this
+# lesson as a control (two blocks, the rate 5e-3, norms frozen), and those with every norm trained, of two seeds each.
+#
+# Change one thing: the number of blocks, the rate, or the norms. Two seeds are not enough, so run the third one for
+# the control and three for your setting. The table above gives each depth a rate of its own. Your experiment must not
+# do that, because then nobody could say whether the depth or the rate made the difference. The memory of a run stands
+# beside its perplexity: would you pay for the gain?
+
+
+# %% tags=["nbval-ignore-output"]
+def measure(depth, rate, every_norm, seed):
+    with tl.Job(1) as job:
+        row, _ = one_run(job, depth, rate, seed, every_norm)
+    return row["perplexity"], row["memory_mb"]
+
+
+notes = tl.lab_notebook("e07")
+for run in pairs.to_dict("records"):
+    scores = {name: run[name] for name in ("perplexity", "memory_mb")}
+    setting = {"seed": run["seed"], "every_norm": run["every norm"]}
+    notes.add(split="validation", **setting, **scores)
+notes
+
+# %%
+# your runs here, such as notes.run(measure, seed=2)
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Backpropagation goes down to the lowest trained weight. One small vector at the bottom makes it pass through every

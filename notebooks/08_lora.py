@@ -777,6 +777,34 @@ print(f"saved: {saved.lora:.0f} MB, and {saved.full:.0f} MB with full")
 # includes zero, so this is a reason to test with questions and not yet a result.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# Is a smaller rank enough? An adapter of rank 2 is a quarter as large as the one of rank 8 that you have trained.
+# That run is the control, and its seed 0 is in your lab notebook. Less than 2 in perplexity shall not matter, because
+# it would be worth a smaller file.
+#
+# Change the rank, alpha or the rate, one of them. Remember that the update is scaled by alpha / r: with another rank
+# and the same alpha the scaling differs, and that belongs to what you have changed. Run at least three seeds of both
+# settings. To say that the difference does not matter takes more than not finding one: the whole interval has to lie
+# within 2, and that may take more seeds.
+
+
+# %% tags=["nbval-ignore-output"]
+def measure(rank, alpha, rate, seed):
+    model = with_lora(seed, r=rank, alpha=alpha).model
+    tl.train(model, blocks, tl.TrainingConfig(rate, seed=seed, **common))
+    return tl.perplexity(model, base.tokenizer, rust.validation).perplexity
+
+
+notes = tl.lab_notebook("e08")
+notes.add(seed=0, split="validation", perplexity=after_lora.perplexity)
+notes
+
+# %%
+# your runs here, such as notes.run(measure, rank=2, seed=[0, 1, 2])
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - LoRA freezes $W$ and trains $\frac{\alpha}{r} BA$ beside it. $B$ starts at zero so that nothing changes at first,

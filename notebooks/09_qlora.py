@@ -660,6 +660,40 @@ tl.claim("and needs less memory than LoRA", saved.qlora < saved.lora)
 # one it was hardly visible.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# How coarse may the rounding be? The control has the levels of NF4 and one scale for 64 weights. Larger groups need
+# fewer scales, and int4 needs no table of levels.
+#
+# Change the number of weights per scale (128, 256, 1024 or 4096) or the levels, one of them, and score the same
+# passages with both. Nothing is trained here, so there is no seed. What repeats is the passage, and you need at least
+# eight. Less than 2 in perplexity shall not matter. Passages differ a lot from one another, but you compare each with
+# itself, so the interval of the differences can be narrow. Does it exclude zero, and does it matter?
+
+# %% tags=["nbval-ignore-output"]
+from functools import cache
+
+
+@cache
+def in_four_bits(levels_of, per_scale):
+    return quantised_model({"NF4": levels, "int4": int4}[levels_of], per_scale)
+
+
+def measure(levels_of, per_scale, passage):
+    text = rust.validation[passage : passage + 1]
+    model = in_four_bits(levels_of, per_scale)
+    return tl.perplexity(model, base.tokenizer, text).perplexity
+
+
+notes = tl.lab_notebook("e09")
+notes.run(measure, passage=range(4))
+notes
+
+# %%
+# your runs here, such as notes.run(measure, per_scale=1024, passage=range(12))
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - NF4 rounds each weight to scale × level: sixteen levels at the quantiles of a normal distribution, a scale for

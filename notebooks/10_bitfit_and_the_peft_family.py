@@ -547,6 +547,39 @@ tl.claim("No run, but a reason", "no bias vectors" in recorded.reason["bitfit"])
 assert recorded.loc["bitfit", ["perplexity", "seconds"]].isna().all()
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# BitFit trains 3,072 values. Are there few values that are worth more? Candidates from the family are `ia3`, `vera`,
+# `ln_tuning` and `oft`. The control is the run of this lesson, and the number of trained values stands beside each
+# perplexity.
+#
+# Train another method on at least three seeds, and BitFit on the same ones. By default each has its own recorded best
+# rate (`rate="tuned"`), as in the comparison above. That is fair, because both were tuned in the same way. You can
+# also keep the method and change its rate. If you try many methods and report the best one, it is partly the
+# luckiest, so with each method that you add, the lab notebook asks for a wider interval.
+
+
+# %% tags=["nbval-ignore-output"]
+def measure(strategy, rate, seed):
+    torch.manual_seed(seed)  # of what an adapter starts from
+    report = tl.apply_strategy(tl.load_model("tiny").model, strategy)
+    rate = tl.default_rates()[strategy] if rate == "tuned" else rate
+    config = tl.TrainingConfig(rate, epochs=profile.epochs, batch_size=4, seed=seed)
+    tl.train(report.model, blocks, config)
+    score = tl.perplexity(report.model, base.tokenizer, rust.validation)
+    return score.perplexity, report.trainable_values
+
+
+notes = tl.lab_notebook("e10")
+scores = {"perplexity": after.perplexity, "values": bitfit.trainable_values}
+notes.add(seed=0, split="validation", **scores)
+notes
+
+# %%
+# your runs here, such as notes.run(measure, strategy="ia3", seed=[0, 1, 2])
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - BitFit trains only the bias vectors: 0.08% of our model, and nothing at all in a Llama, which has none.

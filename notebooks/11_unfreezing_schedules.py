@@ -406,6 +406,40 @@ for name, options in {
 # `tlkit/strategies/in_time.py`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# On little text, does a schedule protect what the model knew? You have trained `gradual_unfreezing` on 32 blocks for
+# four epochs. That run is the control. It is scored on ten validation texts of each kind, and `general` decides.
+#
+# Train the same 32 blocks in another way, with `full` or `discriminative_rates`, or with a strategy that you wrote
+# yourself, such as `every_other`. Or keep the strategy and change the rate. Both would be two changes at once. Run at
+# least three seeds of both settings and decide whether your change forgets less or more than gradual unfreezing.
+
+
+# %% tags=["nbval-ignore-output"]
+def scored(model):
+    texts = {"general": general.validation[:10], "rust": rust.validation[:10]}
+    return {
+        name: tl.perplexity(model, base.tokenizer, text).perplexity
+        for name, text in texts.items()
+    }
+
+
+def measure(strategy, rate, seed):
+    changed = adapted(strategy).model
+    tl.train(changed, few, tl.TrainingConfig(rate, batch_size=4, epochs=4, seed=seed))
+    return scored(changed)
+
+
+notes = tl.lab_notebook("e11")
+notes.add(seed=0, split="validation", **scored(model))
+notes
+
+# %%
+# your runs here, such as notes.run(measure, strategy="full", seed=[0, 1, 2])
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A schedule is a table of learning rates, with a row for each layer and a column for each step. A frozen layer does

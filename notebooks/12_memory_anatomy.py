@@ -583,6 +583,33 @@ tl.memory_explorer()
 #   memory.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# Which single change lowers the memory of a step of Qwen2-0.5B most? The control is full fine-tuning in fp32, with
+# one row of 512 tokens, as estimated above. You may change the strategy, the number type, or how the loss and the
+# activations are computed.
+#
+# An estimate leaves nothing to chance, so one run of each setting is enough. The batch has to stay, because less text
+# in a step is not a saving. Predict each result first from the kinds of memory that this lesson counts by hand. Less
+# than 100 MiB shall not matter. When you have tried several changes, decide about the one that surprised you most.
+
+
+# %%
+def measure(strategy, dtype, chunked_loss, checkpointing):
+    plan = tl.Plan(chunked_loss=chunked_loss, activation_checkpointing=checkpointing)
+    shape = {"batch_size": 1, "sequence_length": 512, "dtype": dtype}
+    return tl.estimate_memory("qwen2-0.5b", strategy, plan=plan, **shape).peak / MiB
+
+
+notes = tl.lab_notebook("e12")
+notes.add(peak_mib=full.peak / MiB)
+notes
+
+# %%
+# your runs here, such as notes.run(measure, dtype="bf16")
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer

@@ -621,6 +621,43 @@ print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 # model has no dropout.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# Walking down the ladder adds one rung to another, so you have not seen what a rung saves by itself. Measure it: the
+# control is the undisturbed training of this lesson, with its measured peak, and the loss of its last step beside it.
+#
+# Change one rung: the rows at once (`micro_batch_size`), `chunked_loss`, `activation_checkpointing` or
+# `offload_optimizer`. The batch of four rows stays, and so does the loss, because no rung may change what is learned.
+# Counted memory leaves nothing to chance, so one run of each setting is enough. Less than 1 MB shall not matter.
+# Which rung surprises you, and where is the peak of a step with so small a batch?
+
+
+# %% tags=["nbval-ignore-output"]
+def measured(result):
+    return {"peak_mb": result.peak_memory / 1e6, "loss": result.history.loss.iloc[-1]}
+
+
+def measure(
+    micro_batch_size, chunked_loss, activation_checkpointing, offload_optimizer
+):
+    plan = tl.Plan(
+        micro_batch_size=micro_batch_size,
+        chunked_loss=chunked_loss,
+        activation_checkpointing=activation_checkpointing,
+        offload_optimizer=offload_optimizer,
+    )
+    return measured(tl.train(fresh(), blocks, settings, plan=plan))
+
+
+notes = tl.lab_notebook("e13")
+notes.add(**measured(reference))
+notes
+
+# %%
+# your runs here, such as notes.run(measure, chunked_loss=True)
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Memory depends on *how* a step is carried out. A plan can change that and keep the effective batch, so the result

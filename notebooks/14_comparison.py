@@ -745,6 +745,38 @@ assert "longer training" in may_not and "another machine" in may_not
 # do not speak for others, and seconds depend on the machine.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# What makes the interval of a difference narrower: more documents, or more seeds? You need not train for that,
+# because drawing from the recorded runs is an experiment, too. `measure` draws documents and seeds of `lora` and
+# `full` at random, and returns the width of the interval of their difference, in perplexity.
+#
+# The control has 10 documents and 2 seeds. Change one of them: up to 30 documents, or 3 seeds. One draw says little,
+# so repeat it at least five times, with the same numbers of the draw for both settings. Which of the two would you
+# buy first, and how many trainings would it cost?
+
+
+# %% tags=["nbval-ignore-output"]
+def measure(documents, seeds, draw):
+    chance = np.random.default_rng(draw)
+    some = [
+        chance.permutation(two[column].unique())[:count]
+        for column, count in (("document", documents), ("seed", seeds))
+    ]
+    drawn = two[two.document.isin(some[0]) & two.seed.isin(some[1])]
+    (pair,) = tl.compare_pairs(drawn).itertuples()
+    return pair.high - pair.low
+
+
+notes = tl.lab_notebook("e14")
+notes.run(measure, draw=[0, 1, 2])
+notes
+
+# %%
+# your runs here, such as notes.run(measure, documents=30, draw=range(8))
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Two kinds of chance affect a score: which documents were tested, and which seed was used. The unit that is

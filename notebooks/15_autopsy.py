@@ -874,6 +874,34 @@ verdicts
 # size. The size of each effect above is that of our small model, and would differ in yours.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# The published ranking rests on one block of text. How large must a test be to find the best strategy? You have the
+# losses of three strategies on 63 blocks, and the mean of all 63 names the best. `measure` draws 100 tests of so many
+# blocks and returns how many of them name the same one, in percent.
+#
+# The control has tests of one block, as in the reports. Change the number of blocks and repeat at least five draws of
+# both. Then decide whether the larger test is right more often. From which size on would you trust it? Note that the
+# 63 blocks are themselves a sample, so nobody knows whether their best strategy is the best on all text.
+
+
+# %% tags=["nbval-ignore-output"]
+def measure(tested, draw):
+    chance = torch.Generator().manual_seed(draw)
+    drawn = torch.randint(len(losses), (100, tested), generator=chance)
+    means = torch.tensor(losses.to_numpy())[drawn].mean(1)  # shape (100, strategies)
+    return 100 * (means.argmin(1) == losses.columns.get_loc(best)).double().mean()
+
+
+notes = tl.lab_notebook("e15")
+notes.run(measure, draw=[0, 1, 2])
+notes
+
+# %%
+# your runs here, such as notes.run(measure, tested=10, draw=range(8))
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Numbers that belong together must agree: first loss and baseline, baseline and vocabulary, count and name. Most

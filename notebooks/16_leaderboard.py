@@ -521,6 +521,35 @@ assert thirds.sum() == 21 * 21 and audit.pairs.separated[thirds].all()
 # ```
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# What would make the first place safer: more questions, less luck in training, or fewer rows to compete with?
+# `measure` lets the leaderboard be made again 400 times, with the scores of today as the truth. It returns in how
+# many percent of them the first row is first again.
+#
+# The control has 1,319 questions, a standard deviation of one point between seeds, and all 63 rows. Change one of the
+# three, by as much as you could pay for: the mean of four seeds halves the deviation, and four times the questions
+# halve the error of the test. Repeat at least five draws of both settings. Would your change do more than the other
+# one that costs as much?
+
+
+# %%
+def measure(questions, deviation, rows, draw):
+    chance = np.random.default_rng(draw)
+    again = chance.binomial(questions, p[:rows], (400, rows)) / questions
+    again += chance.normal(0, deviation, again.shape)
+    return 100 * (again.argmax(axis=1) == 0).mean()
+
+
+notes = tl.lab_notebook("e16")
+notes.run(measure, draw=[0, 1, 2])
+notes
+
+# %%
+# your runs here, such as notes.run(measure, questions=4 * 1319, draw=range(8))
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - The standard error of an accuracy is $\sqrt{p (1 - p) / n}$. With about a thousand questions, differences of a few

@@ -562,6 +562,43 @@ tl.claim(
 #   Files of other formats, which can run code when they are opened, are refused.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# How strongly should the adapter act? Its part of the output is multiplied by alpha / r. You can multiply it by
+# another factor after training: 0 switches the adapter off, 0.5 goes half of the way, and 1.5 goes further than
+# training did. Nothing has to be trained for that.
+#
+# The control is the adapter as trained. All eight Rust documents are in your lab notebook, because they were scored
+# above. Change the strength, score at least five of the documents again, and decide whether they are predicted
+# better. For the general documents, open a notebook with another control: `tl.lab_notebook("e17", text="general")`.
+# Is there a strength that keeps most of the gain and predicts general text better?
+
+# %% tags=["nbval-ignore-output"]
+layers = [module for module in lora.model.modules() if hasattr(module, "lora_A")]
+as_trained = layers[0].scaling["default"]
+
+
+def measure(strength, text, document):
+    for layer in layers:
+        layer.scaling["default"] = strength * as_trained
+    texts = held_out[text][document : document + 1]
+    found = tl.perplexity(lora.model, real.tokenizer, texts).nats_per_token
+    for layer in layers:
+        layer.scaling["default"] = as_trained
+    return found
+
+
+notes = tl.lab_notebook("e17")
+nats = zip(after["Rust"].document_nats, after["Rust"].document_tokens, strict=True)
+for document, (total, tokens) in enumerate(nats):
+    notes.add(document=document, split="validation", nats=total / tokens)
+notes
+
+# %%
+# your runs here, such as notes.run(measure, strength=0.5, document=range(8))
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A well pretrained model adapts to a new kind of text in a few steps, at a low learning rate, and forgets less than

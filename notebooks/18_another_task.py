@@ -841,6 +841,36 @@ assert max(percent[NAME][strategies]) < tests["pretrained", "last token"]
 # fine-tuning has to beat.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# Which vectors give a linear probe more to go on? The chart by depth has one point for each depth, from one set of
+# labels. Is the highest point really the best depth, or was it lucky?
+#
+# The control takes the mean of the vectors at depth 7, as that chart suggests, and 128 labelled passages drawn at
+# random. Change the depth (0 to 8) or the kind of vectors (`"pretrained, last token"` or `"random weights, mean"`).
+# Run at least three draws of both; a fit takes about a second. The number of labels stays, because more labels would
+# be another budget. Accuracy is that on validation text.
+
+
+# %% tags=["nbval-ignore-output"]
+def measure(features, depth, labels, draw):
+    found = {split: layer[depth] for split, layer in layers[features].items()}
+    chance = torch.Generator().manual_seed(draw)
+    rows = torch.randperm(503, generator=chance)[:labels]
+    train = found["train"][rows], texts["train"].labels[rows]
+    linear = tl.best_linear(train, (found["validation"], texts["validation"].labels))
+    return 100 * accuracy(found, linear, "validation")
+
+
+notes = tl.lab_notebook("e18")
+notes.run(measure, draw=0)
+notes
+
+# %%
+# your runs here, such as notes.run(measure, depth=4, draw=[0, 1, 2, 3])
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A classifier is the pretrained model with a small new head, which reads the last token that is not padding. Check

@@ -859,6 +859,34 @@ tl.claim("Perplexity on held-out answers has risen", scores[1] > 1.05 * scores[0
 # adapter was new when DPO began. If the instruction tuning used an adapter too, merge that one first.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# Do the answers get better if the questions are learned, too? The recorded comparison could not separate the two
+# ways, but it gave each its own rate. Here the rate is the same. The control is the model that learned the answers in
+# this lesson, with the perplexity of held-out answers, which come from the validation split.
+#
+# Change what is learned (`learn="everything"`), or keep it and change the rate. Three seeds of both settings are the
+# least. Each training takes ten seconds or more, so plan before you run: which difference would change what you do,
+# and how large does it look after three seeds? If your runs cannot tell, to say so is the right decision.
+
+
+# %% tags=["nbval-ignore-output"]
+def measure(learn, rate, seed):
+    model = tl.apply_strategy(tl.load_model("tiny").model, "full").model
+    learned = tl.answer_examples(train, tokenizer, learn=learn)
+    tl.train(model, learned, tl.TrainingConfig(rate, batch_size=4, seed=seed))
+    return tl.score_examples(model, scored).perplexity
+
+
+notes = tl.lab_notebook("e19")
+notes.add(seed=0, split="validation", perplexity=table.perplexity["answers"])
+notes
+
+# %%
+# your runs here, such as notes.run(measure, learn="everything", seed=[0, 1, 2])
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - The model's own chat template turns a conversation into one text, the same in training and in use. The loss is on

@@ -558,6 +558,38 @@ assert config.num_hidden_layers == 32
 # differ.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your experiment
+#
+# When does the plain mean over cards go wrong? In the second section, four rows had only 16 scored tokens, and the
+# plain mean of two cards' gradients was off. `measure` repeats that for eight rows drawn at random, each with a random
+# number of scored tokens, from `shortest` to 64. It returns the error in percent of the right gradient's length.
+#
+# The control has two cards, and texts of 2 tokens or more. Change the number of cards (4 or 8) or the length of the
+# shortest text (up to 64). Predict the direction first: with more cards each has fewer rows, so are the shares more
+# equal or less? Run at least three draws of both settings.
+
+
+# %% tags=["nbval-ignore-output"]
+def measure(cards, shortest, draw):
+    chance = torch.Generator().manual_seed(draw)
+    batch = blocks[torch.randperm(24, generator=chance)[:8]]
+    lengths = torch.randint(shortest, 65, (8, 1), generator=chance)
+    labels = batch.masked_fill(torch.arange(64) >= lengths, -100)
+    whole = gradient(batch, labels)
+    shares = zip(batch.chunk(cards), labels.chunk(cards), strict=True)
+    mean = sum(gradient(*share) for share in shares) / cards
+    return 100 * float((mean - whole).norm() / whole.norm())
+
+
+notes = tl.lab_notebook("e20")
+notes.run(measure, draw=[0, 1])
+notes
+
+# %%
+# your runs here, such as notes.run(measure, cards=8, draw=range(5))
+notes.decide(...)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - The gradient of a batch is a mean over its tokens, so cards can compute it in parts. It must be weighted by tokens;

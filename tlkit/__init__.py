@@ -147,6 +147,8 @@ _WHERE = {
     "classroom.claims": ("claim",),
     "classroom.exercises": ("check", "hint"),
     "classroom.guesses": ("guesses", "outcome", "predict"),
+    "classroom.experiments": ("Experiment",),
+    "classroom.lab": ("lab_notebook",),
     "classroom.progress": ("progress", "where_was_i"),
     "classroom.stage": (
         "fitting_panel",

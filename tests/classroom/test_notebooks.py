@@ -82,7 +82,8 @@ def test_every_code_cell_was_executed_without_error_and_few_are_ignored(source):
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert not any(output.output_type == "error" for cell in code for output in cell.outputs)
     ignored = [cell for cell in code if IGNORED in cell.metadata.get("tags", [])]
-    assert len(ignored) <= MOST_IGNORED[source.stem]
+    own = [cell for cell in ignored if "tl.lab_notebook(" in cell.source]  # one student's runs, see test_experiments
+    assert len(own) <= 1 and len(ignored) - len(own) <= MOST_IGNORED[source.stem]
     assert not any(asserts(cell.source) for cell in ignored), "an assertion belongs in a compared cell"
     assert source.stem == "demo" or any(asserts(cell.source) for cell in code)
 

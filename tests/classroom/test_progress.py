@@ -37,8 +37,9 @@ def test_what_was_right_once_stays_and_is_read_by_the_next_notebook(file):
 
 def test_it_says_where_to_go_on(file):
     check("quiz04", "b")
-    assert where_was_i().endswith("In lesson 4 (Full fine-tuning) this is open: ex04_1, ex04_2, ex04_3.")
-    lines = [{"name": f"ex04_{n}", "right": True, "at": "2026-01-02T03:04:05+00:00"} for n in (1, 2, 3)]
+    assert where_was_i().endswith("In lesson 4 (Full fine-tuning) this is open: ex04_1, ex04_2, ex04_3, e04.")
+    names = ("e04", "ex04_1", "ex04_2", "ex04_3")
+    lines = [{"name": name, "right": True, "at": "2026-01-02T03:04:05+00:00"} for name in names]
     file.write_text(file.read_text() + "".join(json.dumps(line) + "\n" for line in lines))
     done = "Your last answer was to ex04_3, on 2026-01-02. Lesson 4 (Full fine-tuning) is done; go on with 5 ("
     assert where_was_i().startswith(done)

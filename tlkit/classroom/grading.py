@@ -31,6 +31,8 @@ import pandas as pd
 import tlkit
 from tlkit.classroom import checks
 from tlkit.classroom.exercises import Exercise, tasks_of
+from tlkit.classroom.experiments import experiments_of
+from tlkit.classroom.lab_records import judged_again
 from tlkit.classroom.notebooks import EXERCISES_IMPORT, lessons
 from tlkit.jobs import Job
 
@@ -47,11 +49,12 @@ class NotGraded(Exception):
 
 
 class Cell(NamedTuple):
-    """What grading reads of a cell: "code" or "markdown", its text, and its id where it has one."""
+    """What grading reads of a cell: "code" or "markdown", its text, its id where it has one, and what it has stored."""
 
     kind: str
     source: str
     id: str
+    outputs: list = []
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,8 @@ def grade(path: Path, *, seconds: float = NOTEBOOK_SECONDS) -> list[Mark]:
         seconds: what its exercises may take together.
 
     Returns:
-        A mark for every exercise that the lesson has, those that are missing in the notebook included.
+        A mark for every exercise that the lesson has, those that are missing in the notebook included, and one for its
+        experiment where a decision is stored: its method is judged again, from the runs as they were logged.
 
     Raises:
         NotGraded: for a file that is no notebook of a lesson, or where no notebook can be run here.
@@ -121,14 +125,18 @@ def grade(path: Path, *, seconds: float = NOTEBOOK_SECONDS) -> list[Mark]:
             marks.append(Mark(name, passed, "" if passed else verdicts[name]["message"]))
         else:
             marks.append(Mark(name, False, _why_without_verdict(name, code, errors, ending)))
-    return marks
+    decided = judged_again(output for cell in cells for output in cell.outputs)
+    return marks + [Mark(name, *found) for name, found in decided.items() if name in experiments_of(lesson)]
 
 
 def _read(path: Path) -> list[Cell]:
     """The cells of a notebook; only what is read here need be sound, for hand-ins come from many tools."""
     try:
         cells = json.loads(path.read_text(encoding="utf-8-sig"))["cells"]
-        return [Cell(cell["cell_type"], "".join(cell["source"]), str(cell.get("id", ""))) for cell in cells]
+        return [
+            Cell(cell["cell_type"], "".join(cell["source"]), str(cell.get("id", "")), list(cell.get("outputs") or []))
+            for cell in cells
+        ]
     except OSError as error:
         raise NotGraded(f"cannot be read: {error.strerror or error}") from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

@@ -14,6 +14,7 @@ from tlkit.classroom.notebooks import FOLDER, lessons
 from tlkit.classroom.slides import deck, slides_of
 from tlkit.jobs import Job
 
+READERS = ("## Your experiment", "## Exercises")  # from the first of these on, the code is the reader's
 MATHJAX = "mathjax/tex-svg.js"  # one file, which needs no fonts beside it
 
 
@@ -51,7 +52,7 @@ def write_slides(target: Path, folder: Path = FOLDER) -> list[Path]:
 def write_code_only(target: Path, folder: Path = FOLDER) -> list[Path]:
     """Write the code of every lesson without its text: to type live, or to run as a script.
 
-    Exercises and panels are left out: they are the reader's.
+    Experiments, exercises and panels are left out: they are the reader's.
 
     Args:
         target: the folder to write to; made where it is not there.
@@ -64,7 +65,7 @@ def write_code_only(target: Path, folder: Path = FOLDER) -> list[Path]:
     files = []
     for lesson in lessons(folder):
         notebook = jupytext.read(folder / f"{lesson.stem}.py")
-        begins = [n for n, cell in enumerate(notebook.cells) if cell.source.startswith("## Exercises")]
+        begins = [n for n, cell in enumerate(notebook.cells) if cell.source.startswith(READERS)]
         cells = notebook.cells[: begins[0] if begins else None]
         code = [cell.source for cell in cells if cell.cell_type == "code" and not _shows_a_panel(cell.source)]
         bare = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in code])

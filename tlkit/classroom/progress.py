@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
@@ -58,8 +59,23 @@ class Result:
     at: str
 
 
-Line = Entry | Guess | Result
-_KINDS = {frozenset(field.name for field in fields(kind)): kind for kind in (Entry, Guess, Result)}
+@dataclass(frozen=True)
+class Logged:
+    """A line of a lab notebook: a run, or a run that is struck out.
+
+    Args:
+        name: of the experiment.
+        run: what `lab` wrote.
+        at: as in `Entry`.
+    """
+
+    name: str
+    run: dict
+    at: str
+
+
+Line = Entry | Guess | Result | Logged
+_KINDS = {frozenset(field.name for field in fields(kind)): kind for kind in (Entry, Guess, Result, Logged)}
 _while_off: list[Line] = []
 
 
@@ -116,6 +132,19 @@ def keep_result(name: str, result: float | str) -> str:
     return _add(Result(name, result, _now()), "result")
 
 
+def keep_run(name: str, run: dict) -> str:
+    """Add a line of a lab notebook to the student's file.
+
+    Args:
+        name: of the experiment.
+        run: what is to be kept, as JSON knows it.
+
+    Returns:
+        As `keep`.
+    """
+    return _add(Logged(name, run, _now()), "run")
+
+
 def kept() -> tuple[Entry, ...]:
     """Every answer that was judged, in order.
 
@@ -133,7 +162,20 @@ def kept_guesses() -> tuple[Guess | Result, ...]:
         ValueError: as `kept`.
         OSError: as `kept`.
     """
-    return tuple(line for line in _lines() if not isinstance(line, Entry))
+    return tuple(line for line in _lines() if isinstance(line, Guess | Result))
+
+
+def kept_runs(name: str) -> tuple[dict, ...]:
+    """Every line of an experiment's lab notebook, in order.
+
+    Args:
+        name: of the experiment.
+
+    Raises:
+        ValueError: as `kept`.
+        OSError: as `kept`.
+    """
+    return tuple(line.run for line in _lines() if isinstance(line, Logged) and line.name == name)
 
 
 def progress(lesson: str | int | None = None) -> pd.DataFrame:
@@ -143,27 +185,27 @@ def progress(lesson: str | int | None = None) -> pd.DataFrame:
         lesson: such as "04"; None for all.
 
     Returns:
-        For one lesson a row for each of its quizzes and exercises: its name, how many answers were judged, and whether
-        it is solved. For all a row for each lesson: how many are solved, of how many, and the date of the last answer.
+        For one lesson a row for each of its quizzes, exercises and experiments: its name, how many answers were judged,
+        and whether it is solved. For all a row for each lesson: how many are solved, of how many, and the date of the
+        last answer.
 
     Raises:
         ValueError: for a lesson that has no exercises, and as `kept`.
         OSError: as `kept`.
     """
-    from tlkit.classroom.exercises import tasks_of
     from tlkit.classroom.notebooks import lessons
 
     answers = pd.DataFrame([asdict(one) for one in kept()], columns=["name", "right", "at"])
     if lesson is not None:
         number = f"{lesson:0>2}"
         try:
-            table = _of_tasks(tasks_of(number), answers)
+            table = _of_tasks(_tasks(number), answers)
         except ModuleNotFoundError:
             raise ValueError(f"lesson {lesson!r} has no exercises: expected a number such as '04'") from None
         return table.assign(solved=table.solved.map({True: "yes", False: "not yet"}))
     rows = []
     for found in lessons():
-        part = _of_tasks(tasks := tasks_of(f"{found.number:02d}"), answers)
+        part = _of_tasks(tasks := _tasks(f"{found.number:02d}"), answers)
         last = answers[answers.name.isin(list(tasks))]["at"].max()
         row = {"lesson": found.title, "solved": int(part.solved.sum()), "of": len(part)}
         rows.append(row | {"last answer": "" if pd.isna(last) else last[:10]})
@@ -183,7 +225,7 @@ def where_was_i() -> str:
     if not answers:
         return f"No answer is kept yet: begin with lesson {_named(found[0].title)}."
     last = answers[-1]
-    number = int(last.name.removeprefix("quiz").removeprefix("ex")[:2])
+    number = int(re.search(r"\d\d", last.name)[0])
     open_tasks = progress(number).query("solved != 'yes'").exercise.tolist()
     here = next(lesson for lesson in found if lesson.number == number)
     after = next((lesson for lesson in found if lesson.number > number), None)
@@ -198,6 +240,14 @@ def _named(title: str) -> str:
     """A lesson's number, and its name in brackets, for that may end with a question mark."""
     number, name = title.split(" · ", 1)
     return f"{number} ({name})"
+
+
+def _tasks(lesson: str) -> list[str]:
+    """The names of all that is judged in a lesson ("05")."""
+    from tlkit.classroom.exercises import tasks_of
+    from tlkit.classroom.experiments import experiments_of
+
+    return [*tasks_of(lesson), *experiments_of(lesson)]
 
 
 def _of_tasks(tasks: Iterable[str], answers: pd.DataFrame) -> pd.DataFrame:
@@ -239,14 +289,14 @@ def _add(line: Line, what: str) -> str:
 
 
 def _is_news(line: Line, before: Iterable[Line]) -> bool:
-    """Each answer counts as a try; a guess or a result that is only repeated, as when all cells run again, does not."""
-    if isinstance(line, Entry):
+    """Each answer and run counts; a guess or a result that is only repeated, as when all cells run again, does not."""
+    if isinstance(line, Entry | Logged):
         return True
     same = [one for one in before if type(one) is type(line) and one.name == line.name]
     return not same or _value(same[-1]) != _value(line)
 
 
-def _value(line: Line) -> bool | float | str:
+def _value(line: Line) -> bool | float | str | dict:
     return next(value for name, value in asdict(line).items() if name not in ("name", "at"))
 
 
@@ -258,7 +308,7 @@ def _read(file: Path) -> tuple[Line, ...]:
         try:
             lines.append(_line(json.loads(text)))
         except (ValueError, TypeError, KeyError):
-            said = f"line {number} of {file} is no answer: expected a name, at, and right, guess or result"
+            said = f"line {number} of {file} is no answer: expected a name, at, and right, guess, result or run"
             raise ValueError(f"{said}; mend or move the file") from None
     return tuple(lines)
 
@@ -267,7 +317,8 @@ def _line(read: dict) -> Line:
     """Make a line of what JSON says, or refuse it by an error."""
     line = _KINDS[frozenset(read)](**read)
     value = _value(line)
-    fits = type(value) in ((bool,) if isinstance(line, Entry) else (str, int, float))  # a bool is no int here
+    kinds = {Entry: (bool,), Logged: (dict,)}.get(type(line), (str, int, float))
+    fits = type(value) in kinds  # a bool is no int here
     if not (fits and isinstance(line.name, str) and isinstance(line.at, str)):
         raise TypeError
     if isinstance(value, float) and not math.isfinite(value):

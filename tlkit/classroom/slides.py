@@ -14,6 +14,7 @@ LINES, LETTERS_IN_LINE, ROWS = 8, 62, 9  # of a list, and of a table
 TABLE_WIDTH = 74  # letters of a table's row
 LETTERS = 520  # of a slide's sentence; a longer one goes to the notes
 LEFT_OUT = ("Exercises", "Further reading")  # sections that are the reader's
+EXPERIMENT = "Your experiment"  # its question is on a slide; its cells are the reader's
 CLAIM = ("✓", "✗")  # how a line begins that says whether a claim holds
 HIDDEN = ("claim", "setup", "check", "quiz", "hint")  # functions of the workbook whose calls nobody wants to watch
 PREDICTION = re.compile(r'^tl\.(predict|outcome)\("(\w+)"', re.MULTILINE)
@@ -61,7 +62,7 @@ def slides_of(lesson: NotebookNode) -> list[Slide]:
         elif (found := PREDICTION.search(cell.source)) and cell.cell_type == "code":
             if found[1] == "predict" and found[2] in results:
                 slides.append(Slide(_inline(heading), results[found[2]], "text"))
-        elif cell.cell_type == "code":
+        elif cell.cell_type == "code" and heading != EXPERIMENT:
             slides += [replace(slide, heading=_inline(heading)) for slide in _of_code(cell)]
     return slides
 

@@ -1,6 +1,7 @@
 """The machine and the weights: what a perplexity above the vocabulary says, and a load that cannot fail silently."""
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, number
+from tlkit.classroom.experiments import SAME, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 
@@ -203,5 +204,19 @@ PREDICTIONS = (
         "weight, its gradient and two averages, at four bytes each.",
         near="You multiplied half a billion weights by four numbers of four bytes each. The activations come on top "
         "of that.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e01",
+        question="Do numbers of two bytes make the model's predictions worse?",
+        control={"dtype": "float32"},
+        may_change=("dtype",),
+        metrics=("perplexity",),
+        better="lower",
+        decisions={"it gets worse": WORSE, "the difference does not matter": SAME, "I cannot tell": UNKNOWN},
+        seeds=5,
+        pair="passage",
+        matters=2.0,
     ),
 )

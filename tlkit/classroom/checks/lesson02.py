@@ -3,6 +3,7 @@
 import math
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, number
+from tlkit.classroom.experiments import SAME, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 
@@ -193,5 +194,19 @@ PREDICTIONS = (
         too_high="You expected the distance to grow with the gradient, as in plain gradient descent. AdamW divides "
         "each gradient by its typical size, and in the first step this is the size of that gradient itself.",
         near="You saw that the size of the gradient cancels, because it is divided by the root of its own square.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e02",
+        question="Is there a block that the model can do without?",
+        control={"removed": "none"},
+        may_change=("removed",),
+        metrics=("loss",),
+        better="lower",
+        decisions={"it is needed": WORSE, "it does not matter": SAME, "I cannot tell": UNKNOWN},
+        seeds=5,
+        pair="text",
+        matters=0.05,
     ),
 )

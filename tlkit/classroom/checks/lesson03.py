@@ -3,6 +3,7 @@
 import math
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number, numbers
+from tlkit.classroom.experiments import BETTER, SAME, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 
@@ -202,5 +203,24 @@ PREDICTIONS = (
         "most to predict it, and most tokens of a short window still have them.",
         near="In short windows more tokens are near a beginning, but most of them still have the last few words, "
         "which help most.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e03",
+        question="Does more context before each token make the score better, and by how much?",
+        control={"context": 64, "stride": 64},
+        may_change=("context", "stride"),
+        metrics=("perplexity",),
+        better="lower",
+        decisions={
+            "it scores better": BETTER,
+            "it scores worse": WORSE,
+            "the difference does not matter": SAME,
+            "I cannot tell": UNKNOWN,
+        },
+        seeds=8,
+        pair="passage",
+        matters=2.0,
     ),
 )

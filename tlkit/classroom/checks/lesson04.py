@@ -3,6 +3,7 @@
 import math
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near, number, numbers
+from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 
@@ -108,5 +109,16 @@ PREDICTIONS = (
         too_high="So short a training moves each weight only a little, and much of what both kinds of text need, "
         "such as English grammar, is the same.",
         near="You expected that training on one kind of text moves weights that the other kind needs, too.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e04",
+        question="Can full fine-tuning forget less?",
+        control={"rate": 1e-3, "weight_decay": 0.01, "epochs": 1},
+        may_change=("rate", "weight_decay"),
+        metrics=("general", "rust"),
+        better="lower",
+        decisions={"it forgets less": BETTER, "it forgets more": WORSE, "I cannot tell": UNKNOWN},
     ),
 )

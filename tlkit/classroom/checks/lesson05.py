@@ -4,6 +4,7 @@ import math
 from numbers import Integral
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number
+from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount, Choice
 
 
@@ -221,5 +222,16 @@ PREDICTIONS = (
             "freeze_lower": "`freeze_lower` does forget more when each strategy has its own best rate, because its "
             "best rate is higher and its weights move farther. At an equal rate it only has fewer weights that move.",
         },
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e05",
+        question="What makes `freeze_lower` forget less than at its own best rate?",
+        control={"frozen": 4, "rate": 2e-3, "embedding_trained": True, "epochs": 1},
+        may_change=("rate", "frozen", "embedding_trained"),
+        metrics=("general", "rust"),
+        better="lower",
+        decisions={"it forgets less": BETTER, "it forgets more": WORSE, "I cannot tell": UNKNOWN},
     ),
 )

@@ -2,6 +2,7 @@
 
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, numbers
+from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 QWEN2_1_5B = {
@@ -212,5 +213,16 @@ PREDICTIONS = (
         too_high="The share of frozen values is not the share of saved arithmetic. Two of the three products with "
         "the table are still needed, and all blocks are trained as before.",
         near="You saw that only one of the three products with the table is saved, and nothing in the blocks.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e06",
+        question="What does the frozen table cost on Rust, when the rate is the same?",
+        control={"strategy": "freeze_embeddings", "rate": 2e-3},
+        may_change=("strategy", "rate"),
+        metrics=("perplexity",),
+        better="lower",
+        decisions={"it gains more": BETTER, "it gains less": WORSE, "I cannot tell": UNKNOWN},
     ),
 )

@@ -2,6 +2,7 @@
 
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
+from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 
@@ -194,5 +195,16 @@ PREDICTIONS = (
         "step that trains so little.",
         near="You saw that the forward pass through most blocks is saved, but nothing of the head and the trained "
         "blocks.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e07",
+        question="How can two trained blocks gain more on Rust?",
+        control={"depth": 2, "rate": 5e-3, "every_norm": False},
+        may_change=("depth", "rate", "every_norm"),
+        metrics=("perplexity", "memory_mb"),
+        better="lower",
+        decisions={"it gains more": BETTER, "it gains less": WORSE, "I cannot tell": UNKNOWN},
     ),
 )

@@ -4,6 +4,7 @@ from functools import cache
 
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
+from tlkit.classroom.experiments import BETTER, SAME, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 
@@ -189,5 +190,22 @@ PREDICTIONS = (
         "of a full step.",
         near="You saw that the forward pass and backpropagation remain, and that only the gradients of the frozen "
         "matrices are saved.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e08",
+        question="Is a smaller rank enough?",
+        control={"rank": 8, "alpha": 16, "rate": 1e-2},
+        may_change=("rank", "alpha", "rate"),
+        metrics=("perplexity",),
+        better="lower",
+        decisions={
+            "it gains more": BETTER,
+            "it gains less": WORSE,
+            "the difference does not matter": SAME,
+            "I cannot tell": UNKNOWN,
+        },
+        matters=2.0,
     ),
 )

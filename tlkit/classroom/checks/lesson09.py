@@ -1,6 +1,7 @@
 """QLoRA: what four bits cost and save, and what is left of the saving in a whole step."""
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, recognise
+from tlkit.classroom.experiments import SAME, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 # The codes, an 8-bit scale for 64 weights, and a 32-bit one for 256 of those scales.
@@ -202,5 +203,19 @@ PREDICTIONS = (
         "first.",
         near="You expected that small errors change the first choice only where two tokens are nearly equally "
         "probable.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e09",
+        question="How coarse may the rounding be?",
+        control={"levels_of": "NF4", "per_scale": 64},
+        may_change=("levels_of", "per_scale"),
+        metrics=("perplexity",),
+        better="lower",
+        decisions={"it gets worse": WORSE, "the difference does not matter": SAME, "I cannot tell": UNKNOWN},
+        seeds=8,
+        pair="passage",
+        matters=2.0,
     ),
 )

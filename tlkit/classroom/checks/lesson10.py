@@ -2,6 +2,7 @@
 
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
+from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 BLOCKS, WIDTH, SHARED = 24, 896, 128  # of Qwen2-0.5B: 14 heads of 64 for queries, 2 for keys and for values
@@ -162,5 +163,16 @@ PREDICTIONS = (
         too_high="The close variants of LoRA end so close together that with so few documents and seeds chance could "
         "explain most of their differences.",
         near="You expected that the close variants of LoRA cannot be told apart, and that most other pairs can.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e10",
+        question="Which few values are worth more than the biases?",
+        control={"strategy": "bitfit", "rate": "tuned"},
+        may_change=("strategy", "rate"),
+        metrics=("perplexity", "values"),
+        better="lower",
+        decisions={"it gains more": BETTER, "it gains less": WORSE, "I cannot tell": UNKNOWN},
     ),
 )

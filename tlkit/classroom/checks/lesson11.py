@@ -2,6 +2,7 @@
 
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
+from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 
@@ -143,5 +144,16 @@ PREDICTIONS = (
         too_high="While the lower blocks are frozen, backpropagation does not enter them, so a step of an early "
         "phase costs far less than one of the last.",
         near="You took into account that only backpropagation becomes shorter, and only in the early phases.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e11",
+        question="On little text, does a schedule protect what the model knew?",
+        control={"strategy": "gradual_unfreezing", "rate": 3e-3, "epochs": 4},
+        may_change=("strategy", "rate"),
+        metrics=("general", "rust"),
+        better="lower",
+        decisions={"it forgets less": BETTER, "it forgets more": WORSE, "I cannot tell": UNKNOWN},
     ),
 )

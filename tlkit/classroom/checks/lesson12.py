@@ -3,6 +3,7 @@
 from collections import Counter
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number, recognise
+from tlkit.classroom.experiments import BETTER, SAME, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 VALUES, TRAINED = 494_032_768, 29_865_088
@@ -176,5 +177,30 @@ PREDICTIONS = (
         too_high="AdamW's averages are there all the time, at the peak too. They belong to trained values, so LoRA "
         "has hardly any of them.",
         near="You took into account that LoRA saves AdamW's averages, but hardly any activations.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e12",
+        question="Which single change lowers the memory of a step?",
+        control={
+            "strategy": "full",
+            "dtype": "fp32",
+            "chunked_loss": False,
+            "checkpointing": False,
+            "rows": 1,
+            "tokens": 512,
+        },
+        may_change=("strategy", "dtype", "chunked_loss", "checkpointing"),
+        metrics=("peak_mib",),
+        better="lower",
+        decisions={
+            "it saves memory": BETTER,
+            "it needs more memory": WORSE,
+            "the difference does not matter": SAME,
+        },
+        seeds=1,
+        split="",
+        matters=100.0,
     ),
 )

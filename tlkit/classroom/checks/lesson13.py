@@ -1,6 +1,7 @@
 """Out of memory: reading the message, choosing a rung in advance, and the same gradients in pieces."""
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number, numbers, recognise
+from tlkit.classroom.experiments import BETTER, SAME, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 
@@ -231,5 +232,29 @@ PREDICTIONS = (
         too_high="The mean of means is weighted wrongly, but it is still made of the same gradients of the same "
         "text, so it is not unrelated to the right one.",
         near="You saw that both micro-batches weigh the same, although very different numbers of tokens count in them.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e13",
+        question="What does one rung of the ladder save by itself?",
+        control={
+            "micro_batch_size": 4,
+            "chunked_loss": False,
+            "activation_checkpointing": False,
+            "offload_optimizer": False,
+            "rows": 4,
+        },
+        may_change=("micro_batch_size", "chunked_loss", "activation_checkpointing", "offload_optimizer"),
+        metrics=("peak_mb", "loss"),
+        better="lower",
+        decisions={
+            "it saves memory": BETTER,
+            "it needs more memory": WORSE,
+            "the difference does not matter": SAME,
+        },
+        seeds=1,
+        split="",
+        matters=1.0,
     ),
 )

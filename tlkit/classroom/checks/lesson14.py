@@ -6,6 +6,7 @@ from itertools import combinations
 import pandas as pd
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near, number, numbers
+from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Choice
 
 
@@ -307,5 +308,19 @@ PREDICTIONS = (
             "bitfit": "Its learning rate is the highest of all, which speaks for it. But it trains so few values "
             "that it changes little, in what it gains and in what it forgets.",
         },
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e14",
+        question="What makes the interval of a difference narrower: more documents, or more seeds?",
+        control={"documents": 10, "seeds": 2},
+        may_change=("documents", "seeds"),
+        metrics=("width",),
+        better="lower",
+        decisions={"it is narrower": BETTER, "it is wider": WORSE, "I cannot tell": UNKNOWN},
+        seeds=5,
+        pair="draw",
+        split="",
     ),
 )

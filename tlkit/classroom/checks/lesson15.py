@@ -3,6 +3,7 @@
 import math
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number
+from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Choice
 
 
@@ -172,5 +173,19 @@ PREDICTIONS = (
             "seven blocks, the same seven": "It knows this text by heart, so it is nearly certain of the next token."
             " Hardly any probability is left for the one after it, which the faulty evaluation asks for.",
         },
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e15",
+        question="How large must a test be to find the best strategy?",
+        control={"tested": 1},
+        may_change=("tested",),
+        metrics=("right",),
+        better="higher",
+        decisions={"it is right more often": BETTER, "it is right less often": WORSE, "I cannot tell": UNKNOWN},
+        seeds=5,
+        pair="draw",
+        split="",
     ),
 )

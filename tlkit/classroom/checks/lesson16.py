@@ -3,6 +3,7 @@
 import math
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number
+from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 Z = 1.96
@@ -178,5 +179,19 @@ PREDICTIONS = (
         too_high="Perhaps you asked for more certainty: here the test may miss the difference in one case of five. "
         "And the error does shrink as questions are added, if only with the root of their number.",
         near="You took into account that half the error needs four times as many questions.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e16",
+        question="What would make the first place safer?",
+        control={"questions": 1319, "deviation": 0.01, "rows": 63},
+        may_change=("questions", "deviation", "rows"),
+        metrics=("first_again",),
+        better="higher",
+        decisions={"it is safer": BETTER, "it is less safe": WORSE, "I cannot tell": UNKNOWN},
+        seeds=5,
+        pair="draw",
+        split="",
     ),
 )

@@ -3,6 +3,7 @@
 import math
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, number, recognise
+from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 VALUES = 2_442_240  # of the lesson's adapter, rank 8
@@ -147,5 +148,18 @@ PREDICTIONS = (
         too_high="The model has read so much before that there is less to gain, and so few tokens hardly add to its "
         "knowledge.",
         near="You expected that few tokens are enough to show the model which kind of text is wanted.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e17",
+        question="How strongly should the adapter act?",
+        control={"strength": 1.0, "text": "Rust"},
+        may_change=("strength",),
+        metrics=("nats",),
+        better="lower",
+        decisions={"it predicts better": BETTER, "it predicts worse": WORSE, "I cannot tell": UNKNOWN},
+        seeds=5,
+        pair="document",
     ),
 )

@@ -1,6 +1,7 @@
 """Another task: balanced accuracy, the mean over the tokens that are no padding, and what frozen features save."""
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
+from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 
@@ -149,5 +150,18 @@ PREDICTIONS = (
         "as the longest validation text, which need not be one of these eight.",
         too_high="A text without padding ends in the last column, so for such a text the mistake changes nothing.",
         near="You saw that the last column is padding for every text that is shorter than the rows.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e18",
+        question="Which vectors give a linear probe more to go on?",
+        control={"features": "pretrained, mean", "depth": 7, "labels": 128},
+        may_change=("features", "depth"),
+        metrics=("accuracy",),
+        better="higher",
+        decisions={"it is more accurate": BETTER, "it is less accurate": WORSE, "I cannot tell": UNKNOWN},
+        seeds=3,
+        pair="draw",
     ),
 )

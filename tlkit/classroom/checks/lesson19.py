@@ -1,6 +1,7 @@
 """Instruction tuning: whose loss counts how much, which tokens have a label, and the loss of a preference."""
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
+from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 
@@ -132,5 +133,16 @@ PREDICTIONS = (
         too_high="The conversations show how an answer begins, how long it is and where it ends. A model learns this"
         " form from few examples, but hardly any knowledge.",
         near="You expected that so few conversations change the form of the answers and not the knowledge.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e19",
+        question="Do the answers get better if the questions are learned, too?",
+        control={"learn": "answers", "rate": 2e-3},
+        may_change=("learn", "rate"),
+        metrics=("perplexity",),
+        better="lower",
+        decisions={"it answers better": BETTER, "it answers worse": WORSE, "I cannot tell": UNKNOWN},
     ),
 )

@@ -3,6 +3,7 @@
 import math
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near, number, recognise
+from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 FROZEN, TRAINED, MACHINES = 494_032_768, 4_399_104, 5
@@ -259,5 +260,18 @@ PREDICTIONS = (
         too_high="In each round a card sends only a part of the gradient, so with two cards all rounds together make"
         " the size of one gradient.",
         near="You saw that a card sends half of the gradient to be added up, and half of it when it is complete.",
+    ),
+)
+EXPERIMENTS = (
+    Experiment(
+        name="e20",
+        question="When does the plain mean over cards go wrong?",
+        control={"cards": 2, "shortest": 2},
+        may_change=("cards", "shortest"),
+        metrics=("error",),
+        better="lower",
+        decisions={"it is less wrong": BETTER, "it is more wrong": WORSE, "I cannot tell": UNKNOWN},
+        pair="draw",
+        split="",
     ),
 )
