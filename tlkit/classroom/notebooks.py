@@ -50,6 +50,22 @@ def lessons(folder: Path = FOLDER) -> list[Lesson]:
     return found
 
 
+def number_of(lesson: str | int) -> str:
+    """Read which lesson somebody means, of "5", 5, "05" or the name of its file.
+
+    Returns:
+        Its number as files have it, such as "05".
+
+    Raises:
+        ValueError: where there is no such lesson; the message lists those that there are.
+    """
+    found = re.match(r"\d+", Path(str(lesson)).name)
+    known = [one.stem[:2] for one in lessons()]
+    if found is None or f"{int(found[0]):02d}" not in known:
+        raise ValueError(f"lesson {lesson!r} is unknown: expected one of {', '.join(known)}")
+    return f"{int(found[0]):02d}"
+
+
 def missing_model(source: Path) -> str | None:
     """Say that a lesson's model is not on this machine; None where it is, or where the bundled one is all it needs.
 
