@@ -131,7 +131,10 @@ BAD = {
     "dies": ("import os; os._exit(3)", "not reached: Python ended before (exit code 3)"),
     "exits": ("import sys; sys.exit('enough')", None),
     "deletes": ("import pathlib, shutil; shutil.rmtree('..', ignore_errors=True); {outside}.unlink()", None),
-    "talks": ("for _ in range(1000): print('x' * 2**20)\nopen('/dev/stderr', 'w').write('x' * 2**28)", None),
+    "talks": (
+        "for _ in range(1000): print('x' * 2**20)\nloud = open('/dev/stderr', 'w')\nfor _ in range(100): loud.write('x' * 2**20)",
+        None,
+    ),
     "fills the disk": ("with open('big', 'wb') as f:\n    for _ in range(300): f.write(bytes(2**20))", None),
     "eats memory": ("hog = bytearray(2 * 10**9)", None),
     "closes its walls' ears": (
