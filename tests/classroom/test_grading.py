@@ -132,7 +132,8 @@ BAD = {
     "exits": ("import sys; sys.exit('enough')", None),
     "deletes": ("import pathlib, shutil; shutil.rmtree('..', ignore_errors=True); {outside}.unlink()", None),
     "talks": (
-        "for _ in range(1000): print('x' * 2**20)\nloud = open('/dev/stderr', 'w')\nfor _ in range(100): loud.write('x' * 2**20)",
+        "for _ in range(1000): print('x' * 2**20)\nloud = open('/dev/stderr', 'w')\n"
+        "for _ in range(100): loud.write('x' * 2**20)",
         None,
     ),
     "fills the disk": ("with open('big', 'wb') as f:\n    for _ in range(300): f.write(bytes(2**20))", None),
