@@ -4,19 +4,22 @@ Columns are those that their documentation names. Where a list of the students i
 it, its rows are filled in, so that everybody is found again when the table is read there.
 """
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 
 # nbgrader: nbgrader/plugins/export.py, `CsvExportPlugin`.
 NBGRADER = ("assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email")
 NBGRADER += ("raw_score", "late_submission_penalty", "score", "max_score")
-# Canvas: "How do I import grades in the Gradebook?", https://community.instructure.com
+# Canvas: lib/gradebook_importer.rb, which reads what the Gradebook exports.
 CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 CANVAS_POINTS = "    Points Possible"  # the row below the header, as Canvas itself writes it
-# Moodle: https://docs.moodle.org/en/Grade_import, and the offline grading worksheet of an assignment.
+# Moodle: https://docs.moodle.org/en/Grade_import, and the offline grading worksheet of an assignment, which is read by
+# mod/assign/feedback/offline/importgradeslib.php.
 MOODLE = ("First name", "Last name", "ID number", "Email address")
-WORKSHEET = ("Identifier", "Grade", "Maximum grade", "Feedback comments")
+WORKSHEET = ("Identifier", "Grade", "Maximum grade", "Last modified (grade)", "Feedback comments")
 PARTICIPANT = "Participant "
 LAYOUTS = ("nbgrader", "canvas", "moodle")
 # Where a student's id may stand in a list of students.
@@ -42,11 +45,12 @@ def gradebook(marks: pd.DataFrame, layout: str, students: pd.DataFrame | None = 
 
     Returns:
         For nbgrader a row for each student and lesson; for the others a row for each student and a column for each
-        lesson. A file that was not graded leaves its place empty. For a worksheet of Moodle (a list with a column
+        lesson. A file that was not graded leaves its place empty, and who has no points stands in none of those two,
+        because an empty place may take away points that are there. For a worksheet of Moodle (a list with a column
         Identifier) its grades and comments, in points of its own maximum.
 
     Raises:
-        ValueError: for a list without a column that says who a student is, and for a worksheet and several lessons.
+        ValueError: for a worksheet and several lessons, or one that lacks a column.
     """
     scores, remarks = _scores(marks)
     if students is None:
@@ -62,6 +66,22 @@ def gradebook(marks: pd.DataFrame, layout: str, students: pd.DataFrame | None = 
     else:
         table = _with_columns(rows, scores, canvas=layout == "canvas")
     return Gradebook(table, tuple(remarks))
+
+
+def read_students(file: Path) -> pd.DataFrame:
+    """Read a platform's own list of students, all of it as text.
+
+    Raises:
+        ValueError: for a file that is no table, or has no column that says who a student is.
+        OSError: where it cannot be read.
+    """
+    try:
+        students = pd.read_csv(file, dtype=str, encoding="utf-8-sig").fillna("")
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file}: expected a CSV file with a line of column names ({error})") from None
+    if not any(column in KEYS for column in students):
+        raise ValueError(f"{file} has columns {', '.join(students)}: expected one of {', '.join(KEYS)}")
+    return students
 
 
 def _scores(marks: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -99,9 +119,6 @@ def _rows_without_list(scores: pd.DataFrame, layout: str) -> pd.DataFrame:
 def _rows_of(students: pd.DataFrame, scores: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """The platform's rows, each with the student of the marks in a column "_", and who of them is in no row."""
     keys = [column for column in students if column in KEYS]
-    if not keys:
-        raise ValueError(f"the list of students has columns {', '.join(students)}: expected one of {', '.join(KEYS)}")
-    students = students.fillna("")
     known = {_plain(student): student for student in scores.student}
     for name, student in zip(scores.name, scores.student, strict=True):
         if name:
@@ -134,15 +151,16 @@ def _for_nbgrader(rows: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
 def _with_columns(rows: pd.DataFrame, scores: pd.DataFrame, *, canvas: bool) -> pd.DataFrame:
     """A column of points for each lesson behind who a student is; for Canvas with a row of what can be had."""
     who = [column for column in (CANVAS if canvas else rows) if column in rows and column != "_"]
-    table = rows[[*who, "_"]]
-    if canvas:  # its own row of points, where the list has one, gives way to ours
-        table = table[~table.iloc[:, 0].str.contains("Points Possible")]
+    table = rows[rows["_"] != ""][[*who, "_"]]
     by_place = scores.set_index(["lesson", "student"])
     points = {}
     for lesson, of in scores.groupby("lesson", sort=True).of.max().items():
         column = [by_place.right.get((lesson, student), "") for student in table["_"]]
-        points[f"Lesson {lesson}"] = [int(of), *column] if canvas else column
-        if not canvas:
+        if canvas:  # an assignment that is there has its number behind its title
+            there = [name for name in rows if re.fullmatch(rf"Lesson {lesson}\b.*\(\d+\)", name)]
+            points[there[0] if there else f"Lesson {lesson}"] = [int(of), *column]
+        else:
+            points[f"Lesson {lesson}"] = column
             points[f"Lesson {lesson} (Feedback)"] = [by_place.said.get((lesson, one), "") for one in table["_"]]
     table = table.drop(columns="_")
     if canvas:

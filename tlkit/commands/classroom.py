@@ -123,7 +123,7 @@ def grade(options: GradeOptions) -> Outcome:
 
     from tlkit.classroom.confinement import Limits, described, walls_here
     from tlkit.classroom.feedback import write_feedback
-    from tlkit.classroom.gradebooks import gradebook
+    from tlkit.classroom.gradebooks import gradebook, read_students
     from tlkit.classroom.grading import grade_all
     from tlkit.classroom.notebooks import number_of
 
@@ -132,11 +132,13 @@ def grade(options: GradeOptions) -> Outcome:
         if file and not file.parent.is_dir():  # said now, not after an hour of grading
             raise FileNotFoundError(f"--{name} {file}: no such folder, {file.parent}")
     lesson = None if options.lesson is None else number_of(options.lesson)
-    students = _list_of_students(options.students)
+    students = read_students(options.students) if options.students else None
     limits = Limits(seconds=options.seconds, memory=options.memory * 1e9)
     jobs = options.jobs or os.cpu_count() or 1
     marks = grade_all(options.notebooks, lesson=lesson, variants=options.variants, limits=limits, jobs=jobs)
     lines = _marks_in_words(marks)
+    if options.variants is not None:
+        lines.append(_variants_in_words(marks, options.variants))
     if options.output:
         marks.to_csv(options.output, index=False)
     if options.feedback:
@@ -163,15 +165,14 @@ def _marks_in_words(marks: "pd.DataFrame") -> list[str]:
     return lines
 
 
-def _list_of_students(file: Path | None) -> "pd.DataFrame | None":
-    import pandas as pd
+def _variants_in_words(marks: "pd.DataFrame", seed: int) -> str:
+    from tlkit.classroom.exercises import find
 
-    if file is None:
-        return None
-    try:
-        return pd.read_csv(file, dtype=str, encoding="utf-8-sig")
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise ValueError(f"--students {file}: expected a CSV file with a line of column names ({error})") from None
+    names = sorted({name for name in marks.exercise if name})
+    having = [name for name in names if find(name).drawn]
+    others = [name for name in names if name not in having]
+    text = f"Tried again on cases drawn by seed {seed}: {', '.join(having) or 'none'}."
+    return f"{text} Without variants: {', '.join(others)}." if others else text
 
 
 def progress(options: ProgressOptions) -> Outcome:

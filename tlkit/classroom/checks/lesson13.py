@@ -1,5 +1,7 @@
 """Out of memory: reading the message, choosing a rung in advance, and the same gradients in pieces."""
 
+from random import Random
+
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number, numbers, recognise
 from tlkit.classroom.predictions import Amount
 
@@ -41,6 +43,17 @@ def reading_the_message(answer: object) -> None:
         raise Wrong(f"{'the first' if right == short else 'the second'}, {value:.4g} MiB, is not it.")
 
 
+def _cards(chance: Random) -> list:
+    """Rungs with the MB that each needs, and the size of a card, on which some of them fit, or none."""
+    found = []
+    for at in (0, 1, 2, 3, None):
+        names = chance.sample(("as planned", "bf16", "chunked loss", "smaller micro-batch", "checkpointing"), 5)
+        rungs = dict(zip(names, chance.sample(range(30, 200), 5), strict=True))
+        size = round((min(rungs.values()) - 9 if at is None else sorted(rungs.values())[at] + 1) / 0.85)
+        found.append((rungs, size))
+    return found
+
+
 @exercise(
     "ex13_2",
     2,
@@ -48,12 +61,13 @@ def reading_the_message(answer: object) -> None:
     "Go through the rungs in order. The first one that fits is the answer, even where a later one needs less.",
     "The driver's share comes off the card first: needs(rung) <= 0.85 * card.",
     "for rung in rungs: if needs(rung) <= 0.85 * card: return rung. Behind the loop, raise MemoryError(...).",
+    drawn=_cards,
 )
-def first_rung_that_fits(answer: object) -> None:
+def first_rung_that_fits(answer: object, drawn: list | None = None) -> None:
     """Judge a function that chooses the first rung that fits, with no more estimates than needed."""
     plain = {"as planned": 130, "chunked loss": 112, "smaller micro-batch": 73, "optimizer on the host": 42}
     turned = dict(reversed(plain.items()))
-    for rungs, size in ((plain, 140), (plain, 100), (plain, 256), (turned, 150), (plain, 48)):
+    for rungs, size in drawn or ((plain, 140), (plain, 100), (plain, 256), (turned, 150), (plain, 48)):
         _choose(answer, {name: megabytes * 2**20 for name, megabytes in rungs.items()}, size)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from itertools import combinations
+from random import Random
 
 import pandas as pd
 
@@ -44,6 +45,23 @@ def false_alarms(answer: object) -> None:
         raise Wrong(f"{float(answer):.4g} is not it.")
 
 
+def _runs(chance: Random) -> list:
+    """Tables of runs in any order, with the two strategies that are compared."""
+    found = []
+    for seeds in (3, 5, 4):
+        one, other, third = names = chance.sample(("full", "lora", "qlora", "bitfit", "last_layers"), 3)
+        moves = [chance.uniform(-4, 4) for _ in range(seeds)]
+        level = {name: chance.uniform(50, 100) for name in names}
+        rows = [
+            (name, seed, round(level[name] + moves[seed] + chance.uniform(-2, 2), 1))
+            for name in (one, other, third)
+            for seed in range(seeds)
+        ]
+        table = pd.DataFrame(chance.sample(rows, len(rows)), columns=["strategy", "seed", "perplexity"])
+        found.append((table, one, other))
+    return found
+
+
 @exercise(
     "ex14_2",
     2,
@@ -53,10 +71,11 @@ def false_alarms(answer: object) -> None:
     "The mean of the n differences, minus and plus t times their standard deviation over the root of n. Their "
     "standard deviation divides by n - 1, as pandas does and numpy does not.",
     "t is `stats.t.ppf(0.975, n - 1)`: 2.5% are left out on each side.",
+    drawn=_runs,
 )
-def paired_interval(answer: object) -> None:
+def paired_interval(answer: object, drawn: list | None = None) -> None:
     """Judge a function for Student's interval of differences, seed by seed."""
-    for table, one, other in _tables():
+    for table, one, other in drawn or _tables():
         scores = table.set_index(["strategy", "seed"]).perplexity
         left, right = scores[one].sort_index(), scores[other].sort_index()
         given = called(answer, table.copy(), one, other)
