@@ -49,6 +49,25 @@ class ProgressOptions:
 
 
 @dataclass(frozen=True)
+class RestoreOptions:
+    """What to bring back"""
+
+    lesson: str = option(help="such as 05", positional=True)
+    folder: Path | None = option(None, "where your file is; default: this folder, or my_lessons")
+    beside: bool = option(False, "leave your file as it is, and write the original under another name")
+
+
+@dataclass(frozen=True)
+class StudentOptions:
+    """Where to"""
+
+    output: Path = option(
+        ROOT / "results" / "student", "the folder; with --zip the file has its name", path="new folder"
+    )
+    zip: bool = option(False, "write one zip file instead of a folder")
+
+
+@dataclass(frozen=True)
 class HandoutsOptions:
     """Where to"""
 
@@ -190,6 +209,27 @@ def progress(options: ProgressOptions) -> Outcome:
     solved = tabulate(table, headers="keys", showindex=False)
     text = f"{solved}\n\n{guesses(options.lesson)}\n\n{where_was_i()}\n{place}"
     return Outcome(table.to_dict("records"), text)
+
+
+def restore(options: RestoreOptions) -> Outcome:
+    """Bring a lesson back as it was; yours is kept under another name."""
+    from tlkit.classroom.notebooks import FOLDER, number_of
+    from tlkit.classroom.originals import restore
+
+    _refuse_without(FOLDER)
+    number_of(options.lesson)
+    said = str(restore(options.lesson, options.folder, beside=options.beside))
+    return Outcome({"said": said}, said, 1 if said.startswith("Nothing was changed") else 0)
+
+
+def student(options: StudentOptions) -> Outcome:
+    """Write the edition for students: lessons without outputs, solutions and scripts, and what they need to run."""
+    from tlkit.classroom.notebooks import FOLDER
+    from tlkit.classroom.student import write_student_edition
+
+    _refuse_without(FOLDER)
+    written = write_student_edition(options.output, zipped=options.zip)
+    return Outcome({"written": written}, f"The edition for students is {written}")
 
 
 def handouts(options: HandoutsOptions) -> Outcome:
