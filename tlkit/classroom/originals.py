@@ -53,9 +53,9 @@ def _folder_of(folder: Path | str | None) -> Path:
             raise ValueError(f"{folder} is no folder")
         return Path(folder)
     here = Path.cwd()
-    elsewhere = not here.is_relative_to(COPIES.parent)  # on a hub, the folder of the course is nobody's own
-    if elsewhere or any(here.glob("[0-9][0-9]_*.ipynb")) or not COPIES.is_dir():
-        return here
+    if any(here.glob("[0-9][0-9]_*.ipynb")) or not here.is_relative_to(COPIES.parent):
+        return here  # on a hub, the folder of the course is nobody's own
+    COPIES.mkdir(exist_ok=True)
     return COPIES
 
 
