@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tlkit.classroom.notebooks import COPIES, FOLDER, sources
+from tlkit.classroom.notebooks import COPIES, FOLDER, KERNEL, sources
 
 ROOT = FOLDER.parent
 NAME = "transfer-learning"  # of the folder inside the zip file
@@ -122,17 +122,21 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def unanswered(text: str) -> str:
-    """Take from an executed lesson what it has printed, and what ties it to a script and to the machine it ran on.
+    """Take from an executed lesson what it has printed, and what ties it to a script.
 
     Args:
         text: a notebook, as JSON.
 
     Returns:
-        The same notebook as nobody has run it.
+        The same notebook as nobody has run it. It names this machine's Python as JupyterLab would: where students have
+        the same, as on a hub, opening a lesson changes nothing; elsewhere JupyterLab notes theirs.
     """
+    from ipykernel.ipkernel import IPythonKernel
+    from jupyter_client.kernelspec import KernelSpecManager
+
     notebook = json.loads(text)
-    kernel = notebook["metadata"].get("kernelspec", {})
-    notebook["metadata"] = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    kernel = KERNEL | {"display_name": KernelSpecManager().get_kernel_spec(KERNEL["name"]).display_name}
+    notebook["metadata"] = {"kernelspec": kernel, "language_info": IPythonKernel.language_info}
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             cell["outputs"], cell["execution_count"] = [], None
