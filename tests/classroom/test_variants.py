@@ -14,7 +14,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 SOLUTIONS = {path.stem[:2]: path for path in sorted((FOLDER / "solutions").glob("*.py"))}
 EXERCISES = [task for lesson in SOLUTIONS for task in tasks_of(lesson).values() if isinstance(task, Exercise)]
 DRAWN = [task for task in EXERCISES if task.drawn]
-SEEDS = (1, 2, 2027)
+SEEDS = (1, 2027)
 BY_WHAT_CHANGES = {"ex07_3", "ex11_2"}  # judged by what they do to a model: a recorded result says nothing
 
 
