@@ -189,6 +189,15 @@ def test_where_it_cannot_be_written_or_found_that_is_said_and_nothing_is_lost(hu
     assert "holds the originals themselves" in said and "work in my_lessons" in said
 
 
+def test_in_a_clone_what_comes_back_has_no_recorded_answers(tmp_path):
+    said = tl.restore("04", tmp_path)
+    cells = json.loads((tmp_path / f"{NAME}.ipynb").read_text(encoding="utf-8"))["cells"]
+    assert "was not in" in said and not any(cell.get("outputs") for cell in cells)
+    recorded = json.loads((ROOT / "notebooks" / f"{NAME}.ipynb").read_text(encoding="utf-8"))["cells"]
+    assert [cell["source"] for cell in cells] == [cell["source"] for cell in recorded]
+    assert any(cell.get("outputs") for cell in recorded)
+
+
 def test_from_the_edition_itself_the_copies_are_meant(edition, monkeypatch, tmp_path):
     monkeypatch.setattr(originals, "FOLDER", edition / "notebooks")
     monkeypatch.setattr(originals, "COPIES", edition / "my_lessons")

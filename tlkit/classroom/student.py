@@ -1,14 +1,14 @@
 """An edition for students: the lessons without answers, and what they need to run, in a folder or a zip file."""
 
 import filecmp
-import json
 import re
 import shutil
 import zipfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tlkit.classroom.notebooks import COPIES, FOLDER, KERNEL, sources
+from tlkit.classroom.notebooks import COPIES, FOLDER, sources
+from tlkit.classroom.originals import unanswered
 
 ROOT = FOLDER.parent
 NAME = "transfer-learning"  # of the folder inside the zip file
@@ -119,29 +119,6 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copytree(source, target, ignore=LEFT_OUT)
     else:
         shutil.copy(source, target)
-
-
-def unanswered(text: str) -> str:
-    """Take from an executed lesson what it has printed, and what ties it to a script.
-
-    Args:
-        text: a notebook, as JSON.
-
-    Returns:
-        The same notebook as nobody has run it. It names this machine's Python as JupyterLab would: where students have
-        the same, as on a hub, opening a lesson changes nothing; elsewhere JupyterLab notes theirs.
-    """
-    from ipykernel.ipkernel import IPythonKernel
-    from jupyter_client.kernelspec import KernelSpecManager
-
-    notebook = json.loads(text)
-    kernel = KERNEL | {"display_name": KernelSpecManager().get_kernel_spec(KERNEL["name"]).display_name}
-    notebook["metadata"] = {"kernelspec": kernel, "language_info": IPythonKernel.language_info}
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            cell["outputs"], cell["execution_count"] = [], None
-        cell["metadata"].pop("execution", None)
-    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
 
 
 def _readme(target: Path) -> str:
