@@ -140,7 +140,7 @@ def confine_here(scratch: str, walls: Sequence[str], memory: float) -> None:
     import resource
 
     for limit, value in (("RLIMIT_DATA", int(memory)), ("RLIMIT_FSIZE", LARGEST_FILE), ("RLIMIT_CORE", 0)):
-        with suppress(ValueError):  # a harder limit is there already
+        with suppress(ValueError, OSError):  # a harder limit is there already, or the system has none of this kind
             resource.setrlimit(getattr(resource, limit), (value, value))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # too large a file is an OSError in the cell, not the end
     if not walls:
@@ -223,7 +223,13 @@ def _watch(process: subprocess.Popen, limits: Limits) -> str:
 
 
 def _end(process: subprocess.Popen) -> None:
-    """End a notebook's process, and those that it has started."""
+    """End a notebook's process, and those that it has started, as far as the system still knows whose they are."""
+    import psutil
+
+    with suppress(psutil.Error):
+        for one in psutil.Process(process.pid).children(recursive=True):  # also those in a session of their own
+            with suppress(psutil.Error):
+                one.kill()
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError):  # all of them have ended
             os.killpg(process.pid, signal.SIGKILL)

@@ -36,6 +36,12 @@ def bias_values(answer: object) -> None:
     raise Wrong("count 24 blocks, each with three bias vectors: " + ("it is less." if given > right else "it is more."))
 
 
+def _depths(chance: Random) -> list[tuple[str, str, int]]:
+    """Architectures in any order, of any depth."""
+    kinds = (("qwen2", "a Qwen2"), ("phi", "a Phi"), ("llama", "a Llama"))
+    return [(*kind, chance.randint(3, 9)) for kind in chance.sample(kinds, 3)]
+
+
 @exercise(
     "ex10_2",
     2,
@@ -43,11 +49,13 @@ def bias_values(answer: object) -> None:
     "`model.named_parameters()` gives a name and a tensor. Freeze all of them first.",
     "A norm has a vector, too, but it is a weight: its name does not end in `bias`.",
     "`tensor.requires_grad_(name.endswith('bias'))` for each of them; then add up `numel()` of those that train.",
+    drawn=_depths,
 )
-def train_only_biases(answer: object) -> None:
+def train_only_biases(answer: object, drawn: list | None = None) -> None:
     """Judge a function that leaves nothing but the bias vectors trainable."""
-    for architecture, story in (("qwen2", "a Qwen2"), ("phi", "a Phi"), ("llama", "a Llama")):
-        model = small_model(architecture, weights=True)
+    cases = drawn or (("qwen2", "a Qwen2", 2), ("phi", "a Phi", 2), ("llama", "a Llama", 2))
+    for architecture, story, depth in cases:
+        model = small_model(architecture, depth=depth, weights=True)
         # One tensor starts frozen and another does not, so that both directions have to be set.
         for place, tensor in enumerate(model.parameters()):
             tensor.requires_grad_(place % 2 == 0)
