@@ -6,9 +6,12 @@ import subprocess
 import sys
 import zipfile
 
+import pandas as pd
 import pytest
 from served_pages import TOKEN, free_port, kept, opened, served, shows
 
+from tlkit.classroom.exercises import find
+from tlkit.classroom.feedback import write_feedback
 from tlkit.classroom.student import NAME, write_student_edition
 
 pytestmark = pytest.mark.browser
@@ -76,6 +79,31 @@ def test_a_student_answers_saves_and_brings_the_lesson_back(browser, edition, tm
         page.close()
     answers = [json.loads(line) for line in (tmp_path / "home" / "progress.jsonl").read_text().splitlines()]
     assert [(one["name"], one["right"]) for one in answers] == [("ex01_1", True)]
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_page_of_feedback_is_read_with_keys_and_on_a_phone(browser, tmp_path, width):
+    marks = [("ex04_1", True, ""), ("ex04_2", False, "its cell stopped with NameError: name 'x' * 40 is not defined")]
+    rows = [
+        {"notebook": "a.ipynb", "student": "ann", "name": "", "lesson": "04", "exercise": name, "right": right}
+        | {"reason": reason, "seconds": 1.0}
+        for name, right, reason in marks
+    ]
+    (file,) = write_feedback(pd.DataFrame(rows), tmp_path)
+    page = browser.new_page(viewport={"width": width, "height": 720})
+    wrong = []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("request", lambda asked: None if asked.url.startswith("file:") else wrong.append(asked.url))
+    page.goto(file.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    hint = page.get_by_text(find("ex04_2").hints[0])
+    assert not hint.is_visible()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    hint.wait_for()
+    kept(page, f"feedback_{width}")
+    assert wrong == []
+    page.close()
 
 
 def _first_exercise(page):

@@ -103,7 +103,10 @@ def _is_right_for_no_others(name, answer, seed):
 
 
 def test_every_lesson_has_a_variant_and_numbers_have_none():
-    assert {task.name[2:4] for task in DRAWN} == set(SOLUTIONS)
+    """But for the capstone, whose judges look at the method; teachers read how many there are."""
+    assert {task.name[2:4] for task in DRAWN} >= set(SOLUTIONS) - {"21"}
+    for_teachers = " ".join((FOLDER / "instructors.md").read_text(encoding="utf-8").split())
+    assert f"{len(DRAWN)} exercises, at least one in each lesson, have such variants" in for_teachers
     for task in EXERCISES:
         if not callable(solutions(task.name[2:4])[task.name]):
             assert task.drawn is None, f"{task.name} asks for one number: it has nothing to draw"
