@@ -121,7 +121,10 @@ FAULTS = {
         [({}, (40.0,) * 3), (CLAIM, GAINS)], CLAIM, "all seeds of the control gave the same", "Hand the seed on",
     ),
     "a setting that did not arrive": (
-        [({}, CONTROL), (CLAIM, CONTROL)], CLAIM, "Most likely the setting did not reach the run", "look where your function",
+        [({}, CONTROL), (CLAIM, CONTROL)],
+        CLAIM,
+        "Most likely the setting did not reach the run",
+        "look where your function",
     ),
     "one seed, two results": (
         [({}, CONTROL), (CLAIM, GAINS), (CLAIM, (30.0,), (1,))], CLAIM, "runs 5 and 7 have the same settings and seed",
@@ -491,7 +494,7 @@ def test_grading_judges_a_stored_decision_again(file, tmp_path):
     for output, verdict in ((right, True), (wrong, False)):
         notebook["cells"] = [notebook["cells"][0], {**notebook["cells"][place], "outputs": [output]}]
         (tmp_path / "mine.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
-        marks = {mark.exercise: mark for mark in grade(tmp_path / "mine.ipynb")}
+        marks = {mark.exercise: mark for mark in grade(tmp_path / "mine.ipynb").marks}
         assert marks["e05"].right is verdict and not marks["ex05_1"].right
         notebook = json.loads((FOLDER / "05_freeze_lower_layers.ipynb").read_text(encoding="utf-8"))
 
