@@ -51,6 +51,13 @@ class LinksOptions:
 
 
 @dataclass(frozen=True)
+class LabOptions:
+    """How to open"""
+
+    browser: bool = option(True, "open a browser")
+
+
+@dataclass(frozen=True)
 class DemoOptions:
     """How to serve"""
 
@@ -165,6 +172,25 @@ def links(options: LinksOptions) -> Outcome:
     return Outcome(
         {"address": address.web, "revision": address.revision, "links": found, "lessons": written}, "\n".join(lines)
     )
+
+
+def lab(options: LabOptions) -> Outcome:
+    """Open JupyterLab with your own copies of the lessons (my_lessons, made at first); Ctrl+C ends it."""
+    import os
+    import subprocess
+
+    from tlkit.classroom.lab import COPIES, copy_lessons, serving
+    from tlkit.classroom.notebooks import FOLDER, INDEX
+
+    _refuse_without(FOLDER)
+    written = copy_lessons()
+    print(f"{len(written)} lessons were copied to {COPIES}; copies that were there stay as they are", file=sys.stderr)
+    command = [sys.executable, "-m", "jupyterlab", str(COPIES.relative_to(ROOT) / f"{INDEX}.ipynb")]
+    command += [] if options.browser else ["--no-browser"]
+    # In a container everyone is root, and Jupyter then asks to be told that this is meant. Its token stays.
+    command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    server = subprocess.run(command, cwd=ROOT, env=os.environ | serving())
+    return Outcome({"copies": COPIES, "written": written}, code=server.returncode)
 
 
 def demo(options: DemoOptions) -> Outcome:

@@ -1,0 +1,105 @@
+"""JupyterLab for who learns: copies of the lessons to work in, and a server that saves notebooks whole.
+
+The server finds this module by `notebooks/share/jupyter_server_config.d`, a folder that `JUPYTER_CONFIG_PATH` names.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import nbformat
+
+from tlkit.classroom.notebooks import FOLDER, KERNEL, sources
+from tlkit.classroom.stills import without_views
+
+COPIES = FOLDER.parent / "my_lessons"  # beside `notebooks`, so that what a lesson reads from `../data` is found
+OF_THE_MACHINE = ("kernelspec", "language_info")  # parts of a notebook that name a version of Python or an environment
+
+
+def copy_lessons(target: Path = COPIES, folder: Path = FOLDER) -> list[Path]:
+    """Copy the lessons, without what they have printed, into a folder to work in; a copy that is there stays as it is.
+
+    Args:
+        target: the folder; made where it is not there.
+        folder: where the lessons are; only read.
+
+    Returns:
+        The notebooks that were written.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    written = []
+    for source in sources(folder):
+        copy = target / f"{source.stem}.ipynb"
+        if not copy.exists():
+            notebook = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+            unanswered(notebook)
+            nbformat.write(notebook, copy)
+            written.append(copy)
+    for page in folder.glob("*.md"):
+        shutil.copyfile(page, target / page.name)
+    shutil.copytree(folder / "images", target / "images", dirs_exist_ok=True, copy_function=shutil.copyfile)
+    return written
+
+
+def unanswered(notebook: nbformat.NotebookNode) -> None:
+    """Make of an executed lesson one that nobody has run, and that is no longer paired with its script.
+
+    Args:
+        notebook: changed in place. It names this machine's Python, so that opening it changes nothing.
+    """
+    notebook.metadata = {"kernelspec": KERNEL | {"display_name": _kernel_name()}, "language_info": _language()}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+
+
+def serving(folder: Path = FOLDER) -> dict[str, str]:
+    """The environment in which a Jupyter server saves notebooks as this module does.
+
+    Args:
+        folder: where the lessons are.
+    """
+    found = [str(folder / "share"), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
+    return {"JUPYTER_CONFIG_PATH": os.pathsep.join(found)}
+
+
+def save_whole(model: dict, path: str, contents_manager: object, **_: object) -> None:
+    """Before a notebook is saved: panels leave their stills, and what names a machine stays as the file has it.
+
+    JupyterLab would show an error in place of a panel that is saved and opened again, and it writes the version of
+    Python that is running into every notebook that it opens.
+
+    Args:
+        model: what is to be saved, changed in place.
+        path: where, as the server names it.
+        contents_manager: the server's.
+    """
+    if model["type"] != "notebook" or model["content"].get("nbformat") != 4:
+        return
+    without_views(model["content"])
+    try:
+        before = json.loads(Path(contents_manager.get_os_path(path)).read_text(encoding="utf-8"))["metadata"]
+        model["content"]["metadata"].update({name: before[name] for name in OF_THE_MACHINE if name in before})
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return  # a new file, or one that was no notebook before
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": __name__}]
+
+
+def _load_jupyter_server_extension(server: object) -> None:
+    server.contents_manager.register_pre_save_hook(save_whole)
+
+
+def _kernel_name() -> str:
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    return KernelSpecManager().get_kernel_spec(KERNEL["name"]).display_name
+
+
+def _language() -> dict[str, object]:
+    from ipykernel.ipkernel import IPythonKernel
+
+    return IPythonKernel.language_info
