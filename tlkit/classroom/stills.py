@@ -15,7 +15,7 @@ from nbformat import NotebookNode
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 BEGINS = '<div class="tlkit-still"'
-HOW = "Run this cell to use the controls."
+HOW = "The controls work after this cell has run."
 _shown: "WeakSet[LastingBox]" = WeakSet()
 
 
