@@ -24,7 +24,6 @@ from tlkit.steps import StepRecord, TrainingState, first_step, mean_loss, take_s
 from tlkit.strategies import in_phases, trainable_parameters
 from tlkit.team import ALONE, Team, restore_full_weights, twin_for_parts
 
-
 DIVERGED = 1.0  # nats per token above the first step: the noise of batches is smaller
 LAST_STEPS = 5  # whose mean loss is where a run ends
 

@@ -27,7 +27,7 @@ def copy_lessons(target: Path = COPIES, folder: Path = FOLDER) -> list[Path]:
     Returns:
         The notebooks that were written.
     """
-    target.mkdir(parents=True, exist_ok=True)
+    (target / "images").mkdir(parents=True, exist_ok=True)
     written = []
     for source in sources(folder):
         copy = target / f"{source.stem}.ipynb"
@@ -36,9 +36,8 @@ def copy_lessons(target: Path = COPIES, folder: Path = FOLDER) -> list[Path]:
             unanswered(notebook)
             nbformat.write(notebook, copy)
             written.append(copy)
-    for page in folder.glob("*.md"):
-        shutil.copyfile(page, target / page.name)
-    shutil.copytree(folder / "images", target / "images", dirs_exist_ok=True, copy_function=shutil.copyfile)
+    for file in (*folder.glob("*.md"), *(folder / "images").iterdir()):
+        shutil.copyfile(file, target / file.relative_to(folder))  # without the rights of an original that is read only
     return written
 
 

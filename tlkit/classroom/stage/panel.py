@@ -52,7 +52,9 @@ class Panel(LastingBox):
 
     def still(self) -> str:
         """Its name: what the panel shows is live, and belongs to the demo."""
-        return f"<p>{html.escape(self.name)}: a panel of the live demo, which <code>python -m tlkit demo</code> opens.</p>"
+        return (
+            f"<p>{html.escape(self.name)}: a panel of the live demo, which <code>python -m tlkit demo</code> opens.</p>"
+        )
 
     def wait(self) -> "Panel":
         """Wait until it is built, or has said why it cannot be."""
