@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from tlkit.classroom.lab import _load_jupyter_server_extension, copy_lessons, save_whole, serving
+from tlkit.classroom.lab import _load_jupyter_server_extension, copy_lessons, jupyterlab, save_whole, serving
 from tlkit.classroom.notebooks import FOLDER, PAIRED
 from tlkit.classroom.stills import BEGINS, VIEW
 
@@ -127,3 +127,18 @@ def test_a_server_finds_the_extension_and_it_asks_to_see_what_is_saved(monkeypat
     manager = SimpleNamespace(register_pre_save_hook=hooks.append)
     _load_jupyter_server_extension(SimpleNamespace(contents_manager=manager))
     assert hooks == [save_whole]
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_in_a_container_jupyterlab_is_told_that_root_is_meant_and_keeps_its_token(user, monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: user, raising=False)
+    command = jupyterlab(Path("my_lessons") / "00_index.ipynb", browser=False)
+    assert command[1:3] == ["-m", "jupyterlab"] and "--no-browser" in command
+    assert ("--allow-root" in command) == (user == 0) and "token" not in " ".join(command)
+
+
+def test_without_jupyterlab_it_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(RuntimeError, match=r'JupyterLab is not installed: python -m pip install -e "\.\[lab\]"'):
+        jupyterlab(Path("00_index.ipynb"))
+    assert "-m tlkit lab" in (FOLDER.parent / "Makefile").read_text()

@@ -3,9 +3,11 @@
 The server finds this module by `notebooks/share/jupyter_server_config.d`, a folder that `JUPYTER_CONFIG_PATH` names.
 """
 
+import importlib.util
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import nbformat
@@ -51,6 +53,24 @@ def unanswered(notebook: nbformat.NotebookNode) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
+
+
+def jupyterlab(page: Path, *, browser: bool = True) -> list[str]:
+    """The command that opens JupyterLab.
+
+    Args:
+        page: the notebook to open, below the folder that is served.
+        browser: whether to open a browser.
+
+    Raises:
+        RuntimeError: where JupyterLab is not installed.
+    """
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise RuntimeError('JupyterLab is not installed: python -m pip install -e ".[lab]"')
+    command = [sys.executable, "-m", "jupyterlab", str(page)]
+    # In a container everyone is root, and Jupyter then asks to be told that this is meant. Its token stays.
+    command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    return command if browser else [*command, "--no-browser"]
 
 
 def serving(folder: Path = FOLDER) -> dict[str, str]:

@@ -179,16 +179,13 @@ def lab(options: LabOptions) -> Outcome:
     import os
     import subprocess
 
-    from tlkit.classroom.lab import COPIES, copy_lessons, serving
+    from tlkit.classroom.lab import COPIES, copy_lessons, jupyterlab, serving
     from tlkit.classroom.notebooks import FOLDER, INDEX
 
     _refuse_without(FOLDER)
+    command = jupyterlab(COPIES.relative_to(ROOT) / f"{INDEX}.ipynb", browser=options.browser)
     written = copy_lessons()
-    print(f"{len(written)} lessons were copied to {COPIES}; copies that were there stay as they are", file=sys.stderr)
-    command = [sys.executable, "-m", "jupyterlab", str(COPIES.relative_to(ROOT) / f"{INDEX}.ipynb")]
-    command += [] if options.browser else ["--no-browser"]
-    # In a container everyone is root, and Jupyter then asks to be told that this is meant. Its token stays.
-    command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    print(f"{len(written)} notebooks were copied to {COPIES}; those that were there stay as they are", file=sys.stderr)
     server = subprocess.run(command, cwd=ROOT, env=os.environ | serving())
     return Outcome({"copies": COPIES, "written": written}, code=server.returncode)
 
