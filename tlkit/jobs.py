@@ -45,7 +45,8 @@ class Part:
         Args:
             words: such as "60 steps, loss from 4.91 to 3.87".
         """
-        self.doing = words
+        if self.job is not None:
+            self.doing = words
 
     def go_on(self, way: str) -> None:
         """Say that it goes on in another way, such as with less memory.

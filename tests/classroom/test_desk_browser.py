@@ -112,10 +112,12 @@ def verdict(page, name, word):
 
 
 def save(page, file):
-    """Save, and wait until the server has written."""
+    """Save, and wait until the server says that it has written."""
     before = file.stat().st_mtime_ns
-    page.keyboard.press("Control+s")
-    until(page, lambda: file.stat().st_mtime_ns != before and not unsaved(page))
+    with page.expect_response(lambda answer: answer.request.method == "PUT" and "/api/contents/" in answer.url):
+        page.keyboard.press("Control+s")
+    until(page, lambda: not unsaved(page))
+    assert file.stat().st_mtime_ns != before
 
 
 def until(page, holds):
