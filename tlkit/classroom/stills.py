@@ -30,7 +30,7 @@ class LastingBox(ipw.VBox):
 
     def still(self) -> str:
         """What is seen now, as HTML without controls."""
-        return "".join(_blocks(self)) + f'<p style="color:#5a5a5a">{HOW}</p>'
+        return "".join(_blocks(self)) + f'<p style="opacity:.75">{HOW}</p>'
 
     def refresh(self) -> None:
         """Bring the still up to date on the page, if it has changed."""
