@@ -3,8 +3,6 @@ PYTHON ?= python3
 # A Linux laptop without an NVIDIA card: make TORCH_INDEX=https://download.pytorch.org/whl/cpu run
 TORCH_INDEX ?=
 BIN := .venv/bin
-# In a container everyone is root, and Jupyter then asks to be told that this is meant. Its token stays.
-AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 AT_ONCE := -n auto --dist loadfile --no-loadscope-reorder
 
@@ -18,7 +16,7 @@ test-browser: .venv/installed
 test-versions: .venv/installed
 	$(BIN)/python tests/versions.py
 lab: .venv/installed
-	$(BIN)/python -m jupyterlab $(AS_ROOT) notebooks/00_index.ipynb
+	$(BIN)/python -m tlkit lab
 demo: .venv/installed
 	$(BIN)/python -m tlkit demo
 student: .venv/installed

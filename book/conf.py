@@ -12,11 +12,11 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 
 from tlkit.classroom.handouts import MATHJAX, packaged
+from tlkit.classroom.stills import VIEW, without_views
 
 BOOK = Path(__file__).resolve().parent
 NOTEBOOKS = BOOK.parent / "notebooks"
 LESSONS = BOOK / "lessons"
-WIDGET = "application/vnd.jupyter.widget-view+json"
 PANEL = "(Here stands a panel with controls, when the lesson is open in JupyterLab.)"
 
 project = "Transfer learning, hands on"
@@ -46,7 +46,7 @@ html_theme_options = {
 
 def for_page(notebook: dict) -> dict:
     """A notebook with its pictures' words where myst-nb looks for them, and with words for its widgets."""
-    notebook["metadata"].pop("widgets", None)  # with a stored state, myst-nb would load scripts from another server
+    without_views(notebook)  # with a stored state, myst-nb would load scripts from another server
     fold_answers(notebook["cells"])
     for cell in notebook["cells"]:
         if cell["cell_type"] != "code":
@@ -70,8 +70,8 @@ def fold_answers(cells: list[dict]) -> None:
 
 
 def _without_widget(output: dict) -> dict | None:
-    """Of a progress bar nothing remains, of another widget a sentence."""
-    if WIDGET not in output.get("data", {}):
+    """Of a library's progress bar nothing remains, of a widget without a still a sentence."""
+    if VIEW not in output.get("data", {}):
         return output
     if "%|" in "".join(output["data"].get("text/plain", "")):
         return None

@@ -23,7 +23,14 @@ sys.path.insert(0, str(ROOT / "tests" / "core"))
 PAGES = ("README.md", "notebooks/instructors.md", "notebooks/places.md")
 COMMAND = re.compile(r"(\w+=\S+ )*(python -m|make|sbatch|torchrun) ")
 # What serves a page until it is stopped: followed until its address answers in words.
-SERVERS = ("make lab", "make demo", "python -m tlkit demo", "python -m jupyterlab", "TLKIT_CORPUS=my_texts/")
+SERVERS = (
+    "make lab",
+    "python -m tlkit lab",
+    "make demo",
+    "python -m tlkit demo",
+    "python -m jupyterlab",
+    "TLKIT_CORPUS=my_texts/",
+)
 ELSEWHERE = {
     "make test": ".ci/run follows it",
     "make test-browser": ".ci/run follows it",

@@ -59,17 +59,6 @@ def test_students_need_no_jupyterlab_and_keep_the_torch_they_have():
     assert bounds["torch"].contains("2.9.0")
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="the one-liners are make's")
-@pytest.mark.parametrize("user", [0, 1000])
-def test_in_a_container_jupyterlab_is_told_that_root_is_meant_and_keeps_its_token(user, tmp_path):
-    (tmp_path / "id").write_text(f"#!/bin/sh\necho {user}\n")
-    (tmp_path / "id").chmod(0o755)
-    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    command = ["make", "-n", "-o", ".venv/installed", "lab"]
-    said = subprocess.run(command, cwd=ROOT, env=os.environ | path, capture_output=True, text=True, check=True).stdout
-    assert ("--allow-root" in said) == (user == 0) and "jupyterlab" in said and "token" not in said
-
-
 def test_a_wheel_carries_what_the_package_reads(tmp_path):
     """Installed without the repository, the bundled model and the corpora are inside."""
     source, site = tmp_path / "source", tmp_path / "site"

@@ -11,7 +11,7 @@ from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 
 from tlkit.commands.acceptance import accept
-from tlkit.commands.classroom import demo, doctor, grade, handouts, links, progress, restore, run, student
+from tlkit.commands.classroom import demo, doctor, grade, handouts, lab, links, progress, restore, run, student
 from tlkit.commands.evidence import audit, compare, sweep, validate
 from tlkit.commands.fetching import fetch
 from tlkit.commands.models import estimate, evaluate, params
@@ -36,6 +36,7 @@ CHOSEN = (
     validate,
     audit,
     run,
+    lab,
     grade,
     student,
     progress,

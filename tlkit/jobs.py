@@ -1,5 +1,6 @@
 """What is running, which of how many, and how long the rest will take: in a terminal, a log and a notebook."""
 
+import html
 import math
 import sys
 import threading
@@ -37,6 +38,15 @@ class Part:
         if total != of or done <= before:
             self._stage = self._now
         self.job.show()
+
+    def ended(self, words: str) -> None:
+        """Say in words what came of this part, for the line that stays.
+
+        Args:
+            words: such as "60 steps, loss from 4.91 to 3.87".
+        """
+        if self.job is not None:
+            self.doing = words
 
     def go_on(self, way: str) -> None:
         """Say that it goes on in another way, such as with less memory.
@@ -98,9 +108,9 @@ class Job:
     def __enter__(self) -> "Job":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if self._screen:
-            self._screen.close(self.summary() if kind is None and self.took else "")
+            self._screen.close(self.summary() if kind is None and self.took else "", self._broken_off(error))
 
     @contextmanager
     def part(self, name: str) -> Iterator[Part]:
@@ -169,6 +179,14 @@ class Job:
         done = f"{self._said};" if self.total == 1 else f"{len(self.took)} {self.unit}{'s' * (len(self.took) != 1)}"
         return f"{done} took {duration(self.clock() - self._start)}"
 
+    def _broken_off(self, error: BaseException | None) -> str:
+        """The line that stays of a job that did not reach its end; nothing where it did."""
+        if error is None:
+            return ""
+        how = {KeyboardInterrupt: "interrupted", FloatingPointError: "diverged"}.get(type(error), "stopped by an error")
+        why = f": {error}" if isinstance(error, FloatingPointError) else ""
+        return f"{self._said}; {how} after {duration(self.clock() - self._start)}{why}"
+
     def __str__(self) -> str:
         """What is most important stands first: a narrow terminal cuts off the rest."""
         left, several = self.seconds_left, self.total > 1
@@ -213,7 +231,7 @@ class _Log:
         self._spoke = True
         print(text, file=sys.stderr, flush=True)
 
-    def close(self, summary: str) -> None:
+    def close(self, summary: str, broken_off: str) -> None:
         if summary and (self._spoke or self._clock() - self._start >= WORTH_A_LINE):
             self.show(summary, 1.0)
 
@@ -223,30 +241,58 @@ class _Bar:
 
     between = BETWEEN_FRAMES
 
-    def __init__(self, tqdm: type, in_notebook: bool) -> None:
-        self.shown_at, self._tqdm, self._in_notebook, self._bar = -math.inf, tqdm, in_notebook, None
+    def __init__(self, tqdm: type) -> None:
+        self.shown_at, self._tqdm, self._bar = -math.inf, tqdm, None
 
     def show(self, text: str, share_done: float) -> None:
-        if self._bar is None:  # now, for a notebook keeps what its bar said first
-            form = "{bar} {desc}" if self._in_notebook else "{percentage:3.0f}%|{bar:10}| {desc}"
+        if self._bar is None:
+            form = "{percentage:3.0f}%|{bar:10}| {desc}"
             self._bar = self._tqdm(total=1.0, desc=text, bar_format=form, leave=False, dynamic_ncols=True)
         self._bar.n = share_done
         self._bar.set_description_str(text)
 
-    def close(self, summary: str) -> None:
+    def close(self, summary: str, broken_off: str) -> None:
         if self._bar is None:
             return
-        if summary and self._in_notebook:  # a print would be an output that differs each time
-            self._bar.leave = True
-            self.show(summary, 1.0)
         self._bar.close()
-        if summary and not self._in_notebook:
+        if summary:
             print(summary, file=sys.stderr, flush=True)
 
 
-def _screen(clock: Clock) -> _Log | _Bar:
-    from tqdm.auto import tqdm
-    from tqdm.notebook import tqdm_notebook
+class _Output:
+    """A bar in a notebook, which its last line takes the place of: plain HTML, and so it is still there afterwards.
 
-    in_notebook = issubclass(tqdm, tqdm_notebook)
-    return _Bar(tqdm, in_notebook) if in_notebook or sys.stderr.isatty() else _Log(clock)
+    What it says differs from run to run: `tests/nbval_sanitize.cfg` knows it by its class and by its first word.
+    """
+
+    between = BETWEEN_FRAMES
+
+    def __init__(self) -> None:
+        self.shown_at, self._place = -math.inf, None
+
+    def show(self, text: str, share_done: float) -> None:
+        self._draw(text, f'<progress value="{share_done:.3f}" max="1" style="width:12em"></progress> ')
+
+    def close(self, summary: str, broken_off: str) -> None:
+        if self._place is not None and (summary or broken_off):
+            self._draw(summary or broken_off, "✓ " if summary else "✗ ")
+
+    def _draw(self, text: str, before: str) -> None:
+        from IPython.display import display
+
+        data = {"text/plain": f"[run] {text}", "text/html": f'<div class="tlkit-run">{before}{html.escape(text)}</div>'}
+        if self._place is None:
+            self._place = display(data, raw=True, display_id=True)
+        else:
+            self._place.update(data, raw=True)
+
+
+def _screen(clock: Clock) -> _Log | _Bar | _Output:
+    ipython = sys.modules.get("IPython")
+    if ipython is not None and hasattr(ipython.get_ipython(), "kernel"):
+        return _Output()
+    if not sys.stderr.isatty():
+        return _Log(clock)
+    from tqdm import tqdm
+
+    return _Bar(tqdm)

@@ -24,6 +24,9 @@ from tlkit.steps import StepRecord, TrainingState, first_step, mean_loss, take_s
 from tlkit.strategies import in_phases, trainable_parameters
 from tlkit.team import ALONE, Team, restore_full_weights, twin_for_parts
 
+DIVERGED = 1.0  # nats per token above the first step: the noise of batches is smaller
+LAST_STEPS = 5  # whose mean loss is where a run ends
+
 
 @dataclass(frozen=True)
 class TrainingResult:
@@ -227,6 +230,8 @@ def run_steps(
                     raise
                 # Nothing is left to protect: the model is trained, and the caller can still save it elsewhere.
                 warnings.warn(f"{error}. Training is complete and the model is in memory: save it", stacklevel=2)
+    if journal.records:
+        progress.ended(_in_one_line(journal.records, state))
     if journal.best_weights is not None:
         with torch.no_grad():
             for parameter, weights in zip(state.parameters, journal.best_weights, strict=True):
@@ -236,6 +241,16 @@ def run_steps(
     validation = pd.DataFrame(journal.scores, columns=["step", "validation_loss", "validation_perplexity"])
     peak = track.peak or math.nan
     return TrainingResult(history, validation, peak, len(journal.records) < total, config)
+
+
+def _in_one_line(records: list[StepRecord], state: TrainingState) -> str:
+    """What a run trained, for how long, and what came of the loss."""
+    steps, trained = len(records), sum(parameter.numel() for parameter in state.parameters)
+    first, last = records[0].loss, [record.loss for record in records[-LAST_STEPS:]]
+    mean = sum(last) / len(last)
+    loss = f"loss from {first:.2f} to {mean:.2f}" + (f" (mean of the last {LAST_STEPS})" if steps > LAST_STEPS else "")
+    worse = "; it diverged, so try a lower learning rate" if mean > first + DIVERGED else ""
+    return f"{steps} step{'s' * (steps != 1)}, {trained:,} values trained, {loss}{worse}"
 
 
 def _steps_to_count_in(state: TrainingState, total: int) -> range:

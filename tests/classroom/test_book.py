@@ -13,6 +13,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from bs4 import BeautifulSoup
 
+from tlkit.classroom.stills import BEGINS
+
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))]
 PAGES = [*LESSONS, "glossary", "instructors", "places"]
@@ -131,7 +133,13 @@ def test_what_was_recorded_is_shown(site, pages):
         outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
         printed = [" ".join("".join(output["text"]).split()) for output in outputs if "text" in output]
         assert [text for text in printed if text not in words] == [], lesson
+        stills = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
+        stills = [still for still in stills if still.startswith(BEGINS)]
+        assert len(page.select(".tlkit-still")) == len(stills), lesson
+        assert stills or lesson == "00_index"
+        assert not re.search(r"Here stands a panel|[VH]Box\(|Error displaying", words), lesson
         charts = sum("image/png" in output.get("data", {}) for output in outputs)
+        charts += "".join(stills).count("<img ")
         assert len(page.select(".cell_output img")) == charts, lesson
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import tlkit
 from tlkit.classroom.panels import lab_steps, ladder_steps, strategy_report, untouched_loss
+from tlkit.classroom.runs import TOO_HIGH
 from tlkit.classroom.stage import chart, inside, ladder, race, real_model, strategies
 from tlkit.classroom.stage.panel import Panel
 from tlkit.fitting.attempts import Attempt
@@ -204,7 +205,7 @@ def test_axes_are_the_same_for_every_usual_race_and_hold_every_run():
     assert race.axes_for(usual, UNTOUCHED, 34) == race.axes_for([], UNTOUCHED, 34)
     far = [run("full", [4.8, 2.0]), run("lora", [math.nan], diverged_at=1), run("bitfit", [4.0] * 80)]
     (left, right), (bottom, top) = race.axes_for(far, UNTOUCHED, 34)
-    assert left == 0 and right > 80 and bottom < 2.0 and top == UNTOUCHED + race.TOO_HIGH
+    assert left == 0 and right > 80 and bottom < 2.0 and top == UNTOUCHED + TOO_HIGH
     figure, _ = race.race_figure(far[:1], far[1:], UNTOUCHED, 34)
     for trace in figure["data"]:
         assert all(left <= x <= right for x in trace["x"])

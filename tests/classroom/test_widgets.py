@@ -1,5 +1,6 @@
 """Panels without a browser: what a control changes, what Stop keeps, and errors that are shown."""
 
+import re
 import time
 
 import ipywidgets as ipw
@@ -97,9 +98,41 @@ def test_stop_stops_and_keeps_what_was_reached():
     lab.wait()
     reached = len(lab.state.history)
     assert 0 < reached < lab.state.total_steps and not lab.state.done
-    assert "Stopped, and kept." in said(lab.panel) and f"Step {reached} of" in said(lab.panel)
+    assert "Stopped, and kept." in said(lab.panel) and f"step {reached} of" in said(lab.panel)
     assert button(lab.panel, "Stop").disabled and not button(lab.panel, "Start").disabled
     assert sum(p.requires_grad for p in lab.state.model.parameters()) < 98, "the adapted model is there to be used"
+
+
+def test_runs_of_a_lab_are_laid_over_each_other_on_axes_that_stay_and_a_diverged_one_says_so(monkeypatch):
+    import tlkit.classroom.panels
+
+    monkeypatch.setattr(tlkit.classroom.panels, "setup", lambda: Profile("small", 8, 4, 1, 1))
+    charts, draw = [], tlkit.classroom.panels.live_curves
+
+    def drawn(*curves, **options):
+        charts.append(draw(*curves, **options))
+        return charts[-1]
+
+    monkeypatch.setattr(tlkit.classroom.panels, "live_curves", drawn)
+    lab = TrainingLab()
+    lab.strategy.value, lab.learning_rate.value = "full", 1e-3
+    lab.start()
+    lab.wait()
+    assert re.search(
+        r"full, rate 0\.001: step (\d+) of \1, validation loss from 4\.\d\d to .* It took \d+ s\.", said(lab.panel)
+    )
+    lab.learning_rate.value, lab.epochs.value = 5e-2, 4
+    lab.start()
+    lab.wait()
+    assert "diverged at step" in said(lab.panel) and "Its learning rate is too high" in said(lab.panel)
+    assert not button(lab.panel, "Start").disabled
+    assert [run.diverged_at is None for run in lab.runs] == [True, False]
+    first, last = charts[0].axes[0], charts[-1].axes[0]
+    assert len(first.lines) == 2 and len(last.lines) == 3, "the line of the untouched model, and a line for each run"
+    assert last.lines[1].get_ydata()[-1] == lab.runs[0].points[-1][1], "the first run is still there"
+    assert first.get_ylim() == last.get_ylim(), "and lies where it lay"
+    upright = {chart.axes[0].get_xlim() for chart in charts}
+    assert len(upright) == 2, "one for the short run, one that has room for the long one"
 
 
 def test_a_lab_that_cannot_train_says_so(monkeypatch):

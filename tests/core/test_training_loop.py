@@ -1,8 +1,11 @@
 """The loop around the steps: early stopping, scores that are no numbers, honest seconds, the peak of a resumed run."""
 
 import math
+import re
 import time
 import warnings
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tlkit import training
+from tlkit.jobs import SILENT, Job, duration
 from tlkit.memory import MemoryTrack
 from tlkit.steps import Plan, take_step
 from tlkit.strategies import apply_strategy
@@ -52,6 +56,40 @@ def run(patience, model=None, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return train(model or small_model(), BLOCKS, config, validation=BLOCKS, **options)
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        ([4.5], "1 step, {} values trained, loss from 4.50 to 4.50"),
+        ([4.5, 4.1, 3.9], "3 steps, {} values trained, loss from 4.50 to 4.17"),
+        ([9, 8, 6, 5, 4, 2], "6 steps, {} values trained, loss from 9.00 to 5.00 (mean of the last 5)"),
+        ([4, 6, 6], "3 steps, {} values trained, loss from 4.00 to 5.33; it diverged, so try a lower learning rate"),
+    ],
+)
+def test_a_run_ends_in_one_line_that_says_what_came_of_it(losses, said, monkeypatch):
+    """Worked out by hand from the losses of its steps."""
+    model, take, given = apply_strategy(small_model(), "last_layers").model, training.take_step, iter(losses)
+    monkeypatch.setattr(training, "take_step", lambda *a, **o: replace(take(*a, **o), loss=float(next(given))))
+    job = Job(shown=False)
+    with job, job.part("training") as part:
+        train(model, BLOCKS[: 2 * len(losses)], TrainingConfig(1e-3, batch_size=2), progress=part)
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert job.summary() == f"training: {said.format(f'{trained:,}')}; took {duration(job.took[0])}"
+    assert SILENT.doing == ""
+
+
+def test_a_run_that_breaks_off_says_how_far_it_came(monkeypatch, capsys):
+    monkeypatch.setattr("tlkit.jobs._screen", lambda clock: screen)
+    closed = []
+    screen = SimpleNamespace(shown_at=0.0, between=0.0, show=lambda *_: None, close=lambda *lines: closed.append(lines))
+    with pytest.raises(FloatingPointError):
+        train(small_model(), BLOCKS, TrainingConfig(1e30, batch_size=2, warmup_fraction=0.0), progress=True)
+    ((summary, broken_off),) = closed
+    assert summary == "" and re.match(
+        r"training: step \d of 6, loss .*; diverged after \d s: the loss became ", broken_off
+    )
+    assert "try a learning rate below" in broken_off
 
 
 def expected_end(losses: list[float], patience: int) -> tuple[int, int]:

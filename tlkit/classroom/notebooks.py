@@ -15,7 +15,9 @@ COPIES = FOLDER.parent / "my_lessons"  # where students work, so that the origin
 INDEX = "00_index"
 CELL_SECONDS = 7200  # the comparison of the larger profiles takes half an hour on a small machine
 EXERCISES_IMPORT = "import tlkit as tl"  # the first cell of a lesson's exercises
-KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+# As JupyterLab writes them: a lesson that is opened and saved stays as it is.
+PAIRED = {"formats": "ipynb,py:percent", "notebook_metadata_filter": "-all"}
+KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,10 @@ def execute(source: Path, target: Path, results: Path, *, threads: int | None = 
     import nbformat
     from nbclient import NotebookClient
 
+    from tlkit.classroom.stills import without_views
+
     notebook = jupytext.read(source)
-    notebook.metadata["kernelspec"] = KERNEL
+    notebook.metadata["kernelspec"], notebook.metadata["jupytext"] = KERNEL, PAIRED
     for number, cell in enumerate(notebook.cells):
         cell.id = f"{source.stem[:2]}-{number:03d}"
     count = len(notebook.cells)
@@ -145,7 +149,7 @@ def execute(source: Path, target: Path, results: Path, *, threads: int | None = 
         client.execute(env=os.environ | {"TLKIT_RESULTS": str(results), "TLKIT_PROGRESS": "off"} | share)
     finally:
         # What changes with every run, and is nobody's reading.
-        notebook.metadata.pop("widgets", None)
+        without_views(notebook)
         for cell in notebook.cells:
             cell.metadata.pop("execution", None)
         nbformat.write(notebook, target)

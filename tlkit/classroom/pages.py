@@ -12,7 +12,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from tlkit.classroom.exercises import LEVELS, Exercise, Quiz, tasks_of
-from tlkit.classroom.notebooks import EXERCISES_IMPORT, FOLDER, INDEX, KERNEL, Lesson, lessons
+from tlkit.classroom.notebooks import EXERCISES_IMPORT, FOLDER, INDEX, Lesson, lessons
 
 WIDTH = 118  # of a line of text, behind its `# `
 SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION$", re.DOTALL | re.MULTILINE)
@@ -58,7 +58,7 @@ def index_source(found: list[Lesson]) -> str:
     )
     doctor = new_code_cell(DOCTOR, metadata={"tags": ["nbval-ignore-output"]})
     cells = [top, doctor, new_code_cell(HEALTHY), middle, new_code_cell(WHERE_WAS_I), bottom]
-    return _as_script(cells, kernelspec=KERNEL)
+    return _as_script(cells)
 
 
 def lesson_source(stem: str, found: list[Lesson], folder: Path = FOLDER) -> str:
@@ -120,8 +120,8 @@ def exercise_cells(lesson: str, solution: NotebookNode) -> list[NotebookNode]:
     return [*cells, new_code_cell(f'print(tl.guesses("{lesson}"))\ntl.progress("{lesson}")')]
 
 
-def _as_script(cells: list[NotebookNode], **metadata) -> str:
-    metadata["jupytext"] = {"notebook_metadata_filter": "kernelspec,-jupytext"}
+def _as_script(cells: list[NotebookNode]) -> str:
+    metadata = {"jupytext": {"notebook_metadata_filter": "-all"}}
     script = re.sub(
         r"\n{3,}# %%", "\n\n# %%", jupytext.writes(new_notebook(cells=cells, metadata=metadata), "py:percent")
     )

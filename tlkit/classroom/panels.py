@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 
+from tlkit.classroom.runs import Run, axes_for
 from tlkit.corpus import load_corpus, pack
 from tlkit.fitting.attempts import Attempt
 from tlkit.fitting.estimate import estimate_memory
@@ -18,7 +19,7 @@ from tlkit.memory import in_units, virtual_device
 from tlkit.models import LoadedModel, generate, load_model, meta_model
 from tlkit.reports.figure import Chart
 from tlkit.reports.memory_charts import attempts_chart, memory_chart
-from tlkit.reports.training_charts import overfitting_chart
+from tlkit.reports.training_charts import live_curves, overfitting_chart
 from tlkit.settings import Profile, setup
 from tlkit.steps import Plan, StepRecord, mean_loss
 from tlkit.strategies import StrategyReport, apply_strategy
@@ -26,6 +27,7 @@ from tlkit.training import TrainingConfig, TrainingResult, new_state, steps_per_
 
 PROMPT = "Ownership in Rust means"
 FALLBACK_SHAPE = (4, 64)  # rows of a batch and tokens of a row, of the training that runs out of memory
+LAID_OVER = 6  # runs in one live chart: more could not be told apart
 LONGEST_PROMPT = 400  # characters; the bundled model reads 256 tokens
 
 
@@ -155,6 +157,34 @@ class LabState:
             f"nats per token, {first - held_out:.2f} less than after the first step."
         )
         return View(overfitting_chart({"this run": result}), text)
+
+
+def lab_view(runs: list[Run], untouched: float) -> View:
+    """Show a training while it runs, laid over those before it, on axes that stay.
+
+    Args:
+        runs: at least one, in their order; the last is the one that trains, or trained last.
+        untouched: as of `untouched_loss`.
+    """
+    names = {f"{number}. {run.name}": run for number, run in enumerate(runs, 1)}
+    names = dict(list(names.items())[-LAID_OVER:])
+    now, run = list(names.items())[-1]
+    across, upwards = axes_for(runs, untouched, max(one.steps for one in runs))
+    chart = live_curves(
+        {name: one.points for name, one in names.items()},
+        now,
+        untouched=untouched,
+        across=tuple(across),
+        upwards=tuple(upwards),
+        diverged={name: one.diverged_at for name, one in names.items() if one.diverged_at is not None},
+    )
+    step, loss = run.points[-1]
+    if run.diverged_at is not None:
+        how = f"{run.name} diverged at step {step} of {run.steps}: validation loss {loss:.2f} nats per token. "
+        return View(chart, f"{how}Its learning rate is too high, so it was given up.")
+    gain = untouched - loss
+    text = f"{run.name}: step {step} of {run.steps}, validation loss from {untouched:.2f} to {loss:.2f} nats per token"
+    return View(chart, f"{text}, {abs(gain):.2f} {'less' if gain >= 0 else 'more'} than untouched.")
 
 
 def _lab_text(profile: Profile) -> tuple[LoadedModel, torch.Tensor, torch.Tensor]:

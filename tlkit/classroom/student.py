@@ -24,7 +24,7 @@ BIN := .venv/bin
 
 .PHONY: lab
 lab: .venv/installed
-	$(BIN)/python -m jupyterlab my_lessons/00_index.ipynb
+	$(BIN)/python -m tlkit lab
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -46,7 +46,7 @@ python -m venv .venv
 . .venv/bin/activate
 python -m pip install -c constraints.txt -e ".[lab,qlora]"
 python -m tlkit doctor
-python -m jupyterlab my_lessons/00_index.ipynb
+python -m tlkit lab
 ```
 
 On Linux without an NVIDIA card, put `--extra-index-url https://download.pytorch.org/whl/cpu` behind `install`: torch is

@@ -5,6 +5,7 @@ Every control has a label and works from the keyboard. What goes wrong is shown 
 
 import html
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -14,12 +15,14 @@ from tlkit.classroom import cards
 from tlkit.classroom.exercises import Quiz, check, find
 from tlkit.classroom.guesses import Asked, predict
 from tlkit.classroom.predictions import Choice
+from tlkit.classroom.runs import Run, has_diverged
+from tlkit.classroom.stills import LastingBox
 
 WIDE = {"description_width": "9em"}
 LAYOUT = {"width": "24em"}
 
 
-def quiz(name: str) -> ipw.VBox:
+def quiz(name: str) -> LastingBox:
     """Show a quiz with a button for each choice; without widgets, `check(name, "b")` does the same.
 
     Args:
@@ -39,10 +42,10 @@ def quiz(name: str) -> ipw.VBox:
         said.value = check(name, change["new"])._repr_html_()
 
     choice.observe(judge, "value")
-    return ipw.VBox([choice, said])
+    return LastingBox([choice, said])
 
 
-def guess_field(asked: Asked) -> ipw.VBox:
+def guess_field(asked: Asked) -> LastingBox:
     """Show the field for a guess; without widgets, `predict("p04_1", 70)` does the same.
 
     Args:
@@ -67,10 +70,10 @@ def guess_field(asked: Asked) -> ipw.VBox:
         said.value = cards.rendered(taken.said if isinstance(taken, Asked) else taken)
 
     field.observe(take, "value")
-    return ipw.VBox([field, said])
+    return LastingBox([field, said])
 
 
-def memory_explorer() -> ipw.VBox:
+def memory_explorer() -> LastingBox:
     """Compare what a training step needs with what a card has; from code: `panels.memory_view(...)`."""
     from tlkit.classroom.panels import memory_view
     from tlkit.fitting.estimate import DTYPES
@@ -97,10 +100,10 @@ def memory_explorer() -> ipw.VBox:
     for control in controls.values():
         control.observe(update, "value")
     update()
-    return ipw.VBox([_row(controls.values()), said, picture])
+    return LastingBox([_row(controls.values()), said, picture])
 
 
-def strategy_map() -> ipw.VBox:
+def strategy_map() -> LastingBox:
     """Show which parts of a model a strategy trains; from code: `components_chart(panels.strategy_report(...))`."""
     from tlkit.classroom.panels import strategy_boxes, strategy_report
     from tlkit.models import distinct_architectures
@@ -118,7 +121,7 @@ def strategy_map() -> ipw.VBox:
     for control in (model, strategy):
         control.observe(update, "value")
     update()
-    return ipw.VBox([_row([model, strategy]), said, boxes])
+    return LastingBox([_row([model, strategy]), said, boxes])
 
 
 class TrainingLab:
@@ -135,13 +138,15 @@ class TrainingLab:
         self.bar = ipw.FloatProgress(min=0, max=1, description="Progress", style=WIDE)
         self.said, self.picture = _said(), ipw.HTML()
         self.state = None
+        self.runs: list[Run] = []  # all of this panel, the last one last
+        self._untouched: float | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.start_button.on_click(lambda button: self.start())
         self.stop_button.on_click(lambda button: self.stop())
         buttons = ipw.HBox([self.start_button, self.stop_button, self.bar])
         controls = _row([self.strategy, self.learning_rate, self.epochs])
-        self.panel = ipw.VBox([controls, buttons, self.said, self.picture])
+        self.panel = LastingBox([controls, buttons, self.said, self.picture])
 
     def start(self) -> None:
         """Begin a run in the background, so that the Stop button works meanwhile."""
@@ -163,17 +168,28 @@ class TrainingLab:
             self._thread.join()
 
     def _train(self) -> None:
-        from tlkit.classroom.panels import training_lab
+        from tlkit.classroom.panels import lab_view, training_lab, untouched_loss
 
         with _shown(self.said):
-            for state in training_lab(self.strategy.value, self.learning_rate.value, self.epochs.value):
-                self.state = state
-                view = state.view()
-                self.bar.value = len(state.history) / state.total_steps
+            if self._untouched is None:
+                self._untouched = untouched_loss()
+            began = time.monotonic()
+            run = Run(self.strategy.value, self.learning_rate.value)
+            for state in training_lab(run.strategy, run.rate, self.epochs.value):
+                self.state, run.steps = state, state.total_steps
+                step, loss = state.validation.iloc[-1]
+                run.points.append((int(step), float(loss)))
+                if len(run.points) == 1:
+                    self.runs.append(run)
+                if has_diverged(loss, self._untouched):
+                    run.diverged_at = int(step)
+                view = lab_view(self.runs, self._untouched)
+                self.bar.value = step / state.total_steps
                 self.picture.value, self.said.value = view.picture(), _paragraph(view.text)
-                if self._stop.is_set() and not state.done:
-                    self.said.value = _paragraph(f"Stopped, and kept. {view.text}")
+                if run.diverged_at is not None or (self._stop.is_set() and not state.done):
                     break
+            how = "" if state.done or run.diverged_at else "Stopped, and kept. "
+            self.said.value = _paragraph(f"{how}{view.text} It took {time.monotonic() - began:.0f} s.")
         self._running(False)
 
     def _running(self, running: bool) -> None:
@@ -185,7 +201,7 @@ class TrainingLab:
         display(self.panel)
 
 
-def before_and_after(before: object, after: Callable[[], object], tokenizer: object) -> ipw.VBox:
+def before_and_after(before: object, after: Callable[[], object], tokenizer: object) -> LastingBox:
     """Let two models continue a prompt side by side; from code: `panels.continuations(...)`.
 
     Args:
@@ -212,10 +228,10 @@ def before_and_after(before: object, after: Callable[[], object], tokenizer: obj
             said.value = _paragraph("Greedy: the same each time." if temperature.value == 0 else "Drawn, with seed 0.")
 
     button.on_click(update)
-    return ipw.VBox([prompt, ipw.HBox([temperature, button]), said, ipw.HBox(texts)])
+    return LastingBox([prompt, ipw.HBox([temperature, button]), said, ipw.HBox(texts)])
 
 
-def ladder_player(log: object = None) -> ipw.VBox:
+def ladder_player(log: object = None) -> LastingBox:
     """Step through a fallback; from code: `panels.ladder_views(log)`.
 
     Args:
@@ -240,7 +256,7 @@ def ladder_player(log: object = None) -> ipw.VBox:
     back.disabled, said.value = True, _paragraph("Nothing tried yet.")
     back.on_click(lambda button: show(place - 1))
     on.on_click(lambda button: show(place + 1))
-    return ipw.VBox([ipw.HBox([back, on]), said, picture])
+    return LastingBox([ipw.HBox([back, on]), said, picture])
 
 
 def _choice(label: str, options: list, value) -> ipw.Dropdown:

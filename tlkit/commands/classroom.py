@@ -84,6 +84,13 @@ class LinksOptions:
 
 
 @dataclass(frozen=True)
+class LabOptions:
+    """How to open"""
+
+    browser: bool = option(True, "open a browser")
+
+
+@dataclass(frozen=True)
 class DemoOptions:
     """How to serve"""
 
@@ -258,6 +265,22 @@ def links(options: LinksOptions) -> Outcome:
     return Outcome(
         {"address": address.web, "revision": address.revision, "links": found, "lessons": written}, "\n".join(lines)
     )
+
+
+def lab(options: LabOptions) -> Outcome:
+    """Open JupyterLab with your own copies of the lessons (my_lessons, made at first); Ctrl+C ends it."""
+    import os
+    import subprocess
+
+    from tlkit.classroom.desk import copy_lessons, jupyterlab, serving
+    from tlkit.classroom.notebooks import COPIES, FOLDER, INDEX
+
+    _refuse_without(FOLDER)
+    command = jupyterlab(COPIES.relative_to(ROOT) / f"{INDEX}.ipynb", browser=options.browser)
+    written = copy_lessons()
+    print(f"{len(written)} notebooks were copied to {COPIES}; those that were there stay as they are", file=sys.stderr)
+    server = subprocess.run(command, cwd=ROOT, env=os.environ | serving())
+    return Outcome({"copies": COPIES, "written": written}, code=server.returncode)
 
 
 def demo(options: DemoOptions) -> Outcome:

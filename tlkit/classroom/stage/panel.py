@@ -13,6 +13,8 @@ from pathlib import Path
 import anywidget
 import ipywidgets as ipw
 
+from tlkit.classroom.stills import LastingBox
+
 Tell = Callable[[str], None]
 Build = Callable[[Tell], ipw.Widget]
 _waiting: "queue.Queue[Panel]" = queue.Queue()
@@ -26,7 +28,7 @@ class _Arrival(anywidget.AnyWidget):
     _esm = "export default { render({ model, el }) { el.style.display = 'none'; model.send('here'); } };"
 
 
-class Panel(ipw.VBox):
+class Panel(LastingBox):
     """One screen of the demo.
 
     Args:
@@ -47,6 +49,12 @@ class Panel(ipw.VBox):
 
     def __repr__(self) -> str:
         return f"Panel({self.name!r})"
+
+    def still(self) -> str:
+        """Its name: what the panel shows is live, and belongs to the demo."""
+        return (
+            f"<p>{html.escape(self.name)}: a panel of the live demo, which <code>python -m tlkit demo</code> opens.</p>"
+        )
 
     def wait(self) -> "Panel":
         """Wait until it is built, or has said why it cannot be."""

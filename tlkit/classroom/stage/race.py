@@ -3,54 +3,18 @@
 import math
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 import ipywidgets as ipw
 
+from tlkit.classroom.runs import Run, axes_for, has_diverged
 from tlkit.classroom.stage.chart import LETTERS, StageChart, axis, layout
 from tlkit.classroom.stage.panel import Tell, alert, button, choice, row, said
 from tlkit.reports.palette import COLOURS, FAINT
 
-TOO_HIGH = 1.0  # nats per token above the untouched model: a run that gets there has diverged
-ROOM_BELOW = 1.2  # nats per token below the untouched model, where runs are expected
 EVERY = 2  # steps between two points
 RATES = {"a tenth of it": 0.1, "recorded": 1, "3 x recorded": 3, "10 x recorded": 10}
 EPOCHS = (1, 2, 4)
 LANES = (COLOURS[0], COLOURS[1])
-
-
-@dataclass
-class Run:
-    """One training, as far as it has come.
-
-    Attributes:
-        strategy: what is trained.
-        rate: the highest learning rate.
-        points: step and validation loss (nats per token).
-        steps: of the whole run.
-        diverged_at: the step at which it was found to have diverged; None where it has not.
-    """
-
-    strategy: str
-    rate: float
-    points: list[tuple[int, float]] = field(default_factory=list)
-    steps: int = 0
-    diverged_at: int | None = None
-
-    @property
-    def name(self) -> str:
-        """Strategy and rate."""
-        return f"{self.strategy}, rate {self.rate:g}"
-
-
-def has_diverged(loss: float, untouched: float) -> bool:
-    """Whether a validation loss is so far above the untouched model's that the run is given up.
-
-    Args:
-        loss: in nats per token.
-        untouched: that of the model before any training.
-    """
-    return not math.isfinite(loss) or loss > untouched + TOO_HIGH
 
 
 def race(runs: Iterable[Run], untouched: float, epochs: float = 1, **options) -> Iterator[list[Run]]:
@@ -85,21 +49,6 @@ def race(runs: Iterable[Run], untouched: float, epochs: float = 1, **options) ->
                 run.diverged_at = int(step)
                 del labs[place]
         yield runs
-
-
-def axes_for(runs: Iterable[Run], untouched: float, steps: int) -> tuple[list[float], list[float]]:
-    """The ranges of both axes: the same for every race, unless a run needs more; a diverged one leaves at the top.
-
-    Args:
-        runs: of this race and of those before it.
-        untouched: validation loss before any training.
-        steps: of the longest race.
-    """
-    runs = list(runs)
-    lowest = [loss for run in runs for _, loss in run.points if math.isfinite(loss)]
-    longest = max([steps, *(run.steps for run in runs)])
-    bottom = min([untouched - ROOM_BELOW, *(loss - 0.1 for loss in lowest)])
-    return [0, 1.02 * longest], [bottom, untouched + TOO_HIGH]
 
 
 def outcome(runs: list[Run], stopped: bool = False) -> str:

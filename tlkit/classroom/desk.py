@@ -1,0 +1,97 @@
+"""JupyterLab for who learns: copies of the lessons to work in, and a server that saves notebooks whole.
+
+The server finds this module by `notebooks/share/jupyter_server_config.d`, a folder that `JUPYTER_CONFIG_PATH` names.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from tlkit.classroom.notebooks import COPIES, FOLDER, sources
+from tlkit.classroom.originals import unanswered
+from tlkit.classroom.stills import without_views
+
+OF_THE_MACHINE = ("kernelspec", "language_info")  # parts of a notebook that name a version of Python or an environment
+
+
+def copy_lessons(target: Path = COPIES, folder: Path = FOLDER) -> list[Path]:
+    """Copy the lessons, without what they have printed, into a folder to work in; a copy that is there stays as it is.
+
+    Args:
+        target: the folder; made where it is not there.
+        folder: where the lessons are; only read.
+
+    Returns:
+        The notebooks that were written.
+    """
+    (target / "images").mkdir(parents=True, exist_ok=True)
+    written = []
+    for source in sources(folder):
+        copy = target / f"{source.stem}.ipynb"
+        if not copy.exists():
+            executed = source.with_suffix(".ipynb").read_text(encoding="utf-8")
+            copy.write_text(unanswered(executed), encoding="utf-8")
+            written.append(copy)
+    for file in (*folder.glob("*.md"), *(folder / "images").iterdir()):
+        shutil.copyfile(file, target / file.relative_to(folder))  # without the rights of an original that is read only
+    return written
+
+
+def jupyterlab(page: Path, *, browser: bool = True) -> list[str]:
+    """The command that opens JupyterLab.
+
+    Args:
+        page: the notebook to open, below the folder that is served.
+        browser: whether to open a browser.
+
+    Raises:
+        RuntimeError: where JupyterLab is not installed.
+    """
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise RuntimeError('JupyterLab is not installed: python -m pip install -e ".[lab]"')
+    command = [sys.executable, "-m", "jupyterlab", str(page)]
+    # In a container everyone is root, and Jupyter then asks to be told that this is meant. Its token stays.
+    command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    return command if browser else [*command, "--no-browser"]
+
+
+def serving(folder: Path = FOLDER) -> dict[str, str]:
+    """The environment in which a Jupyter server saves notebooks as this module does.
+
+    Args:
+        folder: where the lessons are.
+    """
+    found = [str(folder / "share"), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
+    return {"JUPYTER_CONFIG_PATH": os.pathsep.join(found)}
+
+
+def save_whole(model: dict, path: str, contents_manager: object, **_: object) -> None:
+    """Before a notebook is saved: panels leave their stills, and what names a machine stays as the file has it.
+
+    JupyterLab would show an error in place of a panel that is saved and opened again, and it writes the version of
+    Python that is running into every notebook that it opens.
+
+    Args:
+        model: what is to be saved, changed in place.
+        path: where, as the server names it.
+        contents_manager: the server's.
+    """
+    if model["type"] != "notebook" or model["content"].get("nbformat") != 4:
+        return
+    without_views(model["content"])
+    try:
+        before = json.loads(Path(contents_manager.get_os_path(path)).read_text(encoding="utf-8"))["metadata"]
+        model["content"]["metadata"].update({name: before[name] for name in OF_THE_MACHINE if name in before})
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return  # a new file, or one that was no notebook before
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": __name__}]
+
+
+def _load_jupyter_server_extension(server: object) -> None:
+    server.contents_manager.register_pre_save_hook(save_whole)
