@@ -243,6 +243,21 @@ def test_a_foreign_file_is_a_row_with_its_reason_and_the_batch_goes_on(tmp_path,
     assert grade_all([tmp_path, tmp_path / "none.ipynb"]).reason.str.startswith("cannot be read: ").all()
 
 
+def test_a_file_that_is_too_large_to_read_is_a_row_and_is_not_read(tmp_path):
+    with (tmp_path / "outputs.ipynb").open("wb") as file:
+        file.truncate(2**30)  # a gigabyte, of which the disk holds nothing
+    (row,) = grade_all([tmp_path / "outputs.ipynb"]).itertuples()
+    assert pd.isna(row.right) and row.reason == "is larger than 100 MB: ask for it without its outputs"
+
+
+def test_what_a_student_names_things_can_be_written(tmp_path, solved):
+    """Half a character in an error, and a cell's own text in several lines."""
+    broken = "raise ValueError('half \\ud800 and\\ntwo lines')\n" + 'tl.check("ex04_1", 1)'
+    marks = grade_all([handed_in(tmp_path / "odd.ipynb", broken)])
+    assert marks.reason[0].startswith("its cell stopped with ValueError: half") and marks.reason[0].isprintable()
+    marks.to_csv(tmp_path / "marks.csv", index=False)
+
+
 def test_bad_arguments_are_refused_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr(grading, "grade", lambda *given, **named: pytest.fail("graded before the arguments were tried"))
     assert main(["grade", str(tmp_path / "none.ipynb")]) == 2
