@@ -11,6 +11,10 @@ import pytest
 if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, os.cpu_count() // int(workers))))
 
+# bitsandbytes hands four functions to torch.compile as it is imported, which loads the whole compiler into each process
+# that loads peft: a second of computing, a hundred times. Nothing here is compiled.
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+
 
 @cache
 def _missing_model(lesson):

@@ -129,7 +129,10 @@ def follow(command: str, folder: Path, environment: dict[str, str]) -> str:
 
 def last_line(log: Path) -> str:
     """The last line that is not empty."""
-    return next((line for line in reversed(log.read_text(errors="replace").splitlines()) if line.strip()), "no word")
+    return next(
+        (line for line in reversed(log.read_text(encoding="utf-8", errors="replace").splitlines()) if line.strip()),
+        "no word",
+    )
 
 
 def main() -> int:

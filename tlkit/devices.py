@@ -190,7 +190,7 @@ def _seconds_of_product(left: torch.Tensor, right: torch.Tensor, in_bf16: bool) 
 def _cpu_name() -> str:
     info = Path("/proc/cpuinfo")
     if info.is_file():
-        for line in info.read_text().splitlines():
+        for line in info.read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
@@ -200,6 +200,6 @@ def _cpu_has_bf16() -> bool:
     """From the processor's own flags, where the system shows them; torch's probes elsewhere."""
     info = Path("/proc/cpuinfo")
     if info.is_file():
-        flags = set(info.read_text().replace("\t", " ").split())
+        flags = set(info.read_text(encoding="utf-8").replace("\t", " ").split())
         return bool(flags & {"avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"})
     return False

@@ -2,9 +2,13 @@
 
 import math
 import re
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import ipywidgets as ipw
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -82,6 +86,30 @@ def test_the_head_that_the_presenter_points_at_copies(looker):
     assert (found.tokens[place - 1], found.tokens[place], round(100 * last[place])) == ("·the", "·file", 91)
     assert found.likeliest[0][0] == "·file" and round(100 * found.likeliest[0][1]) == 84
     assert len(last) - place <= inside.MOST_SHOWN, "it is on the screen"
+
+
+def test_what_is_recorded_is_what_the_model_does(looker):
+    ready = inside.recorded()
+    assert tuple(ready) == inside.TEXTS
+    for text, found in ready.items():
+        live = inside.look_inside(*looker, text)
+        assert found.tokens == live.tokens
+        for one, other in zip(found.attention, live.attention, strict=True):
+            assert np.allclose(one, other, atol=2e-5)  # five digits are kept, and another processor changes the seventh
+        for (name, share), (other, live_share) in zip(found.likeliest, live.likeliest, strict=True):
+            assert name == other and share == pytest.approx(live_share, abs=2e-5)
+
+
+def test_the_first_panel_is_there_without_torch_and_without_a_model():
+    program = """
+        import sys
+        from tlkit.classroom.stage import inside
+        panel = inside.build(print)
+        assert "10 tokens" in panel.children[1].value, panel.children[1].value
+        print(sorted({"torch", "transformers", "pandas", "matplotlib"} & set(sys.modules)))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_a_long_text_shows_its_end_and_an_empty_one_is_refused(looker):

@@ -236,7 +236,7 @@ def killed(built, tmp_path_factory):
         command = [sys.executable, str(HERE / "killed_fetches.py"), as_json(package), str(wheel)]
         log = folder / "said.txt"
         with (
-            open(log, "w") as said,
+            open(log, "w", encoding="utf-8") as said,
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=said, text=True) as program,
         ):
             rows = [json.loads(line) | {"downloads": index.downloads} for line in program.stdout]

@@ -110,10 +110,31 @@ def described(draw: Callable[..., Chart]) -> Callable[..., Chart]:
     def drawn(*tables, **options) -> Chart:
         with matplotlib.style.context(LOOK):
             chart = draw(*tables, **options)
+            fix_layout(chart)
         chart.about = draw.__doc__.splitlines()[0]
         return chart
 
     return drawn
+
+
+def settle(figure: Figure) -> None:
+    """Give each panel its place in the picture as far as that is known, without drawing anything.
+
+    Args:
+        figure: whose layout is computed; one without an engine for that stays as it is.
+    """
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
+
+
+def fix_layout(figure: Figure) -> None:
+    """Give each panel its last place: what is drawn or written later moves none, and computes no layout again.
+
+    Args:
+        figure: whose layout is computed once more, and then no longer.
+    """
+    settle(figure)
+    figure.set_layout_engine("none")
 
 
 def new_figure(height: float = SIZE[1]) -> tuple[Chart, Axes]:

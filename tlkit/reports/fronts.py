@@ -10,6 +10,7 @@ from tlkit.reports.figure import (
     Chart,
     dark,
     described,
+    fix_layout,
     headline,
     new_figure,
     panels_beside,
@@ -80,6 +81,7 @@ def pareto_chart(fronts: dict[str, pd.DataFrame], units: dict[str, str]) -> Char
     rows = -(-len(fronts) // 2)
     figure, panels = panels_beside(len(fronts), rows=rows, height=3.4 * rows + 0.9, sharey=True)
     always: set[str] | None = None
+    labels = []
     for axes, (cost, table) in zip(panels, fronts.items(), strict=True):
         table = table.sort_values(cost)
         front = table[table.front]
@@ -87,6 +89,8 @@ def pareto_chart(fronts: dict[str, pd.DataFrame], units: dict[str, str]) -> Char
         _mark_by_share(axes, table[cost], table.perplexity, table.share)
         axes.set_xscale("log")
         axes.set_yscale("log")
+        if table[cost].nunique() == 1:  # all alike: without limits of its own, the scale would span two decades
+            axes.set_xlim(table[cost].max() / 1.5, table[cost].max() * 1.5)
         plain_numbers(axes.yaxis, table.perplexity.min(), table.perplexity.max())
         if table[cost].max() < 30 * table[cost].min():
             plain_numbers(axes.xaxis, table[cost].min(), table[cost].max())
@@ -102,13 +106,16 @@ def pareto_chart(fronts: dict[str, pd.DataFrame], units: dict[str, str]) -> Char
         shares = [f" {int(100 * share)}%" if pd.notna(share) else "" for share in often.share]
         names = [f"{name}{share}" for name, share in zip(often.strategy, shares, strict=True)]
         points = list(zip(often[cost], often.perplexity, strict=True))
-        label_points(axes, points, names, [_shade(share) for share in often.share])
+        labels.append((axes, points, names, [_shade(share) for share in often.share]))
     for axes in panels[::2]:
         axes.set_ylabel("perplexity (lower is better)")
     _legend(figure, panels[0], f"share of the draws in which a strategy is on the front (named: from {LIKELY:.0%} on)")
     counted = f"{len(next(iter(fronts.values())))} strategies"
     told = f"{listed(sorted(always))} {'is' if len(always) == 1 else 'are'}" if always else "none is"
     headline(figure, f"Of {counted}, {told} on the front of every cost in at least half of the draws")
+    fix_layout(figure)  # a label's place depends on all that is drawn, in other panels, too
+    for of_a_panel in labels:
+        label_points(*of_a_panel)
     return figure
 
 

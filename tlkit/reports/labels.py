@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.text import Text
 
-from tlkit.reports.figure import FAINT, INK, dark
+from tlkit.reports.figure import FAINT, INK, dark, settle
 
 NEAR, FAR = (9, 15), (26, 40, 58, 80)  # points from the point to its label; from far away a line leads there
 # Horizontally and vertically: right, left, above, below, the corners, and what lies between these.
@@ -40,7 +40,7 @@ def label_points(
     if not len(points):
         return []
     colours = [colours] * len(points) if isinstance(colours, str) else colours
-    axes.figure.draw_without_rendering()  # only then it is known where in the picture a point is
+    settle(axes.figure)  # only then it is known where in the picture a point is
     unit = axes.figure.dpi / 72
     at = axes.transData.transform(np.asarray(points, dtype=float).reshape(-1, 2))
     ground = _Ground(axes, at, unit)
@@ -119,7 +119,7 @@ def label_ends(axes: Axes, ends: dict[str, tuple[float, float]], colours: dict[s
         ends: by name the last point of a line.
         colours: by name that of its line.
     """
-    axes.figure.draw_without_rendering()
+    settle(axes.figure)
     along = {name: axes.transAxes.inverted().transform(axes.transData.transform(end)) for name, end in ends.items()}
     early = [name for name in ends if along[name][0] < 0.9]
     texts = {
@@ -130,7 +130,7 @@ def label_ends(axes: Axes, ends: dict[str, tuple[float, float]], colours: dict[s
         if name not in early
     }
     label_points(axes, [ends[name] for name in early], early, [dark(colours[name]) for name in early])
-    axes.figure.draw_without_rendering()
+    settle(axes.figure)
     height = max((text.get_window_extent().height for text in texts.values()), default=0) * 1.1 / axes.bbox.height
     wanted = {name: along[name][1] for name in texts}
     order = sorted(wanted, key=wanted.get)

@@ -72,7 +72,7 @@ def rehearse(strategy: str = "full", *, progress: bool = False) -> tuple[pd.Data
 
 def _run_apart(command: list[str], environment: dict[str, str], found: Path, part: Part) -> None:
     """Run the processes, and report which training goes on: they leave an empty file for each that has ended."""
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
         process = subprocess.Popen(command, stdout=said, stderr=said, text=True, env=environment)
         try:
             begun, before = time.monotonic(), None

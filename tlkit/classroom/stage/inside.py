@@ -1,14 +1,22 @@
-"""Panel 1, inside the model: how it cuts a text, where each token looks, and what it expects next."""
+"""Panel 1, inside the model: how it cuts a text, where each token looks, and what it expects next.
+
+What the model does with the texts to choose from is recorded, so that the panel is there at once; the libraries and the
+model are loaded when somebody types a text of their own.
+"""
 
 import html
+import json
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
+from pathlib import Path
 
 import ipywidgets as ipw
 
 from tlkit.classroom.stage.chart import StageChart, axis, layout
 from tlkit.classroom.stage.panel import Tell, alert, choice, row, said, slider
 from tlkit.reports.palette import PASSED, TRAINED
+from tlkit.settings import DATA
 
 TEXTS = (
     "In Rust, the borrow checker",
@@ -21,6 +29,7 @@ MOST_SHOWN = 12  # tokens of which each has a row of its own, in letters that ca
 CHIPS, CHIP, LETTER = 1030, 18, 13.3  # pixels: of a line of tokens, around a token, and of a letter
 MOST_READ = 64  # tokens of the text; what is before them is left out
 LIKELIEST = 8
+RECORDED = DATA / "inside" / "texts.json"  # made by data/build/record_inside.py
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,28 @@ def look_inside(model, tokenizer, text: str) -> Inside:
         [block[0].tolist() for block in answer.attentions],
         list(zip(names, probabilities.tolist(), strict=True)),
     )
+
+
+def recorded(path: Path = RECORDED) -> dict[str, Inside]:
+    """What the bundled model does with each of `TEXTS`.
+
+    Args:
+        path: of a record that `data/build/record_inside.py` made.
+    """
+    return {text: Inside(**found) for text, found in json.loads(path.read_text(encoding="utf-8"))["texts"].items()}
+
+
+@cache
+def reader() -> tuple:
+    """The bundled model, fit to be looked into, and its tokenizer."""
+    from tlkit.models import load_model
+    from tlkit.settings import setup
+
+    setup()
+    loaded = load_model("tiny")
+    model = loaded.model.eval()
+    model.set_attn_implementation("eager")
+    return model, loaded.tokenizer
 
 
 def attention_figure(inside: Inside, block: int, head: int) -> tuple[dict, str]:
@@ -166,23 +197,15 @@ def build(tell: Tell) -> ipw.Widget:
     Args:
         tell: says what is being done.
     """
-    tell("loading torch and transformers")
-    from tlkit.models import load_model
-    from tlkit.settings import setup
-
-    setup()
-    tell("loading the model of 4 million values")
-    loaded = load_model("tiny")
-    model, tokenizer = loaded.model.eval(), loaded.tokenizer
-    model.set_attn_implementation("eager")
-    tell("drawing")
+    tell("reading what is recorded")
+    ready = recorded()
     text = ipw.Text(
         value=TEXTS[0], description="Text", style={"description_width": "initial"}, layout={"width": "796px"}
     )
     ready_made = choice("or", [("choose one …", ""), *((text, text) for text in TEXTS)], "", "400px")
-    blocks, heads = model.config.num_hidden_layers, model.config.num_attention_heads
-    block = slider("Block", list(range(blocks)), 0, "600px")
-    head = slider("Head", list(range(heads)), 2, "600px")
+    attentions = ready[TEXTS[0]].attention
+    block = slider("Block", list(range(len(attentions))), 0, "600px")
+    head = slider("Head", list(range(len(attentions[0]))), 2, "600px")
     cut, attention, expected = ipw.HTML(), StageChart(), StageChart()
     found: Inside | None = None
 
@@ -190,10 +213,14 @@ def build(tell: Tell) -> ipw.Widget:
         if found is not None:
             attention.show(*attention_figure(found, block.value, head.value))
 
+    def look() -> Inside:
+        cut.value = said("the model reads it; the first time, it is loaded before, which takes some seconds …")
+        return look_inside(*reader(), text.value)
+
     def read(change: object = None) -> None:
         nonlocal found
         try:
-            found = look_inside(model, tokenizer, text.value)
+            found = ready.get(text.value) or look()
         except ValueError as error:
             cut.value = alert(error)
             return
@@ -210,7 +237,6 @@ def build(tell: Tell) -> ipw.Widget:
     ready_made.observe(take, "value")
     for control in (block, head):
         control.observe(draw_attention, "value")
-    cut.value = said("reading …")
     read()
     return ipw.VBox([row(text, ready_made), cut, row(block, head), row(attention, expected)])
 
