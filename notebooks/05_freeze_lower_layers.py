@@ -483,7 +483,8 @@ tl.claim(
 # ## Your experiment
 #
 # What makes `freeze_lower` forget less than it does at its own best rate? Your *lab notebook* already has the runs of
-# seed 0 from above. The control has 4 frozen blocks and the rate 2e-3.
+# seed 0 from above. The control has 4 frozen blocks and the rate 2e-3. Perplexity on general text (`general`) decides,
+# and perplexity on Rust stands beside it.
 #
 # Change one thing: the rate, the number of frozen blocks, or whether the embedding is trained. Log runs of at least
 # three seeds with your setting and of the same three seeds with the control. A run takes a few seconds, and

@@ -259,7 +259,7 @@ PREDICTIONS = (
 EXPERIMENTS = (
     Experiment(
         name="e05",
-        question="What makes `freeze_lower` forget less than at its own best rate?",
+        question="What makes freeze_lower forget less than at its own best rate?",
         control={"frozen": 4, "rate": 2e-3, "embedding_trained": True, "epochs": 1},
         may_change=("rate", "frozen", "embedding_trained"),
         metrics=("general", "rust"),
