@@ -12,7 +12,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from served_pages import PATIENCE, ROOT, TOKEN, free_port, kept, opened, served, shows
 
-from tlkit.classroom.lab import copy_lessons, serving, unanswered
+from tlkit.classroom.desk import copy_lessons, serving, unanswered
 
 LESSON = "05_freeze_lower_layers"
 DESK = [

@@ -10,6 +10,7 @@ from pathlib import Path
 from tlkit.jobs import SILENT, Job, Part
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
+COPIES = FOLDER.parent / "my_lessons"  # where students work, so that the originals stay as they are
 INDEX = "00_index"
 CELL_SECONDS = 7200  # the comparison of the larger profiles takes half an hour on a small machine
 EXERCISES_IMPORT = "import tlkit as tl"  # the first cell of a lesson's exercises

@@ -179,8 +179,8 @@ def lab(options: LabOptions) -> Outcome:
     import os
     import subprocess
 
-    from tlkit.classroom.lab import COPIES, copy_lessons, jupyterlab, serving
-    from tlkit.classroom.notebooks import FOLDER, INDEX
+    from tlkit.classroom.desk import copy_lessons, jupyterlab, serving
+    from tlkit.classroom.notebooks import COPIES, FOLDER, INDEX
 
     _refuse_without(FOLDER)
     command = jupyterlab(COPIES.relative_to(ROOT) / f"{INDEX}.ipynb", browser=options.browser)

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from tlkit.classroom.lab import _load_jupyter_server_extension, copy_lessons, jupyterlab, save_whole, serving
+from tlkit.classroom.desk import _load_jupyter_server_extension, copy_lessons, jupyterlab, save_whole, serving
 from tlkit.classroom.notebooks import FOLDER, PAIRED
 from tlkit.classroom.stills import BEGINS, VIEW
 
@@ -122,7 +122,7 @@ def test_a_server_finds_the_extension_and_it_asks_to_see_what_is_saved(monkeypat
     first, second = serving()["JUPYTER_CONFIG_PATH"].split(os.pathsep)
     assert second == "/elsewhere", "a path that was set is kept"
     found = ExtensionConfigManager(read_config_path=[first]).get_jpserver_extensions()
-    assert found == {"tlkit.classroom.lab": True}
+    assert found == {"tlkit.classroom.desk": True}
     hooks = []
     manager = SimpleNamespace(register_pre_save_hook=hooks.append)
     _load_jupyter_server_extension(SimpleNamespace(contents_manager=manager))

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import nbformat
 
-from tlkit.classroom.notebooks import FOLDER, KERNEL, sources
+from tlkit.classroom.notebooks import COPIES, FOLDER, KERNEL, sources
 from tlkit.classroom.stills import without_views
 
-COPIES = FOLDER.parent / "my_lessons"  # beside `notebooks`, so that what a lesson reads from `../data` is found
 OF_THE_MACHINE = ("kernelspec", "language_info")  # parts of a notebook that name a version of Python or an environment
 
 
