@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 AT_ONCE := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-browser test-versions lab demo slides book notebooks lint bench fetched real gpu
+.PHONY: run test test-browser test-versions lab demo student slides book notebooks lint bench fetched real gpu
 run: .venv/installed
 	$(BIN)/python -m tlkit run --jobs 2
 test: .venv/installed
@@ -19,6 +19,8 @@ lab: .venv/installed
 	$(BIN)/python -m tlkit lab
 demo: .venv/installed
 	$(BIN)/python -m tlkit demo
+student: .venv/installed
+	$(BIN)/python -m tlkit student --zip
 slides: .venv/installed
 	$(BIN)/python -m tlkit handouts
 book: .venv/installed

@@ -359,7 +359,7 @@ assert 0.8 < reached < 0.95 and 0.58 < kept.gain[8] * whole < 2 / 3
 # always lies between two worse ones.
 
 # %%
-runs = pd.read_csv("../data/sweeps/tiny/lora.csv")
+runs = pd.read_csv(tl.DATA / "sweeps/tiny/lora.csv")
 runs = runs.rename(columns={"learning_rate": "rate", "validation_nats": "nats"})
 first_seed = runs[runs.seed == 0]
 everywhere = first_seed.query("targets == 'all linear layers'")

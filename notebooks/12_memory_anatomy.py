@@ -515,7 +515,7 @@ tl.claim("For all three, estimate and measurement agree within 2%", max(off) < 0
 # process was compared with the estimate. Recorded on a two-core Xeon under Linux with torch 2.13, November 2026:
 
 # %%
-recorded = pd.read_csv("../tests/benchmarks/memory_accuracy.csv")
+recorded = pd.read_csv(tl.DATA.parent / "tests/benchmarks/memory_accuracy.csv")
 on_top = recorded.measured_mib - recorded.estimate_mib
 smallest, largest = recorded.estimate_mib.min(), recorded.estimate_mib.max()
 print(f"{len(recorded)} configurations, {smallest:.0f} to {largest:.0f} MiB")

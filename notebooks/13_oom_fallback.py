@@ -487,7 +487,7 @@ tl.claim(
 # such estimates, made with torch 2.13, and estimate one strategy again.
 
 # %%
-record = pd.read_csv("../tests/benchmarks/fit_tables.csv")
+record = pd.read_csv(tl.DATA.parent / "tests/benchmarks/fit_tables.csv")
 record = record.dropna(subset="gib")  # Llama has no biases for bitfit
 fits = record[record.model == "qwen2-0.5b"]
 again = tl.estimate_memory("qwen2-0.5b", "last_layers").peak / 2**30

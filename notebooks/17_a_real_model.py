@@ -315,7 +315,7 @@ for old, new in zip(before_text, after_text, strict=True):
 # model has just read.
 
 # %%
-passages = pd.read_json("../data/rust/train.jsonl", lines=True)
+passages = pd.read_json(tl.DATA / "rust/train.jsonl", lines=True)
 read = set(passages.id[:40])
 asked = [q for q in tl.load_questions("rust") if q.passage in read][:16]
 print(asked[0].question)
@@ -442,8 +442,8 @@ tl.claim(
 #   strategy on a model of similar size, and try a third and three times of it.
 
 # %%
-fits = pd.read_csv("../tests/benchmarks/fit_tables.csv").dropna(subset="gib")
-fits = fits.set_index(["model", "strategy"]).gib
+fits = pd.read_csv(tl.DATA.parent / "tests/benchmarks/fit_tables.csv")
+fits = fits.dropna(subset="gib").set_index(["model", "strategy"]).gib
 rows = {}
 for name in ("smollm2-135m", "qwen2-0.5b", "tinyllama-1.1b", "llama2-7b"):
     model = tl.meta_model(tl.architecture(name))

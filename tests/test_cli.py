@@ -42,10 +42,12 @@ WORK = (
     "tlkit.acceptance.bench.bench_for",
     "tlkit.classroom.handouts.write_slides",
     "tlkit.classroom.places.address_of",
+    "tlkit.classroom.originals.restore",
     "tlkit.classroom.progress.progress",
     "tlkit.classroom.notebooks.execute_all",
     "tlkit.classroom.grading.grade_all",
     "tlkit.classroom.pages.write_generated",
+    "tlkit.classroom.student.write_student_edition",
     "voila.app.main",
 )
 NEEDED = {
@@ -55,6 +57,7 @@ NEEDED = {
     "sweep": ["general"],
     "validate": ["quick"],
     "grade": ["there.ipynb"],
+    "restore": ["04"],
     "audit": ["table.csv", "--metric", "accuracy", "--items", "1319"],
     "generate": ["--prompt", "In Rust,"],
     "merge": ["--adapter", "adapter", "--output", "out"],

@@ -6,7 +6,7 @@ A name is looked up where it is defined the first time it is asked for, so impor
 import importlib
 
 _WHERE = {
-    "settings": ("setup",),
+    "settings": ("DATA", "setup"),
     "devices": ("probe",),
     "corpus": ("load_corpus", "pack"),
     "models": (
@@ -147,6 +147,7 @@ _WHERE = {
     "classroom.claims": ("claim",),
     "classroom.exercises": ("check", "hint"),
     "classroom.guesses": ("guesses", "outcome", "predict"),
+    "classroom.originals": ("restore",),
     "classroom.progress": ("progress", "where_was_i"),
     "classroom.stage": (
         "fitting_panel",

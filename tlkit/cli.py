@@ -11,7 +11,7 @@ from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 
 from tlkit.commands.acceptance import accept
-from tlkit.commands.classroom import demo, doctor, grade, handouts, lab, links, progress, run
+from tlkit.commands.classroom import demo, doctor, grade, handouts, lab, links, progress, restore, run, student
 from tlkit.commands.evidence import audit, compare, sweep, validate
 from tlkit.commands.fetching import fetch
 from tlkit.commands.models import estimate, evaluate, params
@@ -38,7 +38,9 @@ CHOSEN = (
     run,
     lab,
     grade,
+    student,
     progress,
+    restore,
     handouts,
     links,
     demo,

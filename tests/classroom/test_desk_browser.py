@@ -12,7 +12,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from served_pages import PATIENCE, ROOT, TOKEN, free_port, kept, opened, served, shows
 
-from tlkit.classroom.desk import copy_lessons, serving, unanswered
+from tlkit.classroom.desk import copy_lessons, serving
+from tlkit.classroom.originals import unanswered
 
 LESSON = "05_freeze_lower_layers"
 DESK = [
@@ -47,8 +48,7 @@ def folder(tmp_path_factory):
     shutil.copy(ROOT / ".gitignore", folder)
     copy_lessons(copies, lessons)
     desk = new_notebook(cells=[new_markdown_cell("# The desk"), *map(new_code_cell, DESK)])
-    unanswered(desk)
-    nbformat.write(desk, copies / "desk.ipynb")
+    (copies / "desk.ipynb").write_text(unanswered(nbformat.writes(desk)), encoding="utf-8")
     git(folder, "init", "-q")
     git(folder, "add", "-A")
     git(folder, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "the course")

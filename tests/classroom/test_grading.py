@@ -1,6 +1,9 @@
 """Grading: every exercise of the lesson is counted, only tlkit's own check gives a verdict, no file ends the batch."""
 
 import hashlib
+import os
+import socket
+import sys
 from pathlib import Path
 
 import jupytext
@@ -11,8 +14,11 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 import tlkit
+import tlkit.classroom.confinement as confinement
 import tlkit.classroom.grading as grading
-from tlkit.classroom.grading import NotGraded, grade, grade_all
+from tlkit.classroom.confinement import Limits, walls_here
+from tlkit.classroom.grading import COLUMNS, Mark, grade, grade_all
+from tlkit.classroom.submissions import Cell, NotGraded, lesson_of, read_cells
 from tlkit.cli import main
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
@@ -88,7 +94,7 @@ pathlib.Path("left_behind.txt").write_text("here")
     nbformat.write(notebook, path)
     package = Path(tlkit.__file__).parent
     before = fingerprint(package), fingerprint(FOLDER)
-    assert [(mark.exercise, mark.right, mark.reason) for mark in grade(path)] == [(name, True, "") for name in NAMES]
+    assert grade(path).marks == tuple(Mark(name, True) for name in NAMES)
     assert before == (fingerprint(package), fingerprint(FOLDER)) and (package.parent / "data" / "SHA256SUMS").is_file()
 
 
@@ -96,7 +102,7 @@ def test_deleted_exercises_are_counted_and_said(tmp_path, solved):
     """One is left of three, the heading and the import are gone; the second stops, and is told with what."""
     cells = [solved["ex04_1"], solved["ex04_2"].replace("    return", "    return undefined +")]
     nbformat.write(new_notebook(cells=[LESSON_ITSELF, *map(new_code_cell, cells)]), tmp_path / "rest.ipynb")
-    first, second, third = grade(tmp_path / "rest.ipynb")
+    first, second, third = grade(tmp_path / "rest.ipynb").marks
     assert first.right and not second.right and not third.right
     assert "your function stopped with NameError" in second.reason
     assert third.reason == "missing: no cell checks it"
@@ -109,7 +115,7 @@ def test_only_the_real_check_gives_a_verdict(tmp_path, solved):
     patched = ALL_RIGHT + 'of_exercises.check("ex04_2", print)'
     piped = PIPES + 'of_exercises.check = lambda name, answer: "[RIGHT]"\nof_exercises.check("ex04_3", print)'
     path = handed_in(tmp_path / "tricks.ipynb", new_code_cell(own, outputs=boast), patched, piped)
-    marks = grade(path)
+    marks = grade(path).marks
     assert [mark.exercise for mark in marks] == NAMES and not any(mark.right for mark in marks)
     assert "without asking tlkit's `check`" in marks[0].reason and "without asking" in marks[2].reason
     assert "returns nothing yet" in marks[1].reason
@@ -117,21 +123,101 @@ def test_only_the_real_check_gives_a_verdict(tmp_path, solved):
 
 def test_the_last_answer_counts(tmp_path, solved):
     path = handed_in(tmp_path / "twice.ipynb", solved["ex04_1"], 'tl.check("ex04_1", 7)', solved["ex04_2"], "1 +")
-    assert [mark.right for mark in grade(path)] == [False, True, False]
+    assert [mark.right for mark in grade(path).marks] == [False, True, False]
 
 
-def test_a_notebook_that_dies_or_never_ends_costs_what_was_not_reached(tmp_path, solved):
-    dead = handed_in(tmp_path / "dead.ipynb", solved["ex04_1"], "import os; os._exit(3)", solved["ex04_2"])
-    left_behind = "import time; time.sleep(3600)  # planted"
-    endless = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {left_behind!r}])"
-    slow = handed_in(tmp_path / "slow.ipynb", solved["ex04_1"], endless, solved["ex04_2"])
-    marks = pd.concat([grade_all([dead]), grade_all([slow], seconds=12)])
-    assert list(marks.right) == [True, False, False] * 2
-    reasons = list(marks.reason)
-    assert reasons[1] == "not reached: Python ended before (exit code 3)"
-    assert reasons[4] == "not reached: the notebook took more than 12 s"
-    assert reasons[2] == reasons[5] == "missing: no cell checks it"
-    assert not any(left_behind in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
+# What a notebook does to the machine, and what the teacher reads about its second exercise.
+BAD = {
+    "dies": ("import os; os._exit(3)", "not reached: Python ended before (exit code 3)"),
+    "exits": ("import sys; sys.exit('enough')", None),
+    "deletes": ("import pathlib, shutil; shutil.rmtree('..', ignore_errors=True); {outside}.unlink()", None),
+    "talks": (
+        "for _ in range(1000): print('x' * 2**20)\nloud = open('/dev/stderr', 'w')\n"
+        "for _ in range(100): loud.write('x' * 2**20)",
+        None,
+    ),
+    "fills the disk": ("with open('big', 'wb') as f:\n    for _ in range(300): f.write(bytes(2**20))", None),
+    "eats memory": ("hog = bytearray(2 * 10**9)", None),
+    "closes its walls' ears": (
+        "import os, signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True: pass",
+        "not reached: the notebook took more than 4 s",
+    ),
+    "many processes": (
+        "import subprocess, sys\nfor _ in range(20):\n    subprocess.Popen(['sleep', '3617'], start_new_session=True)\n"
+        "import time; time.sleep(9)",
+        "not reached: the notebook started more than 16 processes",
+    ),
+    "many that share": (
+        "import signal, subprocess, sys, time\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\n"
+        "eat = 'import time; x = b\"1\" * (3 * 10**8); time.sleep(9)'\n"
+        "for _ in range(5): subprocess.Popen([sys.executable, '-S', '-c', eat])\ntime.sleep(9)",
+        "not reached: the notebook took more than 1 GB of memory",
+    ),
+    "never ends": ("while True:\n    try:\n        import time; time.sleep(1)\n    except Exception: pass", None),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system's own limits are Linux's")
+def test_no_bad_file_stops_the_batch_and_each_has_its_reason(tmp_path, solved, monkeypatch):
+    """Each does something bad between its first and its second exercise; the first one counts always."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    (tmp_path / "outside").write_text("kept")
+    paths = []
+    for name, (code, _) in BAD.items():
+        code = code.replace("{outside}", f"pathlib.Path({str(tmp_path / 'outside')!r})")
+        paths.append(handed_in(tmp_path / f"{name}.ipynb", solved["ex04_1"], code, solved["ex04_2"]))
+    marks = grade_all(paths, limits=Limits(seconds=4, memory=1e9, processes=16), jobs=2).set_index("notebook")
+    for path, (name, (_, reason)) in zip(paths, BAD.items(), strict=True):
+        one, two, three = marks.loc[str(path)].itertuples()
+        assert one.right and three.reason == "missing: no cell checks it", (name, one.reason)
+        assert (two.right, two.reason) == (reason is None, reason or ""), (name, two.reason)
+    if "files" in walls_here():
+        assert (tmp_path / "outside").read_text() == "kept"
+    if "processes" in walls_here():
+        assert not any("3617" in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
+
+
+@pytest.mark.skipif("network" not in walls_here(), reason="this system lets nobody cut a network off")
+def test_a_notebook_has_no_network_and_cannot_open_its_walls(tmp_path, solved):
+    """A server of this machine, outside, is not reached, the teacher's processes are not read, and rights stay away."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        tries = f"""
+import os, pathlib, socket, subprocess
+try:
+    socket.create_connection(("127.0.0.1", {port}), timeout=1)
+except OSError:
+    alone = True
+assert alone and not pathlib.Path("/proc/{os.getpid()}/environ").exists()
+assert subprocess.run(["mount", "-o", "remount,bind,rw", "/"], capture_output=True).returncode
+"""
+        path = handed_in(tmp_path / "out.ipynb", tries + solved["ex04_1"])
+        assert grade(path).marks[0] == Mark("ex04_1", True)
+
+
+def test_where_a_system_has_no_walls_that_is_said_and_notebooks_run(tmp_path, solved, monkeypatch, capsys):
+    monkeypatch.setattr(confinement, "walls_here", lambda: ())
+    monkeypatch.setattr(grading, "walls_here", lambda: ())
+    path = handed_in(tmp_path / "plain.ipynb", solved["ex04_1"])
+    assert main(["grade", str(path), "--seconds", "60"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "plain.ipynb: 1 of 3 right" in said and "60 s and 4 GB of memory at most" in said
+    assert "does not let an ordinary user make sure that a notebook had no network" in said
+
+
+def test_a_lesson_that_was_not_asked_for_is_a_row_that_says_so(tmp_path, solved):
+    path = handed_in(tmp_path / "four.ipynb", solved["ex04_1"])
+    (row,) = grade_all([path], lesson="05").itertuples()
+    assert pd.isna(row.right) and row.reason == "is lesson 04, and lesson 05 was asked for" and row.lesson == ""
+
+
+def test_a_failure_of_grading_itself_costs_one_file(tmp_path, solved, monkeypatch):
+    def planted(cells):
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(grading, "lesson_of", planted)
+    (row,) = grade_all([handed_in(tmp_path / "four.ipynb", "1")]).itertuples()
+    assert row.reason == "grading it failed: ZeroDivisionError: planted"
 
 
 def test_a_foreign_file_is_a_row_with_its_reason_and_the_batch_goes_on(tmp_path, solved, capsys):
@@ -148,13 +234,28 @@ def test_a_foreign_file_is_a_row_with_its_reason_and_the_batch_goes_on(tmp_path,
     said = capsys.readouterr().out
     assert "good.ipynb: 3 of 3 right" in said and "text.ipynb: not graded: is no notebook" in said
     marks = pd.read_csv(table).set_index("notebook")
-    assert list(marks.columns) == ["exercise", "right", "reason"] and len(marks) == len(foreign) + 3
+    assert list(marks.columns) == list(COLUMNS[1:]) and len(marks) == len(foreign) + 3
     for path in foreign:
         row = marks.loc[str(path)]
         assert pd.isna(row.right) and pd.isna(row.exercise)
         assert row.reason.startswith("is none of the lessons" if path.stem == "other" else "is no notebook")
     assert list(marks.loc[str(good)].right.astype(str)) == ["True"] * 3
     assert grade_all([tmp_path, tmp_path / "none.ipynb"]).reason.str.startswith("cannot be read: ").all()
+
+
+def test_a_file_that_is_too_large_to_read_is_a_row_and_is_not_read(tmp_path):
+    with (tmp_path / "outputs.ipynb").open("wb") as file:
+        file.truncate(2**30)  # a gigabyte, of which the disk holds nothing
+    (row,) = grade_all([tmp_path / "outputs.ipynb"]).itertuples()
+    assert pd.isna(row.right) and row.reason == "is larger than 100 MB: ask for it without its outputs"
+
+
+def test_what_a_student_names_things_can_be_written(tmp_path, solved):
+    """Half a character in an error, and a cell's own text in several lines."""
+    broken = "raise ValueError('half \\ud800 and\\ntwo lines')\n" + 'tl.check("ex04_1", 1)'
+    marks = grade_all([handed_in(tmp_path / "odd.ipynb", broken)])
+    assert marks.reason[0].startswith("its cell stopped with ValueError: half") and marks.reason[0].isprintable()
+    marks.to_csv(tmp_path / "marks.csv", index=False)
 
 
 def test_bad_arguments_are_refused_before_any_work(tmp_path, monkeypatch):
@@ -195,12 +296,12 @@ def test_where_no_notebook_can_be_run_no_student_is_blamed(tmp_path, solved, mon
     ],
 )
 def test_which_lesson_it_is_comes_from_what_is_in_it(cells, lesson):
-    cells = [grading.Cell(*cell) for cell in cells]
+    cells = [Cell(*cell) for cell in cells]
     if lesson is None:
         with pytest.raises(NotGraded, match="none of the lessons"):
-            grading._lesson_of(cells)
+            lesson_of(cells)
     else:
-        assert grading._lesson_of(cells) == lesson
+        assert lesson_of(cells) == lesson
 
 
 def test_a_notebook_that_other_tools_have_saved_is_read(tmp_path):
@@ -208,4 +309,4 @@ def test_a_notebook_that_other_tools_have_saved_is_read(tmp_path):
     cells = '[{"cell_type": "markdown", "source": ["# 3 ·", " Full"]}, {"cell_type": "code", "source": "1"}]'
     path = tmp_path / "saved.ipynb"
     path.write_text(f'{{"cells": {cells}, "nbformat": 4, "nbformat_minor": 2, "metadata": {{}}}}', encoding="utf-8-sig")
-    assert [cell[:2] for cell in grading._read(path)] == [("markdown", "# 3 · Full"), ("code", "1")]
+    assert [cell[:2] for cell in read_cells(path)] == [("markdown", "# 3 · Full"), ("code", "1")]

@@ -10,9 +10,8 @@ import shutil
 import sys
 from pathlib import Path
 
-import nbformat
-
-from tlkit.classroom.notebooks import COPIES, FOLDER, KERNEL, sources
+from tlkit.classroom.notebooks import COPIES, FOLDER, sources
+from tlkit.classroom.originals import unanswered
 from tlkit.classroom.stills import without_views
 
 OF_THE_MACHINE = ("kernelspec", "language_info")  # parts of a notebook that name a version of Python or an environment
@@ -33,25 +32,12 @@ def copy_lessons(target: Path = COPIES, folder: Path = FOLDER) -> list[Path]:
     for source in sources(folder):
         copy = target / f"{source.stem}.ipynb"
         if not copy.exists():
-            notebook = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
-            unanswered(notebook)
-            nbformat.write(notebook, copy)
+            original = source.with_suffix(".ipynb").read_text(encoding="utf-8")
+            copy.write_text(unanswered(original), encoding="utf-8", newline="\n")
             written.append(copy)
-    for file in (*folder.glob("*.md"), *(folder / "images").iterdir()):
+    for file in (folder / "glossary.md", *(folder / "images").iterdir()):
         shutil.copyfile(file, target / file.relative_to(folder))  # without the rights of an original that is read only
     return written
-
-
-def unanswered(notebook: nbformat.NotebookNode) -> None:
-    """Make of an executed lesson one that nobody has run, and that is no longer paired with its script.
-
-    Args:
-        notebook: changed in place. It names this machine's Python, so that opening it changes nothing.
-    """
-    notebook.metadata = {"kernelspec": KERNEL | {"display_name": _kernel_name()}, "language_info": _language()}
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
 
 
 def jupyterlab(page: Path, *, browser: bool = True) -> list[str]:
@@ -109,15 +95,3 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 
 def _load_jupyter_server_extension(server: object) -> None:
     server.contents_manager.register_pre_save_hook(save_whole)
-
-
-def _kernel_name() -> str:
-    from jupyter_client.kernelspec import KernelSpecManager
-
-    return KernelSpecManager().get_kernel_spec(KERNEL["name"]).display_name
-
-
-def _language() -> dict[str, object]:
-    from ipykernel.ipkernel import IPythonKernel
-
-    return IPythonKernel.language_info

@@ -2,8 +2,9 @@
 
 import importlib
 import math
+import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -32,13 +33,16 @@ class Exercise:
         looks_at: what the judge looks at, as students are told; it does not give the answer away.
         hints: each says more than the one before.
         judge: takes an answer and raises Wrong where it is not right.
+        drawn: makes other cases from random numbers, for `judge` to take as its second argument; None where the
+            exercise has no variants, because it asks for one number, or its cases are few and all of them are tried.
     """
 
     name: str
     level: int
     looks_at: str
     hints: tuple[str, ...]
-    judge: Callable[[object], None]
+    judge: Callable[..., None]
+    drawn: Callable[[random.Random], Sequence] | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,31 @@ def check(name: str, answer: object) -> Verdict:
     return replace(verdict, message=message, hints=() if verdict.passed else _hints(task))
 
 
+def check_anew(name: str, answer: object, seed: int) -> Verdict:
+    """Judge an answer on cases that are drawn by a seed, so that one made for the lesson's own cases is not right.
+
+    Args:
+        name: of an exercise ("ex04_1").
+        answer: what the exercise asks for.
+        seed: the same cases for everybody who is judged by it.
+
+    Returns:
+        The verdict, as that of `check`; where the exercise has no variants, that of its own cases.
+    """
+    task = find(name)
+    if not isinstance(task, Exercise) or task.drawn is None:
+        return check(name, answer)
+    cases = task.drawn(random.Random(f"{seed} {name}"))
+    try:
+        verdict = _judge(task, answer, cases)
+    except NotBegun as begin:
+        verdict = _not_yet(task, str(begin))
+    if verdict.passed:
+        return verdict
+    others = f"right for the lesson's own cases, but not for others (seed {seed})"
+    return replace(verdict, message=f"{others}: {verdict.message}")
+
+
 def hint(name: str, level: int = 1) -> str:
     """Give a hint to an exercise; each level says more than the one before.
 
@@ -165,7 +194,9 @@ def tasks_of(lesson: str) -> dict[str, Exercise | Quiz]:
     return {task.name: task for task in module.TASKS}
 
 
-def exercise(name: str, level: int, looks_at: str, *hints: str) -> Callable[[Callable], Exercise]:
+def exercise(
+    name: str, level: int, looks_at: str, *hints: str, drawn: Callable[[random.Random], Sequence] | None = None
+) -> Callable[[Callable], Exercise]:
     """Make an `Exercise` of the judge that is decorated.
 
     Args:
@@ -173,8 +204,9 @@ def exercise(name: str, level: int, looks_at: str, *hints: str) -> Callable[[Cal
         level: 1, 2 or 3 (see `LEVELS`).
         looks_at: what the judge looks at, as students are told.
         *hints: from the first push to nearly the answer.
+        drawn: as in `Exercise`; the judge's second argument then has the lesson's own cases as its default.
     """
-    return lambda judge: Exercise(name, level, looks_at, hints, judge)
+    return lambda judge: Exercise(name, level, looks_at, hints, judge, drawn)
 
 
 def number(answer: object) -> float:
@@ -261,9 +293,9 @@ def called(function: object, *arguments, **named) -> object:
     return result
 
 
-def _judge(task: Exercise, answer: object) -> Verdict:
+def _judge(task: Exercise, answer: object, *cases: Sequence) -> Verdict:
     try:
-        task.judge(answer)
+        task.judge(answer, *cases)
     except NotBegun:
         raise
     except Wrong as wrong:

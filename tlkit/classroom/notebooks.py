@@ -1,5 +1,6 @@
 """The lessons as files: what there is, and executing them all."""
 
+import json
 import os
 import re
 import time
@@ -44,13 +45,29 @@ def lessons(folder: Path = FOLDER) -> list[Lesson]:
     for source in sources(folder):
         if source.stem == INDEX:
             continue
-        text = source.read_text(encoding="utf-8")
+        text = _as_script(source)
         parts = [re.search(p, text, re.M) for p in (r"^# # (.+)$", r"^# \*([^*]+\?)\*$", r"About (\d+) minutes\.")]
         if not all(parts):
             raise ValueError(f"{source.name}: expected title, *question?* and 'About N minutes.' at the top")
         title, question, minutes = (part.group(1) for part in parts)
         found.append(Lesson(source.stem, title, question, int(minutes)))
     return found
+
+
+def number_of(lesson: str | int) -> str:
+    """Read which lesson somebody means, of "5", 5, "05" or the name of its file.
+
+    Returns:
+        Its number as files have it, such as "05".
+
+    Raises:
+        ValueError: where there is no such lesson; the message lists those that there are.
+    """
+    found = re.fullmatch(r"(\d\d?)(_\w+)?(\.ipynb)?", str(lesson))
+    known = [source.stem[:2] for source in sources()]
+    if found is None or f"{int(found[1]):02d}" not in known:
+        raise ValueError(f"lesson {lesson!r} is unknown: expected one of {', '.join(known)}")
+    return f"{int(found[1]):02d}"
 
 
 def missing_model(source: Path) -> str | None:
@@ -73,8 +90,22 @@ def missing_model(source: Path) -> str | None:
 
 
 def sources(folder: Path = FOLDER) -> list[Path]:
-    """List the percent scripts, in order; the notebook of each stands beside it."""
-    return sorted(folder.glob("[0-9][0-9]_*.py"))
+    """List the percent scripts, in order; the notebook of each stands beside it.
+
+    In an edition for students there are no scripts: then these are the notebooks.
+    """
+    scripts = sorted(folder.glob("[0-9][0-9]_*.py"))
+    return scripts or sorted(folder.glob("[0-9][0-9]_*.ipynb"))
+
+
+def _as_script(source: Path) -> str:
+    """What a percent script says in its text cells, also of a notebook."""
+    text = source.read_text(encoding="utf-8")
+    if source.suffix == ".py":
+        return text
+    cells = json.loads(text)["cells"]
+    lines = [line for cell in cells if cell["cell_type"] == "markdown" for line in "".join(cell["source"]).splitlines()]
+    return "\n".join(f"# {line}" for line in lines)
 
 
 def execute(source: Path, target: Path, results: Path, *, threads: int | None = None, progress: Part = SILENT) -> None:

@@ -203,7 +203,7 @@ another, so take them in order the first time. Words that you do not know are in
   difference may come from. A wrong guess that you made teaches you more than a right answer that you only read.
 - **Change something** and see what happens. Then choose *Kernel → Restart Kernel and Run All Cells*, because training
   changes a model in place: a training cell that is run twice trains the same model twice. Your changes are saved in the
-  lesson, so keep a copy if you want the original back.
+  lesson. `tl.restore("05")` brings the original of lesson 5 back, and keeps yours under another name.
 - **The lessons check what they claim.** A line that begins with ✓ is a claim that was just tested on your machine. If a
   claim does not hold there, the cell stops and says which one.
 - **To use more data and more epochs**, set `TLKIT_PROFILE` before you start JupyterLab. Without it the lessons are

@@ -4,9 +4,13 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tlkit.commands.outcome import Outcome
 from tlkit.options import option
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +27,17 @@ class GradeOptions:
     """What to grade"""
 
     notebooks: tuple[Path, ...] = option(help="lessons that students have handed in", positional=True, path="file")
+    lesson: str | None = option(None, "what was asked for, such as 04; other lessons are then not graded")
+    variants: int | None = option(None, "a seed: right answers are tried again on cases drawn by it", at_least=0)
     output: Path | None = option(None, "a CSV file with a row for each notebook and exercise", path="new file")
+    feedback: Path | None = option(None, "a folder for a page of HTML for each notebook", path="new folder")
+    hints: bool = option(True, "hints on these pages, folded up")
+    gradebook: Path | None = option(None, "a CSV file for another program", path="new file")
+    format: str = option("nbgrader", "what reads that file", choices=("nbgrader", "canvas", "moodle"))
+    students: Path | None = option(None, "that program's own list of students, a CSV file", path="file")
+    jobs: int | None = option(None, "notebooks at a time; default: one for each core", at_least=1)
+    seconds: float = option(600, "that a notebook may take", above=0)
+    memory: float = option(4, "GB of memory that a notebook may take", above=0)
 
 
 @dataclass(frozen=True)
@@ -32,6 +46,25 @@ class ProgressOptions:
 
     lesson: str | None = option(None, "only this one, such as 04; default: all")
     output: Path | None = option(None, "a CSV file to write it to", path="new file")
+
+
+@dataclass(frozen=True)
+class RestoreOptions:
+    """What to bring back"""
+
+    lesson: str = option(help="such as 05", positional=True)
+    folder: Path | None = option(None, "where your file is; default: this folder, or my_lessons")
+    beside: bool = option(False, "leave your file as it is, and write the original under another name")
+
+
+@dataclass(frozen=True)
+class StudentOptions:
+    """Where to"""
+
+    output: Path = option(
+        ROOT / "results" / "student", "the folder; with --zip the file has its name", path="new folder"
+    )
+    zip: bool = option(False, "write one zip file instead of a folder")
 
 
 @dataclass(frozen=True)
@@ -109,16 +142,45 @@ def run(options: RunOptions) -> Outcome:
 def grade(options: GradeOptions) -> Outcome:
     """Run the exercises of handed-in lessons (students' code) and say which are right; exit 1: some were not graded.
 
-    This runs the students' code, with your rights: do it where their programs may run, in a container or under an
-    account that holds nothing of yours, and not where marks or keys lie.
+    This runs the students' code. What keeps it apart on this system is said at the end; where that is not much, do it
+    in a container or under an account that holds nothing of yours, and not where marks or keys lie.
     """
-    from tlkit.classroom.grading import grade_all
+    import os
 
-    if options.output and not options.output.parent.is_dir():  # said now, not after an hour of grading
-        raise FileNotFoundError(f"--output {options.output}: no such folder, {options.output.parent}")
-    marks = grade_all(options.notebooks)
+    from tlkit.classroom.confinement import Limits, described, walls_here
+    from tlkit.classroom.feedback import write_feedback
+    from tlkit.classroom.gradebooks import gradebook, read_students
+    from tlkit.classroom.grading import grade_all
+    from tlkit.classroom.notebooks import number_of
+
+    for name in ("output", "gradebook"):
+        file = getattr(options, name)
+        if file and not file.parent.is_dir():  # said now, not after an hour of grading
+            raise FileNotFoundError(f"--{name} {file}: no such folder, {file.parent}")
+    lesson = None if options.lesson is None else number_of(options.lesson)
+    students = read_students(options.students) if options.students else None
+    limits = Limits(seconds=options.seconds, memory=options.memory * 1e9)
+    jobs = options.jobs or os.cpu_count() or 1
+    marks = grade_all(options.notebooks, lesson=lesson, variants=options.variants, limits=limits, jobs=jobs)
+    lines = _marks_in_words(marks)
+    if options.variants is not None:
+        lines.append(_variants_in_words(marks, options.variants))
     if options.output:
         marks.to_csv(options.output, index=False)
+    if options.feedback:
+        pages = write_feedback(marks, options.feedback, hints=options.hints)
+        lines.append(f"{len(pages)} pages of feedback are in {options.feedback}.")
+    if options.gradebook:
+        book = gradebook(marks, options.format, students)
+        book.table.to_csv(options.gradebook, index=False)
+        lines += [*book.remarks, f"{options.gradebook} is for {options.format}."]
+    took = marks.drop_duplicates("notebook").seconds
+    lines.append(f"{len(took)} notebooks, {took.mean():.1f} s each on average, {min(jobs, len(took))} at a time.")
+    lines.append(described(walls_here(), limits))
+    return Outcome(json.loads(marks.to_json(orient="records")), "\n".join(lines), 1 if marks.right.isna().any() else 0)
+
+
+def _marks_in_words(marks: "pd.DataFrame") -> list[str]:
     lines = []
     for path, of in marks.groupby("notebook", sort=False):
         if of.right.isna().any():
@@ -126,7 +188,17 @@ def grade(options: GradeOptions) -> Outcome:
             continue
         lines.append(f"{path}: {of.right.sum()} of {len(of)} right")
         lines += [f"  {row.exercise} {'right' if row.right else f'wrong: {row.reason}'}" for row in of.itertuples()]
-    return Outcome(json.loads(marks.to_json(orient="records")), "\n".join(lines), 1 if marks.right.isna().any() else 0)
+    return lines
+
+
+def _variants_in_words(marks: "pd.DataFrame", seed: int) -> str:
+    from tlkit.classroom.exercises import find
+
+    names = sorted({name for name in marks.exercise if name})
+    having = [name for name in names if find(name).drawn]
+    others = [name for name in names if name not in having]
+    text = f"Tried again on cases drawn by seed {seed}: {', '.join(having) or 'none'}."
+    return f"{text} Without variants: {', '.join(others)}." if others else text
 
 
 def progress(options: ProgressOptions) -> Outcome:
@@ -144,6 +216,27 @@ def progress(options: ProgressOptions) -> Outcome:
     solved = tabulate(table, headers="keys", showindex=False)
     text = f"{solved}\n\n{guesses(options.lesson)}\n\n{where_was_i()}\n{place}"
     return Outcome(table.to_dict("records"), text)
+
+
+def restore(options: RestoreOptions) -> Outcome:
+    """Bring a lesson back as it was; yours is kept under another name."""
+    from tlkit.classroom.notebooks import FOLDER, number_of
+    from tlkit.classroom.originals import restore
+
+    _refuse_without(FOLDER)
+    number_of(options.lesson)
+    said = str(restore(options.lesson, options.folder, beside=options.beside))
+    return Outcome({"said": said}, said, 1 if said.startswith("Nothing was changed") else 0)
+
+
+def student(options: StudentOptions) -> Outcome:
+    """Write the edition for students: lessons without outputs, solutions and scripts, and what they need to run."""
+    from tlkit.classroom.notebooks import FOLDER
+    from tlkit.classroom.student import write_student_edition
+
+    _refuse_without(FOLDER)
+    written = write_student_edition(options.output, zipped=options.zip)
+    return Outcome({"written": written}, f"The edition for students is {written}")
 
 
 def handouts(options: HandoutsOptions) -> Outcome:

@@ -1,5 +1,7 @@
 """The machine and the weights: what a perplexity above the vocabulary says, and a load that cannot fail silently."""
 
+from random import Random
+
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, number
 from tlkit.classroom.predictions import Amount
 
@@ -33,14 +35,25 @@ def worse_than_a_die(answer: object) -> None:
         raise Wrong(f"{number(answer):.4g} is not it.")
 
 
+def _other_files(chance: Random) -> list:
+    """Files that lack some tensors or hold other values of them, with what was done said in words."""
+    changes = (lambda tensor: tensor - 3, lambda _: None, lambda tensor: tensor.flip(0), _one_value_moved)
+    names, found = ("0.weight", "1.weight", "2.weight", "2.bias"), []
+    for count in (1, 3, 0, 2):
+        chosen = {name: chance.choice(changes) for name in chance.sample(names, count)}
+        found.append((chosen, f"where {count} of the tensors did not come from the file", "look at each of them."))
+    return found
+
+
 @exercise(
     "ex01_2",
     2,
     "the names that it returns for four pairs of a small model and a file",
     "`file.keys()` says which names are in the file, and `weights.equal(other)` says whether all values are the same.",
     "Go through `model.named_parameters()`. A name is reported if it is not in `file.keys()`, or if not equal.",
+    drawn=_other_files,
 )
-def not_from_file(answer: object) -> None:
+def not_from_file(answer: object, drawn: list | None = None) -> None:
     """Judge a function that names the parameters a file lacks or holds other values of."""
     import tempfile
     from pathlib import Path
@@ -49,7 +62,7 @@ def not_from_file(answer: object) -> None:
     from safetensors.torch import save_file
 
     first = "1.weight"
-    pairs = [
+    pairs = drawn or [
         ({}, "where every tensor came from the file", ""),
         (
             {first: lambda tensor: tensor + 1},
@@ -155,7 +168,7 @@ def _small_model():
 
 def _one_value_moved(tensor):
     moved = tensor.clone()
-    moved[0, 0] += 0.5
+    moved.view(-1)[0] += 0.5
     return moved
 
 

@@ -1,6 +1,7 @@
 """Inside a language model: a perplexity by hand, causal attention, and documents kept apart in one block."""
 
 import math
+from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, number
 from tlkit.classroom.predictions import Amount
@@ -34,6 +35,11 @@ def perplexity_of_four(answer: object) -> None:
         raise Wrong(f"{number(answer):.4g} is not it.")
 
 
+def _heads(chance: Random) -> list[tuple[int, int]]:
+    """Tokens and widths of heads."""
+    return [(chance.randint(2, 9), chance.randint(2, 12)) for _ in range(3)]
+
+
 @exercise(
     "ex02_2",
     2,
@@ -41,13 +47,14 @@ def perplexity_of_four(answer: object) -> None:
     "The scores are `q @ k.T`, of shape (tokens, tokens). Row i belongs to the token that looks.",
     "Divide by the square root of `q.shape[1]`, set the future to `-torch.inf`, and take the softmax of each row.",
     "`torch.ones(n, n, dtype=torch.bool).tril()` is True where a token may look; negate it with `~` for `masked_fill`.",
+    drawn=_heads,
 )
-def causal_attention(answer: object) -> None:
+def causal_attention(answer: object, drawn: list | None = None) -> None:
     """Judge a function for causal attention of one head."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    for tokens, width in ((5, 3), (8, 16), (4, 4)):
+    for tokens, width in drawn or ((5, 3), (8, 16), (4, 4)):
         q, k, v = (2 * torch.randn(tokens, width, generator=generator) for _ in range(3))
         given = called(answer, q.clone(), k.clone(), v.clone())
         case = f"for {tokens} tokens and d = {width}"
@@ -104,6 +111,11 @@ def _over_columns(q, k, v):
     return (q @ k.T / q.shape[1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(0) @ v
 
 
+def _documents(chance: Random) -> list[tuple[int, ...]]:
+    """Lengths of the documents in a block, for several blocks."""
+    return [tuple(chance.randint(1, 5) for _ in range(chance.randint(2, 5))) for _ in range(4)]
+
+
 @exercise(
     "ex02_3",
     3,
@@ -111,12 +123,13 @@ def _over_columns(q, k, v):
     "Two conditions have to hold at once: the same document, and not the future.",
     "`owners[:, None] == owners[None, :]` compares each token with each other. `&` joins it with the causal mask.",
     "A token's position is the number of tokens that it may look at, minus one: `may_look.sum(1) - 1`.",
+    drawn=_documents,
 )
-def keep_apart(answer: object) -> None:
+def keep_apart(answer: object, drawn: list | None = None) -> None:
     """Judge a function for the mask and the positions of packed documents."""
     import torch
 
-    for lengths in ((4,), (3, 2), (2, 4, 3), (1, 1, 3)):
+    for lengths in drawn or ((4,), (3, 2), (2, 4, 3), (1, 1, 3)):
         owners = torch.tensor([number_ for number_, length in enumerate(lengths) for _ in range(length)])
         given = called(answer, owners.clone())
         if not isinstance(given, tuple | list) or len(given) != 2:

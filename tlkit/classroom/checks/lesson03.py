@@ -1,6 +1,7 @@
 """Data and baseline: bits per byte, the weight of a token, and an interval from documents."""
 
 import math
+from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number, numbers
 from tlkit.classroom.predictions import Amount
@@ -35,16 +36,27 @@ def bits_per_byte(answer: object) -> None:
         raise Wrong(f"{number(answer):.4g} is not it.")
 
 
+def _sets(chance: Random) -> list:
+    """Sets of documents, each with its nats and its tokens."""
+    found = []
+    for count in (2, 4, 3):
+        lengths = [chance.randint(10, 400) for _ in range(count)]
+        documents = [(round(chance.uniform(1.5, 6) * tokens, 1), tokens) for tokens in lengths]
+        found.append((documents, f"{count} documents of {', '.join(map(str, lengths))} tokens"))
+    return found
+
+
 @exercise(
     "ex03_2",
     2,
     "the perplexity of three sets of documents, to one percent",
     "Every token counts the same, so a long document counts more than a short one.",
     "Add up all nats and all tokens. Divide one by the other, once; the exponential comes last.",
+    drawn=_sets,
 )
-def perplexity_of_documents(answer: object) -> None:
+def perplexity_of_documents(answer: object, drawn: list | None = None) -> None:
     """Judge a function for the token-weighted perplexity of documents."""
-    sets = [
+    sets = drawn or [
         ([(900.0, 300), (40.0, 10)], "a long document and a short one that is harder"),
         ([(400.0, 200), (120.0, 20), (90.0, 20)], "one easy document and two short ones that are hard"),
         ([(250.0, 100)], "a single document"),

@@ -1,6 +1,7 @@
 """Full fine-tuning: from loss to perplexity, gain against cost, stopping in time."""
 
 import math
+from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near, number, numbers
 from tlkit.classroom.predictions import Amount
@@ -25,16 +26,23 @@ def perplexity_of_a_loss(answer: object) -> None:
         raise Wrong(f"{float(answer):.4g} is not it.")
 
 
+def _scores(chance: Random) -> list[tuple[int, int, int, int]]:
+    """Perplexities on Rust and elsewhere, before and after."""
+    return [tuple(chance.randint(20, 200) for _ in range(4)) for _ in range(4)]
+
+
 @exercise(
     "ex04_2",
     2,
     "gain and cost in percent, for three pairs of scores",
     "Both are changes in relation to what was there before.",
     "The gain is what went away: 100 * (1 - after / before). The cost is what came on top.",
+    drawn=_scores,
 )
-def gain_and_cost(answer: object) -> None:
+def gain_and_cost(answer: object, drawn: list | None = None) -> None:
     """Judge a function for the gain on Rust and the cost elsewhere, in percent."""
-    for before, after, general_before, general_after in ((120, 60, 40, 50), (100, 80, 40, 40), (80, 20, 30, 60)):
+    cases = drawn or ((120, 60, 40, 50), (100, 80, 40, 40), (80, 20, 30, 60))
+    for before, after, general_before, general_after in cases:
         given = numbers(called(answer, before, after, general_before, general_after), 2)
         gain, cost = 100 * (1 - after / before), 100 * (general_after / general_before - 1)
         case = f"for {before} to {after} on Rust and {general_before} to {general_after} elsewhere"
@@ -49,6 +57,18 @@ def gain_and_cost(answer: object) -> None:
         raise Wrong(f"{case} it gives {given[0]:.4g} and {given[1]:.4g}.")
 
 
+def _curves(chance: Random) -> list:
+    """Validation losses that fall and rise, with a patience and the evaluation that it brings back."""
+    found = []
+    for patience in (1, 2, 3, 4):
+        losses = [tenths / 10 for tenths in chance.sample(range(20, 60), 12)]
+        losses[:3] = sorted(losses[:3], reverse=True)
+        ends = (n for n in range(len(losses)) if n - losses.index(min(losses[: n + 1])) == patience)
+        seen = losses[: next(ends, len(losses)) + 1]
+        found.append((losses, patience, losses.index(min(seen)), f"goes up and down, with patience {patience}"))
+    return found
+
+
 @exercise(
     "ex04_3",
     3,
@@ -56,10 +76,11 @@ def gain_and_cost(answer: object) -> None:
     "Go through the losses in order. Remember the best one, and count how many came since without beating it.",
     "With patience 2, one evaluation without improvement is forgiven, and the second one in a row stops.",
     "Return the place of the best loss *seen so far*: what would have come later is never known.",
+    drawn=_curves,
 )
-def early_stopping(answer: object) -> None:
+def early_stopping(answer: object, drawn: list | None = None) -> None:
     """Judge a function that finds the evaluation whose weights early stopping brings back."""
-    cases = [
+    cases = drawn or [
         ([5.0, 4.0, 3.0, 2.0], 2, 3, "falls to the end"),
         ([5.0, 4.0, 4.2, 4.4, 4.6], 2, 1, "turns up"),
         ([5.0, 4.0, 4.2, 3.9, 4.5, 4.6, 4.7], 2, 3, "has one bump, which is forgiven"),

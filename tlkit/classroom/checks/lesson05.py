@@ -2,7 +2,9 @@
 
 import math
 from numbers import Integral
+from random import Random
 
+from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number
 from tlkit.classroom.predictions import Amount, Choice
 
@@ -44,6 +46,19 @@ def bytes_left(answer: object) -> None:
         raise Wrong(f"{number(answer):.4g} is not it.")
 
 
+def _choices(chance: Random) -> list:
+    """Blocks that are trained, or not, and whether the embedding is."""
+    found = []
+    for depth in (5, 7, 9, 6):
+        trained = [chance.random() < 0.5 for _ in range(depth)]
+        trained[chance.randrange(depth)] = True
+        numbers = [str(place) for place, one in enumerate(trained) if one]
+        embedding = chance.random() < 0.3
+        story = f"blocks {', '.join(numbers)} of {depth} trained, the embedding {'too' if embedding else 'frozen'}"
+        found.append((trained, embedding, story))
+    return found
+
+
 @exercise(
     "ex05_2",
     2,
@@ -51,11 +66,12 @@ def bytes_left(answer: object) -> None:
     "Add three sums: forward in all blocks, gradients of inputs where backpropagation passes, gradients of weights.",
     "How far down does backpropagation go? To the bottom if the embedding is trained, else to the lowest trained one.",
     "With `lowest` for that block: (depth + (depth - lowest) + sum(trained)) / (3 * depth).",
+    drawn=_choices,
 )
-def share_of_work(answer: object) -> None:
+def share_of_work(answer: object, drawn: list | None = None) -> None:
     """Judge a function for the share of a step's work that is left, block by block."""
     half = [True] * 4 + [False] * 4
-    cases = [
+    cases = drawn or [
         ([False] * 3 + [True] + [False] * 3 + [True], False, "blocks 3 and 7 of 8 trained, nothing else"),
         (half[::-1], True, "the lower half of 8 blocks frozen, the embedding trained"),
         (half[::-1], False, "the lower half of 8 blocks and the embedding frozen"),
@@ -99,6 +115,21 @@ def share_of_work(answer: object) -> None:
         raise Wrong(f"with {story}, it gives {given:.4g}.")
 
 
+def _models(chance: Random) -> list:
+    """Models with a single trained block each, and one with the embedding, in any order."""
+    from tlkit.strategies import find_blocks
+
+    found = []
+    for kind, depth in (("qwen2", 5), ("llama", 7), ("gpt2", 4)):
+        model, place = small_model(kind, depth=depth), chance.randrange(depth)
+        list(find_blocks(model.requires_grad_(False))[place].parameters())[-1].requires_grad_(True)
+        found.append((model, place, f"a {kind} of {depth} blocks with one trained tensor, in block {place}"))
+    model = small_model(depth=3).requires_grad_(False)
+    model.get_input_embeddings().weight.requires_grad_(True)
+    found.append((model, "embedding", "a model of which only the embedding is trained"))
+    return chance.sample(found, len(found))
+
+
 @exercise(
     "ex05_3",
     3,
@@ -107,10 +138,11 @@ def share_of_work(answer: object) -> None:
     "The embedding is `model.get_input_embeddings()`, whatever it is called; `find_blocks(model)` gives the blocks.",
     "A block is trained when *any* of its parameters is: any(p.requires_grad for p in block.parameters()).",
     'What does your function return where the loop over the blocks finds nothing? It should be "top".',
+    drawn=_models,
 )
-def gradient_ends(answer: object) -> None:
+def gradient_ends(answer: object, drawn: list | None = None) -> None:
     """Judge a function that finds the lowest part of a model that the gradient has to reach."""
-    for model, expected, story in _frozen_models():
+    for model, expected, story in drawn or _frozen_models():
         given = _called(f"for {story}", answer, model)
         place = isinstance(given, Integral) and not isinstance(given, bool)
         if (place or isinstance(given, str)) and given == expected:

@@ -1,5 +1,7 @@
 """Frozen embeddings: one table with two uses, what is frozen with it, and how to give the head its own."""
 
+from random import Random
+
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, numbers
 from tlkit.classroom.predictions import Amount
@@ -53,6 +55,11 @@ def frozen_part(answer: object) -> None:
     raise Wrong(f"the tied model is right; {given[1]:.4g}% for the model with a head of its own is not it.")
 
 
+def _in_another_order(chance: Random) -> list:
+    """The heads in another order, twice over."""
+    return chance.sample(2 * _adapted_heads(), 12)
+
+
 @exercise(
     "ex06_2",
     2,
@@ -60,12 +67,13 @@ def frozen_part(answer: object) -> None:
     "In a tied model no parameter goes by the name of the head, and the report lists none. Ask the model for its head.",
     "`model.get_output_embeddings()` is the head, in tied models and in others. Its weight knows whether it trains.",
     "A tensor that trains has `requires_grad` set to True.",
+    drawn=_in_another_order,
 )
-def does_the_head_train(answer: object) -> None:
+def does_the_head_train(answer: object, drawn: list | None = None) -> None:
     """Judge a function that says whether a model's head trains, tied or not."""
     from tlkit.strategies import apply_strategy
 
-    seen, cases = [], _adapted_heads()
+    seen, cases = [], drawn or _adapted_heads()
     for story, why, tied, strategy, options, expected in cases:
         model = apply_strategy(small_model(depth=4, tied=tied), strategy, **options).model
         try:

@@ -1,5 +1,7 @@
 """The last layers: what a recipe trains beside the blocks it is named after, and how to train no more than that."""
 
+from random import Random
+
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
 from tlkit.classroom.predictions import Amount
@@ -38,6 +40,18 @@ def norms_of_a_llama(answer: object) -> None:
         raise Wrong(f"{given:,.10g} is not it.")
 
 
+def _reports(chance: Random) -> list:
+    """What was applied to a model, tied or not, and how many last blocks are asked about."""
+    found = []
+    for _ in range(4):
+        options = {"blocks": chance.randint(1, 6), "train_norms": chance.random() < 0.5}
+        options["train_head"] = chance.random() < 0.5
+        asked = chance.randint(1, 6)
+        story = f"{options['blocks']} trained blocks of twelve, where {asked} are named"
+        found.append(("last_layers", options, chance.random() < 0.5, asked, story))
+    return [*found, ("full", {}, True, chance.randint(3, 9), "full fine-tuning")]
+
+
 @exercise(
     "ex07_2",
     2,
@@ -46,12 +60,13 @@ def norms_of_a_llama(answer: object) -> None:
     'you find by counting the names that start with "block ".',
     'With `depth` blocks, the last ones are called f"block {n}" for n in range(depth - blocks, depth).',
     "Add up `part.trainable_values` of all other components; embedding, head and final norm are among them.",
+    drawn=_reports,
 )
-def values_elsewhere(answer: object) -> None:
+def values_elsewhere(answer: object, drawn: list | None = None) -> None:
     """Judge a function that counts the values trained outside the last blocks."""
     from tlkit.strategies import apply_strategy
 
-    cases = [
+    cases = drawn or [
         ("last_layers", {"blocks": 2}, True, 2, "the published recipe on twelve blocks"),
         ("last_layers", {"blocks": 2, "train_head": True}, False, 2, "last blocks, all norms and a head of its own"),
         ("last_layers", {"blocks": 3, "train_norms": False}, True, 3, "three blocks and nothing else"),
@@ -95,6 +110,11 @@ def _how_it_was_counted(report, blocks: int) -> dict[int, str]:
     }
 
 
+def _depths(chance: Random) -> list[tuple[str, int]]:
+    """Architectures in any order, with a number of blocks to train."""
+    return [(name, chance.randint(4, 10)) for name in chance.sample(("qwen2", "llama", "gpt2"), 3)]
+
+
 @exercise(
     "ex07_3",
     3,
@@ -104,8 +124,9 @@ def _how_it_was_counted(report, blocks: int) -> dict[int, str]:
     "What do the classes of all norms have in their names?",
     'The final norm is the child of the decoder with "Norm" in `type(child).__name__`. '
     "`child.requires_grad_(True)` makes it trainable, and the same call works for each of the last blocks.",
+    drawn=_depths,
 )
-def exactly_the_last(answer: object) -> None:
+def exactly_the_last(answer: object, drawn: list | None = None) -> None:
     """Judge a function that trains the last blocks and the final norm, and nothing else."""
     from torch import nn
 
@@ -114,7 +135,7 @@ def exactly_the_last(answer: object) -> None:
         "llama": ("Llama", "model.layers", "model.norm."),
         "gpt2": ("GPT-2", "transformer.h", "transformer.ln_f."),
     }
-    for architecture, blocks in (("qwen2", 2), ("llama", 1), ("gpt2", 3)):
+    for architecture, blocks in drawn or (("qwen2", 2), ("llama", 1), ("gpt2", 3)):
         called_so, *names = places[architecture]
         model = small_model(architecture, depth=12, tied=architecture != "llama")
         given = called(answer, model, blocks)

@@ -1,6 +1,7 @@
 """LoRA: how few values an adapter has, what it adds to its matrix, and how to see that it learns."""
 
 from functools import cache
+from random import Random
 
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
@@ -35,6 +36,12 @@ def where_few_ends(answer: object) -> None:
     raise Wrong(f"with rank {given:.0f} the adapter has {relation}.")
 
 
+def _adapters(chance: Random) -> list[tuple[int, int, int, int]]:
+    """Rows, columns, rank and alpha."""
+    sizes = ((chance.randint(7, 12), chance.randint(3, 6)), (chance.randint(3, 6), chance.randint(7, 12)))
+    return [(*size, chance.randint(2, 5), chance.randint(7, 33)) for size in sizes]
+
+
 @exercise(
     "ex08_2",
     2,
@@ -42,13 +49,14 @@ def where_few_ends(answer: object) -> None:
     "What the adapter adds to the output is alpha/r · B·A·x. What does it add to the matrix, then?",
     "A has one row for each rank: r is `a.shape[0]`.",
     "The order is `b @ a`. Use `+` and not `+=`, which writes into the weight that was given.",
+    drawn=_adapters,
 )
-def merged(answer: object) -> None:
+def merged(answer: object, drawn: list | None = None) -> None:
     """Judge a function that adds an adapter to its matrix and leaves the given one alone."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    for rows, columns, rank, alpha in ((12, 5, 2, 16), (6, 6, 1, 4), (4, 4, 4, 8)):
+    for rows, columns, rank, alpha in drawn or ((12, 5, 2, 16), (6, 6, 1, 4), (4, 4, 4, 8)):
         weight, a, b = (
             torch.randn(shape, generator=generator) for shape in ((rows, columns), (rank, columns), (rows, rank))
         )

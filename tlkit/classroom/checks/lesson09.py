@@ -1,5 +1,7 @@
 """QLoRA: what four bits cost and save, and what is left of the saving in a whole step."""
 
+from random import Random
+
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, recognise
 from tlkit.classroom.predictions import Amount
 
@@ -31,6 +33,15 @@ def bits_of_a_weight(answer: object) -> None:
         raise Wrong(f"{float(answer):.4g} is not it.")
 
 
+def _steps(chance: Random) -> list:
+    """Packed values and the peak of a step."""
+    found = []
+    for _ in range(4):
+        packed = chance.randint(1, 900) * 1_000_000
+        found.append((packed, int(packed * chance.uniform(2.5, 40)), f"{packed:,} packed values"))
+    return found
+
+
 @exercise(
     "ex09_2",
     2,
@@ -38,11 +49,12 @@ def bits_of_a_weight(answer: object) -> None:
     "How many bits does one packed weight save? It had 16 and keeps 4.127. Then bits become bytes.",
     "The bytes saved do not depend on the batch: packed * (16 - 4.127) / 8. Compare them with the peak.",
     "What is asked for is 100 times these bytes, divided by `lora_peak`.",
+    drawn=_steps,
 )
-def saving_in_a_step(answer: object) -> None:
+def saving_in_a_step(answer: object, drawn: list | None = None) -> None:
     """Judge a function for the percentage of a step's peak that packed weights save."""
     # Peaks of `lora` with weights in bf16, from estimate_memory; the last one with activation checkpointing.
-    cases = [
+    cases = drawn or [
         (357_826_560, 2_978_370_760, "qwen2-0.5b, 1 row"),
         (357_826_560, 16_540_026_056, "qwen2-0.5b, 8 rows"),
         (3_244_032, 164_800_000, "a small model, many rows"),
@@ -73,6 +85,18 @@ def saving_in_a_step(answer: object) -> None:
         raise Wrong(f"for {story} it gives {float(given):.4g} percent.")
 
 
+def _tensors(chance: Random) -> list:
+    """Weights, bits, the length of a block, and what they are."""
+    import torch
+
+    found, generator = [], torch.Generator().manual_seed(chance.randrange(2**31))
+    for bits, block in ((3, 16), (4, 24), (2, 8), (5, 48)):
+        size = chance.randint(2, 5) * block + chance.randint(2, 7)
+        weights = torch.randn(size, generator=generator) * chance.uniform(0.1, 9)
+        found.append((weights, bits, block, f"{len(weights)} weights in {bits} bits and blocks of {block}"))
+    return found
+
+
 @exercise(
     "ex09_3",
     3,
@@ -81,15 +105,16 @@ def saving_in_a_step(answer: object) -> None:
     "2**bits levels have 2**bits - 1 gaps between them. From the smallest weight to the largest, how wide is one?",
     "With low = part.min() and gap = (part.max() - low) / (2**bits - 1), the code is ((part - low) / gap).round(); "
     "what is read again is low + gap * code. Where all weights are equal, gap is 0: give them back.",
+    drawn=_tensors,
 )
-def quantiser(answer: object) -> None:
+def quantiser(answer: object, drawn: list | None = None) -> None:
     """Judge a function that rounds weights to even levels between the smallest and the largest of each block."""
     import torch
 
     normal = torch.randn(256, generator=torch.Generator().manual_seed(0))
     apart = normal.view(4, 64) * torch.tensor([[1.0], [100.0], [0.01], [5.0]])
     constant = torch.cat([normal[:64], torch.full((64,), 0.25)])
-    cases = [
+    cases = drawn or [
         (torch.tensor([0.1, 0.5, -0.3, 1.9]), 2, 4, "one block of four weights in 2 bits"),
         (normal, 4, 64, "four blocks in 4 bits"),
         (apart.flatten(), 4, 64, "four blocks of very different size"),

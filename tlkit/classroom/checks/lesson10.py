@@ -1,5 +1,7 @@
 """BitFit and its relatives: what it trains, how it is applied by hand, and DoRA's matrix."""
 
+from random import Random
+
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
 from tlkit.classroom.predictions import Amount
@@ -34,6 +36,12 @@ def bias_values(answer: object) -> None:
     raise Wrong("count 24 blocks, each with three bias vectors: " + ("it is less." if given > right else "it is more."))
 
 
+def _depths(chance: Random) -> list[tuple[str, str, int]]:
+    """Architectures in any order, of any depth."""
+    kinds = (("qwen2", "a Qwen2"), ("phi", "a Phi"), ("llama", "a Llama"))
+    return [(*kind, chance.randint(3, 9)) for kind in chance.sample(kinds, 3)]
+
+
 @exercise(
     "ex10_2",
     2,
@@ -41,11 +49,13 @@ def bias_values(answer: object) -> None:
     "`model.named_parameters()` gives a name and a tensor. Freeze all of them first.",
     "A norm has a vector, too, but it is a weight: its name does not end in `bias`.",
     "`tensor.requires_grad_(name.endswith('bias'))` for each of them; then add up `numel()` of those that train.",
+    drawn=_depths,
 )
-def train_only_biases(answer: object) -> None:
+def train_only_biases(answer: object, drawn: list | None = None) -> None:
     """Judge a function that leaves nothing but the bias vectors trainable."""
-    for architecture, story in (("qwen2", "a Qwen2"), ("phi", "a Phi"), ("llama", "a Llama")):
-        model = small_model(architecture, weights=True)
+    cases = drawn or (("qwen2", "a Qwen2", 2), ("phi", "a Phi", 2), ("llama", "a Llama", 2))
+    for architecture, story, depth in cases:
+        model = small_model(architecture, depth=depth, weights=True)
         # One tensor starts frozen and another does not, so that both directions have to be set.
         for place, tensor in enumerate(model.parameters()):
             tensor.requires_grad_(place % 2 == 0)
@@ -67,6 +77,12 @@ def train_only_biases(answer: object) -> None:
             raise Wrong(f"for {story}: the tensors are right, but the number of values in them is another.")
 
 
+def _matrices(chance: Random) -> list[tuple[int, int, int, int]]:
+    """Rows, columns, rank and alpha."""
+    sizes = ((chance.randint(7, 12), chance.randint(3, 6)), (chance.randint(3, 6), chance.randint(7, 12)))
+    return [(*size, chance.randint(2, 5), chance.randint(7, 33)) for size in sizes]
+
+
 @exercise(
     "ex10_3",
     3,
@@ -74,13 +90,14 @@ def train_only_biases(answer: object) -> None:
     "First make the matrix of LoRA: W and its adapter, with alpha/r.",
     "The length of a row is the square root of the sum of its squares: `matrix.norm(dim=1, keepdim=True)`.",
     "Divide each row by its length and multiply it by its number in `m`, as a column: `m[:, None]`.",
+    drawn=_matrices,
 )
-def dora_matrix(answer: object) -> None:
+def dora_matrix(answer: object, drawn: list | None = None) -> None:
     """Judge a function that computes the matrix that DoRA uses in the place of W."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    for rows, columns, rank, alpha in ((12, 5, 2, 16), (6, 6, 1, 4), (4, 9, 3, 12)):
+    for rows, columns, rank, alpha in drawn or ((12, 5, 2, 16), (6, 6, 1, 4), (4, 9, 3, 12)):
         shapes = (rows, columns), (rank, columns), (rows, rank), (rows,)
         weight, a, b, m = (torch.randn(shape, generator=generator) for shape in shapes)
         m = m.abs() + 0.5

@@ -1,5 +1,7 @@
 """Unfreezing schedules: when a block joins, a strategy of one's own, and what a schedule saves."""
 
+from random import Random
+
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
 from tlkit.classroom.predictions import Amount
@@ -32,6 +34,11 @@ def first_step_of_a_block(answer: object) -> None:
     raise Wrong(f"a phase begins with step 0, 50, 100 or 150, and {given:,.10g} is none of them.")
 
 
+def _kinds(chance: Random) -> list[tuple[str, int]]:
+    """Architectures in any order, of any depth."""
+    return [(name, chance.randint(2, 11)) for name in chance.sample(("qwen2", "llama", "gpt2"), 3)]
+
+
 @exercise(
     "ex11_2",
     2,
@@ -39,12 +46,13 @@ def first_step_of_a_block(answer: object) -> None:
     "`tl.find_blocks(model)` is the list of blocks, the first one next to the embedding.",
     "The upper half of `blocks` begins at `len(blocks) // 2`. What is the last block of five in the lower half?",
     "`block.mlp.requires_grad_(True)` for each block of the upper half; then return the model.",
+    drawn=_kinds,
 )
-def upper_mlps(answer: object) -> None:
+def upper_mlps(answer: object, drawn: list | None = None) -> None:
     """Judge a strategy that trains the MLPs of the upper half of the blocks, and nothing else."""
     from torch import nn
 
-    for architecture, depth in (("qwen2", 4), ("llama", 5), ("gpt2", 12)):
+    for architecture, depth in drawn or (("qwen2", 4), ("llama", 5), ("gpt2", 12)):
         model = small_model(architecture, depth=depth).requires_grad_(False)
         given = called(answer, model)
         story = f"for a {architecture} of {depth} blocks"

@@ -1,6 +1,7 @@
 """Anatomy of a training step: bytes by the value, the moment that needs most, and what is alive in it."""
 
 from collections import Counter
+from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number, recognise
 from tlkit.classroom.predictions import Amount
@@ -36,6 +37,11 @@ def bytes_of_a_strategy(answer: object) -> None:
     raise Wrong(f"{float(answer):.4g} GB is not it.")
 
 
+def _lengths(chance: Random) -> list[tuple[str, int]]:
+    """Models and lengths of a row."""
+    return [(name, chance.randint(16, 900)) for name in ("qwen2-0.5b", "tinyllama-1.1b", "tiny")]
+
+
 @exercise(
     "ex12_2",
     2,
@@ -43,12 +49,14 @@ def bytes_of_a_strategy(answer: object) -> None:
     "Which of the parts grow with the rows? Which are there when the loss is computed?",
     "With n rows, the moment of the loss needs weights + optimizer state + n * (activations + logits and loss).",
     "Start at n = 1, and count up while that is not above one_row['at the end'].",
+    drawn=_lengths,
 )
-def turning_point(answer: object) -> None:
+def turning_point(answer: object, drawn: list | None = None) -> None:
     """Judge a function for the number of rows from which on the loss needs most memory."""
     from tlkit.fitting.estimate import closed_form
 
-    for model, tokens in (("qwen2-0.5b", 64), ("qwen2-0.5b", 512), ("tinyllama-1.1b", 128), ("tiny", 512)):
+    cases = drawn or (("qwen2-0.5b", 64), ("qwen2-0.5b", 512), ("tinyllama-1.1b", 128), ("tiny", 512))
+    for model, tokens in cases:
         one_row = closed_form(model, batch_size=1, sequence_length=tokens)
         right, wrongs = _rows(one_row)
         given = number(called(answer, dict(one_row)))
@@ -85,6 +93,23 @@ def _rows(one_row):
     return right, wrongs
 
 
+def _logs(chance: Random) -> list:
+    """Logs of what is made and given back, in which one moment needs most, as text."""
+    found = []
+    while len(found) < 3:
+        alive, sums, log = Counter(weights=chance.randint(3, 20)), [0], []
+        log.append(("weights", alive["weights"]))
+        for _ in range(14):
+            name = chance.choice(("activations", "logits", "gradients", "averages"))
+            size = -alive[name] if alive[name] and chance.random() < 0.5 else chance.randint(1, 30)
+            alive[name] += size
+            log.append((name, size))
+            sums.append(sum(alive.values()))
+        if sums.count(max(sums)) == 1 and sums[-1] < max(sums):
+            found.append((f"log {len(found) + 1}", ", ".join(f"{name} {size}" for name, size in log)))
+    return found
+
+
 @exercise(
     "ex12_3",
     3,
@@ -92,8 +117,9 @@ def _rows(one_row):
     "Go through the log with a dictionary of what is alive now. Remember it whenever its sum is a new record.",
     "Remember a copy, dict(alive): the dictionary itself goes on changing.",
     "for name, size in log: alive[name] = alive.get(name, 0) + size; if sum(alive.values()) > record: remember both.",
+    drawn=_logs,
 )
-def alive_at_the_peak(answer: object) -> None:
+def alive_at_the_peak(answer: object, drawn: list | None = None) -> None:
     """Judge a function that finds what is alive when a log of allocations is at its peak."""
     cases = {
         "one short row": "weights 4, averages 8, activations 2, activations -1, activations 1, logits 1, logits -1, "
@@ -104,7 +130,7 @@ def alive_at_the_peak(answer: object) -> None:
         "activations 3, logits 2, logits -2, activations -3, gradients -4",
         "a model that was largest while it was loaded": "weights 20, weights -10, activations 3, activations -3",
     }
-    for story, text in cases.items():
+    for story, text in drawn or cases.items():
         log = [(name, int(size)) for name, size in (part.rsplit(" ", 1) for part in text.split(", "))]
         given = called(answer, list(log))
         peak, ever, end, parts = _replay(log)

@@ -1,5 +1,7 @@
 """Out of memory: reading the message, choosing a rung in advance, and the same gradients in pieces."""
 
+from random import Random
+
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number, numbers, recognise
 from tlkit.classroom.predictions import Amount
 
@@ -41,6 +43,17 @@ def reading_the_message(answer: object) -> None:
         raise Wrong(f"{'the first' if right == short else 'the second'}, {value:.4g} MiB, is not it.")
 
 
+def _cards(chance: Random) -> list:
+    """Rungs with the MB that each needs, and the size of a card, on which some of them fit, or none."""
+    found = []
+    for at in (0, 1, 2, 3, None):
+        names = chance.sample(("as planned", "bf16", "chunked loss", "smaller micro-batch", "checkpointing"), 5)
+        rungs = dict(zip(names, chance.sample(range(30, 200), 5), strict=True))
+        size = round((min(rungs.values()) - 9 if at is None else sorted(rungs.values())[at] + 1) / 0.85)
+        found.append((rungs, size))
+    return found
+
+
 @exercise(
     "ex13_2",
     2,
@@ -48,12 +61,13 @@ def reading_the_message(answer: object) -> None:
     "Go through the rungs in order. The first one that fits is the answer, even where a later one needs less.",
     "The driver's share comes off the card first: needs(rung) <= 0.85 * card.",
     "for rung in rungs: if needs(rung) <= 0.85 * card: return rung. Behind the loop, raise MemoryError(...).",
+    drawn=_cards,
 )
-def first_rung_that_fits(answer: object) -> None:
+def first_rung_that_fits(answer: object, drawn: list | None = None) -> None:
     """Judge a function that chooses the first rung that fits, with no more estimates than needed."""
     plain = {"as planned": 130, "chunked loss": 112, "smaller micro-batch": 73, "optimizer on the host": 42}
     turned = dict(reversed(plain.items()))
-    for rungs, size in ((plain, 140), (plain, 100), (plain, 256), (turned, 150), (plain, 48)):
+    for rungs, size in drawn or ((plain, 140), (plain, 100), (plain, 256), (turned, 150), (plain, 48)):
         _choose(answer, {name: megabytes * 2**20 for name, megabytes in rungs.items()}, size)
 
 
@@ -91,6 +105,20 @@ def _choose(answer, rungs, size):
         raise Wrong(f"{case}. That is right, but rungs behind it were estimated too, and each takes its second.")
 
 
+def _batches(chance: Random) -> list:
+    """Targets of a batch, of which some do not count, and the rows of a piece."""
+    import torch
+
+    found, draw = [], torch.Generator().manual_seed(chance.randrange(2**31))
+    for _ in range(4):
+        rows, columns, piece = chance.randint(2, 7), chance.randint(3, 8), chance.randint(1, 4)
+        targets = torch.randint(11, (rows, columns), generator=draw)
+        for row in range(1, rows):
+            targets[row, chance.randint(0, columns) :] = -100
+        found.append((targets, piece, f"{rows} rows of {columns} targets in pieces of {piece}"))
+    return found
+
+
 @exercise(
     "ex13_3",
     3,
@@ -98,8 +126,9 @@ def _choose(answer, rungs, size):
     "backward() adds to the gradients that are there. So what the pieces add must be shares of the batch's loss.",
     "The sum of the losses in a piece, divided by the targets that count in the *whole* batch, is the piece's share.",
     "cross_entropy(..., reduction='sum') leaves out the targets of -100; (targets != -100).sum() counts the others.",
+    drawn=_batches,
 )
-def same_gradients_in_pieces(answer: object) -> None:
+def same_gradients_in_pieces(answer: object, drawn: list | None = None) -> None:
     """Judge a function that leaves a whole batch's gradients, computed in micro-batches."""
     import torch
 
@@ -107,11 +136,15 @@ def same_gradients_in_pieces(answer: object) -> None:
     even = torch.randint(11, (4, 6), generator=draw)
     uneven, shorter, hollow = even.clone(), torch.cat([even, even[:1]]), even[:3].clone()
     uneven[0, 1:] = uneven[1, 2:] = shorter[0, 3:] = hollow[1] = -100
-    _in_pieces(answer, even, 2, "pieces of the same size", draw)
-    _in_pieces(answer, uneven, 2, "pieces in which not all targets count", draw)
-    _in_pieces(answer, shorter, 2, "a last piece that is shorter", draw)
-    _in_pieces(answer, hollow, 1, "a piece in which no target counts", draw)
-    _in_pieces(answer, even, 8, "a batch smaller than a piece", draw)
+    cases = drawn or [
+        (even, 2, "pieces of the same size"),
+        (uneven, 2, "pieces in which not all targets count"),
+        (shorter, 2, "a last piece that is shorter"),
+        (hollow, 1, "a piece in which no target counts"),
+        (even, 8, "a batch smaller than a piece"),
+    ]
+    for targets, rows, story in cases:
+        _in_pieces(answer, targets, rows, story, draw)
 
 
 def _in_pieces(answer, targets, rows, story, draw):

@@ -2,6 +2,7 @@
 
 import math
 from itertools import combinations
+from random import Random
 
 import pandas as pd
 
@@ -44,6 +45,23 @@ def false_alarms(answer: object) -> None:
         raise Wrong(f"{float(answer):.4g} is not it.")
 
 
+def _runs(chance: Random) -> list:
+    """Tables of runs in any order, with the two strategies that are compared."""
+    found = []
+    for seeds in (3, 5, 4):
+        one, other, third = names = chance.sample(("full", "lora", "qlora", "bitfit", "last_layers"), 3)
+        moves = [chance.uniform(-4, 4) for _ in range(seeds)]
+        level = {name: chance.uniform(50, 100) for name in names}
+        rows = [
+            (name, seed, round(level[name] + moves[seed] + chance.uniform(-2, 2), 1))
+            for name in (one, other, third)
+            for seed in range(seeds)
+        ]
+        table = pd.DataFrame(chance.sample(rows, len(rows)), columns=["strategy", "seed", "perplexity"])
+        found.append((table, one, other))
+    return found
+
+
 @exercise(
     "ex14_2",
     2,
@@ -53,10 +71,11 @@ def false_alarms(answer: object) -> None:
     "The mean of the n differences, minus and plus t times their standard deviation over the root of n. Their "
     "standard deviation divides by n - 1, as pandas does and numpy does not.",
     "t is `stats.t.ppf(0.975, n - 1)`: 2.5% are left out on each side.",
+    drawn=_runs,
 )
-def paired_interval(answer: object) -> None:
+def paired_interval(answer: object, drawn: list | None = None) -> None:
     """Judge a function for Student's interval of differences, seed by seed."""
-    for table, one, other in _tables():
+    for table, one, other in drawn or _tables():
         scores = table.set_index(["strategy", "seed"]).perplexity
         left, right = scores[one].sort_index(), scores[other].sort_index()
         given = called(answer, table.copy(), one, other)
@@ -90,6 +109,22 @@ def paired_interval(answer: object) -> None:
         raise Wrong(f"{case} your interval is {given[0]:.4g} to {given[1]:.4g}.")
 
 
+def _tuned(chance: Random) -> list:
+    """Records of tuning, with any validation and test perplexity."""
+    found = []
+    for rates, seeds in (((0.001, 0.002, 0.005), 2), ((0.01, 0.03), 4)):
+        names = chance.sample(("full", "lora", "bitfit", "freeze_lower"), 3)
+        rows = [
+            (name, rate, seed, chance.uniform(60, 120), chance.uniform(60, 120))
+            for name in names
+            for rate in rates
+            for seed in range(seeds)
+        ]
+        columns = ["strategy", "learning_rate", "seed", "validation_perplexity", "test_perplexity"]
+        found.append(pd.DataFrame(rows, columns=columns))
+    return found
+
+
 @exercise(
     "ex14_3",
     3,
@@ -99,10 +134,11 @@ def paired_interval(answer: object) -> None:
     "that cannot be relied on: leave such runs in.",
     "With groupby, make both means for each strategy and rate. For each strategy take the rate at which the validation "
     "mean is lowest (`idxmin`), and look the test mean up at that rate.",
+    drawn=_tuned,
 )
-def fair_scores(answer: object) -> None:
+def fair_scores(answer: object, drawn: list | None = None) -> None:
     """Judge a function that chooses rates by validation text and reports test scores."""
-    for record in _records():
+    for record in drawn or _records():
         given = called(answer, record.copy())
         given = given.to_dict() if isinstance(given, pd.Series) else given
         if not isinstance(given, dict):

@@ -1,6 +1,7 @@
 """The autopsy: how many blocks a ranking takes, names that match too much, three figures that must fit together."""
 
 import math
+from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number
 from tlkit.classroom.predictions import Choice
@@ -41,6 +42,11 @@ def enough_blocks(answer: object) -> None:
     raise Wrong(f"{given:.6g} blocks are enough; fewer are, too.")
 
 
+def _counts(chance: Random) -> list[int]:
+    """How many first blocks are asked for."""
+    return chance.sample(range(3, 24), 5)
+
+
 @exercise(
     "ex15_2",
     2,
@@ -49,16 +55,33 @@ def enough_blocks(answer: object) -> None:
     'The number stands between dots: `re.search(r"layers\\.(\\d+)\\.", name)` finds it, and finds nothing (None) in '
     "names that belong to no block.",
     "`int(found[1]) < count`, where something was found.",
+    drawn=_counts,
 )
-def first_blocks(answer: object) -> None:
+def first_blocks(answer: object, drawn: list | None = None) -> None:
     """Judge a function that says, from its name, whether a tensor is in the first blocks."""
     from tlkit.models import meta_model
 
     called(answer, "model.layers.7.mlp.up_proj.weight", 1)
     names = [name for name, _ in meta_model("qwen2-0.5b").named_parameters()]
-    for count in (12, 2, 1, 9, 24):
+    for count in drawn or (12, 2, 1, 9, 24):
         for front in ("", "base_model.model."):
             _judge_selection(answer, names, front, count)
+
+
+def _models(chance: Random) -> list:
+    """Models that start soundly, with a faulty evaluation, or with random weights, well apart from the borders."""
+    found = []
+    for _ in range(3):
+        vocabulary, loss = chance.choice((4_096, 32_000, 50_257, 151_936)), chance.uniform(2, 5)
+        sound = math.exp(loss + chance.uniform(-0.7, 0.7))
+        far = math.exp(loss + chance.choice((-1, 1)) * chance.uniform(1.5, 1.9))
+        random = vocabulary * chance.uniform(1.1, 2)
+        found += [
+            ("sound", loss, sound, vocabulary, "nothing was wrong"),
+            ("evaluation", loss, far, vocabulary, "the evaluation and training disagree"),
+            ("loading", math.log(random) + chance.uniform(-0.5, 0.5), random, vocabulary, "the weights were random"),
+        ]
+    return chance.sample(found, len(found))
 
 
 @exercise(
@@ -69,10 +92,11 @@ def first_blocks(answer: object) -> None:
     "A model with random weights knows nothing in training either. How large is the loss of its first training step?",
     "Check first whether the two numbers agree within one nat, in both directions. Only if they agree does the size of "
     "the vocabulary tell you something about the model.",
+    drawn=_models,
 )
-def diagnosis(answer: object) -> None:
+def diagnosis(answer: object, drawn: list | None = None) -> None:
     """Judge a function that tells a sound start from a faulty evaluation or faulty loading."""
-    cases = [
+    cases = drawn or [
         ("sound", 4.9, 138.0, 4096, "nothing was wrong"),
         ("sound", 3.0, 40.0, 50_257, "nothing was wrong"),
         ("loading", 12.6, 250_072.0, 151_936, "the weights were random"),

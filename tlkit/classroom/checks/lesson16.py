@@ -1,6 +1,7 @@
 """The leaderboard: how many questions a score needs, two rows told apart, and what the answers to each would add."""
 
 import math
+from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number
 from tlkit.classroom.predictions import Amount
@@ -44,6 +45,17 @@ def enough_questions(answer: object) -> None:
     raise Wrong(f"{given:.6g} questions are enough; fewer are, too.")
 
 
+def _rows(chance: Random) -> list[tuple[int, int, int]]:
+    """What two models have right of so many questions: told apart, or not, but not at the very border."""
+    found = []
+    for ratio in (0.6, 1.3, 1.7, 2.3, 3.5, 1.1):
+        questions = chance.randint(150, 9_000)
+        share = chance.uniform(0.3, 0.7)
+        other = share - ratio * math.sqrt(2 * share * (1 - share) / questions)
+        found.append(tuple(chance.sample((round(share * questions), round(other * questions)), 2)) + (questions,))
+    return found
+
+
 @exercise(
     "ex16_2",
     2,
@@ -51,10 +63,11 @@ def enough_questions(answer: object) -> None:
     "Turn both counts into shares. What is the variance of each share, and what of their difference?",
     "The variances add up, also where the shares are subtracted. The standard error is the root of the sum.",
     "True where the difference, without its sign, is larger than 1.96 standard errors.",
+    drawn=_rows,
 )
-def told_apart(answer: object) -> None:
+def told_apart(answer: object, drawn: list | None = None) -> None:
     """Judge a function that says whether two rows of a leaderboard can be told apart."""
-    cases = [  # right, other, questions
+    cases = drawn or [  # right, other, questions
         (694, 663, 1319),
         (694, 648, 1319),
         (694, 570, 1319),
@@ -89,6 +102,19 @@ def told_apart(answer: object) -> None:
         raise Wrong(f"{case} {points}, so the interval {'excludes' if true else 'includes'} zero.")
 
 
+def _answers(chance: Random) -> list:
+    """What two models have right, question by question."""
+    import numpy as np
+
+    random, found = np.random.default_rng(chance.randrange(2**31)), []
+    for count in (150, 700):
+        hard, apart = random.random(count), chance.uniform(0.05, 0.3)
+        found.append((f"two models and {count} questions", ((hard > 0.4) * 1, (hard > 0.4 - apart) * 1)))
+        one, other = (random.random((2, count)) < [[0.7], [0.4]]) * 1
+        found.append((f"two models without anything in common and {count} questions", (one, other)))
+    return found
+
+
 @exercise(
     "ex16_3",
     3,
@@ -96,8 +122,9 @@ def told_apart(answer: object) -> None:
     "For each question there is a difference: 1 where only the first was right, −1 where only the other was, else 0.",
     "The difference of the two scores is the mean of these differences. What is the standard error of a mean?",
     "The standard deviation of the differences, divided by the root of their number.",
+    drawn=_answers,
 )
-def error_of_pairs(answer: object) -> None:
+def error_of_pairs(answer: object, drawn: list | None = None) -> None:
     """Judge the standard error of a difference, from the answers to each question."""
     import numpy as np
 
@@ -110,7 +137,7 @@ def error_of_pairs(answer: object) -> None:
         "two models of which one knows what the other does not": (np.array([1, 0] * 50), np.array([0, 1] * 50)),
         "a weak and a strong model": ((hard > 0.9) * 1, (hard > 0.2) * 1),
     }
-    for name, (one, other) in cases.items():
+    for name, (one, other) in drawn or cases.items():
         given, n = number(called(answer, one.copy(), other.copy())), len(one)
         right = (one - other).std() / math.sqrt(n)
         if abs(given - right) <= max(1e-9, 0.002 * right):

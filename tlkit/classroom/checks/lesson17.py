@@ -1,6 +1,7 @@
 """A real model: the size of what is saved, how options are scored, and how many questions a test needs."""
 
 import math
+from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, number, recognise
 from tlkit.classroom.predictions import Amount
@@ -42,17 +43,28 @@ CASES = (
 )
 
 
+def _options(chance: Random) -> list:
+    """Log-probabilities of options of any length, and the place of the one with the highest mean."""
+    found = []
+    for count in (2, 3, 4, 3, 5):
+        options = [[round(-chance.uniform(0.1, 3), 2) for _ in range(chance.randint(1, 6))] for _ in range(count)]
+        means = [sum(option) / len(option) for option in options]
+        found.append((options, means.index(max(means))))
+    return found
+
+
 @exercise(
     "ex17_2",
     2,
     "the place that is returned for four sets of options of different lengths",
     "Adding up log-probabilities makes every further token a cost. Divide by something.",
     "`options.index` finds a list; you want the place of the highest mean.",
+    drawn=_options,
 )
-def choice(answer: object) -> None:
+def choice(answer: object, drawn: list | None = None) -> None:
     """Judge a function that chooses an option by its mean log-probability per token."""
-    given = []
-    for options, right in CASES:
+    given, cases = [], drawn or CASES
+    for options, right in cases:
         place = called(answer, [list(option) for option in options])
         if isinstance(place, bool) or not hasattr(place, "__index__"):
             raise Wrong(f"a place, counted from 0, is asked for, and your function returns {kind(place)}.")
@@ -68,12 +80,23 @@ def choice(answer: object) -> None:
         "the least likely option is chosen": lambda option: -sum(option) / len(option),
     }
     for reason, score in mistakes.items():
-        values = [[score(option) for option in options] for options, _ in CASES]
+        values = [[score(option) for option in options] for options, _ in cases]
         if places == [row.index(max(row)) for row in values]:
             raise Wrong(f"{reason}.")
     if [place - 1 for place in places] == [right for _, right in given]:
         raise Wrong("the places are counted from 1; count from 0.")
     raise Wrong("another option than the one with the highest mean is chosen.")
+
+
+def _differences(chance: Random) -> list[tuple[float, float]]:
+    """Differences, and shares of questions that change."""
+    found = []
+    while len(found) < 5:
+        difference, changed = chance.randint(1, 40) / 100, chance.randint(10, 90) / 100
+        exact = changed * (1.96 / difference) ** 2
+        if abs(exact - round(exact)) > 1e-6:  # else the way in which it is rounded would decide
+            found.append((difference, changed))
+    return found
 
 
 @exercise(
@@ -82,10 +105,12 @@ def choice(answer: object) -> None:
     "the number of questions for five differences and shares",
     "Solve 1.96 * sqrt(changed / n) <= difference for n.",
     "`math.ceil` gives the next whole number above.",
+    drawn=_differences,
 )
-def questions_needed(answer: object) -> None:
+def questions_needed(answer: object, drawn: list | None = None) -> None:
     """Judge a function that says how many paired questions a difference takes."""
-    for difference, changed in ((0.05, 0.3), (0.1, 0.2), (0.02, 0.25), (0.01, 0.4), (0.5, 0.9)):
+    cases = drawn or ((0.05, 0.3), (0.1, 0.2), (0.02, 0.25), (0.01, 0.4), (0.5, 0.9))
+    for difference, changed in cases:
         right = math.ceil(changed * (1.96 / difference) ** 2)
         given = number(called(answer, difference, changed))
         if given == right:

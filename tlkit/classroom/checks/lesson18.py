@@ -1,5 +1,7 @@
 """Another task: balanced accuracy, the mean over the tokens that are no padding, and what frozen features save."""
 
+from random import Random
+
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
 from tlkit.classroom.predictions import Amount
 
@@ -32,6 +34,15 @@ def balanced_accuracy(answer: object) -> None:
     raise Wrong(f"{given:,.10g} is not the mean of 81 of 90 and 2 of 10.")
 
 
+def _texts(chance: Random) -> list:
+    """Tokens of each text, and the columns that they are padded to."""
+    found = []
+    for rows in (3, 2, 4):
+        sizes = [chance.randint(1, 9) for _ in range(rows)]
+        found.append((sizes, max(sizes) + chance.randint(0, 3)))
+    return found
+
+
 @exercise(
     "ex18_2",
     2,
@@ -39,13 +50,14 @@ def balanced_accuracy(answer: object) -> None:
     "For one row it is `hidden[row, : lengths[row]].mean(0)`; a loop over the rows is good enough.",
     "`torch.stack([...])` makes one tensor of a list of rows.",
     "`torch.stack([states[:n].mean(0) for states, n in zip(hidden, lengths.tolist())])`",
+    drawn=_texts,
 )
-def mean_state(answer: object) -> None:
+def mean_state(answer: object, drawn: list | None = None) -> None:
     """Judge the mean of the hidden states of each text, without its padding."""
     import torch
 
     generator = torch.Generator().manual_seed(18)
-    for sizes, columns in (([3, 5, 1], 5), ([2], 4), ([6, 6], 6)):
+    for sizes, columns in drawn or (([3, 5, 1], 5), ([2], 4), ([6, 6], 6)):
         hidden = torch.randn(len(sizes), columns, 4, generator=generator)
         lengths = torch.tensor(sizes)
         for row, size in enumerate(sizes):

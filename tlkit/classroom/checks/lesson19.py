@@ -1,5 +1,7 @@
 """Instruction tuning: whose loss counts how much, which tokens have a label, and the loss of a preference."""
 
+from random import Random
+
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, number
 from tlkit.classroom.predictions import Amount
 
@@ -31,6 +33,19 @@ def loss_of_a_batch(answer: object) -> None:
     raise Wrong("every label counts the same: sum the losses of all labels, and divide by the number of labels.")
 
 
+def _rows(chance: Random) -> list:
+    """Tokens, how many are only read, and how many are no padding."""
+    found = []
+    for _ in range(4):
+        only_read, learned = chance.randint(1, 6), chance.randint(1, 6)
+        tokens = [chance.randint(0, 9) for _ in range(only_read + learned)] + [0]
+        length = len(tokens)
+        tokens += [0] * chance.randint(0, 4)
+        story = f"a question of {only_read} tokens, an answer of {learned} and its end, {len(tokens) - length} padded"
+        found.append((story, tokens, only_read, length))
+    return found
+
+
 @exercise(
     "ex19_2",
     2,
@@ -38,10 +53,11 @@ def loss_of_a_batch(answer: object) -> None:
     "Three parts follow one another: only read, learned, padding. Which places belong to the middle one?",
     "The learned tokens are those from place `only_read` up to, but not including, place `length`.",
     "`[-100] * only_read + tokens[only_read:length] + [-100] * (len(tokens) - length)`.",
+    drawn=_rows,
 )
-def labels_of_a_row(answer: object) -> None:
+def labels_of_a_row(answer: object, drawn: list | None = None) -> None:
     """Judge a function that makes labels by place, and not by token."""
-    cases = (
+    cases = drawn or (
         ("a question of 3 tokens, an answer of 2 and its end, no padding", [5, 6, 7, 8, 9, 0], 3, 6),
         ("the same with three places of padding by the end token", [5, 6, 7, 8, 9, 0, 0, 0, 0], 3, 6),
         ("an answer that is one token and its end", [5, 6, 7, 0, 1, 1], 2, 4),

@@ -1,6 +1,7 @@
 """Scaling out: what a process sends, its part of the loss of a batch, and how many cards a model in parts needs."""
 
 import math
+from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near, number, recognise
 from tlkit.classroom.predictions import Amount
@@ -49,6 +50,11 @@ def sent_by_each(answer: object) -> None:
     raise Wrong(f"{float(answer):.4g} MB is not it.")
 
 
+def _batches(chance: Random) -> list:
+    """Tokens of each block, and the number of processes."""
+    return [(tuple(chance.randint(1, 6) for _ in range(chance.randint(2, 7))), chance.randint(2, 4)) for _ in range(4)]
+
+
 @exercise(
     "ex20_2",
     2,
@@ -56,13 +62,14 @@ def sent_by_each(answer: object) -> None:
     "Every token of the batch counts the same, whichever process computes it. Which number is each loss divided by?",
     "`blocks[rank::size]` is every size-th block, starting at number `rank`. Each block is in exactly one such share.",
     "The sum of its own tokens' losses, divided by the number of tokens of the *whole* batch.",
+    drawn=_batches,
 )
-def part_of_the_loss(answer: object) -> None:
+def part_of_the_loss(answer: object, drawn: list | None = None) -> None:
     """Judge a function for one process's part of the loss of a batch."""
     called(answer, [[2.0, 4.0], [3.0]], 0, 1)
     full = (4, 4, 4, 4)
     cases = [(full, 2), ((*full, 4), 2), ((*full, 1), 2), ((4, 4), 3), ((*full, 4, 4, 2), 4), ((4, 4, 2), 1)]
-    for lengths, size in cases:
+    for lengths, size in drawn or cases:
         # The losses of block k add up to 2**k, so that every sum tells which blocks are in it.
         blocks = [[2**at / length] * length for at, length in enumerate(lengths)]
         case = f"with blocks of {', '.join(map(str, lengths))} tokens for {size} process{'es' if size > 1 else ''},"
@@ -142,6 +149,16 @@ def _ended(wrong):
     return text if text.endswith((".", "?")) else f"{text}."
 
 
+def _models(chance: Random) -> list[tuple]:
+    """GB that are divided, own and gathered, the size of a card, and how many cards there are."""
+    found = []
+    for card in (24, 40, 80, 16, 24):
+        own, gathered = chance.randint(1, card // 4), chance.randint(1, card // 4)
+        divided = chance.randint(card // 2, 20 * card) + 0.5  # so that no card is filled to the very limit
+        found.append((divided, own, gathered, card, chance.randint(4, 64)))
+    return found
+
+
 @exercise(
     "ex20_3",
     3,
@@ -149,8 +166,9 @@ def _ended(wrong):
     "Write down what one card needs, and what each of two cards needs. Where do the two differ?",
     "Each of N cards needs divided / N + own, and from two cards on `gathered` as well. It may fill 85% of its size.",
     "Go through `range(1, most + 1)` and return the first number that is enough. After the loop, return 0.",
+    drawn=_models,
 )
-def enough_cards(answer: object) -> None:
+def enough_cards(answer: object, drawn: list | None = None) -> None:
     """Judge a function for the smallest number of cards that a model in parts needs."""
     called(answer, 112, 5, 3, 80, 8)
     cases = [
@@ -164,7 +182,7 @@ def enough_cards(answer: object) -> None:
         (100, 15, 6, 24, 64),
         (2, 30, 1, 24, 64),
     ]
-    for divided, own, gathered, card, most in cases:
+    for divided, own, gathered, card, most in drawn or cases:
         case = f"with {divided} GB divided, {own} own, {gathered} gathered, and at most {most} cards of {card} GB,"
         right, wrongs = _cards(divided, own, gathered, card, most)
         try:
