@@ -196,8 +196,8 @@ another, so take them in order the first time. Words that you do not know are in
 
 ## How to work
 
-- **Clear the recorded answers first**, in each lesson, with *Edit → Clear Outputs of All Cells*. They would spoil your
-  guess.
+- **Work in a copy.** `make lab` opens one of each lesson, in `my_lessons`, that nobody has run yet. If you came here in
+  another way, begin each lesson with *Edit → Clear Outputs of All Cells*: the recorded answers would spoil your guess.
 - **Run the cells from the top** with Shift+Enter. Where the text says *Predict first*, make your guess before you run
   on. Some of these questions have a field for it. The lesson then puts your guess beside the result and says what the
   difference may come from. A wrong guess that you made teaches you more than a right answer that you only read.
