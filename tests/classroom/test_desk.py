@@ -134,6 +134,7 @@ def test_in_a_container_jupyterlab_is_told_that_root_is_meant_and_keeps_its_toke
     monkeypatch.setattr("os.geteuid", lambda: user, raising=False)
     command = jupyterlab(Path("my_lessons") / "00_index.ipynb", browser=False)
     assert command[1:3] == ["-m", "jupyterlab"] and "--no-browser" in command
+    assert "--LabApp.default_url=/lab/tree/my_lessons/00_index.ipynb" in command
     assert ("--allow-root" in command) == (user == 0) and "token" not in " ".join(command)
 
 

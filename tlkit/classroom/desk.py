@@ -44,7 +44,7 @@ def jupyterlab(page: Path, *, browser: bool = True) -> list[str]:
     """The command that opens JupyterLab.
 
     Args:
-        page: the notebook to open, below the folder that is served.
+        page: the notebook to open, below the folder that is served; the address that is printed leads to it, too.
         browser: whether to open a browser.
 
     Raises:
@@ -52,7 +52,7 @@ def jupyterlab(page: Path, *, browser: bool = True) -> list[str]:
     """
     if importlib.util.find_spec("jupyterlab") is None:
         raise RuntimeError('JupyterLab is not installed: python -m pip install -e ".[lab]"')
-    command = [sys.executable, "-m", "jupyterlab", str(page)]
+    command = [sys.executable, "-m", "jupyterlab", f"--LabApp.default_url=/lab/tree/{page.as_posix()}"]
     # In a container everyone is root, and Jupyter then asks to be told that this is meant. Its token stays.
     command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     return command if browser else [*command, "--no-browser"]
