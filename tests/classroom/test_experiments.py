@@ -121,7 +121,8 @@ FAULTS = {
         [({}, (40.0,) * 3), (CLAIM, GAINS)], CLAIM, "all seeds of the control gave the same", "Hand the seed on",
     ),
     "a setting that did not arrive": (
-        [({}, CONTROL), (CLAIM, CONTROL)], CLAIM, "Most likely the setting did not reach the run", "look where your function",
+        [({}, CONTROL), (CLAIM, CONTROL)], CLAIM, "Most likely the setting did not reach the run",
+        "look where your function",
     ),
     "one seed, two results": (
         [({}, CONTROL), (CLAIM, GAINS), (CLAIM, (30.0,), (1,))], CLAIM, "runs 5 and 7 have the same settings and seed",
@@ -223,6 +224,23 @@ def test_without_a_decision_or_with_another_the_choices_are_named():
     assert "Log your runs, then decide on one of `'it gains more'`" in refused(None, runs)
     assert "'better' is none of the decisions" in refused("better", runs)
     assert "none of the decisions" in refused(["it gains more"], runs) and "none of the" in refused(3, runs)
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"may_change": ("rate", "lr")}, "may_change=('rate', 'lr'): expected settings of the control"),
+        ({"may_change": ()}, "expected settings of the control"),
+        ({"metrics": "perplexity"}, "metrics='perplexity': expected one name or more, in a tuple"),
+        ({"better": "less"}, "better='less': expected 'lower' or 'higher'"),
+        ({"decisions": {"it is good": "good"}}, "expected claims out of 'better', 'worse', 'cannot tell'"),
+        ({"seeds": 0}, "seeds=0: expected 1 or more"),
+        ({"matters": 0.0}, "matters=0.0: expected more than 0"),
+    ],
+)
+def test_an_experiment_that_could_not_be_judged_is_refused_at_once(wrong, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        replace(RATE, **wrong)
 
 
 # What is kept and shown
