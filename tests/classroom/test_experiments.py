@@ -228,6 +228,23 @@ def test_without_a_decision_or_with_another_the_choices_are_named():
     assert "none of the decisions" in refused(["it gains more"], runs) and "none of the" in refused(3, runs)
 
 
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"may_change": ("rate", "lr")}, "may_change=('rate', 'lr'): expected settings of the control"),
+        ({"may_change": ()}, "expected settings of the control"),
+        ({"metrics": "perplexity"}, "metrics='perplexity': expected one name or more, in a tuple"),
+        ({"better": "less"}, "better='less': expected 'lower' or 'higher'"),
+        ({"decisions": {"it is good": "good"}}, "expected claims out of 'better', 'worse', 'cannot tell'"),
+        ({"seeds": 0}, "seeds=0: expected 1 or more"),
+        ({"matters": 0.0}, "matters=0.0: expected more than 0"),
+    ],
+)
+def test_an_experiment_that_could_not_be_judged_is_refused_at_once(wrong, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        replace(RATE, **wrong)
+
+
 # What is kept and shown
 
 

@@ -27,6 +27,9 @@ class Experiment:
         pair: what pairs the runs of two settings: "seed", or what else is repeated, such as "draw".
         split: that runs are scored on; empty where no text is scored.
         matters: the smallest difference that matters, for decisions that claim `SAME`.
+
+    Raises:
+        ValueError: for a declaration that its judge could not work with.
     """
 
     name: str
@@ -40,6 +43,27 @@ class Experiment:
     pair: str = "seed"
     split: str = "validation"
     matters: float = 0.0
+
+    def __post_init__(self) -> None:
+        known = (BETTER, WORSE, UNKNOWN, SAME)
+        for name, wrong, expected in (
+            (
+                "may_change",
+                [one for one in self.may_change if one not in self.control] or not self.may_change,
+                "settings of the control",
+            ),
+            ("metrics", not self.metrics or isinstance(self.metrics, str), "one name or more, in a tuple"),
+            ("better", self.better not in ("lower", "higher"), "'lower' or 'higher'"),
+            ("decisions", not set(self.decisions.values()) <= {*known}, f"claims out of {', '.join(map(repr, known))}"),
+            ("seeds", self.seeds < 1, "1 or more"),
+            (
+                "matters",
+                SAME in self.decisions.values() and self.seeds > 1 and not self.matters > 0,
+                "more than 0, because a decision says that it does not matter",
+            ),
+        ):
+            if wrong:
+                raise ValueError(f"{self.name}: {name}={getattr(self, name)!r}: expected {expected}")
 
 
 @dataclass(frozen=True)

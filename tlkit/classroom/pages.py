@@ -201,8 +201,8 @@ another, so take them in order the first time. Words that you do not know are in
 - **Run the cells from the top** with Shift+Enter. Where the text says *Predict first*, make your guess before you run
   on. Some of these questions have a field for it. The lesson then puts your guess beside the result and says what the
   difference may come from. A wrong guess that you made teaches you more than a right answer that you only read.
-- **Make an experiment of your own** where a lesson asks for one, near its end. Your runs are kept in a lab notebook.
-  What is judged is your method, whatever comes out.
+- **Make an experiment of your own** where a lesson asks for one, near its end. Your runs are kept in a lab notebook,
+  and what is judged is your method, whatever comes out.
 - **Change something** and see what happens. Then choose *Kernel → Restart Kernel and Run All Cells*, because training
   changes a model in place: a training cell that is run twice trains the same model twice. Your changes are saved in the
   lesson. `tl.restore("05")` brings the original of lesson 5 back, and keeps yours under another name.
