@@ -511,8 +511,8 @@ assert thirds.sum() == 21 * 21 and audit.pairs.separated[thirds].all()
 # ## Your experiment
 #
 # What would make the first place safer: more questions, less luck in training, or fewer rows to compete with?
-# `measure` lets the leaderboard be made again 400 times, with the scores of today as the truth. It returns in how
-# many percent of them the first row is first again.
+# `measure` makes the leaderboard again 400 times, taking the scores of today as the truth. It returns the percentage of
+# them in which the first row is first again.
 #
 # The control has 1,319 questions, a standard deviation of one point between seeds, and all 63 rows. Change one of the
 # three, by as much as you could pay for: the mean of four seeds halves the deviation, and four times the questions

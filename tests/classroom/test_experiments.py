@@ -444,6 +444,7 @@ def test_a_mistyped_name_is_a_sentence_whatever_is_asked_of_it(name, capsys):
     notes.add(seed=0)
     assert notes.decide("x") is None and capsys.readouterr().out.count("is unknown: expected") == 2
     assert "is unknown: expected" in notes._repr_html_()
+    assert "e05 is an experiment: log runs in tl.lab_notebook('e05')" in tl.check("e05", 3).message
     with pytest.raises(ValueError, match="is unknown: expected"):
         find_experiment(name)
 

@@ -172,6 +172,8 @@ def find(name: str) -> Exercise | Quiz:
     Raises:
         ValueError: for an unknown name; the message lists those of the same lesson.
     """
+    if isinstance(name, str) and re.fullmatch(r"e\d\d", name):
+        raise ValueError(f"{name} is an experiment: log runs in tl.lab_notebook({name!r}), and use its `decide`")
     lesson = re.fullmatch(r"(?:ex|quiz)(\d\d)(?:_\d+)?", name) if isinstance(name, str) else None
     try:
         tasks = tasks_of(lesson[1]) if lesson else {}
