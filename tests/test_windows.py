@@ -15,6 +15,7 @@ UNIX_ONLY = {
     *("os.fork", "os.killpg", "os.setsid", "os.getuid", "os.geteuid", "os.uname", "os.getpgid", "os.sched_setaffinity"),
     *("signal.SIGKILL", "signal.SIGALRM", "signal.alarm", "signal.setitimer", "signal.pause", "os.mkfifo"),
 }
+LINUX_ONLY = ("_go_on_in_a_child",)  # called where `walls_here` has found namespaces, which only Linux has
 GUARDS = ("sys.platform", "os.name", "hasattr", "platform.system")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -23,15 +24,23 @@ def unguarded(source: str) -> list[str]:
     """What Windows does not have, where nothing around it asks for the system first."""
     tree, found = ast.parse(source), []
 
+    def asked(node: ast.AST) -> bool:
+        return isinstance(node, ast.If | ast.IfExp) and any(word in ast.unparse(node.test) for word in GUARDS)
+
     def walk(node: ast.AST, guarded: bool) -> None:
-        asks = isinstance(node, ast.If | ast.IfExp) and any(word in ast.unparse(node.test) for word in GUARDS)
-        asks = asks or isinstance(node, ast.BoolOp) and any(word in ast.unparse(node.values[0]) for word in GUARDS)
+        if getattr(node, "name", None) in LINUX_ONLY:
+            return
+        asks = (
+            asked(node) or isinstance(node, ast.BoolOp) and any(word in ast.unparse(node.values[0]) for word in GUARDS)
+        )
         asks = asks or isinstance(node, ast.Try) and any("AttributeError" in ast.unparse(one) for one in node.handlers)
         guarded = guarded or asks
         if isinstance(node, ast.Attribute) and ast.unparse(node) in UNIX_ONLY and not guarded:
             found.append(f"line {node.lineno}: {ast.unparse(node)}")
         for child in ast.iter_child_nodes(node):
             walk(child, guarded)
+            if isinstance(child, ast.If) and asked(child) and isinstance(child.body[-1], ast.Return | ast.Raise):
+                guarded = True  # what follows is not reached there
 
     walk(tree, False)
     return found
@@ -112,6 +121,8 @@ def test_planted_calls_are_found():
         "line 2: signal.SIGKILL",
     ]
     assert unguarded("if hasattr(os, 'fork'):\n    os.fork()\nelse:\n    os.fork()\n") == []
+    assert unguarded("def a():\n    if sys.platform == 'win32':\n        return\n    os.fork()\n") == []
+    assert unguarded("def a():\n    if sys.platform == 'win32':\n        b()\n    os.fork()\n") == ["line 4: os.fork"]
 
 
 def test_every_module_is_imported_without_what_windows_lacks():
