@@ -44,7 +44,8 @@ def folder(tmp_path_factory):
     for stem in ("00_index", LESSON):
         for ending in ("py", "ipynb"):
             shutil.copy(ROOT / "notebooks" / f"{stem}.{ending}", lessons)
-    shutil.copy(ROOT / "notebooks" / "jupytext.toml", lessons)
+    for name in ("jupytext.toml", "glossary.md"):
+        shutil.copy(ROOT / "notebooks" / name, lessons)
     shutil.copy(ROOT / ".gitignore", folder)
     copy_lessons(copies, lessons)
     desk = new_notebook(cells=[new_markdown_cell("# The desk"), *map(new_code_cell, DESK)])
