@@ -11,7 +11,7 @@ from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 
 from tlkit.commands.acceptance import accept
-from tlkit.commands.classroom import demo, doctor, grade, handouts, links, progress, run
+from tlkit.commands.classroom import demo, doctor, grade, handouts, judge, links, progress, run
 from tlkit.commands.evidence import audit, compare, sweep, validate
 from tlkit.commands.fetching import fetch
 from tlkit.commands.models import estimate, evaluate, params
@@ -37,6 +37,7 @@ CHOSEN = (
     audit,
     run,
     grade,
+    judge,
     progress,
     handouts,
     links,

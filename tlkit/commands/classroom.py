@@ -27,6 +27,14 @@ class GradeOptions:
 
 
 @dataclass(frozen=True)
+class JudgeOptions:
+    """What to judge"""
+
+    studies: tuple[Path, ...] = option(help="study.json of a study, or its folder", positional=True, path="any")
+    output: Path | None = option(None, "a CSV file with a row for each study and criterion", path="new file")
+
+
+@dataclass(frozen=True)
 class ProgressOptions:
     """Of what"""
 
@@ -120,6 +128,35 @@ def grade(options: GradeOptions) -> Outcome:
         lines.append(f"{path}: {of.right.sum()} of {len(of)} right")
         lines += [f"  {row.exercise} {'right' if row.right else f'wrong: {row.reason}'}" for row in of.itertuples()]
     return Outcome(json.loads(marks.to_json(orient="records")), "\n".join(lines), 1 if marks.right.isna().any() else 0)
+
+
+def judge(options: JudgeOptions) -> Outcome:
+    """Judge the method of studies (lesson 21) by their records, and say why each point is lost.
+
+    No code of a student is run. Exit 1: something is wrong in one of them, or one could not be read.
+    """
+    import pandas as pd
+
+    from tlkit.classroom.study.method import judge_study
+
+    if options.output and not options.output.parent.is_dir():
+        raise FileNotFoundError(f"--output {options.output}: no such folder, {options.output.parent}")
+    tables, lines, code = [], [], 0
+    for path in options.studies:
+        try:
+            found = judge_study(path)
+        except (ValueError, OSError) as error:  # one bad file keeps no other from being judged
+            tables.append(pd.DataFrame([{"criterion": "", "points": "not judged", "reason": str(error)}]))
+            lines.append(f"{path}: not judged: {error}")
+        else:
+            tables.append(found.table)
+            lines.append(repr(found))
+        tables[-1].insert(0, "study", str(path))
+        code = code if tables[-1].reason.eq("").all() else 1
+    marks = pd.concat(tables, ignore_index=True)
+    if options.output:
+        marks.to_csv(options.output, index=False)
+    return Outcome(marks.to_dict("records"), "\n".join(lines), code)
 
 
 def progress(options: ProgressOptions) -> Outcome:
