@@ -70,12 +70,6 @@ class Datasheet:
     copies: tuple[Copy, ...]
 
     @property
-    def effective(self) -> float:
-        """Kish's effective number of test documents: long ones count for more, so there are fewer than there seem."""
-        tokens = np.array(self.test_tokens, dtype=float)
-        return float(tokens.sum() ** 2 / (tokens**2).sum()) if tokens.any() else 0.0
-
-    @property
     def copied(self) -> dict[str, int]:
         """How many copies there are, by the pair of splits, such as "test in train"."""
         found = Counter((copy.split, copy.other) for copy in self.copies)
@@ -162,7 +156,13 @@ def without_copies(name: str | Path, output: str | Path) -> Path:
     return output
 
 
-def smallest_difference(sheet: Datasheet, baseline: PerplexityResult, *, correlation: float | None = None) -> float:
+def smallest_difference(
+    sheet: Datasheet,
+    baseline: PerplexityResult,
+    *,
+    documents: int | None = None,
+    correlation: float | None = None,
+) -> float:
     """Say which difference of two strategies this test split finds 80% of the time, by its documents alone.
 
     How much documents differ is seen on validation text, so that the test split stays closed. Two strategies find the
@@ -171,21 +171,24 @@ def smallest_difference(sheet: Datasheet, baseline: PerplexityResult, *, correla
     Args:
         sheet: of the text.
         baseline: what the untouched model scored on the validation documents.
+        documents: how many of the test documents will be scored; None for all.
         correlation: of two strategies' losses over documents; default: as in the recorded comparison of the bundled
             model on Rust.
 
     Returns:
         The difference of perplexity in percent; infinite where the split is too small for any.
     """
-    if sheet.documents["test"] < FEWEST_DOCUMENTS or not sheet.effective:
+    scored = np.array(sheet.test_tokens[:documents], dtype=float)
+    if len(scored) < FEWEST_DOCUMENTS or not scored.any():
         return math.inf
+    effective = scored.sum() ** 2 / (scored**2).sum()  # Kish: long documents count for more, so there are fewer
     shared = recorded_correlation() if correlation is None else correlation
     tokens = np.array(baseline.document_tokens, dtype=float)
     kept = tokens > 0
     means, weights = np.array(baseline.document_nats)[kept] / tokens[kept], tokens[kept]
     centre = np.average(means, weights=weights)
     spread = math.sqrt(np.average((means - centre) ** 2, weights=weights))
-    return 100 * math.expm1(detectable_difference(spread, sheet.effective, correlation=shared))
+    return 100 * math.expm1(detectable_difference(spread, effective, correlation=shared))
 
 
 def recorded_correlation(model: str = "tiny") -> float:

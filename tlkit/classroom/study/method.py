@@ -386,8 +386,8 @@ def _report_is_the_records(study: Study, folder: Path) -> Iterator[str]:
             return  # said already, of the words that cannot be filled in
         if path.read_text(encoding="utf-8") != expected:
             yield (
-                f"{REPORT} is not what the record gives: write it anew with `tl.write_up`, and change no figure by "
-                "hand."
+                f"{REPORT} is not what the record gives, so something was changed by hand, or it is of another "
+                "version: write it anew with `tl.write_up`."
             )
 
 

@@ -15,8 +15,9 @@ import pandas as pd
 import torch
 
 from tlkit.checkpoints import hash_of
-from tlkit.classroom.study.datasheet import Datasheet, smallest_difference
+from tlkit.classroom.study.datasheet import PAIRS, Datasheet, smallest_difference
 from tlkit.classroom.study.plan import Decision, StudyPlan
+from tlkit.corpus import SPLITS
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.answers import accuracy_differences
 from tlkit.evidence.carry_over import relative_perplexities
@@ -30,6 +31,8 @@ from tlkit.strategies import apply_strategy
 
 FORMAT = 1
 RECORD = "study.json"
+MOST_TOKENS = 10**9  # of a document
+MOST_NATS = 100  # of a token: perplexities beyond exp(100) are no scores
 
 
 @dataclass(frozen=True)
@@ -211,7 +214,8 @@ class Study:
     @cached_property
     def gains(self) -> pd.DataFrame:
         """By strategy the change of perplexity against the untouched model in percent: value, low, high, p (Holm)."""
-        here = [name for name in self.plan.strategies if name in set(self.scores.strategy)]
+        there = set(self.scores.strategy)
+        here = [name for name in self.plan.strategies if {name, ZERO_SHOT} <= there]
         changes = relative_perplexities(self.scores, ZERO_SHOT, here)
         return changes.assign(**{column: 100 * changes[column] for column in ("value", "low", "high")})
 
@@ -290,9 +294,6 @@ def study(
             f"the comparison is of another text ({made['corpus']}) than the datasheet ({sheet.name}): make both of the "
             "same corpus"
         )
-    detectable = smallest_difference(sheet, baseline)
-    copies = sheet.copied
-    text = Text(sheet.name, sheet.sha256, sheet.documents, sheet.tokens, sheet.removed, copies, detectable)
     before = Baseline(
         baseline.perplexity,
         baseline.low,
@@ -304,6 +305,9 @@ def study(
     )
     documents = comparison.documents
     tokens = documents[documents.strategy == ZERO_SHOT].sort_values("document").tokens
+    detectable = smallest_difference(sheet, baseline, documents=len(tokens))
+    copies = sheet.copied
+    text = Text(sheet.name, sheet.sha256, sheet.documents, sheet.tokens, sheet.removed, copies, detectable)
     batch, block = int(made.get("batch_size", 0)), int(made.get("block_size", 0))
     return Study(
         plan=plan,
@@ -354,8 +358,12 @@ def _contradiction(study: Study) -> str:
         return f"format is {study.format}, expected {FORMAT}"
     if not study.runs:
         return "there are no runs; expected one at least"
-    if not study.document_tokens or min(study.document_tokens) < 0 or not sum(study.document_tokens):
-        return "document_tokens: expected the tokens of each scored document"
+    counts = study.document_tokens
+    if not counts or min(counts) < 0 or not sum(counts) or max(counts) > MOST_TOKENS:
+        return f"document_tokens: expected the tokens of each scored document, at most {MOST_TOKENS:,} each"
+    for field, wanted in (("documents", SPLITS), ("tokens", SPLITS), ("copies", [f"{a} in {b}" for a, b in PAIRS])):
+        if set(getattr(study.text, field)) != set(wanted):
+            return f"text.{field}: expected {', '.join(wanted)}"
     names = [(run.strategy, run.seed, run.learning_rate, run.split) for run in study.runs]
     if twice := [name for name in names if names.count(name) > 1]:
         return f"the run {twice[0][0]}, seed {twice[0][1]} is there twice"
@@ -364,8 +372,9 @@ def _contradiction(study: Study) -> str:
             return (
                 f"{run.strategy}, seed {run.seed} has {len(run.nats)} scores for {len(study.document_tokens)} documents"
             )
-        if any(value is None for value in run.nats):
-            return f"{run.strategy}, seed {run.seed}: a score is no number"
+        for nats, tokens in zip(run.nats, study.document_tokens, strict=True):
+            if not 0 <= nats <= MOST_NATS * tokens:
+                return f"{run.strategy}, seed {run.seed}: {nats:g} nats for {tokens} tokens, expected 0 to {MOST_NATS} each"
     return ""
 
 

@@ -40,6 +40,9 @@ def figures(study: Study) -> dict[str, str]:
         "card": _memory(study.plan.card_mb),
         "seeds": str(len({run.seed for run in study.runs if run.strategy in study.plan.strategies})),
         "openings": str(study.openings),
+        "scored_documents": f"{len(study.document_tokens):,}",
+        "scored_tokens": f"{sum(study.document_tokens):,}",
+        "read_documents": study.provenance.get("train_documents", "all"),
     }
     for split, count in text.documents.items():
         found |= {f"{split}_documents": f"{count:,}", f"{split}_tokens": f"{text.tokens.get(split, 0):,}"}

@@ -19,7 +19,7 @@ STATIONS = (
 
 @described
 def study_path() -> Chart:
-    """The path of a study in eight stations, from a text to a report, with the record that they write to and the report is made from."""
+    """The path of a study in eight stations, from a text to a report, with the record between them."""
     figure, axes = paper(4.3, 100, 52)
     for place, (name, told) in enumerate(STATIONS):
         upper = place < 4
