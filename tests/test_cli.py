@@ -45,6 +45,7 @@ WORK = (
     "tlkit.classroom.progress.progress",
     "tlkit.classroom.notebooks.execute_all",
     "tlkit.classroom.grading.grade_all",
+    "tlkit.classroom.study.method.judge_study",
     "tlkit.classroom.pages.write_generated",
     "voila.app.main",
 )
@@ -55,6 +56,7 @@ NEEDED = {
     "sweep": ["general"],
     "validate": ["quick"],
     "grade": ["there.ipynb"],
+    "judge": ["study.json"],
     "audit": ["table.csv", "--metric", "accuracy", "--items", "1319"],
     "generate": ["--prompt", "In Rust,"],
     "merge": ["--adapter", "adapter", "--output", "out"],

@@ -150,7 +150,7 @@ def judge(options: JudgeOptions) -> Outcome:
             lines.append(f"{path}: not judged: {error}")
         else:
             tables.append(found.table)
-            lines.append(repr(found))
+            lines.append(f"{path}: {found!r}")
         tables[-1].insert(0, "study", str(path))
         code = code if tables[-1].reason.eq("").all() else 1
     marks = pd.concat(tables, ignore_index=True)

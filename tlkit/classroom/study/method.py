@@ -4,6 +4,7 @@ import html
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import pandas as pd
@@ -137,19 +138,28 @@ def judge_study(study: Study | str | Path) -> Judgement:
         if criterion.name == "write-up" and folder is not None:
             reasons += tuple(_report_is_the_records(record, folder))
         found.append(Judged(criterion.name, 0 if reasons else criterion.points, criterion.points, reasons))
-    return Judgement(record.text.name if folder is None else str(study), tuple(found))
+    return Judgement(record.text.name, tuple(found))
 
 
-def rubric() -> pd.DataFrame:
-    """What a study gets points for: a row for each criterion."""
+@dataclass(frozen=True)
+class Rubric:
+    """What a study gets points for, as a table: whole sentences in a notebook, Markdown elsewhere."""
+
+    table: pd.DataFrame
+
+    def __repr__(self) -> str:
+        rows = [f"| {' | '.join(map(str, row))} |" for row in self.table.itertuples(index=False)]
+        return "\n".join([f"| {' | '.join(self.table)} |", "| --- | --- | --- | --- |", *rows])
+
+    def _repr_html_(self) -> str:
+        with pd.option_context("display.max_colwidth", None):
+            return self.table.to_html(index=False, justify="left")
+
+
+def rubric() -> Rubric:
+    """What a study gets points for: a row for each criterion, as `instructors.md` has it, too."""
     rows = [(one.name, one.points, one.given_for, "the record" if one.rule else "a reader") for one in RUBRIC]
-    return pd.DataFrame(rows, columns=["criterion", "points", "given for", "judged by"])
-
-
-def rubric_table() -> str:
-    """The rubric as a Markdown table, as `instructors.md` has it."""
-    rows = [f"| {one.name} | {one.points} | {one.given_for} | {'record' if one.rule else 'reader'} |" for one in RUBRIC]
-    return "\n".join(["| criterion | points | given for | judged by |", "| --- | --- | --- | --- |", *rows])
+    return Rubric(pd.DataFrame(rows, columns=["criterion", "points", "given for", "judged by"]))
 
 
 def _text(study: Study) -> Iterator[str]:
@@ -158,13 +168,13 @@ def _text(study: Study) -> Iterator[str]:
             continue
         one, other = pair.split(" in ")
         yield (
-            f"{count} {one} documents are nearly in the {other} split, too, so their score shows memory. Write the "
-            "text anew with `tl.without_copies` and run again."
+            f"The {other} split nearly holds {count} of the {one} documents, too, so their score shows memory. Write "
+            "the text anew with `tl.without_copies` and run again."
         )
     if count := study.text.copies.get("test in test"):
         yield (
-            f"{count} test documents are nearly copies of others, so the test split is smaller than it looks and its "
-            "intervals are too narrow."
+            f"In the test split {count} of the documents are nearly copies of others, so it is smaller than it looks "
+            "and its intervals are too narrow."
         )
     scored = sum(count > 0 for count in study.document_tokens)
     if scored < FEWEST_DOCUMENTS:
@@ -290,6 +300,15 @@ def _equal_runs(study: Study) -> Iterator[str]:
             yield f"{name} is in the plan and has no run ({why})."
         elif len(found) < 2:
             yield f"{name} has one seed, so nobody can tell its result from luck. Run at least two, better three."
+    for name, found in seeds.items():
+        scores = {run.seed: run.nats for run in _runs_of(study, name)}
+        if twins := [pair for pair in combinations(found, 2) if scores[pair[0]] == scores[pair[1]]]:
+            yield (
+                f"Seeds {twins[0][0]} and {twins[0][1]} of {name} have the same scores to the last digit, so the seed "
+                "changed nothing or a run was copied."
+            )
+        if any(run.nats in scores.values() for run in _runs_of(study, ZERO_SHOT)):
+            yield f"{name} scores as the untouched model does to the last digit, so its training changed nothing."
     if len({tuple(found) for found in seeds.values() if found}) > 1:
         listed = "; ".join(f"{name} {_listed(found)}" for name, found in seeds.items())
         yield f"The strategies do not have the same seeds ({listed}), so they are not compared in pairs."

@@ -374,7 +374,8 @@ def _contradiction(study: Study) -> str:
             )
         for nats, tokens in zip(run.nats, study.document_tokens, strict=True):
             if not 0 <= nats <= MOST_NATS * tokens:
-                return f"{run.strategy}, seed {run.seed}: {nats:g} nats for {tokens} tokens, expected 0 to {MOST_NATS} each"
+                named = f"{run.strategy}, seed {run.seed}"
+                return f"{named}: {nats:g} nats for {tokens} tokens, expected 0 to {MOST_NATS} each"
     return ""
 
 
