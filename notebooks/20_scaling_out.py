@@ -678,4 +678,5 @@ print(tl.guesses("20"))
 tl.progress("20")
 
 # %% [markdown]
-# Previous: [19 · Instruction tuning](19_instruction_tuning.ipynb)
+# Previous: [19 · Instruction tuning](19_instruction_tuning.ipynb) ·
+# Next: [21 · Your own study](21_your_own_study.ipynb)

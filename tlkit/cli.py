@@ -11,7 +11,19 @@ from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 
 from tlkit.commands.acceptance import accept
-from tlkit.commands.classroom import demo, doctor, grade, handouts, lab, links, progress, restore, run, student
+from tlkit.commands.classroom import (
+    demo,
+    doctor,
+    grade,
+    handouts,
+    judge,
+    lab,
+    links,
+    progress,
+    restore,
+    run,
+    student,
+)
 from tlkit.commands.evidence import audit, compare, sweep, validate
 from tlkit.commands.fetching import fetch
 from tlkit.commands.models import estimate, evaluate, params
@@ -39,6 +51,7 @@ CHOSEN = (
     lab,
     grade,
     student,
+    judge,
     progress,
     restore,
     handouts,

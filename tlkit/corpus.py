@@ -80,7 +80,8 @@ def load_corpus(name: str | Path | None = None) -> Corpus:
     virtual environments and `NOT_READ` are left out.
 
     Args:
-        name: `rust`, `facts`, `general`, or a path to .txt, .md or .jsonl in UTF-8, a file or a folder of them.
+        name: `rust`, `facts`, `general`, `kitchen`, or a path to .txt, .md or .jsonl in UTF-8, a file or a folder of
+            them.
             None: what `TLKIT_CORPUS` says, then `rust`.
 
     Raises:
@@ -92,9 +93,11 @@ def load_corpus(name: str | Path | None = None) -> Corpus:
     if name is None:
         name = os.environ.get("TLKIT_CORPUS") or "rust"
     if not str(name).strip():
-        raise ValueError(f"corpus {str(name)!r}: expected rust, facts, general, or a path to .txt, .md or .jsonl")
-    if name == "rust":
-        return Corpus("rust", *(tuple(_read_jsonl(DATA / "rust" / f"{split}.jsonl")) for split in SPLITS))
+        raise ValueError(
+            f"corpus {str(name)!r}: expected rust, facts, general, kitchen, or a path to .txt, .md or .jsonl"
+        )
+    if name in ("rust", "kitchen"):
+        return Corpus(str(name), *(tuple(_read_jsonl(DATA / str(name) / f"{split}.jsonl")) for split in SPLITS))
     if name == "facts":
         rust = load_corpus("rust")
         return Corpus("facts", tuple(_read_jsonl(DATA / "rust" / "facts.jsonl")), rust.validation, rust.test)
@@ -244,7 +247,7 @@ def _python_reference() -> list[str]:
 def _read_path(path: Path) -> list[str]:
     if not path.exists():
         raise FileNotFoundError(
-            f"corpus {str(path)!r}: expected rust, facts, general, or a path to .txt, .md or .jsonl"
+            f"corpus {str(path)!r}: expected rust, facts, general, kitchen, or a path to .txt, .md or .jsonl"
         )
     readers = {".txt": _read_paragraphs, ".md": _read_paragraphs, ".jsonl": _read_jsonl}
     files = [path]

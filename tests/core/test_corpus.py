@@ -125,7 +125,7 @@ def test_what_cannot_be_read_is_named_in_one_line(tmp_path, name, content, said)
 def test_no_name_is_no_folder(monkeypatch):
     monkeypatch.delenv("TLKIT_CORPUS", raising=False)
     for name in ("", " "):
-        with pytest.raises(ValueError, match="expected rust, facts, general, or a path"):
+        with pytest.raises(ValueError, match="expected rust, facts, general, kitchen, or a path"):
             load_corpus(name)
     assert load_corpus().name == "rust"
 

@@ -156,6 +156,12 @@ def test_the_title_says_who_gains_who_forgets_and_who_forgets_most(table, findin
     assert cost_charts.forgetting_chart(table).finding == finding
 
 
+def test_a_text_that_is_not_about_rust_is_not_called_so():
+    chart = cost_charts.forgetting_chart(scored(a=(5, 4)).assign(corpus="notes"))
+    assert chart.finding == "a gains on the new text and forgets general text" and "Rust" not in chart.alt
+    assert "perplexity on the new text" in chart.axes[0].get_xlabel()
+
+
 @pytest.mark.parametrize(
     ("seconds", "memory", "finding"),
     [

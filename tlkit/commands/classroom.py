@@ -41,6 +41,14 @@ class GradeOptions:
 
 
 @dataclass(frozen=True)
+class JudgeOptions:
+    """What to judge"""
+
+    studies: tuple[Path, ...] = option(help="study.json of a study, or its folder", positional=True, path="any")
+    output: Path | None = option(None, "a CSV file with a row for each study and criterion", path="new file")
+
+
+@dataclass(frozen=True)
 class ProgressOptions:
     """Of what"""
 
@@ -199,6 +207,35 @@ def _variants_in_words(marks: "pd.DataFrame", seed: int) -> str:
     others = [name for name in names if name not in having]
     text = f"Tried again on cases drawn by seed {seed}: {', '.join(having) or 'none'}."
     return f"{text} Without variants: {', '.join(others)}." if others else text
+
+
+def judge(options: JudgeOptions) -> Outcome:
+    """Judge the method of studies (lesson 21) by their records, and say why each point is lost.
+
+    No code of a student is run. Exit 1: something is wrong in one of them, or one could not be read.
+    """
+    import pandas as pd
+
+    from tlkit.classroom.study.method import judge_study
+
+    if options.output and not options.output.parent.is_dir():
+        raise FileNotFoundError(f"--output {options.output}: no such folder, {options.output.parent}")
+    tables, lines, code = [], [], 0
+    for path in options.studies:
+        try:
+            found = judge_study(path)
+        except (ValueError, OSError) as error:  # one bad file keeps no other from being judged
+            tables.append(pd.DataFrame([{"criterion": "", "points": "not judged", "reason": str(error)}]))
+            lines.append(f"{path}: not judged: {error}")
+        else:
+            tables.append(found.table)
+            lines.append(f"{path}: {found!r}")
+        tables[-1].insert(0, "study", str(path))
+        code = code if tables[-1].reason.eq("").all() else 1
+    marks = pd.concat(tables, ignore_index=True)
+    if options.output:
+        marks.to_csv(options.output, index=False)
+    return Outcome(marks.to_dict("records"), "\n".join(lines), code)
 
 
 def progress(options: ProgressOptions) -> Outcome:

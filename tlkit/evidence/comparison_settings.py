@@ -23,8 +23,8 @@ class ComparisonSettings:
     )
     corpus: str | None = option(
         None,
-        "rust, facts, general, or a .txt, .md or .jsonl file or a folder of them; default: TLKIT_CORPUS, else rust. "
-        "To answer or classify: rust, or a .jsonl file of conversations or of texts with labels",
+        "rust, facts, general, kitchen, or a .txt, .md or .jsonl file or a folder of them; default: TLKIT_CORPUS, else "
+        "rust. To answer or classify: rust, or a .jsonl file of conversations or of texts with labels",
     )
     seeds: int | None = option(None, "runs of each strategy; default: as the profile says", at_least=1, at_most=1000)
     block_size: int | None = option(

@@ -16,6 +16,7 @@ from tlkit.strategies import STRATEGIES, StrategyReport, apply_strategy
 CONTROL = "random initialisation"
 RECORDS = DATA / "sweeps"
 COARSE = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # where every search begins
+OF_THEIR_OWN = ("kitchen",)  # corpora with records of their own
 BUDGET = 8  # rates that are tried for each strategy
 # A rate is tuned for a model, a corpus and a batch; how much of the corpus is read, and how often, is only said.
 TUNED_FOR = {
@@ -186,9 +187,9 @@ def learning_rates_for(
         ValueError: as `best_rates` does.
     """
     found, settings = {}, {"model": model, **settings}
-    task = str(settings.get("task", "text"))
-    if _record_of(model, task):
-        found |= _judged(_recorded(model, task), "recorded", settings)
+    task, corpus = str(settings.get("task", "text")), str(settings.get("corpus"))
+    if _record_of(model, task, corpus):
+        found |= _judged(_recorded(model, task, corpus), "recorded", settings)
     if isinstance(given, pd.DataFrame):
         found |= _judged(given, "given, swept", settings)
     elif given:
@@ -299,8 +300,20 @@ def record_folder(model: str, task: str = "text") -> Path:
     return RECORDS / model / ("" if task == "text" else task)
 
 
-def _recorded(model: str, task: str = "text") -> pd.DataFrame:
-    path = _record_of(model, task)
+def recorded_rates(model: str, task: str, corpus: str) -> pd.DataFrame | None:
+    """The recorded search for learning rates that `learning_rates_for` goes by; None where there is none.
+
+    Args:
+        model: preset, hub id or folder.
+        task: of `TASKS`.
+        corpus: its name; a corpus that comes with the workbook may have a record of its own.
+    """
+    path = _record_of(model, task, corpus)
+    return None if path is None else pd.read_csv(path)
+
+
+def _recorded(model: str, task: str = "text", corpus: str = "") -> pd.DataFrame:
+    path = _record_of(model, task, corpus)
     if path is None:
         raise ValueError(
             f"no learning rates are recorded for {model}: give one (full fine-tuning of a pretrained model often wants "
@@ -309,11 +322,15 @@ def _recorded(model: str, task: str = "text") -> pd.DataFrame:
     return pd.read_csv(path)
 
 
-def _record_of(model: str, task: str = "text") -> Path | None:
-    """The record that comes with the workbook for a preset, be it given by its name or by the hub id behind it."""
+def _record_of(model: str, task: str = "text", corpus: str = "") -> Path | None:
+    """The record that comes with the workbook for a preset, be it given by its name or by the hub id behind it.
+
+    A corpus with a record of its own has it in a folder below the model's.
+    """
     preset = next((name for name, known in PRESETS.items() if model in (name, known.source)), None)
-    path = record_folder(str(preset), task) / "rates.csv"
-    return path if path.is_file() else None
+    folder = record_folder(str(preset), task)
+    own = [folder / corpus / "rates.csv"] if corpus in OF_THEIR_OWN else []
+    return next((path for path in (*own, folder / "rates.csv") if path.is_file()), None)
 
 
 def _rounded(rate: float) -> float:

@@ -88,16 +88,17 @@ def forgetting_chart(table: pd.DataFrame | dict[str, pd.DataFrame]) -> Chart:
     Args:
         table: a row for each strategy, with columns strategy, perplexity, general (perplexity on general text) and,
             where there are seeds, perplexity_seeds_low and perplexity_seeds_high; or by name of a model such a table,
-            for a panel each.
+            for a panel each. Where a column corpus names another text than Rust, it is called the new text.
     """
     tables = table if isinstance(table, dict) else {"": table}
+    on = _name_of_text(tables)
     options = {"sharey": False, "height": 4.8 if len(tables) == 1 else 4.4}
     figure, panels = panels_beside(len(tables), **options)
     for axes, (model, rows) in zip(panels, tables.items(), strict=True):
         rows = rows[rows.strategy != CONTROL].dropna(subset="perplexity").reset_index(drop=True)
         axes.set_title(model, fontsize="medium")
         axes.grid(alpha=0.3)
-        axes.set_xlabel("perplexity on Rust (lower: gained more)")
+        axes.set_xlabel(f"perplexity on {on} (lower: gained more)")
         axes.margins(0.16)
         best_corner(axes)
         names = [_change(row, rows, brief=len(tables) > 1) for row in rows.itertuples()]
@@ -107,12 +108,12 @@ def forgetting_chart(table: pd.DataFrame | dict[str, pd.DataFrame]) -> Chart:
             axes.axvline(before.perplexity, color=FAINT, linestyle=":", linewidth=1)
         _scatter(axes, rows, "perplexity", "general", names)
     panels[0].set_ylabel("perplexity on general text (higher: forgot more)")
-    notes = ["in brackets: change on Rust, on general text"] if len(tables) == 1 else []
+    notes = [f"in brackets: change on {on}, on general text"] if len(tables) == 1 else []
     if all("perplexity_seeds_low" in rows for rows in tables.values()):
         notes.append("points: means over seeds, lines: their 95% interval")
     if notes:
         figure.supxlabel("; ".join(notes), fontsize="small", color=FAINT)
-    headline(figure, _forgetting_finding(tables))
+    headline(figure, _forgetting_finding(tables, on))
     return figure
 
 
@@ -145,14 +146,19 @@ def _cost_finding(table: pd.DataFrame) -> str:
     return ", ".join(f"{name} needs {' and '.join(what)}" for name, what in said.items())
 
 
-def _forgetting_finding(tables: dict[str, pd.DataFrame]) -> str:
+def _name_of_text(tables: dict[str, pd.DataFrame]) -> str:
+    names = {name for table in tables.values() if "corpus" in table for name in table.corpus}
+    return "Rust" if names <= {"rust", "facts"} else "the new text"
+
+
+def _forgetting_finding(tables: dict[str, pd.DataFrame], on: str) -> str:
     """Who gains, who forgets, and who forgets most and least; of one strategy on several models, with which of them."""
     changes = {}
     for model, table in tables.items():
         rows = table[table.strategy != CONTROL].dropna(subset="perplexity").set_index("strategy")
         trained = rows.drop(index=ZERO_SHOT, errors="ignore")
         if trained.empty or ZERO_SHOT not in rows.index:
-            return "What each strategy gains on Rust and forgets of general text"
+            return f"What each strategy gains on {on} and forgets of general text"
         untouched = rows.loc[ZERO_SHOT]
         changes[model] = untouched.perplexity - trained.perplexity, trained.general - untouched.general
     alone = {tuple(gained.index) for gained, _ in changes.values() if len(gained) == 1}
@@ -160,8 +166,8 @@ def _forgetting_finding(tables: dict[str, pd.DataFrame]) -> str:
         with_gain = [model for model, (gained, _) in changes.items() if gained.iloc[0] > 0]
         with_loss = [model for model, (_, lost) in changes.items() if lost.iloc[0] > 0]
         gains, losses = (_which(models, len(changes)) for models in (with_gain, with_loss))
-        return f"{alone.pop()[0]} gains on Rust with {gains}, and forgets general text with {losses}"
-    told = {model: _who_gains_and_forgets(*change) for model, change in changes.items()}
+        return f"{alone.pop()[0]} gains on {on} with {gains}, and forgets general text with {losses}"
+    told = {model: _who_gains_and_forgets(*change, on) for model, change in changes.items()}
     orders = {model: _who_forgets_most(lost) for model, (_, lost) in changes.items()}
     if len(told) == 1:
         return "; ".join(filter(None, [*told.values(), *orders.values()]))
@@ -178,19 +184,19 @@ def _which(models: list[str], count: int) -> str:
     return f"{listed(models, 'models')} only" if models else "neither model" if count == 2 else "no model"
 
 
-def _who_gains_and_forgets(gained: pd.Series, lost: pd.Series) -> str:
+def _who_gains_and_forgets(gained: pd.Series, lost: pd.Series, on: str) -> str:
     """For instance "Every strategy gains on Rust and forgets general text"."""
     better, worse = list(gained.index[gained > 0]), list(lost.index[lost > 0])
     if len(gained) == 1:
-        gains = "gains on Rust" if better else "gains nothing on Rust"
+        gains = f"gains on {on}" if better else f"gains nothing on {on}"
         return f"{gained.index[0]} {gains} and forgets {'general text' if worse else 'nothing of general text'}"
     every, none = len(better) == len(gained), not better
     start = "Every strategy gains" if every else "No strategy gains" if none else _these(better, "gain")
     if not worse:
-        return f"{start} on Rust, and none forgets general text"
+        return f"{start} on {on}, and none forgets general text"
     if len(worse) == len(lost):
-        return f"{start} on Rust{' and forgets' if every else ', and every strategy forgets'} general text"
-    return f"{start} on Rust, and {_these(worse, 'forget')} general text"
+        return f"{start} on {on}{' and forgets' if every else ', and every strategy forgets'} general text"
+    return f"{start} on {on}, and {_these(worse, 'forget')} general text"
 
 
 def _these(names: list[str], verb: str) -> str:

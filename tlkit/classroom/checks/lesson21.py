@@ -1,0 +1,209 @@
+"""A study of one's own: how many documents a difference takes, which rates were not tuned, and what may be decided."""
+
+import math
+
+from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, number, recognise
+from tlkit.classroom.predictions import Amount, Choice
+
+DOCUMENTS, SHOWN, WANTED = 25, 0.08, 0.02  # nats a token
+
+
+@exercise(
+    "ex21_1",
+    1,
+    "the number of test documents that shows a difference of 0.02 nats",
+    "The smallest difference that is shown is a number of standard errors, and such an error goes with 1 / √n.",
+    "The difference is to be 0.08 / 0.02 = 4 times smaller, so √n has to be 4 times larger. What does that make of n?",
+)
+def enough_documents(answer: object) -> None:
+    """Judge the number of documents for a smaller difference."""
+    given, ratio = number(answer), SHOWN / WANTED
+    right = DOCUMENTS * ratio**2
+    if given == right:
+        return
+    recognise(
+        given,
+        {
+            DOCUMENTS * ratio: "with four times the documents the error is only halved, because it goes with 1 / √n.",
+            DOCUMENTS * math.sqrt(ratio): "that takes the root of the ratio. It is the number of documents whose root "
+            "is taken, so the ratio has to be squared.",
+            right - DOCUMENTS: "that is how many more you need. How many are in the test split then, in all?",
+            DOCUMENTS / ratio: "a smaller difference takes more documents, and not fewer.",
+            DOCUMENTS / ratio**2: "a smaller difference takes more documents, and not fewer.",
+            ratio**2: "that is how many times as many documents you need. How many is that?",
+            10
+            * right: "if a tenth of your text becomes the test split, that is the whole text. The test split alone is "
+            "asked for.",
+        },
+    )
+    if given < right:
+        raise Wrong(
+            f"with {given:.6g} documents the smallest difference is {SHOWN * math.sqrt(DOCUMENTS / max(given, 1)):.3f}."
+        )
+    raise Wrong(f"{given:.6g} documents are enough; fewer are, too.")
+
+
+CASES = (
+    # strategies with rate, split and score; who is not tuned; the story
+    (
+        {"full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)], "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)]},
+        set(),
+        "everything was done rightly",
+    ),
+    (
+        {"full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)], "lora": [(1e-4, 120), (1e-3, 99), (1e-2, 85)]},
+        {"lora"},
+        "the best rate of lora is the highest of those tried",
+    ),
+    (
+        {"full": [(1e-4, 70), (1e-3, 80), (1e-2, 95)], "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)]},
+        {"full"},
+        "the best rate of full is the lowest of those tried",
+    ),
+    (
+        {"full": [(1e-4, 90), (1e-3, 80), (2e-3, 82), (1e-2, 95)], "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)]},
+        {"lora"},
+        "lora had three runs and full had four",
+    ),
+    (
+        {
+            "full": [(1e-2, 95), (1e-4, 90), (1e-3, 80)],
+            "lora": [(1e-1, 300), (1e-2, 85), (1e-3, 99)],
+            "ia3": [(1e-1, 90)],
+        },
+        {"ia3"},
+        "ia3 had one run, and the rates come in no order",
+    ),
+)
+
+
+@exercise(
+    "ex21_2",
+    2,
+    "the strategies that your function names, for seven searches, sound and not",
+    "Go through the strategies one by one, and collect the runs of each. There are three ways to fail, and any one of "
+    "them is enough.",
+    'The split: `any(split != "validation" ...)`. The budget: `len(runs) < most`, where `most` is the number of '
+    "runs that the strategy with the most had.",
+    "The edge: find the run with the lowest score. Its rate must be neither the lowest nor the highest that was tried.",
+)
+def not_tuned(answer: object) -> None:
+    """Judge a function that names the strategies whose rate was not found fairly."""
+    searches = [(_trials(searched), bad, story) for searched, bad, story in CASES]
+    first = CASES[0][0]
+    on_test = [(name, rate, "test" if name == "full" else split, score) for name, rate, split, score in _trials(first)]
+    searches.append((on_test, {"full"}, "full was tuned on the test split"))
+    one_of_them = [(*run[:2], "test", run[3]) if place == 1 else run for place, run in enumerate(_trials(first))]
+    searches.append((one_of_them, {"full"}, "one run of full, of three, was scored on the test split"))
+    for trials, bad, story in searches:
+        given = called(answer, list(trials))
+        if isinstance(given, str | bytes) or not isinstance(given, set | frozenset | list | tuple):
+            raise Wrong(f"a set of names is asked for, and your function returns {given!r:.40}.")
+        if not all(isinstance(name, str) for name in given):
+            raise Wrong(f"a set of names is asked for, and your function returns {given!r:.40}.")
+        if set(given) == bad:
+            continue
+        more, less = sorted(set(given) - bad), sorted(bad - set(given))
+        if less:
+            raise Wrong(f"{story}, and your function does not name {less[0]}.")
+        raise Wrong(f"{story}, and your function also names {more[0]}.")
+
+
+@exercise(
+    "ex21_3",
+    3,
+    "the decision for eleven intervals, one of them without ends",
+    "Draw the number line with the band from -worthwhile to +worthwhile. Where does an interval have to lie for each "
+    "of the four decisions?",
+    "Ask first whether the whole interval lies within the band. Only then ask on which side of zero it lies.",
+    "An end that is not a number fails every comparison, so begin with what must be true, and let the last line be "
+    '`return "cannot tell"`.',
+)
+def decision(answer: object) -> None:
+    """Judge a function that decides from an interval and a band."""
+    nan = math.nan
+    cases = [
+        (-21.0, -8.0, 5, "first", "the whole interval is below zero and reaches beyond the band"),
+        (8.0, 27.0, 5, "second", "the whole interval is above zero and reaches beyond the band"),
+        (-9.0, 2.0, 5, "cannot tell", "the interval includes zero and reaches beyond the band"),
+        (-2.0, 9.0, 5, "cannot tell", "the interval includes zero and reaches beyond the band"),
+        (-3.0, 2.0, 5, "equal", "the whole interval lies within the band"),
+        (-4.0, -1.0, 5, "equal", "the difference is real, but the whole interval lies within the band"),
+        (1.0, 4.0, 5, "equal", "the difference is real, but the whole interval lies within the band"),
+        (-9.0, -1.0, 5, "first", "the whole interval is below zero, and only a part of it lies within the band"),
+        (-3.0, 2.0, 1, "cannot tell", "the band is narrower than the interval"),
+        (nan, nan, 5, "cannot tell", "there is no interval"),
+        (-40.0, 40.0, 5, "cannot tell", "the interval is wide, and its middle is zero"),
+    ]
+    for low, high, worthwhile, right, story in cases:
+        given = called(answer, low, high, worthwhile)
+        if not isinstance(given, str) or given not in ("first", "second", "equal", "cannot tell"):
+            raise Wrong(f'your function returns {given!r:.40}: expected "first", "second", "equal" or "cannot tell".')
+        if given == right:
+            continue
+        case = f"for an interval from {low:g} to {high:g} and a band of {worthwhile:g}, {story}, and your function says"
+        if {given, right} == {"first", "second"}:
+            why = "Lower is better, and the difference is first minus second."
+        elif given == "equal":
+            why = "Not finding a difference does not show that there is none."
+        elif right == "equal":
+            why = "The band says which differences do not matter, real or not."
+        elif given == "cannot tell":
+            why = "It excludes zero, so there is something to tell."
+        else:
+            why = "Zero is in it, or nothing is known." if math.isnan(low) or low < 0 < high else "Look again."
+        raise Wrong(f'{case} "{given}". {why}')
+
+
+def _trials(searched: dict[str, list[tuple[float, float]]]) -> list[tuple[str, float, str, float]]:
+    return [(name, rate, "validation", score) for name, runs in searched.items() for rate, score in runs]
+
+
+QUIZ = Quiz(
+    "quiz21",
+    "Your study has an interval from -9% to +3% for `lora` against `full`, and your plan calls 5% worthwhile.\n"
+    "What do you write?",
+    {
+        "a": "There is no difference between the two.",
+        "b": "`lora` is better by 3%, the middle of the interval.",
+        "c": "This study cannot tell; `lora` may be better by up to 9% or worse by up to 3%.",
+        "d": "Nothing yet: I look which documents are hard for `lora` and leave them out.",
+    },
+    {
+        "a": "no: the interval reaches to -9%, beyond what you call worthwhile. You have not found a difference, which "
+        "is not the same as having shown that there is none.",
+        "b": "no: zero is in the interval, so a difference of this size is what chance alone explains.",
+        "c": "yes. It says what is known, and a reader can see how much more text would decide it.",
+        "d": "no: that is to choose by the test split, and any result can be made in this way.",
+    },
+    right="c",
+)
+TASKS = (enough_documents, not_tuned, decision, QUIZ)
+PREDICTIONS = (
+    Amount(
+        name="p21_1",
+        question="From how many percent of perplexity on can 40 short notes show a difference?",
+        about="the smallest difference that 40 notes can show",
+        unit="%",
+        lowest=0,
+        highest=100,
+        within=3,
+        digits=1,
+        too_low="Documents differ by much more than strategies do. Taking differences in pairs removes most of that, "
+        "but not all, and what is left shrinks only with the root of the number of documents.",
+        too_high="The same documents are hard for both strategies. In the difference of a pair most of it cancels, so "
+        "a small test shows more than the spread of its documents suggests.",
+        near="You saw that differences in pairs help, and that 40 documents are few all the same.",
+    ),
+    Choice(
+        name="p21_2",
+        question="Which of the two forgets more of the general text?",
+        about="the strategy that forgets more on the notes about cooking",
+        choices={
+            "full": "It may change every weight, and on Rust it did forget a little more at these rates. But a result "
+            "about one text need not hold for another.",
+            "lora": "It trains few values, which speaks against it. But few values at a ten times higher rate can move "
+            "a model far, and how far depends on the text.",
+        },
+    ),
+)
