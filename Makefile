@@ -6,11 +6,13 @@ BIN := .venv/bin
 
 AT_ONCE := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-browser test-versions lab demo student slides book notebooks lint bench fetched real gpu
+.PHONY: run test test-processes test-browser test-versions lab demo student slides book notebooks lint bench fetched real gpu
 run: .venv/installed
 	$(BIN)/python -m tlkit run --jobs 2
 test: .venv/installed
-	$(BIN)/python -m pytest $(AT_ONCE) -m "not browser" --nbval notebooks tests
+	$(BIN)/python -m pytest $(AT_ONCE) -m "not browser and not processes" --nbval notebooks tests
+test-processes: .venv/installed
+	$(BIN)/python -m pytest $(AT_ONCE) -m processes tests
 test-browser: .venv/installed
 	$(BIN)/python -m pytest $(AT_ONCE) -m browser tests
 test-versions: .venv/installed

@@ -33,6 +33,7 @@ SERVERS = (
 )
 ELSEWHERE = {
     "make test": ".ci/run follows it",
+    "make test-processes": ".ci/run follows it",
     "make test-browser": ".ci/run follows it",
     "make .venv/installed": ".ci/run follows it",
     "make test-versions": "its own record: tests/versions.md",

@@ -6,6 +6,8 @@ import subprocess
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import TextIO
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "results" / "screenshots"
@@ -15,21 +17,31 @@ PATIENCE = 90_000  # milliseconds; a busy machine starts a kernel slowly
 
 @contextmanager
 def served(command: list[str], address: str, folder: Path = ROOT, **environment: str):
-    """Run a server until the block ends; what it printed is shown where it does not come up."""
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    server = subprocess.Popen(command, cwd=folder, env=os.environ | environment, **options)
+    """Run a server until the block ends; what it printed is shown where it does not come up.
+
+    It has settings of its own: servers side by side would write one another's record of what is open.
+    """
     host, port = address.removeprefix("http://").split(":")
-    try:
-        for _ in range(600):
-            with socket.socket() as probe:
-                if probe.connect_ex((host, int(port))) == 0:
-                    break
-            assert server.poll() is None, server.stdout.read()
-            time.sleep(0.1)
-        yield
-    finally:
-        server.terminate()
-        server.wait(30)
+    with TemporaryDirectory() as own, TemporaryFile("w+", encoding="utf-8") as said:
+        settings = os.environ | {"JUPYTER_CONFIG_DIR": own} | environment
+        server = subprocess.Popen(command, cwd=folder, env=settings, stdout=said, stderr=subprocess.STDOUT)
+        try:
+            _wait_for(server, host, int(port), said)
+            yield
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+def _wait_for(server: subprocess.Popen, host: str, port: int, said: TextIO) -> None:
+    for _ in range(600):
+        with socket.socket() as probe:
+            if probe.connect_ex((host, port)) == 0:
+                return
+        if server.poll() is not None:
+            said.seek(0)
+            raise AssertionError(said.read())
+        time.sleep(0.1)
 
 
 def free_port() -> int:

@@ -16,6 +16,8 @@ VISIT = """
 import json, sys
 from tlkit.models import load_model
 from tlkit.settings import setup
+
+pytestmark = pytest.mark.processes
 setup()
 outcomes = {}
 for name in sys.argv[1:]:

@@ -31,6 +31,8 @@ TOLERANCE = 1e-5
 LAUNCH = """
 import sys
 from tlkit.scaling.processes import launch
+
+pytestmark = pytest.mark.processes
 imports = ("peft", "tlkit.evidence.comparison", "transformers.models.qwen2.modeling_qwen2")
 launch(4, "team_runs:main", sys.argv[1], imports=imports)
 """
