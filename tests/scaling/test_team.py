@@ -22,6 +22,7 @@ from tlkit.steps import Plan
 from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig, train
 
+pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = (2, 4)
 # Sums over processes are added in another order. Where a gradient is near zero AdamW makes a visible part of a step of
@@ -32,7 +33,6 @@ LAUNCH = """
 import sys
 from tlkit.scaling.processes import launch
 
-pytestmark = pytest.mark.processes
 imports = ("peft", "tlkit.evidence.comparison", "transformers.models.qwen2.modeling_qwen2")
 launch(4, "team_runs:main", sys.argv[1], imports=imports)
 """
