@@ -45,7 +45,7 @@ WORK = (
     "tlkit.classroom.originals.restore",
     "tlkit.classroom.progress.progress",
     "tlkit.classroom.notebooks.execute_all",
-    "tlkit.classroom.grading.grade_all",
+    "tlkit.classroom.grading.grade.grade_all",
     "tlkit.classroom.study.method.judge_study",
     "tlkit.classroom.pages.write_generated",
     "tlkit.classroom.student.write_student_edition",

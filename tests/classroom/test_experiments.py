@@ -9,9 +9,18 @@ import pytest
 
 import tlkit as tl
 from tlkit.classroom.exercises import Wrong
-from tlkit.classroom.experiments import BETTER, SAME, UNKNOWN, WORSE, Experiment, Run, experiments_of, find_experiment
-from tlkit.classroom.lab_records import DECISION, judged_again
-from tlkit.classroom.method import difference, judge
+from tlkit.classroom.lab.experiments import (
+    BETTER,
+    SAME,
+    UNKNOWN,
+    WORSE,
+    Experiment,
+    Run,
+    experiments_of,
+    find_experiment,
+)
+from tlkit.classroom.lab.method import difference, judge
+from tlkit.classroom.lab.records import DECISION, judged_again
 from tlkit.classroom.progress import kept, progress, where_was_i
 from tlkit.cli import main
 
@@ -488,7 +497,7 @@ def stored(decision) -> dict:
 
 
 def test_grading_judges_a_stored_decision_again(file, tmp_path):
-    from tlkit.classroom.grading import grade
+    from tlkit.classroom.grading.grade import grade
 
     notes = tl.lab_notebook("e05")
     for seed, (one, other) in enumerate(zip(CONTROL, GAINS, strict=True)):

@@ -6,10 +6,10 @@ import io
 import pandas as pd
 import pytest
 
-from tlkit.classroom.feedback import feedback_page, write_feedback
-from tlkit.classroom.gradebooks import gradebook, read_students
-from tlkit.classroom.grading import COLUMNS
-from tlkit.classroom.submissions import Student, students_of
+from tlkit.classroom.grading.feedback import feedback_page, write_feedback
+from tlkit.classroom.grading.grade import COLUMNS
+from tlkit.classroom.grading.gradebooks import gradebook, read_students
+from tlkit.classroom.grading.submissions import Student, students_of
 from tlkit.cli import main
 
 STOPPED = (

@@ -14,11 +14,11 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 import tlkit
-import tlkit.classroom.confinement as confinement
-import tlkit.classroom.grading as grading
-from tlkit.classroom.confinement import Limits, walls_here
-from tlkit.classroom.grading import COLUMNS, Mark, grade, grade_all
-from tlkit.classroom.submissions import Cell, NotGraded, lesson_of, read_cells
+import tlkit.classroom.grading.confinement as confinement
+import tlkit.classroom.grading.grade as grading
+from tlkit.classroom.grading.confinement import Limits, walls_here
+from tlkit.classroom.grading.grade import COLUMNS, Mark, grade, grade_all
+from tlkit.classroom.grading.submissions import Cell, NotGraded, lesson_of, read_cells
 from tlkit.cli import main
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"

@@ -11,7 +11,7 @@ import pytest
 from served_pages import TOKEN, free_port, kept, opened, served, shows
 
 from tlkit.classroom.exercises import find
-from tlkit.classroom.feedback import write_feedback
+from tlkit.classroom.grading.feedback import write_feedback
 from tlkit.classroom.student import NAME, write_student_edition
 
 pytestmark = pytest.mark.browser

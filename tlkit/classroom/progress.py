@@ -245,7 +245,7 @@ def _named(title: str) -> str:
 def _tasks(lesson: str) -> list[str]:
     """The names of all that is judged in a lesson ("05")."""
     from tlkit.classroom.exercises import tasks_of
-    from tlkit.classroom.experiments import experiments_of
+    from tlkit.classroom.lab.experiments import experiments_of
 
     return [*tasks_of(lesson), *experiments_of(lesson)]
 

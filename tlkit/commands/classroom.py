@@ -155,10 +155,10 @@ def grade(options: GradeOptions) -> Outcome:
     """
     import os
 
-    from tlkit.classroom.confinement import Limits, described, walls_here
-    from tlkit.classroom.feedback import write_feedback
-    from tlkit.classroom.gradebooks import gradebook, read_students
-    from tlkit.classroom.grading import grade_all
+    from tlkit.classroom.grading.confinement import Limits, described, walls_here
+    from tlkit.classroom.grading.feedback import write_feedback
+    from tlkit.classroom.grading.grade import grade_all
+    from tlkit.classroom.grading.gradebooks import gradebook, read_students
     from tlkit.classroom.notebooks import number_of
 
     for name in ("output", "gradebook"):

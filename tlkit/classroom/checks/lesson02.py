@@ -4,7 +4,7 @@ import math
 from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, number
-from tlkit.classroom.experiments import SAME, UNKNOWN, WORSE, Experiment
+from tlkit.classroom.lab.experiments import SAME, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 

@@ -4,7 +4,7 @@ from random import Random
 
 from tlkit.classroom.checks.small import small_model
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, numbers
-from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
+from tlkit.classroom.lab.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 QWEN2_1_5B = {

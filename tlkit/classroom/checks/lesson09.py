@@ -3,7 +3,7 @@
 from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, recognise
-from tlkit.classroom.experiments import SAME, UNKNOWN, WORSE, Experiment
+from tlkit.classroom.lab.experiments import SAME, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 # The codes, an 8-bit scale for 64 weights, and a 32-bit one for 256 of those scales.

@@ -4,7 +4,7 @@ from collections import Counter
 from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number, recognise
-from tlkit.classroom.experiments import BETTER, SAME, WORSE, Experiment
+from tlkit.classroom.lab.experiments import BETTER, SAME, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 VALUES, TRAINED = 494_032_768, 29_865_088

@@ -3,7 +3,7 @@
 from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number, numbers, recognise
-from tlkit.classroom.experiments import BETTER, SAME, WORSE, Experiment
+from tlkit.classroom.lab.experiments import BETTER, SAME, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 

@@ -7,7 +7,7 @@ from random import Random
 import pandas as pd
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near, number, numbers
-from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
+from tlkit.classroom.lab.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Choice
 
 

@@ -4,7 +4,7 @@ import math
 from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, number
-from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
+from tlkit.classroom.lab.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 Z = 1.96

@@ -4,7 +4,7 @@ import math
 from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, number, recognise
-from tlkit.classroom.experiments import BETTER, UNKNOWN, WORSE, Experiment
+from tlkit.classroom.lab.experiments import BETTER, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 VALUES = 2_442_240  # of the lesson's adapter, rank 8

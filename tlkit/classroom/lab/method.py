@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tlkit.classroom.exercises import Wrong
-from tlkit.classroom.experiments import (
+from tlkit.classroom.lab.experiments import (
     BETTER,
     SAME,
     UNKNOWN,

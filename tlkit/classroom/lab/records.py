@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tlkit.classroom.exercises import Wrong
-from tlkit.classroom.experiments import Experiment, Run, find_experiment
-from tlkit.classroom.method import SAME_VALUE, judge
+from tlkit.classroom.lab.experiments import Experiment, Run, find_experiment
+from tlkit.classroom.lab.method import SAME_VALUE, judge
 
 DECISION = "application/vnd.tlkit.decision+json"  # the type of what a notebook stores beside a verdict
 

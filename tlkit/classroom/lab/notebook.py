@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from tlkit.classroom import cards, lab_page
+from tlkit.classroom import cards
 from tlkit.classroom.exercises import Verdict, Words, Wrong, kind
-from tlkit.classroom.experiments import Experiment, Run, find_experiment, written
-from tlkit.classroom.lab_records import DECISION, runs_of, same_run, setup_here
-from tlkit.classroom.lab_values import accepted, as_metric, as_setting, each_of, names_read
-from tlkit.classroom.method import judge
+from tlkit.classroom.lab import page
+from tlkit.classroom.lab.experiments import Experiment, Run, find_experiment, written
+from tlkit.classroom.lab.method import judge
+from tlkit.classroom.lab.records import DECISION, runs_of, same_run, setup_here
+from tlkit.classroom.lab.values import accepted, as_metric, as_setting, each_of, names_read
 from tlkit.classroom.progress import keep, keep_run, kept_runs
 
 SPLITS = ("train", "validation", "test")
@@ -152,17 +153,17 @@ class LabNotebook:
     @property
     def table(self) -> pd.DataFrame:
         """A row for each run."""
-        return lab_page.table(self.experiment, self.runs)
+        return page.table(self.experiment, self.runs)
 
     def __repr__(self) -> str:
         try:
-            return lab_page.as_text(self.experiment, self.runs)
+            return page.as_text(self.experiment, self.runs)
         except (OSError, ValueError) as error:
             return f"Your runs cannot be read: {error}."
 
     def _repr_html_(self) -> str:
         try:
-            return lab_page.as_html(self.experiment, self.runs)
+            return page.as_html(self.experiment, self.runs)
         except (OSError, ValueError) as error:
             return cards.rendered(f"Your runs cannot be read: {error}.")
 
@@ -240,7 +241,7 @@ class LabNotebook:
         one, new = self.experiment, self._as_run(logged)
         number = next((run.number for run in self._read_runs() if same_run(one, run, new)), "")
         paired = f", {one.pair}={new.pair}" if one.seeds > 1 else ""
-        values = ", ".join(f"{name} {lab_page.value_in_words(value)}" for name, value in new.metrics.items())
+        values = ", ".join(f"{name} {page.value_in_words(value)}" for name, value in new.metrics.items())
         return f"run {number}: {written(one, new.settings)}{paired}: {values}"
 
 

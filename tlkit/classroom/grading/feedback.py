@@ -9,7 +9,7 @@ import pandas as pd
 
 from tlkit.classroom import cards
 from tlkit.classroom.exercises import LEVELS, tasks_of
-from tlkit.classroom.experiments import experiments_of
+from tlkit.classroom.lab.experiments import experiments_of
 from tlkit.classroom.notebooks import lessons
 
 PAGE = """<!DOCTYPE html>

@@ -23,12 +23,12 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 
 import tlkit
-from tlkit.classroom.confinement import Limits, run_confined, walls_here
 from tlkit.classroom.exercises import Exercise, tasks_of
-from tlkit.classroom.experiments import experiments_of
-from tlkit.classroom.lab_records import judged_again
+from tlkit.classroom.grading.confinement import Limits, run_confined, walls_here
+from tlkit.classroom.grading.submissions import NotGraded, code_to_run, lesson_of, read_cells, students_of
+from tlkit.classroom.lab.experiments import experiments_of
+from tlkit.classroom.lab.records import judged_again
 from tlkit.classroom.notebooks import EXERCISES_IMPORT
-from tlkit.classroom.submissions import NotGraded, code_to_run, lesson_of, read_cells, students_of
 from tlkit.jobs import Job
 
 NEEDED = ("tlkit", "data")  # copied for each notebook, so that no notebook changes them for the next
@@ -170,7 +170,7 @@ def _why_without_verdict(name: str, code: list[str], errors: dict[int, str], end
 def _run_apart(job: dict, limits: Limits, threads: int | None) -> tuple[list[dict], str]:
     """What a notebook's process said, and how it ended. Raises NotGraded where it could not even begin."""
     seal = secrets.token_hex(16)
-    program = "from tlkit.classroom.handed_in import run_cells; run_cells()"
+    program = "from tlkit.classroom.grading.handed_in import run_cells; run_cells()"
     with TemporaryDirectory(prefix="grading-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder).resolve()
         root = Path(tlkit.__file__).resolve().parent.parent

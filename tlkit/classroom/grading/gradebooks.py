@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tlkit.classroom.experiments import experiments_of
+from tlkit.classroom.lab.experiments import experiments_of
 
 # nbgrader: nbgrader/plugins/export.py, `CsvExportPlugin`.
 NBGRADER = ("assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email")

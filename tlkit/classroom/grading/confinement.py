@@ -98,7 +98,9 @@ def walls_here() -> tuple[str, ...]:
     for walls in TRIED if sys.platform == "linux" else ():
         with TemporaryDirectory() as folder:
             here = str(Path(folder).resolve())
-            program = f"from tlkit.classroom.confinement import confine_here; confine_here({here!r}, {walls!r}, 1e9)"
+            program = (
+                f"from tlkit.classroom.grading.confinement import confine_here; confine_here({here!r}, {walls!r}, 1e9)"
+            )
             done = subprocess.run(
                 [sys.executable, "-c", program],
                 env=_reduced_environment(Path(here)),
@@ -240,7 +242,7 @@ def _end(process: subprocess.Popen) -> None:
 
 def _reduced_environment(scratch: Path) -> dict[str, str]:
     """Nobody's tokens, caches or home: only what starts Python, and finds the copy of tlkit before any other."""
-    root, here = str(Path(__file__).resolve().parents[2]), str(Path.cwd())
+    root, here = str(Path(__file__).resolve().parents[3]), str(Path.cwd())
     found = [place for place in sys.path if place not in ("", here)]  # in this folder students' own modules may lie
     places = [str(scratch), *found, root]
     own = dict.fromkeys(("HOME", "USERPROFILE", "IPYTHONDIR", "MPLCONFIGDIR", "TMPDIR", "TEMP", "TMP"), str(scratch))

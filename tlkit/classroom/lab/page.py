@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from tlkit.classroom import cards
-from tlkit.classroom.experiments import Experiment, Run, amount, as_code, signed, written
-from tlkit.classroom.method import difference
+from tlkit.classroom.lab.experiments import Experiment, Run, amount, as_code, signed, written
+from tlkit.classroom.lab.method import difference
 
 LOOK = cards.Look("▤", "lab notebook", "#5a5a5a")
 OPEN_ROWS = 8  # of runs; more are folded up

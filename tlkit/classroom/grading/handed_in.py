@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tlkit.classroom.confinement import confine_here
+from tlkit.classroom.grading.confinement import confine_here
 
 
 class Forgetful(dict):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType
 
 from tlkit.classroom.exercises import Wrong, kind
-from tlkit.classroom.experiments import Setting
+from tlkit.classroom.lab.experiments import Setting
 
 
 def as_setting(name: str, value: object) -> Setting:
