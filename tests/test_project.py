@@ -43,6 +43,15 @@ def test_environment_installs_the_package_with_the_extras_the_makefile_installs(
     assert '-e ".[test]"' in (ROOT / "Makefile").read_text()
 
 
+def test_a_server_of_jupyter_finds_how_to_save_notebooks_whole_in_each_place():
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())["variables"]
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())["containerEnv"]
+    image = re.search(r"^ENV (JUPYTER_CONFIG_PATH)=(.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    for variables in (conda, container, {image[1]: image[2]}):
+        place = re.sub(r"^(/srv/course|\$\{containerWorkspaceFolder\})/", "", variables["JUPYTER_CONFIG_PATH"])
+        assert (ROOT / place / "jupyter_server_config.d" / "tlkit.json").is_file()
+
+
 def test_every_dependency_is_pinned_within_its_bounds():
     pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().lower().split())
     for line in {*project()["dependencies"], *requirements("test")}:
