@@ -6,13 +6,13 @@ BIN := .venv/bin
 
 AT_ONCE := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-processes test-browser test-versions lab demo student slides book notebooks lint bench fetched real gpu
+.PHONY: run test test-lessons test-browser test-versions lab demo student slides book notebooks lint bench fetched real gpu
 run: .venv/installed
 	$(BIN)/python -m tlkit run --jobs 2
 test: .venv/installed
-	$(BIN)/python -m pytest $(AT_ONCE) -m "not browser and not processes" --nbval notebooks tests
-test-processes: .venv/installed
-	$(BIN)/python -m pytest $(AT_ONCE) -m processes tests
+	$(BIN)/python -m pytest $(AT_ONCE) -m "not browser" tests
+test-lessons: .venv/installed
+	$(BIN)/python -m pytest $(AT_ONCE) --nbval notebooks
 test-browser: .venv/installed
 	$(BIN)/python -m pytest $(AT_ONCE) -m browser tests
 test-versions: .venv/installed

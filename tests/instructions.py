@@ -33,14 +33,14 @@ SERVERS = (
 )
 ELSEWHERE = {
     "make test": ".ci/run follows it",
-    "make test-processes": ".ci/run follows it",
+    "make test-lessons": ".ci/run follows it",
     "make test-browser": ".ci/run follows it",
     "make .venv/installed": ".ci/run follows it",
     "make test-versions": "its own record: tests/versions.md",
     "make bench": "its own record: tests/benchmarks/RESULTS.md",
     "python -m tlkit compare --model smollm2-135m-instruct --profile real": "its own record: data/comparisons",
     "make run": "the same as python -m tlkit run --jobs 2",
-    "python -m pytest": "the same as make test",
+    "python -m pytest": "the same as make test and its sisters",
     "python -m venv": "the same as make .venv/installed",
     "python -m pip install": "the same as make .venv/installed, or needs another machine",
     "make TORCH_INDEX": "needs the network",

@@ -20,8 +20,6 @@ from tlkit.fitting.ladder import OFFLOADS
 from tlkit.memory import VirtualDevice
 from tlkit.settings import setup
 
-pytestmark = pytest.mark.processes
-
 ROOT = Path(__file__).resolve().parents[2]
 CARD = "virtual:96MB"
 # Of the strategies two, so that the whole takes seconds: `python -m tlkit accept --device cpu` takes a minute for all.

@@ -72,7 +72,6 @@ def undisturbed(model=None, config=CONFIG):
     return model, train(model, BLOCKS, config, validation=HELD_OUT)
 
 
-@pytest.mark.processes
 def test_thirty_runs_killed_at_any_moment_end_bit_identical(tmp_path):
     """Half of them inside a write, spread over the run's checkpoints, or little is shown."""
     if not hasattr(os, "fork"):
@@ -497,7 +496,6 @@ def test_frozen_weights_of_an_adapter_belong_to_the_run():
     assert identity_of(first, [BLOCKS], {})["base model"] != identity_of(second, [BLOCKS], {})["base model"]
 
 
-@pytest.mark.processes
 def test_the_command_resumes_and_its_adapter_is_read_by_others(tmp_path, capsys):
     """Plain peft on the base model, and plain transformers after merging: the same logits to 1e-5."""
     from peft import PeftModel

@@ -22,8 +22,6 @@ from tlkit.models.fetching import fetch
 from tlkit.models.wheels import FetchError
 from tlkit.strategies import apply_strategy
 
-pytestmark = pytest.mark.processes
-
 HERE = Path(__file__).parent
 
 

@@ -11,8 +11,6 @@ from hub_server import serve
 
 from tlkit.models import BUNDLED, WAY_ON
 
-pytestmark = pytest.mark.processes
-
 # The client reads its address and its cache from the environment when it is imported, so each visit is a process.
 VISIT = """
 import json, sys

@@ -22,7 +22,6 @@ from tlkit.steps import Plan
 from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig, train
 
-pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = (2, 4)
 # Sums over processes are added in another order. Where a gradient is near zero AdamW makes a visible part of a step of
