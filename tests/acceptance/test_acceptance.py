@@ -174,9 +174,39 @@ def test_what_is_no_record_is_named(tmp_path, text):
         recorded_devices(tmp_path)
 
 
-def test_the_records_that_came_with_the_workbook_can_be_read():
-    for record in tl.recorded_devices():
-        assert record.complete and record.device["kind"] in KINDS and record.device["kind"] != "cpu"
+def test_the_records_that_came_with_the_workbook_are_whole_and_stand_in_readme():
+    records = tl.recorded_devices()
+    assert {"cpu", "virtual"} <= {record.device["kind"] for record in records} <= {*KINDS, "virtual"}
+    for record in records:
+        assert record.complete and not record.failed and len(record.checks) == len(CHECKS)
+    lines = tl.device_table().to_markdown(index=False, disable_numparse=True).splitlines()
+    missing = [line for line in lines if line not in (ROOT / "README.md").read_text(encoding="utf-8")]
+    assert missing == [], "README shows the records: put these lines there"
+    if {"cuda", "mps", "xpu"} & {record.device["kind"] for record in records}:
+        for page in ("README.md", "data/README.md"):
+            assert "Nobody has contributed" not in (ROOT / page).read_text(encoding="utf-8").replace("nobody", "Nobody")
+
+
+def test_a_row_says_what_was_measured_and_what_was_not():
+    seconds = {"tlkit seconds of a step": 2.0, "Trainer seconds of a step": 3.0}
+    checks = (
+        Check("training: full", "passed", figures={"difference": 2e-7}),
+        Check("training: lora", "passed", figures={"difference": -3.4e-6}),
+        Check("training: dora", "failed", figures={"difference": 1.0}),
+        Check("estimate of tensors", "passed", figures={"full": 1.001, "lora": 0.99}),
+        Check("estimate of device", "passed", figures={"full": 1.04}),
+        Check("out of memory", "skipped"),
+        Check(
+            "beside the Trainer", "passed", figures={"tlkit seconds of a step": 2.0, "Trainer seconds of a step": 3.0}
+        ),
+    )
+    record = Record({"name": "a card", "kind": "cuda"}, {}, "2026-11-23", "the command", True, checks)
+    (row,) = tl.device_table([record, replace(record, checks=())]).to_dict("records")[:1]
+    assert (row["device"], row["passed"], row["failed"], row["skipped"]) == ("a card", 5, 1, 1)
+    assert list(row.values())[-4:] == ["3e-06", "1.040", "not measured", "1.50"]
+    empty = tl.device_table([replace(record, checks=())]).iloc[0]
+    assert set(empty.iloc[-4:]) == {"not measured"}
+    assert tl.device_table([]).empty
 
 
 def test_a_device_that_is_not_there_is_one_line(no_accelerator, capsys):

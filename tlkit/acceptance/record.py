@@ -7,10 +7,12 @@ import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
+import pandas as pd
 import torch
 
 from tlkit.acceptance.bench import Check
@@ -23,6 +25,7 @@ CONTRIBUTED = DATA / "devices"
 PACKAGES = ("torch", "transformers", "peft", "accelerate", "bitsandbytes", "tlkit")
 FORMAT = 1
 UNKNOWN = "unknown"
+NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,7 @@ def read_record(path: Path) -> Record:
 
 
 def recorded_devices(folder: Path = CONTRIBUTED) -> list[Record]:
-    """The records of real devices that came with the workbook, the newest last.
+    """The records of devices that came with the workbook, the newest last.
 
     Args:
         folder: of JSON files; by default that to which records are contributed.
@@ -152,6 +155,21 @@ def recorded_devices(folder: Path = CONTRIBUTED) -> list[Record]:
         None at all where nobody has contributed one.
     """
     return sorted((read_record(path) for path in sorted(folder.glob("*.json"))), key=lambda record: record.date)
+
+
+def device_table(records: Iterable[Record] | None = None) -> pd.DataFrame:
+    """One row for each record: which device it was, and what the run found there.
+
+    Args:
+        records: default: those that came with the workbook.
+
+    Returns:
+        Names, dates and counts of checks; by how many nats the losses of any strategy differ from the processor's; the
+        memory that was estimated, as a share of what was counted, where it is furthest from 1; how many refusals of
+        memory were survived; and the Trainer's seconds of a step, divided by tlkit's. "not measured" where a check was
+        skipped or failed.
+    """
+    return pd.DataFrame([_row(record) for record in (recorded_devices() if records is None else records)])
 
 
 def as_markdown(record: Record) -> str:
@@ -172,6 +190,33 @@ def as_markdown(record: Record) -> str:
 def today() -> str:
     """The date, ISO."""
     return datetime.date.today().isoformat()
+
+
+def _row(record: Record) -> dict[str, object]:
+    passed = {check.name: check.figures for check in record.checks if check.status == "passed"}
+    losses = [abs(found["difference"]) for name, found in passed.items() if name.startswith("training: ")]
+    shares = [
+        value for name in ("estimate of tensors", "estimate of device") for value in passed.get(name, {}).values()
+    ]
+    refusals = passed.get("out of memory", {}).get("refusals")
+    beside = passed.get("beside the Trainer", {})
+    speed = beside["Trainer seconds of a step"] / beside["tlkit seconds of a step"] if beside else None
+    return {
+        "device": record.device["name"],
+        "kind": record.device["kind"],
+        "recorded": record.date,
+        "passed": record.count("passed"),
+        "failed": record.count("failed"),
+        "skipped": record.count("skipped"),
+        "losses differ by (nats)": f"{max(losses):.1g}" if losses else NOT_MEASURED,
+        "estimated / counted": f"{max(shares, key=_from_one):.3f}" if shares else NOT_MEASURED,
+        "refusals survived": NOT_MEASURED if refusals is None else str(int(refusals)),
+        "speed, tlkit / Trainer": NOT_MEASURED if speed is None else f"{speed:.2f}",
+    }
+
+
+def _from_one(share: float) -> float:
+    return abs(share - 1)
 
 
 def _finite(figures: dict[str, float]) -> dict[str, float | None]:
