@@ -195,9 +195,8 @@ def today() -> str:
 def _row(record: Record) -> dict[str, object]:
     passed = {check.name: check.figures for check in record.checks if check.status == "passed"}
     losses = [abs(found["difference"]) for name, found in passed.items() if name.startswith("training: ")]
-    shares = [
-        value for name in ("estimate of tensors", "estimate of device") for value in passed.get(name, {}).values()
-    ]
+    estimates = [passed.get(name, {}) for name in ("estimate of tensors", "estimate of device")]
+    shares = [share for found in estimates for share in found.values()]
     refusals = passed.get("out of memory", {}).get("refusals")
     beside = passed.get("beside the Trainer", {})
     speed = beside["Trainer seconds of a step"] / beside["tlkit seconds of a step"] if beside else None
