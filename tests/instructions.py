@@ -185,7 +185,8 @@ def main() -> int:
 
 def elsewhere(command: str) -> str | None:
     """Where else an instruction is followed, for those that this program leaves out."""
-    return next((why for start, why in ELSEWHERE.items() if command.startswith(start)), None)
+    starts = [start for start in ELSEWHERE if command.startswith(start)]
+    return ELSEWHERE[max(starts, key=len)] if starts else None
 
 
 def recorded() -> dict[str, str]:
