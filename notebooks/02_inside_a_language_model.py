@@ -460,7 +460,7 @@ assert model.get_output_embeddings().weight is table
 # pass. That is safe because the causal mask has kept each of them from seeing its own answer.
 #
 # **Predict first.** You know that ` argument` follows “and the second”. How much of the probability does the model give
-# it, and which tokens come next in its list?
+# it, and which two tokens come second and third?
 
 # %%
 tl.next_token_chart(
@@ -478,9 +478,9 @@ assert likely == [" argument", " is", " parameter"] and round(float(100 * sure))
 assert 0.08 < probabilities[of_second].topk(3).values[1:].sum() < 0.1
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The model gives ` argument` 86%. It has seen the first half of the sentence, and its heads find there what followed
-# ` first`. Next in its list are ` is` and ` parameter`. They would also continue the sentence, but do not repeat it, and
-# together they get about a tenth.
+# The model gives ` argument` 86%. It has seen the first half of the sentence, and heads such as the one above find
+# there what followed ` first`. Second and third are ` is` and ` parameter`. They would continue the sentence, too, but
+# without repeating it, and together they get about a tenth.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### A5 · The loss, and one sentence's perplexity by hand

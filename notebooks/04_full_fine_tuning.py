@@ -4,9 +4,9 @@
 # *What does training everything gain, and what does it cost?*
 #
 # Full [fine-tuning](glossary.md#fine-tuning) is the plainest way to adapt a language model: every weight may move. But
-# what becomes of other text while a model learns the new one, and what happens if there is very little to learn from?
-# In this lesson you train such models and measure both, so that you can recognise the effects later in a run of your
-# own.
+# does the model stay as good on other text while it learns the new one? And what happens if there is very little to
+# learn from? In this lesson you train such models and measure both, so that you can recognise the effects later in a
+# run of your own.
 #
 # **You will be able to**
 #
@@ -267,8 +267,8 @@ assert len(ours) == 4
 # ## Two texts, before and after
 #
 # The loss above is that of the training text. What counts is text that the model has not trained on. Two scores are
-# taken before and after: perplexity on Rust validation text, which is the kind of text that it was trained on, and
-# perplexity on Python's language reference, which resembles the text that the model was pretrained on.
+# taken before and after: perplexity on Rust validation text, which is like the text that the model was trained on,
+# and perplexity on Python's language reference, which resembles the text that it was pretrained on.
 #
 # **Predict first.** Nothing in the training was about the Python reference. By how much will its perplexity change, and
 # which way?

@@ -169,8 +169,8 @@ tl.outcome("p05_1", 100 * half)
 #
 # ## On a larger model
 #
-# **Predict first.** A published run froze 12 of the 24 blocks of Qwen2-0.5B, whose table has 151,936 rows of 896 values.
-# Are about half of all values trained then, clearly fewer, or clearly more?
+# **Predict first.** A published run froze 12 of the 24 blocks of Qwen2-0.5B, whose embedding has 151,936 rows of 896
+# values. Are about half of all values trained then, clearly fewer, or clearly more?
 #
 # `meta_model` builds a model with names and shapes and without weights, so nothing is downloaded.
 
@@ -189,9 +189,9 @@ print(f"arithmetic left with the embedding frozen too: {left:.0%}")
 assert round(100 * left) == 67
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Clearly more: 315,084,160 values, which are 63.78% of all, as the published run reports. The reason is the embedding
-# again. Its 151,936 rows of 896 values hold more than a quarter of the model, and all of them are trained. With it
-# frozen too, 67% of the arithmetic is left, as in the tiny model. (The strip draws equal blocks together.)
+# Clearly more are trained: 315,084,160 values, which are 63.78% of all, as the published run reports. The reason is the
+# embedding again. Its 151,936 rows of 896 values hold more than a quarter of the model, and all of them are trained.
+# With it frozen too, 67% of the arithmetic is left, as in the tiny model. (The strip draws equal blocks together.)
 #
 # One published program had another problem. To freeze block 1 it looked for the text `layers.1` in the names of the
 # parameters. That text is also in `layers.10` to `layers.19`, and `layers.2` is in `layers.20` to `layers.23`. Asked

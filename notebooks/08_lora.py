@@ -135,8 +135,8 @@ assert (ours(x) - ours.base(x)).abs().max() > 0.01
 # With $B = 0$ the product $BA$ is zero, so the adapted model starts as exactly the pretrained model. If both matrices
 # started at random, training would first have to repair the damage.
 #
-# How do the two begin to learn? Call $g = \partial L / \partial h$ the gradient that arrives at the layer's output, with
-# shape (out). The chain rule gives the gradients of the two matrices:
+# How do the two begin to learn? Call $g = \partial L / \partial h$ the gradient that arrives at the layer's output,
+# with shape (out). The chain rule gives the gradients of the two matrices:
 #
 # $$\frac{\partial L}{\partial B} = \frac{\alpha}{r}\, g\,(A x)^\top
 # \qquad \frac{\partial L}{\partial A} = \frac{\alpha}{r}\, (B^\top g)\, x^\top$$

@@ -179,7 +179,7 @@ tl.outcome("p10_1", 100 * costs["biases of the last block"])
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With the biases of the last block only, backpropagation passes through the head and a single block and then stops.
 # These two hold about three tenths of the model's values, and passing back through all values would cost about a
-# third of the step, so they add 9 points to the forward pass. The head causes most of them.
+# third of the step. So they add nearly a tenth of the step, 9 points, to the forward pass. The head causes most of it.
 #
 # BitFit itself reaches down to block 0, and takes 70%. That is a little more than two thirds, because attention also
 # multiplies tokens with tokens. These products have no weights, so BitFit saves nothing there. As long as few values
@@ -258,10 +258,10 @@ assert len(names) > 100
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # BitFit depends on biases that a model already has, and a Llama has none, so there is nothing to train. The designers
-# of Llama left all biases out, and most of today's large models have few or none. The authors of PaLM,
-# for example, report that training a large model was more stable without them. On such a model a program should stop
-# with a message that names the cause, as here. The plain loop above would stop, too, but AdamW would only say that it
-# got an empty parameter list.
+# of Llama left all biases out, and most of today's large models have few or none. The authors of PaLM, for example,
+# report that training a large model was more stable without them. On such a model a program should stop with a message
+# that names the cause, as here. The plain loop above would stop, too, but AdamW would only say that it got an empty
+# parameter list.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The family

@@ -236,7 +236,7 @@ tl.outcome("p12_1", 100 * peaks["last_layers"] / peaks["full"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With `last_layers`, backpropagation stops below block 6, so the six blocks below it keep nothing. The weights and the
-# logits are as large as before, which is why 46% of the peak are left although two blocks are only a quarter of the
+# logits are as large as before, which is why 46% of the peak is left although two blocks are only a quarter of the
 # depth. (`train_norms=False` leaves out the norms of the lower blocks. By default `last_layers` trains them too, and
 # then backpropagation passes through every block.)
 #
@@ -274,10 +274,9 @@ for kind in ("activations", "logits and loss"):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Activations and logits belong to tokens, so they grow with rows and with length. Eight rows make both of them eight
-# times as large. Rows of half the length make them a little smaller than half, because $T - 1$ counts: 63 tokens of a
-# row are read instead of 127. The other three belong to weights, and their factor is 1.
-# When memory runs out, ask first which of the two groups is too large, because a smaller batch lowers only
-# activations and logits.
+# times as large. Rows of half the length leave a little less than half of them, because $T - 1$ counts: 63 tokens of a
+# row are read instead of 127. The other three belong to weights, and their factor is 1. When memory runs out, ask first
+# which of the two groups is too large, because a smaller batch lowers only activations and logits.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The published table, computed again

@@ -596,9 +596,9 @@ assert mixing.general.iloc[-1] < 0.95 * start.general
 tl.outcome("p14_1", 100 * loss)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Halfway, about a tenth of the forgetting is left and four fifths of the gain are kept. Going back part of the way works
-# because the two texts react differently to the same change of the weights. Near the base weights Rust improves quickly
-# and general text hardly suffers. The last part of the way brings little on Rust and does most of the damage.
+# Halfway, about a tenth of the forgetting is left and four fifths of the gain are kept. Going back part of the way
+# works because the two texts react differently to the same change of the weights. Near the base weights Rust improves
+# quickly and general text hardly suffers. The last part of the way brings little on Rust and does most of the damage.
 #
 # Rehearsal does even better here. With half of the text general, the model is better on general text than before,
 # because it has also trained on other text of this kind. In practice you may not have such text, and then the mixture

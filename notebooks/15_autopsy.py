@@ -64,9 +64,10 @@ tl.published_chart(published, vocabulary)
 # A pretrained language model should be far to the left of this line, at a perplexity of perhaps 10 to 100 on ordinary
 # text. So something is wrong in all three experiments, but as you will see, not the same thing.
 #
-# Each symptom below begins with what was published. **Make your diagnosis before you read on.** You have met the faults
-# behind the first four in lessons 1, 3, 4, 5 and 7; recognise them from the numbers alone. Then comes the same fault on
-# our small model or on the shape of Qwen2-0.5B, the explanation, and one question that you can ask of any report.
+# Each symptom below begins with what was published. **Make your diagnosis before you read on.** Then comes the same
+# fault on our small model or on the shape of Qwen2-0.5B, the explanation, and one question that you can ask of any
+# report. You have met the faults behind the first four symptoms in earlier lessons (1, 3, 4, 5 and 7). See whether you
+# recognise them from the numbers alone.
 
 # %%
 worse = [name for name, value in published.items() if value > vocabulary]

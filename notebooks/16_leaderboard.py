@@ -443,17 +443,19 @@ assert (fronts > 1).sum() == 6
 # 80% of all tests, at a level of 5%.
 #
 # **Predict first.** Two models answer about half of the questions correctly, and one is truly better by one point. How
-# many questions does it take to find that? (The test above has 1,319.)
+# many questions does it take to find this difference? (The test above has 1,319.)
 
 # %%
 tl.predict("p16_2")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The standard error has to be $2.8$ times smaller than the difference $d$. The factor is $1.96 + 0.84$: the interval
-# must exclude zero, and it must do so in 80% of the cases and not just in half of them. With $e_{AB}^2 = 2 p (1 - p) / n$
-# this gives the number of questions,
+# must exclude zero, and it must do so in 80% of the cases and not just in half of them. With $e_{AB}^2 = 2 p (1 - p) /
+# n$ this gives the number of questions,
 #
 # $$n = 2 \, p \, (1 - p) \left(\frac{2.8}{d}\right)^2$$
+#
+# Here $p$ is one half and $d$ is one point, 0.01.
 
 # %%
 by_hand = 2 * 0.25 * ((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) / 0.01) ** 2

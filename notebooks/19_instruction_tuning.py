@@ -175,7 +175,7 @@ tl.claim(
 #   token. So `labels[tokens == pad] = -100`, which is meant for the padding, also masks the end of every answer.
 #
 # **Predict first.** Which of the two models will have the lower perplexity on new answers, and by how much? Each will
-# then answer 18 new questions. How many of these 18 answers will stop by themselves in each?
+# then answer 18 new questions. How many of its 18 answers will stop by themselves?
 
 # %%
 is_pad = examples.tokens == tokenizer.pad_token_id

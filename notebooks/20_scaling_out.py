@@ -118,10 +118,10 @@ assert tokens == [252, 60]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It is off by more than a third. With the plain mean, each of the 60 tokens on the second card counts 4.2 times as much
-# as one of the 252 on the first, so the result leans towards the blocks with few labels. DDP takes this plain mean, so a
-# program has to correct it itself. tlkit divides each card's loss by the tokens of the *whole* batch and then sums over
-# the cards, which is the formula above. The same problem appears when the last batch of an epoch leaves one card with
-# fewer blocks.
+# as one of the 252 on the first, so the result leans towards the blocks with few labels. DDP takes this plain mean, so
+# a program has to correct it itself. tlkit divides each card's loss by the tokens of the *whole* batch and then sums
+# over the cards, which is the formula above. The same problem appears when the last batch of an epoch leaves one card
+# with fewer blocks.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What travels: the ring
@@ -423,9 +423,9 @@ assert fits == {"RTX 4090 24GB": 8, "A100 40GB": 4, "A100 80GB": 2}
 assert 0.4 < own < 0.5 and gib[64] == 9.0 and gib[1] > 80 and gib[8] == 17.2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Two cards of 80 GB are enough. They need a little more than half each, because neither what is gathered is divided,
-# nor the activations and logits of a card's own text. With eight cards, these two are nearly half of what a card holds,
-# and 64 cards, eight times as many, still need 9 GiB each.
+# Two cards of 80 GB are enough. They need a little more than half each, because what is gathered is not divided, and
+# neither are the activations and logits of a card's own text. With eight cards, these parts are nearly half of what a
+# card holds, and 64 cards, eight times as many, still need 9 GiB each.
 #
 # The bar of eight cards shows no gradients, but they have not vanished. A bar shows the moment at which a card holds
 # the most. With up to four cards this is the backward pass. With eight cards the parts of the gradients have become so
