@@ -584,7 +584,8 @@ tl.claim(
     "Halfway keeps over 70% of the gain and less than a quarter of the forgetting",
     gain > 0.7 and loss < 0.25,
 )
-assert 0.75 < gain < 0.9 and 0.05 < loss < 0.15
+if profile.name == "ci":  # other profiles train on more text
+    assert 0.75 < gain < 0.9 and 0.05 < loss < 0.15
 tl.claim(
     "With half of it general text, Rust perplexity rises by less than a tenth",
     0 < price < 0.1,
