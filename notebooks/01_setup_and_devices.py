@@ -254,9 +254,9 @@ assert published.vocab_size == 151_936
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Did the weights load? Compare with the file
 #
-# A program that builds a model first fills it with random numbers and then overwrites them with those of the file. If
-# the second step goes wrong, the model still has the right shape and the right number of parameters, it runs, and it
-# can even be trained. You cannot tell from its shape that it has learned nothing.
+# A program that builds a model first fills it with random numbers and then overwrites them with those of the file. The
+# random numbers have the same types and shapes as the right ones, so neither the shape of a model nor the number of
+# its parameters tells you whether the second step was taken.
 #
 # The most direct check is to open the file and compare every tensor. This file stores fp16 to save space and the model
 # computes in fp32. The comparison can still demand equality, because every fp16 number is also an fp32 number.
@@ -286,7 +286,7 @@ assert tokenizer("fn main")["input_ids"] == tiny.tokenizer("fn main")["input_ids
 assert AutoModelForCausalLM.from_pretrained(tl.BUNDLED).dtype == torch.float16
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# ## A load that fails without an error
+# ## When no name fits
 #
 # **Predict first.** We copy the model's folder and write `net.` in front of the name of each tensor, as a program with
 # other conventions might do. Now no name in the file fits the model. What will `from_pretrained` do: raise an error,
@@ -314,8 +314,9 @@ assert len(missing) == 99 and missing >= set(parts)
 tl.claim("tl.load_model reads that report, and refuses such a folder", refused)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The answer is a model, filled with random numbers, although the report names every parameter as missing. (There are
-# 99 names for 98 tensors, because it lists the tied head under a name of its own.)
+# The answer is a model, filled with random numbers, although the report names every parameter as missing. It runs, and
+# it could even be trained. (There are 99 names for 98 tensors, because the report lists the tied head under a name of
+# its own.)
 #
 # transformers goes on because there are good reasons to load only a part of a model, for example to put a new head on
 # it. It writes a warning, which is easily overlooked in a long log (`tl.setup` switches such messages off, so you see
@@ -333,8 +334,8 @@ tl.claim("tl.load_model reads that report, and refuses such a folder", refused)
 # look at its perplexity. It says how many equally likely tokens the model is, on average, choosing between. A
 # perplexity of 4,096 is what uniform guessing among 4,096 tokens would give.
 #
-# **Predict first.** Where will the pretrained model be, and where the one that failed to load? And will a model
-# deliberately given random weights differ from the one that failed to load?
+# **Predict first.** Where will the pretrained model be? And the one that failed to load: below 4,096, at it, or above?
+# (A third model, which is given random weights on purpose, is scored for comparison.)
 
 # %%
 text = tl.load_corpus("rust").validation[:10]

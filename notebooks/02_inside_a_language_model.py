@@ -459,8 +459,8 @@ assert model.get_output_embeddings().weight is table
 # Each of the 22 tokens now has 4,096 probabilities for the token that follows it. All 22 predictions come out of one
 # pass. That is safe because the causal mask has kept each of them from seeing its own answer.
 #
-# **Predict first.** The text so far is "The first argument is the name of the file, and the second". Which token do
-# you expect next, and how sure would you be?
+# **Predict first.** You know that ` argument` follows “and the second”. How much of the probability does the model give
+# it, and which two tokens come second and third?
 
 # %%
 tl.next_token_chart(
@@ -473,6 +473,14 @@ tl.next_token_chart(
 # %%
 sure = probabilities[of_second, ids[0, of_second + 1]]
 tl.claim("The right token gets over three quarters of the probability", sure > 0.75)
+likely = [vocabulary[token] for token in probabilities[of_second].topk(3).indices]
+assert likely == [" argument", " is", " parameter"] and round(float(100 * sure)) == 86
+assert 0.08 < probabilities[of_second].topk(3).values[1:].sum() < 0.1
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The model gives ` argument` 86%. It has seen the first half of the sentence, and heads such as the one above find
+# there what followed ` first`. Second and third are ` is` and ` parameter`. They would continue the sentence, too, but
+# without repeating it, and together they get about a tenth.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### A5 · The loss, and one sentence's perplexity by hand

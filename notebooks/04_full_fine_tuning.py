@@ -3,15 +3,15 @@
 #
 # *What does training everything gain, and what does it cost?*
 #
-# Full [fine-tuning](glossary.md#fine-tuning) is the plainest way to adapt a language model: every weight may move. It
-# usually learns the new text well. It can also damage what the model knew before, and on too little text it learns
-# the sentences by heart. In this lesson you make all three happen and measure them, so that you can recognise each of
-# them later in a run of your own.
+# Full [fine-tuning](glossary.md#fine-tuning) is the plainest way to adapt a language model: every weight may move. But
+# does the model stay as good on other text while it learns the new one? And what happens if there is very little to
+# learn from? In this lesson you train such models and measure both, so that you can recognise the effects later in a
+# run of your own.
 #
 # **You will be able to**
 #
 # - write the training loop of a language model in about 20 lines of PyTorch, and get the same losses from `Trainer`;
-# - say in numbers what a model gained on the new text and what it lost on other text;
+# - say in numbers what training changed on the new text and on other text;
 # - recognise overfitting in two curves, and test whether a remedy really is one.
 #
 # **You need** the parts of a model from [lesson 2](02_inside_a_language_model.ipynb), and the baseline of
@@ -264,13 +264,14 @@ tl.claim("Trainer and the loop by hand: four losses equal to 1e-4", furthest < 1
 assert len(ours) == 4
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Gained and lost
+# ## Two texts, before and after
 #
 # The loss above is that of the training text. What counts is text that the model has not trained on. Two scores are
-# taken before and after: perplexity on Rust validation text, which says what was gained, and perplexity on Python's
-# language reference, which resembles the text that the model was pretrained on.
+# taken before and after: perplexity on Rust validation text, which is like the text that the model was trained on,
+# and perplexity on Python's language reference, which resembles the text that it was pretrained on.
 #
-# **Predict first.** Nothing in the training was about the Python reference. What will its perplexity do?
+# **Predict first.** Nothing in the training was about the Python reference. By how much will its perplexity change, and
+# which way?
 
 # %%
 tl.predict("p04_1")
@@ -328,9 +329,8 @@ for old, new in zip(
 # from a model of four million weights after 17 steps, so read them for vocabulary and tone, not for truth. All
 # numbers in this section come from one run.
 #
-# Forgetting depends on the model and on the strategy. With 135 million weights and LoRA the score on general text
-# does not get worse ([lesson 17](17_a_real_model.ipynb)); with `full` it does, as the end of this lesson shows. With
-# more training large models forget too (Luo et al. below).
+# How much is forgotten depends on the model, on the strategy and on the length of the training. The end of this lesson
+# shows it for `full` on a model of 135 million weights. Large models forget, too (Luo et al. below).
 #
 # ## Try other settings
 #

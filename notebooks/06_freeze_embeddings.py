@@ -199,9 +199,12 @@ assert not tiny.model.get_output_embeddings().weight.requires_grad
 # L / \partial E$ are left out. The arrow is hardly shorter: block 0 is trained, so backpropagation still runs through
 # every block.
 #
-# **Predict first.** A step of full fine-tuning goes through the head three times: the forward pass, the gradient with
-# respect to $H$, and the gradient with respect to $E$. The lookup needs no arithmetic. A fifth of the values is
-# frozen now. How much of a step's arithmetic is saved?
+# In arithmetic this saves little, as [lesson 5](05_freeze_lower_layers.ipynb) has shown: a step of full fine-tuning
+# goes through the head three times (the forward pass, the gradient with respect to $H$, and the gradient with respect
+# to $E$), and only the last of them is left out. The lookup needs no arithmetic. But what is saved in memory?
+#
+# **Predict first.** The *training state* of a trained value is four numbers: the value itself, its gradient and the two
+# averages of AdamW. A fifth of the values is frozen now. What share of the training state is saved?
 
 # %%
 tl.predict("p06_2")
@@ -211,23 +214,23 @@ step, frozen_step = (tl.count_flops(one.model, blocks[:4]) for one in (full, rep
 saved = step.total - frozen_step.total
 print(f"of the values frozen:    {100 - report.percent:.0f}%")
 print(f"of the arithmetic saved: {saved / step.total:.0%}")
-kept = 3 * E.numel() / (4 * report.total_values)
-print(f"of the training state:   {kept:.0%}, {3 * 4 * E.numel() / 1e6:.1f} MB in fp32")
+unneeded = 3 * E.numel() / (4 * report.total_values)
+size = 3 * 4 * E.numel() / 1e6
+print(f"of the training state:   {unneeded:.0%}, {size:.1f} MB in fp32")
 tl.claim(
     "One of three products with E is saved", saved == 2 * blocks[:4].numel() * E.numel()
 )
 assert round(100 - report.percent) == 19 and round(100 * saved / step.total) == 6
-assert round(100 * kept) == 15
+assert round(100 * unneeded) == 15
 
 # %%
-tl.outcome("p06_2", 100 * saved / step.total)
+tl.outcome("p06_2", 100 * unneeded)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Freezing 19% of the values saves only 6% of the arithmetic, because two of the three products with $E$ remain and
-# the blocks are all trained. The saving in the *training state* is larger. A trained value needs four numbers:
-# itself, its gradient and AdamW's two averages. A frozen one keeps only the first, so 15% of the whole state is
-# saved. (In the recorded runs at the end of this lesson, peak memory, which includes activations, fell by 5% on this
-# model and by 9% on a larger one.)
+# A frozen value still has to be stored, so it saves three of its four numbers: its gradient and the two averages.
+# Three quarters of the 19% that are frozen make about 15% of the whole training state. The saving in arithmetic is only
+# 6%, because two of the three products with $E$ remain and the blocks are all trained. (In the recorded runs at the
+# end of this lesson, peak memory, which includes activations, fell by 5% on this model and by 9% on a larger one.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train the rest
@@ -235,7 +238,7 @@ tl.outcome("p06_2", 100 * saved / step.total)
 # The rows that score the next token cannot move now. The learning rate is 2e-3, because that did best for this strategy
 # when lesson 14 tuned the rates.
 #
-# **Predict first.** Can perplexity on Rust fall at all?
+# **Predict first.** By how many percent will perplexity on Rust fall?
 
 # %%
 settings = tl.TrainingConfig(learning_rate=2e-3, epochs=profile.epochs, batch_size=4)

@@ -98,7 +98,7 @@ assert one_block == 14_912_384
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** The head of Qwen2-0.5B has 136,134,656 values. "Last 2 layers + head, 29,865,088 parameters": can
-# the head be in it? And if two blocks do not make up the number, what is the rest?
+# the head be in it? And beside two blocks, how many values are left over, and how many vectors of 896 is that?
 
 # %%
 two_blocks = tl.apply_strategy(qwen, "last_layers", train_norms=False).trainable_values
@@ -109,14 +109,16 @@ print(f"45 norms of 896 values: {norms:>11,}")
 print(f"together:               {published.trainable_values:>11,}")
 assert published.trainable_values == 29_865_088 and two_blocks == 2 * one_block
 assert norms == (22 * 2 + 1) * 896 == 40_320
+assert 151_936 * 896 == 136_134_656 > 29_865_088  # the head alone
 
 # %%
 tl.network_strip(published, names=["the published run"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The number is made of two blocks and 45 norms: two in each of the 22 frozen blocks, and the final one. The program
-# had trained every weight with "norm" in its name ([lesson 15](15_autopsy.ipynb) has the details). The head was not
-# trained, because it is tied to the embedding and the embedding was frozen.
+# Two blocks leave 40,320 values over, which are 45 vectors of 896. These are norms: two in each of the 22 frozen
+# blocks, and the final one. The program had trained every weight with "norm" in its name ([lesson
+# 15](15_autopsy.ipynb) has the details). The head alone has more values than the whole number, so it was not trained:
+# it is tied to the embedding, and the embedding was frozen.
 #
 # A norm first normalises and then rescales. This one is called [RMSNorm](glossary.md#rmsnorm). With $x$ and $y$ for one
 # token, shape $(d)$, and a trained vector $g$, shape $(d)$:

@@ -130,22 +130,20 @@ tl.claim("Our layer and peft's agree to 1e-6", difference < 1e-6)
 assert (ours(x) - ours.base(x)).abs().max() > 0.01
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Why B starts at zero, and A does not
+# ## How A and B start
 #
 # With $B = 0$ the product $BA$ is zero, so the adapted model starts as exactly the pretrained model. If both matrices
 # started at random, training would first have to repair the damage.
 #
-# Why not start both at zero? Call $g = \partial L / \partial h$ the gradient that arrives at the layer's output, with
-# shape (out). The chain rule gives the gradients of the two matrices:
+# How do the two begin to learn? Call $g = \partial L / \partial h$ the gradient that arrives at the layer's output,
+# with shape (out). The chain rule gives the gradients of the two matrices:
 #
 # $$\frac{\partial L}{\partial B} = \frac{\alpha}{r}\, g\,(A x)^\top
 # \qquad \frac{\partial L}{\partial A} = \frac{\alpha}{r}\, (B^\top g)\, x^\top$$
-#
-# The gradient of A contains B as a factor, and B is zero at the start, so A's first gradient is zero. The gradient of B
-# contains A. If A were zero as well, both gradients would be zero in every step, and the adapter could never learn.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Predict first.** Which of the two matrices receives a gradient in step 1, and which in step 2?
+# **Predict first.** Which of the two matrices receives a gradient in step 1, and which in step 2? And what would happen
+# if both started at zero?
 #
 # `check_gradient_flow` takes two real steps, notes the norm of every gradient, and puts the weights back.
 
@@ -169,7 +167,10 @@ tl.claim(
 assert not flow.problems and b.norm_2.sum() > 3 * a.norm_2.sum()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In step 2 the gradients of A are still small, because they contain B, and B has only made one step away from zero.
+# The gradient of A contains B as a factor, and B is zero at the start, so A's first gradient is zero. In step 2 the
+# gradients of A are still small, because B has only made one step away from zero. The gradient of B contains A, which
+# is why A does not start at zero. If both did, both gradients would be zero in every step, and the adapter could never
+# learn.
 #
 # The check is worth its two steps. If an adapter never receives a gradient, no error tells you so. The loss is printed
 # and the run looks normal, but nothing is learned. In exercise 8.3 you write the check that finds this.

@@ -601,7 +601,8 @@ assert losses[-1] < losses[0]
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## On the real model
 #
-# The recording of SmolLM2-135M ([lesson 4](04_full_fine_tuning.ipynb) explains it) has one result that few would guess.
+# The recording of SmolLM2-135M ([lesson 4](04_full_fine_tuning.ipynb) explains it) also shows the price of four bits
+# alone, before any training.
 #
 # **Predict first.** Four bits raised the tiny model's perplexity by less than 3%. Will a model with thirty-three
 # times as many values lose more by it, or less? The search for its learning rate began at 0.000001, which hardly

@@ -114,7 +114,7 @@ tl.claim("All three losses agree to 1e-6", apart < 1e-6)
 assert sum(p.numel() for p in trained) == 3_072 and losses[2] < losses[0]
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Why it still needs most of the arithmetic
+# ## What a step costs
 #
 # The gradient of a bias vector is very cheap. Call $g_t = \partial L / \partial h_t$, of shape (out), the gradient of
 # the loss $L$ that arrives at the layer's output for token $t$. Then
@@ -128,9 +128,11 @@ assert sum(p.numel() for p in trained) == 3_072 and losses[2] < losses[0]
 # backpropagation must carry the gradient from the head down to block 0, layer by layer. That takes about as many
 # products as the forward pass.
 #
-# **Predict first.** A step of full fine-tuning has three parts of about equal cost: the forward pass, backpropagation
-# between the layers, and the gradients of the weights. What share does BitFit still need? And if only the biases of
-# the *last* block were trained?
+# A step of full fine-tuning has three parts of about equal cost: the forward pass, backpropagation between the layers,
+# and the gradients of the weights. BitFit needs the first two.
+#
+# **Predict first.** What share of full fine-tuning's arithmetic is left if only the biases of the *last* block are
+# trained? (The head holds a fifth of the model's values and each of the eight blocks a tenth.)
 
 # %%
 tl.predict("p10_1")
@@ -154,7 +156,7 @@ costs = {
 }
 tl.shares_chart(
     costs,
-    "BitFit trains 0.08% of the values and needs 70% of the arithmetic",
+    "The biases of all blocks take 70% of the arithmetic, those of the last one 42%",
     "% of the arithmetic of full fine-tuning",
 )
 
@@ -165,16 +167,24 @@ tl.claim(
     0.38 < costs["biases of the last block"] < 0.46,
 )
 assert 0.3 < costs["forward pass alone"] < 0.4
+above = costs["biases of the last block"] - costs["forward pass alone"]
+head = base.model.get_output_embeddings().weight.numel()
+block = sum(p.numel() for p in base.model.model.layers[-1].parameters())
+assert [round(10 * part / 4_036_800) for part in (head, block)] == [2, 1]
+assert round(100 * above) == 9
 
 # %%
-tl.outcome("p10_1", 100 * costs["BitFit: all biases"])
+tl.outcome("p10_1", 100 * costs["biases of the last block"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# As long as few values are trained, the cost of a step follows from *how far down* the lowest of them is, and hardly
-# from how many there are. You may have expected two thirds for BitFit. It needs a little more, because attention also
-# multiplies tokens with tokens. These products have no weights, so BitFit saves nothing there. With the biases of the
-# last block only, backpropagation passes through the head and a single block and then stops. The head holds about a
-# fifth of the model's values, so it causes most of the 9 points above the forward pass.
+# With the biases of the last block only, backpropagation passes through the head and a single block and then stops.
+# These two hold about three tenths of the model's values, and passing back through all values would cost about a
+# third of the step. So they add nearly a tenth of the step, 9 points, to the forward pass. The head causes most of it.
+#
+# BitFit itself reaches down to block 0, and takes 70%. That is a little more than two thirds, because attention also
+# multiplies tokens with tokens. These products have no weights, so BitFit saves nothing there. As long as few values
+# are trained, the cost of a step thus follows from *how far down* the lowest of them is, and hardly from how many
+# there are.
 #
 # Besides about 30% of the arithmetic, BitFit saves memory. Gradients and AdamW's averages take 37 kB instead of 48
 # MB, and the inputs $x_t$ that are needed only for the gradient of $W$ are not kept. It also saves disk space,
@@ -231,9 +241,7 @@ assert abs(after.perplexity / best["bitfit"] - 1) < 0.05
 # which has a bias in nearly every layer, so their result need not carry over to another model and task.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Why it finds nothing in a Llama
-#
-# BitFit depends on biases that a model already has.
+# ## BitFit on a Llama
 #
 # **Predict first.** What happens if you apply BitFit to a Llama?
 
@@ -249,10 +257,11 @@ tl.claim("A Llama has no bias vector at all", not any("bias" in name for name in
 assert len(names) > 100
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The designers of Llama left all biases out, and most of today's large models have few or none. The authors of PaLM,
-# for example, report that training a large model was more stable without them. On such a model a program should stop
-# with a message that names the cause, as here. The plain loop above would stop, too, but AdamW would only say that it
-# got an empty parameter list.
+# BitFit depends on biases that a model already has, and a Llama has none, so there is nothing to train. The designers
+# of Llama left all biases out, and most of today's large models have few or none. The authors of PaLM, for example,
+# report that training a large model was more stable without them. On such a model a program should stop with a message
+# that names the cause, as here. The plain loop above would stop, too, but AdamW would only say that it got an empty
+# parameter list.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The family

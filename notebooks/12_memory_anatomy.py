@@ -194,8 +194,11 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a strategy changes
 #
-# **Predict first.** [LoRA](08_lora.ipynb) trains 5% of the values here, and [`last_layers`](07_last_layers.ipynb)
-# with two blocks trains 20%. Which of the two needs less memory, and what share of full fine-tuning's peak does LoRA
+# [LoRA](08_lora.ipynb) trains 5% of the values here. In lesson 8, with half as many rows, it needed about three
+# quarters of full fine-tuning's peak memory. [`last_layers`](07_last_layers.ipynb) with two blocks, and without the
+# norms of the others, trains 20% of the values.
+#
+# **Predict first.** Which of the two needs less memory, and what share of full fine-tuning's peak does `last_layers`
 # still need?
 
 # %%
@@ -226,22 +229,26 @@ tl.claim(
 )
 assert 0.2 < kept_by["last_layers"] / kept_by["full"] < 0.3
 assert percent["lora"] == 5 and percent["last_layers"] == 20
+assert round(100 * peaks["last_layers"] / peaks["full"]) == 46
 
 # %%
-tl.outcome("p12_1", 100 * peaks["lora"] / peaks["full"])
+tl.outcome("p12_1", 100 * peaks["last_layers"] / peaks["full"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
+# With `last_layers`, backpropagation stops below block 6, so the six blocks below it keep nothing. The weights and the
+# logits are as large as before, which is why 46% of the peak is left although two blocks are only a quarter of the
+# depth. (`train_norms=False` leaves out the norms of the lower blocks. By default `last_layers` trains them too, and
+# then backpropagation passes through every block.)
+#
 # LoRA removes most of the gradients and of the optimizer state, because these belong to trained values. Of the two,
 # only the optimizer state counts at the peak, where no gradient of a weight exists yet. But LoRA's adapters sit in
-# every block, so backpropagation passes through every block, and each one has to keep its activations. With
-# `last_layers`, backpropagation stops below block 6, so the six blocks below it keep nothing. (`train_norms=False`
-# leaves out the norms of those blocks. By default `last_layers` trains them too, and then backpropagation passes
-# through every block.) How far *down* you train can therefore matter more for memory than how many values you train.
+# every block, so backpropagation passes through every block, and each one has to keep its activations. How far *down*
+# you train can therefore matter more for memory than how many values you train.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What the batch changes
 #
-# **Predict first.** Go from one row to eight, then halve the length of the rows. Which kinds change?
+# **Predict first.** Go from one row to eight, then halve the length of the rows. By what factor does each kind change?
 
 # %%
 shapes = {}
@@ -262,11 +269,14 @@ growth = [
 ]
 print("eight rows, times one row: activations", growth[0], "logits and loss", growth[1])
 assert all(abs(factor - 8) < 0.2 for factor in growth)
+for kind in ("activations", "logits and loss"):
+    assert abs(half[kind] / eight[kind] - 63 / 127) < 0.005
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Activations and logits belong to tokens, so they grow with rows and with length. The other three belong to weights.
-# When memory runs out, ask first which of the two groups is too large, because a smaller batch lowers only
-# activations and logits.
+# Activations and logits belong to tokens, so they grow with rows and with length. Eight rows make both of them eight
+# times as large. Rows of half the length leave a little less than half of them, because $T - 1$ counts: 63 tokens of a
+# row are read instead of 127. The other three belong to weights, and their factor is 1. When memory runs out, ask first
+# which of the two groups is too large, because a smaller batch lowers only activations and logits.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The published table, computed again

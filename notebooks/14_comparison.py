@@ -36,8 +36,7 @@ profile = tl.setup()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A fair start: the same tuning for all
 #
-# A strategy with a badly chosen learning rate loses to one with a good rate, and this says nothing about either
-# strategy. So each strategy gets the same treatment: eight rates, two seeds each, and the best rate is chosen on
+# Each strategy gets the same treatment: eight learning rates, two seeds each, and the best rate is chosen on
 # *validation* text. The test text stays closed until all choices have been made. Otherwise we would report the
 # luckiest of many tries on that text, and the score would look better than it is.
 #
@@ -45,7 +44,8 @@ profile = tl.setup()
 # minutes). It was made for the profile `ci`, which is 60 passages read once. More text or another model needs a sweep
 # of its own. The chart shows four of the seven strategies, and leaves out rates at which training diverged.
 #
-# **Predict first.** Which needs the higher learning rate: full fine-tuning, or LoRA with its few weights?
+# **Predict first.** With rates of their own, `full` is ahead of `freeze_embeddings` (a rate of 1e-3 is best for the
+# first and 2e-3 for the second). Which of the two is ahead if both use 2e-3?
 
 # %%
 seven = tl.strategies_named(["classic"])  # those of lessons 4 to 10
@@ -66,6 +66,7 @@ assert tuning.learning_rate.nunique() == 8
 assert [rates[name] for name in shown] == sorted(rates[name] for name in shown)
 means = tuning.groupby(["strategy", "learning_rate"]).validation_perplexity.mean()
 pair = ["full", "freeze_embeddings"]
+assert [means[name].idxmin() for name in pair] == [0.001, 0.002]
 same = {name: means[name][0.002] for name in pair}
 own = {name: means[name].min() for name in pair}
 print("lower with 2e-3 for both:", min(same, key=same.get))
@@ -76,9 +77,12 @@ tl.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So if all strategies had to use one rate, the choice of that rate could decide which of them wins. In the chart, the
-# strategies with fewer trained weights have their minimum further to the right. This is an observation on one model,
-# not a law.
+# With 2e-3 for both, `freeze_embeddings` is ahead, because the rate is its best one and too high for `full`. A strategy
+# with a badly chosen learning rate loses to one with a good rate, and this says nothing about either strategy. So if
+# all strategies had to use one rate, the choice of that rate could decide which of them wins.
+#
+# In the chart, the strategies with fewer trained weights have their minimum further to the right. This is an
+# observation on one model, not a law.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The runs
@@ -435,11 +439,7 @@ if os.environ.get("TLKIT_RESULTS"):  # a folder for all tables and charts as fil
 # reference, which is close to the text of pretraining. Lower is better on both axes, so the best corner is at the
 # bottom left.
 #
-# **Predict first.** Which strategy forgets most? [Lesson 5](05_freeze_lower_layers.ipynb) has named it already: do
-# you remember which, and why?
-
-# %%
-tl.predict("p14_1")
+# [Lesson 5](05_freeze_lower_layers.ipynb) named the strategy that forgets most. Which was it, and why?
 
 # %%
 tl.forgetting_chart(comparison.table)
@@ -456,13 +456,11 @@ at_one_rate = tuning[(tuning.learning_rate == 0.002) & (tuning.strategy != tl.CO
 most = at_one_rate.groupby("strategy").general_perplexity.mean().idxmax()
 tl.claim("With a rate of 2e-3 for all, full forgets most", most == "full")
 
-# %%
-tl.outcome("p14_1", forgotten.idxmax())
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Did you expect `full` to forget most, because it may change every weight? If all use the rate 2e-3, it does. But the
-# rates were tuned for Rust, and in our grid of rates the best one is 1e-3 for `full` and 2e-3 for `freeze_lower`. An
-# AdamW step moves each trained weight by about the learning rate, so `freeze_lower` takes steps of twice the size.
+# It is `freeze_lower` again, and not `full`, which may change every weight. If all use the rate 2e-3, `full` does
+# forget most. But the rates were tuned for Rust, and in our grid of rates the best one is 1e-3 for `full` and 2e-3 for
+# `freeze_lower`. An AdamW step moves each trained weight by about the learning rate, so `freeze_lower` takes steps of
+# twice the size.
 #
 # We measure how far the weights move, as a share of their length. With all weights in one vector, $W_0$ before
 # training and $W$ after it, this is
@@ -540,7 +538,11 @@ tl.claim(
 # **Go back part of the way.** Take the weights $W_0$ of the base model and the trained weights $W$ and use a mixture,
 # $(1 - s) \, W_0 + s \, W$, with a share $s$ between 0 and 1. No training is needed.
 #
-# **Predict first.** With $s = 0.5$: do we keep half of the gain and half of the forgetting, or is it better or worse?
+# **Predict first.** We take `full` from above and go half of the way, $s = 0.5$. What share of the gain is kept, and
+# what share of the forgetting is left?
+
+# %%
+tl.predict("p14_1")
 
 # %%
 general = tl.load_corpus("general").limited(test=profile.test_passages)
@@ -582,6 +584,8 @@ tl.claim(
     "Halfway keeps over 70% of the gain and less than a quarter of the forgetting",
     gain > 0.7 and loss < 0.25,
 )
+if profile.name == "ci":  # other profiles train on more text
+    assert 0.75 < gain < 0.9 and 0.05 < loss < 0.15
 tl.claim(
     "With half of it general text, Rust perplexity rises by less than a tenth",
     0 < price < 0.1,
@@ -589,10 +593,13 @@ tl.claim(
 assert mixing.general.is_monotonic_decreasing
 assert mixing.general.iloc[-1] < 0.95 * start.general
 
+# %%
+tl.outcome("p14_1", 100 * loss)
+
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Going back part of the way works because the two texts react differently to the same change of the weights. Near the
-# base weights Rust improves quickly and general text hardly suffers. The last part of the way brings little on Rust
-# and does most of the damage.
+# Halfway, about a tenth of the forgetting is left and four fifths of the gain are kept. Going back part of the way
+# works because the two texts react differently to the same change of the weights. Near the base weights Rust improves
+# quickly and general text hardly suffers. The last part of the way brings little on Rust and does most of the damage.
 #
 # Rehearsal does even better here. With half of the text general, the model is better on general text than before,
 # because it has also trained on other text of this kind. In practice you may not have such text, and then the mixture
@@ -712,7 +719,9 @@ verdicts.loc[[claim for claim in dict.fromkeys(carry.claim)]]
 # excludes zero. The command `python -m tlkit compare` prints the same sentences, and the page `comparison.html` that
 # it writes begins with the table and these sentences.
 #
-# **Predict first.** Which statements about `full` and about the questions will be in the second list?
+# There are two lists, of what may be concluded and of what may not.
+#
+# **Predict first.** Which statements about `full` and about the four-option questions will be in the second list?
 
 # %% tags=["nbval-ignore-output"]
 said = tl.conclusions(comparison)

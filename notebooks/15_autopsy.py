@@ -66,7 +66,8 @@ tl.published_chart(published, vocabulary)
 #
 # Each symptom below begins with what was published. **Make your diagnosis before you read on.** Then comes the same
 # fault on our small model or on the shape of Qwen2-0.5B, the explanation, and one question that you can ask of any
-# report.
+# report. You have met the faults behind the first four symptoms in earlier lessons (1, 3, 4, 5 and 7). See whether you
+# recognise them from the numbers alone.
 
 # %%
 worse = [name for name, value in published.items() if value > vocabulary]

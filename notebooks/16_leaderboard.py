@@ -370,8 +370,10 @@ tl.claim(
 # But accuracy is uncertain, so the front is uncertain too. We let every row take the test again, 2,000 times, as we
 # did with the first row above, and count in which share of the draws it is on the front.
 #
-# **Predict first.** The row with the highest accuracy is on every front, whatever the cost. In what share of the
-# draws?
+# We begin with forgetting as the cost.
+#
+# **Predict first.** By the published scores, the most accurate row is on every front. In what share of the draws is it
+# still on this one?
 
 # %%
 drawn = np.random.default_rng(0).binomial(questions, p, (2000, len(p))) / questions
@@ -437,17 +439,23 @@ assert (fronts > 1).sum() == 6
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What would it cost to know?
 #
-# A difference of one point is what many papers report as progress. To find a true difference $d$ in 80% of all tests,
-# at a level of 5%, the standard error has to be $2.8$ times smaller than $d$. The factor is $1.96 + 0.84$: the
-# interval must exclude zero, and it must do so in 80% of the cases and not just in half of them. With $e_{AB}^2 = 2 p
-# (1 - p) / n$ this gives the number of questions,
+# A difference of one point is what many papers report as progress. We want to find a true difference of this size in
+# 80% of all tests, at a level of 5%.
 #
-# $$n = 2 \, p \, (1 - p) \left(\frac{2.8}{d}\right)^2$$
-#
-# **Predict first.** How many questions does it take for one point, if $p$ is one half?
+# **Predict first.** Two models answer about half of the questions correctly, and one is truly better by one point. How
+# many questions does it take to find this difference? (The test above has 1,319.)
 
 # %%
 tl.predict("p16_2")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The standard error has to be $2.8$ times smaller than the difference $d$. The factor is $1.96 + 0.84$: the interval
+# must exclude zero, and it must do so in 80% of the cases and not just in half of them. With $e_{AB}^2 = 2 p (1 - p) /
+# n$ this gives the number of questions,
+#
+# $$n = 2 \, p \, (1 - p) \left(\frac{2.8}{d}\right)^2$$
+#
+# Here $p$ is one half and $d$ is one point, 0.01.
 
 # %%
 by_hand = 2 * 0.25 * ((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) / 0.01) ** 2

@@ -174,8 +174,8 @@ tl.claim(
 # - **end masked**: the same, but with a mistake that is easy to make. The padding token of our tokenizer *is* its end
 #   token. So `labels[tokens == pad] = -100`, which is meant for the padding, also masks the end of every answer.
 #
-# **Predict first.** Which of the two models will have the lower perplexity on new answers, and by how much? Whose
-# answers will stop by themselves?
+# **Predict first.** Which of the two models will have the lower perplexity on new answers, and by how much? Each will
+# then answer 18 new questions. How many of its 18 answers will stop by themselves?
 
 # %%
 is_pad = examples.tokens == tokenizer.pad_token_id
@@ -243,6 +243,7 @@ tl.claim(
     table["empty"]["untouched"] > 0.2 and trained["empty"].max() == 0,
 )
 assert len(train) == 329 and 0.3 < table["empty"]["untouched"] < 0.8
+assert len(questions) == 18 and table.stopped["untouched"] > 0.5
 assert 1.05 < table.perplexity["end masked"] / table.perplexity["answers"] < 1.2
 tl.claim(
     "Both at least halve the perplexity of held-out answers",
@@ -251,10 +252,10 @@ tl.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The perplexity of the model with the masked end is only about a tenth above that of *answers*, although the end
-# tokens are scored here and it was not trained on them. Yet not one of its answers stops, while most answers of the
-# untouched model do. So it was this training that removed the ability to stop. None of the labels was the end token,
-# and a step that makes one token more likely makes the other tokens less likely. Therefore every step tended to lower
-# the probability of the end token.
+# tokens are scored here and it was not trained on them. Yet not one of its 18 answers stops, while many of those of
+# *answers* do, and most of those of the untouched model. So it was this training that removed the ability to stop. None
+# of the labels was the end token, and a step that makes one token more likely makes the other tokens less likely.
+# Therefore every step tended to lower the probability of the end token.
 #
 # This can be checked. The cell asks each model for the probability of the end token at the places where the true
 # answers end.

@@ -96,7 +96,8 @@ assert len(whole) == 4_036_800 and (first - second).abs().max() > 0.01
 # and one card may get longer answers than another. Here the second card's blocks keep only their first 16 labels, of
 # which 15 are scored, because nothing predicts the first token.
 #
-# **Predict first.** Is the plain mean of the two gradients still right?
+# **Predict first.** By how much is the plain mean of the two gradients off: by 1% of the right gradient's length, by
+# 10%, or by more than a third?
 
 # %%
 labels = batch.clone()
@@ -116,10 +117,11 @@ tl.claim(
 assert tokens == [252, 60]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With the plain mean, each of the 60 tokens on the second card counts 4.2 times as much as a token on the first. DDP
-# takes this plain mean, so a program has to correct it itself. tlkit divides each card's loss by the tokens of the
-# *whole* batch and then sums over the cards, which is the formula above. The same problem appears when the last batch
-# of an epoch leaves one card with fewer blocks.
+# It is off by more than a third. With the plain mean, each of the 60 tokens on the second card counts 4.2 times as much
+# as one of the 252 on the first, so the result leans towards the blocks with few labels. DDP takes this plain mean, so
+# a program has to correct it itself. tlkit divides each card's loss by the tokens of the *whole* batch and then sums
+# over the cards, which is the formula above. The same problem appears when the last batch of an epoch leaves one card
+# with fewer blocks.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What travels: the ring
@@ -133,8 +135,16 @@ tl.ring_scheme(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In the first $n - 1$ rounds each card adds what arrives to its own part and sends the result on in the next round.
-# After them, each part is complete on one card. In the next $n - 1$ rounds the complete parts are handed around. In
-# every round a card sends one part, which is $1/n$ of the gradients, so it sends in all
+# After them, each part is complete on one card. In the next $n - 1$ rounds the complete parts are handed around.
+#
+# **Predict first.** The bundled model has 4,036,800 values, in fp32. How many megabytes does each of four cards send in
+# a step?
+
+# %%
+tl.predict("p20_1")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# In every round a card sends one part, which is $1/n$ of the gradients, so it sends in all
 #
 # $$\text{bytes sent by each card in a step} = \frac{2\,(n - 1)}{n}\, G$$
 #
@@ -165,23 +175,22 @@ tl.claim("All four cards have the same sum", all(torch.equal(s, sums[0]) for s i
 apart = (sums[0] / 4 - gradient(batch, batch)).abs().max()
 tl.claim("A quarter of it is the whole batch's gradient, to 1e-6", apart < 1e-6)
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Predict first.** The bundled model has 4,036,800 values, in fp32. How many megabytes does each of two cards send in
-# a step? And each of four?
-
-# %%
-tl.predict("p20_1")
-
 # %%
 model = tl.apply_strategy(tl.load_model("tiny").model, "full").model
 for n in (2, 4):
     print(f"{n} cards: {tl.sent_per_step(model, n) / 1e6:.2f} MB sent by each")
 tl.claim("Our ring sent as much as the formula says", sent_by_each == 24_220_800)
 assert round(2 * (2 - 1) / 2 * 4 * 4_036_800 / 1e6, 2) == 16.15
+assert round(6 * 4 * 4_036_800 / 4 / 1e6, 2) == 24.22
+assert round(3 * 4 * 4_036_800 / 1e6, 2) == 48.44
 assert 2 * (4 - 1) / 4 * 4 * 4_036_800 == 24_220_800 == tl.sent_per_step(model, 4)
 
 # %%
-tl.outcome("p20_1", tl.sent_per_step(model, 2) / 1e6)
+tl.outcome("p20_1", tl.sent_per_step(model, 4) / 1e6)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The gradients have 16.15 MB. Four cards need six rounds, and in each of them a card sends a quarter of this, which
+# makes 24.22 MB. Had each card sent its gradients to the three others, it would have sent 48.44 MB.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## With real processes
@@ -383,9 +392,9 @@ tl.sharding_scheme(4)
 # $$M(n) = \frac{W + G + O}{n} + A + \text{gathered}$$
 #
 # with $W$, $G$ and $O$ for the bytes of weights, gradients and optimizer state, and $A$ for activations and logits,
-# which depend on the card's own text and are not divided. *Gathered* is what is whole at one moment: the weights of the
-# block that computes, those of the next one, which are already on their way, and those outside the blocks (embedding,
-# final norm and head). In the backward pass, whole gradients come on top, of one block and of what lies outside.
+# which depend on the card's own text. *Gathered* is what is whole at one moment: the weights of the block that
+# computes, those of the next one, which are already on their way, and those outside the blocks (embedding, final norm
+# and head). In the backward pass, whole gradients come on top, of one block and of what lies outside.
 #
 # **Predict first.** llama2-7b, full fine-tuning in fp32, one block of 512 tokens for each card: how many cards of
 # 80 GB does it take? And will twice as many cards need half the memory each?
@@ -414,8 +423,9 @@ assert fits == {"RTX 4090 24GB": 8, "A100 40GB": 4, "A100 80GB": 2}
 assert 0.4 < own < 0.5 and gib[64] == 9.0 and gib[1] > 80 and gib[8] == 17.2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Two cards need a little more than half each, because what is gathered is not divided. With eight cards, this and the
-# activations are nearly half of what a card holds, and 64 cards, eight times as many, still need 9 GiB each.
+# Two cards of 80 GB are enough. They need a little more than half each, because what is gathered is not divided, and
+# neither are the activations and logits of a card's own text. With eight cards, these parts are nearly half of what a
+# card holds, and 64 cards, eight times as many, still need 9 GiB each.
 #
 # The bar of eight cards shows no gradients, but they have not vanished. A bar shows the moment at which a card holds
 # the most. With up to four cards this is the backward pass. With eight cards the parts of the gradients have become so

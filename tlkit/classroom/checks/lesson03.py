@@ -202,11 +202,10 @@ TASKS = (bits_per_byte, perplexity_of_documents, interval_over_documents, QUIZ)
 PREDICTIONS = (
     Amount(
         name="p03_1",
-        question="By how many percent does the perplexity change from windows of 256 tokens to 32? (A fall is "
-        "negative.)",
-        about="the change of perplexity from long windows to short ones",
+        question="By how many percent is the perplexity higher in windows of 32 tokens than in windows of 256?",
+        about="the rise of perplexity from long windows to short ones",
         unit="%",
-        lowest=-99,
+        lowest=0,
         highest=1_000,
         within=8,
         too_low="At the beginning of each window the model has hardly any text to build on, and with short windows "

@@ -211,16 +211,15 @@ PREDICTIONS = (
     ),
     Amount(
         name="p06_2",
-        question="What share of a step's arithmetic does freezing the embedding save?",
-        about="the arithmetic that freezing the embedding saves",
+        question="What share of the training state (each value, its gradient, two averages) is saved?",
+        about="the share of the training state that freezing the embedding saves",
         unit="%",
         lowest=0,
         highest=100,
-        within=3,
-        too_low="The gradient of the table costs as much as the head's forward pass, and it is no longer computed.",
-        too_high="The share of frozen values is not the share of saved arithmetic. Two of the three products with "
-        "the table are still needed, and all blocks are trained as before.",
-        near="You saw that only one of the three products with the table is saved, and nothing in the blocks.",
+        within=2,
+        too_low="A frozen value keeps only itself, so three of its four numbers are saved.",
+        too_high="A fifth of the values is frozen, but the values themselves stay.",
+        near="You saw that a frozen value still keeps itself.",
     ),
 )
 EXPERIMENTS = (

@@ -155,17 +155,15 @@ TASKS = (bias_values, train_only_biases, dora_matrix, QUIZ)
 PREDICTIONS = (
     Amount(
         name="p10_1",
-        question="What share of full fine-tuning's arithmetic does BitFit still need?",
-        about="the arithmetic of a step with BitFit",
+        question="What share of full fine-tuning's arithmetic is left if only the last block's biases are trained?",
+        about="the arithmetic with the last block's biases",
         unit="%",
         lowest=0,
         highest=100,
         within=5,
-        too_low="The gradient of a bias is cheap, but backpropagation has to get to it. The lowest bias is in the "
-        "first block, so the way leads through the whole model.",
-        too_high="The gradients of the weight matrices are not computed, and they are about one of the three parts "
-        "of a step.",
-        near="You saw that the forward pass and backpropagation remain, because the lowest bias is in the first block.",
+        too_low="The forward pass alone is a third of the step, and backpropagation still passes through the head.",
+        too_high="Backpropagation stops after the head and one block.",
+        near="You added the head and one block to the forward pass.",
     ),
     Amount(
         name="p10_2",

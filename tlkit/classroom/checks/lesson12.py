@@ -191,18 +191,17 @@ TASKS = (bytes_of_a_strategy, turning_point, alive_at_the_peak, QUIZ)
 PREDICTIONS = (
     Amount(
         name="p12_1",
-        question="What share of full fine-tuning's peak memory does a step with LoRA still need?",
-        about="the peak memory of a step with LoRA",
+        question="What share of full fine-tuning's peak memory does `last_layers` with two blocks still need?",
+        about="the peak memory of a step with `last_layers`",
         unit="%",
         lowest=0,
         highest=100,
         within=6,
-        too_low="Few trained values save AdamW's averages, and gradients of weights do not exist yet at the peak. "
-        "But there is an adapter in every block, so backpropagation passes through every block and needs its "
-        "activations.",
-        too_high="AdamW's averages are there all the time, at the peak too. They belong to trained values, so LoRA "
-        "has hardly any of them.",
-        near="You took into account that LoRA saves AdamW's averages, but hardly any activations.",
+        too_low="The blocks below the trained ones keep no activations. But the weights of the whole model are in "
+        "memory as before, and the logits are as large as before.",
+        too_high="Backpropagation stops below the two trained blocks, so the other blocks keep no activations. And "
+        "AdamW keeps averages only for the values that are trained.",
+        near="You took into account that the lower blocks keep no activations, while weights and logits stay.",
     ),
 )
 EXPERIMENTS = (

@@ -8,7 +8,7 @@ import pandas as pd
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, close, exercise, near, number, numbers
 from tlkit.classroom.lab.experiments import BETTER, UNKNOWN, WORSE, Experiment
-from tlkit.classroom.predictions import Choice
+from tlkit.classroom.predictions import Amount
 
 
 @exercise(
@@ -324,26 +324,17 @@ QUIZ = Quiz(
 )
 TASKS = (false_alarms, paired_interval, fair_scores, QUIZ)
 PREDICTIONS = (
-    Choice(
+    Amount(
         name="p14_1",
-        question="Which strategy forgets most?",
-        about="the strategy that forgets most",
-        choices={
-            "full": "Every weight may change, which speaks for `full`. But here each strategy has the learning rate "
-            "that was best for Rust, and how far a weight moves depends on the rate.",
-            "freeze_lower": "Half of its blocks cannot move, which speaks against it. But its learning rate is "
-            "higher than that of `full`, so the other half moves further in each step.",
-            "freeze_embeddings": "It trains all blocks at a higher rate than `full`, which speaks for it. But the "
-            "table, which both reads and scores the tokens, stays as it was.",
-            "last_layers": "Its learning rate is high, which speaks for it. But only the upper blocks are trained, "
-            "and what the lower ones compute stays nearly the same.",
-            "lora": "Its learning rate is high, which speaks for it. But the rate is that of two small matrices, "
-            "whose product can change a weight matrix only by a matrix of low rank.",
-            "qlora": "Its weights are rounded before training begins, but this model loses little by that. Otherwise"
-            " it changes the model as `lora` does.",
-            "bitfit": "Its learning rate is the highest of all, which speaks for it. But it trains so few values "
-            "that it changes little, in what it gains and in what it forgets.",
-        },
+        question="What share of the forgetting is left halfway between base and trained weights?",
+        about="the forgetting that is left halfway",
+        unit="%",
+        lowest=-100,
+        highest=200,
+        within=10,
+        too_low="Half of the change is still there, and some of it harms other text.",
+        too_high="Forgetting does not grow evenly: most of the damage is done on the last part of the way.",
+        near="You expected that most of the damage is done on the last part of the way.",
     ),
 )
 EXPERIMENTS = (

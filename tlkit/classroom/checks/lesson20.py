@@ -266,18 +266,19 @@ TASKS = (sent_by_each, part_of_the_loss, enough_cards, QUIZ)
 PREDICTIONS = (
     Amount(
         name="p20_1",
-        question="How many megabytes does each of two cards send in a step?",
-        about="the amount that each of two cards sends in a step",
+        question="How many megabytes does each of four cards send in a step?",
+        about="the amount that each of four cards sends in a step",
         unit="MB",
         lowest=0,
         highest=1_000_000,
-        within=1,
+        within=2,
         digits=1,
         too_low="Each value of the gradient takes four bytes. And a card sends twice: first parts to be "
         "added up, then parts that are complete.",
-        too_high="In each round a card sends only a part of the gradient, so with two cards all rounds together make"
-        " the size of one gradient.",
-        near="You saw that a card sends half of the gradient to be added up, and half of it when it is complete.",
+        too_high="In each round a card sends only a part of the gradient, so all rounds together make less than the "
+        "size of two gradients.",
+        near="You saw that a card sends three quarters of the gradient to be added up, and as much again when the "
+        "parts are complete.",
     ),
 )
 EXPERIMENTS = (
