@@ -13,6 +13,9 @@ from served_pages import TOKEN, free_port, kept, opened, served, shows
 from tlkit.classroom.exercises import find
 from tlkit.classroom.grading.feedback import write_feedback
 from tlkit.classroom.student import NAME, write_student_edition
+from tlkit.classroom.study.record import read_study
+from tlkit.classroom.study.report import write_up
+from tlkit.settings import DATA
 
 pytestmark = pytest.mark.browser
 LESSON = "01_setup_and_devices"
@@ -102,6 +105,26 @@ def test_a_page_of_feedback_is_read_with_keys_and_on_a_phone(browser, tmp_path, 
     page.keyboard.press("Enter")
     hint.wait_for()
     kept(page, f"feedback_{width}")
+    assert wrong == []
+    page.close()
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_report_of_a_study_is_read_on_a_screen_and_on_a_phone(browser, tmp_path, width):
+    study = read_study(DATA / "studies" / "kitchen")
+    *_, file = sorted(write_up(study, tmp_path), key=lambda path: path.suffix == ".html")
+    page = browser.new_page(viewport={"width": width, "height": 720})
+    wrong = []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("request", lambda asked: None if asked.url.startswith(("file:", "data:")) else wrong.append(asked.url))
+    page.goto(file.as_uri())
+    assert page.locator("h1").inner_text() == study.plan.question
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    picture = page.locator("img").first
+    assert picture.get_attribute("alt") and picture.evaluate("image => image.naturalWidth > 500")
+    frames = page.locator(".frame").evaluate_all("all => all.map(one => one.getBoundingClientRect().right)")
+    assert len(frames) > 5 and max(frames) <= width, "a wide table scrolls in its frame"
+    kept(page, f"study-{width}")
     assert wrong == []
     page.close()
 
