@@ -6,6 +6,7 @@ would bring (notes, conversations, a table, a strategy) is made first, the model
 `sbatch` is played by a shell that runs the script with two processes.
 """
 
+import json
 import os
 import re
 import shutil
@@ -47,7 +48,9 @@ ELSEWHERE = {
 }
 RECORD, SCRATCH = ROOT / "tests" / "instructions.md", ROOT / "results" / "instructions"
 DONE, SERVED = "exit code 0", "serves a page until it is stopped"
-WELL = (DONE, SERVED, *ELSEWHERE.values())
+NO_CARD = "says in one line that there is no accelerator here"
+WELL = (DONE, SERVED, NO_CARD, *ELSEWHERE.values())
+ADDRESS = "https://github.com/a-reader/course.git"  # of the reader's copy, for the links
 LIMIT = 5400  # seconds
 SLURM = {
     "sbatch": 'export SLURM_JOB_NODELIST=here SLURM_NNODES=1 SLURM_GPUS_ON_NODE=2 SLURM_JOB_ID=1\nexec bash "$@"',
@@ -97,7 +100,9 @@ def bring(folder: Path) -> None:
         for number, text in enumerate(passages):
             (folder / name / f"{number}.md").write_text(text, encoding="utf-8")
     shutil.copy(ROOT / "data" / "answers" / "train.jsonl", folder / "chats.jsonl")
-    shutil.copy(ROOT / "data" / "rust" / "train.jsonl", folder / "texts.jsonl")
+    labelled = [{"text": text, "label": "first" if number < 20 else "second"} for number, text in enumerate(passages)]
+    lines = "".join(json.dumps(row) + "\n" for row in labelled)
+    (folder / "texts.jsonl").write_text(lines, encoding="utf-8")
     (folder / "mine.py").write_text(MINE, encoding="utf-8")
     for name in ("handed_in", "week1"):
         (folder / name).mkdir()
@@ -133,6 +138,8 @@ def follow(command: str, folder: Path, environment: dict[str, str]) -> str:
                 os.killpg(process.pid, signal.SIGINT)
                 time.sleep(2)
                 os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+    if code and "no accelerator works here" in log.read_text(encoding="utf-8", errors="replace"):
+        return NO_CARD
     return DONE if code == 0 else f"exit code {code}: {last_line(log)}"
 
 
@@ -154,7 +161,9 @@ def main() -> int:
     copy, tools = SCRATCH / "copy", SCRATCH / "tools"
     if not copy.exists():
         subprocess.run(["git", "clone", "-q", str(ROOT), str(copy)], check=True)
+        subprocess.run(["git", "remote", "set-url", "origin", ADDRESS], check=True, cwd=copy)
         (copy / ".venv").symlink_to(ROOT / ".venv")
+        (copy / ".venv" / "installed").touch()  # newer than the files that were cloned: nothing is to be installed
         bring(copy)
     tools.mkdir(exist_ok=True)
     for name, body in SLURM.items():
@@ -194,7 +203,7 @@ def recorded() -> dict[str, str]:
     if not RECORD.is_file():
         return {}
     rows = re.findall(r"^\| [^|]+ \| `(.*)` \| (.+) \|$", RECORD.read_text(encoding="utf-8"), re.M)
-    return {command: ended for command, ended in rows if ended in (DONE, SERVED)}
+    return {command: ended for command, ended in rows if ended in (DONE, SERVED, NO_CARD)}
 
 
 def write(found: list[Followed]) -> None:
