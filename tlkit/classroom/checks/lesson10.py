@@ -162,7 +162,7 @@ PREDICTIONS = (
         highest=100,
         within=5,
         too_low="The gradient of a bias is cheap, but backpropagation has to get to it. The lowest bias is in the "
-        "first block, so the way leads through the whole model.",
+        "first block, so backpropagation passes through the whole model.",
         too_high="The gradients of the weight matrices are not computed, and they are about one of the three parts "
         "of a step.",
         near="You saw that the forward pass and backpropagation remain, because the lowest bias is in the first block.",
@@ -185,7 +185,7 @@ PREDICTIONS = (
 EXPERIMENTS = (
     Experiment(
         name="e10",
-        question="Which few values are worth more than the biases?",
+        question="Are 3,072 values worth more as biases or as LoRA of rank 1?",
         control={"strategy": "bitfit", "rate": "tuned"},
         may_change=("strategy", "rate"),
         metrics=("perplexity", "values"),

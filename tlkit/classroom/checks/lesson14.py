@@ -329,20 +329,20 @@ PREDICTIONS = (
         question="Which strategy forgets most?",
         about="the strategy that forgets most",
         choices={
-            "full": "Every weight may change, which speaks for `full`. But here each strategy has the learning rate "
+            "full": "Every weight may change, so it is a plausible guess. But here each strategy has the learning rate "
             "that was best for Rust, and how far a weight moves depends on the rate.",
-            "freeze_lower": "Half of its blocks cannot move, which speaks against it. But its learning rate is "
+            "freeze_lower": "Half of its blocks cannot move, so it is an unlikely guess. But its learning rate is "
             "higher than that of `full`, so the other half moves further in each step.",
-            "freeze_embeddings": "It trains all blocks at a higher rate than `full`, which speaks for it. But the "
-            "table, which both reads and scores the tokens, stays as it was.",
-            "last_layers": "Its learning rate is high, which speaks for it. But only the upper blocks are trained, "
-            "and what the lower ones compute stays nearly the same.",
-            "lora": "Its learning rate is high, which speaks for it. But the rate is that of two small matrices, "
-            "whose product can change a weight matrix only by a matrix of low rank.",
+            "freeze_embeddings": "It trains all blocks at a higher rate than `full`, so it is a plausible guess. But "
+            "the table, which both reads and scores the tokens, stays as it was.",
+            "last_layers": "Its learning rate is high, so it is a plausible guess. But only the upper blocks are "
+            "trained, and what the lower ones compute stays nearly the same.",
+            "lora": "Its learning rate is high, so it is a plausible guess. But the rate is that of two small "
+            "matrices, whose product can change a weight matrix only by a matrix of low rank.",
             "qlora": "Its weights are rounded before training begins, but this model loses little by that. Otherwise"
             " it changes the model as `lora` does.",
-            "bitfit": "Its learning rate is the highest of all, which speaks for it. But it trains so few values "
-            "that it changes little, in what it gains and in what it forgets.",
+            "bitfit": "Its learning rate is the highest of all, so it is a plausible guess. But it trains so few "
+            "values that it changes little, in what it gains and in what it forgets.",
         },
     ),
 )
