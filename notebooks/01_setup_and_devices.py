@@ -395,12 +395,12 @@ for name, line in written.items():
 #
 # An experiment compares runs that differ in one thing only. The *control* is the run with nothing changed, here the
 # model in fp32. There are ten passages, 0 to 9. Run at least five of them with both types, fp32 and either `bfloat16`
-# or `float16`, so that you compare differences in pairs. A run takes about a second. Treat a difference of up to 2 in
-# perplexity as too small to matter. That is 1 to 2% of what these passages score.
+# or `float16`, so that you compare differences in pairs. A run takes less than a second. Treat a difference of up to
+# 2 in perplexity as too small to matter. That is 1 to 2% of what these passages score.
 #
 # Then decide, for example with `notes.decide("I cannot tell", dtype="bfloat16")`; an empty `notes.decide(...)` lists
-# the decisions. It judges the method and not what came out: whether there is a control, whether exactly one thing was
-# changed, whether there are enough pairs, and whether your runs support the decision.
+# the decisions. `notes.decide` judges the method and not what came out: whether there is a control, whether exactly
+# one thing was changed, whether there are enough pairs, and whether your runs support the decision.
 
 
 # %% tags=["nbval-ignore-output"]

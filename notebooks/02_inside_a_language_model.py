@@ -1059,9 +1059,9 @@ tl.claim(
 #
 # The control has all blocks. Blocks are numbered 0 to 7, and so are the texts. Before you begin, say which of the
 # blocks you expect to matter least. Remove one block, the same for at least five of the texts, and compare its loss
-# with the control's on the same text. A run takes about a second. Treat a difference of up to 0.05 nats as too small
-# to matter. If you try several blocks and pick the best, part of its lead is luck, so the lab notebook widens the
-# interval. [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
+# with the control's on the same text. A run takes less than a second. Treat a difference of up to 0.05 nats as too
+# small to matter. If you try several blocks and pick the best, part of its lead is luck, so the lab notebook widens
+# the interval. [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 # %% tags=["nbval-ignore-output"]
 held_out = tl.pack(general.validation[:20], tokenizer, 128)[:8]

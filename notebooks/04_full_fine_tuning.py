@@ -542,8 +542,8 @@ tl.claim(
 #
 # Every run reads the same text once. More epochs would be a larger budget, so their number stays at 1. One seed is
 # not enough: with another order of the batches the result differs by a point or two. So run at least three seeds of
-# your setting and the same three of the control. A run takes about ten seconds. [Lesson
-# 1](01_setup_and_devices.ipynb) explains the lab notebook. "I cannot tell" is a decision, too.
+# your setting and the same three of the control. A run takes about ten seconds.
+# [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook. "I cannot tell" is a decision, too.
 
 
 # %% tags=["nbval-ignore-output"]

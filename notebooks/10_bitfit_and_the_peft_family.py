@@ -544,8 +544,8 @@ assert recorded.loc["bitfit", ["perplexity", "seconds"]].isna().all()
 # best recorded rate of BitFit, and for LoRA that of rank 1 in [lesson 8](08_lora.ipynb), where the adapters stood
 # beside all linear layers. So the rate of BitFit was tuned for exactly this and the rate of LoRA was not. You can
 # also keep the method and change its rate. If you try several settings and report the best one, it is partly the
-# luckiest, so the lab notebook widens the interval with each setting that you add. [Lesson
-# 1](01_setup_and_devices.ipynb) explains the lab notebook.
+# luckiest, so the lab notebook widens the interval with each setting that you add.
+# [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 
 # %% tags=["nbval-ignore-output"]

@@ -578,9 +578,10 @@ tl.memory_explorer()
 # Change one of them: `strategy` (`"lora"`, `"last_layers"`, `"qlora"`), `dtype="bf16"` or `chunked_loss=True`. You
 # know already that checkpointing saves nothing here. Predict each result first from the kinds of memory that this
 # lesson counts by hand: write down how many MiB you expect from each change. Then run all three kinds of change,
-# about five seconds a run, and decide about the one that saves most, for example with `notes.decide("…",
-# dtype="bf16")`. An estimate leaves nothing to chance, so one run of each setting is enough. Treat a difference of up
-# to 100 MiB as too small to matter. [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
+# about five seconds a run, and decide about the one that saves most, for example with
+# `notes.decide("…", dtype="bf16")`. An estimate leaves nothing to chance, so one run of each setting is enough. Treat
+# a difference of up to 100 MiB as too small to matter. [Lesson 1](01_setup_and_devices.ipynb) explains the lab
+# notebook.
 
 
 # %%

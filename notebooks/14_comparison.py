@@ -90,7 +90,7 @@ tl.claim(
 # [control](glossary.md#control) is the same network with random weights, trained in the same way with its own tuned
 # rate, so it shows what pretraining is worth.
 #
-# Seven strategies with three seeds, and one run of the control, make 22 runs. They take one to two minutes, so read
+# Seven strategies with three seeds, and one run of the control, make 22 runs. They take two to four minutes, so read
 # on while they run. This cell also opens the Rust test text, for the first time in the course.
 #
 # **Predict first.** Order the strategies by perplexity on Rust text. Where will the control be?

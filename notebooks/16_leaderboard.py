@@ -518,8 +518,8 @@ assert thirds.sum() == 21 * 21 and audit.pairs.separated[thirds].all()
 # three, by as much as you could pay for: the mean of four seeds halves the deviation, and four times the questions
 # halve the error of the test. Before you run, write down the percentage you expect from `deviation=0.005` and from
 # `questions=4 * 1319`. They cost about the same; compare the two means in the table, because `notes.decide` compares
-# only with the control. Repeat at least five draws of each setting; a draw takes less than a second. [Lesson
-# 1](01_setup_and_devices.ipynb) explains the lab notebook.
+# only with the control. Repeat at least five draws of each setting; a draw takes less than a second.
+# [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 
 # %%

@@ -558,9 +558,9 @@ tl.claim(
 # The control is the adapter as trained. The cell scores the eight Rust documents one by one, about half a second
 # each, so these values differ a little from those above, where the documents formed one stream. Change the strength,
 # score at least five of the documents again, and decide whether they are predicted better. For the general documents,
-# open a notebook with another control, `tl.lab_notebook("e17", text="general")`, and run its control first. Is there
-# a strength that keeps most of the gain and predicts general text better? [Lesson 1](01_setup_and_devices.ipynb)
-# explains the lab notebook.
+# open a notebook with another control, `notes = tl.lab_notebook("e17", text="general")`, and run its control first.
+# Is there a strength that keeps most of the gain and predicts general text better?
+# [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 # %% tags=["nbval-ignore-output"]
 layers = [module for module in lora.model.modules() if hasattr(module, "lora_A")]

@@ -635,6 +635,12 @@ def test_grading_judges_a_stored_decision_again(file, tmp_path):
     right, wrong = stored(notes.decide("it forgets less")), stored(notes.decide("it forgets more"))
     assert set(right["data"]) >= {"text/plain", "text/html", DECISION}
     assert judged_again([right])["e05"] == (True, "")
+    mine = tl.lab_notebook("e05", decay=0.01)
+    for seed, one in enumerate(CONTROL):
+        mine.add(seed=seed, split="validation", general=one, rust=84)
+        mine.add(seed=seed, split="validation", general=one - 5 - 0.1 * seed, rust=86, decay=0.1)
+    decision = stored(mine.decide("it forgets less", decay=0.1))
+    assert judged_again([decision])["e05"] == (True, ""), "a setting of one's own"
     passed, reason = judged_again([right, wrong, {"output_type": "stream"}, None])["e05"]
     assert not passed and "contradicts these runs" in reason, "the last one counts"
     forged = json.loads(json.dumps(wrong).replace("[NOT YET]", "[SUPPORTED]").replace("not yet", "supported"))
