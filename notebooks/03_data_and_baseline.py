@@ -546,10 +546,10 @@ for line in tl.generate(tiny.model, tiny.tokenizer):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
-# A larger context and a smaller stride both give tokens more text before them, and with both the model reads more
-# tokens. Which is worth more? `context=128` with the old stride and `stride=32` with the old context read about as
-# many tokens (`tokens_read`). Which lowers perplexity more? The section above compared sums over 20 passages. Now
-# compare passage by passage, with an interval.
+# Which lowers perplexity more for what it costs: a larger context or a smaller stride? Both give tokens more text
+# before them, and with both the model reads more tokens. `context=128` with the old stride and `stride=32` with the
+# old context read about as many (`tokens_read`), so you can compare these two. The section above compared sums over
+# 20 passages. Now compare passage by passage, with an interval.
 #
 # The control has windows of 64 tokens that advance by 64 tokens. Change either the context (at most 256) or the
 # stride (at most the context). Score at least eight of the passages 0 to 39 with your setting and with the control; a

@@ -475,8 +475,8 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
-# With a rate of its own for each depth, two blocks gain less on Rust than all of them. What would make two trained
-# blocks gain more? Your lab notebook has the runs of this lesson as a control (two blocks, the rate 5e-3, norms
+# What would make two trained blocks gain more on Rust? With a rate of its own for each depth, two blocks gain less
+# than all of them. Your lab notebook has the runs of this lesson as a control (two blocks, the rate 5e-3, norms
 # frozen), and those with every norm trained, of two seeds each.
 #
 # Change one thing: the number of blocks, the rate, or the norms. Two seeds are not enough, so run a third seed of the

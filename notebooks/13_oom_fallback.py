@@ -610,8 +610,9 @@ print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
-# Walking down the ladder adds one rung to another, so you have not seen what a rung saves by itself. Measure it: the
-# control is the undisturbed training of this lesson, with its measured peak, and the loss of its last step beside it.
+# What does one rung of the ladder save by itself? Walking down the ladder adds one rung to another, so you have not
+# seen that. Measure it: the control is the undisturbed training of this lesson, with its measured peak, and the loss
+# of its last step beside it.
 #
 # Change one rung: `micro_batch_size=1`, or `True` for one of the other three, which are `chunked_loss`,
 # `activation_checkpointing` and `offload_optimizer`. A run takes a few seconds. The batch of four rows stays, and so

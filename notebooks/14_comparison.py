@@ -735,8 +735,8 @@ assert "longer training" in may_not and "another machine" in may_not
 # ## Your experiment
 #
 # What makes the interval of a difference narrower: more documents, or more seeds? You need not train for that,
-# because drawing from the recorded runs is an experiment, too. `measure` draws documents and seeds of `lora` and
-# `full` at random, and returns the width of the interval of their difference, in perplexity.
+# because drawing from the runs above is an experiment, too. `measure` draws documents and seeds of `lora` and `full`
+# at random, and returns the width of the interval of their difference, in perplexity.
 #
 # The control has 10 documents and 2 seeds. Change one of them: up to 30 documents, or 3 seeds. With all 40 documents
 # every draw would hold the same ones. One draw says little, so repeat it at least five times, with the same numbers

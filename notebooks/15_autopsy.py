@@ -863,7 +863,7 @@ verdicts
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
-# The published ranking rests on one block of text. How large must a test be to find the best strategy? You have the
+# How large must a test be to find the best strategy? The published ranking rests on one block of text. You have the
 # losses of three strategies on 63 blocks, and the mean of all 63 names the best. `measure` draws 100 tests of that
 # many blocks (`tested`) and returns how many of them name the same one, in percent.
 #

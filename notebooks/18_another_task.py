@@ -830,8 +830,8 @@ assert max(percent[NAME][strategies]) < tests["pretrained", "last token"]
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
-# The chart by depth has one point for each depth, from one set of labels. Is depth 7 really the best depth, or was it
-# lucky?
+# Is depth 7 really the best depth, or was it lucky? The chart by depth has one point for each depth, from one set of
+# labels.
 #
 # The control takes the mean of the vectors at depth 7, as that chart suggests, and 128 labelled passages drawn at
 # random. Change the depth (0 to 8) or the kind of vectors (`"pretrained, last token"` or `"random weights, mean"`).
