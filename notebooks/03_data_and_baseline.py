@@ -547,9 +547,9 @@ for line in tl.generate(tiny.model, tiny.tokenizer):
 # ## Your experiment
 #
 # Which lowers perplexity more for what it costs: a larger context or a smaller stride? Both give tokens more text
-# before them, and with both the model reads more tokens. `context=128` with the old stride and `stride=32` with the
-# old context read about as many (`tokens_read`), so you can compare these two. The section above compared sums over
-# 20 passages. Now compare passage by passage, with an interval.
+# before them, and with both the model reads some tokens twice or more (`tokens_read`). Try `context=128` with the old
+# stride and `stride=32` with the old context, and compare what each gains with what it reads. The section above
+# compared sums over 20 passages. Now compare passage by passage, with an interval.
 #
 # The control has windows of 64 tokens that advance by 64 tokens. Change either the context (at most 256) or the
 # stride (at most the context). Score at least eight of the passages 0 to 39 with your setting and with the control; a
@@ -565,8 +565,9 @@ def measure(context, stride, passage):
     text = rust_text[passage : passage + 1]
     window = {"context": context, "stride": stride}
     found = tl.perplexity(tiny.model, tiny.tokenizer, text, **window)
-    windows = 1 + max(0, math.ceil((found.tokens - context) / stride))
-    return found.perplexity, windows * min(context, found.tokens)
+    starts = range(0, max(1, found.tokens - context + stride), stride)
+    read = sum(min(context, found.tokens - start) for start in starts)
+    return found.perplexity, read
 
 
 notes = tl.lab_notebook("e03")

@@ -377,8 +377,8 @@ def _shown(experiment: Experiment, found: Difference, name: str, tried: int, bes
     said = _sentence(experiment, found, name)
     if tried > 1 and experiment.seeds > 1:
         said += f" You tried {tried} settings, so the interval is wider than a 95% interval."
-    known = {metric: means[0] - means[1] for metric, means in beside.items() if means is not None}
-    changes = [f"{metric} {f'changed by {signed(by)}' if by else 'stayed the same'}" for metric, by in known.items()]
+    known = {metric: means for metric, means in beside.items() if means is not None}
+    changes = [f"{metric} {_changed_by(*means)}" for metric, means in known.items()]
     if changes:
         said += f" At the same time, {_listed(changes)}."
     return f"{said} That supports your decision."
@@ -397,6 +397,11 @@ def _sentence(experiment: Experiment, found: Difference, name: str) -> str:
 def _struck_out(runs: Iterable[Run]) -> str:
     struck = [run for run in runs if run.struck]
     return f"{_capital(_named(struck, 'was', 'were'))} struck out, and the notebook says why." if struck else ""
+
+
+def _changed_by(mean: float, control: float) -> str:
+    same = math.isclose(mean, control, rel_tol=SAME_VALUE)
+    return "stayed the same" if same else f"changed by {signed(mean - control)}"
 
 
 def _capital(text: str) -> str:
