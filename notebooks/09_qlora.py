@@ -653,10 +653,10 @@ tl.claim("and needs less memory than LoRA", saved.qlora < saved.lora)
 # fewer scales, and int4 needs no table of levels.
 #
 # Change one of them: the number of weights per scale (128, 256, 1024 or 2048), or the levels (`levels_of="int4"`).
-# Score the same passages with your setting and with the control; a run takes about a second. Nothing is trained here,
-# so there is no seed. Passages, 0 to 39, take the place of seeds; use at least eight. Treat a difference of up to 2
-# in perplexity as too small to matter. Passages differ a lot from one another, but you compare each with itself, so
-# the interval of the differences can be narrow. Does it exclude zero, and does it matter?
+# Score the same passages with your setting and with the control; a run takes less than a second. Nothing is trained
+# here, so there is no seed. Passages, 0 to 39, take the place of seeds; use at least eight. Treat a difference of up
+# to 2 in perplexity as too small to matter. Passages differ a lot from one another, but you compare each with itself,
+# so the interval of the differences can be narrow. Does it exclude zero, and does it matter?
 # [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 # %% tags=["nbval-ignore-output"]
