@@ -542,9 +542,9 @@ assert recorded.loc["bitfit", ["perplexity", "seconds"]].isna().all()
 #
 # Train LoRA with at least three seeds, and BitFit with the same ones, 5 to 10 seconds each. `rate="tuned"` is the
 # best recorded rate of BitFit, and for LoRA that of rank 1 in [lesson 8](08_lora.ipynb), where the adapters stood
-# beside all linear layers. So the rate of BitFit was tuned for exactly this and the rate of LoRA was not. You can
-# also keep the method and change its rate. If you try several settings and report the best one, it is partly the
-# luckiest, so the lab notebook widens the interval with each setting that you add.
+# beside all linear layers. So the rate of BitFit was tuned for exactly this and the rate of LoRA was not. To tune it,
+# open `notes = tl.lab_notebook("e10", strategy="lora")` and change the rate. If you try several settings and report
+# the best one, it is partly the luckiest, so the lab notebook widens the interval with each setting that you add.
 # [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 
