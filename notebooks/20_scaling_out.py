@@ -554,8 +554,8 @@ assert config.num_hidden_layers == 32
 #
 # The control has two cards, and at least 2 labels in each block. Change the number of cards (4 or 8) or the fewest
 # labels (`shortest`, up to 64). Predict the direction first: with more cards each has fewer blocks, so are the shares
-# more equal or less? Run at least three draws of both settings; a draw takes about a second.
-# [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
+# more equal or less? Run at least three draws of both settings, better eight, because the draws differ a lot; each
+# takes about a second. [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -575,8 +575,8 @@ notes.run(measure, draw=[0, 1])
 notes
 
 # %%
-# your runs here, such as notes.run(measure, cards=8, draw=range(5))
-# and the control with the same draws: notes.run(measure, draw=range(5))
+# your runs here, such as notes.run(measure, cards=8, draw=range(8))
+# and the control with the same draws: notes.run(measure, draw=range(8))
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
