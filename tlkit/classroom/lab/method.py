@@ -400,8 +400,10 @@ def _struck_out(runs: Iterable[Run]) -> str:
 
 
 def _changed_by(mean: float, control: float) -> str:
-    same = math.isclose(mean, control, rel_tol=SAME_VALUE)
-    return "stayed the same" if same else f"changed by {signed(mean - control)}"
+    if mean == control:
+        return "stayed the same"
+    near = math.isclose(mean, control, rel_tol=SAME_VALUE)
+    return "hardly changed" if near else f"changed by {signed(mean - control)}"
 
 
 def _capital(text: str) -> str:
