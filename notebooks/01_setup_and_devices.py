@@ -390,15 +390,18 @@ for name, line in written.items():
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
-# Do numbers of two bytes make the model's predictions worse? Each lesson ends with such an experiment of your own.
-# You log your runs in a *lab notebook*: a table and a chart that grow with every run. It is kept in the file with
-# your progress, so the runs are still there after a restart.
+# Are predictions worse if each number takes two bytes instead of four? Each lesson ends with such an experiment. You
+# log your runs in a *lab notebook*: a table and a chart that grow with every run. It is kept in the file with your
+# progress, so the runs are still there after a restart.
 #
 # An experiment compares runs that differ in one thing only. The *control* is the run with nothing changed, here the
-# model in fp32. Run the same passages with another type, `bfloat16` or `float16`. Each passage is scored with both,
-# so you compare differences in pairs. Then decide. `notes.decide` judges the method and not what came out: whether
-# there is a control, whether exactly one thing was changed, whether there are enough pairs, and whether your runs
-# support the decision. A difference of less than 2 in perplexity, which is about 1.5%, shall not matter here.
+# model in fp32. There are ten passages, 0 to 9. Run at least five of them with both types, fp32 and either `bfloat16`
+# or `float16`, so that you compare differences in pairs. A run takes less than a second. Treat a difference of up to
+# 2 in perplexity as too small to matter. That is 1 to 2% of what these passages score.
+#
+# Then decide, for example with `notes.decide("I cannot tell", dtype="bfloat16")`; an empty `notes.decide(...)` lists
+# the decisions. `notes.decide` judges the method and not what came out: whether there is a control, whether exactly
+# one thing was changed, whether there are enough pairs, and whether your runs support the decision.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -414,6 +417,7 @@ notes
 
 # %%
 # your runs here, such as notes.run(measure, dtype="bfloat16", passage=range(10))
+# and the control on the same passages: notes.run(measure, passage=range(10))
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

@@ -1065,11 +1065,11 @@ tl.claim(
 # Is there a block that the model can do without? Because of the residual stream you can take a block out and the rest
 # still computes something. `measure` does so and returns the loss on one of eight texts of the Python reference.
 #
-# The control has all blocks. Remove one block, the same for at least five of the texts, and see how the loss changes
-# from the control's on the same text. Before you begin, say which of the eight blocks you expect to matter least. A
-# difference of less than 0.05 nats shall not matter. If you try several blocks and pick the best, luck helps you, so
-# your lab notebook then asks for a wider interval. How the lab notebook works is said in [lesson
-# 1](01_setup_and_devices.ipynb).
+# The control has all blocks. Blocks are numbered 0 to 7, and so are the texts. Before you begin, say which of the
+# blocks you expect to matter least. Remove one block, the same for at least five of the texts, and compare its loss
+# with the control's on the same text. A run takes less than a second. Treat a difference of up to 0.05 nats as too
+# small to matter. If you try several blocks and pick the best, part of its lead is luck, so the lab notebook widens
+# the interval. [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 # %% tags=["nbval-ignore-output"]
 held_out = tl.pack(general.validation[:20], tokenizer, 128)[:8]
@@ -1088,6 +1088,7 @@ notes
 
 # %%
 # your runs here, such as notes.run(measure, removed=3, text=range(8))
+# and the control on the same texts: notes.run(measure, text=range(8))
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

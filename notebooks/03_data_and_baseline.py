@@ -564,21 +564,28 @@ for line in tl.generate(tiny.model, tiny.tokenizer):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
-# A larger window and a smaller stride both give tokens more context, and the smaller stride costs more forward
-# passes. Which of them is worth it? The section above compared sums over 20 passages. Compare now passage by passage,
-# and with an interval.
+# Which lowers perplexity more for what it costs: a larger context or a smaller stride? Both give tokens more text
+# before them, and with both the model reads some tokens twice or more (`tokens_read`). Try `context=128` with the old
+# stride and `stride=32` with the old context, and compare what each gains with what it reads. The section above
+# compared sums over 20 passages. Now compare passage by passage, with an interval.
 #
-# The control has windows of 64 tokens that are moved on by 64. Change either the context or the stride, and score the
-# same passages, at least eight, with your setting and with the control. Less than 2 in perplexity shall not matter.
+# The control has windows of 64 tokens that advance by 64 tokens. Change either the context (at most 256) or the
+# stride (at most the context). Score at least eight of the passages 0 to 39 with your setting and with the control; a
+# run takes less than a second. Treat a difference of up to 2 in perplexity as too small to matter. `notes.decide`
+# compares with the control only, so compare the means of two changed settings in the table.
+#
 # You score validation passages only. The test split answers once, at the end of a project, and the lab notebook (see
-# [lesson 1](01_setup_and_devices.ipynb)) refuses runs that were scored on it.
+# [lesson 1](01_setup_and_devices.ipynb)) supports no decision that rests on it.
 
 
 # %% tags=["nbval-ignore-output"]
 def measure(context, stride, passage):
     text = rust_text[passage : passage + 1]
     window = {"context": context, "stride": stride}
-    return tl.perplexity(tiny.model, tiny.tokenizer, text, **window).perplexity
+    found = tl.perplexity(tiny.model, tiny.tokenizer, text, **window)
+    starts = range(0, max(1, found.tokens - context + stride), stride)
+    read = sum(min(context, found.tokens - start) for start in starts)
+    return found.perplexity, read
 
 
 notes = tl.lab_notebook("e03")
@@ -586,7 +593,8 @@ notes.run(measure, passage=range(4))
 notes
 
 # %%
-# your runs here, such as notes.run(measure, stride=16, passage=range(12))
+# your runs here, such as notes.run(measure, stride=32, passage=range(12))
+# and the control on the same passages: notes.run(measure, passage=range(12))
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

@@ -485,15 +485,16 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
-# What makes `freeze_lower` forget less than it does at its own best rate? Your *lab notebook* already has the runs of
-# seed 0 from above. The control has 4 frozen blocks and the rate 2e-3. Perplexity on general text (`general`) decides,
-# and perplexity on Rust stands beside it.
+# What makes `freeze_lower` forget less than it does at its own best rate? The control has 4 frozen blocks, the rate
+# 2e-3 and a trained embedding. Its seed 0 is in your lab notebook already, with the run at 1.4e-3, which is explained
+# above. Perplexity on general text (`general`) decides. Perplexity on Rust, which was 133 before training, stands
+# beside it: if it stays above 100, the model has hardly learned anything.
 #
-# Change one thing: the rate, the number of frozen blocks, or whether the embedding is trained. Log runs of at least
-# three seeds with your setting and of the same three seeds with the control. A run takes a few seconds, and
-# `notes.run` logs each of them for you. Then decide, and `notes.decide` says whether your runs support the decision.
-# It does not judge what came out, and that you cannot tell is a decision, too. Everything is scored on validation
-# text, so that the test split stays unseen.
+# Change one thing: the rate, the number of frozen blocks, or whether the embedding is trained. Log at least three
+# seeds with your setting and the same three with the control. A run takes about ten seconds. Then decide and name
+# your setting, for example `notes.decide("…", embedding_trained=False)`. The method is judged and not what came out,
+# and "I cannot tell" is a decision, too. Everything is scored on validation text, so that the test split stays
+# unseen. [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -512,7 +513,8 @@ for run in (lower_run, between):
 notes
 
 # %%
-# your runs here, such as notes.run(measure, rate=1.4e-3, seed=[1, 2])
+# your runs here, such as notes.run(measure, embedding_trained=False, seed=[0, 1, 2])
+# and the other seeds of the control: notes.run(measure, seed=[1, 2])
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

@@ -453,8 +453,9 @@ tl.claim(
 # `freeze_embeddings` with the rate 2e-3, and its seed 0 is in your lab notebook already.
 #
 # Change the strategy to `full` and keep the rate, or keep the strategy and change the rate. Run at least three seeds
-# of both settings, and decide whether the changed runs gain more on Rust than the control. Then look whether the
-# answer is the one that the comparison gives.
+# of both settings, 5 to 10 seconds each, and decide whether the changed runs gain more on Rust than the control. Then
+# see whether your answer agrees with the comparison. [Lesson 1](01_setup_and_devices.ipynb) explains the lab
+# notebook.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -471,6 +472,7 @@ notes
 
 # %%
 # your runs here, such as notes.run(measure, strategy="full", seed=[0, 1, 2])
+# and the other seeds of the control: notes.run(measure, seed=[1, 2])
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

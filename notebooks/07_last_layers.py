@@ -477,13 +477,15 @@ tl.claim(
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
-# Two blocks gain less on Rust than all of them. How would you gain more? Your lab notebook has the runs of this
-# lesson as a control (two blocks, the rate 5e-3, norms frozen), and those with every norm trained, of two seeds each.
+# What would make two trained blocks gain more on Rust? With a rate of its own for each depth, two blocks gain less
+# than all of them. Your lab notebook has the runs of this lesson as a control (two blocks, the rate 5e-3, norms
+# frozen), and those with every norm trained, of two seeds each.
 #
-# Change one thing: the number of blocks, the rate, or the norms. Two seeds are not enough, so run the third one for
-# the control and three for your setting. The table above gives each depth a rate of its own. Your experiment must not
-# do that, because then nobody could say whether the depth or the rate made the difference. The memory of a run stands
-# beside its perplexity: would you pay for the gain?
+# Change one thing: the number of blocks, the rate, or the norms. Two seeds are not enough, so run a third seed of the
+# control and three seeds of your setting (about 10 s each). The table above gives each depth a rate of its own. Your
+# experiment must not do that, because then nobody could say whether the depth or the rate made the difference. The
+# memory of a run stands beside its perplexity: would you pay for the gain? When you decide, name your setting, for
+# example `notes.decide("…", depth=4)`. [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -501,7 +503,8 @@ for run in pairs.to_dict("records"):
 notes
 
 # %%
-# your runs here, such as notes.run(measure, seed=2)
+# your runs here, such as notes.run(measure, depth=4, seed=[0, 1, 2])
+# and the third seed of the control: notes.run(measure, seed=2)
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

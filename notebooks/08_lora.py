@@ -768,13 +768,14 @@ print(f"saved: {saved.lora:.0f} MB, and {saved.full:.0f} MB with full")
 # ## Your experiment
 #
 # Is a smaller rank enough? An adapter of rank 2 is a quarter as large as the one of rank 8 that you have trained.
-# That run is the control, and its seed 0 is in your lab notebook. Less than 2 in perplexity shall not matter, because
-# it would be worth a smaller file.
+# That run is the control, and its seed 0 is in your lab notebook already. Treat a difference of up to 2 in perplexity
+# as too small to matter: a file a quarter as large is worth that much.
 #
-# Change the rank, alpha or the rate, one of them. Remember that the update is scaled by alpha / r: with another rank
-# and the same alpha the scaling differs, and that belongs to what you have changed. Run at least three seeds of both
-# settings. To say that the difference does not matter takes more than not finding one: the whole interval has to lie
-# within 2, and that may take more seeds.
+# Change one of them: the rank, alpha or the rate. Remember that the update is scaled by alpha / r: with another rank
+# and the same alpha the scaling differs, and that is part of your change. Run at least three seeds of both settings,
+# 10 to 15 seconds each. To say that the difference does not matter takes more than not finding one: the whole
+# interval has to lie within 2, and that may take more seeds. [Lesson 1](01_setup_and_devices.ipynb) explains the lab
+# notebook.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -790,6 +791,7 @@ notes
 
 # %%
 # your runs here, such as notes.run(measure, rank=2, seed=[0, 1, 2])
+# and the other seeds of the control: notes.run(measure, seed=[1, 2])
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

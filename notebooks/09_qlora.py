@@ -653,10 +653,12 @@ tl.claim("and needs less memory than LoRA", saved.qlora < saved.lora)
 # How coarse may the rounding be? The control has the levels of NF4 and one scale for 64 weights. Larger groups need
 # fewer scales, and int4 needs no table of levels.
 #
-# Change the number of weights per scale (128, 256, 1024 or 4096) or the levels, one of them, and score the same
-# passages with both. Nothing is trained here, so there is no seed. What repeats is the passage, and you need at least
-# eight. Less than 2 in perplexity shall not matter. Passages differ a lot from one another, but you compare each with
-# itself, so the interval of the differences can be narrow. Does it exclude zero, and does it matter?
+# Change one of them: the number of weights per scale (128, 256, 1024 or 2048), or the levels (`levels_of="int4"`).
+# Score the same passages with your setting and with the control; a run takes less than a second. Nothing is trained
+# here, so there is no seed. Passages, 0 to 39, take the place of seeds; use at least eight. Treat a difference of up
+# to 2 in perplexity as too small to matter. Passages differ a lot from one another, but you compare each with itself,
+# so the interval of the differences can be narrow. Does it exclude zero, and does it matter?
+# [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 # %% tags=["nbval-ignore-output"]
 from functools import cache
@@ -679,6 +681,7 @@ notes
 
 # %%
 # your runs here, such as notes.run(measure, per_scale=1024, passage=range(12))
+# and the control on the same passages: notes.run(measure, passage=range(12))
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

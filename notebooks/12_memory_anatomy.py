@@ -583,12 +583,15 @@ tl.memory_explorer()
 # ## Your experiment
 #
 # Which single change lowers the memory of a step of Qwen2-0.5B most? The control is full fine-tuning in fp32, with
-# one row of 512 tokens, as estimated above. You may change the strategy, the number type, or how the loss and the
-# activations are computed.
+# one row of 512 tokens, as estimated above. Keep the batch as it is: less text in a step would not be a saving.
 #
-# An estimate leaves nothing to chance, so one run of each setting is enough. The batch has to stay, because less text
-# in a step is not a saving. Predict each result first from the kinds of memory that this lesson counts by hand. Less
-# than 100 MiB shall not matter. When you have tried several changes, decide about the one that surprised you most.
+# Change one of them: `strategy` (`"lora"`, `"last_layers"`, `"qlora"`), `dtype="bf16"` or `chunked_loss=True`. You
+# know already that checkpointing saves nothing here. Predict each result first from the kinds of memory that this
+# lesson counts by hand: write down how many MiB you expect from each change. Then run all three kinds of change,
+# about five seconds a run, and decide about the one that saves most, for example with
+# `notes.decide("…", dtype="bf16")`. An estimate leaves nothing to chance, so one run of each setting is enough. Treat
+# a difference of up to 100 MiB as too small to matter. [Lesson 1](01_setup_and_devices.ipynb) explains the lab
+# notebook.
 
 
 # %%
@@ -604,6 +607,7 @@ notes
 
 # %%
 # your runs here, such as notes.run(measure, dtype="bf16")
+# the control is in your lab notebook already
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

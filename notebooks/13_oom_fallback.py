@@ -626,18 +626,21 @@ tl.device_table(records).T
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
-# Walking down the ladder adds one rung to another, so you have not seen what a rung saves by itself. Measure it: the
-# control is the undisturbed training of this lesson, with its measured peak, and the loss of its last step beside it.
+# What does one rung of the ladder save by itself? Walking down the ladder adds one rung to another, so you have not
+# seen that. Measure it: the control is the undisturbed training of this lesson, with its measured peak, and the loss
+# of its last step beside it.
 #
-# Change one rung: the rows at once (`micro_batch_size`), `chunked_loss`, `activation_checkpointing` or
-# `offload_optimizer`. The batch of four rows stays, and so does the loss, because no rung may change what is learned.
-# Counted memory leaves nothing to chance, so one run of each setting is enough. Less than 1 MB shall not matter.
-# Which rung surprises you, and where is the peak of a step with so small a batch?
+# Change one rung: `micro_batch_size=1`, or `True` for one of the other three, which are `chunked_loss`,
+# `activation_checkpointing` and `offload_optimizer`. A run takes a few seconds. The batch of four rows stays, and so
+# does the loss, because no rung may change what is learned. Counted memory leaves nothing to chance, so one run of
+# each setting is enough. Treat a difference of up to 1 MB as too small to matter. Which rung surprises you, and where
+# is the peak of a step with so small a batch? [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 
 # %% tags=["nbval-ignore-output"]
 def measured(result):
-    return {"peak_mb": result.peak_memory / 1e6, "loss": result.history.loss.iloc[-1]}
+    loss = result.history.loss.iloc[-1]
+    return {"peak_mb": result.peak_memory / 2**20, "loss": loss}
 
 
 def measure(
@@ -658,6 +661,7 @@ notes
 
 # %%
 # your runs here, such as notes.run(measure, chunked_loss=True)
+# the control is in your lab notebook already
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

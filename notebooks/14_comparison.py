@@ -94,7 +94,7 @@ tl.claim(
 # [control](glossary.md#control) is the same network with random weights, trained in the same way with its own tuned
 # rate, so it shows what pretraining is worth.
 #
-# Seven strategies with three seeds, and one run of the control, make 22 runs. They take one to two minutes, so read
+# Seven strategies with three seeds, and one run of the control, make 22 runs. They take two to four minutes, so read
 # on while they run. This cell also opens the Rust test text, for the first time in the course.
 #
 # **Predict first.** Order the strategies by perplexity on Rust text. Where will the control be?
@@ -744,12 +744,13 @@ assert "longer training" in may_not and "another machine" in may_not
 # ## Your experiment
 #
 # What makes the interval of a difference narrower: more documents, or more seeds? You need not train for that,
-# because drawing from the recorded runs is an experiment, too. `measure` draws documents and seeds of `lora` and
-# `full` at random, and returns the width of the interval of their difference, in perplexity.
+# because drawing from the runs above is an experiment, too. `measure` draws documents and seeds of `lora` and `full`
+# at random, and returns the width of the interval of their difference, in perplexity.
 #
-# The control has 10 documents and 2 seeds. Change one of them: up to 30 documents, or 3 seeds. One draw says little,
-# so repeat it at least five times, with the same numbers of the draw for both settings. Which of the two would you
-# buy first, and how many trainings would it cost?
+# The control has 10 documents and 2 seeds. Change one of them: up to 30 documents, or 3 seeds. With all 40 documents
+# every draw would hold the same ones. One draw says little, so repeat it at least five times, with the same numbers
+# of the draw for both settings; a draw takes less than a second. Which of the two would you buy first, and how many
+# trainings would it cost? [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -770,6 +771,7 @@ notes
 
 # %%
 # your runs here, such as notes.run(measure, documents=30, draw=range(8))
+# and the control with the same draws: notes.run(measure, draw=range(8))
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

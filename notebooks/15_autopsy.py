@@ -864,13 +864,15 @@ verdicts
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
-# The published ranking rests on one block of text. How large must a test be to find the best strategy? You have the
-# losses of three strategies on 63 blocks, and the mean of all 63 names the best. `measure` draws 100 tests of so many
-# blocks and returns how many of them name the same one, in percent.
+# How large must a test be to find the best strategy? The published ranking rests on one block of text. You have the
+# losses of three strategies on 63 blocks, and the mean of all 63 names the best. `measure` draws 100 tests of that
+# many blocks (`tested`) and returns how many of them name the same one, in percent.
 #
-# The control has tests of one block, as in the reports. Change the number of blocks and repeat at least five draws of
-# both. Then decide whether the larger test is right more often. From which size on would you trust it? Note that the
-# 63 blocks are themselves a sample, so nobody knows whether their best strategy is the best on all text.
+# A test of one block named the right strategy in about 40% of the draws. Is ten enough? The control has tests of ten
+# blocks. Change the number (20, 50, 200), with at least five draws each, and say beforehand from which size on you
+# expect nine in ten to be right. A draw takes less than a second. Note that the 63 blocks are themselves a sample, so
+# nobody knows whether their best strategy is the best on all text. [Lesson 1](01_setup_and_devices.ipynb) explains
+# the lab notebook.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -886,7 +888,8 @@ notes.run(measure, draw=[0, 1, 2])
 notes
 
 # %%
-# your runs here, such as notes.run(measure, tested=10, draw=range(8))
+# your runs here, such as notes.run(measure, tested=50, draw=range(8))
+# and the control with the same draws: notes.run(measure, draw=range(8))
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

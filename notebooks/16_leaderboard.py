@@ -519,13 +519,15 @@ assert thirds.sum() == 21 * 21 and audit.pairs.separated[thirds].all()
 # ## Your experiment
 #
 # What would make the first place safer: more questions, less luck in training, or fewer rows to compete with?
-# `measure` makes the leaderboard again 400 times, taking the scores of today as the truth. It returns the percentage of
+# `measure` simulates the leaderboard 400 times, as if today's scores were the true ones. It returns the percentage of
 # them in which the first row is first again.
 #
 # The control has 1,319 questions, a standard deviation of one point between seeds, and all 63 rows. Change one of the
 # three, by as much as you could pay for: the mean of four seeds halves the deviation, and four times the questions
-# halve the error of the test. Repeat at least five draws of both settings. Would your change do more than the other
-# one that costs as much?
+# halve the error of the test. Before you run, write down the percentage you expect from `deviation=0.005` and from
+# `questions=4 * 1319`. They cost about the same; compare the two means in the table, because `notes.decide` compares
+# only with the control. Repeat at least five draws of each setting; a draw takes less than a second.
+# [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 
 # %%
@@ -542,6 +544,7 @@ notes
 
 # %%
 # your runs here, such as notes.run(measure, questions=4 * 1319, draw=range(8))
+# and the control with the same draws: notes.run(measure, draw=range(8))
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

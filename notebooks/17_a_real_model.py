@@ -555,10 +555,12 @@ tl.claim(
 # another factor after training: 0 switches the adapter off, 0.5 goes half of the way, and 1.5 goes further than
 # training did. Nothing has to be trained for that.
 #
-# The control is the adapter as trained. All eight Rust documents are in your lab notebook, because they were scored
-# above. Change the strength, score at least five of the documents again, and decide whether they are predicted
-# better. For the general documents, open a notebook with another control: `tl.lab_notebook("e17", text="general")`.
+# The control is the adapter as trained. The cell scores the eight Rust documents one by one, about half a second
+# each, so these values differ a little from those above, where the documents formed one stream. Change the strength,
+# score at least five of the documents again, and decide whether they are predicted better. For the general documents,
+# open a notebook with another control, `notes = tl.lab_notebook("e17", text="general")`, and run its control first.
 # Is there a strength that keeps most of the gain and predicts general text better?
+# [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 # %% tags=["nbval-ignore-output"]
 layers = [module for module in lora.model.modules() if hasattr(module, "lora_A")]
@@ -576,13 +578,12 @@ def measure(strength, text, document):
 
 
 notes = tl.lab_notebook("e17")
-nats = zip(after["Rust"].document_nats, after["Rust"].document_tokens, strict=True)
-for document, (total, tokens) in enumerate(nats):
-    notes.add(document=document, split="validation", nats=total / tokens)
+notes.run(measure, document=range(8))
 notes
 
 # %%
 # your runs here, such as notes.run(measure, strength=0.5, document=range(8))
+# the control on the same documents is in your lab notebook already
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

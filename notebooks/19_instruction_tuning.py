@@ -849,13 +849,14 @@ tl.claim("Perplexity on held-out answers has risen", scores[1] > 1.05 * scores[0
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
-# Do the answers get better if the questions are learned, too? The recorded comparison could not separate the two
-# ways, but it gave each its own rate. Here the rate is the same. The control is the model that learned the answers in
-# this lesson, with the perplexity of held-out answers, which come from the validation split.
+# Are held-out answers predicted better if the questions are learned, too? The recorded comparison could not separate
+# the two ways, but it gave each its own rate. Here the rate is the same. The control is the model that learned the
+# answers in this lesson, with the perplexity of held-out answers, which come from the validation split.
 #
-# Change what is learned (`learn="everything"`), or keep it and change the rate. Three seeds of both settings are the
-# least. Each training takes ten seconds or more, so plan before you run: which difference would change what you do,
-# and how large does it look after three seeds? If your runs cannot tell, to say so is the right decision.
+# Change what is learned (`learn="everything"`), or keep it and change the rate. Run at least three seeds of each
+# setting. Each training takes about half a minute, so five runs take some three minutes. Plan before you run: which
+# difference would change what you do, and how large does it look after three seeds? If your runs cannot tell, saying
+# so is the right decision. [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -872,6 +873,7 @@ notes
 
 # %%
 # your runs here, such as notes.run(measure, learn="everything", seed=[0, 1, 2])
+# and the other seeds of the control: notes.run(measure, seed=[1, 2])
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

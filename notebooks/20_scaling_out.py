@@ -557,13 +557,15 @@ assert config.num_hidden_layers == 32
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
-# When does the plain mean over cards go wrong? In the second section, four rows had only 16 scored tokens, and the
-# plain mean of two cards' gradients was off. `measure` repeats that for eight rows drawn at random, each with a random
-# number of scored tokens, from `shortest` to 64. It returns the error in percent of the right gradient's length.
+# When does the plain mean over cards go wrong? In the second section, four blocks kept only 16 labels, of which 15
+# are scored, and the plain mean of two cards' gradients was off. `measure` repeats that for eight blocks drawn at
+# random, each with a random number of labels, from `shortest` to 64 (one fewer is scored). It returns the error in
+# percent of the right gradient's length.
 #
-# The control has two cards, and texts of 2 tokens or more. Change the number of cards (4 or 8) or the length of the
-# shortest text (up to 64). Predict the direction first: with more cards each has fewer rows, so are the shares more
-# equal or less? Run at least three draws of both settings.
+# The control has two cards, and at least 2 labels in each block. Change the number of cards (4 or 8) or the fewest
+# labels (`shortest`, up to 64). Predict the direction first: with more cards each has fewer blocks, so are the shares
+# more equal or less? Run at least three draws of both settings, better eight, because the draws differ a lot; each
+# takes about a second. [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -583,7 +585,8 @@ notes.run(measure, draw=[0, 1])
 notes
 
 # %%
-# your runs here, such as notes.run(measure, cards=8, draw=range(5))
+# your runs here, such as notes.run(measure, cards=8, draw=range(8))
+# and the control with the same draws: notes.run(measure, draw=range(8))
 notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

@@ -59,7 +59,7 @@ def test_a_student_runs_an_experiment_in_jupyterlab(browser, notebook):
             waited(lambda lines=lines: mine.is_file() and len(mine.read_text(encoding="utf-8").splitlines()) >= lines)
             shows(page, "| Idle")
             if name == "first":
-                shows(page, "Only text 0, 1 and 2 was run with both settings")
+                shows(page, "Only texts 0, 1 and 2 were run with both settings")
                 shows(page, "✗ not yet")
                 page.keyboard.press("Control+s")
                 page.wait_for_timeout(1500)

@@ -149,7 +149,7 @@ def test_a_guess_may_have_commas_between_thousands_and_come_from_a_library():
     rows = find_prediction("p06_1")
     assert rows.read("4,096 rows") == rows.read("4096") == rows.read(np.int64(4096)) == 4096
     assert rows.read(torch.tensor(64)) == 64
-    with pytest.raises(Wrong, match="Write decimals with a point"):
+    with pytest.raises(Wrong, match="Use a decimal point"):
         rows.read("1,5")
 
 
@@ -160,12 +160,12 @@ def test_a_guess_may_have_commas_between_thousands_and_come_from_a_library():
         (float("inf"), "A guess of inf is not possible here: expected a number from 0% to 100%"),
         (101, "A guess of 101 is not possible here"),
         ("-3", "A guess of -3 is not possible here"),
-        ("about 70", "A number is asked for, and this is 'about 70'."),
-        ("", "A number is asked for"),
-        ("0,125", "Write decimals with a point"),
+        ("about 70", "Expected a number, not 'about 70'."),
+        ("", "Expected a number"),
+        ("0,125", "Use a decimal point"),
         (True, "this is bool True"),
         ([70], "this is list [70]"),
-        (10**400, "One number is asked for"),
+        (10**400, "Expected one number"),
     ],
 )
 def test_a_bad_guess_is_a_sentence_and_is_not_kept(file, share, guess, sentence):
@@ -178,7 +178,7 @@ def test_several_values_are_no_guess(file, share):
     import torch
 
     for several in (np.array([1.0, 2.0]), torch.zeros(2)):
-        assert "number is asked for, and this is" in str(predict("p00_1", several))
+        assert "xpected one number, not" in str(predict("p00_1", several))
 
 
 @pytest.mark.parametrize("name", ["p04_9", "p99_1", "ex04_1", "p4", None, 3, ["p04_1"]])
@@ -204,10 +204,14 @@ def test_a_result_that_is_no_number_is_a_sentence(file, share):
 
 
 def test_shares_differ_in_points_ratios_by_a_factor_and_counts_in_their_unit():
-    assert SHARE.summary(66, 88) == "You guessed the cost of freezing half the blocks 22 points too low."
+    assert SHARE.summary(66, 88) == "Your guess for the cost of freezing half the blocks was 22 points too low."
     assert SHARE.difference(89, 88) == "1 point too high" and SHARE.difference(88, 88) == "exactly right"
     assert SHARE.difference(87.8, 88) == "0.2 points too low"
+    which = find_prediction("p05_2")
+    wrong = "Your guess for the strategy that forgets more at the same rate was “freeze_lower”; it is “full”."
+    assert which.summary("freeze_lower", "full") == wrong
     ratio = find_prediction("p02_1")
+    assert ratio.written(1) == "a factor of 1" and ratio.written(0.5) == "a factor of 0.5"
     assert ratio.difference(500, 1) == "too high by a factor of 500"
     assert ratio.difference(1, 1.5) == "too low by a factor of 1.5" and ratio.difference(1.02, 1) != "exactly right"
     rows = find_prediction("p06_1")
@@ -263,7 +267,7 @@ def test_before_the_result_a_guess_may_change_and_after_it_that_does_not_count(f
     assert "you guessed 66%" in said and "Your later guess, 88%, is kept, but it does not count." in said
     found = guesses()
     assert found.table.guess.tolist() == ["66%"] and found.table.note.tolist() == ["later 88%"]
-    assert found.closing.startswith("You guessed the cost of freezing half the blocks 22 points too low.")
+    assert found.closing.startswith("Your guess for the cost of freezing half the blocks was 22 points too low.")
     assert [line.guess for line in kept_guesses() if hasattr(line, "guess")] == [20, 66, 88]
 
 
@@ -332,7 +336,7 @@ def test_the_summary_counts_the_near_ones_and_names_the_furthest(file):
         outcome(name, result)
     predict("p10_1", 50)
     found = guesses()
-    start = "2 of your 4 guesses were near or right. The furthest: You guessed the number of rows"
+    start = "2 of your 4 guesses were near or right. The furthest: Your guess for the number of rows"
     assert found.closing.startswith(start)
     assert found.table.set_index("prediction").result["p10_1"] == "not seen yet"
     assert guesses("05").table.prediction.tolist() == ["p05_1", "p05_2"] and guesses(5).closing == guesses("05").closing
@@ -349,7 +353,7 @@ def test_the_field_and_the_buttons_set_the_guess(file):
     text.value = "66"
     assert "Your guess is 66%" in field.children[-1].value
     text.value = "many"
-    assert "A number is asked for" in field.children[-1].value
+    assert "Expected a number" in field.children[-1].value
     outcome("p05_1", 88)
     assert guess_field(predict("p05_1")).children[0].value == "66", "what was kept stands in the field"
     buttons = guess_field(predict("p05_2")).children[0]

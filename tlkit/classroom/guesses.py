@@ -106,7 +106,7 @@ class Seen:
         return f"It is {self.prediction.written(self.past.result)}."
 
     def _without(self) -> str:
-        how = f"{_call(self.prediction.name)}, run before this cell, puts yours beside the result."
+        how = f"Run {_call(self.prediction.name)} above this cell to see yours beside the result."
         return f"No guess was made before this result. {how} {self.trouble}".strip()
 
     def _compared(self) -> str:

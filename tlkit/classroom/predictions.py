@@ -78,6 +78,8 @@ class Amount(Prediction):
 
     def written(self, value: float) -> str:
         """Write a number with its unit."""
+        if self.unit == "times":
+            return f"a factor of {_plain(value)}"
         return f"{_plain(value)}%" if self.unit == "%" else f"{_plain(value)} {self._unit(value)}"
 
     def is_near(self, guess: float, result: float) -> bool:
@@ -111,7 +113,7 @@ class Amount(Prediction):
 
     def summary(self, guess: float, result: float) -> str:
         """Say in one sentence how good a guess was."""
-        return f"You guessed {self.about} {self.difference(guess, result)}."
+        return f"Your guess for {self.about} was {self.difference(guess, result)}."
 
     def places(self, guess: float, result: float) -> tuple[float, float]:
         """Place a guess and the result on one line, from 0 at its left end to 1.
@@ -185,7 +187,7 @@ class Choice(Prediction):
         """Say in one sentence whether a guess was right."""
         if guess == result:
             return f"You guessed {self.about} right: {self.written(result)}."
-        return f"You guessed {self.about} as {self.written(guess)}, and it is {self.written(result)}."
+        return f"Your guess for {self.about} was {self.written(guess)}; it is {self.written(result)}."
 
 
 def find_prediction(name: object) -> Amount | Choice:
@@ -220,7 +222,7 @@ def _number(value: object) -> float:
     try:
         return number(value)
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:  # of several values, or too large
-        raise Wrong(f"one number is asked for, and this is {kind(value)}.") from error
+        raise Wrong(f"expected one number, not {kind(value)}.") from error
 
 
 def _typed(text: str, unit: str) -> float:
@@ -233,8 +235,8 @@ def _typed(text: str, unit: str) -> float:
     if THOUSANDS.fullmatch(bare):
         bare = bare.replace(",", "")
     if not NUMBER.fullmatch(bare):
-        more = " Write decimals with a point." if re.fullmatch(r"-?\d+,\d+", bare) else ""
-        raise Wrong(f"a number is asked for, and this is {text!r:.40}.{more}")
+        more = " Use a decimal point." if re.fullmatch(r"-?\d+,\d+", bare) else ""
+        raise Wrong(f"expected a number, not {text!r:.40}.{more}")
     return float(bare)
 
 

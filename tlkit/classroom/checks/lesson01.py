@@ -3,7 +3,7 @@
 from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, number
-from tlkit.classroom.lab.experiments import SAME, UNKNOWN, WORSE, Experiment
+from tlkit.classroom.lab.experiments import BETTER, SAME, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 
@@ -222,14 +222,20 @@ PREDICTIONS = (
 EXPERIMENTS = (
     Experiment(
         name="e01",
-        question="Do numbers of two bytes make the model's predictions worse?",
+        question="Are predictions worse if each number takes two bytes instead of four?",
         control={"dtype": "float32"},
         may_change=("dtype",),
         metrics=("perplexity",),
         better="lower",
-        decisions={"it gets worse": WORSE, "the difference does not matter": SAME, "I cannot tell": UNKNOWN},
+        decisions={
+            "it gets worse": WORSE,
+            "it gets better": BETTER,
+            "the difference does not matter": SAME,
+            "I cannot tell": UNKNOWN,
+        },
         seeds=5,
         pair="passage",
         matters=2.0,
+        most=10,
     ),
 )

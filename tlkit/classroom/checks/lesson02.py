@@ -4,7 +4,7 @@ import math
 from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, kind, near, number
-from tlkit.classroom.lab.experiments import SAME, UNKNOWN, WORSE, Experiment
+from tlkit.classroom.lab.experiments import BETTER, SAME, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 
@@ -217,9 +217,15 @@ EXPERIMENTS = (
         may_change=("removed",),
         metrics=("loss",),
         better="lower",
-        decisions={"it is needed": WORSE, "it does not matter": SAME, "I cannot tell": UNKNOWN},
+        decisions={
+            "it is needed": WORSE,
+            "it does harm": BETTER,
+            "it does not matter": SAME,
+            "I cannot tell": UNKNOWN,
+        },
         seeds=5,
         pair="text",
         matters=0.05,
+        most=8,
     ),
 )

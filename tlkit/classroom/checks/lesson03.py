@@ -219,10 +219,10 @@ PREDICTIONS = (
 EXPERIMENTS = (
     Experiment(
         name="e03",
-        question="Does more context before each token make the score better, and by how much?",
+        question="Which lowers perplexity more for what it costs: a larger context or a smaller stride?",
         control={"context": 64, "stride": 64},
         may_change=("context", "stride"),
-        metrics=("perplexity",),
+        metrics=("perplexity", "tokens_read"),
         better="lower",
         decisions={
             "it scores better": BETTER,
@@ -233,5 +233,6 @@ EXPERIMENTS = (
         seeds=8,
         pair="passage",
         matters=2.0,
+        most=40,
     ),
 )

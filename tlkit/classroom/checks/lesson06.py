@@ -225,7 +225,7 @@ PREDICTIONS = (
 EXPERIMENTS = (
     Experiment(
         name="e06",
-        question="What does the frozen table cost on Rust, when the rate is the same?",
+        question="What does the frozen table cost on Rust, if the rate is the same?",
         control={"strategy": "freeze_embeddings", "rate": 2e-3},
         may_change=("strategy", "rate"),
         metrics=("perplexity",),

@@ -221,7 +221,7 @@ PREDICTIONS = (
 EXPERIMENTS = (
     Experiment(
         name="e07",
-        question="How can two trained blocks gain more on Rust?",
+        question="What would make two trained blocks gain more on Rust?",
         control={"depth": 2, "rate": 5e-3, "every_norm": False},
         may_change=("depth", "rate", "every_norm"),
         metrics=("perplexity", "memory_mb"),

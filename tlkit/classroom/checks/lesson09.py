@@ -3,7 +3,7 @@
 from random import Random
 
 from tlkit.classroom.exercises import Quiz, Wrong, called, exercise, near, recognise
-from tlkit.classroom.lab.experiments import SAME, UNKNOWN, WORSE, Experiment
+from tlkit.classroom.lab.experiments import BETTER, SAME, UNKNOWN, WORSE, Experiment
 from tlkit.classroom.predictions import Amount
 
 # The codes, an 8-bit scale for 64 weights, and a 32-bit one for 256 of those scales.
@@ -215,8 +215,8 @@ TASKS = (bits_of_a_weight, saving_in_a_step, quantiser, QUIZ)
 PREDICTIONS = (
     Amount(
         name="p09_1",
-        question="At what share of the places is the most probable next token the same as without rounding?",
-        about="the share of places with the same first choice",
+        question="At what share of the positions is the most probable next token the same as without rounding?",
+        about="the share of positions with the same first choice",
         unit="%",
         lowest=0,
         highest=100,
@@ -238,9 +238,15 @@ EXPERIMENTS = (
         may_change=("levels_of", "per_scale"),
         metrics=("perplexity",),
         better="lower",
-        decisions={"it gets worse": WORSE, "the difference does not matter": SAME, "I cannot tell": UNKNOWN},
+        decisions={
+            "it gets worse": WORSE,
+            "it gets better": BETTER,
+            "the difference does not matter": SAME,
+            "I cannot tell": UNKNOWN,
+        },
         seeds=8,
         pair="passage",
         matters=2.0,
+        most=40,
     ),
 )

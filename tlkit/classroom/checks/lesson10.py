@@ -183,7 +183,7 @@ PREDICTIONS = (
 EXPERIMENTS = (
     Experiment(
         name="e10",
-        question="Which few values are worth more than the biases?",
+        question="Are 3,072 values worth more as biases or as LoRA of rank 1?",
         control={"strategy": "bitfit", "rate": "tuned"},
         may_change=("strategy", "rate"),
         metrics=("perplexity", "values"),

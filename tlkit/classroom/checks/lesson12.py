@@ -207,7 +207,7 @@ PREDICTIONS = (
 EXPERIMENTS = (
     Experiment(
         name="e12",
-        question="Which single change lowers the memory of a step?",
+        question="Which single change lowers the memory of a step most?",
         control={
             "strategy": "full",
             "dtype": "fp32",

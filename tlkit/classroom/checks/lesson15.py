@@ -189,7 +189,7 @@ PREDICTIONS = (
         choices={
             "untouched": "It has learned nothing about Rust. But a model that is unsure of the next token leaves "
             "some probability for others, and the faulty evaluation asks for another one.",
-            "adapted": "It is surer of the next token than the untouched model, which speaks for it. But it has "
+            "adapted": "It is surer of the next token than the untouched model, so it is a plausible guess. But it has "
             "probably also learned which tokens are common in text about Rust, and its faulty figure even falls.",
             "seven blocks, held-out text": "It is bad on other text by both evaluations. But the faulty one looks "
             "worst where a model is most certain of the next token, and on new text this model is less certain than "
@@ -203,7 +203,7 @@ EXPERIMENTS = (
     Experiment(
         name="e15",
         question="How large must a test be to find the best strategy?",
-        control={"tested": 1},
+        control={"tested": 10},
         may_change=("tested",),
         metrics=("right",),
         better="higher",
@@ -211,5 +211,6 @@ EXPERIMENTS = (
         seeds=5,
         pair="draw",
         split="",
+        limits=(0.0, 100.0),
     ),
 )

@@ -220,5 +220,6 @@ EXPERIMENTS = (
         seeds=5,
         pair="draw",
         split="",
+        limits=(0.0, 100.0),
     ),
 )

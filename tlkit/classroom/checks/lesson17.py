@@ -186,5 +186,6 @@ EXPERIMENTS = (
         decisions={"it predicts better": BETTER, "it predicts worse": WORSE, "I cannot tell": UNKNOWN},
         seeds=5,
         pair="document",
+        most=8,
     ),
 )

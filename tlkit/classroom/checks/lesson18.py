@@ -167,13 +167,14 @@ PREDICTIONS = (
 EXPERIMENTS = (
     Experiment(
         name="e18",
-        question="Which vectors give a linear probe more to go on?",
+        question="Is depth 7 really the best depth, or was it lucky?",
         control={"features": "pretrained, mean", "depth": 7, "labels": 128},
         may_change=("features", "depth"),
         metrics=("accuracy",),
         better="higher",
         decisions={"it is more accurate": BETTER, "it is less accurate": WORSE, "I cannot tell": UNKNOWN},
-        seeds=3,
         pair="draw",
+        split="",
+        limits=(0.0, 100.0),
     ),
 )

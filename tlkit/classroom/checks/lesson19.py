@@ -154,11 +154,15 @@ PREDICTIONS = (
 EXPERIMENTS = (
     Experiment(
         name="e19",
-        question="Do the answers get better if the questions are learned, too?",
+        question="Are held-out answers predicted better if the questions are learned, too?",
         control={"learn": "answers", "rate": 2e-3},
         may_change=("learn", "rate"),
         metrics=("perplexity",),
         better="lower",
-        decisions={"it answers better": BETTER, "it answers worse": WORSE, "I cannot tell": UNKNOWN},
+        decisions={
+            "it predicts the answers better": BETTER,
+            "it predicts the answers worse": WORSE,
+            "I cannot tell": UNKNOWN,
+        },
     ),
 )

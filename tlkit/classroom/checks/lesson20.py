@@ -292,5 +292,6 @@ EXPERIMENTS = (
         decisions={"it is less wrong": BETTER, "it is more wrong": WORSE, "I cannot tell": UNKNOWN},
         pair="draw",
         split="",
+        limits=(0.0,),
     ),
 )

@@ -202,8 +202,8 @@ PREDICTIONS = (
         choices={
             "full": "It may change every weight, and on Rust it did forget a little more at these rates. But a result "
             "about one text need not hold for another.",
-            "lora": "It trains few values, which speaks against it. But few values at a ten times higher rate can move "
-            "a model far, and how far depends on the text.",
+            "lora": "It trains few values, so it is an unlikely guess. But few values at a ten times higher rate can "
+            "move a model far, and how far depends on the text.",
         },
     ),
 )

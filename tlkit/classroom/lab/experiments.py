@@ -3,7 +3,7 @@
 import importlib
 import importlib.util
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 BETTER, WORSE, UNKNOWN, SAME = "better", "worse", "cannot tell", "does not matter"  # what a decision may claim
@@ -22,11 +22,15 @@ class Experiment:
         metrics: what a run logs; the first one decides, the others are shown beside it.
         better: "lower" or "higher", of the metric that decides.
         decisions: from each decision, as students write it, to what it claims of the changed runs against the control:
-            `BETTER`, `WORSE`, `UNKNOWN` or `SAME`.
+            `BETTER`, `WORSE`, `UNKNOWN` or `SAME`. Whatever the runs show, one of them has to be right.
         seeds: the fewest pairs of runs that a decision takes; 1 where nothing is left to chance, as in a count.
         pair: what pairs the runs of two settings: "seed", or what else is repeated, such as "draw".
         split: that runs are scored on; empty where no text is scored.
         matters: the smallest difference that matters, for decisions that claim `SAME`.
+        most: the most pairs that anyone is sent to run, such as the number of passages there are.
+        limits: values that honest runs may share to the last digit, such as 100 percent.
+        keep: from a further metric to the highest mean of the changed runs with which a decision may claim `BETTER`,
+            so that a model that has learned nothing does not win by having changed nothing.
 
     Raises:
         ValueError: for a declaration that its judge could not work with.
@@ -43,9 +47,13 @@ class Experiment:
     pair: str = "seed"
     split: str = "validation"
     matters: float = 0.0
+    most: int = 30
+    limits: tuple[float, ...] = ()
+    keep: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         known = (BETTER, WORSE, UNKNOWN, SAME)
+        needed = {BETTER, WORSE} | ({UNKNOWN} if self.seeds > 1 else set())
         for name, wrong, expected in (
             (
                 "may_change",
@@ -55,7 +63,14 @@ class Experiment:
             ("metrics", not self.metrics or isinstance(self.metrics, str), "one name or more, in a tuple"),
             ("better", self.better not in ("lower", "higher"), "'lower' or 'higher'"),
             ("decisions", not set(self.decisions.values()) <= {*known}, f"claims out of {', '.join(map(repr, known))}"),
+            (
+                "decisions",
+                not needed <= set(self.decisions.values()),
+                f"one for each result, {', '.join(map(repr, sorted(needed)))} among them",
+            ),
             ("seeds", self.seeds < 1, "1 or more"),
+            ("most", self.most < self.seeds, f"{self.seeds} or more, because a decision takes as many"),
+            ("keep", not set(self.keep) <= set(self.metrics[1:]), "metrics behind the first one"),
             (
                 "matters",
                 SAME in self.decisions.values() and self.seeds > 1 and not self.matters > 0,

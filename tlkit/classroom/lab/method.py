@@ -24,8 +24,9 @@ from tlkit.classroom.lab.experiments import (
 )
 from tlkit.evidence.statistics import CONFIDENCE
 
+Means = dict[str, tuple[float, float] | None]  # of each further metric: of the changed runs and of the control
 SAME_VALUE = 1e-3  # runs that are one and the same differ by less, whatever the machine
-MOST_SEEDS = 30  # nobody is sent to run more
+MOST_NAMED = 5  # runs in one sentence
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def judge(experiment: Experiment, runs: Sequence[Run], decision: object, changed
     settings = _changed_settings(experiment, counted, changed)
     ours = _at(counted, settings)
     setup = ours[-1].setup
+    _refuse_dropped(experiment, runs, settings, setup)
     ours = [run for run in ours if run.setup == setup]
     control = _control(experiment, counted, setup)
     name = written(experiment, settings)
@@ -77,13 +79,16 @@ def judge(experiment: Experiment, runs: Sequence[Run], decision: object, changed
         _refuse_contradictions(experiment, group)
     if diverged := [run for run in (*ours, *control) if _value(experiment, run) is None]:
         return _with_diverged(experiment, claim, ours, control, diverged, name)
-    tried = _tried(experiment, counted, setup)
+    tried = _tried(experiment, runs, setup)
     level = 1 - (1 - CONFIDENCE) / max(1, tried)
     _refuse_too_few(experiment, ours, control, settings)
     found = difference(experiment, ours, control, level)
     _refuse_copies(experiment, ours, control, found, name)
     _refuse_claim(experiment, claim, found, name)
-    return f"{_shown(experiment, found, name, tried)} {_counted_out(runs)}".strip()
+    beside = {metric: _means(metric, (ours, control), found.pairs) for metric in experiment.metrics[1:]}
+    if claim == BETTER:
+        _refuse_nothing_learned(experiment, decision, found, name, beside)
+    return f"{_shown(experiment, found, name, tried, beside)} {_struck_out(runs)}".strip()
 
 
 def difference(experiment: Experiment, ours: Iterable[Run], control: Iterable[Run], level=CONFIDENCE) -> Difference:
@@ -123,6 +128,7 @@ def _changed_settings(experiment: Experiment, runs: list[Run], changed: dict[str
     if unknown := [name for name in changed if name not in control]:
         raise Wrong(f"{unknown[0]!r} is no setting of this experiment: expected one of {', '.join(control)}")
     others = _distinct(run.settings for run in runs if run.settings != control)
+    others = [one for one in others if _may_change(experiment, one)] or others  # not those of another control
     if not others:
         first = experiment.may_change[0]
         raise Wrong(
@@ -157,7 +163,7 @@ def _changed_settings(experiment: Experiment, runs: list[Run], changed: dict[str
 
 
 def _several_changed(experiment: Experiment, settings: dict[str, Setting], first: str) -> str:
-    different = {name: value for name, value in settings.items() if value != experiment.control[name]}
+    different = _changes(experiment, settings)
     alone = {first: different[first]}
     return (
         f"{len(different)} settings differ from the control at once: {as_code(different)}. Which of them made the "
@@ -170,14 +176,31 @@ def _refuse_other_splits(experiment: Experiment, runs: list[Run]) -> None:
         return
     if test := [run for run in runs if run.split == "test"]:
         raise Wrong(
-            f"run {_numbers(test)} was scored on the test split. Whoever chooses by it can no longer trust it: it "
-            f"answers only once, at the end. Score the same on {experiment.split} and log that, strike the run out "
-            f"(`notes.strike({test[0].number}, ...)`), and report that the test split was seen"
+            f"{_named(test, 'was', 'were')} scored on the test split. Whoever chooses by it can no longer trust it: it "
+            f"answers only once, at the end. Score the same on {experiment.split} and log that, strike out what was "
+            f"scored on the test split (`notes.strike({test[0].number}, ...)`), and report that you have seen it"
         )
     if other := [run for run in runs if run.split != experiment.split]:
         raise Wrong(
-            f"run {_numbers(other)} was scored on {other[0].split!r}, and this experiment compares on "
-            f"{experiment.split!r}: scores of different texts cannot be subtracted. Score it on {experiment.split}"
+            f"{_named(other, 'was', 'were')} scored on {other[0].split!r}, and this experiment compares on "
+            f"{experiment.split!r}: scores of different texts cannot be subtracted. Score on {experiment.split} instead"
+        )
+
+
+def _refuse_dropped(experiment: Experiment, runs: Sequence[Run], settings: dict[str, Setting], setup: str) -> None:
+    """A run may be struck out as a mistake, but then it is made again: else anyone could drop what they dislike."""
+    calls, all_dropped = [], []
+    for group in (settings, experiment.control):
+        here = [run for run in _at(runs, group) if (run.split, run.setup) == (experiment.split, setup)]
+        kept = {run.pair for run in here if not run.struck}
+        if dropped := [run for run in here if run.struck and run.pair not in kept]:
+            changed = {} if group == experiment.control else _changes(experiment, group)
+            calls.append(_call(experiment, changed, dict.fromkeys(run.pair for run in dropped)))
+            all_dropped += dropped
+    if all_dropped:
+        raise Wrong(
+            f"{_named(all_dropped, 'was', 'were')} struck out and never repeated. A {experiment.pair} that is dropped "
+            f"for its result is cherry-picking. Run {' and '.join(calls)} again"
         )
 
 
@@ -186,7 +209,7 @@ def _control(experiment: Experiment, runs: list[Run], setup: str) -> list[Run]:
     same = [run for run in found if run.setup == setup]
     if not found:
         raise Wrong(
-            "there is no control: without it nobody knows what the same training gives unchanged. Run "
+            "there is no control: without it you cannot know what comes out when nothing is changed. Run "
             f"{_call(experiment, {}, range(experiment.seeds))}"
         )
     if not same:
@@ -212,27 +235,28 @@ def _refuse_contradictions(experiment: Experiment, runs: list[Run]) -> None:
 
 def _with_diverged(experiment, claim, ours, control, diverged, name) -> str:
     """A run that diverged is a result: it may speak against its setting, and it may not be left out."""
-    metric = experiment.metrics[0]
-    if any(run in control for run in diverged):
-        raise Wrong(
-            f"run {_numbers(diverged)} of the control has no finite {metric}: a control that diverged is no control"
-        )
+    if lost := [run for run in diverged if run in control]:
+        raise Wrong(f"{_named(lost)} of the control diverged, and a control that diverged is no control")
     if len({run.pair for run in ours}) < experiment.seeds:
-        settings = {key: value for key, value in ours[0].settings.items() if value != experiment.control.get(key)}
         missing = _next_pairs(experiment, control, {run.pair for run in ours}, experiment.seeds)
-        raise Wrong(f"one run that diverges may be an accident. Run {_call(experiment, settings, missing)} as well")
+        call = _call(experiment, _changes(experiment, ours[0].settings), missing)
+        raise Wrong(f"one run that diverges may be an accident. Run {call} as well")
     if claim != WORSE:
         raise Wrong(
-            f"with {name}, run {_numbers(diverged)} diverged. Leaving such runs out would be picking, so all that "
+            f"with {name}, {_named(diverged)} diverged. Leaving such runs out would be cherry-picking, so all that "
             "these runs can support is that this setting is worse"
         )
-    return f"With {name}, run {_numbers(diverged)} diverged, and no run of the control did."
+    return f"With {name}, {_named(diverged)} diverged, and no run of the control did."
 
 
-def _tried(experiment: Experiment, runs: list[Run], setup: str) -> int:
-    """How many settings were run often enough to make a claim about: the more, the likelier one is good by luck."""
-    groups = _distinct(run.settings for run in runs if run.settings != experiment.control and run.setup == setup)
-    return sum(len({run.pair for run in _at(runs, one)}) >= max(2, experiment.seeds) for one in groups)
+def _tried(experiment: Experiment, runs: Sequence[Run], setup: str) -> int:
+    """How many settings were run often enough to make a claim about: the more, the likelier one is good by luck.
+
+    Settings whose runs are all struck out were tried, too. Runs that belong to another control were not.
+    """
+    here = [run for run in runs if (run.split, run.setup) == (experiment.split, setup)]
+    groups = [one for one in _distinct(run.settings for run in here) if _may_change(experiment, one)]
+    return sum(len({run.pair for run in _at(here, one)}) >= max(2, experiment.seeds) for one in groups)
 
 
 def _refuse_too_few(experiment: Experiment, ours: list[Run], control: list[Run], settings: dict) -> None:
@@ -240,7 +264,7 @@ def _refuse_too_few(experiment: Experiment, ours: list[Run], control: list[Run],
     both = one & other
     if len(both) >= experiment.seeds:
         return
-    pair, changed = experiment.pair, {k: v for k, v in settings.items() if v != experiment.control[k]}
+    pair, changed = experiment.pair, _changes(experiment, settings)
     wanted = _next_pairs(experiment, (*control, *ours), both, experiment.seeds)
     calls = [
         _call(experiment, change, [value for value in wanted if value not in have])
@@ -248,30 +272,32 @@ def _refuse_too_few(experiment: Experiment, ours: list[Run], control: list[Run],
         if any(value not in have for value in wanted)
     ]
     if both:
-        has = f"only {pair} {_listed(sorted(both, key=str))} was run with both settings"
+        named = f"{pair} {_listed(both)} was" if len(both) == 1 else f"{pair}s {_listed(sorted(both, key=str))} were"
+        has = f"only {named} run with both settings"
     else:
         has = f"no {pair} was run with both settings, so no difference can be taken in pairs"
     chance = "one run each" if experiment.seeds == 1 else f"{experiment.seeds} {pair}s"
     why = "" if experiment.seeds == 1 else f", because with fewer a lucky {pair} looks like an effect"
-    raise Wrong(f"{has}. This claim takes at least {chance}{why}. Run {' and '.join(calls)}")
+    raise Wrong(f"{has}. A decision takes at least {chance}{why}. Run {' and '.join(calls)}")
 
 
 def _refuse_copies(experiment: Experiment, ours: list[Run], control: list[Run], found: Difference, name: str) -> None:
-    """Runs that are equal to the last digit are one run, logged several times."""
+    """Runs that are equal to the last digit are one run, logged several times, unless they are at a limit."""
     if experiment.seeds == 1:
         return
     for group, which in ((ours, name), (control, "the control")):
         values = {_value(experiment, run) for run in group}
-        if len(values) == 1:
+        if len(values) == 1 and not values <= set(experiment.limits):
             raise Wrong(
                 f"all {experiment.pair}s of {which} gave the same {experiment.metrics[0]} to the last digit, so the "
                 f"{experiment.pair} did not reach the run. These are copies of one run and say nothing about chance. "
-                f"Hand the {experiment.pair} on, and run them again"
+                f"Pass the {experiment.pair} on, and run them again"
             )
-    if not any(found.each):
+    at_limits = {_value(experiment, run) for run in (*ours, *control)} <= set(experiment.limits)
+    if not any(found.each) and not at_limits:
         raise Wrong(
             f"{name} gave the control's {experiment.metrics[0]} to the last digit with every {experiment.pair}. "
-            "Most likely the setting did not reach the run: look where your function hands it on, and run it again"
+            "Most likely the setting did not reach the run: look where your function passes it on, and run it again"
         )
 
 
@@ -285,37 +311,76 @@ def _refuse_claim(experiment: Experiment, claim: str, found: Difference, name: s
     if holds.get(claim):
         return
     said, matters = _sentence(experiment, found, name), amount(experiment.matters)
+    whole = "The whole interval" if experiment.seeds > 1 else "That"
     if small:
-        raise Wrong(f"{said} All of that is within {matters} of the control, which is too small to matter")
+        raise Wrong(f"{said} {whole} is within {matters} of the control, too little to matter")
     if claim == SAME and min(abs(low), abs(high)) > experiment.matters and low * high > 0:
-        raise Wrong(f"{said} All of that is more than {matters} away from the control, so it matters")
+        raise Wrong(f"{said} {whole} is more than {matters} away from the control, so it matters")
     if claim == SAME:
-        more = "" if experiment.seeds == 1 else " That no difference was found does not mean that there is none"
+        unseen = experiment.seeds > 1 and low <= 0 <= high
+        more = " That no difference was found does not mean that there is none" if unseen else ""
         raise Wrong(f"{said} The difference may be more than {matters}, which matters.{more}")
     if claim == UNKNOWN:
-        raise Wrong(f"{said} That excludes zero, so your runs can tell. Decide on what they say")
+        raise Wrong(f"{said} That excludes zero, so your runs can tell. Choose the decision that they support")
     if holds[BETTER] or holds[WORSE]:
-        raise Wrong(f"{said} Your decision says something else than these runs")
-    raise Wrong(f"{said} That includes zero, so these runs do not support it. {_more(experiment, found, name)}")
+        raise Wrong(f"{said} Your decision contradicts these runs")
+    raise Wrong(f"{said} That includes zero, so these runs do not support it. {_more(experiment, found)}")
 
 
-def _more(experiment: Experiment, found: Difference, name: str) -> str:
-    """How many seeds it would take if the difference stayed as it is, or that it is not worth it."""
-    honest = "To decide that you cannot tell is right, too"
+def _more(experiment: Experiment, found: Difference) -> str:
+    """How many seeds such a difference would take, to be planned and not tried out; or that it is not worth it."""
+    honest = "Deciding that you cannot tell is also right"
     if experiment.seeds == 1:
         return honest
-    count = len(found.each)
+    count, pairs = len(found.each), f"{experiment.pair}s"
     spread = math.sqrt(math.fsum((one - found.mean) ** 2 for one in found.each) / (count - 1))
-    for wanted in range(count + 1, MOST_SEEDS + 1):
+    for wanted in range(count + 1, experiment.most + 1):
         if _quantile(found.level, wanted) * spread / math.sqrt(wanted) < abs(found.mean):
-            return f"If the difference stays as it is, about {wanted} {experiment.pair}s would show it. {honest}"
-    return f"More than {MOST_SEEDS} {experiment.pair}s would be needed to see so small a difference. {honest}"
+            return (
+                f"A difference of this size would take about {wanted} {pairs}. If you want to know, decide on that "
+                f"number now, run them all, and decide once. Adding {pairs} until the interval excludes zero finds "
+                f"differences that are not there. {honest}"
+            )
+    return f"A difference of this size would take more than {experiment.most} {pairs}. {honest}"
 
 
-def _shown(experiment: Experiment, found: Difference, name: str, tried: int) -> str:
+def _refuse_nothing_learned(
+    experiment: Experiment, decision: object, found: Difference, name: str, beside: Means
+) -> None:
+    """Who changes nothing also harms nothing, so a decision for the change takes what was to be kept."""
+    for metric, limit in experiment.keep.items():
+        if beside[metric] is None:
+            raise Wrong(
+                f"{metric} is not in all of these runs, as a finite number. Without it nobody can see whether the "
+                f"model learned anything with {name}. Log it with each run"
+            )
+        if (mean := beside[metric][0]) > limit:
+            raise Wrong(
+                f"{_sentence(experiment, found, name)} {_capital(str(decision).strip())}, but {metric} is "
+                f"{amount(mean)}: it has hardly learned anything, because that takes {amount(limit)} or less. Choose "
+                "a setting that learns something, too"
+            )
+
+
+def _means(metric: str, groups: Iterable[list[Run]], pairs: Iterable[Setting]) -> tuple[float, float] | None:
+    """The mean of a further metric in each group over the pairs; None where a run lacks it or has diverged in it."""
+    found = []
+    for group in groups:
+        values = {run.pair: run.metrics[metric] for run in reversed(group) if run.metrics.get(metric) is not None}
+        if not all(pair in values for pair in pairs):
+            return None
+        found.append(math.fsum(values[pair] for pair in pairs) / len(pairs))
+    return tuple(found)
+
+
+def _shown(experiment: Experiment, found: Difference, name: str, tried: int, beside: Means) -> str:
     said = _sentence(experiment, found, name)
     if tried > 1 and experiment.seeds > 1:
-        said += f" You tried {tried} settings, so the interval is wider than one of 95%."
+        said += f" You tried {tried} settings, so the interval is wider than a 95% interval."
+    known = {metric: means for metric, means in beside.items() if means is not None}
+    changes = [f"{metric} {_changed_by(*means)}" for metric, means in known.items()]
+    if changes:
+        said += f" At the same time, {_listed(changes)}."
     return f"{said} That supports your decision."
 
 
@@ -329,9 +394,31 @@ def _sentence(experiment: Experiment, found: Difference, name: str) -> str:
     return f"With {name}, {metric} is {much} in the control over {len(found.pairs)} {experiment.pair}s; {interval}."
 
 
-def _counted_out(runs: Iterable[Run]) -> str:
+def _struck_out(runs: Iterable[Run]) -> str:
     struck = [run for run in runs if run.struck]
-    return f"Run {_numbers(struck)} is struck out, and the notebook says why." if struck else ""
+    return f"{_capital(_named(struck, 'was', 'were'))} struck out, and the notebook says why." if struck else ""
+
+
+def _changed_by(mean: float, control: float) -> str:
+    if mean == control:
+        return "stayed the same"
+    near = math.isclose(mean, control, rel_tol=SAME_VALUE)
+    return "hardly changed" if near else f"changed by {signed(mean - control)}"
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _changes(experiment: Experiment, settings: dict[str, Setting]) -> dict[str, Setting]:
+    """What differs from the control."""
+    return {name: value for name, value in settings.items() if value != experiment.control.get(name)}
+
+
+def _may_change(experiment: Experiment, settings: dict[str, Setting]) -> bool:
+    """Whether something differs from the control, and nothing that has to stay."""
+    changed = _changes(experiment, settings)
+    return bool(changed) and set(changed) <= set(experiment.may_change)
 
 
 def _at(runs: Iterable[Run], settings: dict[str, Setting]) -> list[Run]:
@@ -370,8 +457,12 @@ def _listed(values: Iterable[object]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _numbers(runs: Iterable[Run]) -> str:
-    return _listed([run.number for run in runs][:5])
+def _named(runs: Sequence[Run], singular: str = "", plural: str = "") -> str:
+    """Name runs by their numbers, with a verb: "run 4 was", "runs 4, 5 and 6 were"."""
+    numbers = [run.number for run in runs]
+    if len(numbers) > MOST_NAMED + 1:
+        numbers = [*numbers[:MOST_NAMED], f"{len(numbers) - MOST_NAMED} more"]
+    return f"run{'s' if len(runs) > 1 else ''} {_listed(numbers)} {plural if len(runs) > 1 else singular}".strip()
 
 
 def _half_width(values: tuple[float, ...], level: float) -> float:

@@ -182,7 +182,7 @@ class LabNotebook:
         settings = {name: as_setting(name, values[name]) for name in one.control if name in values}
         split = values.get("split", "")
         if one.split and split not in SPLITS:
-            raise Wrong(f'say which texts it was scored on, such as split="{one.split}"; given was {split!r}')
+            raise Wrong(f'say which texts it was scored on, such as split="{one.split}"; you gave {split!r}')
         pair = as_setting(one.pair, values.get(one.pair, 0 if one.seeds == 1 else None))
         if pair is None:
             raise Wrong(f"say which {one.pair} it is, such as {one.pair}=0: runs are compared {one.pair} by {one.pair}")
@@ -212,11 +212,11 @@ class LabNotebook:
     def _refuse_function(self, measure: object, settings: dict[str, object], split: object) -> None:
         one = self.experiment
         if not callable(measure):
-            raise Wrong(f"a function is asked for, without calling it, and this is {kind(measure)}")
+            raise Wrong(f"pass the function itself, without calling it; this is {kind(measure)}")
         self._refuse_names([*settings, *(["split"] if one.split else [])])
         for name, value in settings.items():
             if name in one.metrics:
-                raise Wrong(f"{name} is what your function is to measure: it cannot be given")
+                raise Wrong(f"{name} is what your function measures: it cannot be given")
             as_setting(name, value)
         takes = [*settings, *([one.pair] if one.seeds > 1 else [])]
         for name in takes:
@@ -234,7 +234,7 @@ class LabNotebook:
             return measured
         values = measured if isinstance(measured, tuple | list) else (measured,)
         if len(values) > len(names) or not values:
-            raise Wrong(f"your function is to return {', '.join(names)}, and this is {kind(measured)}")
+            raise Wrong(f"your function must return {', '.join(names)}, not {kind(measured)}")
         return dict(zip(names, values, strict=False))
 
     def _said(self, logged: dict[str, object]) -> str:
@@ -281,6 +281,6 @@ def _end(sentence: str) -> str:
 
 
 def _looks_at(experiment: Experiment) -> str:
-    pairs = f", at least {experiment.seeds} {experiment.pair}s that both have" if experiment.seeds > 1 else ""
+    pairs = f", at least {experiment.seeds} {experiment.pair}s that both settings share" if experiment.seeds > 1 else ""
     where = ", the test split untouched" if experiment.split else ""
     return f"What is judged is the method: a control, one change{pairs}{where}, and a decision that the runs support."

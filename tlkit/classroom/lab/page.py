@@ -80,7 +80,9 @@ def rule(experiment: Experiment) -> str:
     names = f"{', '.join(most)} or {last}" if most else last
     one_at_a_time = ", one at a time" if most else ""
     small = f" A difference of up to {amount(experiment.matters)} does not matter." if experiment.matters else ""
-    return f"Runs are compared by {what}{where}{pairs}. You may change {names}{one_at_a_time}.{small}"
+    learned = " and ".join(f"{name} is {amount(limit)} or less" for name, limit in experiment.keep.items())
+    learned = f" A model counts as having learned something if {learned}." if learned else ""
+    return f"Runs are compared by {what}{where}{pairs}. You may change {names}{one_at_a_time}.{small}{learned}"
 
 
 def value_in_words(value: float | None) -> str:

@@ -45,7 +45,8 @@ def judged_again(outputs: Iterable[dict]) -> dict[str, tuple[bool, str]]:
             continue
         try:
             one = find_experiment(record["name"])
-            one = replace(one, control=one.control | record["control"])
+            own = tuple(name for name in record["control"] if name not in one.control)
+            one = replace(one, control=one.control | record["control"], may_change=one.may_change + own)
             judge(one, runs_of(one, record["runs"]), record["decision"], record["changed"])
             found[one.name] = True, ""
         except Wrong as wrong:

@@ -14,9 +14,9 @@ def as_setting(name: str, value: object) -> Setting:
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
     if value is not None and not isinstance(value, str | bool | int | float):
-        raise Wrong(f"{name} is to be one number, a word, True or False, and this is {kind(value)}")
+        raise Wrong(f"{name} must be one number, a word, True or False, not {kind(value)}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise Wrong(f"{name} is to be a finite number, and this is {value}")
+        raise Wrong(f"{name} must be a finite number, not {value}")
     return value
 
 
@@ -24,11 +24,11 @@ def as_metric(name: str, value: object) -> float | None:
     """A metric as it is kept: a number, or None where it is not finite."""
     value = getattr(value, name, value)  # a result that carries it, such as that of `tl.perplexity`
     if isinstance(value, bool | str) or not hasattr(value, "__float__"):
-        raise Wrong(f"{name} is to be a number, and this is {kind(value)}")
+        raise Wrong(f"{name} must be a number, not {kind(value)}")
     try:
         number = float(value)
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
-        raise Wrong(f"{name} is to be one number, and this is {kind(value)}") from error
+        raise Wrong(f"{name} must be one number, not {kind(value)}") from error
     return number if math.isfinite(number) else None
 
 
