@@ -15,6 +15,7 @@ import torch
 from tlkit.settings import DATA
 
 SPLITS = ("train", "validation", "test")
+NAMED = ("rust", "facts", "general", "kitchen")  # corpora that are asked for by name; all others by path
 NOT_READ = ("node_modules", "__pycache__", "site-packages")  # folders of other people's text, beside hidden ones
 FENCE = re.compile(r"[ \t]*(`{3,}(?=[^`]*$)|~{3,})(.*)")  # opens or closes a block of code, also in a list
 CODE = re.compile(r"\t| {4}|[ >]*(```|~~~)")  # a line that is code, or says that code begins
