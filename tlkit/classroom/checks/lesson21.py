@@ -215,8 +215,8 @@ TASKS = (enough_documents, not_tuned, decision, QUIZ)
 PREDICTIONS = (
     Amount(
         name="p21_1",
-        question="How large must a difference be, in percent of perplexity, for 40 such notes to show it?",
-        about="the smallest difference that 40 notes can show",
+        question="How large must a difference be, in percent of perplexity, for these test documents to show it?",
+        about="the smallest difference that the test documents can show",
         unit="%",
         lowest=0,
         highest=100,
@@ -226,17 +226,17 @@ PREDICTIONS = (
         "but not all, and what is left shrinks only with the root of the number of documents.",
         too_high="The same documents are hard for both strategies. In the difference of a pair most of it cancels, so "
         "a small test shows more than the spread of its documents suggests.",
-        near="You saw that differences in pairs help, and that 40 documents are few all the same.",
+        near="You saw that differences in pairs help, and that a small test shows no small differences all the same.",
     ),
     Choice(
         name="p21_2",
-        question="Which of the two forgets more of the general text?",
-        about="the strategy that forgets more on the notes about cooking",
+        question="Does the strategy that gains more also forget more?",
+        about="whether the strategy that gains more also forgets more",
         choices={
-            "full": "It may change every weight, and on Rust it did forget a little more at these rates. But a result "
-            "about one text need not hold for another.",
-            "lora": "It trains few values, which speaks against it. But few values at a ten times higher rate can move "
-            "a model far, and how far depends on the text.",
+            "yes": "What moves a model far towards a new text also moves it away from what it knew, and on Rust it was "
+            "so. But how far each strategy moves depends on its rate, and that was chosen by the gain alone.",
+            "no": "How much is forgotten depends on the rate as well as on the strategy, and a rate that is best for "
+            "the gain can be too high for what the model knew. A result about one text need not hold for another.",
         },
     ),
 )

@@ -352,7 +352,8 @@ def _decision(study: Study) -> Iterator[str]:
             f"documents). The honest decision is “{honest}”."
         )
         return
-    between = f"{pair[0]} differs from {pair[1]} by {value:+.1f}%, with an interval from {low:+.1f} to {high:+.1f}%"
+    side = f"{abs(value):.1f}% {'below' if value < 0 else 'above'}"
+    between = f"{pair[0]} ends {side} {pair[1]}, with an interval from {low:+.1f} to {high:+.1f}%"
     band = f"the {study.plan.worthwhile:g}% that the plan calls worthwhile"
     if honest == "equal":
         why = f"which lies wholly within {band}, so the difference does not matter."

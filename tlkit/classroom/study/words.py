@@ -67,6 +67,7 @@ def figures(study: Study) -> dict[str, str]:
         for one, other in ((row.first, row.second), (row.second, row.first)):
             value, low, high = study.difference(one, other)
             found[f"difference_{one}_{other}"] = _percent(value)
+            found[f"apart_{one}_{other}"] = _percent(abs(value))
             found[f"difference_{one}_{other}_interval"] = _interval(low, high)
     for fit in study.fits:
         found[f"estimate_{fit.strategy}"] = "not known" if fit.estimated_mb is None else _memory(fit.estimated_mb)
