@@ -255,7 +255,7 @@ def _read_path(path: Path) -> list[str]:
     if path.is_dir():
         files = [file for file in _files_in(path) if file.suffix.lower() in readers]
         if not files:
-            raise ValueError(f"{path}: no .txt, .md or .jsonl file in this folder")
+            raise ValueError(f"{path}: no .txt, .md or .jsonl file in this folder; put text there, or name another one")
     texts = []
     for file in files:
         if file.suffix.lower() not in readers:

@@ -567,6 +567,16 @@ def test_a_text_is_written_anew_without_copies(tmp_path, tiny):
     clean = load_corpus(path)
     assert not datasheet(clean, tiny.tokenizer).copies
     assert len(clean.train + clean.validation + clean.test) == 40
+    # A short one that stands in a longer one is a copy of it, though most of the longer one is not in the short one.
+    inside = [
+        f"{' '.join(text.split()[:8])} and {other}" for text, other in zip(notes(40), notes(40, 60, 100), strict=True)
+    ]
+    short = [" ".join(text.split()[:8]) for text in notes(40)]
+    (tmp_path / "inside.md").write_text("\n\n".join([*short, *inside, *notes(30, start=900)]))
+    assert datasheet(load_corpus(tmp_path / "inside.md"), tiny.tokenizer).copies
+    clean = load_corpus(without_copies(tmp_path / "inside.md", tmp_path / "clean.jsonl"))
+    assert not datasheet(clean, tiny.tokenizer).copies
+    assert {*clean.train, *clean.validation, *clean.test} == {*inside, *notes(30, start=900)}
     (tmp_path / "few.md").write_text("\n\n".join([*notes(6), *[f"{text} more" for text in notes(6)]]))
     with pytest.raises(ValueError, match="without copies 6 documents are left"):
         without_copies(tmp_path / "few.md", tmp_path / "few.jsonl")

@@ -128,9 +128,9 @@ def datasheet(corpus: Corpus, tokenizer) -> Datasheet:
 
 
 def without_copies(name: str | Path, output: str | Path) -> Path:
-    """Write a text anew without the documents that have much in common with an earlier one.
+    """Write a text anew without the documents that have much in common with a longer one.
 
-    The file can then be used as a corpus; it is split again, so that no copies are left to lie in two splits.
+    The file can then be used as a corpus. It is split again, and however it is split, no copies are left.
 
     Args:
         name: of a corpus, or a path, as `load_corpus` takes it.
@@ -144,11 +144,14 @@ def without_copies(name: str | Path, output: str | Path) -> Path:
         OSError: where it cannot be written.
     """
     corpus, output = load_corpus(name), Path(output)
-    index, kept = _Index(), []
-    for text in (*corpus.test, *corpus.validation, *corpus.train):
-        if not index.is_copy(index.best(text)):
-            index.add(text)
-            kept.append(text)
+    texts = (*corpus.test, *corpus.validation, *corpus.train)
+    index, found = _Index(), set()
+    # The longest first: what two have in common is more of the shorter one, which may come to lie in either split.
+    for place in sorted(range(len(texts)), key=lambda place: -len(set(_runs(texts[place], RUN)))):
+        if not index.is_copy(index.best(texts[place])):
+            index.add(texts[place])
+            found.add(place)
+    kept = [text for place, text in enumerate(texts) if place in found]
     if len(kept) < 10:
         raise ValueError(f"{name}: without copies {len(kept)} documents are left, and 10 are needed: add other text")
     output.parent.mkdir(parents=True, exist_ok=True)
