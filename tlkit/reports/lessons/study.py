@@ -96,7 +96,8 @@ def seed_forgetting_chart(forgetting: pd.DataFrame, means: pd.DataFrame, may_for
         axes.errorbar(row["mean"], place, xerr=spread, label=f"{name}, mean and 95% interval over seeds", **style)
         axes.plot(seeds, [place + 0.25] * len(seeds), "|", color=dark(shade), markersize=11, markeredgewidth=2)
     axes.axvline(may_forget, color=INK, linestyle="--", linewidth=1.2)
-    beside = {"xytext": (4, -3), "textcoords": "offset points", "va": "top", "fontsize": "small"}
+    inwards, side = (-4, "right") if may_forget > forgetting.change.max() else (4, "left")
+    beside = {"xytext": (inwards, -3), "textcoords": "offset points", "ha": side, "va": "top", "fontsize": "small"}
     axes.annotate(f"the plan allows {may_forget:g}%", (may_forget, 1), xycoords=axes.get_xaxis_transform(), **beside)
     axes.set_yticks(range(len(means)), means.index)
     axes.set_ylim(len(means) - 0.4, -0.7)
