@@ -207,8 +207,6 @@ def _who_forgets_most(lost: pd.Series) -> str:
     """Empty where there is no order, or nothing is forgotten."""
     if len(lost) < 2 or lost.max() <= 0:
         return ""
-    if len(lost) == 2 and lost.min() > 0:
-        return f"{lost.idxmax()} forgets more than {lost.idxmin()}"
     return f"{lost.idxmax()} forgets most" + (f", {lost.idxmin()} least" if lost.min() > 0 else "")
 
 
