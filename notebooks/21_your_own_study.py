@@ -104,6 +104,12 @@ plan = tl.StudyPlan(
     card="128MB",
 )
 
+# %%
+if example:
+    real = tl.recorded_comparison("smollm2-135m-instruct").table.set_index("strategy")
+    rose = 100 * (real.general / real.general[tl.ZERO_SHOT] - 1)
+    assert (round(rose["full"]), round(rose["lora"])) == (27, 5)
+
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Station 1: the text
 #
@@ -138,7 +144,7 @@ if example:
     spoiled = replace(corpus, test=(planted, *corpus.test[1:]))
     found = tl.datasheet(spoiled, base.tokenizer).copied["test in train"]
     tl.claim("The note with another first word is found", found == 1)
-    assert not sheet.copies
+    assert not sheet.copies and sum(sheet.documents.values()) == 140
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # If your own text contains near-copies, or fewer than 50 paragraphs, the next cell stops here and says what to do.
@@ -154,10 +160,10 @@ for split in ("train", "validation", "test"):
     print(f"{split}: {read} of {there} documents are read")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# One thing no count shows. Paragraphs of one file are alike, and your text is split at random by paragraph, so
-# neighbours lie in the training split and in the test split. In our example each of the twenty subjects is in all
-# three splits. The result then holds for more paragraphs of these files and not for new files, and its intervals are
-# too narrow for those. Say so under `limits` in your report.
+# There is one more thing, which no count shows. Paragraphs of one file are alike, and your text is split at random by
+# paragraph, so neighbours lie in the training split and in the test split. In our example each of the twenty subjects
+# is in all three splits. The result then holds for more paragraphs of these files and not for new files, and its
+# intervals are too narrow for those. Say so under `limits` in your report.
 #
 # ### What this test split can show
 #
@@ -229,7 +235,9 @@ if example:
         "40 test documents and three seeds show a little more than 5%",
         5 < shows(400, 3) < 6,
     )
-    assert shows(300, 3) > 6 and 4.5 < shows(600, 3) < 5 and math.isinf(shows(30, 3))
+    assert (
+        6 < shows(300, 3) < 6.5 and 4.5 < shows(600, 3) < 5 and math.isinf(shows(30, 3))
+    )
     assert 3.5 < shows(1100, 3) < 4.5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -470,6 +478,7 @@ shown
 if example:
     found = neighbours.set_index(both)
     notes, general = found["on the notes"], found["on general text"]
+    assert round(search.general_perplexity.min()) == 39  # hardly trained at all
     assert (notes["full", 0.00316], notes["full", 0.001]) == (80, 77)
     assert (general["full", 0.00316], general["full", 0.001]) == (166, 68)
     assert (general["lora", 0.00316], general["lora", 0.01]) == (60, 89)
@@ -604,8 +613,8 @@ if example:
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A reader of the table does not know which document had which loss. They cannot take differences in pairs, so their
-# interval is wider: it ends so close to zero that the two strategies are told apart by a hair. If you want others to
-# be sure, publish the scores of each document. `study.json` has them.
+# interval is wider. It ends just below zero, so with slightly other documents a reader could not have told the two
+# strategies apart. If you want others to be sure, publish the scores of each document. `study.json` has them.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How a study is judged

@@ -218,8 +218,8 @@ def smallest_difference(
         sheet: of the text.
         baseline: what the untouched model scored on the validation documents.
         strategies: that are compared; each pair of them is counted in the correction for several comparisons.
-        documents: how many test documents will be scored; None for all. Of more than there are it is assumed that they
-            are like these.
+        documents: how many test documents will be scored; None for all. If there are not so many, the others are taken
+            to be like those that are there.
         seeds: runs of each strategy, at least 2; None counts documents alone, as if a seed did not matter.
         alike: how alike the strategies are, where that is known; default: as recorded on Rust.
 
