@@ -83,6 +83,7 @@ def planted_study(
             1,
             {"validation in train": 0, "test in train": 0, "test in validation": 0, "test in test": 0},
             8.4,
+            9.9,
         ),
         model="tiny",
         baseline=Baseline(300.0, 270.0, 335.0, 40, 5.7, 4096, "1" * 64),

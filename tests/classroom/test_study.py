@@ -470,6 +470,7 @@ def test_a_study_is_made_of_a_comparison_and_a_text_of_its_own_is_refused(tiny):
     )
     assert found.trained[1].components == {"adapters": found.trained[1].trainable_values} and found.tried == []
     assert found.fits[1].estimated_mb is None and found.text.detectable == math.inf
+    assert found.text.detectable_here is None, "one test document shows nothing"
     reasons = " ".join(judge_study(found).reasons)
     assert "never searched for" in reasons and "The memory of lora was not estimated" in reasons
     made.provenance["corpus_sha256"] = "4" * 64
@@ -718,6 +719,7 @@ def test_every_figure_of_the_report_comes_from_the_record():
     assert figures(GOOD)["difference_full_lora"] in report and "full reached" in report
     assert "**full reaches a lower perplexity than lora.**" in report, "a name in code has no capital"
     assert "## Why it came out like this\n\nThe rate may be the reason, 0.001 against 0.01:" in report
+    assert "A study of full and lora on notes" in report and "8.4% by the forecast, and 9.9% by the spread" in report
     assert "| untouched (zero-shot) | none |" in report and "| control (random initialisation) | 7 | 0.003 |" in report
     indented = decided("cannot tell", because="One line that says what came out here,\n        and another one.")
     assert "here,\nand another one." in report_markdown(indented)
@@ -779,6 +781,8 @@ def test_an_audit_can_be_asked_of_the_table():
 def test_the_recorded_study_is_sound_and_its_report_is_what_its_record_gives():
     found = judge_study(DATA / "studies" / "kitchen")
     assert found.sound, found
+    text = read_study(DATA / "studies" / "kitchen").text
+    assert text.detectable < 6 < 9 < text.detectable_here, "on this text a seed matters more than the forecast says"
 
 
 def test_six_questions_are_answered_from_the_record():

@@ -6,6 +6,7 @@ import json
 import math
 import types
 import typing
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ import pandas as pd
 import torch
 
 from tlkit.checkpoints import hash_of
-from tlkit.classroom.study.datasheet import PAIRS, Datasheet, smallest_difference
+from tlkit.classroom.study.datasheet import PAIRS, Datasheet, agreement, smallest_difference
 from tlkit.classroom.study.plan import Decision, StudyPlan
 from tlkit.corpus import SPLITS
 from tlkit.evaluation import PerplexityResult, result_of
@@ -38,7 +39,11 @@ MOST_NATS = 100  # of a token: perplexities beyond exp(100) are no scores
 
 @dataclass(frozen=True)
 class Text:
-    """The text and its splits, as `Datasheet` has them; `detectable` is the difference in percent that can be shown."""
+    """The text and its splits, as `Datasheet` has them, and the smallest difference in percent that can be shown.
+
+    `detectable` is the forecast from the recorded comparison on Rust, and `detectable_here` goes by these runs; None
+    where no difference could be shown, or these runs cannot say.
+    """
 
     name: str
     sha256: str
@@ -47,6 +52,7 @@ class Text:
     removed: int
     copies: dict[str, int]
     detectable: float | None
+    detectable_here: float | None = None
 
 
 @dataclass(frozen=True)
@@ -360,9 +366,14 @@ def study(
     tokens = documents[documents.strategy == ZERO_SHOT].sort_values("document").tokens
     seeds = int(made["seeds"]) if "seeds" in made else None
     scored = min(len(tokens), sheet.documents["test"])
-    detectable = smallest_difference(sheet, baseline, plan.strategies, documents=scored, seeds=seeds)
+    counted = {"documents": scored, "seeds": seeds}
+    detectable = smallest_difference(sheet, baseline, plan.strategies, **counted)
+    here = None
+    if _seeds_of_all(documents, plan.strategies) > 1:
+        alike = agreement(documents, plan.strategies)
+        here = _or_none(smallest_difference(sheet, baseline, plan.strategies, alike=alike, **counted))
     copies = sheet.copied
-    text = Text(sheet.name, sheet.sha256, sheet.documents, sheet.tokens, sheet.removed, copies, detectable)
+    text = Text(sheet.name, sheet.sha256, sheet.documents, sheet.tokens, sheet.removed, copies, detectable, here)
     batch, block = int(made.get("batch_size", 0)), int(made.get("block_size", 0))
     return Study(
         plan=plan,
@@ -474,6 +485,11 @@ def _read_fields(kind: type, value: object, where: str) -> object:
     if unknown := sorted(set(value) - set(hints)):
         raise ValueError(f"{place}{unknown[0]} is unknown: expected {', '.join(hints)}")
     return kind(**{name: _read(hints[name], one, f"{place}{name}") for name, one in value.items()})
+
+
+def _seeds_of_all(documents: pd.DataFrame, strategies: Iterable[str]) -> int:
+    """How many seeds every one of the strategies has."""
+    return len(set.intersection(*(set(documents[documents.strategy == name].seed) for name in strategies)))
 
 
 def _tried(rates: str | Path | None, made: dict[str, object]) -> list[Tried]:

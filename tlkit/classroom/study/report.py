@@ -16,6 +16,7 @@ from tlkit.classroom.study.words import NAMES, WORDS, figures, render
 from tlkit.corpus import SPLITS
 from tlkit.evidence.comparison_table import ZERO_SHOT
 from tlkit.evidence.learning_rates import CONTROL
+from tlkit.reports.findings import listed
 from tlkit.reports.lessons.study import difference_chart
 
 TEMPLATE = Path(__file__).with_name("report.md")
@@ -27,7 +28,7 @@ STYLE = """\
 body { margin: 0 auto; max-width: 52rem; padding: 1rem; color: var(--ink); background: #fff;
   font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2rem; }
-.frame { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+.frame { overflow-x: auto; margin: 1rem 0; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .7rem; vertical-align: top; overflow-wrap: normal; }
 th { background: var(--band); } img { max-width: 100%; height: auto; } figure { margin: 1.5rem 0; }"""
 
@@ -91,7 +92,7 @@ def report_markdown(study: Study) -> str:
     opened = "once" if study.openings == 1 else f"{study.openings} times"
     values = known | {
         "question": study.plan.question,
-        "strategies": " and ".join(study.plan.strategies),
+        "strategies": listed(study.plan.strategies, "strategies"),
         "text": study.text.name,
         "model": study.model,
         "answer": _answer(study),

@@ -43,6 +43,7 @@ def figures(study: Study) -> dict[str, str]:
         "removed": str(text.removed),
         "copies": str(sum(text.copies.values())),
         "detectable": "no difference of any size" if math.isinf(detectable) else f"{detectable:.1f}%",
+        "detectable_here": "not known" if text.detectable_here is None else f"{text.detectable_here:.1f}%",
         "worthwhile": f"{study.plan.worthwhile:g}%",
         "may_forget": f"{study.plan.may_forget:g}%",
         "allowed": _memory(study.fits[0].allowed_mb) if study.fits else "not known",
