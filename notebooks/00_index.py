@@ -49,9 +49,9 @@
 # | [18 · Another task](18_another_task.ipynb) | What is pretraining worth when the task is a different one? | 30 |
 # | [19 · Instruction tuning](19_instruction_tuning.ipynb) | How does a model learn to answer, and to stop? | 30 |
 # | [20 · Scaling out](20_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 20 |
-# | [21 · Your own study](21_your_own_study.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 22 |
+# | [21 · Your own study](21_your_own_study.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 28 |
 #
-# About 443 minutes of reading and running in all; quizzes and exercises come on top. The lessons build on one
+# About 449 minutes of reading and running in all; quizzes and exercises come on top. The lessons build on one
 # another, so take them in order the first time. Words that you do not know are in the [glossary](glossary.md).
 #
 #

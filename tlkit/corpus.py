@@ -15,6 +15,7 @@ import torch
 from tlkit.settings import DATA
 
 SPLITS = ("train", "validation", "test")
+NAMED = ("rust", "facts", "general", "kitchen")  # corpora that are asked for by name; all others by path
 NOT_READ = ("node_modules", "__pycache__", "site-packages")  # folders of other people's text, beside hidden ones
 FENCE = re.compile(r"[ \t]*(`{3,}(?=[^`]*$)|~{3,})(.*)")  # opens or closes a block of code, also in a list
 CODE = re.compile(r"\t| {4}|[ >]*(```|~~~)")  # a line that is code, or says that code begins
@@ -254,7 +255,7 @@ def _read_path(path: Path) -> list[str]:
     if path.is_dir():
         files = [file for file in _files_in(path) if file.suffix.lower() in readers]
         if not files:
-            raise ValueError(f"{path}: no .txt, .md or .jsonl file in this folder")
+            raise ValueError(f"{path}: no .txt, .md or .jsonl file in this folder; put text there, or name another one")
     texts = []
     for file in files:
         if file.suffix.lower() not in readers:

@@ -45,26 +45,29 @@ def not_tuned(runs):
 tl.check("ex21_2", not_tuned)
 
 # %% [markdown]
-# Write a function that decides. It gets the two ends of an interval for the difference of two perplexities in percent,
-# the first strategy minus the second, and the smallest difference that is worthwhile. It returns
+# Write a function that decides as station 7 does. It gets the two ends of an interval for the difference of two
+# perplexities in percent, the first strategy minus the second; the smallest difference that is worthwhile; a pair with
+# what each of the two forgets, in percent; and how much may be forgotten. It returns
 #
 # - `"equal"` if the whole interval lies between -worthwhile and +worthwhile, whether it includes zero or not, because
 #   then the difference does not matter;
-# - `"first"` or `"second"`, whichever is better, if the interval is not like that and excludes zero;
+# - `"first"` or `"second"`, whichever is better, if the interval is not like that and excludes zero, or `"too costly"`
+#   if the better one forgets more than is allowed;
 # - `"cannot tell"` otherwise, also where there is no interval and both ends are nan.
 
 
 # %%
-def decide(low, high, worthwhile):
-    """One of "equal", "first", "second" and "cannot tell"."""
+def decide(low, high, worthwhile, forgets, may_forget):
+    """One of "equal", "first", "second", "too costly" and "cannot tell"."""
     ### BEGIN SOLUTION
     if -worthwhile < low and high < worthwhile:
         return "equal"
-    if high < 0:
-        return "first"
-    if low > 0:
-        return "second"
-    return "cannot tell"
+    if not (low > 0 or high < 0):
+        return "cannot tell"
+    better = 0 if high < 0 else 1
+    if forgets[better] > may_forget:
+        return "too costly"
+    return ("first", "second")[better]
     ### END SOLUTION
 
 

@@ -13,6 +13,9 @@ DOCUMENTS, SEEDS, BEST = 40, 3, {"full": 1e-3, "lora": 1e-2, CONTROL: 3e-3}
 VALUES = {"full": 4_036_800, "lora": 221_184, CONTROL: 4_036_800, ZERO_SHOT: 0}
 GENERAL = {ZERO_SHOT: 36.0, "full": 60.0, "lora": 45.0, CONTROL: 3000.0}
 BECAUSE = "With $steps_full steps each, full reached $perplexity_full and lora $perplexity_lora, so it is ahead here."
+EXPLANATION = (
+    "The rate may be the reason, $rate_full against $rate_lora: a run at equal gain would test this hypothesis."
+)
 LIMITS = "It is one small model and one text, and longer training or another card could change the order."
 PLAN = StudyPlan("Which of the two adapts the model better to my text?", ("full", "lora"), 5, 100, "128MB")
 
@@ -80,6 +83,7 @@ def planted_study(
             1,
             {"validation in train": 0, "test in train": 0, "test in validation": 0, "test in test": 0},
             8.4,
+            9.9,
         ),
         model="tiny",
         baseline=Baseline(300.0, 270.0, 335.0, 40, 5.7, 4096, "1" * 64),
@@ -115,6 +119,6 @@ def without(study: Study, keep) -> Study:
 
 def _supported(apart: float, noise: float) -> Decision:
     if abs(apart) < 3 * noise:
-        return Decision("cannot tell", "full", "lora", BECAUSE.replace("so it is ahead here", "close together"), LIMITS)
+        return Decision("cannot tell", "full", "lora", BECAUSE.replace("so it is ahead", "close"), EXPLANATION, LIMITS)
     ahead = ("full", "lora") if apart < 0 else ("lora", "full")
-    return Decision("better", *ahead, BECAUSE, LIMITS)
+    return Decision("better", *ahead, BECAUSE, EXPLANATION, LIMITS)

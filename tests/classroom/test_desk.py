@@ -11,9 +11,17 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from tlkit.classroom.desk import _load_jupyter_server_extension, copy_lessons, jupyterlab, save_whole, serving
+from tlkit.classroom.desk import (
+    _load_jupyter_server_extension,
+    copy_lessons,
+    jupyterlab,
+    own_places,
+    save_whole,
+    serving,
+)
 from tlkit.classroom.notebooks import FOLDER, PAIRED
 from tlkit.classroom.stills import BEGINS, VIEW
+from tlkit.cli import main
 
 ANOTHER = {"name": "x", "display_name": "X"}
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -60,6 +68,47 @@ def test_an_original_that_may_only_be_read_makes_copies_that_may_be_written(orig
     copies = [*copy_lessons(tmp_path / "mine", original), tmp_path / "mine" / "glossary.md"]
     assert all(path.stat().st_mode & 0o200 for path in copies)
     assert copy_lessons(tmp_path / "mine", original) == [], "and again, over what is there"
+
+
+def test_what_a_student_brings_is_found_from_the_folder_of_a_notebook(tmp_path, monkeypatch):
+    """A kernel runs in the folder of its notebook, and paths are meant from the shell."""
+    (tmp_path / "my_texts").mkdir()
+    (tmp_path / "my_model").mkdir()
+    brought = {"TLKIT_CORPUS": "my_texts/", "TLKIT_STUDY": "my_study/", "TLKIT_MODEL": "my_model"}
+    for name, value in brought.items():
+        monkeypatch.setenv(name, value)
+    here = {name: str(tmp_path / value.rstrip("/")) for name, value in brought.items()}
+    assert own_places(tmp_path) == here
+    monkeypatch.setenv("TLKIT_MODEL", "HuggingFaceTB/SmolLM2-135M")
+    assert own_places(tmp_path) == {name: path for name, path in here.items() if name != "TLKIT_MODEL"}
+    for name in ("rust", "kitchen", ""):
+        (tmp_path / "rust").mkdir(exist_ok=True)  # a name of a corpus stays one
+        monkeypatch.setenv("TLKIT_CORPUS", name)
+        assert own_places(tmp_path) == {"TLKIT_STUDY": here["TLKIT_STUDY"]}
+    monkeypatch.setenv("TLKIT_CORPUS", "my_textz")
+    with pytest.raises(FileNotFoundError, match="TLKIT_CORPUS=my_textz: no such file or folder in"):
+        own_places(tmp_path)
+    for name in brought:
+        monkeypatch.delenv(name)
+    assert own_places(tmp_path) == {}
+
+
+def test_the_server_is_started_with_these_places_and_not_where_a_text_is_missing(tmp_path, monkeypatch, capsys):
+    started = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tlkit.classroom.desk.copy_lessons", lambda: [])
+    monkeypatch.setattr("tlkit.classroom.desk.jupyterlab", lambda page, browser: ["jupyterlab"])
+    monkeypatch.setattr(
+        "subprocess.run", lambda command, cwd, env: started.append((cwd, env)) or SimpleNamespace(returncode=0)
+    )
+    (tmp_path / "my_texts").mkdir()
+    monkeypatch.setenv("TLKIT_CORPUS", "my_texts/")
+    assert main(["lab", "--no-browser"]) == 0
+    ((folder, environment),) = started
+    assert folder == FOLDER.parent != tmp_path and environment["TLKIT_CORPUS"] == str(tmp_path / "my_texts")
+    monkeypatch.setenv("TLKIT_CORPUS", "elsewhere/")
+    assert main(["lab", "--no-browser"]) == 2 and len(started) == 1
+    assert "TLKIT_CORPUS=elsewhere/: no such file or folder" in capsys.readouterr().err
 
 
 def test_git_does_not_see_the_copies():

@@ -43,7 +43,7 @@ MOST_IGNORED = {
     "18_another_task": 2,  # the model that is fetched may not be here
     "19_instruction_tuning": 4,  # two trainings, what is written after them and after DPO, the fetched model
     "20_scaling_out": 1,
-    "21_your_own_study": 5,  # baseline, report, six questions, audit, and what is said of six bad studies
+    "21_your_own_study": 6,  # baseline, costs, report, six questions, audit, and what is said of six bad studies
     "demo": 0,
 }
 

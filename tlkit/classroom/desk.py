@@ -68,6 +68,37 @@ def serving(folder: Path = FOLDER) -> dict[str, str]:
     return {"JUPYTER_CONFIG_PATH": os.pathsep.join(found)}
 
 
+def own_places(started: Path) -> dict[str, str]:
+    """What a student brings, named so that a notebook in any folder finds it.
+
+    A kernel runs in the folder of its notebook, so a path that was meant from the shell would lead elsewhere.
+
+    Args:
+        started: the folder from which the paths are meant.
+
+    Returns:
+        Of TLKIT_CORPUS, TLKIT_STUDY and TLKIT_MODEL those that are set and are paths, in full.
+
+    Raises:
+        FileNotFoundError: where TLKIT_CORPUS is neither there nor the name of a corpus.
+    """
+    from tlkit.corpus import NAMED
+    from tlkit.models import PRESETS
+
+    given = {name: os.environ.get(name, "") for name in ("TLKIT_CORPUS", "TLKIT_STUDY", "TLKIT_MODEL")}
+    found = {name: str((started / value).resolve()) for name, value in given.items() if value.strip()}
+    if given["TLKIT_CORPUS"] in NAMED:
+        del found["TLKIT_CORPUS"]
+    if given["TLKIT_MODEL"] in PRESETS or not Path(found.get("TLKIT_MODEL", "")).is_dir():
+        found.pop("TLKIT_MODEL", None)  # a preset or an id on the hub
+    if "TLKIT_CORPUS" in found and not Path(found["TLKIT_CORPUS"]).exists():
+        raise FileNotFoundError(
+            f"TLKIT_CORPUS={given['TLKIT_CORPUS']}: no such file or folder in {started}; expected "
+            f"{', '.join(NAMED)}, or a path to .txt, .md or .jsonl"
+        )
+    return found
+
+
 def save_whole(model: dict, path: str, contents_manager: object, **_: object) -> None:
     """Before a notebook is saved: panels leave their stills, and what names a machine stays as the file has it.
 

@@ -305,18 +305,22 @@ def links(options: LinksOptions) -> Outcome:
 
 
 def lab(options: LabOptions) -> Outcome:
-    """Open JupyterLab with your own copies of the lessons (my_lessons, made at first); Ctrl+C ends it."""
+    """Open JupyterLab with your own copies of the lessons (my_lessons, made at first); Ctrl+C ends it.
+
+    Paths in TLKIT_CORPUS, TLKIT_STUDY and TLKIT_MODEL are meant from the folder in which it is started.
+    """
     import os
     import subprocess
 
-    from tlkit.classroom.desk import copy_lessons, jupyterlab, serving
+    from tlkit.classroom.desk import copy_lessons, jupyterlab, own_places, serving
     from tlkit.classroom.notebooks import COPIES, FOLDER, INDEX
 
     _refuse_without(FOLDER)
+    places = own_places(Path.cwd())
     command = jupyterlab(COPIES.relative_to(ROOT) / f"{INDEX}.ipynb", browser=options.browser)
     written = copy_lessons()
     print(f"{len(written)} notebooks were copied to {COPIES}; those that were there stay as they are", file=sys.stderr)
-    server = subprocess.run(command, cwd=ROOT, env=os.environ | serving())
+    server = subprocess.run(command, cwd=ROOT, env=os.environ | serving() | places)
     return Outcome({"copies": COPIES, "written": written}, code=server.returncode)
 
 

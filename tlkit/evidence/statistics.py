@@ -9,6 +9,7 @@ different ways, their resampled variance is a third too small, and 21 pairs need
 accounts for three values. `tests/benchmarks/identical_strategies.csv` records how often each method errs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -238,7 +239,7 @@ def _compare(runs: _Runs, first: str, second: str) -> _Difference:
     parts = ()
     if seeds.sum() > 1 and len(runs.tokens) >= FEWEST_DOCUMENTS:
         apart = (nats[:, pair[0]] - nats[:, pair[1]]).mean(axis=1)
-        parts = (_over_documents(apart, runs.tokens), _over_seeds(per_token, pair))
+        parts = (_over_documents(apart, runs.tokens), over_seeds(per_token, pair))
     return _Difference((one + other) / 2, one - other, parts)
 
 
@@ -253,12 +254,19 @@ def _over_documents(apart: np.ndarray, tokens: np.ndarray) -> tuple[float, float
     return float(error), float(tokens.sum() ** 2 / (tokens**2).sum() - 1)
 
 
-def _over_seeds(per_token: np.ndarray, pair: list[int]) -> tuple[float, float]:
-    """Error of a pair's mean over seeds, from nats per token of shape (strategies, seeds).
+def over_seeds(per_token: np.ndarray, pair: Sequence[int]) -> tuple[float, float]:
+    """Compute how uncertain the difference of two strategies' means over seeds is.
 
     Three seeds of two strategies hardly say how much a seed matters; the seeds of all strategies say more. The variance
     is the mean of all pairs' or the pair's own, whichever is larger. The mean's degrees of freedom are as Box (1954)
     and Greenhouse and Geisser (1959) have them, so they fall to those of one pair where one strategy varies most.
+
+    Args:
+        per_token: nats a token, shape (strategies, seeds), NaN where a strategy lacks a seed; at least two seeds.
+        pair: places of the two strategies.
+
+    Returns:
+        The standard error in nats a token, and its degrees of freedom.
     """
     seeds = per_token.shape[1]
     own = (per_token[pair[0]] - per_token[pair[1]]).var(ddof=1)

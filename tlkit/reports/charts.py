@@ -229,7 +229,9 @@ def _perplexity_finding(table: pd.DataFrame) -> str:
         return f"{lower.strategy} {order} {higher.strategy}: perplexity {values}"
     ranks = {row.rank: row for row in table.itertuples() if isinstance(getattr(row, "rank", None), str)}
     if "1" in ranks:
-        return f"{ranks['1'].strategy} is lowest ({number(ranks['1'].perplexity)}), separated from all other strategies"
+        others = [row.strategy for row in table.itertuples() if isinstance(row.rank, str) and row.rank not in ("", "1")]
+        rest = others[0] if len(others) == 1 else "all other strategies"
+        return f"{ranks['1'].strategy} is lowest ({number(ranks['1'].perplexity)}), separated from {rest}"
     if ranks:
         first = [row.strategy for row in table.itertuples() if str(row.rank).startswith("tied 1-")]
         return f"{listed(first, 'strategies')} have the lowest perplexity, and are not separated from each other"

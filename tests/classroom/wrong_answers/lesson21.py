@@ -46,14 +46,43 @@ def the_fair_ones(runs):
     return set(grouped(runs)) - finder()(runs)
 
 
+def with_limit(decide):
+    """The same mistake by someone who does keep to the limit on forgetting."""
+
+    def decided(low, high, worthwhile, forgets, may_forget):
+        found = decide(low, high, worthwhile)
+        over = {"first": forgets[0] > may_forget, "second": forgets[1] > may_forget}
+        return "too costly" if over.get(found) else found
+
+    return decided
+
+
+def by_either(low, high, worthwhile, forgets, may_forget):
+    found = right_but_for_the_limit(low, high, worthwhile)
+    return "too costly" if found in ("first", "second") and max(forgets) > may_forget else found
+
+
+def before_the_interval(low, high, worthwhile, forgets, may_forget):
+    return "too costly" if min(forgets) > 30 else right_but_for_the_limit(low, high, worthwhile)
+
+
+def right_but_for_the_limit(low, high, worthwhile):
+    if -worthwhile <= low and high <= worthwhile:
+        return "equal"
+    return "first" if high < 0 else "second" if low > 0 else "cannot tell"
+
+
+@with_limit
 def by_zero_alone(low, high, worthwhile):
     return "first" if high < 0 else "second" if low > 0 else "equal"
 
 
+@with_limit
 def without_equal(low, high, worthwhile):
     return "first" if high < 0 else "second" if low > 0 else "cannot tell"
 
 
+@with_limit
 def zero_first(low, high, worthwhile):
     if high < 0:
         return "first"
@@ -62,12 +91,14 @@ def zero_first(low, high, worthwhile):
     return "equal" if -worthwhile < low and high < worthwhile else "cannot tell"
 
 
+@with_limit
 def turned_round(low, high, worthwhile):
     if -worthwhile < low and high < worthwhile:
         return "equal"
     return "second" if high < 0 else "first" if low > 0 else "cannot tell"
 
 
+@with_limit
 def by_the_middle(low, high, worthwhile):
     middle = (low + high) / 2
     if abs(middle) < worthwhile:
@@ -75,6 +106,7 @@ def by_the_middle(low, high, worthwhile):
     return "first" if middle < 0 else "second"
 
 
+@with_limit
 def only_beyond_the_band(low, high, worthwhile):
     if -worthwhile < low and high < worthwhile:
         return "equal"
@@ -112,6 +144,9 @@ WRONG = {
         (turned_round, "Lower is better"),
         (by_the_middle, "Not finding a difference"),
         (only_beyond_the_band, "It excludes zero, so there is something to tell"),
-        (lambda low, high, worthwhile: "better", 'expected "first"'),
+        (lambda *given: right_but_for_the_limit(*given[:3]), "is not recommended, however low its perplexity"),
+        (by_either, "only the worse strategy forgets over 100%"),
+        (before_the_interval, "Only what the better strategy forgets counts"),
+        (lambda *given: "better", 'expected one of "equal"'),
     ],
 }

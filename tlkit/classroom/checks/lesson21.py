@@ -43,6 +43,7 @@ def enough_documents(answer: object) -> None:
     raise Wrong(f"{given:.6g} documents are enough; fewer are, too.")
 
 
+DECISIONS = ("equal", "first", "second", "too costly", "cannot tell")
 CASES = (
     # strategies with rate, split and score; who is not tuned; the story
     (
@@ -112,38 +113,70 @@ def not_tuned(answer: object) -> None:
 @exercise(
     "ex21_3",
     3,
-    "the decision for eleven intervals, one of them without ends",
+    "the decision for fifteen intervals, one of them without ends",
     "Draw the number line with the band from -worthwhile to +worthwhile. Where does an interval have to lie for each "
-    "of the four decisions?",
-    "Ask first whether the whole interval lies within the band. Only then ask on which side of zero it lies.",
+    "decision?",
+    "Ask first whether the whole interval lies within the band. Only then ask on which side of zero it lies, and what "
+    "the better strategy forgets.",
     "An end that is not a number fails every comparison, so begin with what must be true, and let the last line be "
     '`return "cannot tell"`.',
 )
 def decision(answer: object) -> None:
-    """Judge a function that decides from an interval and a band."""
-    nan = math.nan
+    """Judge a function that decides from an interval, a band, and what was forgotten."""
+    nan, usual = math.nan, (60, 40)
+    costly = "so the better one is separated, and forgets more than the limit of 100%"
     cases = [
-        (-21.0, -8.0, 5, "first", "the whole interval is below zero and reaches beyond the band"),
-        (8.0, 27.0, 5, "second", "the whole interval is above zero and reaches beyond the band"),
-        (-9.0, 2.0, 5, "cannot tell", "the interval includes zero and reaches beyond the band"),
-        (-2.0, 9.0, 5, "cannot tell", "the interval includes zero and reaches beyond the band"),
-        (-3.0, 2.0, 5, "equal", "the whole interval lies within the band"),
-        (-4.0, -1.0, 5, "equal", "the difference is real, but the whole interval lies within the band"),
-        (1.0, 4.0, 5, "equal", "the difference is real, but the whole interval lies within the band"),
-        (-9.0, -1.0, 5, "first", "the whole interval is below zero, and only a part of it lies within the band"),
-        (-3.0, 2.0, 1, "cannot tell", "the band is narrower than the interval"),
-        (nan, nan, 5, "cannot tell", "there is no interval"),
-        (-40.0, 40.0, 5, "cannot tell", "the interval is wide, and its middle is zero"),
+        (-21.0, -8.0, 5, usual, "first", "the whole interval is below zero and reaches beyond the band"),
+        (8.0, 27.0, 5, usual, "second", "the whole interval is above zero and reaches beyond the band"),
+        (-9.0, 2.0, 5, usual, "cannot tell", "the interval includes zero and reaches beyond the band"),
+        (-2.0, 9.0, 5, usual, "cannot tell", "the interval includes zero and reaches beyond the band"),
+        (-3.0, 2.0, 5, usual, "equal", "the whole interval lies within the band"),
+        (-4.0, -1.0, 5, usual, "equal", "the difference is real, but the whole interval lies within the band"),
+        (1.0, 4.0, 5, usual, "equal", "the difference is real, but the whole interval lies within the band"),
+        (-9.0, -1.0, 5, usual, "first", "the whole interval is below zero, and only a part of it lies within the band"),
+        (-3.0, 2.0, 1, usual, "cannot tell", "the band is narrower than the interval"),
+        (nan, nan, 5, usual, "cannot tell", "there is no interval"),
+        (-40.0, 40.0, 5, usual, "cannot tell", "the interval is wide, and its middle is zero"),
+        (
+            -21.0,
+            -8.0,
+            5,
+            (150, 20),
+            "too costly",
+            f"the whole interval is below zero, they forget 150% and 20%, {costly}",
+        ),
+        (
+            8.0,
+            27.0,
+            5,
+            (20, 150),
+            "too costly",
+            f"the whole interval is above zero, they forget 20% and 150%, {costly}",
+        ),
+        (
+            -21.0,
+            -8.0,
+            5,
+            (20, 150),
+            "first",
+            "the interval is below zero, and only the worse strategy forgets over 100%",
+        ),
+        (-9.0, 2.0, 5, (150, 150), "cannot tell", "both forget 150%, and the interval includes zero"),
     ]
-    for low, high, worthwhile, right, story in cases:
-        given = called(answer, low, high, worthwhile)
-        if not isinstance(given, str) or given not in ("first", "second", "equal", "cannot tell"):
-            raise Wrong(f'your function returns {given!r:.40}: expected "first", "second", "equal" or "cannot tell".')
+    for low, high, worthwhile, forgets, right, story in cases:
+        given = called(answer, low, high, worthwhile, forgets, 100)
+        if not isinstance(given, str) or given not in DECISIONS:
+            listed = ", ".join(f'"{name}"' for name in DECISIONS)
+            raise Wrong(f"your function returns {given!r:.40}: expected one of {listed}.")
         if given == right:
             continue
         case = f"for an interval from {low:g} to {high:g} and a band of {worthwhile:g}, {story}, and your function says"
         if {given, right} == {"first", "second"}:
             why = "Lower is better, and the difference is first minus second."
+        elif right == "too costly":
+            why = "A strategy that breaks the plan's limit is not recommended, however low its perplexity."
+        elif given == "too costly":
+            why = "Only what the better strategy forgets counts, and only where one of the two is better."
         elif given == "equal":
             why = "Not finding a difference does not show that there is none."
         elif right == "equal":
@@ -167,7 +200,7 @@ QUIZ = Quiz(
         "a": "There is no difference between the two.",
         "b": "`lora` is better by 3%, the middle of the interval.",
         "c": "This study cannot tell; `lora` may be better by up to 9% or worse by up to 3%.",
-        "d": "Nothing yet: I look which documents are hard for `lora` and leave them out.",
+        "d": "Nothing yet: I check which documents are hard for `lora` and leave them out.",
     },
     {
         "a": "no: the interval reaches to -9%, beyond what you call worthwhile. You have not found a difference, which "
@@ -182,8 +215,8 @@ TASKS = (enough_documents, not_tuned, decision, QUIZ)
 PREDICTIONS = (
     Amount(
         name="p21_1",
-        question="From how many percent of perplexity on can 40 short notes show a difference?",
-        about="the smallest difference that 40 notes can show",
+        question="How large must a difference be, in percent of perplexity, for these test documents to show it?",
+        about="the smallest difference that the test documents can show",
         unit="%",
         lowest=0,
         highest=100,
@@ -193,17 +226,17 @@ PREDICTIONS = (
         "but not all, and what is left shrinks only with the root of the number of documents.",
         too_high="The same documents are hard for both strategies. In the difference of a pair most of it cancels, so "
         "a small test shows more than the spread of its documents suggests.",
-        near="You saw that differences in pairs help, and that 40 documents are few all the same.",
+        near="You saw that differences in pairs help, and that a small test shows no small differences all the same.",
     ),
     Choice(
         name="p21_2",
-        question="Which of the two forgets more of the general text?",
-        about="the strategy that forgets more on the notes about cooking",
+        question="Does the strategy that gains more also forget more?",
+        about="whether the strategy that gains more also forgets more",
         choices={
-            "full": "It may change every weight, and on Rust it did forget a little more at these rates. But a result "
-            "about one text need not hold for another.",
-            "lora": "It trains few values, so it is an unlikely guess. But few values at a ten times higher rate can "
-            "move a model far, and how far depends on the text.",
+            "yes": "What moves a model far towards a new text also moves it away from what it knew, and on Rust it was "
+            "so. But how far each strategy moves depends on its rate, and that was chosen by the gain alone.",
+            "no": "How much is forgotten depends on the rate as well as on the strategy, and a rate that is best for "
+            "the gain can be too high for what the model knew. A result about one text need not hold for another.",
         },
     ),
 )

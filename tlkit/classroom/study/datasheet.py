@@ -5,8 +5,9 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,8 @@ from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.carry_over import recorded_comparison
 from tlkit.evidence.comparison_table import ZERO_SHOT
 from tlkit.evidence.learning_rates import CONTROL
-from tlkit.evidence.planning import detectable_difference
-from tlkit.evidence.statistics import FEWEST_DOCUMENTS
+from tlkit.evidence.planning import smallest_found
+from tlkit.evidence.statistics import FEWEST_DOCUMENTS, over_seeds
 
 RUN, LONG_RUN = 5, 12  # words in a row
 SHARED = 0.5  # of the runs of a document: with as many in another one it is a copy
@@ -127,9 +128,9 @@ def datasheet(corpus: Corpus, tokenizer) -> Datasheet:
 
 
 def without_copies(name: str | Path, output: str | Path) -> Path:
-    """Write a text anew without the documents that have much in common with an earlier one.
+    """Write a text anew without the documents that have much in common with a longer one.
 
-    The file can then be used as a corpus; it is split again, so that no copies are left to lie in two splits.
+    The file can then be used as a corpus. It is split again, and however it is split, no copies are left.
 
     Args:
         name: of a corpus, or a path, as `load_corpus` takes it.
@@ -143,11 +144,14 @@ def without_copies(name: str | Path, output: str | Path) -> Path:
         OSError: where it cannot be written.
     """
     corpus, output = load_corpus(name), Path(output)
-    index, kept = _Index(), []
-    for text in (*corpus.test, *corpus.validation, *corpus.train):
-        if not index.is_copy(index.best(text)):
-            index.add(text)
-            kept.append(text)
+    texts = (*corpus.test, *corpus.validation, *corpus.train)
+    index, found = _Index(), set()
+    # The longest first: what two have in common is more of the shorter one, which may come to lie in either split.
+    for place in sorted(range(len(texts)), key=lambda place: -len(set(_runs(texts[place], RUN)))):
+        if not index.is_copy(index.best(texts[place])):
+            index.add(texts[place])
+            found.add(place)
+    kept = [text for place, text in enumerate(texts) if place in found]
     if len(kept) < 10:
         raise ValueError(f"{name}: without copies {len(kept)} documents are left, and 10 are needed: add other text")
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -156,52 +160,134 @@ def without_copies(name: str | Path, output: str | Path) -> Path:
     return output
 
 
+@dataclass(frozen=True)
+class Agreement:
+    """How alike two strategies are, as far as chance goes.
+
+    Attributes:
+        correlation: of their losses over documents.
+        deviation: of their difference between seeds, in nats a token.
+        freedom: degrees of freedom that each seed but one gives to this deviation.
+    """
+
+    correlation: float
+    deviation: float
+    freedom: float
+
+
+def refuse_unfit(sheet: Datasheet) -> None:
+    """Stop before any training where a text cannot carry a comparison.
+
+    Args:
+        sheet: of the text.
+
+    Raises:
+        ValueError: where there are too few test documents, or documents have copies; it says what to do.
+    """
+    count = sheet.documents["test"]
+    if count < FEWEST_DOCUMENTS:
+        raise ValueError(
+            f"{sheet.name} has {count} test documents: below {FEWEST_DOCUMENTS} a test split cannot compare anything, "
+            "so stop here and add text. A tenth of it becomes the test split: "
+            f"{10 * FEWEST_DOCUMENTS} paragraphs are the least, and 300 a beginning"
+        )
+    if sheet.copies:
+        raise ValueError(
+            f"{len(sheet.copies)} documents of {sheet.name} have much in common with another one. Run "
+            '`tl.without_copies(text, folder / "clean.jsonl").resolve()`, set TLKIT_CORPUS to the path that it shows, '
+            "and start again"
+        )
+
+
 def smallest_difference(
     sheet: Datasheet,
     baseline: PerplexityResult,
+    strategies: Sequence[str] = (),
     *,
     documents: int | None = None,
-    correlation: float | None = None,
+    seeds: int | None = None,
+    alike: Agreement | None = None,
 ) -> float:
-    """Say which difference of two strategies this test split finds 80% of the time, by its documents alone.
+    """Say which difference of two strategies a test finds 80% of the time.
 
     How much documents differ is seen on validation text, so that the test split stays closed. Two strategies find the
-    same documents hard, so that most of it cancels in their difference; how much is the correlation.
+    same documents hard, so that most of it cancels in their difference; how much cancels, and how much a seed matters,
+    is known from the recorded comparison on Rust (see `recorded_agreement`).
 
     Args:
         sheet: of the text.
         baseline: what the untouched model scored on the validation documents.
-        documents: how many of the test documents will be scored; None for all.
-        correlation: of two strategies' losses over documents; default: as in the recorded comparison of the bundled
-            model on Rust.
+        strategies: that are compared; each pair of them is counted in the correction for several comparisons.
+        documents: how many test documents will be scored; None for all. If there are not so many, the others are taken
+            to be like those that are there.
+        seeds: runs of each strategy, at least 2; None counts documents alone, as if a seed did not matter.
+        alike: how alike the strategies are, where that is known; default: as recorded on Rust.
 
     Returns:
-        The difference of perplexity in percent; infinite where the split is too small for any.
+        The difference of perplexity in percent; infinite where there are too few documents or seeds for any.
     """
-    scored = np.array(sheet.test_tokens[:documents], dtype=float)
-    if len(scored) < FEWEST_DOCUMENTS or not scored.any():
+    count = len(sheet.test_tokens) if documents is None else documents
+    if count < FEWEST_DOCUMENTS or not any(sheet.test_tokens) or (seeds is not None and seeds < 2):
         return math.inf
+    alike = alike or recorded_agreement(strategies)
+    scored = np.resize(np.array(sheet.test_tokens, dtype=float), count)
     effective = scored.sum() ** 2 / (scored**2).sum()  # Kish: long documents count for more, so there are fewer
-    shared = recorded_correlation() if correlation is None else correlation
-    tokens = np.array(baseline.document_tokens, dtype=float)
-    kept = tokens > 0
-    means, weights = np.array(baseline.document_nats)[kept] / tokens[kept], tokens[kept]
-    centre = np.average(means, weights=weights)
-    spread = math.sqrt(np.average((means - centre) ** 2, weights=weights))
-    return 100 * math.expm1(detectable_difference(spread, effective, correlation=shared))
+    parts = [(spread_of(baseline) * math.sqrt(2 * (1 - alike.correlation) / effective), effective - 1)]
+    if seeds is not None:
+        parts.append((alike.deviation / math.sqrt(seeds), alike.freedom * (seeds - 1)))
+    pairs = max(1, math.comb(len(strategies), 2))
+    return 100 * math.expm1(smallest_found(parts, pairs=pairs))
 
 
-def recorded_correlation(model: str = "tiny") -> float:
-    """How much the losses of two strategies correlate over documents, in a recorded comparison: the mean of all pairs.
+def spread_of(scores: PerplexityResult) -> float:
+    """The standard deviation over documents of the loss, in nats a token; long documents count for more.
 
     Args:
+        scores: of a model on documents.
+    """
+    tokens = np.array(scores.document_tokens, dtype=float)
+    kept = tokens > 0
+    means, weights = np.array(scores.document_nats)[kept] / tokens[kept], tokens[kept]
+    return math.sqrt(np.average((means - np.average(means, weights=weights)) ** 2, weights=weights))
+
+
+def agreement(scores: pd.DataFrame, strategies: Sequence[str]) -> Agreement:
+    """How alike strategies are: the least alike of their pairs.
+
+    Args:
+        scores: a row for each strategy, seed and document, as `compare_pairs` takes them, such as `Study.scores`; with
+            two seeds or more.
+        strategies: two names or more.
+    """
+    return _agreement(scores, strategies, min, max)
+
+
+def recorded_agreement(strategies: Sequence[str] = (), model: str = "tiny") -> Agreement:
+    """How alike strategies are in the recorded comparison on Rust: the least alike of their pairs.
+
+    Args:
+        strategies: names; where one of them is not recorded, or there are fewer than two, the mean of all recorded
+            pairs stands for theirs.
         model: a preset with a recorded comparison.
     """
     scores = recorded_comparison(model).documents
-    scores = scores[~scores.strategy.isin([ZERO_SHOT, CONTROL])]
-    nats = scores.assign(loss=scores.nats / scores.tokens).pivot_table("loss", "document", "strategy")
-    between = nats.corr().to_numpy()
-    return float(between[np.triu_indices(len(between), k=1)].mean())
+    known = sorted(set(scores.strategy) - {ZERO_SHOT, CONTROL})
+    if len(strategies) < 2 or not set(strategies) <= set(known):
+        return _agreement(scores, known, np.mean, np.mean)
+    return agreement(scores, strategies)
+
+
+def _agreement(scores: pd.DataFrame, names: Sequence[str], least: Callable, most: Callable) -> Agreement:
+    losses = scores.assign(loss=scores.nats / scores.tokens).pivot_table("loss", "document", "strategy")[list(names)]
+    sums = scores.groupby(["strategy", "seed"])[["nats", "tokens"]].sum()
+    per_token = (sums.nats / sums.tokens).unstack().loc[list(names)].dropna(axis=1).to_numpy()
+    pairs = list(combinations(range(len(names)), 2))
+    correlations = [losses.corr().to_numpy()[pair] for pair in pairs]
+    errors, freedoms = zip(*(over_seeds(per_token, pair) for pair in pairs), strict=True)
+    count = per_token.shape[1]
+    return Agreement(
+        float(least(correlations)), float(most(errors)) * math.sqrt(count), float(freedoms[0]) / (count - 1)
+    )
 
 
 class _Index:

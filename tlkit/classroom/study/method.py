@@ -10,9 +10,10 @@ from pathlib import Path
 import pandas as pd
 
 from tlkit.classroom import cards
+from tlkit.classroom.study.plan import honest_verdict
 from tlkit.classroom.study.questions import six_questions
 from tlkit.classroom.study.record import Study, StudyRun, read_study
-from tlkit.classroom.study.words import NEEDED, render, typed_figures
+from tlkit.classroom.study.words import FIGURES_NAMED, NEEDED, WORDS, render, typed_figures
 from tlkit.evidence.comparison_table import ZERO_SHOT
 from tlkit.evidence.learning_rates import CONTROL
 from tlkit.evidence.statistics import FEWEST_DOCUMENTS
@@ -108,11 +109,11 @@ class Judgement:
     def _summary(self) -> str:
         of = sum(one.of for one in self.judged if one.given is not None)
         read = sum(one.of for one in self.judged if one.given is None)
-        return f"{self.points} of {of} points by its record; {read} more are given by who reads it."
+        return f"{self.points} of {of} points by its record; {read} more are given by your instructor."
 
     @staticmethod
     def _points(one: Judged) -> str:
-        return f"{one.of} points by who reads it" if one.given is None else f"{one.given} of {one.of} points"
+        return f"{one.of} points by your instructor" if one.given is None else f"{one.given} of {one.of} points"
 
 
 def judge_study(study: Study | str | Path) -> Judgement:
@@ -158,7 +159,7 @@ class Rubric:
 
 def rubric() -> Rubric:
     """What a study gets points for: a row for each criterion, as `instructors.md` has it, too."""
-    rows = [(one.name, one.points, one.given_for, "the record" if one.rule else "a reader") for one in RUBRIC]
+    rows = [(one.name, one.points, one.given_for, "the record" if one.rule else "your instructor") for one in RUBRIC]
     return Rubric(pd.DataFrame(rows, columns=["criterion", "points", "given for", "judged by"]))
 
 
@@ -332,53 +333,58 @@ def _decision(study: Study) -> Iterator[str]:
     if decision is None:
         yield "There is no decision yet: add one with `study.decided`."
         return
-    first, second = decision.strategy, decision.than
-    if outside := [name for name in (first, second) if name not in (*study.plan.strategies, ZERO_SHOT)]:
-        yield f"The decision is about {outside[0]}, which is not in the plan."
+    for name in (decision.strategy, decision.than):
+        if name not in (*study.plan.strategies, ZERO_SHOT):
+            yield f"The decision is about {name}, which is not in the plan."
+            return
+    # The pair as the report has it: percent of one strategy are not percent of the other, nor is the band.
+    pair = study.in_order(decision.strategy, decision.than)
+    value, low, high = study.difference(*pair)
+    forgets = tuple(0.0 if name == ZERO_SHOT else study.forgetting["mean"].get(name, math.nan) for name in pair)
+    honest, place = honest_verdict(low, high, study.plan.worthwhile, forgets, study.plan.may_forget)
+    better = None if place is None else pair[place]
+    one_sided = decision.verdict in ("better", "too costly")
+    if decision.verdict == honest and (not one_sided or decision.strategy == better):
         return
-    if first == ZERO_SHOT:
-        value, low, high = _turned(study.difference(second, first))
-    else:
-        value, low, high = study.difference(first, second)
     if not math.isfinite(low) or not math.isfinite(high):
-        if decision.verdict != "cannot tell":
-            yield (
-                f"It says that {decision}, and these runs give no interval for the difference (too few seeds or "
-                "documents). The honest decision is “cannot tell”."
-            )
-        return
-    between = f"the difference is {value:+.1f}%, with an interval from {low:+.1f} to {high:+.1f}%"
-    if decision.verdict == "better" and high >= 0:
-        why = "which lies on the other side" if low > 0 else "which has zero in it"
-        yield f"It says that {decision}, but {between}, {why}."
-    if decision.verdict == "equal" and not max(-low, high) <= study.plan.worthwhile:
         yield (
-            f"It says that {decision}, but {between}. That leaves room for more than the {study.plan.worthwhile:g}% "
-            "that the plan calls worthwhile: not finding a difference does not show that there is none."
+            f"It says that {decision}, and these runs give no interval for the difference (too few seeds or "
+            f"documents). The honest decision is “{honest}”."
         )
-    if decision.verdict == "cannot tell" and (low > 0 or high < 0):
-        yield f"It says that {decision}, but {between}, which excludes zero: this study can tell."
-    recommended = [first] if decision.verdict == "better" and first != ZERO_SHOT else []
-    for name in recommended:
-        if name in study.forgetting.index and study.forgetting.loc[name, "mean"] > study.plan.may_forget:
-            yield (
-                f"{name} raises perplexity on general text by {study.forgetting.loc[name, 'mean']:.0f}%, and the plan "
-                f"allows {study.plan.may_forget:g}%. Decide by the plan, or say why the plan was wrong."
-            )
+        return
+    side = f"{abs(value):.1f}% {'below' if value < 0 else 'above'}"
+    between = f"{pair[0]} ends {side} {pair[1]}, with an interval from {low:+.1f} to {high:+.1f}%"
+    band = f"the {study.plan.worthwhile:g}% that the plan calls worthwhile"
+    if honest == "equal":
+        why = f"which lies wholly within {band}, so the difference does not matter."
+    elif decision.verdict == "equal":
+        why = f"which leaves room for more than {band}: not finding a difference does not show that there is none."
+    elif honest == "cannot tell":
+        why = "which has zero in it."
+    elif decision.verdict == "cannot tell":
+        why = "which excludes zero: this study can tell."
+    elif decision.strategy != better:
+        why = "which lies on the other side."
+    else:
+        limit = "more than" if honest == "too costly" else "within"
+        between = f"{better} raises perplexity on general text by {forgets[place]:.0f}%"
+        why = f"{limit} the {study.plan.may_forget:g}% that the plan allows."
+    yield f"It says that {decision}, but {between}, {why} The honest decision is “{honest}”."
 
 
 def _write_up(study: Study) -> Iterator[str]:
     if study.decision is None:
         yield "There is nothing to write up before there is a decision."
         return
-    for name, words in (("because", study.decision.because), ("limits", study.decision.limits)):
+    for name in WORDS:
+        words = getattr(study.decision, name)
         if len(words.split()) < NEEDED:
             yield f"`{name}` has fewer than {NEEDED} words. Say it in a sentence or two of your own."
         try:
             render(words, study)
         except ValueError as error:
             yield f"`{name}`: {error}."
-        if typed := typed_figures(words):
+        if name in FIGURES_NAMED and (typed := typed_figures(words)):
             yield (
                 f"In `{name}` figures were typed by hand ({', '.join(typed)}). Name them instead, as $gain_full, so "
                 "that they come from the run."
@@ -435,11 +441,6 @@ def _tried_scores(study: Study, strategy: str) -> dict[float, float]:
     return {rate: sum(scores) / len(scores) for rate, scores in by_rate.items()}
 
 
-def _turned(difference: tuple[float, float, float]) -> tuple[float, float, float]:
-    value, low, high = (100 * (1 / (1 + one / 100) - 1) for one in difference)
-    return value, high, low
-
-
 def _listed(values: Iterable[object]) -> str:
     return ", ".join(str(value) for value in sorted(values))
 
@@ -475,14 +476,24 @@ RUBRIC = (
     Criterion(
         "decision",
         5,
-        "it follows from the interval and from the plan; “cannot tell” is as good as any where the interval has zero "
-        "in it",
+        "it is the one of “better”, “too costly”, “equal” and “cannot tell” that the interval and the plan allow; each "
+        "is worth as much as the others",
         _decision,
     ),
-    Criterion("write-up", 3, "every figure comes from the record, and the report is what the record gives", _write_up),
+    Criterion(
+        "write-up",
+        3,
+        "every figure of the answer and the explanation comes from the record, and the report is what the record gives",
+        _write_up,
+    ),
     Criterion(
         "self-audit", 2, "the six questions of the autopsy, answered from the record without a fault", _self_audit
     ),
-    Criterion("explanation", 6, "why it came out like this, from what the lessons say about the strategies"),
+    Criterion(
+        "explanation",
+        6,
+        "why it came out like this, from what the lessons say about the strategies, marked as a hypothesis where it "
+        "was not tested",
+    ),
     Criterion("limits", 4, "what the study does not say, and the run that would be worth doing next"),
 )

@@ -13,7 +13,7 @@ from tlkit.memory import in_units, parse_size
 from tlkit.strategies import STRATEGIES
 
 METRICS = ("perplexity",)  # by which strategies are compared
-VERDICTS = ("better", "equal", "cannot tell")
+VERDICTS = ("better", "too costly", "equal", "cannot tell")
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,15 @@ class StudyPlan:
 class Decision:
     """What is decided, and why.
 
-    In `because` and `limits` every figure is named and not typed: "$gain_lora" becomes what was measured. `figures`
-    lists the names.
+    In `because` and `explanation` every figure is named and not typed: "$gain_lora" becomes what was measured.
+    `figures` lists the names.
 
     Args:
-        verdict: "better", "equal" or "cannot tell".
-        strategy: the one that is recommended, or the first of two that are equal or cannot be told apart.
+        verdict: of `VERDICTS`; `honest_verdict` has the rule.
+        strategy: the one that is better (or too costly), or the first of two that are equal or cannot be told apart.
         than: the other one, or "zero-shot".
-        because: why, in your words.
+        because: what was measured, in your words.
+        explanation: why it came out like this, and the run that would test it, in your words.
         limits: what this study does not say, in your words.
 
     Raises:
@@ -85,6 +86,7 @@ class Decision:
     strategy: str
     than: str
     because: str
+    explanation: str
     limits: str
 
     def __post_init__(self):
@@ -99,10 +101,37 @@ class Decision:
     def __str__(self) -> str:
         said = {
             "better": f"{self.strategy} reaches a lower perplexity than {self.than}",
+            "too costly": f"{self.strategy} reaches a lower perplexity than {self.than}, and forgets more than the "
+            "plan allows",
             "equal": f"{self.strategy} and {self.than} are as good as each other",
             "cannot tell": f"this study cannot tell {self.strategy} from {self.than}",
         }
         return said[self.verdict]
+
+
+def honest_verdict(
+    low: float, high: float, worthwhile: float, forgets: tuple[float, float], may_forget: float
+) -> tuple[str, int | None]:
+    """The one verdict that an interval and a plan allow.
+
+    Args:
+        low: the lower end of the interval of the difference, the first strategy minus the second, in percent; NaN where
+            there is none.
+        high: its upper end.
+        worthwhile: the smallest difference that matters, in percent.
+        forgets: by how many percent each of the two raised perplexity on general text; NaN where it was not measured.
+        may_forget: by how many percent it may rise.
+
+    Returns:
+        "equal" where the whole interval lies within what is not worthwhile; "better" or "too costly" where it does not
+        and excludes zero; else "cannot tell". And the place of the better strategy, 0 or 1; None where neither is.
+    """
+    if -worthwhile <= low and high <= worthwhile:
+        return "equal", None
+    if not (low > 0 or high < 0):  # also where there is no interval
+        return "cannot tell", None
+    better = 0 if high < 0 else 1
+    return "too costly" if forgets[better] > may_forget else "better", better
 
 
 def fit_to_card(plan: StudyPlan, model: str, *, batch_size: int, block_size: int) -> pd.DataFrame:
@@ -115,8 +144,8 @@ def fit_to_card(plan: StudyPlan, model: str, *, batch_size: int, block_size: int
         block_size: tokens in a block.
 
     Returns:
-        A row for each strategy: `estimated_mb`, `allowed_mb` (a card is never all ours), `fits`, and `why` it could
-        not be estimated.
+        A row for each strategy: `estimated_mb` and `allowed_mb` (other programs also use the card), `fits`, `why` it
+        could not be estimated, and both sizes in words, `estimated` and `allowed`.
     """
     allowed, rows = CARD_SHARE * plan.card_mb, []
     for strategy in plan.strategies:
@@ -125,7 +154,11 @@ def fit_to_card(plan: StudyPlan, model: str, *, batch_size: int, block_size: int
             rows.append((strategy, peak, allowed, peak <= allowed, ""))
         except ValueError as error:
             rows.append((strategy, math.nan, allowed, False, str(error)))
-    return pd.DataFrame(rows, columns=["strategy", "estimated_mb", "allowed_mb", "fits", "why"])
+    found = pd.DataFrame(rows, columns=["strategy", "estimated_mb", "allowed_mb", "fits", "why"])
+    for column in ("estimated", "allowed"):
+        sizes = found[f"{column}_mb"]
+        found[column] = ["not known" if math.isnan(size) else in_units(1e6 * size) for size in sizes]
+    return found
 
 
 def refuse_misfits(fits: pd.DataFrame) -> None:

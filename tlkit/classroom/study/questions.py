@@ -14,7 +14,7 @@ from tlkit.memory import in_units
 
 @dataclass(frozen=True)
 class Asked:
-    """One of the six questions, the answer in words, and whether it is one that a reader can be content with."""
+    """One of the six questions, the answer in words, and whether that is satisfactory."""
 
     number: int
     question: str
@@ -35,7 +35,7 @@ def six_questions(study: Study) -> list[Asked]:
         "What exactly was trained, in values, block by block?",
         "Do the values add up to the parts that are named?",
         "How many tokens, how many seeds, what spread?",
-        "What can arithmetic and traffic save, and did both runs fit?",
+        "How much compute and memory traffic is saved, and did every run fit?",
     )
     return [
         Asked(number, question, *answer(study))

@@ -6,6 +6,7 @@ import json
 import math
 import types
 import typing
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,21 +16,22 @@ import pandas as pd
 import torch
 
 from tlkit.checkpoints import hash_of
-from tlkit.classroom.study.datasheet import PAIRS, Datasheet, smallest_difference
+from tlkit.classroom.study.datasheet import PAIRS, Datasheet, agreement, smallest_difference
 from tlkit.classroom.study.plan import Decision, StudyPlan
 from tlkit.corpus import SPLITS
-from tlkit.evaluation import PerplexityResult
+from tlkit.evaluation import PerplexityResult, result_of
 from tlkit.evidence.answers import accuracy_differences
 from tlkit.evidence.carry_over import relative_perplexities
 from tlkit.evidence.comparison import Comparison
 from tlkit.evidence.comparison_table import ZERO_SHOT
 from tlkit.evidence.flops import count_flops
 from tlkit.evidence.learning_rates import CONTROL, recorded_rates
-from tlkit.evidence.statistics import compare_pairs, seed_intervals
+from tlkit.evidence.statistics import compare_pairs, rank_intervals, seed_intervals
+from tlkit.memory import in_units
 from tlkit.models import meta_model
 from tlkit.strategies import apply_strategy
 
-FORMAT = 1
+FORMAT = 2
 RECORD = "study.json"
 MOST_TOKENS = 10**9  # of a document
 MOST_NATS = 100  # of a token: perplexities beyond exp(100) are no scores
@@ -37,7 +39,11 @@ MOST_NATS = 100  # of a token: perplexities beyond exp(100) are no scores
 
 @dataclass(frozen=True)
 class Text:
-    """The text and its splits, as `Datasheet` has them; `detectable` is the difference in percent that can be shown."""
+    """The text and its splits, as `Datasheet` has them, and the smallest difference in percent that can be shown.
+
+    `detectable` is the forecast from the recorded comparison on Rust, and `detectable_here` goes by these runs; None
+    where no difference could be shown, or these runs cannot say.
+    """
 
     name: str
     sha256: str
@@ -46,6 +52,7 @@ class Text:
     removed: int
     copies: dict[str, int]
     detectable: float | None
+    detectable_here: float | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,10 @@ class StudyRun:
 
 @dataclass(frozen=True)
 class Answered:
-    """Four-option questions: how many were asked, accuracy before and after, and the interval of the change."""
+    """Four-option questions: how many were asked, accuracy before, its change, and the interval of the change.
+
+    The interval ends where accuracy would be 0 or 1. With few questions that is most of it: they say nothing.
+    """
 
     strategy: str
     questions: str
@@ -220,15 +230,64 @@ class Study:
         return changes.assign(**{column: 100 * changes[column] for column in ("value", "low", "high")})
 
     @cached_property
-    def forgetting(self) -> pd.DataFrame:
-        """By strategy the change of perplexity on general text in percent, with an interval over seeds."""
+    def forgetting_by_seed(self) -> pd.DataFrame:
+        """A row for each run of the plan's strategies: strategy, seed, and the change on general text in percent."""
         start = next((run.general for run in self.runs if run.strategy == ZERO_SHOT), None)
         rows = [
-            {"strategy": run.strategy, "change": 100 * (run.general / start - 1)}
+            {"strategy": run.strategy, "seed": run.seed, "change": 100 * (run.general / start - 1)}
             for run in self.runs
             if run.strategy in self.plan.strategies and run.general is not None and start
         ]
-        return seed_intervals(pd.DataFrame(rows, columns=["strategy", "change"]), "change")
+        return pd.DataFrame(rows, columns=["strategy", "seed", "change"])
+
+    @cached_property
+    def forgetting(self) -> pd.DataFrame:
+        """By strategy the change of perplexity on general text in percent, with an interval over seeds."""
+        return seed_intervals(self.forgetting_by_seed, "change")
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """A row for each strategy, the untouched model and the control, as `perplexity_chart` takes it.
+
+        Perplexities are those of `perplexities`, so that a chart and the report have the same figures; their intervals
+        are over documents.
+        """
+        rows = []
+        for name, part in self.scores.groupby("strategy", sort=False):
+            means = part.groupby("document")[["nats", "tokens"]].mean()
+            nats, tokens = (torch.tensor(means[column].to_numpy()) for column in ("nats", "tokens"))
+            found = result_of(nats, tokens, size=0, window=(0, 0))
+            rows.append((name, found.perplexity, found.low, found.high))
+        table = pd.DataFrame(rows, columns=["strategy", "perplexity", "perplexity_low", "perplexity_high"])
+        ranks = rank_intervals(self.compared, list(self.plan.strategies))
+        return table.assign(rank=table.strategy.map(ranks))
+
+    @cached_property
+    def costs(self) -> pd.DataFrame:
+        """A row for each strategy of the plan: what it forgot, memory, time, and the questions it gets right."""
+        rows = []
+        for name in self.plan.strategies:
+            runs = [run for run in self.runs if run.strategy == name]
+            peaks = [run.peak_mb for run in runs if run.peak_mb is not None]
+            rows.append(
+                {
+                    "strategy": name,
+                    "general text (%)": self.forgetting["mean"].get(name, math.nan),
+                    "peak of memory": in_units(1e6 * max(peaks)) if peaks else "not measured",
+                    "seconds of a run": float(np.median([run.seconds for run in runs])) if runs else math.nan,
+                    **{
+                        f"{one.questions} questions right": f"{one.before:.0%} → {one.before + one.change:.0%}"
+                        for one in self.answered
+                        if one.strategy == name
+                    },
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def in_order(self, one: str, other: str) -> tuple[str, str]:
+        """Two strategies in the order in which `compared` has them; the untouched model comes second."""
+        pairs = set(zip(self.compared["first"], self.compared["second"], strict=True))
+        return (other, one) if one == ZERO_SHOT or (other, one) in pairs else (one, other)
 
     def difference(self, first: str, second: str) -> tuple[float, float, float]:
         """How far the perplexity of one strategy lies from another's, in percent, with the interval.
@@ -305,9 +364,16 @@ def study(
     )
     documents = comparison.documents
     tokens = documents[documents.strategy == ZERO_SHOT].sort_values("document").tokens
-    detectable = smallest_difference(sheet, baseline, documents=len(tokens))
+    seeds = int(made["seeds"]) if "seeds" in made else None
+    scored = min(len(tokens), sheet.documents["test"])
+    counted = {"documents": scored, "seeds": seeds}
+    detectable = smallest_difference(sheet, baseline, plan.strategies, **counted)
+    here = None
+    if _seeds_of_all(documents, plan.strategies) > 1:
+        alike = agreement(documents, plan.strategies)
+        here = _or_none(smallest_difference(sheet, baseline, plan.strategies, alike=alike, **counted))
     copies = sheet.copied
-    text = Text(sheet.name, sheet.sha256, sheet.documents, sheet.tokens, sheet.removed, copies, detectable)
+    text = Text(sheet.name, sheet.sha256, sheet.documents, sheet.tokens, sheet.removed, copies, detectable, here)
     batch, block = int(made.get("batch_size", 0)), int(made.get("block_size", 0))
     return Study(
         plan=plan,
@@ -421,6 +487,11 @@ def _read_fields(kind: type, value: object, where: str) -> object:
     return kind(**{name: _read(hints[name], one, f"{place}{name}") for name, one in value.items()})
 
 
+def _seeds_of_all(documents: pd.DataFrame, strategies: Iterable[str]) -> int:
+    """How many seeds every one of the strategies has."""
+    return len(set.intersection(*(set(documents[documents.strategy == name].seed) for name in strategies)))
+
+
 def _tried(rates: str | Path | None, made: dict[str, object]) -> list[Tried]:
     """The search for learning rates, every run of which was scored on validation text."""
     path = None if rates is None else Path(rates)
@@ -485,19 +556,13 @@ def _answered(comparison: Comparison, plan: StudyPlan) -> list[Answered]:
     if not len(answers):
         return []
     start = answers[answers.strategy == ZERO_SHOT].groupby("questions").correct.agg(["mean", "size"])
-    return [
-        Answered(
-            row.strategy,
-            row.questions,
-            int(start.loc[row.questions, "size"]),
-            float(start.loc[row.questions, "mean"]),
-            float(row.difference),
-            _or_none(row.low),
-            _or_none(row.high),
-        )
-        for row in accuracy_differences(answers, ZERO_SHOT).itertuples()
-        if row.strategy in plan.strategies and row.strategy != CONTROL
-    ]
+    found = []
+    for row in accuracy_differences(answers, ZERO_SHOT).itertuples():
+        if row.strategy in plan.strategies and row.strategy != CONTROL:
+            before, asked = float(start.loc[row.questions, "mean"]), int(start.loc[row.questions, "size"])
+            low, high = (_or_none(np.clip(end, -before, 1 - before)) for end in (row.low, row.high))
+            found.append(Answered(row.strategy, row.questions, asked, before, float(row.difference), low, high))
+    return found
 
 
 def _or_none(value: object) -> float | None:

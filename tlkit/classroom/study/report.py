@@ -12,10 +12,11 @@ from tlkit.checkpoints import write_atomically
 from tlkit.classroom.study.method import REPORT
 from tlkit.classroom.study.questions import six_questions
 from tlkit.classroom.study.record import RECORD, Study, read_study
-from tlkit.classroom.study.words import figures, render
+from tlkit.classroom.study.words import NAMES, WORDS, figures, render
 from tlkit.corpus import SPLITS
 from tlkit.evidence.comparison_table import ZERO_SHOT
 from tlkit.evidence.learning_rates import CONTROL
+from tlkit.reports.findings import listed
 from tlkit.reports.lessons.study import difference_chart
 
 TEMPLATE = Path(__file__).with_name("report.md")
@@ -27,7 +28,7 @@ STYLE = """\
 body { margin: 0 auto; max-width: 52rem; padding: 1rem; color: var(--ink); background: #fff;
   font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2rem; }
-.frame { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+.frame { overflow-x: auto; margin: 1rem 0; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .7rem; vertical-align: top; overflow-wrap: normal; }
 th { background: var(--band); } img { max-width: 100%; height: auto; } figure { margin: 1.5rem 0; }"""
 
@@ -91,12 +92,11 @@ def report_markdown(study: Study) -> str:
     opened = "once" if study.openings == 1 else f"{study.openings} times"
     values = known | {
         "question": study.plan.question,
-        "strategies": " and ".join(study.plan.strategies),
+        "strategies": listed(study.plan.strategies, "strategies"),
         "text": study.text.name,
         "model": study.model,
-        "answer": _capital(str(study.decision)),
-        "because": render(study.decision.because, study),
-        "limits": render(study.decision.limits, study),
+        "answer": _answer(study),
+        **{part: render(getattr(study.decision, part), study) for part in WORDS},
         "splits": _rows((split, known[f"{split}_documents"], known[f"{split}_tokens"]) for split in SPLITS),
         "baseline_documents": str(study.baseline.documents),
         "memory": _rows(
@@ -104,7 +104,7 @@ def report_markdown(study: Study) -> str:
             for name in study.plan.strategies
         ),
         "tuning": _rows(
-            (name, str(sum(one.strategy == name for one in study.tried)), known.get(f"rate_{short}", ""))
+            (_named(name), str(sum(one.strategy == name for one in study.tried)), known.get(f"rate_{short}", ""))
             for name, short in [*((name, name) for name in study.plan.strategies), (CONTROL, "control")]
         ),
         "openings_said": opened,
@@ -166,13 +166,12 @@ def _openings(study: Study, folder: Path) -> int:
 
 def _results(study: Study, known: dict[str, str]) -> Iterable[tuple[str, ...]]:
     values = {one.strategy: f"{one.trainable_values:,}" for one in study.trained}
-    names = {ZERO_SHOT: "untouched", CONTROL: "control"}
     for name in study.perplexities.index:
         runs = [run for run in study.runs if run.strategy == name]
         trained = "none" if name == ZERO_SHOT else values.get(name, f"{runs[0].trainable_values:,}")
         seeds = "" if name == ZERO_SHOT else str(len(runs))
         gain, interval = known.get(f"gain_{name}", ""), known.get(f"gain_{name}_interval", "")
-        yield name, trained, seeds, known[f"perplexity_{names.get(name, name)}"], gain, interval
+        yield _named(name), trained, seeds, known[f"perplexity_{NAMES.get(name, name)}"], gain, interval
 
 
 def _answers(study: Study) -> str:
@@ -203,5 +202,12 @@ def _cell(text: str) -> str:
     return " ".join(str(text).split()).replace("|", "\\|")
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _named(strategy: str) -> str:
+    """What a row is about, in the words of the lesson."""
+    return f"{NAMES[strategy]} ({strategy})" if strategy in NAMES else strategy
+
+
+def _answer(study: Study) -> str:
+    """The decision as a sentence; names of strategies stay as they are written in code."""
+    said = str(study.decision)
+    return said if said.startswith(study.decision.strategy) else said[:1].upper() + said[1:]

@@ -1,5 +1,6 @@
 """Words of a study: every figure has a name, and text gets its figures by these names."""
 
+import inspect
 import math
 import re
 from string import Template
@@ -9,11 +10,19 @@ from tlkit.evidence.comparison_table import ZERO_SHOT
 from tlkit.evidence.learning_rates import CONTROL
 from tlkit.memory import in_units
 
-NEEDED = 8  # words of an explanation
+WORDS = ("because", "explanation", "limits")  # of a decision
+FIGURES_NAMED = ("because", "explanation")  # where a figure is named and not typed
+NEEDED = 8  # words of each
 NAMES = {ZERO_SHOT: "untouched", CONTROL: "control"}  # in the names of figures
-# A figure is a number with a unit, with decimals or of two digits and more; a lesson's number and a year are none.
+# A figure is a number with a unit, with decimals or of two digits and more. A lesson's number, a year, a part of a name
+# (SmolLM2-135M, rank-16, 4-bit) and the level of an interval are none.
 FIGURE = re.compile(r"(?<![\w$.])\d+(?:[.,]\d+)*(?:\s?(?:%|percent\b|points?\b|MB\b|nats?\b|times\b))?")
-NO_FIGURE = re.compile(r"(?:\blessons?\s+\d+(?:(?:,| and| to)\s+\d+)*)|\b(?:19|20)\d\d\b", re.IGNORECASE)
+NO_FIGURE = re.compile(
+    r"\blessons?\s+\d+(?:(?:,| and| to)\s+\d+)*|\b(?:19|20)\d\d\b(?!\s*(?:%|percent|MB))"
+    r"|\b[a-z][\w.]*-\d[\w.]*(?![\w.]*\s?(?:%|percent))|\b\d+-(?!percent|points?\b|nats?\b|times\b)[a-z]\w*"
+    r"|\b95\s?%(?= (?:confidence )?intervals?\b)",
+    re.IGNORECASE,
+)
 
 
 def figures(study: Study) -> dict[str, str]:
@@ -34,6 +43,7 @@ def figures(study: Study) -> dict[str, str]:
         "removed": str(text.removed),
         "copies": str(sum(text.copies.values())),
         "detectable": "no difference of any size" if math.isinf(detectable) else f"{detectable:.1f}%",
+        "detectable_here": "not known" if text.detectable_here is None else f"{text.detectable_here:.1f}%",
         "worthwhile": f"{study.plan.worthwhile:g}%",
         "may_forget": f"{study.plan.may_forget:g}%",
         "allowed": _memory(study.fits[0].allowed_mb) if study.fits else "not known",
@@ -58,6 +68,7 @@ def figures(study: Study) -> dict[str, str]:
         for one, other in ((row.first, row.second), (row.second, row.first)):
             value, low, high = study.difference(one, other)
             found[f"difference_{one}_{other}"] = _percent(value)
+            found[f"apart_{one}_{other}"] = _percent(abs(value))
             found[f"difference_{one}_{other}_interval"] = _interval(low, high)
     for fit in study.fits:
         found[f"estimate_{fit.strategy}"] = "not known" if fit.estimated_mb is None else _memory(fit.estimated_mb)
@@ -88,7 +99,7 @@ def render(words: str, study: Study) -> str:
     """
     known = figures(study)
     try:
-        return Template(words).substitute(known)
+        return Template(inspect.cleandoc(words)).substitute(known)
     except KeyError as missing:
         name = missing.args[0]
         near = [one for one in known if one.split("_")[0] == name.split("_")[0]] or list(known)[:8]
@@ -104,7 +115,7 @@ def typed_figures(words: str) -> list[str]:
         words: of a decision.
 
     Returns:
-        Each as it stands there; single digits without a unit, numbers of lessons and years are not meant.
+        Each as it stands there; single digits without a unit, numbers of lessons, years and parts of names are none.
     """
     bare = NO_FIGURE.sub("", words)
     return [found for found in FIGURE.findall(bare) if not re.fullmatch(r"\d", found)]
