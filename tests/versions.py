@@ -18,6 +18,7 @@ import pandas as pd
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".versions"
+TABLE = ROOT / "tests" / "versions.md"
 PYTHONS = ("3.11", "3.13")
 # Each end of the window, as uv is told to resolve it. Colab's versions are those of August 2026.
 ENDS = {
@@ -128,16 +129,22 @@ def recorded() -> list[Outcome]:
     return sorted(found, key=lambda outcome: (list(ENDS).index(outcome.end), outcome.python))
 
 
+def written() -> dict[tuple[str, str], dict[str, str]]:
+    """The rows of `tests/versions.md`, by end and Python."""
+    lines = TABLE.read_text(encoding="utf-8").splitlines() if TABLE.is_file() else []
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    rows = [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
+    return {(row["end"], row["Python"]): row for row in rows}
+
+
 def write_table() -> None:
-    """Write every outcome as `tests/versions.md`."""
-    outcomes = recorded()
-    rows = [
-        {"end": outcome.end, "Python": outcome.python}
-        | outcome.versions
-        | {"tests": outcome.tests, "lesson cells": outcome.lessons, "date": outcome.date}
-        for outcome in outcomes
-    ]
-    table = pd.DataFrame(rows).fillna("").to_markdown(index=False)
+    """Write every outcome into `tests/versions.md`; a row of an environment that is not here stays as it was."""
+    outcomes, rows = recorded(), written()
+    for outcome in outcomes:
+        counts = {"tests": outcome.tests, "lesson cells": outcome.lessons, "date": outcome.date}
+        rows[outcome.end, outcome.python] = {"end": outcome.end, "Python": outcome.python} | outcome.versions | counts
+    ordered = [rows[key] for key in sorted(rows, key=lambda key: (list(ENDS).index(key[0]), key[1]))]
+    table = pd.DataFrame(ordered).fillna("").to_markdown(index=False, disable_numparse=True)
     failed = [f"- {o.end}, Python {o.python}: {what}" for o in outcomes for what in o.failed]
     about = (
         "# The window of versions\n\n"
@@ -146,7 +153,7 @@ def write_table() -> None:
         "every lesson ran in each.\n"
     )
     ending = "\n## What failed\n\n" + "\n".join(failed) + "\n" if failed else ""
-    (ROOT / "tests" / "versions.md").write_text(f"{about}\n{table}\n{ending}", encoding="utf-8")
+    TABLE.write_text(f"{about}\n{table}\n{ending}", encoding="utf-8")
 
 
 def today() -> str:
