@@ -612,7 +612,7 @@ print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 # %%
 records = tl.recorded_devices()
 tl.claim("No check failed in any of them", not any(record.failed for record in records))
-tl.device_table(records).T
+tl.device_table(records).set_index("device").T
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Where a real model may differ.** The way of thinking carries over: find the part of the step that fails, then
