@@ -819,11 +819,11 @@ def test_the_chart_of_forgetting_says_whether_all_seeds_agree():
     def drawn(study):
         return seed_forgetting_chart(study.forgetting_by_seed, study.forgetting, study.plan.may_forget)
 
-    assert drawn(GOOD).finding == "full forgets more than lora, with each of 3 seeds"
+    assert drawn(GOOD).finding == "full forgot more than lora, with each of 3 seeds"
     assert "the plan allows 100%" in [text.get_text() for text in drawn(GOOD).axes[0].texts]
     mixed = replace(GOOD, runs=[replace(run, general=30.0) if run.seed == 1 else run for run in GOOD.runs])
-    assert drawn(mixed).finding == "full forgets more than lora with 2 of 3 seeds"
-    assert drawn(planted_study(seeds=1)).finding == "full forgets more than lora with 1 of 1 seed"
+    assert drawn(mixed).finding == "full forgot more than lora with 2 of 3 seeds"
+    assert drawn(planted_study(seeds=1)).finding == "full forgot more than lora with 1 of 1 seed"
 
 
 def test_tables_of_a_study_have_the_figures_of_its_report():

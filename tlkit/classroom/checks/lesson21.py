@@ -230,7 +230,7 @@ PREDICTIONS = (
     ),
     Choice(
         name="p21_2",
-        question="Does the strategy that gains more also forget more?",
+        question="Does the strategy that gains more also forget more, by the mean of three seeds?",
         about="whether the strategy that gains more also forgets more",
         choices={
             "yes": "What moves a model far towards a new text also moves it away from what it knew, and on Rust it was "

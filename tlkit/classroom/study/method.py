@@ -357,6 +357,8 @@ def _decision(study: Study) -> Iterator[str]:
     band = f"the {study.plan.worthwhile:g}% that the plan calls worthwhile"
     if honest == "equal":
         why = f"which lies wholly within {band}, so the difference does not matter."
+    elif decision.verdict == "equal" and (low > 0 or high < 0):
+        why = f"which excludes zero and reaches beyond {band}."
     elif decision.verdict == "equal":
         why = f"which leaves room for more than {band}: not finding a difference does not show that there is none."
     elif honest == "cannot tell":

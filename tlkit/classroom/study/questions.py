@@ -118,7 +118,10 @@ def _costs(study: Study) -> tuple[bool, str]:
     said += f" Arithmetic of a step, and seconds of a run: {', '.join(told)}." if told else ""
     if any(_too_fast(seconds, flops, *pair) for pair in permutations(known, 2)):
         # Seconds of one machine prove no fault, so this is said and left to the reader.
-        said += " The seconds do not follow the arithmetic: was the machine shared, or was memory short?"
+        said += (
+            " The seconds do not follow the arithmetic. On a small model the extra operations of adapters may cost "
+            "more than they save; a shared machine or short memory is possible, too."
+        )
     return True, said
 
 

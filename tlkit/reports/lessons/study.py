@@ -47,7 +47,7 @@ def study_path() -> Chart:
     patches = [Patch(facecolor=shade, edgecolor=INK, label=kind) for kind, shade in kinds.items()]
     axes.legend(handles=patches, loc="lower center", ncols=2, fontsize="small", frameon=False)
     figure.words = tuple(f"{name}: {' '.join(told.split())}" for name, told in STATIONS)
-    headline(figure, "Everything is chosen before the test split is opened")
+    headline(figure, "Plan, rates and settings are fixed before the test split is opened")
     return figure
 
 
@@ -133,5 +133,5 @@ def _forgetting_finding(forgetting: pd.DataFrame, means: pd.DataFrame) -> str:
     by_seed = forgetting.pivot(index="seed", columns="strategy", values="change").dropna()
     agreed = int((by_seed[most] > by_seed[least]).sum())
     if agreed == len(by_seed) > 1:
-        return f"{most} forgets more than {least}, with each of {agreed} seeds"
-    return f"{most} forgets more than {least} with {agreed} of {len(by_seed)} seed{'s'[: len(by_seed) - 1]}"
+        return f"{most} forgot more than {least}, with each of {agreed} seeds"
+    return f"{most} forgot more than {least} with {agreed} of {len(by_seed)} seed{'s'[: len(by_seed) - 1]}"
