@@ -385,12 +385,14 @@ tl.memory_timeline(lines, title)
 # With the chunked loss, the tower of the logits is gone. Micro-batches of two rows make four small hills of
 # activations, and the last three stand on the gradients of the first. Checkpointing leaves one small peak for each
 # block, whose activations are computed again, used at once and freed (the picture counts them as temporary). Its
-# highest moment is now the tower of the logits. Instead of 213 MiB, the three need 174, 103 and 102. Here is the same
-# for Qwen2-0.5B. The dashed lines are at 85% of a card, because driver and libraries need the rest:
+# highest moment is now the tower of the logits. Instead of 213 MiB, the three need 174 (181 with the versions
+# of Colab), 103 and 102. Here is the same for Qwen2-0.5B. The dashed lines are at 85% of a card, because driver and
+# libraries need the rest:
 
 # %%
 tops = [line[kinds].sum(axis=1).max() / MiB for line in lines.values()]
-assert [round(top / 3) for top in tops] == [58, 34, 34] and total[peak] // MiB == 213
+assert [round(top) for top in tops[1:]] == [103, 102] and total[peak] // MiB == 213
+assert 173 < tops[0] < 182
 plans = {"1 row": full}
 with tl.Job(3, "plan") as job:
     for name, plan in (
