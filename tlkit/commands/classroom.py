@@ -315,7 +315,9 @@ def lab(options: LabOptions) -> Outcome:
     _refuse_without(FOLDER)
     command = jupyterlab(COPIES.relative_to(ROOT) / f"{INDEX}.ipynb", browser=options.browser)
     written = copy_lessons()
-    print(f"{len(written)} notebooks were copied to {COPIES}; those that were there stay as they are", file=sys.stderr)
+    there = "" if written else "; all of them were there already and stay as they are"
+    new = f"; {len(written)} of them are new, and what was there stays as it is" if written else there
+    print(f"Your notebooks are in {COPIES}{new}", file=sys.stderr)
     server = subprocess.run(command, cwd=ROOT, env=os.environ | serving())
     return Outcome({"copies": COPIES, "written": written}, code=server.returncode)
 
