@@ -69,7 +69,8 @@ then far smaller. On a machine where your teacher has installed the course, only
   `tl.restore("05")` in a notebook.
 - `python -m tlkit progress` says what you have solved, and which lesson to go on with; so does `tl.where_was_i()`.
   It is kept in a file in your home, and goes nowhere by itself.
-- Hand in a lesson as its notebook, such as `my_lessons/04_full_fine_tuning.ipynb`, saved. Its name does not matter.
+- Hand in a lesson as its notebook, such as `my_lessons/04_full_fine_tuning.ipynb`, saved. Its name does not matter. Of
+  your experiment, the decision that the notebook shows is read: leave the cell with `notes.decide` and its card.
 - Lesson 17 needs a larger model, once: `python -m tlkit fetch smollm2-135m-instruct`.
 
 """
