@@ -1,5 +1,6 @@
 """Predict, then see: a guess before a result, both side by side after it, and all of them summed up."""
 
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -11,7 +12,8 @@ from tlkit.classroom.predictions import Amount, Choice, find_prediction, predict
 from tlkit.classroom.progress import Guess, Result, keep_guess, keep_result, kept_guesses
 
 Value = float | str
-ROOM = {"about": 17, "guess": 14, "result": 14, "difference": 12, "note": 10}  # characters; a notebook has 88
+WIDTH = 88  # characters of a line in a cell of a notebook
+ROOM = {"about": 17, "guess": 14, "result": 14, "difference": 12, "note": 10}  # of each column
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class Guesses:
         room = ROOM if noted else ROOM | {"about": ROOM["about"] + ROOM["note"] + 2}
         widths = [room.get(name) for name in shown.columns]
         written = tabulate(shown, headers="keys", showindex=False, maxcolwidths=widths, disable_numparse=True)
-        return f"{written}\n\n{self.closing}"
+        return f"{written}\n\n{textwrap.fill(self.closing, WIDTH)}"
 
     def _repr_html_(self) -> str:
         return ("" if self.table.empty else self.table.to_html(index=False, justify="left")) + cards.rendered(
