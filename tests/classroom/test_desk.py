@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
+from jupyter_server.services.contents.largefilemanager import LargeFileManager
+from jupytext import TextFileContentsManager
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from tlkit.classroom.desk import (
@@ -131,7 +133,7 @@ def test_a_lesson_is_stored_as_jupyterlab_saves_it(path):
 
 def saved(tmp_path, notebook, name="a.ipynb"):
     """A notebook after `save_whole`, as the server calls it."""
-    manager = SimpleNamespace(get_os_path=lambda path: str(tmp_path / path))
+    manager = SimpleNamespace(root_dir=str(tmp_path))
     model = {"type": "notebook", "content": notebook}
     save_whole(model=model, path=name, contents_manager=manager)
     return model["content"]
@@ -145,6 +147,21 @@ def test_saving_leaves_the_version_of_python_that_the_file_names(tmp_path):
     assert opened.metadata.kernelspec.name == "x", "what the file does not name is kept as it was opened"
     new = new_notebook(metadata={"language_info": {"name": "python", "version": "3.13.0"}})
     assert saved(tmp_path, new, "new.ipynb").metadata.language_info.version == "3.13.0"
+
+
+@pytest.mark.parametrize("kind", [LargeFileManager, TextFileContentsManager])
+def test_the_servers_own_manager_saves_so(tmp_path, kind):
+    """A hook that fails is only logged by the server, and the notebook is saved without it."""
+    other = {"language_info": {"name": "python", "version": "2.7.1"}, "kernelspec": ANOTHER}
+    (tmp_path / "folder").mkdir()
+    nbformat.write(new_notebook(metadata=other), tmp_path / "folder" / "a b.ipynb")
+    manager = kind(root_dir=str(tmp_path))
+    _load_jupyter_server_extension(SimpleNamespace(contents_manager=manager))
+    model = manager.get("folder/a b.ipynb")
+    model["content"].metadata = nbformat.from_dict({"language_info": {"name": "python", "version": "3.13.0"}})
+    manager.save(model, "folder/a b.ipynb")
+    there = nbformat.read(tmp_path / "folder" / "a b.ipynb", 4).metadata
+    assert there.language_info.version == "2.7.1" and there.kernelspec.name == "x"
 
 
 @pytest.mark.parametrize("before", ["", "no notebook", "[]", '{"metadata": 3}', "{}"])
@@ -166,12 +183,15 @@ def test_saving_keeps_stills_and_drops_views_and_leaves_other_files_alone(tmp_pa
 
 def test_a_server_finds_the_extension_and_it_asks_to_see_what_is_saved(monkeypatch):
     from jupyter_server.extension.config import ExtensionConfigManager
+    from jupyter_server.services.config.manager import ConfigManager
 
     monkeypatch.setenv("JUPYTER_CONFIG_PATH", "/elsewhere")
     first, second = serving()["JUPYTER_CONFIG_PATH"].split(os.pathsep)
     assert second == "/elsewhere", "a path that was set is kept"
     found = ExtensionConfigManager(read_config_path=[first]).get_jpserver_extensions()
     assert found == {"tlkit.classroom.desk": True}
+    news = ConfigManager(read_config_path=[str(Path(first) / "labconfig")]).get("default_setting_overrides")
+    assert news["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false", "it asks for no network"
     hooks = []
     manager = SimpleNamespace(register_pre_save_hook=hooks.append)
     _load_jupyter_server_extension(SimpleNamespace(contents_manager=manager))

@@ -625,7 +625,7 @@ def stored(decision) -> dict:
     return json.loads(json.dumps({"output_type": "execute_result", "data": data}))
 
 
-def test_grading_judges_a_stored_decision_again(file, tmp_path):
+def test_grading_judges_a_stored_decision_again(file, tmp_path, capsys):
     from tlkit.classroom.grading.grade import grade
 
     notes = tl.lab_notebook("e05")
@@ -658,6 +658,9 @@ def test_grading_judges_a_stored_decision_again(file, tmp_path):
         (tmp_path / "mine.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
         marks = {mark.exercise: mark for mark in grade(tmp_path / "mine.ipynb").marks}
         assert marks["e05"].right is verdict and not marks["ex05_1"].right
+        main(["grade", str(tmp_path / "mine.ipynb")])
+        said = capsys.readouterr().out
+        assert "0 of 3 right" in said and f"e05 decision{' supported' if verdict else ': not yet:'}" in said
         notebook = json.loads((FOLDER / "05_freeze_lower_layers.ipynb").read_text(encoding="utf-8"))
 
 

@@ -177,6 +177,14 @@ def test_no_bad_file_stops_the_batch_and_each_has_its_reason(tmp_path, solved, m
         assert not any("3617" in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the system's own limits are Linux's")
+def test_an_exercise_that_never_ends_says_so_to_its_student(tmp_path, solved):
+    path = handed_in(tmp_path / "slow.ipynb", "while True: pass\ntl.check('ex04_1', 1)", solved["ex04_2"])
+    slow, after, _ = grade(path, limits=Limits(seconds=15)).marks
+    assert slow.reason == "its cell stopped with no result within 3 s: does a loop go on without end?"
+    assert after.right
+
+
 @pytest.mark.skipif("network" not in walls_here(), reason="this system lets nobody cut a network off")
 def test_a_notebook_has_no_network_and_cannot_open_its_walls(tmp_path, solved):
     """A server of this machine, outside, is not reached, the teacher's processes are not read, and rights stay away."""

@@ -346,6 +346,24 @@ def test_the_summary_counts_the_near_ones_and_names_the_furthest(file):
         guesses("77")
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["guessed once", "and once more after the result"])
+def test_the_summary_in_text_fits_a_cell_of_a_notebook(file, again):
+    """JupyterLab wraps longer lines, and the columns then stand anywhere."""
+    for number in range(1, 22):
+        for name, one in predictions_of(f"{number:02d}").items():
+            ends = (
+                (one.lowest, one.highest)
+                if isinstance(one, Amount)
+                else sorted(one.choices, key=len)[:: len(one.choices) - 1]
+            )
+            predict(name, ends[1])
+            outcome(name, ends[0])
+            if again:
+                predict(name, ends[0])
+    lines = repr(guesses()).splitlines()
+    assert len(lines) > 60 and max(map(len, lines)) <= 88 and ("note" in lines[0]) == again
+
+
 def test_the_field_and_the_buttons_set_the_guess(file):
     field = guess_field(predict("p05_1"))
     text = next(child for child in field.children if isinstance(child, ipw.Text))
@@ -355,7 +373,9 @@ def test_the_field_and_the_buttons_set_the_guess(file):
     text.value = "many"
     assert "Expected a number" in field.children[-1].value
     outcome("p05_1", 88)
-    assert guess_field(predict("p05_1")).children[0].value == "66", "what was kept stands in the field"
+    again = guess_field(predict("p05_1")).children
+    assert again[0].value == "66", "what was kept stands in the field"
+    assert again[-1].value == "", "and the card above it says so, once"
     buttons = guess_field(predict("p05_2")).children[0]
     assert buttons.options == ("full", "freeze_lower") and buttons.value is None
     buttons.value = "full"

@@ -93,6 +93,8 @@ def test_what_lessons_show_link_and_read_is_there(edition):
     assert "restore 05" in readme and "## When something goes wrong" in readme
     for target in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", readme):
         assert (edition / target).exists(), target
+    assert "somewhat slower |" in readme, "a link in brackets leaves no bracket behind"
+    assert {".venv/", ".ipynb_checkpoints/"} <= set((edition / ".gitignore").read_text(encoding="utf-8").splitlines())
 
 
 def test_a_zip_file_is_the_same_each_time_and_unpacks_into_a_folder(edition, tmp_path, monkeypatch):

@@ -26,7 +26,15 @@ APART = Look("↔", "apart", "#a83f00")
 BUTTON = "display:inline-block;cursor:pointer;border:1px solid;border-radius:.3em;padding:.1em .6em;margin-top:.3em"
 
 
-def card(look: Look, title: str, text: str, hints: Sequence[str] = (), picture: str = "", kind: str = "") -> str:
+def card(
+    look: Look,
+    title: str,
+    text: str,
+    hints: Sequence[str] = (),
+    picture: str = "",
+    kind: str = "",
+    widest: str = "50em",
+) -> str:
     """Draw a card as HTML that needs no other file and no program.
 
     Args:
@@ -36,9 +44,10 @@ def card(look: Look, title: str, text: str, hints: Sequence[str] = (), picture: 
         hints: in Markdown; each is folded into the one before.
         picture: what stands below the text, as HTML.
         kind: a name by which programs find the card on a page.
+        widest: as CSS writes it; "none" for a card with a table, which takes the room that there is.
     """
     badge = f"background:{look.colour};color:#fff;border-radius:.2em;padding:0 .45em"
-    frame = f"border-left:.4em solid {look.colour};padding:.2em .9em;margin:.4em 0;max-width:50em;line-height:1.45"
+    frame = f"border-left:.4em solid {look.colour};padding:.2em .9em;margin:.4em 0;max-width:{widest};line-height:1.45"
     head = f'<strong><span style="{badge}">{look.sign} {look.word}</span> {html.escape(title)}</strong>'
     inside = f"{head}{rendered(text[:1].upper() + text[1:])}{picture}{_folded(hints)}"
     named = f' class="{kind}"' if kind else ""

@@ -112,9 +112,12 @@ def save_whole(model: dict, path: str, contents_manager: object, **_: object) ->
     """
     if model["type"] != "notebook" or model["content"].get("nbformat") != 4:
         return
+    from jupyter_server.utils import to_os_path
+
     without_views(model["content"])
     try:
-        before = json.loads(Path(contents_manager.get_os_path(path)).read_text(encoding="utf-8"))["metadata"]
+        file = Path(to_os_path(path, contents_manager.root_dir))
+        before = json.loads(file.read_text(encoding="utf-8"))["metadata"]
         model["content"]["metadata"].update({name: before[name] for name in OF_THE_MACHINE if name in before})
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return  # a new file, or one that was no notebook before

@@ -1,5 +1,6 @@
 """Predict, then see: a guess before a result, both side by side after it, and all of them summed up."""
 
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from tlkit.classroom.predictions import Amount, Choice, find_prediction, predict
 from tlkit.classroom.progress import Guess, Result, keep_guess, keep_result, kept_guesses
 
 Value = float | str
+WIDTH = 88  # characters of a line in a cell of a notebook
+ROOM = {"about": 17, "guess": 14, "result": 14, "difference": 12, "note": 10}  # of each column
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,12 @@ class Guesses:
 
         if self.table.empty:
             return self.closing
-        return f"{tabulate(self.table, headers='keys', showindex=False)}\n\n{self.closing}"
+        noted = self.table.note.any()
+        shown = self.table if noted else self.table.drop(columns="note")
+        room = ROOM if noted else ROOM | {"about": ROOM["about"] + ROOM["note"] + 2}
+        widths = [room.get(name) for name in shown.columns]
+        written = tabulate(shown, headers="keys", showindex=False, maxcolwidths=widths, disable_numparse=True)
+        return f"{written}\n\n{textwrap.fill(self.closing, WIDTH)}"
 
     def _repr_html_(self) -> str:
         return ("" if self.table.empty else self.table.to_html(index=False, justify="left")) + cards.rendered(

@@ -9,7 +9,9 @@ from pathlib import Path
 from tlkit.classroom.exercises import Words
 from tlkit.classroom.notebooks import COPIES, FOLDER, KERNEL, number_of, sources
 
-RELOAD = "If it is open, choose *File → Reload Notebook from Disk*."
+RELOAD = (
+    "If it is open, choose *File → Reload Notebook from Disk*; if JupyterLab asks first, *Revert*, not *Overwrite*."
+)
 
 
 def restore(lesson: str | int, folder: Path | str | None = None, *, beside: bool = False) -> Words:

@@ -18,6 +18,7 @@ PAGES = ("glossary.md", "images")  # of the folder of the lessons, which they sh
 READ = re.compile(r"tests/benchmarks/\w+\.csv")  # records that lessons read
 TROUBLE = "## When something goes wrong"
 LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)([^)#]+)[^)]*\)")
+ASIDE = re.compile(rf" \({LINK.pattern}\)")  # a link in brackets of its own
 MAKEFILE = """\
 PYTHON ?= python3
 BIN := .venv/bin
@@ -30,6 +31,13 @@ lab: .venv/installed
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[lab,qlora]"
 	$(BIN)/python -c "open('.venv/installed', 'w')"
+"""
+IGNORED = """\
+.venv/
+.ipynb_checkpoints/
+__pycache__/
+*.egg-info/
+results/
 """
 README = """\
 # Transfer learning, hands on: for students
@@ -61,7 +69,8 @@ then far smaller. On a machine where your teacher has installed the course, only
   `tl.restore("05")` in a notebook.
 - `python -m tlkit progress` says what you have solved, and which lesson to go on with; so does `tl.where_was_i()`.
   It is kept in a file in your home, and goes nowhere by itself.
-- Hand in a lesson as its notebook, such as `my_lessons/04_full_fine_tuning.ipynb`, saved. Its name does not matter.
+- Hand in a lesson as its notebook, such as `my_lessons/04_full_fine_tuning.ipynb`, saved. Its name does not matter. Of
+  your experiment, the decision that the notebook shows is read: leave the cell with `notes.decide` and its card.
 - Lesson 17 needs a larger model, once: `python -m tlkit fetch smollm2-135m-instruct`.
 
 """
@@ -111,6 +120,7 @@ def _write(target: Path) -> None:
             (target / record).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / record, target / record)
     (target / "Makefile").write_text(MAKEFILE, encoding="utf-8")
+    (target / ".gitignore").write_text(IGNORED, encoding="utf-8")
     (target / "README.md").write_text(_readme(target), encoding="utf-8")
 
 
@@ -122,9 +132,10 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _readme(target: Path) -> str:
-    """The students' page, with the table of problems of ours; a link to what they do not get is its text alone."""
+    """The students' page, with the table of problems of ours; links to what they do not get are text or nothing."""
     ours = (ROOT / "README.md").read_text(encoding="utf-8")
     text = README + (TROUBLE + ours.split(TROUBLE, 1)[1] if TROUBLE in ours else "")
+    text = ASIDE.sub(lambda link: link[0] if (target / link[2]).exists() else "", text)
     return LINK.sub(lambda link: link[0] if (target / link[2]).exists() else link[1], text)
 
 

@@ -62,8 +62,7 @@ def guess_field(asked: Asked) -> LastingBox:
             value=typed, description=f"Your guess ({one.unit})", placeholder="a number, then Enter", style=WIDE
         )
         field.continuous_update = False
-    said = _said()
-    said.value = cards.rendered(asked.said)
+    said = _said()  # empty at first: the card above the field says what was guessed before
 
     def take(change) -> None:
         taken = predict(one.name, change["new"])

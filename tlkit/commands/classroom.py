@@ -189,13 +189,20 @@ def grade(options: GradeOptions) -> Outcome:
 
 
 def _marks_in_words(marks: "pd.DataFrame") -> list[str]:
+    from tlkit.classroom.lab.experiments import experiments_of
+
     lines = []
     for path, of in marks.groupby("notebook", sort=False):
         if of.right.isna().any():
             lines.append(f"{path}: not graded: {of.reason.iloc[0]}")
             continue
-        lines.append(f"{path}: {of.right.sum()} of {len(of)} right")
-        lines += [f"  {row.exercise} {'right' if row.right else f'wrong: {row.reason}'}" for row in of.itertuples()]
+        points = of[~of.exercise.isin(experiments_of(of.lesson.iloc[0]))]  # a stored decision gives none
+        lines.append(f"{path}: {points.right.sum()} of {len(points)} right")
+        for row in of.itertuples():
+            right, wrong = (
+                ("right", "wrong") if row.Index in points.index else ("decision supported", "decision: not yet")
+            )
+            lines.append(f"  {row.exercise} {right if row.right else f'{wrong}: {row.reason}'}")
     return lines
 
 
@@ -319,7 +326,8 @@ def lab(options: LabOptions) -> Outcome:
     places = own_places(Path.cwd())
     command = jupyterlab(COPIES.relative_to(ROOT) / f"{INDEX}.ipynb", browser=options.browser)
     written = copy_lessons()
-    print(f"{len(written)} notebooks were copied to {COPIES}; those that were there stay as they are", file=sys.stderr)
+    new = f"; {len(written)} of them are new, and what was there stays as it is" if written else ""
+    print(f"Your notebooks are in {COPIES}{new}", file=sys.stderr)
     server = subprocess.run(command, cwd=ROOT, env=os.environ | serving() | places)
     return Outcome({"copies": COPIES, "written": written}, code=server.returncode)
 

@@ -69,8 +69,15 @@ def run_cells() -> None:
         with _at_most(job["cell_seconds"]):
             done = shell.run_cell(source)
         error = done.error_before_exec or done.error_in_exec
-        tell(cell=number, error="" if error is None else traceback.format_exception_only(error)[-1].strip())
+        tell(cell=number, error=_told(error))
     os._exit(0)  # threads that a notebook has left behind do not hold it up
+
+
+def _told(error: BaseException | None) -> str:
+    """What a cell stopped with, for its student; the name of our own exception says nothing to one."""
+    if error is None or isinstance(error, TookTooLong):
+        return str(error or "")
+    return traceback.format_exception_only(error)[-1].strip()
 
 
 @contextmanager
@@ -78,7 +85,7 @@ def _at_most(seconds: float) -> Iterator[None]:
     """Stop what is running after a time, where the system has an alarm, so that the next exercise has its turn."""
 
     def stop(*_: object) -> None:
-        raise TookTooLong(f"more than {seconds:g} s")
+        raise TookTooLong(f"no result within {seconds:g} s: does a loop go on without end?")
 
     if not hasattr(signal, "setitimer"):
         yield

@@ -38,7 +38,7 @@ def as_html(experiment: Experiment, runs: Sequence[Run]) -> str:
     button = f'<summary style="{cards.BUTTON}">All runs ({len(runs)})</summary>'
     listed = f"<details{folded}>{button}{_list(experiment, runs)}</details>"
     inside = f"{_chart(experiment, runs)}{listed}{cards.rendered(rule(experiment))}"
-    return cards.card(LOOK, experiment.question, "", picture=inside, kind="tlkit-lab")
+    return cards.card(LOOK, experiment.question, "", picture=inside, kind="tlkit-lab", widest="none")
 
 
 def table(experiment: Experiment, runs: Sequence[Run]) -> pd.DataFrame:
@@ -137,7 +137,7 @@ def _chart(experiment: Experiment, runs: Sequence[Run]) -> str:
         rows.append([setting, _strip(experiment, groups[row["setting"]], low, high), *numbers])
     metric = html.escape(experiment.metrics[0])
     ends = f"<span>{amount(low)}</span><span>{metric}</span><span>{amount(high)}</span>"
-    scale = f'<div style="display:flex;justify-content:space-between;min-width:11em">{ends}</div>'
+    scale = f'<div style="display:flex;justify-content:space-between;gap:.9em;min-width:11em">{ends}</div>'
     names = ["setting", scale, "runs", f"mean {metric}", "against the control"]
     return _as_table(names, rows) if groups else ""
 
