@@ -98,7 +98,7 @@ tl.claim("Everything that the lessons need is here", exit_code == 0)
 # %%
 print(tl.where_was_i())
 print(tl.guesses().closing)
-tl.progress()
+tl.progress().set_index("lesson")
 
 # %% [markdown]
 # Next: [1 · What can this machine do?](01_setup_and_devices.ipynb)

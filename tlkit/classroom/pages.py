@@ -218,7 +218,7 @@ The next cell looks for all parts that the lessons need."""
 WHERE_WAS_I = """\
 print(tl.where_was_i())
 print(tl.guesses().closing)
-tl.progress()"""
+tl.progress().set_index("lesson")"""
 INDEX_MIDDLE = """\
 A line with [FAIL] says what is missing and how to get it. The README has a table of problems and their remedies.
 
