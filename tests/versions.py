@@ -83,7 +83,9 @@ def main() -> int:
 def tried(end: str, python: str, folder: Path) -> Outcome:
     """The outcome of one environment, which is built first."""
     print(f"{end}, Python {python}: building {folder}", flush=True)
-    here = uv("venv", "--quiet", "--clear", "--no-python-downloads", "--python", python, str(folder))
+    # With pip, as everywhere but in an environment of uv's own: models that come in a package are fetched by it.
+    options = ("--quiet", "--clear", "--seed", "--no-python-downloads")
+    here = uv("venv", *options, "--python", python, str(folder))
     if here.returncode:
         return Outcome(end, python, tests=f"no such Python here: {here.stderr.strip().splitlines()[-1]}")
     interpreter = str(folder / ("Scripts" if os.name == "nt" else "bin") / "python")
