@@ -455,7 +455,8 @@ tl.carried_over(carry, "last_layers")
 # %%
 changes = carry.set_index(["claim", "strategy"])
 found = {
-    claim: changes.loc[(claim, "last_layers")] for claim in ("behind full", "memory")
+    claim: changes.loc[(claim, "last_layers")]
+    for claim in ("behind full", "memory", "time")
 }
 small, real = "value, tiny", "value, smollm2-135m-instruct"
 tl.claim(
@@ -466,11 +467,15 @@ tl.claim(
     "It saves more of the memory on the real model",
     found["memory"][real] < found["memory"][small] < 0,
 )
+tl.claim(
+    "and more of the time of a step",
+    found["time"]["high, smollm2-135m-instruct"] < found["time"]["low, tiny"] < 0,
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The pattern carries over: the last layers bring a clear gain, save memory, and stay behind `full`; on general text
-# both models get worse. On the deeper model it saves more memory; whether it also gives up more is open, as the two
-# intervals overlap. Its memory falls by nearly half, mostly because few values need a gradient and the two averages
+# both models get worse. On the deeper model it saves more memory and more time; whether it also gives up more is open,
+# as the two intervals overlap. Its memory falls by nearly half, mostly because few values need a gradient and the two averages
 # of AdamW. Activations of the lower blocks are still kept, because their norms are trained. If you have the memory,
 # train more blocks; the sweep of this lesson shows how to choose their number.
 

@@ -164,7 +164,8 @@ _WHERE = {
     "classroom.study.method": ("judge_study", "rubric"),
     "classroom.study.plan": ("Decision", "StudyPlan", "fit_to_card", "refuse_misfits"),
     "classroom.study.questions": ("six_questions",),
-    "classroom.study.record": ("read_study", "study"),
+    "classroom.study.making": ("study",),
+    "classroom.study.reading": ("read_study",),
     "classroom.study.report": ("table_of", "write_up"),
     "classroom.study.words": ("figures",),
     "classroom.stage": (

@@ -276,7 +276,8 @@ class _FusedLinear(torch.autograd.Function):
             of_x.addmm_(of_thin, A)
         of_dropped = of_thin @ A if wants_dropped else None
         of_A = of_thin.T @ z if wants_A else None
-        of_B = (gradient.T @ thin).mul_(ctx.scaling) if wants_B else None
+        # In this order the products read `gradient` row by row, as it lies in memory.
+        of_B = (thin.T @ gradient).mul_(ctx.scaling).T if wants_B else None
         return of_x, of_dropped, None, None, of_A, of_B, None
 
 

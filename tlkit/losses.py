@@ -73,7 +73,8 @@ def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
         inputs = inputs_of(read, dtype)
         if not plan.chunked_loss:
             logits = model(**inputs, use_cache=False).logits
-            logits = logits[:, -read.shape[1] :]  # a learned prompt has some, too
+            if logits.shape[1] > read.shape[1]:  # a learned prompt has some, too
+                logits = logits[:, -read.shape[1] :]  # never without need: its backward pass copies all logits
             return functional.cross_entropy(logits.flatten(0, 1).float(), labels, reduction="sum", ignore_index=IGNORED)
         base = base_model(model)
         head = base.get_output_embeddings()

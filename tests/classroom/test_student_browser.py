@@ -13,7 +13,7 @@ from served_pages import TOKEN, free_port, kept, opened, served, shows
 from tlkit.classroom.exercises import find
 from tlkit.classroom.grading.feedback import write_feedback
 from tlkit.classroom.student import NAME, write_student_edition
-from tlkit.classroom.study.record import read_study
+from tlkit.classroom.study.reading import read_study
 from tlkit.classroom.study.report import write_up
 from tlkit.settings import DATA
 

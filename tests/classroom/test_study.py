@@ -23,10 +23,12 @@ from tlkit.classroom.study.datasheet import (
     spread_of,
     without_copies,
 )
+from tlkit.classroom.study.making import _answered, study
 from tlkit.classroom.study.method import RUBRIC, judge_study, rubric
 from tlkit.classroom.study.plan import VERDICTS, Decision, StudyPlan, fit_to_card, refuse_misfits
 from tlkit.classroom.study.questions import six_questions
-from tlkit.classroom.study.record import RECORD, Trained, Tried, _answered, read_study, study
+from tlkit.classroom.study.reading import read_study
+from tlkit.classroom.study.record import RECORD, Trained, Tried
 from tlkit.classroom.study.report import PAGE, TABLE, report_markdown, report_page, table_of, write_up
 from tlkit.classroom.study.words import figures, render, typed_figures
 from tlkit.cli import main

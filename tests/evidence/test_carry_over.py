@@ -8,6 +8,8 @@ import pytest
 
 from tlkit.evidence.carry_over import (
     CLAIMS,
+    RECORDED,
+    STEP_TIMES,
     carry_over,
     measure_claims,
     recorded_carry_over,
@@ -21,7 +23,7 @@ SEEDS = (0, 1, 2)
 
 
 def planted(effects: dict[str, tuple[float, float, float, float]], spread: float = 0.01) -> tuple[pd.DataFrame, ...]:
-    """Runs, documents and answers of a comparison in which every effect is known.
+    """Runs, documents and answers of a comparison in which every effect is known, and the times of its steps.
 
     Args:
         effects: by strategy the change of nats per token, the share by which general perplexity rises, seconds, MB.
@@ -29,7 +31,7 @@ def planted(effects: dict[str, tuple[float, float, float, float]], spread: float
     """
     draw = np.random.default_rng(0)
     base, tokens = draw.normal(4.5, 0.2, 40), draw.integers(50, 150, 40)
-    runs, documents, answers = [], [], []
+    runs, documents, answers, times = [], [], [], []
     for name, (change, general, seconds, memory) in {ZERO_SHOT: (0.0, 0.0, 0.0, np.nan), **effects}.items():
         for seed in SEEDS[: 1 if name in (ZERO_SHOT, CONTROL) else None]:
             noise = 0.0 if name == ZERO_SHOT else draw.normal(0, spread, 40) + draw.normal(0, spread)
@@ -45,17 +47,18 @@ def planted(effects: dict[str, tuple[float, float, float, float]], spread: float
                     "seed": seed,
                     "general_before": 20.0,
                     "general": 20.0 * (1 + general * wobble),
-                    "seconds": seconds * wobble,
                     "peak_memory_mb": memory,
                 }
             )
+            if name not in (ZERO_SHOT, CONTROL):
+                times.append({"strategy": name, "turn": seed, "seconds": seconds * wobble * (1 + seed)})
             for asked, gained in (("rust", 0), ("general", -10 if change else 0)):
                 correct = np.arange(100) < 50 + gained
                 answers += [
                     {"strategy": name, "seed": seed, "questions": asked, "question": f"{asked}-{n}", "correct": right}
                     for n, right in enumerate(correct)
                 ]
-    return pd.DataFrame(runs), pd.DataFrame(documents), pd.DataFrame(answers)
+    return pd.DataFrame(runs), pd.DataFrame(documents), pd.DataFrame(answers), pd.DataFrame(times)
 
 
 EFFECTS = {
@@ -92,22 +95,23 @@ def test_every_claim_is_measured_as_by_hand():
 
 
 def test_the_gain_is_that_of_the_documents_together():
-    runs, documents, answers = planted(EFFECTS)
+    runs, documents, answers, times = planted(EFFECTS)
     perplexity = documents.groupby("strategy").apply(lambda part: np.exp(part.nats.sum() / part.tokens.sum()))
-    found = figure(measure_claims(runs, documents, answers), "gain", "full").value
+    found = figure(measure_claims(runs, documents, answers, times), "gain", "full").value
     assert found == pytest.approx(100 * (1 - perplexity["full"] / perplexity[ZERO_SHOT]), rel=1e-9)
 
 
-def test_without_questions_nothing_is_said_of_answers():
-    runs, documents, answers = planted(EFFECTS)
-    assert not set(measure_claims(runs, documents, answers.iloc[:0]).claim) & {"Rust answers", "general answers"}
+def test_without_questions_nothing_is_said_of_answers_and_without_times_nothing_of_time():
+    runs, documents, answers, times = planted(EFFECTS)
+    assert "time" not in set(measure_claims(runs, documents, answers).claim)
+    assert not set(measure_claims(runs, documents, answers.iloc[:0], times).claim) & {"Rust answers", "general answers"}
 
 
 @pytest.mark.parametrize("missing", ["full", ZERO_SHOT])
 def test_what_claims_are_about_has_to_be_there(missing):
-    runs, documents, answers = planted(EFFECTS)
+    runs, documents, answers, times = planted(EFFECTS)
     with pytest.raises(ValueError, match=f"{missing} has no runs"):
-        measure_claims(runs[runs.strategy != missing], documents, answers)
+        measure_claims(runs[runs.strategy != missing], documents, answers, times)
 
 
 @pytest.mark.parametrize(
@@ -148,13 +152,13 @@ def test_equal_figures_of_all_seeds_are_no_cause_for_a_warning():
     assert (table.low == table.high)[table.claim == "memory"].all()
 
 
-def record(folder: Path, model: str, effects: dict, command: str = "python -m tlkit compare") -> None:
-    """Write the files of a comparison as `compare` does."""
+def record(folder: Path, model: str, effects: dict) -> None:
+    """Write the files of a comparison as `compare` does, and beside them the times of steps."""
     (folder / model).mkdir()
-    tables = dict(zip(("runs", "documents", "answers"), planted(effects), strict=True))
+    tables = dict(zip(("runs", "documents", "answers", "step_times"), planted(effects), strict=True))
     tables["comparison"] = pd.DataFrame({"strategy": list(effects), "note": "#1 of two"})
     for name, table in tables.items():
-        comment = f"# - model: {model}\n# - command: {command}\n# - date: 2026-11-22\n"
+        comment = f"# - model: {model}\n# - command: python -m tlkit compare\n# - date: 2026-11-22\n"
         (folder / model / f"{name}.csv").write_text(comment + table.to_csv(index=False), encoding="utf-8")
 
 
@@ -188,11 +192,20 @@ def test_a_comparison_of_another_task_lies_below_its_model_with_what_was_written
         recorded_comparison("small", task="classify", folder=tmp_path)
 
 
-@pytest.mark.parametrize("sharing", ["small", "large"])
-def test_runs_that_shared_their_machine_say_nothing_of_time(tmp_path, sharing):
-    for model in ("small", "large"):
-        spread = "torchrun --nproc-per-node 2 -m tlkit compare --spread"
-        record(tmp_path, model, EFFECTS, *[spread] * (model == sharing))
-    table = recorded_carry_over("small", "large", tmp_path)
-    assert "time" not in set(table.claim) and "memory" in set(table.claim)
-    assert list(table.index) == list(range(len(table)))
+def test_a_machine_that_slows_down_moves_no_ratio():
+    """The planted turns last one, two and three times as long; each strategy's share of full stays what it is."""
+    runs, documents, answers, times = planted(EFFECTS)
+    slower = times.assign(seconds=times.seconds * (1 + 9 * times.turn))
+    one, other = (
+        figure(measure_claims(runs, documents, answers, seconds), "time", "lora") for seconds in (times, slower)
+    )
+    assert one.value == pytest.approx(other.value, rel=1e-9) and one.high < 0
+
+
+@pytest.mark.parametrize("model", ["tiny", "smollm2-135m-instruct"])
+def test_recorded_steps_are_of_the_recorded_strategies_and_took_turns(model):
+    times = pd.read_csv(RECORDED / model / STEP_TIMES, comment="#")
+    runs = recorded_comparison(model).runs
+    strategies = set(runs.strategy) - {ZERO_SHOT, CONTROL}
+    assert set(times.strategy) == strategies and (times.seconds > 0).all()
+    assert times.groupby("turn").strategy.agg(set).map(strategies.__eq__).all() and times.turn.nunique() >= 10

@@ -16,6 +16,7 @@ from tlkit.evidence.statistics import compare_pairs, holm, paired_differences, s
 from tlkit.settings import DATA
 
 RECORDED = DATA / "comparisons"  # a folder for each model, with some of the files that `compare` writes
+STEP_TIMES = "step_times.csv"  # beside them: strategies that took turns, by data/build/record_step_times.py
 
 # What is claimed of a strategy, in the order in which the lessons claim it, as a chart or a table says it.
 CLAIMS = {
@@ -24,7 +25,7 @@ CLAIMS = {
     "forgetting": "perplexity on general text rises by (%)",
     "Rust answers": "Rust questions right, change (points)",
     "general answers": "general questions right, change (points)",
-    "time": "time of a run, against full (%)",
+    "time": "time of a step, against full (%)",
     "memory": "peak of memory, against full (%)",
 }
 MEASURED = ["claim", "strategy", "value", "low", "high"]
@@ -49,11 +50,6 @@ class RecordedComparison:
     answers: pd.DataFrame
     provenance: tuple[str, ...]
     written: pd.DataFrame
-
-    @property
-    def timed(self) -> bool:
-        """Whether each run had the machine for itself; runs that are spread over processes slow each other down."""
-        return not any(line.startswith("command: ") and "--spread" in line for line in self.provenance)
 
 
 def recorded_comparison(
@@ -94,7 +90,8 @@ def _table(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
 def recorded_carry_over(small: str, large: str, folder: Path = RECORDED) -> pd.DataFrame:
     """What carries over from one recorded model to another; see `carry_over`.
 
-    Nothing is said of time where the runs of one of them shared their machine.
+    Time is that of steps which took turns, recorded by themselves: the runs of a comparison last so long that the
+    machine may be slower in the last than in the first. Nothing is said of it where one of them has no such record.
 
     Args:
         small: a preset for which a comparison is recorded.
@@ -104,21 +101,28 @@ def recorded_carry_over(small: str, large: str, folder: Path = RECORDED) -> pd.D
     Raises:
         ValueError: where one of them is not recorded.
     """
-    found = {name: recorded_comparison(name, folder=folder) for name in (small, large)}
-    table = carry_over({name: measure_claims(one.runs, one.documents, one.answers) for name, one in found.items()})
-    return table if all(one.timed for one in found.values()) else table[table.claim != "time"].reset_index(drop=True)
+    measured = {}
+    for name in (small, large):
+        found = recorded_comparison(name, folder=folder)
+        path = folder / name / STEP_TIMES
+        times = _table(path)[0] if path.is_file() else None
+        measured[name] = measure_claims(found.runs, found.documents, found.answers, times)
+    return carry_over(measured)
 
 
-def measure_claims(runs: pd.DataFrame, documents: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
+def measure_claims(
+    runs: pd.DataFrame, documents: pd.DataFrame, answers: pd.DataFrame, times: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Measure every claim about every strategy in one comparison.
 
     Gain and distance from full fine-tuning have intervals over documents and seeds (`compare_pairs`, here for one pair
-    at a time); answers over questions and seeds; forgetting, time and memory over seeds alone.
+    at a time); answers over questions and seeds; forgetting and memory over seeds alone; time over turns.
 
     Args:
         runs: of a comparison, with three seeds or more and `full` among the strategies.
         documents: of the same comparison.
         answers: of the same comparison; may be empty.
+        times: a row for each strategy and turn, with the seconds of a step; None: nothing is said of time.
 
     Returns:
         Columns claim, strategy, value, low, high, in percent. A positive value says that the claim, as `CLAIMS` words
@@ -141,8 +145,9 @@ def measure_claims(runs: pd.DataFrame, documents: pd.DataFrame, answers: pd.Data
         claim = {"rust": "Rust answers", "general": "general answers"}[asked]
         changes = accuracy_differences(answers[answers.questions == asked], ZERO_SHOT).set_index("strategy")
         found += [(claim, name, *changes.loc[name, ["difference", "low", "high"]]) for name in names]
-    for claim, column in (("time", "seconds"), ("memory", "peak_memory_mb")):
-        logs = trained.assign(log=np.log(trained[column]))
+    costs = {} if times is None else {"time": times[["strategy", "turn", "seconds"]]}
+    for claim, table in (costs | {"memory": trained[["strategy", "seed", "peak_memory_mb"]]}).items():
+        logs = table.set_axis(["strategy", "seed", "cost"], axis=1).assign(log=lambda rows: np.log(rows.cost))
         differences = np.expm1(paired_differences(logs, "full", "log")[["mean", "low", "high"]])
         found += [(claim, name, *differences.loc[name]) for name in others]
     table = pd.DataFrame(found, columns=MEASURED)

@@ -12,7 +12,8 @@ import pandas as pd
 from tlkit.classroom import cards
 from tlkit.classroom.study.plan import honest_verdict
 from tlkit.classroom.study.questions import six_questions
-from tlkit.classroom.study.record import Study, StudyRun, read_study
+from tlkit.classroom.study.reading import read_study
+from tlkit.classroom.study.record import Study, StudyRun
 from tlkit.classroom.study.words import FIGURES_NAMED, NEEDED, WORDS, render, typed_figures
 from tlkit.evidence.comparison_table import ZERO_SHOT
 from tlkit.evidence.learning_rates import CONTROL

@@ -1,40 +1,24 @@
 """A study as a record: everything that was measured, in plain values, from which report and judgement are made."""
 
-import dataclasses
 import hashlib
 import json
 import math
-import types
-import typing
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 
-from tlkit.checkpoints import hash_of
-from tlkit.classroom.study.datasheet import PAIRS, Datasheet, agreement, smallest_difference
 from tlkit.classroom.study.plan import Decision, StudyPlan
-from tlkit.corpus import SPLITS
-from tlkit.evaluation import PerplexityResult, result_of
-from tlkit.evidence.answers import accuracy_differences
+from tlkit.evaluation import result_of
 from tlkit.evidence.carry_over import relative_perplexities
-from tlkit.evidence.comparison import Comparison
 from tlkit.evidence.comparison_table import ZERO_SHOT
-from tlkit.evidence.flops import count_flops
-from tlkit.evidence.learning_rates import CONTROL, recorded_rates
 from tlkit.evidence.statistics import compare_pairs, rank_intervals, seed_intervals
 from tlkit.memory import in_units
-from tlkit.models import meta_model
-from tlkit.strategies import apply_strategy
 
 FORMAT = 2
 RECORD = "study.json"
-MOST_TOKENS = 10**9  # of a document
-MOST_NATS = 100  # of a token: perplexities beyond exp(100) are no scores
 
 
 @dataclass(frozen=True)
@@ -318,261 +302,6 @@ class Study:
     def to_json(self) -> str:
         """The record as a file has it; what is not a number is null."""
         return json.dumps(_plain(asdict(self)), indent=1, ensure_ascii=False) + "\n"
-
-
-def study(
-    plan: StudyPlan,
-    sheet: Datasheet,
-    baseline: PerplexityResult,
-    model: torch.nn.Module,
-    fits: pd.DataFrame,
-    comparison: Comparison,
-    rates: str | Path | None = None,
-) -> Study:
-    """Put everything that was measured into one record.
-
-    Args:
-        plan: what was settled before.
-        sheet: the datasheet of the text.
-        baseline: the untouched model on validation text.
-        model: that model.
-        fits: what `fit_to_card` returned.
-        comparison: what `compare` returned.
-        rates: the folder that `compare` wrote to, whose `rates.csv` is the search for learning rates, or such a file;
-            default: the recorded search that `compare` went by.
-
-    Returns:
-        The record, without a decision.
-
-    Raises:
-        ValueError: where the comparison is of another text than the datasheet.
-    """
-    made = comparison.provenance
-    if made.get("corpus_sha256", sheet.sha256) != sheet.sha256:
-        raise ValueError(
-            f"the comparison is of another text ({made['corpus']}) than the datasheet ({sheet.name}): make both of the "
-            "same corpus"
-        )
-    before = Baseline(
-        baseline.perplexity,
-        baseline.low,
-        baseline.high,
-        baseline.documents,
-        baseline.nats_per_token,
-        int(model.config.get_text_config().vocab_size),
-        hash_of(model.parameters()),
-    )
-    documents = comparison.documents
-    tokens = documents[documents.strategy == ZERO_SHOT].sort_values("document").tokens
-    seeds = int(made["seeds"]) if "seeds" in made else None
-    scored = min(len(tokens), sheet.documents["test"])
-    counted = {"documents": scored, "seeds": seeds}
-    detectable = smallest_difference(sheet, baseline, plan.strategies, **counted)
-    here = None
-    if _seeds_of_all(documents, plan.strategies) > 1:
-        alike = agreement(documents, plan.strategies)
-        here = _or_none(smallest_difference(sheet, baseline, plan.strategies, alike=alike, **counted))
-    copies = sheet.copied
-    text = Text(sheet.name, sheet.sha256, sheet.documents, sheet.tokens, sheet.removed, copies, detectable, here)
-    batch, block = int(made.get("batch_size", 0)), int(made.get("block_size", 0))
-    return Study(
-        plan=plan,
-        text=text,
-        model=str(made["model"]),
-        baseline=before,
-        fits=[Fit(row.strategy, _or_none(row.estimated_mb), float(row.allowed_mb)) for row in fits.itertuples()],
-        tried=_tried(rates, made),
-        trained=[_trained(str(made["model"]), name, batch, block) for name in plan.strategies],
-        runs=_runs(comparison, batch, block),
-        document_tokens=[int(count) for count in tokens],
-        answered=_answered(comparison, plan),
-        failures={name: text.splitlines()[-1] for name, text in comparison.failures.items()},
-        provenance={key: _in_words(value) for key, value in made.items()},
-    )
-
-
-def read_study(path: str | Path) -> Study:
-    """Read a record that was written, by this program or by hand.
-
-    Args:
-        path: of `study.json`, or its folder.
-
-    Raises:
-        FileNotFoundError: where there is none.
-        ValueError: where it is no record of a study, naming the place and what was expected.
-    """
-    path = Path(path)
-    path = path / RECORD if path.is_dir() else path
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; expected the {RECORD} that a study writes, or its folder")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not JSON ({getattr(error, 'msg', error)})") from None
-    try:
-        found = _read(Study, content, "")
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    if problem := _contradiction(found):
-        raise ValueError(f"{path}: {problem}")
-    return found
-
-
-def _contradiction(study: Study) -> str:
-    """What would keep a record from being computed with."""
-    if study.format != FORMAT:
-        return f"format is {study.format}, expected {FORMAT}"
-    if not study.runs:
-        return "there are no runs; expected one at least"
-    counts = study.document_tokens
-    if not counts or min(counts) < 0 or not sum(counts) or max(counts) > MOST_TOKENS:
-        return f"document_tokens: expected the tokens of each scored document, at most {MOST_TOKENS:,} each"
-    for field, wanted in (("documents", SPLITS), ("tokens", SPLITS), ("copies", [f"{a} in {b}" for a, b in PAIRS])):
-        if set(getattr(study.text, field)) != set(wanted):
-            return f"text.{field}: expected {', '.join(wanted)}"
-    names = [(run.strategy, run.seed, run.learning_rate, run.split) for run in study.runs]
-    if twice := [name for name in names if names.count(name) > 1]:
-        return f"the run {twice[0][0]}, seed {twice[0][1]} is there twice"
-    for run in study.runs:
-        if len(run.nats) != len(study.document_tokens):
-            return (
-                f"{run.strategy}, seed {run.seed} has {len(run.nats)} scores for {len(study.document_tokens)} documents"
-            )
-        for nats, tokens in zip(run.nats, study.document_tokens, strict=True):
-            if not 0 <= nats <= MOST_NATS * tokens:
-                named = f"{run.strategy}, seed {run.seed}"
-                return f"{named}: {nats:g} nats for {tokens} tokens, expected 0 to {MOST_NATS} each"
-    return ""
-
-
-def _read(kind: object, value: object, where: str) -> object:
-    """Make a value of a type of what JSON says.
-
-    Raises:
-        ValueError: naming the place, what is there and what was expected.
-    """
-    origin, inside = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (types.UnionType, typing.Union):
-        return None if value is None else _read(next(one for one in inside if one is not type(None)), value, where)
-    if dataclasses.is_dataclass(kind):
-        return _read_fields(kind, value, where)
-    if origin in (list, tuple) and isinstance(value, list):
-        found = [_read(inside[0], one, f"{where}[{place}]") for place, one in enumerate(value)]
-        return tuple(found) if origin is tuple else found
-    if origin is dict and isinstance(value, dict):
-        return {key: _read(inside[1], one, f"{where}.{key}") for key, one in value.items()}
-    plain = {str: str, int: int, float: (int, float)}.get(kind)
-    if plain is None or isinstance(value, bool) or not isinstance(value, plain):
-        wanted = {str: "text", int: "a whole number", float: "a number"}.get(
-            kind, getattr(origin, "__name__", "a list")
-        )
-        raise ValueError(f"{where} is {json.dumps(value)[:40]}, expected {wanted}")
-    return float(value) if kind is float else value
-
-
-def _read_fields(kind: type, value: object, where: str) -> object:
-    if not isinstance(value, dict):
-        raise ValueError(f"{where or 'the file'} is {json.dumps(value)[:40]}, expected an object")
-    hints = typing.get_type_hints(kind)
-    needed = {
-        field.name
-        for field in dataclasses.fields(kind)
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    }
-    place = f"{where}." if where else ""
-    if missing := sorted(needed - set(value)):
-        raise ValueError(f"{place}{missing[0]} is missing")
-    if unknown := sorted(set(value) - set(hints)):
-        raise ValueError(f"{place}{unknown[0]} is unknown: expected {', '.join(hints)}")
-    return kind(**{name: _read(hints[name], one, f"{place}{name}") for name, one in value.items()})
-
-
-def _seeds_of_all(documents: pd.DataFrame, strategies: Iterable[str]) -> int:
-    """How many seeds every one of the strategies has."""
-    return len(set.intersection(*(set(documents[documents.strategy == name].seed) for name in strategies)))
-
-
-def _tried(rates: str | Path | None, made: dict[str, object]) -> list[Tried]:
-    """The search for learning rates, every run of which was scored on validation text."""
-    path = None if rates is None else Path(rates)
-    path = path / "rates.csv" if path is not None and path.is_dir() else path
-    if path is not None and path.is_file():
-        record = pd.read_csv(path)
-    else:
-        record = recorded_rates(str(made["model"]), str(made.get("task", "text")), str(made["corpus"]))
-    if record is None or record.corpus_sha256.iloc[0] != made.get("corpus_sha256"):
-        return []  # a search on another text tunes nothing here
-    ran = record[record.error.isna()] if "error" in record else record
-    return [
-        Tried(row.strategy, float(row.learning_rate), int(row.seed), "validation", _or_none(row.validation_perplexity))
-        for row in ran.itertuples()
-    ]
-
-
-def _trained(model: str, strategy: str, batch: int, block: int) -> Trained:
-    """What a strategy trains and what a step of it computes, on a model without weights."""
-    report = apply_strategy(meta_model(model), strategy)
-    try:
-        flops = float(count_flops(report.model, torch.zeros(max(1, batch), max(2, block), dtype=torch.long)).total)
-    except (NotImplementedError, RuntimeError):  # 4-bit weights have no shapes to compute with
-        flops = None
-    parts = {name: int(part.trainable_values) for name, part in report.components.items() if part.trainable_values}
-    return Trained(strategy, int(report.trainable_values), parts, list(report.doubts), flops)
-
-
-def _runs(comparison: Comparison, batch: int, block: int) -> list[StudyRun]:
-    made, curves = comparison.provenance, comparison.curves
-    documents = comparison.documents.sort_values("document").groupby(["strategy", "seed"]).nats
-    found = []
-    for row in comparison.runs.to_dict("records"):
-        seed = 0 if pd.isna(row["seed"]) else int(row["seed"])
-        curve = curves[(curves.strategy == row["strategy"]) & (curves.seed == seed)] if len(curves) else curves
-        found.append(
-            StudyRun(
-                strategy=row["strategy"],
-                seed=seed,
-                split="test",
-                metric="perplexity",
-                learning_rate=_or_none(row["learning_rate"]),
-                steps=len(curve),
-                tokens=int(curve["tokens"].sum()) if "tokens" in curve else 0,
-                context=int(row["context"]),
-                stride=int(made.get("stride", row["context"])),
-                batch_size=batch,
-                block_size=block,
-                trainable_values=int(row["trainable_values"]),
-                first_loss=_or_none(curve.sort_values("step").loss.iloc[0]) if len(curve) else None,
-                peak_mb=_or_none(row["peak_memory_mb"]),
-                seconds=float(row["seconds"]),
-                general=_or_none(row["general"]),
-                nats=[float(value) for value in documents.get_group((row["strategy"], seed))],
-            )
-        )
-    return found
-
-
-def _answered(comparison: Comparison, plan: StudyPlan) -> list[Answered]:
-    answers = comparison.answers
-    if not len(answers):
-        return []
-    start = answers[answers.strategy == ZERO_SHOT].groupby("questions").correct.agg(["mean", "size"])
-    found = []
-    for row in accuracy_differences(answers, ZERO_SHOT).itertuples():
-        if row.strategy in plan.strategies and row.strategy != CONTROL:
-            before, asked = float(start.loc[row.questions, "mean"]), int(start.loc[row.questions, "size"])
-            low, high = (_or_none(np.clip(end, -before, 1 - before)) for end in (row.low, row.high))
-            found.append(Answered(row.strategy, row.questions, asked, before, float(row.difference), low, high))
-    return found
-
-
-def _or_none(value: object) -> float | None:
-    return None if value is None or not math.isfinite(float(value)) else float(value)
-
-
-def _in_words(value: object) -> str:
-    if isinstance(value, dict):
-        return "; ".join(f"{key}: {one}" for key, one in value.items())
-    return str(value)
 
 
 def _plain(value: object) -> object:

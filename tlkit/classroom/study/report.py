@@ -11,7 +11,8 @@ import pandas as pd
 from tlkit.checkpoints import write_atomically
 from tlkit.classroom.study.method import REPORT
 from tlkit.classroom.study.questions import six_questions
-from tlkit.classroom.study.record import RECORD, Study, read_study
+from tlkit.classroom.study.reading import read_study
+from tlkit.classroom.study.record import RECORD, Study
 from tlkit.classroom.study.words import NAMES, WORDS, figures, render
 from tlkit.corpus import SPLITS
 from tlkit.evidence.comparison_table import ZERO_SHOT
