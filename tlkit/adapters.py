@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -178,7 +177,7 @@ def fused_lora(model: nn.Module) -> Iterator[None]:
     Args:
         model: with adapters or without; its layers are as they were afterwards.
 
-    Source: Hu et al. 2021, LoRA, for the layer; its gradients are written out in `_FusedLinear`.
+    Source: Hu et al. 2021, LoRA.
     """
     from peft.tuners.lora.layer import Linear
 
@@ -208,8 +207,26 @@ def _fused_or_by_peft(layer: nn.Module, x: torch.Tensor, *args: Any, **kwargs: A
         None if tensor is None else tensor.to(dtype) for tensor in (x, dropped, base.weight, base.bias, A, B)
     )
     rows = [None if tensor is None else tensor.reshape(-1, tensor.shape[-1]) for tensor in (x, dropped)]
-    wide = _FusedLinear.apply(*rows, weight, bias, A, B, layer.scaling[name])
+    wide = _adapted_linear(*rows, weight, bias, A, B, layer.scaling[name])
     return wide.view(*x.shape[:-1], wide.shape[-1])
+
+
+def _adapted_linear(
+    x: torch.Tensor,
+    dropped: torch.Tensor | None,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    A: torch.Tensor,
+    B: torch.Tensor,
+    scaling: float,
+) -> torch.Tensor:
+    """`x W^T + bias + scaling (z A^T) B^T` with frozen W and bias; z is what dropout has left of x, or x itself.
+
+    Shapes: x and dropped (tokens, in), weight (out, in), A (r, in), B (out, r); returns (tokens, out). The second
+    product is added in place: autograd needs nothing of the first one's result, as W is frozen.
+    """
+    thin = functional.linear(x if dropped is None else dropped, A)
+    return functional.linear(x, weight, bias).addmm_(thin, B.T, alpha=scaling)
 
 
 def _plain_adapter(layer: nn.Module) -> str | None:
@@ -240,45 +257,6 @@ def _is_watched(module: nn.Module) -> bool:
         module._backward_hooks,
     )
     return any(hooks) or "forward" in vars(module)
-
-
-class _FusedLinear(torch.autograd.Function):
-    """`x W^T + bias + scaling (z A^T) B^T` with frozen W and bias; z is what dropout has left of x, or x itself."""
-
-    @staticmethod
-    def forward(
-        ctx: FunctionCtx,
-        x: torch.Tensor,
-        dropped: torch.Tensor | None,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        A: torch.Tensor,
-        B: torch.Tensor,
-        scaling: float,
-    ) -> torch.Tensor:
-        """Shapes: x and dropped (tokens, in), weight (out, in), A (r, in), B (out, r); returns (tokens, out)."""
-        z = x if dropped is None else dropped
-        thin = z @ A.T
-        goes_on = any(ctx.needs_input_grad[:2])  # else it is the first layer, and nothing below it is trained
-        ctx.save_for_backward(z, weight if goes_on else None, A if goes_on else None, B, thin)
-        ctx.scaling, ctx.drops = scaling, dropped is not None
-        return functional.linear(x, weight, bias).addmm_(thin, B.T, alpha=scaling)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: FunctionCtx, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """The gradients that are asked for; those of A and B sum over all tokens."""
-        z, weight, A, B, thin = ctx.saved_tensors
-        wants_x, wants_dropped, _, _, wants_A, wants_B, _ = ctx.needs_input_grad
-        of_thin = (gradient @ B).mul_(ctx.scaling)
-        of_x = gradient @ weight if wants_x else None
-        if wants_x and not ctx.drops:
-            of_x.addmm_(of_thin, A)
-        of_dropped = of_thin @ A if wants_dropped else None
-        of_A = of_thin.T @ z if wants_A else None
-        # In this order the products read `gradient` row by row, as it lies in memory.
-        of_B = (thin.T @ gradient).mul_(ctx.scaling).T if wants_B else None
-        return of_x, of_dropped, None, None, of_A, of_B, None
 
 
 def _same_layers(model: nn.Module, targets: str | list[str]) -> bool:

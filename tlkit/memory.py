@@ -1,5 +1,8 @@
 """Where tensors lie and how many bytes they take: to measure a step, or to play a card with a memory budget."""
 
+import ctypes
+import os
+import platform
 import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -285,3 +288,32 @@ def saved_on_host(model: torch.nn.Module, host: Host) -> AbstractContextManager:
         return tensor if device is None else tensor.to(device, copy=True)
 
     return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
+
+
+# Numbers that malloc.h gives to what `mallopt` sets, and the variables by which a user may have set the same.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_SET_BY_USER = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_"}
+
+
+@contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """Inside, memory that one step frees is there for the next; afterwards all that is free goes back to the system.
+
+    Every step makes and frees the same tensors. The GNU C library gives large ones back to the system each time, and
+    the system clears every page before it hands it out again. With another C library nothing is done, nor where the
+    environment says when memory is to be given back (`MALLOC_TRIM_THRESHOLD_` and the like).
+    """
+    said = _SET_BY_USER & set(os.environ) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
+    if said or platform.libc_ver()[0] != "glibc":
+        yield
+        return
+    library = ctypes.CDLL(None)
+    library.mallopt(_MMAP_THRESHOLD, 2**30)
+    library.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+    try:
+        yield
+    finally:
+        # The library's own adjustment is over once one of the two is set; this is where it would have ended.
+        library.mallopt(_MMAP_THRESHOLD, 2**25)
+        library.mallopt(_TRIM_THRESHOLD, 2**26)
+        library.malloc_trim(0)

@@ -15,7 +15,7 @@ from tlkit.checkpoints import CheckpointError, Checkpoints, Journal, identity_of
 from tlkit.examples import Batch, Examples, as_examples, tensors_in
 from tlkit.jobs import Part, reported
 from tlkit.losses import chunked_loss_agrees
-from tlkit.memory import Host, MemoryTrack
+from tlkit.memory import Host, MemoryTrack, freed_memory_kept
 from tlkit.models import longest_input
 from tlkit.models.example_checks import refuse_examples
 from tlkit.options import Plan, TrainingConfig, check_settings_alone
@@ -179,6 +179,7 @@ def training_steps(state: TrainingState, blocks: Batch, config: TrainingConfig) 
         state.end_steps()
 
 
+@freed_memory_kept()
 def run_steps(
     steps: Iterator[StepRecord],
     state: TrainingState,

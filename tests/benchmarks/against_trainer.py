@@ -102,11 +102,13 @@ def _matrix_product_rate() -> float:
 
 
 def _by_tlkit(model, order, rows: int, plan) -> tuple[list[float], list[float]]:
+    from tlkit.memory import freed_memory_kept
     from tlkit.steps import TrainingState, take_step
 
     state = TrainingState(model, weight_decay=0.0)
     state.apply_plan(plan)
-    records = [take_step(state, batch, LEARNING_RATE) for batch in order.split(rows)]
+    with freed_memory_kept():  # as `train` does
+        records = [take_step(state, batch, LEARNING_RATE) for batch in order.split(rows)]
     return [record.loss for record in records], [record.seconds for record in records]
 
 

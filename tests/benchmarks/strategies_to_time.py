@@ -32,12 +32,12 @@ def ready(name: str, folder: str | None, strategy: str, count: int, tokens: int)
 
 
 def plan_for(model, rows: int, strategy: str = ""):
-    """Where the head is large the logits are the largest tensor of all: tlkit never has them whole."""
+    """Where the vocabulary is large the logits are the largest tensor of all: tlkit never has them whole."""
     from tlkit.steps import Plan
 
     return Plan(
         micro_batch_size=rows // 2 if "micro" in strategy else rows,
-        chunked_loss=model.config.vocab_size > 100_000,
+        chunked_loss=model.config.vocab_size > 32_000,
         fused_lora="fused" in strategy,
     )
 

@@ -1,7 +1,6 @@
 """LoRA whose wide output is written once: peft's own losses and gradients, and peft itself for all else."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import peft
 import pytest
@@ -30,13 +29,13 @@ ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-10}
 @pytest.fixture
 def fused(monkeypatch) -> list:
     """An entry for each product that peft did not carry out."""
-    calls, real = [], adapters._FusedLinear
+    calls, real = [], adapters._adapted_linear
 
     def noted(*arguments):
         calls.append(arguments)
-        return real.apply(*arguments)
+        return real(*arguments)
 
-    monkeypatch.setattr(adapters, "_FusedLinear", SimpleNamespace(apply=noted))
+    monkeypatch.setattr(adapters, "_adapted_linear", noted)
     return calls
 
 
@@ -185,7 +184,7 @@ def test_its_gradients_are_those_of_finite_differences():
         given = {name: tensor.clone().requires_grad_(name in trained) for name, tensor in tensors.items()}
         if "dropped" not in trained:
             given["dropped"] = None
-        assert torch.autograd.gradcheck(lambda *all_of: adapters._FusedLinear.apply(*all_of, 1.5), (*given.values(),))
+        assert torch.autograd.gradcheck(lambda *all_of: adapters._adapted_linear(*all_of, 1.5), (*given.values(),))
 
 
 def second(model: nn.Module, active: list[str]) -> None:

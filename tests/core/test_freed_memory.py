@@ -1,0 +1,58 @@
+"""Memory that a step frees is kept for the next one, and goes back when training is over."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+PAGES = 2**26 // os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0  # of a tensor of 64 MiB
+TRY = """
+import json, resource
+import torch
+from tlkit.memory import freed_memory_kept
+def faults(times):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(times):  # a tensor of 64 MiB as long as it is needed for the next, like the activations of a step
+        tensors = [torch.ones(2**24)]
+        for _ in range(3):
+            tensors.append(tensors[-1] + 1)
+        del tensors
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+def resident():
+    return int(open("/proc/self/statm").read().split()[1])
+outside = faults(10)
+with freed_memory_kept():
+    faults(1)
+    inside, held = faults(10), resident()
+print(json.dumps({"outside": outside, "inside": inside, "held": held, "afterwards": resident(), "again": faults(10)}))
+"""
+ONLY_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library can be told")
+
+
+def counted(**variables: str) -> dict[str, int]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    run = subprocess.run(
+        [sys.executable, "-c", TRY], env=environment | variables, capture_output=True, text=True, check=True
+    )
+    return json.loads(run.stdout)
+
+
+@ONLY_GLIBC
+def test_inside_pages_are_cleared_once_and_afterwards_they_go_back():
+    """A tensor of 64 MiB, ten times: the system may hand out huge pages, so only the ratio is the same everywhere."""
+    found = counted()
+    assert found["inside"] < found["outside"] / 5
+    assert found["held"] - found["afterwards"] > PAGES / 2
+    assert found["again"] > found["outside"] / 2, "outside it is as it was"
+
+
+@ONLY_GLIBC
+@pytest.mark.parametrize(
+    "variable", [{"MALLOC_MMAP_THRESHOLD_": "131072"}, {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=131072"}]
+)
+def test_what_the_user_has_set_stays(variable):
+    found = counted(**variable)
+    assert found["inside"] > found["outside"] / 2
