@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from tlkit.acceptance.bench import Check
-from tlkit.checkpoints import write_atomically
+from tlkit.checkpoints import write_text_atomically
 from tlkit.devices import Device
 from tlkit.memory import VirtualDevice, in_units
 from tlkit.settings import DATA
@@ -115,8 +115,8 @@ def write_record(record: Record, folder: Path) -> Path:
     checks = [vars(replace(check, figures=_finite(check.figures))) for check in record.checks]
     content = {"format": FORMAT} | vars(record) | {"checks": checks}
     text = json.dumps(content, indent=1, allow_nan=False, default=str)
-    write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
-    write_atomically(path.with_suffix(".md"), lambda part: part.write_text(as_markdown(record), encoding="utf-8"))
+    write_text_atomically(path, text)
+    write_text_atomically(path.with_suffix(".md"), as_markdown(record))
     return path
 
 

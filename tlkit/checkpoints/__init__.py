@@ -8,6 +8,7 @@ from tlkit.checkpoints.files import (
     reason_of,
     sha256_of,
     write_atomically,
+    write_text_atomically,
 )
 from tlkit.checkpoints.folder import Checkpoints, Journal, newest_step
 from tlkit.checkpoints.identity import hash_of, identity_of
@@ -25,4 +26,5 @@ __all__ = [
     "reason_of",
     "sha256_of",
     "write_atomically",
+    "write_text_atomically",
 ]

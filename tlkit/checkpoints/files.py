@@ -46,6 +46,22 @@ def write_atomically(path: Path, fill: Callable[[Path], object]) -> str:
     return digest
 
 
+def write_text_atomically(path: Path, text: str) -> str:
+    """`write_atomically` for text: in UTF-8, with the same line ends on every system.
+
+    Args:
+        path: as there.
+        text: the content.
+
+    Returns:
+        The SHA-256 of the content, in hexadecimal.
+
+    Raises:
+        OSError: as there.
+    """
+    return write_atomically(path, lambda part: part.write_text(text, encoding="utf-8", newline="\n"))
+
+
 @contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
     """Keep every other run out of a folder; it is made where there is none.

@@ -14,7 +14,14 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from tlkit.checkpoints.files import CheckpointError, hold_folder, reason_of, sha256_of, write_atomically
+from tlkit.checkpoints.files import (
+    CheckpointError,
+    hold_folder,
+    reason_of,
+    sha256_of,
+    write_atomically,
+    write_text_atomically,
+)
 from tlkit.checkpoints.identity import differences
 from tlkit.steps import StepRecord, TrainingState
 from tlkit.team import gather_full, shard_like
@@ -101,7 +108,7 @@ class Checkpoints:
                 "evaluations_without_gain": journal.evaluations_without_gain,
             }
             text = json.dumps(_sealed(content), indent=1)
-            write_atomically(notes, lambda path: path.write_text(text, encoding="utf-8"))
+            write_text_atomically(notes, text)
         except (OSError, SafetensorError) as error:
             kept = [NAME.format(step, "json") for step in journal.whole if step != state.step]
             raise CheckpointError(

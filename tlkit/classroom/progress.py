@@ -275,14 +275,14 @@ def _add(line: Line, what: str) -> str:
         return ""
     from filelock import FileLock
 
-    from tlkit.checkpoints.files import write_atomically
+    from tlkit.checkpoints.files import write_text_atomically
 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(file.with_name(file.name + ".lock")):
             if _is_news(line, before := _read(file)):
                 lines = [json.dumps(asdict(one)) for one in (*before, line)]
-                write_atomically(file, lambda part: part.write_text("\n".join([*lines, ""]), encoding="utf-8"))
+                write_text_atomically(file, "\n".join([*lines, ""]))
     except (OSError, ValueError) as error:
         return f"This {what} is not kept with your progress: {error}."
     return ""

@@ -72,12 +72,12 @@ def write_run_file(path: Path, settings: Mapping[str, object], notes: Mapping[st
     Raises:
         OSError: where the file cannot be written.
     """
-    from tlkit.checkpoints import write_atomically
+    from tlkit.checkpoints import write_text_atomically
 
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     comments = "".join(f"# {name}: {value}\n" for name, value in notes.items())
     text = FIRST_LINE + comments + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
-    write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
+    write_text_atomically(path, text)
 
 
 def _names(known: Mapping[str, Field]) -> str:

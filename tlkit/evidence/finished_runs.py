@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tlkit.checkpoints import hold_folder, write_atomically
+from tlkit.checkpoints import hold_folder, write_text_atomically
 
 NAMED_BY_US = re.compile(r"seed[ =]\d+$")  # what the name of every run ends in
 
@@ -55,7 +55,7 @@ class FinishedRuns:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"run": name, "settings": self.settings, "outcome": outcome}, indent=1)
-        write_atomically(self.folder / f"{name}.json", lambda path: path.write_text(text, encoding="utf-8"))
+        write_text_atomically(self.folder / f"{name}.json", text)
 
 
 @contextmanager

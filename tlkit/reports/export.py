@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tlkit.checkpoints import sha256_of, write_atomically
+from tlkit.checkpoints import sha256_of, write_atomically, write_text_atomically
 from tlkit.evidence.comparison import Comparison
 from tlkit.fitting.attempts import HOST
 from tlkit.reports.charts import CHARTS
@@ -54,7 +54,7 @@ def export(comparison: Comparison, folder: str | Path) -> list[Path]:
             f"in all {shares.completed:.0%} of the runs (completion.csv)\n"
         )
     written = {
-        f"{name}.csv": _write(folder / f"{name}.csv", comment + table.to_csv(index=False))
+        f"{name}.csv": write_text_atomically(folder / f"{name}.csv", comment + table.to_csv(index=False))
         for name, table in tables.items()
     }
     drawn = {name: draw(comparison) for name, draw in CHARTS.items()} if len(comparison.curves) else {}
@@ -66,11 +66,13 @@ def export(comparison: Comparison, folder: str | Path) -> list[Path]:
             written[f"{name}.{kind}"] = write_atomically(folder / f"{name}.{kind}", save)
     said = conclusions(comparison)
     markdown = f"# Comparison\n\n{said}\n\n{as_markdown(comparison.table)}\n{notes}\n{provenance}\n{summary}"
-    written["comparison.md"] = _write(folder / "comparison.md", markdown)
-    written["comparison.html"] = _write(folder / "comparison.html", comparison_page(comparison, figures, made))
+    written["comparison.md"] = write_text_atomically(folder / "comparison.md", markdown)
+    written["comparison.html"] = write_text_atomically(
+        folder / "comparison.html", comparison_page(comparison, figures, made)
+    )
     short = brief(comparison.table)
-    written["summary.csv"] = _write(folder / "summary.csv", comment + short.to_csv(index=False))
-    written["summary.tex"] = _write(folder / "summary.tex", comment.replace("#", "%") + _latex(short))
+    written["summary.csv"] = write_text_atomically(folder / "summary.csv", comment + short.to_csv(index=False))
+    written["summary.tex"] = write_text_atomically(folder / "summary.tex", comment.replace("#", "%") + _latex(short))
     content = {
         "provenance": comparison.provenance,
         "table": rows_of(comparison.table),
@@ -79,7 +81,7 @@ def export(comparison: Comparison, folder: str | Path) -> list[Path]:
         "failures": comparison.failures,
         "files": written,
     }
-    _write(folder / "comparison.json", json.dumps(content, indent=2))
+    write_text_atomically(folder / "comparison.json", json.dumps(content, indent=2))
     for name, digest in earlier.items():
         path = folder / name
         if name not in written and path.is_file() and sha256_of(path) == digest:
@@ -121,10 +123,6 @@ def _files_of_earlier_export(folder: Path) -> dict[str, str]:
         return {name: digest for name, digest in files.items() if Path(name).name == name}
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return {}  # none, or a file of somebody else
-
-
-def _write(path: Path, text: str) -> str:
-    return write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def _latex(table: pd.DataFrame) -> str:

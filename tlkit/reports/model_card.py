@@ -9,7 +9,7 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from yaml import YAMLError
 
-from tlkit.checkpoints import write_atomically
+from tlkit.checkpoints import write_text_atomically
 from tlkit.models import PRESETS
 from tlkit.models.adapter_folders import CARD
 from tlkit.models.merging import AGREES_TO, Merged
@@ -53,7 +53,7 @@ def write_card(folder: Path, record: TrainingRecord | None, base: str, merged: M
         return False
     card = model_card(folder.resolve().name, record, base, merged)
     seal = f"\n<!-- written by tlkit, sha256 {_digest(card)}; an edited card is kept -->\n"
-    write_atomically(path, lambda part: part.write_text(card + seal, encoding="utf-8", newline="\n"))
+    write_text_atomically(path, card + seal)
     return True
 
 

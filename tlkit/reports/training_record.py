@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from tlkit.checkpoints import sha256_of, write_atomically
+from tlkit.checkpoints import sha256_of, write_text_atomically
 from tlkit.models.adapter_folders import MODEL_FILES
 
 RECORD = "training.json"
@@ -48,7 +48,7 @@ def save_training_record(folder: Path, record: TrainingRecord) -> None:
         OSError: where the folder cannot be written.
     """
     text = json.dumps({"weights_sha256": _hash_of_weights(folder), **asdict(record)}, indent=1, default=str)
-    write_atomically(folder / RECORD, lambda part: part.write_text(text + "\n", encoding="utf-8"))
+    write_text_atomically(folder / RECORD, text + "\n")
 
 
 def training_record(folder: Path) -> TrainingRecord | None:

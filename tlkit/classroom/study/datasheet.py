@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tlkit.checkpoints import write_atomically
+from tlkit.checkpoints import write_text_atomically
 from tlkit.corpus import SPLITS, Corpus, load_corpus, token_stream
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.carry_over import recorded_comparison
@@ -156,7 +156,7 @@ def without_copies(name: str | Path, output: str | Path) -> Path:
         raise ValueError(f"{name}: without copies {len(kept)} documents are left, and 10 are needed: add other text")
     output.parent.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in kept)
-    write_atomically(output, lambda path: path.write_text(lines, encoding="utf-8"))
+    write_text_atomically(output, lines)
     return output
 
 

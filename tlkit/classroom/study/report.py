@@ -8,7 +8,7 @@ from string import Template
 
 import pandas as pd
 
-from tlkit.checkpoints import write_atomically
+from tlkit.checkpoints import write_text_atomically
 from tlkit.classroom.study.method import REPORT
 from tlkit.classroom.study.questions import six_questions
 from tlkit.classroom.study.reading import read_study
@@ -57,7 +57,7 @@ def write_up(study: Study, folder: str | Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     contents = {RECORD: study.to_json(), REPORT: report, PAGE: page, TABLE: table_of(study).to_csv(index=False)}
     for name, content in contents.items():
-        write_atomically(folder / name, lambda path, content=content: path.write_text(content, encoding="utf-8"))
+        write_text_atomically(folder / name, content)
     return [folder / name for name in contents]
 
 
