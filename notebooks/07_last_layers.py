@@ -474,10 +474,10 @@ tl.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The pattern carries over: the last layers bring a clear gain, save memory, and stay behind `full`; on general text
-# both models get worse. On the deeper model it saves more memory and more time; whether it also gives up more is open,
-# as the two intervals overlap. Its memory falls by nearly half, mostly because few values need a gradient and the two averages
+# both models get worse. On the deeper model it saves more memory and more time; whether it also gives up more, this record
+# cannot decide, as the two intervals overlap. Its memory falls by nearly half, mostly because few values need a gradient and the two averages
 # of AdamW. Activations of the lower blocks are still kept, because their norms are trained. If you have the memory,
-# train more blocks; the sweep of this lesson shows how to choose their number.
+# try more blocks; the sweep of this lesson shows how to choose their number.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
