@@ -760,7 +760,7 @@ rehearsed.round(1)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Rehearsal carries over. With a tenth of general text `full` ends at 21 on text of that kind, where it had 27 without,
 # and no worse than before training. On Rust the price is less than what another seed changes. The tiny model needed
-# more than a quarter for that.
+# a quarter for that.
 #
 # And with less text? As above, every run takes the same number of steps, here 44, at the rate tuned for 200 passages.
 
@@ -776,7 +776,8 @@ tl.claim(
     and by_size.lora[200] > by_size.full[200],
 )
 assert (by_size.last_layers > by_size.full).all()
-assert mixing.set_index("label").general["0.25"] > start.general
+by_label = mixing.set_index("label").general
+assert by_label["0.1"] > start.general > by_label["0.25"]
 assert rehearsed.general.round().tolist()[:2] == [27, 21]
 assert rehearsed.Rust[0.1] / rehearsed.Rust[0] < 1.03
 

@@ -209,3 +209,15 @@ def test_recorded_steps_are_of_the_recorded_strategies_and_took_turns(model):
     strategies = set(runs.strategy) - {ZERO_SHOT, CONTROL}
     assert set(times.strategy) == strategies and (times.seconds > 0).all()
     assert times.groupby("turn").strategy.agg(set).map(strategies.__eq__).all() and times.turn.nunique() >= 10
+
+
+def test_what_is_said_of_another_diet_is_what_was_measured():
+    measured = pd.read_csv(RECORDED / "tiny-wider" / "pretraining.csv").pivot(
+        index="text", columns="model", values="bits_per_byte"
+    )
+    page = (RECORDED.parent / "README.md").read_text(encoding="utf-8")
+    assert len(measured) == 3
+    for row in measured.itertuples(index=False):
+        assert f"| {row[0]:.3f} | {row[1]:.3f} |" in page
+    found = recorded_carry_over("tiny", "tiny-wider")
+    assert {"gain", "behind full", "forgetting"} <= set(found.claim) and "time" not in set(found.claim)
