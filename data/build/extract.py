@@ -6,7 +6,8 @@
 
 Writes `train.jsonl` and `heldout.jsonl` (one paragraph a line: source, page, text) and
 `extract.json`, which records how many paragraphs each rule dropped. With `--wider build-work`, the packages of
-`WIDER` are read instead, and nothing that is held out in `build-work` is among them.
+`WIDER` are read instead (`wider_packages.txt` names them for apt-get), and nothing that is held out in `build-work` is
+among them.
 """
 
 import argparse

@@ -6,11 +6,8 @@ Each is an estimate of `tlkit.estimate_memory`, made on tensors that have no con
 minutes on one core. A test compares some of them with estimates made anew.
 """
 
-import datetime
-
 import pandas as pd
-import torch
-import transformers
+from described_table import write_described
 
 import tlkit as tl
 from tlkit.fitting.grid import BATCH_SIZE, RECORDED, SEQUENCE_LENGTH, grid_points, grid_row
@@ -23,18 +20,14 @@ def main() -> None:
         for point in points:
             with job.part(f"{point.model} {point.strategy}"):
                 rows.append(grid_row(point, point.estimate()))
-    about = {
-        "step": f"{BATCH_SIZE} rows of {SEQUENCE_LENGTH} tokens, AdamW, not the first",
-        "unit": "bytes at the peak",
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "date": datetime.date.today().isoformat(),
-        "command": "python data/build/record_memory_grid.py",
-    }
     RECORDED.parent.mkdir(exist_ok=True)
-    with RECORDED.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"# - {name}: {value}\n" for name, value in about.items())
-        pd.DataFrame(rows).to_csv(file, index=False, lineterminator="\n")
+    write_described(
+        pd.DataFrame(rows),
+        RECORDED,
+        "python data/build/record_memory_grid.py",
+        step=f"{BATCH_SIZE} rows of {SEQUENCE_LENGTH} tokens, AdamW, not the first",
+        unit="bytes at the peak",
+    )
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ and so their ratios stay what they are. Run it on a machine that does nothing el
 """
 
 import argparse
-import datetime
 import random
 from pathlib import Path
 
 import pandas as pd
 import torch
-import transformers
+from described_table import write_described
 
 import tlkit as tl
 from tlkit.evidence.carry_over import RECORDED, STEP_TIMES
@@ -60,19 +59,15 @@ def main() -> None:
                         record = take_step(state, batch_at(state.step, experiment.blocks, config), LEARNING_RATE)
                     if turn >= 0:
                         rows.append((name, turn, record.seconds))
-    about = {
-        "model": arguments.model,
-        "step": f"{experiment.batch_size} x {experiment.blocks.shape[1]} tokens, AdamW, fp32",
-        "device": f"{tl.probe().name}, {torch.get_num_threads()} threads",
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "date": datetime.date.today().isoformat(),
-        "command": f"python data/build/record_step_times.py --model {arguments.model} --turns {arguments.turns}",
-    }
-    table = pd.DataFrame(rows, columns=["strategy", "turn", "seconds"]).sort_values(["turn", "strategy"])
-    with open(arguments.output or RECORDED / arguments.model / STEP_TIMES, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"# - {name}: {value}\n" for name, value in about.items())
-        table.to_csv(file, index=False, lineterminator="\n", float_format="%.5f")
+    table = pd.DataFrame(rows, columns=["strategy", "turn", "seconds"]).sort_values(["turn", "strategy"]).round(5)
+    write_described(
+        table,
+        arguments.output or RECORDED / arguments.model / STEP_TIMES,
+        f"python data/build/record_step_times.py --model {arguments.model} --turns {arguments.turns}",
+        model=arguments.model,
+        step=f"{experiment.batch_size} x {experiment.blocks.shape[1]} tokens, AdamW, fp32",
+        device=f"{tl.probe().name}, {torch.get_num_threads()} threads",
+    )
     print(table.groupby("strategy").seconds.describe().round(3).to_string())
 
 

@@ -42,7 +42,7 @@ def counted(**variables: str) -> dict[str, int]:
 
 @ONLY_GLIBC
 def test_inside_pages_are_cleared_once_and_afterwards_they_go_back():
-    """A tensor of 64 MiB, ten times: the system may hand out huge pages, so only the ratio is the same everywhere."""
+    """Four tensors of 64 MiB, ten times: the system may hand out huge pages, so only the ratio is the same."""
     found = counted()
     assert found["inside"] < found["outside"] / 5
     assert found["held"] - found["afterwards"] > PAGES / 2
