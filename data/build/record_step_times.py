@@ -21,6 +21,7 @@ from tlkit.evidence.carry_over import RECORDED, STEP_TIMES
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import Experiment, allowed, load_experiment
 from tlkit.evidence.learning_rates import CONTROL
+from tlkit.memory import freed_memory_kept
 from tlkit.options import Plan
 from tlkit.steps import TrainingState, take_step
 from tlkit.training import TrainingConfig, batch_at, new_state
@@ -50,7 +51,7 @@ def main() -> None:
     config = TrainingConfig(batch_size=experiment.batch_size)
     states = {name: prepared(experiment, name) for name in names}
     chance, rows = random.Random(0), []
-    with tl.Job(arguments.turns + FIRST_TURNS, "turn") as job:
+    with freed_memory_kept(), tl.Job(arguments.turns + FIRST_TURNS, "turn") as job:  # kept, as in training
         for turn in range(-FIRST_TURNS, arguments.turns):
             with job.part(str(turn)):
                 for name in chance.sample(names, len(names)):

@@ -22,16 +22,18 @@ def profile(name: str, folder: str | None, strategy: str, rows: int, tokens: int
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as watch
 
+    from tlkit.memory import freed_memory_kept
     from tlkit.steps import TrainingState, take_step
 
     model, blocks = ready(name, folder, strategy, rows, tokens)
     state = TrainingState(model, weight_decay=0.0)
     state.apply_plan(plan_for(model, rows, strategy))
-    for _ in range(2):  # libraries are loaded, and memory is taken
-        take_step(state, blocks, 1e-4)
-    with watch(activities=[ProfilerActivity.CPU]) as found:
-        for _ in range(STEPS):
+    with freed_memory_kept():  # as `train` does
+        for _ in range(2):  # libraries are loaded, and memory is taken
             take_step(state, blocks, 1e-4)
+        with watch(activities=[ProfilerActivity.CPU]) as found:
+            for _ in range(STEPS):
+                take_step(state, blocks, 1e-4)
     table = pd.DataFrame(
         {"operator": event.key, "calls": event.count // STEPS, "ms": event.self_cpu_time_total / 1000 / STEPS}
         for event in found.key_averages()
