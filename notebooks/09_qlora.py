@@ -640,12 +640,18 @@ tl.claim(
     4 < behind.qlora - behind.lora < 12,
 )
 tl.claim("and needs less memory than LoRA", saved.qlora < saved.lora)
+times = changes.loc["time"].loc[["lora", "qlora"], "value, smollm2-135m-instruct"]
+assert times.round().tolist() == [-21, -13]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Training wins most of it back. At the start the model in four bits was 27% behind, and at the end QLoRA is about 7%
 # behind LoRA, probably because the adapters are trained beside the rounded weights and correct a part of their
 # errors. What remains is the price of the memory that QLoRA saves. On this model it is a real price, and on the tiny
 # one it was hardly visible.
+#
+# The other price is time, and it is lower here. A step of QLoRA takes longer than one of LoRA on both models, since the
+# weights have to be unpacked. On the tiny model it takes longer than one of `full`, too. On the real one LoRA takes 21%
+# less time than `full`, and QLoRA 13% less.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
