@@ -15,7 +15,7 @@
 # - write a strategy of your own and let the whole workbook use it.
 #
 # **You need** [lesson 5](05_freeze_lower_layers.ipynb) (frozen blocks) and [lesson 7](07_last_layers.ipynb) (the cache
-# for a frozen prefix). About 25 minutes.
+# for a frozen prefix). About 25 minutes. The exercises take about 15 more.
 
 # %% slideshow={"slide_type": "subslide"}
 import tlkit as tl
@@ -46,8 +46,9 @@ tl.schedule_chart(reports, tl.TrainingConfig(1e-3), steps)
 #
 # - **full** gives every part the same rate in every step.
 # - **gradual unfreezing** starts with the top of the model. After each quarter of the steps two or three more of the
-#   ten parts join, and the embedding joins last. The head has no row of its own here, because it is the embedding,
-#   used a second time. So in our model the head stays frozen until the last phase, although it is the very top.
+#   ten parts join; block 0 and the embedding join last, together. The head has no row of its own here, because it is
+#   the embedding, used a second time. So in our model the head stays frozen until the last phase, although it is the
+#   very top.
 # - **discriminative rates** trains every part in every step, but the lower a part is, the lower is its rate.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -76,7 +77,8 @@ tl.schedule_chart(reports, tl.TrainingConfig(1e-3), steps)
 #
 # The embedding gets $\lambda$ times the rate of the top; here $\lambda = 0.1$. ULMFiT divided the rate by 2.6 from
 # each layer to the one below. With the nine steps from top to bottom of our model, the embedding would get less than
-# a five-thousandth of the rate, and a deeper model even less. Fixing the ratio of the two ends works for any depth.
+# a five-thousandth of the rate, and a deeper model even less. Here the ratio of the lowest rate to the highest is
+# fixed instead, which works for any depth.
 #
 # *Gradual unfreezing* with $G$ phases trains part $l$ from step $\lfloor g_l\,T/G \rfloor$ on, where $T$ is the
 # number of steps, which are counted from 0, and $g_l = \lfloor l\,G/(L+1) \rfloor$ is the phase in which the part
@@ -176,7 +178,8 @@ best.round({score: 1 for score in scores}).reset_index(drop=True)
 # The best rate of both schedules is about three times that of `full`. Most of their weights learn later or more
 # slowly, and a higher rate makes up for it. Had we compared all three at the best rate of `full`, 0.001, gradual
 # unfreezing would look 13 points worse than at its own best rate (90.9 against 77.6), and discriminative rates 17
-# points worse (94.0 against 77.3). [Lesson 8](08_lora.ipynb) showed the same mistake with LoRA.
+# points worse (94.0, which is not among its three best, against 77.3). [Lesson 8](08_lora.ipynb) showed the same
+# mistake with LoRA.
 
 # %%
 means = rates.groupby(["strategy", "learning_rate"]).validation_perplexity.mean()
@@ -188,8 +191,8 @@ assert worse.round().tolist() == [13, 17]
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** Each of the three is now trained at its own best rate, with three seeds and on more text (55
 # steps), and scored on test text that was not used for tuning. Will the schedules reach the perplexity of `full`?
-# Will they forget less of the general text? In the table, the two columns behind the perplexity are its 95% interval
-# over the three seeds, and `general_before` is the perplexity on general text of the untouched model.
+# Will they forget less of the general text? In the table, the two columns to the right of the perplexity are its 95%
+# interval over the three seeds, and `general_before` is the perplexity on general text of the untouched model.
 
 # %%
 compared = tl.recorded_comparison("tiny", "all")
@@ -202,10 +205,11 @@ rows = compared.table[compared.table.strategy.isin([*names, tl.ZERO_SHOT])]
 tl.forgetting_chart(rows)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The picture shows gain and forgetting together, from the untouched model at the right. The next table compares the
-# three in pairs. A positive difference says that the first of the two has the higher perplexity on Rust. The interval
-# from `low` to `high` takes in the spread over documents and over seeds, and it is corrected for the number of pairs,
-# as in [lesson 10](10_bitfit_and_the_peft_family.ipynb).
+# Look at the heights in the picture: the three trained models lie close together from left to right, which is the
+# gain on Rust, but far apart in height, which is what they forgot. The star at the right is the untouched model. The
+# next table compares the three in pairs. A positive difference says that the first of the two has the higher
+# perplexity on Rust. The interval from `low` to `high` takes in the spread over documents and over seeds, and it is
+# corrected for the number of pairs, as in [lesson 10](10_bitfit_and_the_peft_family.ipynb).
 
 # %%
 runs = compared.runs[compared.runs.strategy.isin(names)]
@@ -333,13 +337,13 @@ tl.claim("64 more are passed over, in the second and the third", reused == 64)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each phase reads every block of text only once, and yet the cache helps in two of them. It helps most in the second
-# phase, where four of the model's eight blocks are passed over. In the third phase it is only one, and the time saved
-# is too small to see in a single run. While the first phase computes a block of text, the cache keeps what comes out
-# of blocks 5, 3 and 0, which are the last frozen ones of the three phases. So the second phase finds everything it
-# needs, although it begins lower down. The frozen blocks are computed once for all phases together. The price is
-# memory: three times the hidden states of the text, which is $3 \cdot 128 \cdot 192 \cdot 4$ bytes, about 0.3 MB, for
-# a block of 128 tokens here. If the text is read only once, in one epoch with all four phases in it, nothing is ever
-# reused and the cache is of no use.
+# phase, where four of the model's eight blocks are passed over. In the third phase it is only one, and the difference
+# in time is hardly larger than in the phases in which nothing is saved, so a single run cannot show it. While the
+# first phase computes a block of text, the cache keeps what comes out of blocks 5, 3 and 0, which are the last frozen
+# ones of the three phases. So the second phase finds everything it needs, although it begins lower down. The frozen
+# blocks are computed once for all phases together. The price is memory: three times the hidden states of the text,
+# which is $3 \cdot 128 \cdot 192 \cdot 4$ bytes, about 0.3 MB, for a block of 128 tokens here. If the text is read
+# only once, in one epoch with all four phases in it, nothing is ever reused and the cache is of no use.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A strategy of your own
@@ -355,6 +359,7 @@ def every_other(model, first: int = 1):
     """Train every second block, and no other part."""
     for block in tl.find_blocks(model)[first::2]:
         block.requires_grad_(True)
+    return model
 
 
 last_four = adapted("last_layers", blocks=4, train_norms=False)
@@ -381,8 +386,9 @@ for name, options in {
 # memory.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If you save the function in a file of its own, say `mine.py`, you can include it in a comparison from the command
-# line. The command first searches for its learning rate, with as many runs as every other strategy was given:
+# If you save the function in a file of its own, say `mine.py`, with `import tlkit as tl` above its `@tl.strategy`
+# line, you can include it in a comparison from the command line. The command first searches for its learning rate,
+# with as many runs as every other strategy was given:
 #
 # ```
 # python -m tlkit compare --strategies last_layers,every_other --plugin mine.py
@@ -400,12 +406,15 @@ for name, options in {
 # perplexity on Rust stays above 120 (it was 139 before training), the model has hardly learned anything.
 #
 # Train the same 32 blocks in another way, with `full` or `discriminative_rates`, or with a strategy that you wrote
-# yourself, such as `every_other`. Or keep the strategy and change the rate. Both would be two changes at once. Run at
+# yourself, such as `every_other`. Or keep the strategy and change the rate. Do not do both, because then nobody could
+# say which of the two made the difference. Run at
 # least three seeds of both settings, about 10 seconds each, and decide whether your change forgets less or more than
 # gradual unfreezing.
 #
-# At 3e-3 `full` runs at three times its best rate, so your answer holds for this rate only. To ask about the
-# strategy, open `notes = tl.lab_notebook("e11", rate=1e-3)` and run both strategies there, too.
+# At 3e-3 `full` runs at three times its best rate. To see whether your answer depends on that, open
+# `notes = tl.lab_notebook("e11", rate=1e-3)`, where gradual unfreezing runs at a third of its own, and run both
+# strategies there, too. If the same one forgets less at both rates, the rate is an unlikely reason. Look at `rust` as
+# well, because a model that learns less usually forgets less, too.
 # [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 

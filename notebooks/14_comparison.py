@@ -685,7 +685,7 @@ tl.claim(
 )
 assert (forgets[tiny] - forgets[real]).idxmax() == "freeze_lower"
 times = changes.loc["time"].verdict
-assert (times == "opposite").sum() == 2 == (times[["lora", "qlora"]] == "opposite").sum()
+assert set(times[times == "opposite"].index) == {"lora", "qlora"}
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `freeze_lower` moved most. On the tiny model it forgot more than all others, and on the real one it is in the middle.

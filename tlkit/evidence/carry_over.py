@@ -59,9 +59,9 @@ def recorded_comparison(
 
     Args:
         model: a preset.
-        strategies: "classic", those of the published experiment; or "all".
+        strategies: "classic", those of the published experiment; "all"; or "in_time", the schedules.
         task: of `TASKS`; each but "text" has one comparison, of the strategies that its lesson is about.
-        folder: in which each model has its own folder, and in that another task, and the comparison of all strategies.
+        folder: in which each model has its own folder, and in that another task, and those of other strategies.
 
     Raises:
         ValueError: where none is recorded for this model, these strategies and this task.
