@@ -561,15 +561,15 @@ assert recorded.loc["bitfit", ["perplexity", "seconds"]].isna().all()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
-# Are 3,072 values worth more as biases or as LoRA of rank 1? BitFit trains 3,072 values. LoRA of rank 1 beside the
-# queries trains $8 \cdot (192 + 192) = 3{,}072$, too. Can equally few values gain more? The control is the run of
-# this lesson, and the number of trained values stands beside each perplexity.
+# Are 3,072 values worth more as biases or as LoRA of rank 1? Beside the queries alone, LoRA of rank 1 trains
+# $8 \cdot (192 + 192) = 3{,}072$ values, as many as BitFit. The control is the run of this lesson, and the number of
+# trained values stands beside each perplexity.
 #
 # Train LoRA with at least three seeds, and BitFit with the same ones, 5 to 10 seconds each. `rate="tuned"` is the
 # best recorded rate of BitFit, and for LoRA that of rank 1 in [lesson 8](08_lora.ipynb), where the adapters stood
-# beside all linear layers. So the rate of BitFit was tuned for exactly this and the rate of LoRA was not. To tune it,
-# open `notes = tl.lab_notebook("e10", strategy="lora")` and change the rate. Then put the rate that you found in the
-# place of 0.02 in `measure`, strike out the earlier runs of LoRA (`notes.strike(number, "why")`), and compare with
+# beside all linear layers. So only BitFit's rate was tuned for exactly this. To tune LoRA's, open
+# `notes = tl.lab_notebook("e10", strategy="lora")` and change the rate. Then put the rate that you found in the place of
+# 0.02 in `measure`, strike out the earlier runs of LoRA (`notes.strike(number, "why")`), and compare with
 # BitFit again. If you try several settings and report the best one, it is partly the luckiest, so the lab notebook
 # widens the interval with each setting that you add. [Lesson 1](01_setup_and_devices.ipynb) explains the lab
 # notebook.
