@@ -409,7 +409,6 @@ at_loras_rate = rates[rates.learning_rate == best["lora"]].groupby("strategy")
 at_loras_rate = at_loras_rate.validation_perplexity.mean()
 assert at_loras_rate["lora_plus"] > 3000
 assert (best["rslora"], best["pissa"], best["lora_plus"]) == (0.00316, 0.00316, 0.001)
-means = rates.groupby(["strategy", "learning_rate"]).validation_perplexity.mean()
 above = [means[name][means[name].index > best[name]] for name in ("dora", "lora_fa")]
 assert [round(higher.iloc[0]) for higher in above] == [139, 177]
 
