@@ -18,6 +18,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wcwidth import wcswidth
 
 from tlkit.cli import COMMANDS, main
 from tlkit.commands.parsing import parser_of
@@ -586,9 +587,16 @@ def test_a_table_is_aligned_and_repeats_its_first_column_where_it_is_too_wide():
         "b          1.00        22",
         "c                     333",
     ], "figures to the right, with the same decimals in a column"
+    table = pd.DataFrame({"strategy": ["日本語", "é", "lora"], "rate": [0.000316, 0.01, 2]})
+    assert as_columns(table).splitlines() == [
+        "strategy      rate",
+        "日本語    0.000316",
+        "é             0.01",
+        "lora             2",
+    ], "by the columns that a terminal shows, and no digit is hidden"
 
 
-WORD = st.text("abcdefg_", min_size=1, max_size=40)
+WORD = st.text("abcdefg_日語", min_size=1, max_size=40)
 TEXT = st.lists(WORD, max_size=30).map(" ".join)
 VALUES = st.one_of(TEXT, st.floats(width=32), st.integers(-(10**12), 10**12), st.none())
 
@@ -601,7 +609,7 @@ def test_whatever_a_table_holds_fits_and_nothing_of_it_is_lost(data, columns, ro
     names = data.draw(st.lists(TEXT, min_size=columns, max_size=columns, unique=True))
     table = pd.DataFrame({name: data.draw(st.lists(VALUES, min_size=rows, max_size=rows)) for name in names})
     shown = as_columns(table)
-    assert max(map(len, shown.splitlines()), default=0) <= 100
+    assert max(map(wcswidth, shown.splitlines()), default=0) <= 100
     letters = "".join(shown.split())
     for text in (value for column in table for value in table[column] if isinstance(value, str)):
         for letter in set(text) - {" "}:
@@ -664,13 +672,14 @@ def test_from_training_to_use(tmp_path, capsys, small):
     """What was trained is merged, scores as it did, is described by its card, and writes what the adapter writes."""
     from huggingface_hub import ModelCard
 
-    adapter, model = tmp_path / "adapter", tmp_path / "model"
+    adapter, model = tmp_path / "adapter", tmp_path / "my model"
     line = ["train", "--strategy", "lora", "--profile", "small", "--sequence-length", "64", "--output", str(adapter)]
     assert main([*line, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert main(["merge", "--adapter", str(adapter), "--output", str(model)]) == 0
     heard = capsys.readouterr().out
-    assert "read back, no logit differs by more than" in heard and "convert_hf_to_gguf.py" in heard
+    assert "read back, no logit differs by more than" in heard
+    assert f"convert_hf_to_gguf.py '{model}' --outfile '{model}.gguf'" in heard and f"--model '{model}' " in heard
     assert main(["evaluate", "--model", str(model), "--profile", "small", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["perplexity"] == pytest.approx(told["after"]["perplexity"], rel=1e-5)
 

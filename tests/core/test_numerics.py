@@ -105,8 +105,10 @@ def test_generation_batched_equals_one_at_a_time(tiny):
     assert together == [generate(tiny.model, tiny.tokenizer, [prompt], new_tokens=8)[0] for prompt in prompts]
     with pytest.raises(ValueError, match="empty prompt"):
         generate(tiny.model, tiny.tokenizer, [""])
-    with pytest.raises(ValueError, match="temperature"):
-        generate(tiny.model, tiny.tokenizer, temperature=-1)
+    for temperature in (-1, 1e-40):  # by the second, logits would become infinite
+        with pytest.raises(ValueError, match="expected 0 .greedy., or 1e-06 and more"):
+            generate(tiny.model, tiny.tokenizer, temperature=temperature)
+    assert generate(tiny.model, tiny.tokenizer, prompts, new_tokens=8, temperature=1e-6) == together
 
 
 def test_generation_stops_at_the_end_of_text(tiny):

@@ -1,5 +1,6 @@
 """The questions of the workbook can be answered by knowledge alone, and a model's choice is the one it should be."""
 
+import dataclasses
 import json
 import random
 import re
@@ -21,6 +22,7 @@ from tlkit.cli import main
 from tlkit.corpus import load_corpus
 from tlkit.evidence.answers import accuracy_interval, compare_answers
 from tlkit.evidence.questions import Answers, Question, answer_questions, encode_question, load_questions, spread_out
+from tlkit.evidence.tasks import TASKS
 from tlkit.models import BUNDLED, load_model, longest_input, save_model
 from tlkit.settings import DATA, PROFILES, Profile
 from tlkit.strategies import apply_strategy
@@ -444,3 +446,11 @@ def test_evaluate_answers_questions_beside_perplexity_also_with_an_adapter(tmp_p
     assert f"{sum(by_hand.correct)} of 4 questions right: " in capsys.readouterr().out
     assert main([*command[:5], "--questions", "python"]) == 2
     assert "questions 'python': expected rust, general, or a path" in capsys.readouterr().err
+
+    def scored(*_):
+        pytest.fail("scored before the questions were looked at")
+
+    (tmp_path / "long.jsonl").write_text(json.dumps(asked[0] | {"question": "longer " * 3000}))
+    monkeypatch.setitem(TASKS, "text", dataclasses.replace(TASKS["text"], score=scored))
+    assert main([*command[:5], "--questions", str(tmp_path / "long.jsonl")]) == 2
+    assert "reads at most" in capsys.readouterr().err

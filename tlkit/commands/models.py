@@ -153,7 +153,7 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     With the same profile, window and stride these are the documents and the figures of `train` and `compare`.
     """
     from tlkit.devices import probe
-    from tlkit.evidence.questions import answer_questions, load_questions
+    from tlkit.evidence.questions import answer_questions, encode_questions, load_questions
     from tlkit.evidence.tasks import TASKS
     from tlkit.fitting.placement import move_to_device
     from tlkit.jobs import Job
@@ -164,8 +164,10 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     if classes is not None and asked:
         raise ValueError("--questions: a classifier writes nothing, so it cannot be asked: expected another task")
     loaded = load_model(options.model, classes=classes and len(classes))
-    move_to_device(loaded.model, device)
     window, in_chat = task.window(loaded.model, scoring.context, scoring.stride), task.in_chat
+    if asked:
+        encode_questions(loaded.model, loaded.tokenizer, asked, in_chat=in_chat)  # refuses before the work is done
+    move_to_device(loaded.model, device)
     with Job() as job, job.part(f"{loaded.name} on {corpus.name}") as part:
         result = task.score(loaded.model, loaded.tokenizer, corpus.test, window, classes, part)
         measured = task.measure(loaded.model, loaded.tokenizer, corpus.test, profile, classes, part).figures

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
+from unicodedata import combining, east_asian_width
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,13 +59,22 @@ class _Column:
     def __init__(self, name: str, values: "pd.Series") -> None:
         self.name, self.cells = name, _as_text(values)
         self.of_figures = all(FIGURES.fullmatch(cell) for cell in self.cells)
-        self.most = max(map(len, (*self.cells, *name.split(), name[:HEADING], " ")))
+        self.most = max(map(_columns_of, (*self.cells, *name.split(), name[:HEADING], " ")))
         self.least = self.most if self.of_figures else min(self.most, WORDS)
 
     def lines_of(self, text: str, room: int) -> list[str]:
         """A cell or the heading, cut into lines that are as wide as the column."""
-        lines = textwrap.wrap(text, room, break_on_hyphens=False)
-        return [line.rjust(room) if self.of_figures else line.ljust(room) for line in lines]
+        wide = _columns_of(text) > len(text)
+        lines = textwrap.wrap(text, room // 2 if wide else room, break_on_hyphens=False)
+        if wide and _columns_of(text) <= room:
+            lines = [text]
+        filled = [" " * (room - _columns_of(line)) for line in lines]
+        return [fill + line if self.of_figures else line + fill for line, fill in zip(lines, filled, strict=True)]
+
+
+def _columns_of(text: str) -> int:
+    """How wide a terminal shows a text: Chinese, Japanese and Korean characters take two columns, accents none."""
+    return sum((east_asian_width(sign) in "WF") + (not combining(sign)) for sign in text)
 
 
 def _width(columns: list[_Column]) -> int:
@@ -87,12 +97,14 @@ def _laid_out(columns: list[_Column]) -> str:
 
 
 def _as_text(values: "pd.Series") -> list[str]:
-    """Cells as text; numbers that are not whole with two decimals, all of them."""
+    """Cells as text; numbers that are not whole with two decimals, or with three digits where two decimals hide one."""
     import pandas as pd
 
     form, given = "{}", values.dropna()
     if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
         form = "{:,.0f}" if all(float(value).is_integer() for value in given) else "{:,.2f}"
+        sizes = [abs(value) for value in given if value]
+        form = "{:.3g}" if sizes and min(sizes) < 0.01 and max(sizes) < 1000 else form
     return ["" if pd.isna(value) else form.format(value) for value in values]
 
 

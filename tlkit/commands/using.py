@@ -1,5 +1,6 @@
 """Commands that use a trained model: let it write, and make an adapter a model of its own."""
 
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +10,15 @@ from tlkit.commands.outcome import Outcome
 from tlkit.options import option
 
 STANDARD_INPUT = "-"
-GGUF = "for llama.cpp or Ollama: `python convert_hf_to_gguf.py {folder} --outfile {folder}.gguf`, a script of llama.cpp"
 
 
 @dataclass(frozen=True)
 class GenerateOptions:
     """Model and prompts"""
 
-    prompt: tuple[str, ...] = option(help="the beginning of a text; may be given several times; -: standard input")
+    prompt: tuple[str, ...] = option(
+        help="the beginning of a text; may be given several times; -: standard input; --prompt=-1: one that starts so"
+    )
     model: str | None = option(None, MODEL)
     chat: bool = option(False, "the prompt is a message, put into the model's own chat template")
 
@@ -130,12 +132,13 @@ def merge(options: MergeOptions) -> Outcome:
     record = training_record(with_bases(options.adapter)[0][1])
     merged = merge_adapter(options.adapter, options.output)
     write_card(options.output, record, merged.base, merged)
+    folder, gguf = (shlex.quote(f"{merged.folder}{ending}") for ending in ("", ".gguf"))
     told = " and says how it was trained" if record else f"; {options.adapter} does not say how it was trained"
     lines = [
         str(merged),
         f"README.md there is its model card{told}",
-        f'use it: `python -m tlkit generate --model {merged.folder} --prompt "In Rust,"`, or transformers alone',
-        GGUF.format(folder=merged.folder),
+        f'use it: `python -m tlkit generate --model {folder} --prompt "In Rust,"`, or transformers alone',
+        f"for llama.cpp or Ollama: `python convert_hf_to_gguf.py {folder} --outfile {gguf}`, a script of llama.cpp",
     ]
     return Outcome(merged, "\n".join(lines))
 

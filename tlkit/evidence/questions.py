@@ -178,11 +178,7 @@ def answer_questions(
 
     Source: Brown et al. 2020, Language Models are Few-Shot Learners, section 2.4 (options scored per token).
     """
-    if not questions:
-        raise ValueError("no questions to answer")
-    encode = encode_in_chat if in_chat else encode_question
-    encoded = [encode(tokenizer, question) for question in questions]
-    _refuse_too_long(questions, encoded, longest_input(model))
+    encoded = encode_questions(model, tokenizer, questions, in_chat=in_chat)
     longest = max(len(option) for _, options in encoded for option in options)
     vocabulary = model.config.get_text_config().vocab_size
     at_once = max(1, min(batch_size, LOGITS_AT_ONCE // (OPTIONS * longest * vocabulary)))
@@ -198,6 +194,31 @@ def answer_questions(
             for place, row in zip(places, found, strict=True):
                 scores[place] = tuple(row)
     return Answers(tuple(questions), tuple(scores))
+
+
+def encode_questions(
+    model: torch.nn.Module, tokenizer, questions: Sequence[Question], *, in_chat: bool = False
+) -> list[tuple[list[int], list[list[int]]]]:
+    """Tokenise questions, and refuse those that a model cannot be asked; ask before longer work.
+
+    Args:
+        model: as for `answer_questions`.
+        tokenizer: as for `answer_questions`.
+        questions: as for `answer_questions`.
+        in_chat: as for `answer_questions`.
+
+    Returns:
+        For each question the token ids of its prompt and of its options.
+
+    Raises:
+        ValueError: as `answer_questions` does.
+    """
+    if not questions:
+        raise ValueError("no questions to answer")
+    encode = encode_in_chat if in_chat else encode_question
+    encoded = [encode(tokenizer, question) for question in questions]
+    _refuse_too_long(questions, encoded, longest_input(model))
+    return encoded
 
 
 def encode_question(tokenizer, question: Question) -> tuple[list[int], list[list[int]]]:
@@ -276,7 +297,7 @@ def _refuse_too_long(questions: Sequence[Question], encoded: list, limit: int | 
         others = f" ({len(long) - 1} others are too long, too)" if len(long) > 1 else ""
         raise ValueError(
             f"question {questions[long[0]].id!r} has {lengths[long[0]]} tokens with its longest option, and this model "
-            f"reads at most {limit}{others}: ask shorter ones, or none (compare --questions 0)"
+            f"reads at most {limit}{others}: ask shorter ones, or none (in compare: --questions 0)"
         )
 
 

@@ -1,8 +1,11 @@
 """Adapters in folders of their own: load one into its base model, merge it, save it so that nothing is lost."""
 
+import hashlib
+import json
 import os
 import re
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -11,11 +14,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tlkit.adapters import adapter_names, base_model
 from tlkit.models.checks import largest_change, logits_of, refuse_partial_load, rounding
-from tlkit.models.sources import WAY_ON, named_base, one_line_errors, source_of
+from tlkit.models.sources import WAY_ON, named_base, one_line_errors, refuse_name_of_preset, source_of
 from tlkit.quantization import four_bit_config, quantize_linear_layers, restore_linear_layers
 from tlkit.strategies import find_blocks
 
 CARD = "README.md"  # of a model; peft would write a draft without contents
+BASE = "base_model.json"  # which weights an adapter was trained on, where these are in a folder that may be written to
 MODEL_FILES = re.compile(r"(adapter_)?model(-\d+-of-\d+)?\.safetensors(\.index\.json)?")
 
 
@@ -23,7 +27,7 @@ def save_model(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder: str
     """Write a model and its tokenizer so that `load_model(folder)` gives the same model again.
 
     A model with an adapter is written as the adapter alone. Its base model is named by preset or hub id, so that the
-    folder can be moved; only a base that was itself a folder is named by its path.
+    folder can be moved; only a base that was itself a folder is named by its path, with the hash of its weights.
 
     Args:
         model: a transformers model, or peft's wrapper; of a strategy, `report.model`.
@@ -41,12 +45,33 @@ def save_model(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder: str
     with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as part:  # a file in use is never written into
         model.save_pretrained(part)
         tokenizer.save_pretrained(part)
+        base = Path(base_model(model).name_or_path or ".")
+        if hasattr(model, "peft_config") and base.is_absolute() and base.is_dir():
+            trained_on = json.dumps({"weights_sha256": weights_sha256(base)})
+            (Path(part) / BASE).write_text(trained_on + "\n", encoding="utf-8")
         written = {path.name for path in Path(part).iterdir()} - {CARD}
         for name in sorted(written, key=lambda name: name.endswith(".json")):
             os.replace(Path(part) / name, folder / name)
     for path in folder.iterdir():
-        if MODEL_FILES.fullmatch(path.name) and path.name not in written:
+        if (MODEL_FILES.fullmatch(path.name) or path.name == BASE) and path.name not in written:
             path.unlink()  # a part of the model that was here before
+
+
+def weights_sha256(folder: Path) -> str:
+    """Which weights a folder holds, of a whole model or of an adapter.
+
+    Args:
+        folder: as `save_model` writes it.
+
+    Returns:
+        In hexadecimal.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if MODEL_FILES.fullmatch(path.name):
+            with open(path, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def check_save(model: nn.Module, folder: str | Path) -> None:
@@ -58,10 +83,12 @@ def check_save(model: nn.Module, folder: str | Path) -> None:
 
     Raises:
         ValueError: where the folder holds the base model that an adapter needs, or a model of the other kind (an
-            adapter beside whole weights: neither could be told from the other); where weights were trained that an
-            adapter's file leaves out; where adapters are left in a model without peft's wrapper.
+            adapter beside whole weights: neither could be told from the other), or has the name of a preset; where
+            weights were trained that an adapter's file leaves out; where adapters are left in a model without peft's
+            wrapper.
     """
     folder, added = Path(folder), adapter_names(model)
+    refuse_name_of_preset(folder)
     wrapped = hasattr(model, "get_base_model")
     if added and not wrapped:
         raise ValueError(
@@ -104,13 +131,20 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, mode: str | No
 
     if not (folder / "adapter_model.safetensors").is_file():
         raise ValueError(f"model {name!r}: {folder} has no adapter_model.safetensors. {WAY_ON}")
+    _refuse_changed_base(name, folder)
     with one_line_errors(name):
         settings = PeftConfig.from_json_file(str(folder / "adapter_config.json"))
         quantized = settings.pop("base_quantization", None)
         config = PeftConfig.from_peft_type(**settings)
-        if mode == "continue" and config.peft_type != "LORA" or mode == "merge" and config.is_prompt_learning:
-            kind = PeftType(config.peft_type).value
-            raise ValueError(f"its adapter is of the kind {kind}: expected LoRA, or none of adapter={mode!r}.")
+    kind = PeftType(config.peft_type).value
+    if mode == "continue" and config.peft_type != "LORA":
+        raise ValueError(f"model {name!r}: its adapter is of the kind {kind}, and only LoRA can be trained on")
+    if mode == "merge" and config.is_prompt_learning:
+        raise ValueError(
+            f"model {name!r}: its adapter ({kind}) puts vectors before the text. They are part of no weight and cannot "
+            "be merged: use the adapter as it is"
+        )
+    with one_line_errors(name):
         if quantized:
             quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
             if mode == "merge":
@@ -124,12 +158,36 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, mode: str | No
             loading = adapted.load_adapter(folder, "default", is_trainable=mode == "continue", torch_device="cpu")
         except RuntimeError as error:
             raise ValueError("its adapter does not fit its base model.") from error
-    found = {**loading._asdict(), "mismatched_keys": []}
+    missing = _without_aliases(adapted, loading.missing_keys)
+    found = {**loading._asdict(), "missing_keys": missing, "mismatched_keys": []}
     if config.is_prompt_learning:  # its tensor has a name of its own in the file, which peft puts in place first
         found["unexpected_keys"] = [key for key in found["unexpected_keys"] if key != "prompt_embeddings"]
     refuse_partial_load(name, found)
     adapted.continues_adapter = mode == "continue"
     return _merged(name, adapted) if mode == "merge" else adapted
+
+
+def _refuse_changed_base(name: str, folder: Path) -> None:
+    """An adapter fits any weights of the right shape, and computes nonsense with all but those it was trained on."""
+    base = Path(named_base(folder) or ".")
+    if not (folder / BASE).is_file() or not base.is_dir():
+        return
+    with one_line_errors(name):
+        trained_on = json.loads((folder / BASE).read_text(encoding="utf-8"))["weights_sha256"]
+    if trained_on != weights_sha256(base):
+        raise ValueError(
+            f"model {name!r}: its adapter was trained on other weights than those that {base} holds now: put those of "
+            "before back, or train the adapter anew"
+        )
+
+
+def _without_aliases(model: nn.Module, missing: Iterable[str]) -> list[str]:
+    """Of the tensors that were not in a file, those that were not there by another name either: some are shared."""
+    aliases: dict[int, set[str]] = {}
+    for key, parameter in model.named_parameters(remove_duplicate=False):
+        aliases.setdefault(id(parameter), set()).add(key)
+    by_name = {key: names for names in aliases.values() for key in names}
+    return [key for key in missing if by_name.get(key, {key}) <= set(missing)]
 
 
 def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:
@@ -143,7 +201,7 @@ def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:
     if not change <= rounding(model):
         raise RuntimeError(
             f"model {name!r}: merged, it computes something else (logits move by {change:.1e} of their "
-            "spread): use adapter='continue'"
+            "spread): use the adapter as it is"
         )
     return model.requires_grad_(True)
 

@@ -57,8 +57,17 @@ class Fetched:
 
 
 def cache_folder() -> Path:
-    """Where models are kept: `TLKIT_CACHE`, else the folder that this system has for such things."""
-    return Path(os.environ.get("TLKIT_CACHE") or platformdirs.user_cache_dir("tlkit", appauthor=False)).absolute()
+    """Where models are kept: `TLKIT_CACHE`, else the folder that this system has for such things.
+
+    Raises:
+        ValueError: where the system names none, as for a user without a home directory.
+    """
+    named = os.environ.get("TLKIT_CACHE", "").strip()
+    try:
+        # Not every shell replaces a ~, and in a container's settings none does.
+        return Path(named or platformdirs.user_cache_dir("tlkit", appauthor=False)).expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(f"there is no folder to keep models in ({error}): name one in TLKIT_CACHE") from error
 
 
 def place_of(name: str) -> Path:

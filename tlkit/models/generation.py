@@ -13,6 +13,7 @@ from tlkit.models.checks import NO_PLACE, evaluation_mode, largest_change, longe
 PROMPTS = ("In Rust, Vec<T> is", "The Result type in Rust", "Ownership in Rust means")
 # Without these, the generation settings of some published models would make the "likeliest" token another one.
 GREEDY = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
+LOWEST_TEMPERATURE = 1e-6  # logits are divided by it, and fp32 ends at 3e38
 AT_ONCE = 16  # prompts, where nothing else is said
 
 
@@ -139,10 +140,10 @@ def continue_tokens(
         What was written behind each, in the order given.
 
     Raises:
-        ValueError: for a negative temperature, or more tokens than the model can read.
+        ValueError: for a temperature below `LOWEST_TEMPERATURE` that is not 0, or more tokens than the model can read.
     """
-    if temperature < 0:
-        raise ValueError(f"temperature={temperature}: expected 0 (greedy) or more")
+    if temperature < 0 or 0 < temperature < LOWEST_TEMPERATURE:
+        raise ValueError(f"temperature={temperature}: expected 0 (greedy), or {LOWEST_TEMPERATURE} and more")
     longest, limit = max(map(len, prompts), default=0), longest_input(model)
     if limit and longest + new_tokens > limit:
         raise ValueError(

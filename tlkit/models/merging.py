@@ -17,7 +17,7 @@ from tlkit.corpus import load_corpus
 from tlkit.models.adapter_folders import save_model
 from tlkit.models.checks import SENTENCE, logits_of, longest_input
 from tlkit.models.loading import load_model
-from tlkit.models.sources import with_bases
+from tlkit.models.sources import refuse_name_of_preset, with_bases
 from tlkit.quantization import restore_linear_layers
 from tlkit.strategies import find_blocks
 
@@ -59,7 +59,8 @@ def merge_adapter(adapter: str | Path, output: str | Path) -> Merged:
     texts of two corpora. Only if the logits agree does it get its name, so a wrong or incomplete model is never there.
 
     The weights are compared as they are, in fp32, but the sums are taken in float64: in fp32, two orders of the same
-    sums differ by nearly as much in a model of 135 million values as is allowed here. This takes 8 bytes a value.
+    sums differ by nearly as much in a model of 135 million values as is allowed here. This takes 8 bytes a value. Sums
+    are in fp32 only where an architecture computes nothing in float64.
 
     Args:
         adapter: a folder or a hub id, of an adapter by this package or by peft.
@@ -74,6 +75,7 @@ def merge_adapter(adapter: str | Path, output: str | Path) -> Merged:
         CheckpointError: where another merge writes to the same place, or nothing can be written there.
     """
     adapter, output = str(adapter), Path(output)
+    refuse_name_of_preset(output)
     _refuse_to_replace(output)
     if len(with_bases(adapter)) == 1:
         raise ValueError(f"model {adapter!r} has no adapter to merge: expected a folder with adapter_config.json")
@@ -84,7 +86,7 @@ def merge_adapter(adapter: str | Path, output: str | Path) -> Merged:
         "kind": adapted.model.peft_config["default"].peft_type.value,
         "four_bit_base": in_four_bits(adapted.model),
     }
-    expected = _logits(adapted.model, sequences)
+    sums, expected = _logits(adapted.model, sequences)
     del adapted  # one model at a time in memory
     with _put_in_place(output) as folder:
         merged = load_model(adapter, adapter="merge")
@@ -92,7 +94,7 @@ def merge_adapter(adapter: str | Path, output: str | Path) -> Merged:
         del merged
         written = load_model(str(folder))
         values = sum(parameter.numel() for parameter in written.model.parameters())
-        difference = _largest_difference(expected, _logits(written.model, sequences))
+        difference = _largest_difference(expected, _logits(written.model, sequences, sums)[1])
         if not difference <= AGREES_TO:
             raise RuntimeError(
                 f"the merged model does not compute what base model and adapter compute: read back, a logit differs "
@@ -141,14 +143,20 @@ def _sequences(model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> list[tor
     return [torch.tensor(ids) for ids in encoded if ids]
 
 
-def _logits(model: nn.Module, sequences: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Logits of weights in 4 bits or fp32, with sums in float64; the model is changed and of no other use."""
+def _logits(
+    model: nn.Module, sequences: list[torch.Tensor], sums: torch.dtype = torch.float64
+) -> tuple[torch.dtype, list[torch.Tensor]]:
+    """The type of the sums, and logits of weights in 4 bits or fp32; the model is changed and of no other use."""
     if in_four_bits(model):
         restore_linear_layers(find_blocks(base_model(model)))
     if hasattr(base_model(model), "set_experts_implementation"):
         base_model(model).set_experts_implementation("eager")  # the grouped product of experts knows no float64
-    model.double()
-    return [logits_of(model, ids[None])[0] for ids in sequences]
+    try:
+        return sums, [logits_of(model.to(sums), ids[None])[0] for ids in sequences]
+    except RuntimeError:
+        if sums == torch.float32:
+            raise
+        return _logits(model, sequences, torch.float32)  # such as XGLM, which masks with the lowest number of fp32
 
 
 def _largest_difference(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float:

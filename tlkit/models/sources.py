@@ -118,12 +118,26 @@ def distinct_architectures() -> list[str]:
 def source_of(name: str) -> str:
     """A folder or a hub id: of a model that was fetched, its folder; of a preset, its own.
 
+    The name of a preset is the preset also where a folder has that name, which is to be called `./name`.
+
     Raises:
         ValueError: where it was fetched but has been removed since.
     """
-    if not Path(name).is_dir() and (here := fetched_folder(name)):
-        return str(here)
-    return PRESETS[name].source if name in PRESETS else name
+    own = PRESETS[name].source if name in PRESETS else name
+    return own if Path(own).is_dir() else str(fetched_folder(name) or own)
+
+
+def refuse_name_of_preset(folder: Path) -> None:
+    """Refuse to write a model to where its name would mean another one.
+
+    Args:
+        folder: for the model.
+
+    Raises:
+        ValueError: for one that has a preset's name.
+    """
+    if (name := str(folder)) in PRESETS:
+        raise ValueError(f"{name!r} names a preset wherever a model is asked for: name another folder")
 
 
 def with_bases(name: str, files: tuple[str, ...] = WEIGHTS_AND_TOKENIZER) -> list[tuple[str, Path]]:
@@ -148,7 +162,12 @@ def with_bases(name: str, files: tuple[str, ...] = WEIGHTS_AND_TOKENIZER) -> lis
         local = Path(source).is_dir()
         if not local and found and Path(source).is_absolute():
             raise ValueError(f"model {name!r}: the base model of its adapter, {source}, is not there. {WAY_ON}")
-        folder = Path(source if local else download(source, files)).resolve()
+        try:
+            folder = Path(source if local else download(source, files)).resolve()
+        except ValueError as error:
+            if found:
+                raise ValueError(f"model {name!r}: its adapter names {source!r} as its base model. {error}") from error
+            raise
         if folder in [other for _, other in found]:
             raise ValueError(f"model {name!r}: {folder} names itself as the base model of its adapter. {WAY_ON}")
         found.append((_known_as(wanted, folder) if local else source, folder))
@@ -274,10 +293,12 @@ def one_line_errors(name: str) -> Iterator[None]:
     """
     try:
         yield
-    except SafetensorError as error:
-        raise ValueError(f"model {name!r}: the weight file is damaged ({first_line(error)}). {WAY_ON}") from error
-    except (*UNUSABLE, errors.StrictDataclassError) as error:
-        raise ValueError(f"model {name!r} could not be loaded: {first_line(error)} {WAY_ON}") from error
+    except (*UNUSABLE, SafetensorError, errors.StrictDataclassError) as error:
+        reason = f"could not be loaded: {first_line(error)}"
+        if isinstance(error, SafetensorError):
+            reason = f"has a damaged weight file ({first_line(error)})."
+        mend = f"`python -m tlkit fetch {name}` checks its files and mends them." if fetched(name) else WAY_ON
+        raise ValueError(f"model {name!r} {reason} {mend}") from error
 
 
 def first_line(error: Exception) -> str:

@@ -94,16 +94,17 @@ def refuse_without_pip() -> None:
 
 
 def _run_pip(package: Package, folder: Path) -> None:
-    command = [sys.executable, "-m", "pip", "download", *OPTIONS, "--dest", str(folder)]
+    # -P: no file of the user's folder takes the place of pip's modules. It is run there all the same, because paths in
+    # pip's settings may be relative.
+    command = [sys.executable, "-P", "-m", "pip", "download", *OPTIONS, "--dest", str(folder.absolute())]
     command.append(f"{package.distribution}=={package.version}")
     places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
     log = folder / "pip.log"
     with (
         open(log, "wb") as output,
         tqdm(total=package.size, unit="B", unit_scale=True, desc=str(package)) as bar,
-        # In the empty folder, where no file can take the place of pip's modules.
         subprocess.Popen(
-            command, cwd=folder, env=os.environ | places, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            command, env=os.environ | places, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         ) as pip,
     ):
         try:

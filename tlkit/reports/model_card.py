@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -181,7 +182,7 @@ def _use(name: str, base: str, adapter: bool, task: str) -> str:
 """
     )
     needs = " The folder holds an adapter; transformers loads it with its base model if peft is installed."
-    shell = f"```\npython -m tlkit {command.format(name=name)}\n```\n"
+    shell = f"```\npython -m tlkit {command.format(name=shlex.quote(name))}\n```\n"
     return shell + (needs.strip() + "\n" if adapter else "") + code
 
 

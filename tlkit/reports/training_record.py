@@ -1,12 +1,11 @@
 """What a training leaves beside its model, so that a card can be written, also after the adapter was merged."""
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from tlkit.checkpoints import sha256_of, write_text_atomically
-from tlkit.models.adapter_folders import MODEL_FILES
+from tlkit.checkpoints import write_text_atomically
+from tlkit.models.adapter_folders import weights_sha256
 
 RECORD = "training.json"
 
@@ -47,7 +46,7 @@ def save_training_record(folder: Path, record: TrainingRecord) -> None:
     Raises:
         OSError: where the folder cannot be written.
     """
-    text = json.dumps({"weights_sha256": _hash_of_weights(folder), **asdict(record)}, indent=1, default=str)
+    text = json.dumps({"weights_sha256": weights_sha256(folder), **asdict(record)}, indent=1, default=str)
     write_text_atomically(folder / RECORD, text + "\n")
 
 
@@ -73,12 +72,4 @@ def training_record(folder: Path) -> TrainingRecord | None:
     except (ValueError, KeyError, TypeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"{path} is no record of a training ({reason}): remove it, or train anew") from error
-    return record if weights == _hash_of_weights(folder) else None
-
-
-def _hash_of_weights(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if MODEL_FILES.fullmatch(path.name):
-            digest.update(bytes.fromhex(sha256_of(path)))
-    return digest.hexdigest()
+    return record if weights == weights_sha256(folder) else None
