@@ -210,8 +210,9 @@ def test_postponed_types_parts_of_functions_and_loops(tmp_path):
             check_strategy("mine", option)
 
 
-def test_a_strategy_of_a_file_is_known_by_the_whole_file(tmp_path):
+def test_a_strategy_of_a_file_is_known_by_the_whole_file(tmp_path, monkeypatch):
     """A constant is another, and no function: even in a file that is as long as before, and written at once."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)  # as where Python keeps what it has compiled
     path, known, trained = tmp_path / "later.py", set(), []
     for blocks in (1, 2):
         path.write_text(LATER.format(blocks=blocks))

@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from pprint import pformat
 from types import CodeType, FunctionType, ModuleType
 
 import torch
@@ -142,8 +141,14 @@ def _texts(value: object, seen: set[int]) -> Iterator[str]:
             part = around[name]
             its_own = not isinstance(part, FunctionType) or part.__module__ == value.__module__
             yield from _texts(part if its_own else part.__qualname__, seen)
+    elif isinstance(value, dict | set | frozenset | tuple | list):
+        yield f"{type(value).__name__} of {len(value)}"
+        parts = value.items() if isinstance(value, dict) else value
+        # The order of a set is another in each process.
+        for part in sorted(parts, key=repr) if isinstance(value, set | frozenset) else parts:
+            yield from _texts(part, seen)
     elif not isinstance(value, ModuleType):
-        yield re.sub(r" at 0x[0-9a-fA-F]+", "", pformat(value))  # addresses are others in each process
+        yield re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))  # so are addresses
 
 
 def _globals_in(code: CodeType) -> set[str]:
@@ -156,5 +161,5 @@ def _text_of(code: CodeType) -> str:
     try:
         return inspect.getsource(code)
     except OSError:
-        parts = [_text_of(part) if isinstance(part, CodeType) else pformat(part) for part in code.co_consts]
-        return " ".join([code.co_code.hex(), *code.co_names, *parts])
+        parts = [(_text_of(part),) if isinstance(part, CodeType) else _texts(part, set()) for part in code.co_consts]
+        return " ".join([code.co_code.hex(), *code.co_names, *(text for part in parts for text in part)])
