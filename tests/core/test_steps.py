@@ -14,11 +14,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.opt import modeling_opt
 
+from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.fallback import train_with_fallback
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import MemoryTrack, virtual_device
 from tlkit.models import load_model, meta_model
-from tlkit.steps import Plan, accumulate_gradients, draws_random_numbers, mean_loss, take_step
+from tlkit.steps import NothingToTrain, Plan, accumulate_gradients, draws_random_numbers, mean_loss, take_step
 from tlkit.strategies import CLASSIC, apply_strategy, find_blocks, strategy
 from tlkit.team import Team
 from tlkit.training import TrainingConfig, new_state, train
@@ -352,6 +353,8 @@ def test_where_no_gradient_can_arrive_the_first_step_says_so(select, plan):
     strategy("mine")(select)
     model = apply_strategy(small("llama"), "mine").model
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(RuntimeError, match="nothing can be trained: the loss depends on no trainable tensor"):
+    with pytest.raises(NothingToTrain, match="the loss depends on no trainable tensor"):
+        estimate_memory(model, batch_size=4, sequence_length=12, plan=plan)
+    with pytest.raises(NothingToTrain, match="nothing can be trained: the loss depends on no trainable tensor"):
         train(model, BLOCKS, TrainingConfig(batch_size=4), plan=plan)
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
