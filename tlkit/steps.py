@@ -27,6 +27,10 @@ from tlkit.team import ALONE, Team, gather_full
 OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, fused=True)}
 
 
+class NothingToTrain(RuntimeError):
+    """A step in which no gradient could arrive at any trainable tensor."""
+
+
 @dataclass(frozen=True)
 class StepRecord:
     """One optimizer step: loss in nats per label, gradient norm before clipping, labels (tokens scored), seconds."""
@@ -275,6 +279,9 @@ def accumulate_gradients(
 
     Returns:
         The losses of the micro-batches, which sum to the loss of the batch in nats per label.
+
+    Raises:
+        NothingToTrain: where no gradient would arrive at any trainable tensor.
     """
     base = base_model(model)
     # Older releases of transformers, 5.15 among them, call it gradient checkpointing.
@@ -294,6 +301,11 @@ def accumulate_gradients(
             with team.exchange_in(last=number == len(parts)):
                 # Divide by the labels of the whole batch, not by the number of micro-batches: each counts the same.
                 loss = loss_of(model, part.to(device), plan, team) * weight / labels
+                if not loss.requires_grad:
+                    raise NothingToTrain(
+                        "nothing can be trained: the loss depends on no trainable tensor; expected that the forward "
+                        "pass uses what the strategy made trainable, and detaches nothing above it"
+                    )
                 (loss * team.scale).backward()
             losses.append(loss.detach())
     return losses

@@ -1,19 +1,27 @@
 """A strategy of the reader's own: known wherever ours are, and refused in one line where it cannot be one."""
 
+import functools
 import json
+import os
+import subprocess
+import sys
+from typing import Literal  # noqa: F401 - `with_type` names it
 
 import pytest
+import torch
 from small_models import small_model
 
 from tlkit.cli import main
+from tlkit.fitting.estimate import estimate_memory
 from tlkit.models import meta_model
 from tlkit.strategies import (
     CLASSIC,
     STRATEGIES,
     apply_strategy,
     check_strategy,
+    find_blocks,
     load_plugin,
-    source_of_own,
+    sha256_of_own,
     strategies_named,
     strategy,
 )
@@ -82,6 +90,16 @@ def test_a_function_becomes_a_strategy_with_options_and_the_same_checks():
             apply_strategy(small_model("llama"), name)
 
 
+def with_type(text):
+    """A function whose option has a type that only looks like one, as a file with postponed annotations has it."""
+
+    def mine(model, blocks=1):
+        model.requires_grad_(True)
+
+    mine.__annotations__ = {"blocks": text}
+    return mine
+
+
 @pytest.mark.parametrize(
     ("name", "function", "said"),
     [
@@ -93,6 +111,14 @@ def test_a_function_becomes_a_strategy_with_options_and_the_same_checks():
         ("Mine", lambda model: model, "expected a name of small letters"),
         ("mine", lambda: None, "expected a function of a model"),
         ("mine", lambda model, blocks: model, "and defaults for its other parameters"),
+        ("mine", lambda model, *blocks: model, "and defaults for its other parameters"),
+        ("mine", lambda *, model=None: model, "expected a function of a model"),
+        ("mine", lambda model, **options: model, "expected each as a parameter with a default, not \\*\\*options"),
+        ("mine", lambda model, blocks=1, /: model, "expected each as a parameter with a default, not blocks=1"),
+        ("mine", with_type("nowhere.Module"), "cannot be read: NameError: name 'nowhere' is not defined"),
+        ("mine", with_type("int | 'one'"), "cannot be read: TypeError: unsupported operand"),
+        ("mine", with_type("Literal[1, 2]"), "expected a type such as int, float, bool, str or int . None"),
+        ("mine", 3, "cannot be read: TypeError: 3 is not a callable object"),
     ],
 )
 def test_what_cannot_be_a_strategy_is_refused_where_it_is_made(name, function, said):
@@ -100,6 +126,8 @@ def test_what_cannot_be_a_strategy_is_refused_where_it_is_made(name, function, s
     with pytest.raises(ValueError, match=said):
         strategy(name)(function)
     assert known == STRATEGIES
+    with pytest.raises(ValueError, match="has no name: expected one in brackets"):
+        strategy(function)
 
 
 def test_names_stand_for_families():
@@ -118,15 +146,18 @@ def test_a_file_of_strategies(plugin, tmp_path):
     assert load_plugin(plugin) == ["mine"] and load_plugin(plugin) == ["mine"]
     report = apply_strategy(meta_model("tiny"), "mine", blocks=2)
     assert {name for name, part in report.components.items() if part.trainable_values} == {"block 0", "block 1"}
-    assert "The first blocks instead of the last" in source_of_own(["full", "mine"])["mine"]
     (tmp_path / "empty.py").write_text("x = 1\n")
     (tmp_path / "broken.py").write_text("x = 1\ny = x / 0\n")
     (tmp_path / "torn.py").write_text("def f(:\n")
     (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "ends.py").write_text("import sys\n\nsys.exit(3)\n")
+    (tmp_path / "two.py").write_text(MINE + MINE)
     for name, kind, said in (
         ("empty.py", ValueError, "empty.py defines no strategy"),
         ("broken.py", ValueError, "broken.py, line 2: ZeroDivisionError"),
         ("torn.py", ValueError, "torn.py, line 1: SyntaxError"),
+        ("ends.py", ValueError, "ends.py, line 3: SystemExit: it ends the whole program"),
+        ("two.py", ValueError, "two.py, line 16: ValueError: strategy 'mine' is defined twice in this file"),
         ("notes.txt", ValueError, "notes.txt: expected a .py file"),
         ("nowhere.py", FileNotFoundError, "nowhere.py: no such file"),
     ):
@@ -144,3 +175,189 @@ def test_the_command_line_knows_it(plugin, tmp_path, capsys):
     capsys.readouterr()
     assert main(["estimate", "--strategy", "yours", *shape, *known]) == 2
     assert "strategy 'yours' is unknown: expected one of full" in capsys.readouterr().err
+
+
+LATER = """
+from __future__ import annotations
+
+import functools
+
+from tlkit.strategies import find_blocks, strategy
+
+BLOCKS = {blocks}
+
+
+@strategy("mine")
+def mine(model, blocks: int = 1, share: float | None = None):
+    for block in find_blocks(model)[:blocks]:
+        block.requires_grad_(True)
+
+
+strategy("in_part")(functools.partial(mine, blocks=BLOCKS))
+for number in range(1, 3):
+    strategy(f"first_{{number}}")(lambda model, n=number: find_blocks(model)[:n].requires_grad_(True) and None)
+"""
+
+
+def test_postponed_types_parts_of_functions_and_loops(tmp_path):
+    (tmp_path / "later.py").write_text(LATER.format(blocks=2))
+    assert load_plugin(tmp_path / "later.py") == ["mine", "in_part", "first_1", "first_2"]
+    found = [apply_strategy(meta_model("tiny"), name).trainable_values for name in ("mine", "in_part", "first_2")]
+    assert found == [found[0], 2 * found[0], 2 * found[0]]
+    assert apply_strategy(meta_model("tiny"), "in_part", blocks=3).trainable_values == 3 * found[0]
+    for option in ({"blocks": "two"}, {"share": "half"}):
+        with pytest.raises(ValueError, match="expected a value of type"):
+            check_strategy("mine", option)
+
+
+def test_a_strategy_of_a_file_is_known_by_the_whole_file(tmp_path, monkeypatch):
+    """A constant is another, and no function: even in a file that is as long as before, and written at once."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)  # as where Python keeps what it has compiled
+    path, known, trained = tmp_path / "later.py", set(), []
+    for blocks in (1, 2):
+        path.write_text(LATER.format(blocks=blocks))
+        os.utime(path, (0, 0))
+        names = load_plugin(path)
+        (digest,) = {sha256_of_own(name) for name in names}
+        known.add(digest)
+        trained.append(apply_strategy(meta_model("tiny"), "in_part").trainable_values)
+    assert len(known) == 2 and trained[1] == 2 * trained[0], "what is hashed is what is run"
+    assert sha256_of_own("full") is None and sha256_of_own("random initialisation") is None
+    strategy("mine")(lambda model: model)
+    assert sha256_of_own("mine") != sha256_of_own("in_part"), "defined anew, it is not that of the file"
+
+
+CELL = """
+import re
+from functools import partial
+from tlkit.strategies import find_blocks, strategy
+
+BLOCKS = 1
+
+
+def few(model):
+    return [block for block in find_blocks(model)[:BLOCKS]]
+
+
+def made(first):
+    def mine(model, norms=(0.5, set("abcdefgh")), nothing=object()):
+        for block in few(model)[first:]:
+            block.requires_grad_(True)
+
+    return mine
+
+
+strategy("mine")(partial(made(0), norms=None))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "another"),
+    [
+        ("", "", False),
+        ("BLOCKS = 1", "BLOCKS = 1\nUNUSED = 2", False),
+        ("BLOCKS = 1", "BLOCKS = 2", True),
+        ("[:BLOCKS]", "[:-BLOCKS]", True),
+        ("[first:]", "[-first:]", True),
+        ("made(0)", "made(1)", True),
+        ("(0.5,", "(0.25,", True),
+        ("norms=None", "norms=1", True),
+    ],
+)
+def test_a_strategy_of_a_notebook_is_known_by_what_it_is_made_of(before, after, another):
+    """Here without a text, as Python keeps none of what is made by `exec`; then by what it runs."""
+
+    def run(cell):
+        exec(cell, {"__name__": "__main__"})
+        return sha256_of_own("mine")
+
+    assert run(CELL) == run(CELL)
+    assert (run(CELL) != run(CELL.replace(before, after))) is another
+
+
+def test_it_is_the_same_in_another_process(tmp_path):
+    """With its text; sets and addresses are in another order and place in each."""
+    program = tmp_path / "cell.py"
+    program.write_text(CELL + "\nfrom tlkit.strategies import sha256_of_own\nprint(sha256_of_own('mine'))\n")
+    found = set()
+    for seed in "12":  # of the order of sets
+        there = os.environ | {"PYTHONHASHSEED": seed}
+        done = subprocess.run([sys.executable, program], env=there, capture_output=True, text=True, check=True)
+        found.add(done.stdout.strip())
+    assert len(found) == 1 and len(found.pop()) == 64
+
+
+RAISING = """
+import sys
+
+import torch
+from tlkit.strategies import find_blocks, strategy
+
+
+@strategy("beyond")
+def beyond(model):
+    find_blocks(model)[99].requires_grad_(True)
+
+
+@strategy("largest")
+def largest(model):
+    max(find_blocks(model), key=lambda block: next(block.parameters()).norm().item()).requires_grad_(True)
+
+
+@strategy("ends")
+def ends(model):
+    sys.exit("not this model")
+
+
+@strategy("full_card")
+def full_card(model):
+    raise torch.OutOfMemoryError("CUDA out of memory")
+"""
+
+
+def test_what_a_strategy_raises_is_said_in_one_line_with_its_name_and_place(tmp_path, capsys):
+    (tmp_path / "my.py").write_text(RAISING)
+    load_plugin(tmp_path / "my.py")
+    where = "a model without weights, where there are no values to ask for"
+    for name, said in (
+        ("beyond", r"strategy 'beyond' \(my.py, line 10\) raised IndexError: index 99 is out of range$"),
+        ("largest", rf"strategy 'largest' \(my.py, line 15\) raised RuntimeError: .* meta tensors; .* {where}"),
+        ("ends", r"strategy 'ends' \(my.py, line 20\) raised SystemExit: not this model$"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            apply_strategy(meta_model("tiny"), name)
+    with pytest.raises(torch.OutOfMemoryError):  # there is a way out of that: the fallback
+        apply_strategy(meta_model("tiny"), "full_card")
+    assert apply_strategy(small_model("llama"), "largest").trainable_values, "of a model with weights it can be asked"
+    exec("from tlkit.strategies import strategy\n@strategy('cell')\ndef cell(model):\n    model.nothing\n", {})
+    with pytest.raises(ValueError, match=r"strategy 'cell' \(line 4\) raised AttributeError: 'LlamaForCausalLM' obj"):
+        apply_strategy(small_model("llama"), "cell")
+    with pytest.raises(ValueError, match="strategy 'cell' raised TypeError: .*missing 1 required"):
+        strategy("cell")(functools.wraps(lambda model: None)(lambda model, more: None))
+        apply_strategy(small_model("llama"), "cell")
+
+
+def test_a_strategy_that_raises_is_a_row_with_a_reason(tmp_path, capsys):
+    (tmp_path / "my.py").write_text(MINE + RAISING.split('@strategy("ends")')[0])
+    assert main(["params", "--plugin", str(tmp_path / "my.py"), "--json"]) == 0
+    rows = {row["strategy"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["mine"]["trainable_values"] and rows["full"]["trainable_values"]
+    assert "(my.py, line 21) raised IndexError" in rows["beyond"]["cannot"] and "meta" in rows["largest"]["cannot"]
+
+
+def test_an_estimate_is_of_the_strategy_as_it_is_now():
+    shape = {"batch_size": 1, "sequence_length": 16}
+
+    @strategy("mine")
+    def mine(model):
+        find_blocks(model)[0].requires_grad_(True)
+
+    before = estimate_memory("tiny", "mine", **shape)
+
+    @strategy("mine")
+    def changed(model):
+        find_blocks(model)[:7].requires_grad_(True)
+
+    after = estimate_memory("tiny", "mine", **shape)
+    assert after.categories["gradients"] > before.categories["gradients"]
+    assert estimate_memory("tiny", "bitfit", **shape) is estimate_memory("tiny", "bitfit", **shape), "ours are kept"

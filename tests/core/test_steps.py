@@ -14,12 +14,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.opt import modeling_opt
 
+from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.fallback import train_with_fallback
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import MemoryTrack, virtual_device
 from tlkit.models import load_model, meta_model
-from tlkit.steps import Plan, accumulate_gradients, draws_random_numbers, mean_loss, take_step
-from tlkit.strategies import CLASSIC, apply_strategy
+from tlkit.steps import NothingToTrain, Plan, accumulate_gradients, draws_random_numbers, mean_loss, take_step
+from tlkit.strategies import CLASSIC, apply_strategy, find_blocks, strategy
 from tlkit.team import Team
 from tlkit.training import TrainingConfig, new_state, train
 
@@ -334,3 +335,26 @@ def test_blocks_longer_than_the_model_reads_are_refused(kind, settings, limit):
             train(model, **part)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert len(train(model, BLOCKS[:, :8]).history) == 1
+
+
+def beside_the_model(model: torch.nn.Module) -> None:
+    model.extra = torch.nn.Linear(4, 4)
+
+
+def above_a_cut(model: torch.nn.Module) -> None:
+    find_blocks(model)[0].requires_grad_(True)
+    find_blocks(model)[1].register_forward_pre_hook(lambda module, inputs: (inputs[0].detach(), *inputs[1:]))
+
+
+@pytest.mark.usefixtures("registry_as_before")
+@pytest.mark.parametrize("select", [beside_the_model, above_a_cut])
+@pytest.mark.parametrize("plan", [Plan(), Plan(micro_batch_size=2), Plan(chunked_loss=True)])
+def test_where_no_gradient_can_arrive_the_first_step_says_so(select, plan):
+    strategy("mine")(select)
+    model = apply_strategy(small("llama"), "mine").model
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(NothingToTrain, match="the loss depends on no trainable tensor"):
+        estimate_memory(model, batch_size=4, sequence_length=12, plan=plan)
+    with pytest.raises(NothingToTrain, match="nothing can be trained: the loss depends on no trainable tensor"):
+        train(model, BLOCKS, TrainingConfig(batch_size=4), plan=plan)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())

@@ -478,25 +478,83 @@ def test_training_another_model_asks_for_a_rate(small_model, capsys, tmp_path):
 OWN = """
 from tlkit.strategies import find_blocks, strategy
 
+BLOCK = 0
+
 
 @strategy("mine")
 def mine(model):
-    find_blocks(model)[0].requires_grad_(True)
+    find_blocks(model)[BLOCK].requires_grad_(True)
+
+
+@strategy("yours")
+def yours(model):
+    find_blocks(model)[BLOCK].requires_grad_(True)
 """
 
 
 @pytest.mark.usefixtures("registry_as_before")
-def test_a_strategy_of_ones_own_is_compared_and_its_row_says_how(small_model, profile, tmp_path, capsys):
+def test_strategies_of_ones_own_are_compared_added_and_changed_each_by_itself(
+    small_model, profile, tmp_path, capsys, carried_out
+):
     plugin, output = tmp_path / "mine.py", tmp_path / "out"
-    plugin.write_text(OWN)
-    rates = "full=1e-3,mine=1e-2,random initialisation=1e-3"
+    rates = "full=1e-3,mine=1e-2,yours=1e-2,random initialisation=1e-3"
     command = ["compare", "--model", small_model, "--profile", "test", "--seeds", "1", "--learning-rates", rates]
-    command += ["--strategies", "full,mine", "--plugin", str(plugin), "--output", str(output)]
-    assert main(command) == 0
+    command += ["--plugin", str(plugin), "--output", str(output), "--strategies"]
+    plugin.write_text(OWN)
+    assert main([*command, "full"]) == 0
+    kept = (output / "runs" / "full, seed 0.json").read_text()
+    assert "strategy_sha256" not in kept + (output / "comparison.json").read_text(), "ours are as they were"
+    carried_out.clear()
+    assert main([*command, "full,mine"]) == 0 and main([*command, "full,mine,yours"]) == 0
+    assert carried_out == [("mine", 0), ("yours", 0)], "they come to what is there"
     table = pd.read_csv(output / "comparison.csv", comment="#").set_index("strategy")
     assert 0 < table.trainable_values["mine"] < table.trainable_values["full"]
     assert table.perplexity["mine"] != table.perplexity["zero-shot"] and table.tuning_runs["mine"] == 0
     assert "--strategies mine" in table.command["mine"] and f"--plugin {plugin}" in table.command["mine"]
+    assert table.command["mine"].endswith("--output results/mine_alone"), "or it would go on with another row's runs"
+    assert table.command["yours"].endswith("--output results/yours_alone") and "--output" not in table.command[CONTROL]
+    own = json.loads((output / "comparison.json").read_text())["provenance"]["strategy_sha256"]
+    assert own == dict.fromkeys(["mine", "yours"], hashlib.sha256(plugin.read_bytes()).hexdigest())
     capsys.readouterr()
-    plugin.write_text(OWN.replace("[0]", "[1]"))  # the function is another, so its finished runs are not
-    assert main(command) == 2 and "own_strategies was" in capsys.readouterr().err
+    carried_out.clear()
+    plugin.write_text(OWN.replace("BLOCK = 0", "BLOCK = 1"))  # no function is another, and what they do is
+    assert main([*command, "full,mine"]) == 2
+    said = capsys.readouterr().err
+    assert "strategy 'mine' has another text than when it was run. Name another output" in said and len(said) < 400
+    assert main([*command, "full"]) == 0 and not carried_out, "what is not asked for is in nobody's way"
+
+
+@pytest.mark.usefixtures("registry_as_before")
+def test_a_folder_of_before_keeps_our_runs_and_refuses_own_ones_without_their_texts(
+    small_model, profile, tmp_path, carried_out
+):
+    """Older folders hold the texts of all own strategies as a setting of every run."""
+    (tmp_path / "mine.py").write_text(OWN)
+    settings = ComparisonSettings(learning_rates=GIVEN | {"mine": 1e-2}, seeds=1, plugin=tmp_path / "mine.py")
+
+    def go_on(*strategies):
+        return compare(small_model, strategies, profile=profile, settings=settings, output=tmp_path / "out")
+
+    go_on("bitfit", "mine")
+    for path in (tmp_path / "out" / "runs").iterdir():
+        run = json.loads(path.read_text())
+        run["settings"] = {k: v for k, v in run["settings"].items() if k != "strategy_sha256"}
+        run["settings"]["own_strategies"] = {"mine": OWN}
+        path.write_text(json.dumps(run))
+    carried_out.clear()
+    assert len(go_on("bitfit").table) == 3 and not carried_out
+    with pytest.raises(ValueError, match="runs: strategy 'mine' has another text than when it was run") as refused:
+        go_on("bitfit", "mine")
+    assert "find_blocks" not in str(refused.value)
+
+
+@pytest.mark.usefixtures("registry_as_before")
+def test_a_strategy_that_raises_is_refused_with_its_name_place_and_cause(
+    small_model, profile, tmp_path, capsys, carried_out
+):
+    (tmp_path / "mine.py").write_text(OWN.replace("BLOCK = 0", "BLOCK = 9"))
+    command = ["compare", "--model", small_model, "--profile", "test", "--plugin", str(tmp_path / "mine.py")]
+    assert main([*command, "--strategies", "full,mine", "--output", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert "strategy 'mine' (mine.py, line 9) raised IndexError: index 9 is out of range. Leave out mine" in said
+    assert not carried_out and not (tmp_path / "out").exists()

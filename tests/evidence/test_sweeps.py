@@ -13,11 +13,11 @@ from tlkit.evidence import sweeps
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.finished_runs import FinishedRuns
-from tlkit.evidence.learning_rates import BUDGET, COARSE, CONTROL, best_rates, why_no_rate
+from tlkit.evidence.learning_rates import BUDGET, COARSE, CONTROL, best_rates, learning_rates_for, why_no_rate
 from tlkit.evidence.sweeps import recorded, run_sweep, run_trial, tune
 from tlkit.evidence.trials import SWEEPS, Trial, planned
 from tlkit.settings import Profile
-from tlkit.strategies import CLASSIC
+from tlkit.strategies import CLASSIC, load_plugin
 
 
 @pytest.fixture
@@ -309,3 +309,44 @@ def test_more_general_text_than_there_is_is_refused_before_any_trial(tmp_path, n
 def test_another_sweep_is_unknown(capsys):
     assert main(["sweep", "everything", "--json"]) == 2
     assert "expected one of rates, epochs, passages, general" in capsys.readouterr().err
+
+
+OWN = """
+from tlkit.strategies import find_blocks, strategy
+
+BLOCK = 0
+
+
+@strategy("mine")
+def mine(model):
+    find_blocks(model)[BLOCK].requires_grad_(True)
+"""
+
+
+@pytest.mark.usefixtures("registry_as_before")
+def test_a_record_belongs_to_the_text_of_a_strategy_of_ones_own(tmp_path, noted, small_model, profile):
+    plugin, output = tmp_path / "mine.py", tmp_path / "rates.csv"
+
+    def swept(*strategies):
+        return run_sweep("rates", output, profile=profile, model=small_model, strategies=strategies, seeds=1)
+
+    plugin.write_text(OWN)
+    load_plugin(plugin)
+    assert "strategy_sha256" not in swept("full"), "a record of ours is as it was"
+    record = swept("full", "mine")
+    assert record[record.strategy == "full"].strategy_sha256.isna().all() and len(noted) == 2 * BUDGET
+    (digest,) = set(record[record.strategy == "mine"].strategy_sha256)
+    assert len(digest) == 64 and len(swept("mine")) == len(noted) == len(record), "the same text: nothing is left to do"
+    settings = load_experiment(small_model, profile, ComparisonSettings())[0].settings
+    rate = learning_rates_for("my model", ["mine"], settings, pd.read_csv(output))["mine"]
+    assert rate.value == 1e-4 and rate.tuned and "another text" not in rate.source
+    plugin.write_text(OWN.replace("BLOCK = 0", "BLOCK = 1"))
+    load_plugin(plugin)
+    with pytest.raises(ValueError, match="rates.csv: strategy 'mine' has another text than when it was run: choose an"):
+        swept("mine")
+    assert len(swept("full")) == len(record) and len(noted) == len(record), "what is not asked for is in nobody's way"
+    for given in (record, record.drop(columns="strategy_sha256")):
+        rates = learning_rates_for("my model", ["full", "mine"], settings, given)
+        assert rates["full"].tuned and "another" not in rates["full"].source
+        assert rates["mine"].value == 1e-4 and not rates["mine"].tuned
+        assert rates["mine"].source.endswith("; here: another text of the strategy")

@@ -49,9 +49,11 @@ from tlkit.memory import parse_size
 from tlkit.models import meta_model
 from tlkit.options import check
 from tlkit.settings import Profile
-from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin, source_of_own, strategies_named
+from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin, sha256_of_own, strategies_named
 from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig
+
+ROW_OUTPUT = "results/{}_alone"  # of the command in a row: in one folder, two of them would replace each other's tables
 
 
 @dataclass(frozen=True)
@@ -134,11 +136,10 @@ def compare(
         strategies, impossible = allowed(asked, base.model.config, experiment.class_count)
         if settings.against in impossible:
             raise ValueError(f"against={settings.against!r}: {impossible[settings.against]}")
-        own = source_of_own(strategies)
-        same = experiment.settings | ({"own_strategies": own} if own else {})
-        kept = FinishedRuns(Path(output), same) if output is not None else None
-        finished = kept.read() if kept else {}
         strategies = _lightest_first(strategies, base.model) if settings.fallback else strategies
+        texts = {name: sha256_of_own(name) for name in (*strategies, CONTROL)}
+        kept = FinishedRuns(Path(output), experiment.settings, texts) if output is not None else None
+        finished = kept.read() if kept else {}
         start = _measure_start(experiment, base.model, progress)
         del base  # every run loads its own
         rates, reasons = _rates(experiment, strategies, settings, given, start, kept, progress, team)
@@ -166,13 +167,14 @@ def compare(
     first = run_row(ZERO_SHOT, None, 0, start, start.scores, start.in_use)
     runs = pd.DataFrame([first, *(outcome["row"] for outcome in done)])
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
-    provenance = _provenance(experiment, settings, rates, strategies, team)
+    provenance = _provenance(experiment, settings, rates, texts, team)
     table = impossible_rows(summary(runs, pairs, answers, rates, settings.against), impossible)
     table["context"] = table.context.fillna(experiment.context).astype(int)  # what cannot be has none of its own
     for column in ("corpus", "stride", "block_size", "batch_size", "device", "against"):
         table[column] = provenance[column]
+    whole = provenance["command"]
     table["command"] = [
-        _command(experiment, settings, [name], team) if name in strategies else provenance["command"]
+        _command(experiment, settings, [name], team, ROW_OUTPUT.format(name)) if name in strategies else whole
         for name in table.strategy
     ]
     tried = noted_rows(outcomes.values(), "attempts", FallbackLog().table.columns)
@@ -307,7 +309,9 @@ def _lightest_first(strategies: list[str], model) -> list[str]:
     return sorted(strategies, key=lambda name: apply_strategy(meta_model(model.config), name).trainable_values)
 
 
-def _command(experiment: Experiment, settings: ComparisonSettings, strategies: list[str], team: Team) -> str:
+def _command(
+    experiment: Experiment, settings: ComparisonSettings, strategies: list[str], team: Team, output: str | None = None
+) -> str:
     """What a shell has to be told for the same runs."""
     chosen = [] if "TLKIT_DEVICE" not in os.environ else [f"TLKIT_DEVICE={os.environ['TLKIT_DEVICE']}"]
     python = ["python"] if team.size == 1 else ["torchrun", "--nproc-per-node", str(team.size)]
@@ -316,6 +320,7 @@ def _command(experiment: Experiment, settings: ComparisonSettings, strategies: l
     if team.in_parts:
         options += ["--sharding", "fsdp", *(["--cpu-offload"] if team.offload else [])]
     named = ["--model", experiment.model, "--profile", experiment.profile.name, "--strategies", ",".join(strategies)]
+    options += ["--output", output] if output else []
     return shlex.join([*chosen, *python, "-m", "tlkit", "compare", *named, *options])
 
 
@@ -323,9 +328,10 @@ def _provenance(
     experiment: Experiment,
     settings: ComparisonSettings,
     rates: dict[str, LearningRate],
-    strategies: list[str],
+    texts: dict[str, str | None],
     team: Team,
 ) -> dict[str, object]:
+    own, strategies = {name: text for name, text in texts.items() if text}, [name for name in texts if name != CONTROL]
     device = experiment.device()
     return {
         "model": experiment.model,
@@ -336,6 +342,7 @@ def _provenance(
         **({} if experiment.class_count is None else {"classes": experiment.class_count}),
         "frozen_prefix": "where there is one, computed "
         + ("once" if keeps_prefix(experiment, team) else "in every pass"),
+        **({"strategy_sha256": own} if own else {}),
         "learning_rates": {name: f"{rate.value:g}, {rate.source}" for name, rate in rates.items()},
         "command": _command(experiment, settings, strategies, team),
         "date": now(),

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tlkit.checkpoints import hold_folder, write_text_atomically
@@ -14,10 +14,18 @@ NAMED_BY_US = re.compile(r"seed[ =]\d+$")  # what the name of every run ends in
 
 @dataclass(frozen=True)
 class FinishedRuns:
-    """The folder `runs` below an output folder, and the settings under which alone its outcomes may be used again."""
+    """The folder `runs` below an output folder, and what alone lets its outcomes be used again.
+
+    Attributes:
+        output: the folder above it.
+        settings: of all runs.
+        texts: of each strategy that is run, the SHA-256 of its text where it is a reader's own, and None where it is
+            ours. Each run keeps that of its own strategy, so that others can come to it and change.
+    """
 
     output: Path
     settings: dict[str, object]
+    texts: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -27,7 +35,8 @@ class FinishedRuns:
         """Find the outcomes that are here already.
 
         Raises:
-            ValueError: where a run had other settings, naming each difference, or where a file is damaged.
+            ValueError: where a run had other settings, naming each difference, where its strategy had another text, or
+                where a file is damaged.
             OSError: where a file cannot be read.
         """
         outcomes = {}
@@ -39,10 +48,17 @@ class FinishedRuns:
                 name, settings, outcome = content["run"], dict(content["settings"]), dict(content["outcome"])
             except (ValueError, KeyError, TypeError):
                 raise ValueError(f"{path} is damaged: remove it, and that run will be done again") from None
+            settings.pop("own_strategies", None)  # in older folders: the texts of all, and no hash of any
+            text, strategy = settings.pop("strategy_sha256", None), outcome.get("strategy")
             if differences := _differences(settings, self.settings):
                 raise ValueError(
                     f"{self.folder} holds runs with other settings: {'; '.join(differences)}. Name another output "
                     "folder, or choose the settings of before to go on with them"
+                )
+            if strategy in self.texts and text != self.texts[strategy]:
+                raise ValueError(
+                    f"{self.folder}: strategy {strategy!r} has another text than when it was run. Name another output "
+                    "folder, or choose the text of before to go on with it"
                 )
             outcomes[name] = outcome
         return outcomes
@@ -54,7 +70,9 @@ class FinishedRuns:
             OSError: where it cannot be written; everything that was kept before is still there.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"run": name, "settings": self.settings, "outcome": outcome}, indent=1)
+        digest = self.texts.get(outcome.get("strategy"))
+        settings = self.settings | ({"strategy_sha256": digest} if digest else {})
+        text = json.dumps({"run": name, "settings": settings, "outcome": outcome}, indent=1)
         write_text_atomically(self.folder / f"{name}.json", text)
 
 

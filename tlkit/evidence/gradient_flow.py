@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from tlkit.adapters import base_model
-from tlkit.steps import TrainingState, take_step
+from tlkit.steps import NothingToTrain, TrainingState, take_step
 from tlkit.strategies import StrategyReport, find_blocks
 
 
@@ -70,9 +70,7 @@ def check_gradient_flow(
             table[f"moved_{step}"] = {
                 name: not torch.equal(start[name], tensor) for name, tensor in model.named_parameters()
             }
-    except RuntimeError as error:
-        if "does not require grad" not in str(error):
-            raise
+    except NothingToTrain:
         reason = "the loss depends on nothing that is trainable"
         problems = (f"{reason}: all {len(report.trainable)} declared tensors are outside what is computed",)
         table[["norm_1", "norm_2", "moved_1", "moved_2"]] = [math.nan, math.nan, False, False]

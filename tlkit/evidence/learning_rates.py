@@ -11,7 +11,7 @@ import torch
 
 from tlkit.models import PRESETS, chosen_model, load_model
 from tlkit.settings import DATA
-from tlkit.strategies import STRATEGIES, StrategyReport, apply_strategy
+from tlkit.strategies import STRATEGIES, StrategyReport, apply_strategy, sha256_of_own
 
 CONTROL = "random initialisation"
 RECORDS = DATA / "sweeps"
@@ -181,7 +181,8 @@ def learning_rates_for(
 
     Returns:
         A rate for each strategy that has one. Plain numbers never count as tuned, and those of a record only where
-        model, corpus, batch and, for texts in blocks, their size are the same; the source says what differs.
+        model, corpus, batch and, for texts in blocks, their size are the same, and for a strategy of the reader's own
+        its text; the source says what differs.
 
     Raises:
         ValueError: as `best_rates` does.
@@ -274,12 +275,24 @@ def _judged(record: pd.DataFrame, origin: str, settings: Mapping[str, object]) -
     if "profile" in record and record.profile.iloc[0] != settings["profile"]:
         said.append(f"profile {settings['profile']}")
     rates = best_rates(record, origin)
-    if not said:
-        return rates
-    return {
-        strategy: replace(rate, source=f"{rate.source}; here: {', '.join(said)}", tuned=rate.tuned and not differences)
-        for strategy, rate in rates.items()
-    }
+    for strategy, rate in rates.items():
+        changed = ["another text of the strategy"] if has_other_text(record, strategy) else []
+        if here := ", ".join([*said, *changed]):
+            tuned = rate.tuned and not differences and not changed
+            rates[strategy] = replace(rate, source=f"{rate.source}; here: {here}", tuned=tuned)
+    return rates
+
+
+def has_other_text(record: pd.DataFrame, strategy: str) -> bool:
+    """Whether runs of a record are of a strategy that has the same name and another text today.
+
+    Args:
+        record: of a sweep; its column `strategy_sha256`, where it has one, is empty for strategies of this package.
+        strategy: its name.
+    """
+    part, now = record[record.strategy == strategy], sha256_of_own(strategy)
+    before = part.strategy_sha256 if "strategy_sha256" in part else [None] * len(part)
+    return any((None if pd.isna(text) else text) != now for text in before)
 
 
 def _described(record: pd.DataFrame) -> str:

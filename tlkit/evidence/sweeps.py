@@ -22,6 +22,7 @@ from tlkit.evidence.learning_rates import (
     CONTROL,
     RECORDS,
     TUNED_FOR,
+    has_other_text,
     learning_rates_for,
     read_rates,
     record_folder,
@@ -32,7 +33,7 @@ from tlkit.examples import Batch
 from tlkit.jobs import SILENT, Job, Part, duration
 from tlkit.models import chosen_model
 from tlkit.settings import Profile
-from tlkit.strategies import STRATEGIES, strategies_named
+from tlkit.strategies import STRATEGIES, sha256_of_own, strategies_named
 from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig
 
@@ -79,8 +80,9 @@ def run_sweep(
         The whole record, a row for each trial.
 
     Raises:
-        ValueError: where the record is of another model, text or profile, a learning rate is missing, or a strategy
-            that was named is unknown or not possible, before any work.
+        ValueError: where the record is of another model, text or profile, or has runs of a strategy of your own with
+            another text, a learning rate is missing, or a strategy that was named is unknown or not possible, before
+            any work.
         CheckpointError: where the folder of `output` cannot be written, or another run holds it.
     """
     if sweep not in SWEEPS:
@@ -98,7 +100,7 @@ def run_sweep(
         if named is None:
             possible = [name for name in SWEPT[sweep] if name not in impossible]
             impossible = {name: reason for name, reason in impossible.items() if name in SWEPT[sweep]}
-        record = _read_record(output, experiment)
+        record = _read_record(output, experiment, possible)
         if sweep == "rates":
             # One search for all strategies: an equal budget for tuning.
             plan = partial(rate_trials, strategies=possible, seeds=seeds, like=Trial("", 0.0))
@@ -302,8 +304,9 @@ def _described(trial: Trial, experiment: Experiment) -> dict[str, object]:
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
-    nothing = dict.fromkeys(FOUND)  # keeps their place
-    return {"trial": trial.name, **asdict(trial), **nothing, "model": experiment.model, **made, **_text(experiment)}
+    nothing, own = dict.fromkeys(FOUND), sha256_of_own(trial.strategy)  # what is found keeps its place
+    of_text = _text(experiment) | ({"strategy_sha256": own} if own else {})
+    return {"trial": trial.name, **asdict(trial), **nothing, "model": experiment.model, **made, **of_text}
 
 
 def _text(experiment: Experiment) -> dict[str, object]:
@@ -312,7 +315,7 @@ def _text(experiment: Experiment) -> dict[str, object]:
     return {name: settings[name] for name in names}
 
 
-def _read_record(path: Path, experiment: Experiment) -> pd.DataFrame:
+def _read_record(path: Path, experiment: Experiment, strategies: list[str]) -> pd.DataFrame:
     """The trials that are in a record already, without those that could not run: they are tried again."""
     if not path.is_file():
         return pd.DataFrame(columns=COLUMNS)
@@ -325,7 +328,13 @@ def _read_record(path: Path, experiment: Experiment) -> pd.DataFrame:
                 f"{path} holds runs of another {name} ({(values - {value}).pop()}): choose another output for {value}"
             )
     record = record if "error" in record else record.assign(error=None)
-    return record[record.error.isna()]
+    record = record[record.error.isna()]
+    if changed := [name for name in strategies if has_other_text(record, name)]:
+        raise ValueError(
+            f"{path}: strategy {changed[0]!r} has another text than when it was run: choose another output, or the "
+            "text of before to go on with it"
+        )
+    return record
 
 
 def _rates_of(

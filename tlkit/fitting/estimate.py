@@ -12,7 +12,7 @@ from tlkit.fitting.trace import trace_step
 from tlkit.memory import in_units
 from tlkit.models import PRESETS, architecture, meta_model
 from tlkit.steps import OPTIMIZERS, Plan
-from tlkit.strategies import apply_strategy
+from tlkit.strategies import FAMILIES, OWN, apply_strategy
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # What a process grows by beyond its tensors: kernels' scratch space and libraries loaded on the way. Measured on
@@ -103,7 +103,8 @@ def estimate_memory(
         raise ValueError(f"optimizer {optimizer!r} is unknown: expected one of {', '.join(OPTIMIZERS)}")
     if batch_size < 1 or sequence_length < 2:
         raise ValueError(f"{batch_size} blocks of {sequence_length} tokens: expected at least 1 of at least 2")
-    if isinstance(model, str) and model in PRESETS and not options and classes is None:
+    fixed = FAMILIES.get(strategy) != OWN  # a reader's own strategy can be another one under the same name
+    if isinstance(model, str) and model in PRESETS and fixed and not options and classes is None:
         return _of_preset(model, strategy, dtype, batch_size, sequence_length, plan, optimizer, evaluation, layout)
     if not isinstance(model, nn.Module):
         model = apply_strategy(meta_model(model, classes).to(DTYPES[dtype]), strategy or "full", **options).model
@@ -122,7 +123,7 @@ def estimate_memory(
 def _of_preset(
     model, strategy, dtype, batch_size, sequence_length, plan, optimizer, evaluation, layout
 ) -> MemoryEstimate:
-    """A preset does not change, and tables ask for the same estimate more than once."""
+    """Neither a preset nor a strategy of ours changes, and tables ask for the same estimate more than once."""
     question = {
         "batch_size": batch_size,
         "sequence_length": sequence_length,

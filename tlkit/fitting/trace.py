@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from tlkit.memory import MemoryTrack
 from tlkit.models.example_checks import blank_batch
 from tlkit.quantization import tensors_of
-from tlkit.steps import Plan, TrainingState, accumulate_gradients
+from tlkit.steps import NothingToTrain, Plan, TrainingState, accumulate_gradients
 
 Trace = dict[str, dict[str, int]]  # phase -> category -> bytes at the peak of that phase
 
@@ -191,6 +191,8 @@ def _followed(model: nn.Module) -> Iterator[None]:
     """Around a pass through `model`: a model's own code may raise anything where it finds no contents."""
     try:
         yield
+    except NothingToTrain:  # so it is with contents, too
+        raise
     except Exception as error:
         reason = (str(error).strip() or "no reason given").splitlines()[0]
         raise CannotEstimate(

@@ -3,14 +3,14 @@
 from tlkit.strategies import freezing, in_time, peft_methods  # noqa: F401 - their strategies are known from here on
 from tlkit.strategies.applying import apply_strategy
 from tlkit.strategies.groups import ParameterGroup, as_in_phase, groups_of, in_phases, set_groups
+from tlkit.strategies.own import load_plugin, sha256_of_own
 from tlkit.strategies.parts import find_blocks, is_tied, trainable_parameters
 from tlkit.strategies.registry import (
     CLASSIC,
     FAMILIES,
+    OWN,
     STRATEGIES,
     check_strategy,
-    load_plugin,
-    source_of_own,
     strategies_named,
     strategy,
 )
@@ -19,6 +19,7 @@ from tlkit.strategies.report import StrategyReport, component_of, describe
 __all__ = [
     "CLASSIC",
     "FAMILIES",
+    "OWN",
     "STRATEGIES",
     "ParameterGroup",
     "StrategyReport",
@@ -33,7 +34,7 @@ __all__ = [
     "is_tied",
     "load_plugin",
     "set_groups",
-    "source_of_own",
+    "sha256_of_own",
     "strategies_named",
     "strategy",
     "trainable_parameters",

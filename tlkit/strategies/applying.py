@@ -4,7 +4,8 @@ from torch import nn
 
 from tlkit.adapters import adapter_names, class_head, refuse_all_but_continuing, wrapped_by
 from tlkit.strategies.groups import groups_of
-from tlkit.strategies.registry import STRATEGIES, check_strategy
+from tlkit.strategies.own import call_strategy
+from tlkit.strategies.registry import check_strategy
 from tlkit.strategies.report import StrategyReport, describe
 
 
@@ -36,7 +37,7 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
         return describe(model, strategy)
     model.requires_grad_(False)
     vars(model).pop("parameter_groups", None)  # of a strategy before
-    adapted = STRATEGIES[strategy](model, **options)
+    adapted = call_strategy(strategy, model, options)
     adapted = model if adapted is None else adapted
     if not isinstance(adapted, nn.Module):
         raise ValueError(f"{strategy} returned {adapted!r}: expected the model, peft's wrapper around it, or nothing")

@@ -1,13 +1,12 @@
 """The strategies there are, by name: those of this package, and those that a reader adds."""
 
-import importlib.util
 import inspect
 import math
 import re
-import sys
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import get_args, get_origin
+import types
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Union, get_args, get_origin
 
 from torch import nn
 
@@ -20,6 +19,7 @@ FAMILIES: dict[str, str] = {}  # of each strategy the family that it belongs to
 # The experiment that this workbook teaches again, in the order of its lessons.
 CLASSIC = ("full", "freeze_lower", "freeze_embeddings", "last_layers", "lora", "qlora", "bitfit")
 RESERVED = ("all", "peft", "classic")
+_files: list[dict[str, Selector]] = []  # of strategies, each with what it has defined so far, while it is read
 
 
 def strategy(name: str, family: str = OWN) -> Callable[[Selector], Selector]:
@@ -27,7 +27,7 @@ def strategy(name: str, family: str = OWN) -> Callable[[Selector], Selector]:
 
     The function is given a model of which everything is frozen. It makes trainable what it wants (`requires_grad_`)
     and returns the model, or nothing; or puts adapters into it and returns peft's wrapper. Parameters behind the model
-    are the strategy's options, and need defaults.
+    are the strategy's options, and need defaults; where one has a type, its values are checked.
 
     Args:
         name: letters, digits and underscores, for the command line and for tables.
@@ -39,21 +39,56 @@ def strategy(name: str, family: str = OWN) -> Callable[[Selector], Selector]:
     Raises:
         ValueError: for a name that is taken or cannot be typed, or a function that could not be called.
     """
+    if not isinstance(name, str):
+        raise ValueError("@strategy has no name: expected one in brackets, such as @strategy('mine')")
 
     def register(select: Selector) -> Selector:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in RESERVED:
             raise ValueError(f"strategy {name!r}: expected a name of small letters, digits and _, none of {RESERVED}")
         if FAMILIES.get(name, family) != family or family != OWN and name in STRATEGIES:
             raise ValueError(f"strategy {name!r} is there already: choose another name")
-        first, *options = inspect.signature(select).parameters.values() or (None,)
-        if first is None or any(o.default is o.empty and o.kind is not o.VAR_KEYWORD for o in options):
-            raise ValueError(
-                f"strategy {name!r}: expected a function of a model, and defaults for its other parameters"
-            )
+        if _files and name in _files[-1]:
+            raise ValueError(f"strategy {name!r} is defined twice in this file: choose another name for one of them")
+        _refuse_signature(name, select, family)
         STRATEGIES[name], FAMILIES[name] = select, family
+        if _files:
+            _files[-1][name] = select
         return select
 
     return register
+
+
+@contextmanager
+def defined_in_one_file() -> Iterator[dict[str, Selector]]:
+    """Inside, no strategy may be defined twice; outside a file it may, for a cell of a notebook is run again."""
+    _files.append({})
+    try:
+        yield _files[-1]
+    finally:
+        _files.pop()
+
+
+def _refuse_signature(name: str, select: Selector, family: str) -> None:
+    """What could not be called with a model and options by their names, or whose options could not be checked."""
+    try:
+        first, *options = inspect.signature(select, eval_str=True).parameters.values() or (None,)
+    except Exception as error:  # what stands beside a parameter is code, and raises whatever it likes
+        said = f"{type(error).__name__}: {error}"
+        raise ValueError(f"strategy {name!r}: its parameters and their types cannot be read: {said}") from error
+    no_model = first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD)
+    if no_model or any(o.default is o.empty and o.kind is not o.VAR_KEYWORD for o in options):
+        raise ValueError(f"strategy {name!r}: expected a function of a model, and defaults for its other parameters")
+    for option in options:
+        if option.kind is option.POSITIONAL_ONLY or option.kind is option.VAR_KEYWORD and family == OWN:
+            raise ValueError(
+                f"strategy {name!r}: options are given by name: expected each as a parameter with a default, not "
+                f"{option} as here"
+            )
+        if not all(isinstance(kind, type) for kind in _types_of(option)):
+            raise ValueError(
+                f"strategy {name!r}, parameter {option}: expected a type such as int, float, bool, str or int | None, "
+                "or no type at all"
+            )
 
 
 def strategies_named(names: Iterable[str] | None) -> list[str]:
@@ -75,43 +110,6 @@ def strategies_named(names: Iterable[str] | None) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def load_plugin(path: str | Path) -> list[str]:
-    """Run a file of Python in which strategies are defined.
-
-    It is a program like any other, and can do whatever you can: load only what you have read.
-
-    Args:
-        path: a `.py` file that uses `@strategy("name")`.
-
-    Returns:
-        The names of the strategies that it defines.
-
-    Raises:
-        FileNotFoundError: where there is no such file.
-        ValueError: where it cannot be run, or defines no strategy; says which line.
-    """
-    path = Path(path)
-    if path.suffix != ".py":
-        raise ValueError(f"{path}: expected a .py file in which @strategy defines strategies")
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; expected Python in which @strategy defines strategies")
-    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(f"plugin_{path.stem}", path))
-    sys.modules[module.__name__] = module  # where Python looks for the source of what it defines
-    try:
-        module.__spec__.loader.exec_module(module)
-    except Exception as error:
-        traced, line = error.__traceback__, None
-        while traced is not None:
-            line = traced.tb_lineno if traced.tb_frame.f_code.co_filename == str(path) else line
-            traced = traced.tb_next
-        line = line or getattr(error, "lineno", None)
-        raise ValueError(f"{path}, line {line or '?'}: {type(error).__name__}: {error}") from error
-    found = [name for name, select in STRATEGIES.items() if select.__module__ == module.__name__]
-    if not found:
-        raise ValueError(f"{path} defines no strategy: expected a function under @strategy('name')")
-    return found
-
-
 def check_strategy(name: str, options: dict[str, object]) -> None:
     """Refuse an unknown strategy and options that it does not have, before there is a model.
 
@@ -130,10 +128,9 @@ def check_strategy(name: str, options: dict[str, object]) -> None:
     if unknown := sorted(set(options) - set(known)):
         raise ValueError(f"{name} has no option {', '.join(unknown)}: expected {', '.join(known) or 'none'}")
     for option, value in options.items():
-        expected = known[option].annotation
-        allowed = () if expected is inspect.Parameter.empty else get_args(expected) or (expected,)
+        allowed = _types_of(known[option])
         finite = not isinstance(value, float) or math.isfinite(value)
-        if not finite or allowed and not any(is_a(get_origin(kind) or kind, value) for kind in allowed):
+        if not finite or allowed and not any(is_a(kind, value) for kind in allowed):
             words = " or ".join(kind.__name__ for kind in allowed) or "number"
             raise ValueError(f"{name}: {option}={value!r}: expected a value of type {words}")
 
@@ -146,20 +143,13 @@ def options_of(name: str) -> dict[str, inspect.Parameter]:
     """
     if name not in STRATEGIES:
         raise ValueError(f"strategy {name!r} is unknown: expected one of {', '.join(STRATEGIES)}")
-    return dict(list(inspect.signature(STRATEGIES[name]).parameters.items())[1:])
+    return dict(list(inspect.signature(STRATEGIES[name], eval_str=True).parameters.items())[1:])
 
 
-def source_of_own(names: Iterable[str]) -> dict[str, str]:
-    """The text of each strategy that a reader has added: a run with another text is another run.
-
-    Args:
-        names: of strategies; those of this package are passed over.
-    """
-    found = {}
-    for name in names:
-        if FAMILIES.get(name) == OWN:
-            try:
-                found[name] = inspect.getsource(STRATEGIES[name])
-            except (OSError, TypeError):  # typed where Python keeps no source
-                found[name] = repr(STRATEGIES[name])
-    return found
+def _types_of(option: inspect.Parameter) -> tuple[type, ...]:
+    """Those that a value may have; none where it may have any."""
+    known = option.annotation
+    if known is option.empty or known is Any:
+        return ()
+    parts = get_args(known) if get_origin(known) in (Union, types.UnionType) else (known,)
+    return tuple(get_origin(part) or part for part in parts)
