@@ -1,7 +1,9 @@
 """What a published table can show: the arithmetic against scipy, false alarms, and what is refused."""
 
 import json
+import lzma
 import math
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -9,7 +11,7 @@ import pytest
 from scipy import stats
 
 from tlkit.cli import main
-from tlkit.evidence.audit import audit
+from tlkit.evidence.audit import audit, read_table
 from tlkit.evidence.fronts import front_shares, on_front
 from tlkit.evidence.leaderboards import leaderboard
 from tlkit.evidence.planning import detectable_difference, items_needed, seeds_needed
@@ -52,6 +54,42 @@ def test_equal_rows_are_separated_in_at_most_5_percent_of_tables_and_more_seldom
     assert alone <= 0.08 * 300 and together <= alone
 
 
+@pytest.mark.parametrize("items", [(1000, 1000), (100, 100, 100), (30, 1000, 1000)])
+@pytest.mark.parametrize("share", [0.005, 0.95])
+def test_equal_rows_near_0_and_1_are_separated_in_hardly_more_than_5_percent_of_tables(items, share):
+    """The normal distribution adds a hundredth at most where there are enough items, as `ENOUGH_ITEMS` says."""
+    chance = np.random.default_rng(0)
+    tables = chance.binomial(items, share, (200, len(items))) / items
+    columns = {"model": list("abc")[: len(items)], "n": items}
+    alarms = sum(audit(pd.DataFrame(columns | {"accuracy": one}), "accuracy", "n").separated > 0 for one in tables)
+    assert alarms <= stats.binom.ppf(0.999, 200, 0.06)
+
+
+@pytest.mark.parametrize(
+    ("right", "items", "correlation"),
+    [((0, 4), 30, 0), ((996, 1000), 1000, 0), ((495, 500), 1000, 0.99), ((0, 5, 6, 8, 30), 1000, 0.5)],
+)
+def test_no_pair_is_separated_whose_most_favourable_answers_mcnemars_test_could_not_separate(right, items, correlation):
+    found = audit(shares(*right, items=items), "accuracy", items, correlation=correlation)
+    bounded = []
+    for pair in found.pairs.itertuples():
+        more = round(abs(pair.difference) * items)
+        bounded.append(max(pair.p, stats.binomtest(more, more).pvalue if more else 1))
+        assert pair.possible or not pair.separated
+        assert (pair.low > 0 or pair.high < 0) == pair.separated
+    corrected = np.minimum(np.sort(bounded) * np.arange(len(bounded), 0, -1), 1)
+    assert np.sort(found.pairs.p_adjusted) == pytest.approx(np.maximum.accumulate(corrected))
+    if len(right) == 2:
+        assert (found.separated, found.out_of_reach) == (0, 1) and found.pairs.p[0] < 0.05
+
+
+def test_rows_with_other_items_are_no_surer_than_the_pooled_test_of_two_shares():
+    table = pd.DataFrame({"model": ["a", "b"], "accuracy": [0, 0.03], "n": [30, 1000]})
+    pooled = stats.chi2_contingency([[0, 30], [30, 970]], correction=False).pvalue
+    found = audit(table, "accuracy", "n")
+    assert found.pairs.p[0] == pytest.approx(pooled) and found.separated == 0 and pooled > 0.3
+
+
 def test_a_known_correlation_gives_the_error_of_the_pairs():
     chance = np.random.default_rng(1)
     hard = chance.random(5000)
@@ -87,24 +125,75 @@ def test_a_plan_finds_what_it_promises():
 
 
 REFUSED = [
-    ("a,accuracy\nx,0.5\ny,0.6", ["--metric", "acc"], "no column 'acc': expected one of a, accuracy"),
+    ("a,accuracy\nx,0.5\ny,0.6", ["--metric", "acc"], "no column 'acc': expected one of 'a', 'accuracy'"),
     ("a,accuracy\nx,0.5\ny,0.6", ["--items", "tests"], "no column 'tests'"),
     ("a,accuracy\nx,0.5", [], "the table has 1 row: expected at least 2 to compare"),
     ("a,accuracy\nx,0.5\nx,0.6", [], "row 'x' is there twice"),
     ("a,accuracy\nx,0.5\ny,60", [], "accuracy mixes shares and percentages: row 'x' has 0.5, row 'y' 60"),
     ("a,accuracy\nx,50\ny,60", [], "row 'x': accuracy is 50, expected 0 to 1, or percent (--percent)"),
-    ("a,accuracy\nx,0.5\ny,0.6", ["--percent"], "these look like shares"),
+    ("a,accuracy\nx,0.5\ny,0.6", ["--percent"], "row 'x': accuracy is 0.5 with percent, expected 0 or above 1"),
+    ("a,accuracy\nx,61\ny,0.6", ["--percent"], "are all rows shares, leave percent out; else divide them all by 100"),
+    ("a,accuracy\nx,61\ny,1", ["--percent"], "row 'y': accuracy is 1 with percent"),
     ("a,accuracy\nx,-0.1\ny,0.6", [], "row 'x': accuracy is -0.1, expected 0 to 1"),
     ("a,accuracy\nx,0.5\ny,160", [], "row 'y': accuracy is 160, expected 0 to 1"),
     ("a,accuracy\nx,0.5\ny,?", [], "row 'y': accuracy is '?', expected a number"),
-    ("a,accuracy\nx,0.5\ny,", [], "row 'y': accuracy is nan, expected a number"),
-    ("a,accuracy,n\nx,0.5,100\ny,0.6,", ["--items", "n"], "row 'y': n is nan, expected a number"),
+    ("a,accuracy\nx,0.5\ny,", [], "row 'y': accuracy is '', expected a number"),
+    ("a,accuracy,n\nx,0.5,100\ny,0.6,", ["--items", "n"], "row 'y': n is '', expected a number"),
     ("a,accuracy\nx,0.5\ny,0.6", ["--items", "10"], "row 'x': items is 10, expected a whole number of at least 30"),
     ("a,accuracy\nx,0.512345\ny,0.6", [], "which is 51.2345 of 100 items, expected a whole number of them"),
     ("a,accuracy,sd\nx,0.5,-1\ny,0.6,1", ["--deviation", "sd"], "row 'x': sd is -1, expected at least 0"),
     ("a,accuracy\nx,0.5\ny,0.6", ["--correlation", "1"], "--correlation '1': expected a number"),
     ("", [], "expected a CSV file with a line of column names"),
     ('a,b\n"x', [], "expected a CSV file with a line of column names"),
+    ("\n , \n", [], "is empty, expected a CSV file"),
+    ("a,accuracy\nx,62,5\ny,60,0", ["--percent"], "line 2 has 3 fields, expected 2, one for each column name"),
+    ("a,accuracy\n\nx,0.5\ny,0,6", [], "line 4 has 3 fields, expected 2, one for each column name (write decimals"),
+    ("a,accuracy\nx,0.5,\ny,0.6,", [], "line 2 has 3 fields, expected 2"),
+    ("a,n,accuracy\nx,0.5\ny,0.6", [], "line 2 has 2 fields, expected 3"),
+    ("a,accuracy,accuracy\nx,0.5,0.6\ny,0.6,0.7", [], "the table has 2 columns 'accuracy'"),
+    ("a,accuracy\nx,0.5\n ,0.6", [], "row 2 of 2 has no name in column 'a'"),
+    (
+        "a,accuracy\nx,50%\ny,60%",
+        [],
+        "accuracy is '50%', expected a number such as 1062.5, without comma or % (but --p",
+    ),
+    (
+        'a,accuracy\nx,"62,5"\ny,60',
+        ["--percent"],
+        "accuracy is '62,5', expected a number such as 1062.5, without comma",
+    ),
+    ('a,accuracy,n\nx,0.5,"1,000"\ny,0.6,100', ["--items", "n"], "n is '1,000', expected a number"),
+    ("a,accuracy\nx,True\ny,False", [], "row 'x': accuracy is 'True', expected a number"),
+    ("a,accuracy\nx,inf\ny,0.6", [], "row 'x': accuracy is 'inf', expected a number"),
+    (
+        "a,accuracy\nx,0.5\ny,0.6",
+        ["--items", "1,000"],
+        "no column '1,000': expected one of 'a', 'accuracy', or a plain",
+    ),
+    ("a,accuracy\nx,0.5\ny,0.6", ["--items", "-5"], "items is -5, expected a whole number of at least 30"),
+    ("a,accuracy\nx,0.5\ny,0.6", ["--items", "100.5"], "items is 100.5, expected a whole number of at least 30"),
+    (
+        "a,accuracy\nx,0.5\ny,0.6",
+        ["--items", f"{10**30}"],
+        "items is 1e+30, expected a whole number of at least 30 and",
+    ),
+    ("a,accuracy\nx,0.5\ny,0.6", ["--items", f"{10**400}"], "items is inf, expected a whole number"),
+    (
+        "a,accuracy,sd\nx,2,0\ny,3,0",
+        ["--deviation", "sd"],
+        "sd is 0 in every row: expected standard deviations over items",
+    ),
+    ("a,accuracy,sd\nx,2e300,1\ny,3,1", ["--deviation", "sd"], "accuracy is '2e300', expected a number"),
+    ("a,accuracy\nx,0.5\ny,0.6", ["--difference", "2"], "difference=2: expected 5e-07 to 1, as of two shares"),
+    ("a,accuracy\nx,50\ny,60", ["--percent", "--difference", "200"], "expected 5e-05 to 100, as of two percentages"),
+    ("a,accuracy\nx,0.5\ny,0.6", ["--difference", "1e-300"], "difference=1e-300: expected 5e-07 to 1"),
+    (
+        "a,accuracy,sd\nx,2,1\ny,3,1",
+        ["--deviation", "sd", "--difference", "1e-9"],
+        "expected 1e-06 to 1e+06, as of two m",
+    ),
+    ('[{"a": "x", "accuracy": 0.5}, {"a": "y", "accuracy": 0.6}]', [], "begins as JSON does, expected a CSV file"),
+    ('{"a": "x", "accuracy": 0.5}\n{"a": "y", "accuracy": 0.6}', [], "begins as JSON does, expected a CSV file"),
 ]
 
 
@@ -119,6 +208,104 @@ def test_a_table_that_cannot_support_it_is_refused_in_one_line(text, options, ex
     assert main([*line, *(options if len(options) % 2 else [])]) == 2
     heard = capsys.readouterr().err.splitlines()
     assert len(heard) == 1 and expected in heard[0], heard
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.csv.xz", "table.csv.zip"])
+def test_a_file_that_is_no_text_is_refused_in_one_line_whole_or_damaged(name, tmp_path, capsys):
+    path, text = tmp_path / name, "model,accuracy\na,0.5\nb,0.6\n"
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("table.csv", 100 * text)
+    else:
+        path.write_bytes(lzma.compress(text.encode()) if name.endswith(".xz") else text.encode("utf-16"))
+    whole = path.read_bytes()
+    for content in (whole, whole[: len(whole) // 2], b"hello"):
+        path.write_bytes(content)
+        assert main(["audit", str(path), "--metric", "accuracy", "--items", "1000"]) == 2
+        heard = capsys.readouterr().err.splitlines()
+        expected = "no column 'accuracy': expected one of 'hello'" if content == b"hello" else "text in UTF-8 (not comp"
+        assert len(heard) == 1 and expected in heard[0], heard
+
+
+READ = [
+    "model,accuracy,n\n007,0.5,1000\n1.10,0.6,1000\n1.1,0.7,1000\n",
+    "\ufeffmodel, accuracy ,n\nNone,0.5,1000\n\nNA, 0.6 ,1000\nnull,0.70,1000.0\n,,\n",
+    "model;accuracy;n\na;0,5;1000\nb;0,6;1000\nc;0,7;1000\n",
+    "model\taccuracy\tn\na\t0.5\t1e3\nb, c\t0.6\t1000\nc\t0.7\t1000\n",
+    'model,accuracy,n,note\n"a, big",0.5,1000,"x; y"\n "b ""large""", 0.6,1000,\n模型,0.7,1000,\n',
+    "model;accuracy;n\n1,5;0.5;1000\n1,50;.6;1000\n2,5;0,700;1000",
+]
+
+
+@pytest.mark.parametrize("text", READ)
+def test_names_are_read_as_they_are_written_and_numbers_as_they_are_meant(text, tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_text(text, encoding="utf-8")
+    named = {
+        "007": ["1.1", "1.10", "007"],
+        "None": ["null", "NA", "None"],
+        "a": ["c", "b, c" if "\t" in text else "b", "a"],
+        "a, big": ["模型", 'b "large"', "a, big"],
+        "1,5": ["2,5", "1,50", "1,5"],
+    }[read_table(path).model[0]]
+    assert main(["audit", str(path), "--metric", "accuracy", "--items", "n", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    found = [(row["name"], row["value"], row["items"]) for row in rows]
+    assert found == list(zip(named, (0.7, 0.6, 0.5), (1000,) * 3, strict=True))
+
+
+def test_a_frame_in_memory_needs_names_and_numbers_too():
+    for missing in (None, np.nan, pd.NA, " "):
+        table = shares(500, 600).assign(model=pd.Series(["a", missing], dtype=object))
+        with pytest.raises(ValueError, match="row 2 of 2 has no name in column 'model'"):
+            audit(table, "accuracy", 1000)
+    with pytest.raises(ValueError, match="row 'm0': accuracy is True, expected a number"):
+        audit(shares(500, 600).assign(accuracy=[True, False]), "accuracy", 1000)
+    held = shares(500, 600).convert_dtypes()
+    assert audit(held, "accuracy", 1000).pairs.equals(audit(shares(500, 600), "accuracy", 1000.0).pairs)
+    with pytest.raises(ValueError, match="row 'm1': accuracy is <NA>, expected a number"):
+        audit(held.assign(accuracy=pd.array([0.5, None])), "accuracy", 1000)
+
+
+def test_a_difference_is_in_the_unit_of_the_metric(tmp_path, capsys):
+    percent = shares(625, 600).assign(accuracy=[62.5, 60.0])
+    found, same = audit(percent, "accuracy", 1000, percent=True), audit(shares(625, 600), "accuracy", 1000)
+    assert found.plan(2).equals(same.plan(0.02)) and found.plan().equals(same.plan(0.01))
+    assert found.sentences(0.04) == same.sentences(0.0004) and "of 0.04 points in" in found.sentences(0.04)[3]
+    path = tmp_path / "table.csv"
+    percent.to_csv(path, index=False)
+    line = ["audit", str(path), "--metric", "accuracy", "--items", "1000", "--percent", "--difference", "2"]
+    assert main(line) == 0
+    needed = items_needed(0.02, math.sqrt(0.24))
+    assert f"A difference of 2.0 points in one pair would need {needed:,} items" in capsys.readouterr().out
+
+
+def test_where_no_row_varies_the_seeds_alone_are_planned(tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_text("model,accuracy\na,1\nb,1\nc,0\n")
+    line = ["audit", str(path), "--metric", "accuracy", "--items", "1000"]
+    assert main([*line, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["detectable"] == {"one_pair": None, "all_pairs": None}
+    assert [row["needed"] for row in found["plan"] if row["of"] == "seeds"] == [6, 17, 64] and len(found["plan"]) == 3
+    assert main(line) == 0
+    said = capsys.readouterr().out
+    low = stats.binomtest(1000, 1000).proportion_ci(method="wilson").low
+    assert f" {low:.5f} " in said and "0.0 points" not in said
+    assert "so what difference these or more items would find cannot be said" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("power", [-80, -7, 0, 7, 80])
+def test_means_of_any_size_fit_on_a_line_with_three_digits_of_their_error(power, tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_text(f"model,loss,sd\na,2e{power},1e{power}\nb,3e{power},1e{power}\n")
+    assert main(["audit", str(path), "--metric", "loss", "--items", "1000", "--deviation", "sd"]) == 0
+    heard = capsys.readouterr()
+    name, value, error, low, *_ = heard.out.splitlines()[1].split()
+    assert heard.err == "" and len(heard.out.splitlines()[1]) < 80 and name == "b"
+    assert [float(value), float(error), float(low)] == pytest.approx(
+        [3 * 10.0**power, 10.0**power / math.sqrt(1000), (3 - 1.96 / math.sqrt(1000)) * 10.0**power], rel=0.002
+    )
 
 
 def test_the_command_says_it_to_people_and_to_machines(tmp_path, capsys):

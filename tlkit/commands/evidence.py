@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tlkit.evidence.tier_files import Tier
     from tlkit.jobs import Part
 
+MOST_DIGITS = 6  # before or behind a decimal point; beyond, a power of ten is easier to read
+
 
 @dataclass(frozen=True)
 class CompareOptions:
@@ -59,12 +61,17 @@ class AuditOptions:
 
     table: Path = option(help="a CSV file with a row for each model or method", positional=True, path="file")
     metric: str = option(help="the column that is compared: shares from 0 to 1, or means")
-    items: str = option(help="how many items each row was tested on, or the column that says it")
+    items: str = option(help="how many items each row was tested on, such as 1000, or the column that says it")
     name: str | None = option(None, "the column of the rows' names; default: the first")
     deviation: str | None = option(None, "the column of standard deviations over items, where the metric is a mean")
-    percent: bool = option(False, "the shares are percentages, from 0 to 100")
+    percent: bool = option(False, "the shares are percentages, from 0 to 100, and so is the difference")
     lower_is_better: bool = option(False, "of the metric")
-    difference: float | None = option(None, "to plan for; default: one point of shares", above=0)
+    difference: float | None = option(
+        None,
+        "to plan for, in the metric's unit: with --percent 2 is two points, else 0.02; default: one point of shares, "
+        "a tenth of the largest deviation of means",
+        above=0,
+    )
     correlation: float = option(0.0, "of two rows' answers over the items; 0 is cautious", at_least=0, at_most=0.99)
 
 
@@ -246,19 +253,15 @@ def audit(options: AuditOptions) -> Outcome:
 
     All pairs are compared, with Holm's correction. What is assumed is said; seeds are not in a table.
     """
-    import pandas as pd
-
     from tlkit.evidence.audit import audit as audit_table
+    from tlkit.evidence.audit import read_table
     from tlkit.reports.tables import rows_of
 
-    try:
-        table = pd.read_csv(options.table)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise ValueError(f"{options.table}: expected a CSV file with a line of column names ({error})") from None
+    table = read_table(options.table, {options.metric, options.items, options.deviation})
     found = audit_table(
         table,
         options.metric,
-        int(options.items) if options.items.isdecimal() else options.items,
+        _number_or_column(options.items),
         name=options.name,
         deviation=options.deviation,
         percent=options.percent,
@@ -267,9 +270,24 @@ def audit(options: AuditOptions) -> Outcome:
     )
     plan = found.plan(options.difference)
     shown = found.table[["name", "value", "error", "low", "high", "rank"]]
-    digits = max(0, 2 - math.floor(math.log10(found.table.error.max() or 1)))
-    texts = {column: shown[column].map(f"{{:.{digits}f}}".format) for column in ("value", "error", "low", "high")}
+    form = _form_of(shown.value.abs().max(), shown.error.max() or (shown.high - shown.low).max())
+    texts = {column: shown[column].map(form.format) for column in ("value", "error", "low", "high")}
     text = "\n".join([as_columns(shown.assign(**texts)), "", *found.sentences(options.difference)])
     data = {"rows": rows_of(found.table), "pairs": rows_of(found.pairs), "detectable": found.detectable}
     counts = {"separated": found.separated, "undecided": found.undecided, "out_of_reach": found.out_of_reach}
     return Outcome(data | counts | {"plan": rows_of(plan), "assumptions": list(found.assumptions)}, text)
+
+
+def _number_or_column(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _form_of(largest: float, error: float) -> str:
+    """How to print numbers up to `largest`, so that three digits of their error are seen."""
+    before, decimals = math.floor(math.log10(max(largest, error))) + 1, 2 - math.floor(math.log10(error))
+    if max(before, decimals) > MOST_DIGITS:
+        return f"{{:.{min(max(before + decimals, 1), 17)}g}}"
+    return f"{{:.{max(0, decimals)}f}}"

@@ -4,8 +4,13 @@ A leaderboard prints a score for each row and seldom how sure it is. The number 
 What it leaves open (the pairs' covariance, the luck of training) is said in `Audit.assumptions`.
 """
 
+import csv
+import io
 import math
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,6 +20,10 @@ from tlkit.evidence.statistics import CONFIDENCE, PAIR_COLUMNS, SMALLEST_P, holm
 
 POINT = 0.01  # of shares
 FEWEST_ITEMS = 30  # below, a normal distribution is a poor picture of a mean
+ENOUGH_ITEMS = 100  # from here on two equal rows are separated in at most 6% of all tables, with 44 items in 7%
+MOST_ITEMS = 10**12  # more than any test has
+LARGEST = 1e100  # of numbers, and its inverse the smallest, so that their squares are numbers, too
+FARTHEST = 1e6  # so many times larger or smaller than the spread, a difference is no plan
 FEW = 5  # as few right or wrong answers make the normal approximation rough
 
 
@@ -26,10 +35,13 @@ class Audit:
         table: a row for each row, best first: name, value, spread (the standard deviation over items), error (the
             standard error), low and high (95%, of this row alone), items, rank.
         pairs: a row for each pair, as `compare_pairs` has them, and `possible`: whether the pair could be separated
-            if the answers to each item were published and were as favourable as they can be.
+            if the answers to each item were published and were as favourable as they can be. `p` is of the normal
+            distribution alone; `p_adjusted` is corrected, and no smaller than the most favourable answers allow.
         detectable: the smallest difference that is found 80% of the time, for rows with the largest spread and the
-            fewest items: `one_pair`, which was chosen beforehand, and `all_pairs`, corrected for all of them.
+            fewest items: `one_pair`, which was chosen beforehand, and `all_pairs`, corrected for all of them. NaN
+            where every row is 0 or 1.
         shares: whether the values are shares; otherwise they are means.
+        percent: whether the shares were given as percentages; then so are the differences to plan for.
         assumptions: a sentence each.
     """
 
@@ -37,6 +49,7 @@ class Audit:
     pairs: pd.DataFrame
     detectable: dict[str, float]
     shares: bool
+    percent: bool
     assumptions: tuple[str, ...]
 
     @property
@@ -58,18 +71,30 @@ class Audit:
         """Say how many items or seeds one difference takes, for a pair that is chosen beforehand.
 
         Args:
-            difference: in units of the metric; default: one point of shares, of means a tenth of the items' spread.
+            difference: in units of the metric as it was given, so that 2 of percentages is two points; default: one
+                point of shares, of means a tenth of the items' spread.
 
         Returns:
-            A row for each assumption, with columns difference, of ("items" or "seeds"), assumed and needed. Nobody
-            knows the spread between seeds from such a table, so three are tried: half the difference, the
-            difference, and twice as much.
+            A row for each assumption, with columns difference (of shares, where the metric was in percent), of
+            ("items" or "seeds"), assumed and needed. Nobody knows the spread between seeds from such a table, so three
+            are tried: half the difference, the difference, and twice as much. Where every row is 0 or 1, nobody knows
+            the spread over items either, and those rows are left out.
+
+        Raises:
+            ValueError: for a difference larger than two rows can have, or far too small to be found.
         """
-        widest = float(self.table.spread.max())
-        wanted = (POINT if self.shares else widest / 10) if difference is None else difference
+        widest, unit = float(self.table.spread.max()), 100 if self.percent else 1
+        wanted = (POINT if self.shares else widest / 10) if difference is None else difference / unit
+        least, most = widest / FARTHEST, 1 if self.shares else widest * FARTHEST
+        if not least <= wanted <= most:
+            of = "percentages" if self.percent else "shares" if self.shares else "means"
+            raise ValueError(
+                f"difference={difference:g}: expected {unit * least:.3g} to {unit * most:.3g}, as of two {of}"
+            )
         rows = [
             ("items", f"answers that correlate by {shared:g}", items_needed(wanted, widest, correlation=shared))
             for shared in (0, 0.5)
+            if widest > 0
         ]
         rows += [
             ("seeds", f"deviation between seeds of {self._said(times * wanted)}", seeds_needed(wanted, times * wanted))
@@ -82,32 +107,89 @@ class Audit:
 
         Args:
             difference: to plan for, as in `plan`.
+
+        Raises:
+            ValueError: as in `plan`.
         """
         plan, pairs = self.plan(difference), len(self.pairs)
         items = self.table["items"]
         tested = f"{items.min():,} items" if items.nunique() == 1 else f"{items.min():,} to {items.max():,} items"
         one, every = (self._said(self.detectable[key]) for key in ("one_pair", "all_pairs"))
+        found = (
+            f"A difference is found {POWER:.0%} of the time from {one} on in one pair that is chosen beforehand, and "
+            f"from {every} on where all pairs are compared."
+        )
+        if not self.table.spread.any():
+            found = "Every row is 0% or 100%, so what difference these or more items would find cannot be said."
         needed = "; ".join(f"{row.needed:,} {row.of} ({row.assumed})" for row in plan.itertuples())
         return [
             f"{len(self.table)} rows of {tested}: {self.separated:,} of {pairs:,} pairs can be told apart by test "
             f"sampling alone (Holm, {1 - CONFIDENCE:.0%} for all pairs together).",
             f"Of the others, {self.undecided:,} could perhaps be, if the answers to each item were published; "
             f"{self.out_of_reach:,} could not, whatever the answers were.",
-            f"A difference is found {POWER:.0%} of the time from {one} on in one pair that is chosen beforehand, and "
-            f"from {every} on where all pairs are compared.",
+            found,
             f"A difference of {self._said(float(plan.difference.iloc[0]))} in one pair would need {needed}.",
             "Assumed:",
             *(f"- {line}" for line in self.assumptions),
         ]
 
     def _said(self, difference: float) -> str:
-        return f"{100 * difference:.1f} points" if self.shares else f"{difference:.3g}"
+        if not self.shares:
+            return f"{difference:.3g}"
+        points = 100 * difference
+        return f"{points:.1f} points" if points >= 0.1 else f"{points:.2g} points"
+
+
+def read_table(path: Path, numbers: Collection[str] = ()) -> pd.DataFrame:
+    """Read a table from a CSV file as it is written: every field stays a text, so that 007 and None are names.
+
+    Fields are separated by commas, semicolons or tabs, whichever the line of column names has most of. Spaces before a
+    field and around a column name do not count, nor do lines without any content.
+
+    Args:
+        path: a text file in UTF-8.
+        numbers: the columns of numbers, where they are there. Between semicolons a comma is their decimal point.
+
+    Returns:
+        A row for each line.
+
+    Raises:
+        ValueError: naming the file, and the line where one does not have as many fields as there are column names.
+        OSError: where the file cannot be read.
+    """
+    wanted = "expected a CSV file with a line of column names, as plain text in UTF-8 (not compressed)"
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if re.match(r"\s*(\{|\[\s*[\[{])", text):
+            raise ValueError(f"{path}: begins as JSON does, {wanted}")
+        first = next((line for line in text.splitlines() if line.strip()), "")
+        mark = max(",;\t", key=lambda mark: len(next(csv.reader([first], delimiter=mark), [])))
+        reader = csv.reader(io.StringIO(text), delimiter=mark, skipinitialspace=True, strict=True)
+        lines = [(reader.line_num, fields) for fields in reader if any(fields)]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {wanted} ({error})") from None
+    if not lines:
+        raise ValueError(f"{path}: is empty, {wanted}")
+    header, *rows = (fields for _, fields in lines)
+    header = [column.strip() for column in header]
+    for number, fields in lines:
+        if len(fields) != len(header):
+            raise ValueError(
+                f"{path}: line {number} has {len(fields)} field{'s' * (len(fields) != 1)}, expected {len(header)}, one "
+                "for each column name "
+                f"(write decimals behind a point, quote a field that holds {mark!r}, and end no line with it)"
+            )
+    places = [place for place, column in enumerate(header) if mark == ";" and column in numbers]
+    for fields in rows:
+        for place in places:
+            fields[place] = re.sub(r"^([+-]?\d+),(\d+)$", r"\1.\2", fields[place])
+    return pd.DataFrame(rows, columns=header, dtype=str)
 
 
 def audit(
     table: pd.DataFrame,
     metric: str,
-    items: int | str,
+    items: float | str,
     *,
     name: str | None = None,
     deviation: str | None = None,
@@ -123,14 +205,19 @@ def audit(
     larger than two shares allow. Zero is the cautious choice: hard items are hard for all rows, so answers nearly
     always correlate positively and the true error is smaller.
 
+    Near 0 and 1 the normal distribution promises too much. So no pair of shares is separated where McNemar's exact test
+    could not separate it with the most favourable answers, and of two rows with other items the variance is at least
+    that of equal shares.
+
     Args:
-        table: a row for each model or method, such as `pd.read_csv` returns.
+        table: a row for each model or method, such as `read_table` or `pd.read_csv` returns.
         metric: the column that is compared: shares from 0 to 1, or means.
         items: how many items each row was tested on, or the column that says it. Rows with other numbers of items
             were tested on other items.
         name: the column of the rows' names; default: the first.
         deviation: the column of standard deviations over items. With it the metric is a mean, without it a share.
-        percent: the shares are percentages, from 0 to 100.
+        percent: the shares are percentages, from 0 to 100; one such as 0.6 is refused, as it may be a share. A mean
+            stays in its own unit.
         lower_is_better: of the metric.
         correlation: of two rows' answers over the items, from 0 up to below 1.
 
@@ -153,35 +240,47 @@ def audit(
     rows["rank"] = rank_intervals(better, rows.name.tolist()).to_numpy()
     widest, fewest = rows.spread.max(), int(rows["items"].min())
     detectable = {
-        key: detectable_difference(widest, fewest, correlation=correlation, pairs=count)
+        key: detectable_difference(widest or math.nan, fewest, correlation=correlation, pairs=count)
         for key, count in (("one_pair", 1), ("all_pairs", len(pairs)))
     }
     shares = deviation is None
-    return Audit(rows, pairs, detectable, shares, _assumptions(rows, correlation, shares))
+    return Audit(rows, pairs, detectable, shares, shares and percent, _assumptions(rows, correlation, shares))
 
 
 def _rows(
-    table: pd.DataFrame, metric: str, items: int | str, name: str | None, deviation: str | None, percent: bool
+    table: pd.DataFrame, metric: str, items: float | str, name: str | None, deviation: str | None, percent: bool
 ) -> pd.DataFrame:
     """Name, value, spread over items, error, low, high and items of each row, once the table can support an audit."""
-    counted = isinstance(items, str)
+    counted, columns = isinstance(items, str), table.columns.tolist()
+    name = columns[0] if name is None and columns else name
     for column in (metric, name, deviation, items if counted else None):
-        if column is not None and column not in table:
-            known = ", ".join(str(known) for known in table.columns)
-            raise ValueError(f"the table has no column {column!r}: expected one of {known}")
+        if column is not None and column not in columns:
+            also = ", or a plain number such as 1000" if column == items else ""
+            raise ValueError(
+                f"the table has no column {column!r}: expected one of {', '.join(map(repr, columns))}{also}"
+            )
+        if columns.count(column) > 1:
+            raise ValueError(f"the table has {columns.count(column)} columns {column!r}: expected one of that name")
     if len(table) < 2:
         raise ValueError(f"the table has {len(table)} row{'s' * (len(table) != 1)}: expected at least 2 to compare")
-    names = table[name or table.columns[0]].astype(str)
+    names = table[name].astype(str).mask(table[name].isna(), "")
+    for place, row in enumerate(names, start=1):
+        if not row.strip():
+            raise ValueError(f"row {place} of {len(names)} has no name in column {name!r}: expected one (name, --name)")
     if twice := names[names.duplicated()].tolist():
         raise ValueError(f"row {twice[0]!r} is there twice: expected a column whose names differ (name, --name)")
-    n = _numbers(table[items], names) if counted else np.full(len(table), float(items))
+    n = _numbers(table[items], names) if counted else np.full(len(table), _number(items))
     for row, number in zip(names, n, strict=True):
-        if not (FEWEST_ITEMS <= number < math.inf and number == int(number)):
-            raise ValueError(f"row {row!r}: items is {number:g}, expected a whole number of at least {FEWEST_ITEMS}")
+        if not (FEWEST_ITEMS <= number <= MOST_ITEMS and number == int(number)):
+            raise ValueError(
+                f"row {row!r}: items is {number:g}, expected a whole number of at least {FEWEST_ITEMS} and at most "
+                f"{MOST_ITEMS:.0e}"
+            )
     value = _numbers(table[metric], names)
     if deviation is None:
-        value = _shares(value, names, metric, percent)
-        _refuse_impossible(value, n, names, metric, table[metric], percent)
+        printed = value
+        value = _shares(printed, names, metric, percent)
+        _refuse_impossible(value, n, names, metric, printed, percent)
         spread = np.sqrt(value * (1 - value))
         low, high = _wilson(value, n)
     else:
@@ -189,6 +288,8 @@ def _rows(
         if (spread < 0).any():
             row = int((spread < 0).argmax())
             raise ValueError(f"row {names.iloc[row]!r}: {deviation} is {spread[row]:g}, expected at least 0")
+        if not spread.any():
+            raise ValueError(f"{deviation} is 0 in every row: expected standard deviations over items")
         half = _normal((1 + CONFIDENCE) / 2) * spread / np.sqrt(n)
         low, high = value - half, value + half
     columns = {"name": names.to_numpy(), "value": value, "spread": spread, "error": spread / np.sqrt(n)}
@@ -196,11 +297,22 @@ def _rows(
 
 
 def _numbers(column: pd.Series, names: pd.Series) -> np.ndarray:
-    numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float)
+    numbers = np.array([_number(given) for given in column])
     for row, given, number in zip(names, column, numbers, strict=True):
-        if not math.isfinite(number):
-            raise ValueError(f"row {row!r}: {column.name} is {given!r}, expected a number")
+        if number != 0 and not 1 / LARGEST <= abs(number) <= LARGEST:
+            raise ValueError(
+                f"row {row!r}: {column.name} is {given!r}, expected a number such as 1062.5, without comma "
+                f"or % (but --percent), in size from {1 / LARGEST:g} to {LARGEST:g}"
+            )
     return numbers
+
+
+def _number(given: object) -> float:
+    """By way of its text, as which True is none."""
+    try:
+        return float(str(given))
+    except ValueError:
+        return math.nan
 
 
 def _shares(value: np.ndarray, names: pd.Series, metric: str, percent: bool) -> np.ndarray:
@@ -211,15 +323,19 @@ def _shares(value: np.ndarray, names: pd.Series, metric: str, percent: bool) -> 
                 f"row {row!r}: {metric} is {number:g}, expected 0 to {most}, or means with a deviation (--deviation)"
             )
     if percent:
-        if 0 < value.max() <= 1:
-            raise ValueError(f"{metric} is at most {value.max():g}: these look like shares, which need no percent")
+        unclear = (value > 0) & (value <= 1)
+        if unclear.any():
+            raise ValueError(
+                f"row {names[unclear].iloc[0]!r}: {metric} is {value[unclear][0]:g} with percent, expected 0 or above "
+                "1, as this may be a share (are all rows shares, leave percent out; else divide them all by 100 first)"
+            )
         return value / 100
     over = value > 1
     if over.any() and ((value > 0) & ~over).any():
         small, large = names[(value > 0) & ~over].iloc[0], names[over].iloc[0]
         raise ValueError(
             f"{metric} mixes shares and percentages: row {small!r} has {value[(value > 0) & ~over][0]:g}, "
-            f"row {large!r} {value[over][0]:g}: expected 0 to 1 in all rows (or percent, where all are percentages)"
+            f"row {large!r} {value[over][0]:g}: expected 0 to 1 in all rows"
         )
     if over.any():
         raise ValueError(
@@ -229,7 +345,7 @@ def _shares(value: np.ndarray, names: pd.Series, metric: str, percent: bool) -> 
 
 
 def _refuse_impossible(
-    value: np.ndarray, n: np.ndarray, names: pd.Series, metric: str, given: pd.Series, percent: bool
+    value: np.ndarray, n: np.ndarray, names: pd.Series, metric: str, given: np.ndarray, percent: bool
 ) -> None:
     """A share of n items is a whole number of them divided by n, up to the rounding of what was printed."""
     for row, share, count, printed in zip(names, value, n, given, strict=True):
@@ -270,23 +386,27 @@ def _pairs(rows: pd.DataFrame, correlation: float, shares: bool) -> pd.DataFrame
         low, high = np.minimum(value[one], value[other]), np.maximum(value[one], value[other])
         shared = np.minimum(shared, low * (1 - high) / n[one])
     squared = error[one] ** 2 + error[other] ** 2 - 2 * np.where(same, shared, 0)
+    if shares:  # near 0 or 1 a row of few items shows too little variance: of other items, take at least that of all
+        all_items = n[one] + n[other]
+        both = (value[one] * n[one] + value[other] * n[other]) / all_items
+        least = both * (1 - both) * (1 / n[one] + 1 / n[other])
+        squared = np.where(same, squared, np.maximum(squared, least))
     wide = np.sqrt(np.maximum(squared, 0))
     apart = difference != 0
     distance = np.divide(np.abs(difference), wide, out=np.where(apart, np.inf, 0.0), where=wide > 0)
     p = np.maximum(2 * ndtr(-distance), SMALLEST_P)
-    adjusted = holm(p)
-    half = -ndtri((1 - CONFIDENCE) * p / adjusted / 2) * wide
-    separated = adjusted < 1 - CONFIDENCE
-    names = rows.name.to_numpy()
-    columns = (names[one], names[other], difference, difference - half, difference + half, p)
-    found = pd.DataFrame(dict(zip(PAIR_COLUMNS, columns, strict=False)))
     best = np.where(apart, SMALLEST_P, 1.0)
     if shares:  # McNemar's exact test, where the better row answered all that the worse one did and more
         best = np.maximum(np.minimum(2 * 0.5 ** np.round(np.abs(difference) * n[one]), 1), SMALLEST_P)
-    best = np.where(same, np.minimum(best, p), p)
-    return found.assign(
-        p_adjusted=np.minimum(adjusted, 1), separated=separated, possible=(holm(best) < 1 - CONFIDENCE) | separated
-    )
+    best = np.where(same, best, p)
+    adjusted = holm(np.maximum(p, best))
+    separated = adjusted < 1 - CONFIDENCE
+    half = -ndtri((1 - CONFIDENCE) * p / holm(p) / 2) * wide
+    half = np.where(separated, half, np.maximum(half, np.abs(difference)))  # holds 0 where McNemar's test decided, too
+    names = rows.name.to_numpy()
+    columns = (names[one], names[other], difference, difference - half, difference + half, p)
+    found = pd.DataFrame(dict(zip(PAIR_COLUMNS, columns, strict=False)))
+    return found.assign(p_adjusted=np.minimum(adjusted, 1), separated=separated, possible=holm(best) < 1 - CONFIDENCE)
 
 
 def _assumptions(rows: pd.DataFrame, correlation: float, shares: bool) -> tuple[str, ...]:
@@ -310,6 +430,11 @@ def _assumptions(rows: pd.DataFrame, correlation: float, shares: bool) -> tuple[
         "Each row is one trained model. The table says nothing of other seeds, so a separated pair is two models that "
         "differ on items like these, and not yet two methods."
     )
+    if rows["items"].min() < ENOUGH_ITEMS:
+        said.append(
+            f"Fewer than {ENOUGH_ITEMS} items: the normal approximation is rough, and a false alarm may be somewhat "
+            f"more frequent than {1 - CONFIDENCE:.0%}."
+        )
     if shares:
         value, n = rows.value.to_numpy(), rows["items"].to_numpy()
         rough = int((np.minimum(value, 1 - value) * n < FEW).sum())
