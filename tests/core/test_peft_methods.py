@@ -44,7 +44,7 @@ REFUSED = {
     "gpt2": {"qlora": "no linear layers", "oft": "Conv1D"},
     "falcon": {"prefix_tuning": "must match"},
     "codegen": {"ia3": "target_modules"},
-    "mpt": {name: "Please specify" for name in ("ia3", "prompt_tuning", "prefix_tuning")},
+    "mpt": {"ia3": "Please specify"},
     "mixtral": {"dora": "use_dora", "pissa": "peft cannot adapt"},
 }
 
