@@ -39,28 +39,30 @@ def read_adapted(model: nn.Module, strategy: str) -> tuple[str, ...]:
         ValueError: where the model cannot be computed any more, or where nothing that was added takes part.
     """
     kind, on_paper = type(base_model(model)).__name__, next(model.parameters()).is_meta
-    whole = learns_prefix(model) and not on_paper  # its part in each block is seen by a backward pass alone
-    try:
-        logits = _logits(model, whole)
-    except torch.OutOfMemoryError:
-        raise
-    except REFUSALS as error:
-        if on_paper and _for_want_of_contents(error):
-            return ()
-        said = " ".join(str(error).split())
-        raise ValueError(f"{strategy}: {kind} cannot compute with what peft has put into it: {said}") from error
     names, head = adapter_names(model), {id(parameter) for parameter in class_head(model)}
     added = {id(p): n for n, p in model.named_parameters() if n in names and p.requires_grad and id(p) not in head}
-    used = added.keys() & _behind(logits)
+    whole = learns_prefix(model) and not on_paper  # its part in each block is seen by a backward pass alone
+    used, left = set(), set(added.values())
+    for seed in range(TRIES):
+        try:
+            logits = _logits(model, seed, whole)
+        except torch.OutOfMemoryError:
+            raise
+        except REFUSALS as error:
+            if on_paper and _for_want_of_contents(error):
+                return ()
+            said = " ".join(str(error).split())
+            raise ValueError(f"{strategy}: {kind} cannot compute with what peft has put into it: {said}") from error
+        used |= added.keys() & _behind(logits)
+        left = _without_part(model, added, used)
+        if not left:
+            break
     if not used:
         raise ValueError(f"{strategy}: what {kind} computes depends on nothing that this method adds to it")
-    left = _without_part(model, added, used)
-    for _ in range(TRIES - 1 if left and not on_paper else 0):
-        left &= _without_part(model, added, added.keys() & _behind(_logits(model)))
     return (*_in_words(model, left, len(added)), *(_blocks_without_prefix(model, logits) if whole else ()))
 
 
-def _logits(model: nn.Module, whole: bool = False) -> torch.Tensor:
+def _logits(model: nn.Module, seed: int, whole: bool) -> torch.Tensor:
     """Those of a few tokens, with their graph; only where it is to be `whole`, with what a backward pass would need."""
     from tlkit.models import longest_input, mode  # which themselves know strategies
 
@@ -71,8 +73,10 @@ def _logits(model: nn.Module, whole: bool = False) -> torch.Tensor:
         # As in training: what is computed, and by which weights, may differ from an evaluation.
         stack.enter_context(mode(model, training=True))
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
+        torch.default_generator.manual_seed(seed)
         stack.enter_context(torch.enable_grad())
         stack.enter_context(_as_if_trained(model))
+        stack.enter_context(_without_traces(model))
         if not whole:
             stack.enter_context(torch.autograd.graph.saved_tensors_hooks(lambda tensor: None, lambda nothing: nothing))
         if tokens.is_meta:  # transformers looks at them, for padding and for several sequences in a row
@@ -95,6 +99,22 @@ def _as_if_trained(model: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for parameter, values in zip(learned, before, strict=True):
                 parameter.copy_(values)
+
+
+@contextmanager
+def _without_traces(model: nn.Module) -> Iterator[None]:
+    """Inside, a pass may leave tensors in attributes, as recurrent models leave their states; they are taken out."""
+    before = [(vars(module), dict(vars(module))) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for now, then in before:
+            left = [name for name, value in now.items() if isinstance(value, torch.Tensor)]
+            for name in left:
+                if name in then:
+                    now[name] = then[name]
+                else:
+                    del now[name]
 
 
 def _for_want_of_contents(error: Exception) -> bool:
