@@ -297,7 +297,7 @@ def test_routers_that_are_linear_layers_are_left_as_they_are(kind, name):
         ("jamba", "qlora", "JambaForCausalLM cannot compute with what peft has put into it: "),
         ("gemma3n_text", "qlora", "Gemma3nForCausalLM cannot compute with what peft has put into it: "),
         ("deepseek_v3", "oft", "DeepseekV3ForCausalLM cannot compute with what peft has put into it: "),
-        ("falcon_mamba", "qlora", "by lora: peft cannot adapt|by lora: peft"),
+        ("falcon_mamba", "qlora", "by lora: peft cannot adapt"),
     ],
 )
 def test_what_would_fail_in_the_first_step_or_train_nothing_is_refused(kind, name, said):
