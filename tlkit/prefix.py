@@ -133,6 +133,8 @@ def frozen_blocks(model: nn.Module) -> int:
     if learns_prompt(model):
         raise NoFrozenPrefix("no frozen prefix: what an adapter has learned stands before the text in every block")
     base = base_model(model)
+    if base.get_decoder() is base:
+        raise NoFrozenPrefix(f"no frozen prefix: {type(base).__name__} does not tell its decoder from its head")
     entered = [_entering_blocks(model, seed) for seed in (0, 1)]
     count = max(number for number, states in enumerate(entered[0]) if not states.requires_grad or number == 0)
     if count == 0:

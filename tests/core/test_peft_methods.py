@@ -1,19 +1,22 @@
 """peft's methods through `apply_strategy`: what plain peft does, on every architecture that allows them."""
 
+import copy
 import math
+import re
 
 import peft
 import pytest
 import torch
 from peft.optimizers import create_loraplus_optimizer
 from small_models import ARCHITECTURES, small_model
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.adapters import adapter_names
 from tlkit.models import load_model, longest_input, meta_model, save_model
 from tlkit.models.checks import largest_change, logits_of
 from tlkit.prefix import NoFrozenPrefix, cached_prefix, frozen_blocks
 from tlkit.steps import Plan, TrainingState, take_step
-from tlkit.strategies import FAMILIES, STRATEGIES, apply_strategy, describe
+from tlkit.strategies import FAMILIES, STRATEGIES, apply_strategy, describe, find_blocks
 from tlkit.training import TrainingConfig, train
 
 METHODS = [name for name, family in FAMILIES.items() if family == "peft"]
@@ -44,7 +47,7 @@ REFUSED = {
     "gpt2": {"qlora": "no linear layers", "oft": "Conv1D"},
     "falcon": {"prefix_tuning": "must match"},
     "codegen": {"ia3": "target_modules"},
-    "mpt": {name: "Please specify" for name in ("ia3", "prompt_tuning", "prefix_tuning")},
+    "mpt": {"ia3": "Please specify"},
     "mixtral": {"dora": "use_dora", "pissa": "peft cannot adapt"},
 }
 
@@ -231,6 +234,177 @@ def test_impossible_options_are_refused():
     ):
         with pytest.raises(ValueError, match=said):
             adapted(name, **options)
+
+
+ATTENTION = {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 64}
+EXPERTS = ATTENTION | {"num_hidden_layers": 2, "num_local_experts": 4, "num_experts_per_tok": 1}
+# What the tests above do not meet: routers that are linear layers, weights used past their layers, and the like.
+UNUSUAL = {
+    "phimoe": EXPERTS | {"num_experts_per_tok": 2},
+    "llama4_text": EXPERTS | {"head_dim": 16, "intermediate_size_mlp": 64, "interleave_moe_layer_step": 2},
+    "olmo": ATTENTION | {"num_hidden_layers": 2},
+    "openai-gpt": {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64},
+    "mamba2": {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 8, "num_heads": 4, "head_dim": 16}
+    | {"n_groups": 1, "chunk_size": 8},
+    "recurrent_gemma": ATTENTION | {"num_hidden_layers": 3, "head_dim": 16, "lru_width": 32},
+    "jamba": ATTENTION
+    | {"num_hidden_layers": 2, "num_experts": 2, "num_experts_per_tok": 1, "attn_layer_period": 2}
+    | {"attn_layer_offset": 1, "mamba_d_state": 4, "mamba_dt_rank": 4, "use_mamba_kernels": False},
+    "gemma3n_text": ATTENTION
+    | {"num_hidden_layers": 2, "head_dim": 16, "vocab_size_per_layer_input": 64, "hidden_size_per_layer_input": 8}
+    | {"laurel_rank": 4, "num_kv_shared_layers": 0, "layer_types": ["sliding_attention", "full_attention"]}
+    | {"activation_sparsity_pattern": [0.0, 0.0], "intermediate_size": [64, 64]},
+    "bart": {"d_model": 32, "decoder_layers": 2, "encoder_layers": 2, "decoder_attention_heads": 2}
+    | {"encoder_attention_heads": 2, "decoder_ffn_dim": 64, "encoder_ffn_dim": 64},
+    "deepseek_v3": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    | {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8},
+    "falcon_mamba": {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4},
+    "xglm": {"d_model": 32, "num_layers": 2, "attention_heads": 2, "ffn_dim": 64},
+    "biogpt": ATTENTION | {"num_hidden_layers": 2, "layerdrop": 0.5},
+    "gemma4_text": ATTENTION
+    | {"num_hidden_layers": 2, "head_dim": 16, "vocab_size_per_layer_input": 64, "hidden_size_per_layer_input": 8}
+    | {"num_kv_shared_layers": 0},
+}
+
+
+def unusual(kind: str):
+    torch.manual_seed(0)
+    tokens = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **tokens | UNUSUAL[kind]))
+
+
+@pytest.mark.parametrize("kind", ["phimoe", "llama4_text"])
+@pytest.mark.parametrize("name", ["lora", "qlora", "dora", "pissa", "lora_fa", "vera", "oft"])
+def test_routers_that_are_linear_layers_are_left_as_they_are(kind, name):
+    model = unusual(kind)
+    routers = {key for key, module in model.named_modules() if type(module).__name__.endswith("Router")}
+    before = {key: model.get_submodule(key) for key in routers}
+    on_paper = apply_strategy(meta_model(model.config), name)
+    report = apply_strategy(model, name)
+    assert routers and all(report.model.get_base_model().get_submodule(key) is was for key, was in before.items())
+    assert "no adapter beside linear layers of the blocks" in report.doubts[0] and "router" in report.doubts[0]
+    assert on_paper.components == report.components
+    take_step(TrainingState(report.model), BLOCKS[:4], 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("olmo", "ln_tuning", "OlmoForCausalLM has no norms with weights of their own"),
+        ("openai-gpt", "prefix_tuning", "depends on nothing that this method adds"),
+        ("mamba2", "prefix_tuning", "depends on nothing that this method adds"),
+        ("falcon_mamba", "prefix_tuning", "has no attention, whose keys and values"),
+        ("jamba", "qlora", "JambaForCausalLM cannot compute with what peft has put into it: "),
+        ("gemma3n_text", "qlora", "Gemma3nForCausalLM cannot compute with what peft has put into it: "),
+        ("deepseek_v3", "oft", "DeepseekV3ForCausalLM cannot compute with what peft has put into it: "),
+        ("falcon_mamba", "qlora", "by lora: peft cannot adapt"),
+    ],
+)
+def test_what_would_fail_in_the_first_step_or_train_nothing_is_refused(kind, name, said):
+    for model in (unusual(kind), meta_model(unusual(kind).config)):
+        with pytest.raises(ValueError, match=said) as caught:
+            apply_strategy(model, name)
+        assert "\n" not in str(caught.value) and str(caught.value).startswith(name)
+
+
+def test_a_prompt_that_must_stay_that_of_tokens_is_refused():
+    """Gemma 4 looks up which tokens its vectors are, which only works before the first step."""
+    with pytest.raises(ValueError, match="prompt_tuning: Gemma4ForCausalLM cannot compute"):
+        apply_strategy(unusual("gemma4_text"), "prompt_tuning")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("jamba", "lora", "2 of 22 trainable tensors of the adapter .544 values., .*dt_proj.* are never computed with"),
+        ("bart", "lora", "16 of 40 trainable tensors of the adapter .*encoder_attn.* are never computed with"),
+        ("gemma3n_text", "lora", "altup.correction_coefs.lora_A.default.weight among them, are never computed with"),
+        ("recurrent_gemma", "prefix_tuning", "only 1 of 3 blocks use the keys and values that are learned"),
+        ("phimoe", "qlora", "of the blocks' .* values stay unpacked: they are in no linear layers"),
+    ],
+)
+def test_what_is_trainable_and_takes_no_part_is_said(kind, name, said):
+    report = apply_strategy(unusual(kind), name)
+    assert any(re.search(said, doubt) for doubt in report.doubts), report.doubts
+    if "never computed" in said:  # and it is so: nothing else was left without a gradient
+        report.model(input_ids=BLOCKS[:4], labels=BLOCKS[:4]).loss.backward()
+        without = sum(report.model.get_parameter(key).grad is None for key in report.trainable)
+        assert f"{without} of {report.trainable_tensors} " in next(d for d in report.doubts if "never computed" in d)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("xglm", "prompt_tuning"), ("xglm", "prefix_tuning"), ("mamba2", "ln_tuning")]
+)
+def test_what_peft_would_ask_its_caller_is_answered(kind, name):
+    report = apply_strategy(unusual(kind), name)
+    assert report.doubts == ()
+    before = {key: report.model.get_parameter(key).detach().clone() for key in report.trainable}
+    take_step(TrainingState(report.model), BLOCKS[:4], 1e-2)
+    assert not any(torch.equal(report.model.get_parameter(key), was) for key, was in before.items())
+
+
+def test_experts_without_a_token_and_blocks_left_out_by_chance_are_not_doubted():
+    for kind in ("biogpt", "recurrent_gemma"):
+        assert apply_strategy(unusual(kind), "lora").doubts == ()
+
+    class Routed(torch.nn.Module):
+        """One of eight layers for each row, as a mixture that keeps its experts apart."""
+
+        def __init__(self, layer):
+            super().__init__()
+            self.experts = torch.nn.ModuleList(copy.deepcopy(layer) for _ in range(8))
+
+        def forward(self, x):
+            return self.experts[3](x)
+
+    model = small_model("qwen2")
+    for block in find_blocks(model):
+        block.mlp.down_proj = Routed(block.mlp.down_proj)
+    assert apply_strategy(model, "lora").doubts == ()
+    model = small_model("qwen2")
+    find_blocks(model)[1].mlp.idle = torch.nn.Linear(32, 32)
+    (doubt,) = apply_strategy(model, "lora").doubts
+    assert doubt.startswith("2 of 44 trainable tensors of the adapter (512 values), ") and "idle.lora_A" in doubt
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_reading_leaves_no_trace(name):
+    model = small_model("qwen2", attention_dropout=0.5, max_position_embeddings=64).eval()
+    seen = []
+    model.register_forward_hook(lambda *_: seen.append(torch.get_rng_state()))
+    torch.manual_seed(1)
+    report = apply_strategy(model, name)
+    assert len(seen) == 1 and not model.training and all(p.grad is None for p in report.model.parameters())
+    if name != "qlora":
+        after = torch.get_rng_state()
+        plain = small_model("qwen2", attention_dropout=0.5, max_position_embeddings=64)
+        torch.manual_seed(1)
+        config = PLAIN[name](plain)
+        config.task_type = "CAUSAL_LM"
+        peft.get_peft_model(plain, config)
+        assert torch.equal(torch.get_rng_state(), after), "further draws would differ from those of plain peft"
+
+
+def test_a_recurrent_state_of_the_reading_is_taken_out():
+    model = apply_strategy(unusual("recurrent_gemma"), "lora").model
+    copy.deepcopy(model)  # which refuses tensors that hang on a graph
+    assert all(m.recurrent_states is None for m in model.modules() if hasattr(m, "recurrent_states"))
+
+
+def test_pissa_has_no_more_parts_than_a_matrix():
+    model = small_model("qwen2", intermediate_size=6)
+    on_paper = apply_strategy(meta_model(model.config), "pissa", r=8)
+    assert on_paper.components == apply_strategy(model, "pissa", r=8).components
+
+
+@pytest.mark.parametrize("name", ["prompt_tuning", "prefix_tuning"])
+def test_a_prompt_longer_than_the_table_of_positions_is_refused(name):
+    for model in (small_model("gpt2"), meta_model(small_model("gpt2").config)):
+        with pytest.raises(
+            ValueError, match=rf"{name}.tokens=31.: expected at most 30, because GPT2LMHeadModel reads 32"
+        ):
+            apply_strategy(model, name, tokens=31)
+    take_step(TrainingState(apply_strategy(small_model("gpt2"), name, tokens=30).model), BLOCKS[:2, :3], 1e-2)
 
 
 def test_lora_fa_keeps_less_of_a_step():

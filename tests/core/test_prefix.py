@@ -15,7 +15,7 @@ from tlkit.fitting.estimate import estimate_memory
 from tlkit.losses import summed_loss
 from tlkit.models import generate, load_model
 from tlkit.options import Plan
-from tlkit.prefix import cached_prefix, frozen_blocks
+from tlkit.prefix import NoFrozenPrefix, cached_prefix, frozen_blocks
 from tlkit.strategies import apply_strategy, find_blocks
 from tlkit.team import Team
 from tlkit.training import TrainingConfig, train
@@ -113,6 +113,16 @@ def test_blocks_that_hand_on_more_than_hidden_states_are_refused():
     with pytest.raises(ValueError, match="no frozen prefix: .*Gemma3nForCausalLM hand on more"), cached_prefix(model):
         pass
     assert all("forward" not in vars(block) for block in find_blocks(model))
+
+
+def test_a_decoder_that_is_not_told_from_the_head_is_refused():
+    experts = {"head_dim": 16, "intermediate_size_mlp": 64, "num_local_experts": 4, "num_experts_per_tok": 1}
+    model = small_model("llama4_text", **experts)
+    model.requires_grad_(False)
+    find_blocks(model)[-1].requires_grad_(True)
+    said = "Llama4ForCausalLM does not tell its decoder from its head"
+    with pytest.raises(NoFrozenPrefix, match=said), cached_prefix(model):
+        pass
 
 
 def test_blocks_below_are_not_computed_twice_and_come_back_afterwards():

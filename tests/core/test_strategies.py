@@ -114,6 +114,38 @@ def test_block_ten_is_not_block_one():
     assert frozen == list(range(12))
 
 
+def on_paper(kind: str, **sizes):
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes))
+
+
+def test_the_blocks_are_those_of_the_decoder():
+    """Beside an encoder of another depth, and where only a part of the configuration is about text."""
+    sides = {f"{side}_{what}": 2 for side in ("encoder", "decoder") for what in ("attention_heads", "ffn_dim")}
+    model = on_paper("bart", d_model=32, decoder_layers=3, encoder_layers=2, **sides)
+    assert find_blocks(model) is model.get_decoder().layers and len(find_blocks(model)) == 3
+    text = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
+    seen = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = on_paper("gemma3", text_config=text | {"head_dim": 16, "num_key_value_heads": 1}, vision_config=seen)
+    assert find_blocks(model) is model.get_decoder().layers and len(find_blocks(model)) == 3
+
+
+def test_blocks_whose_parts_are_in_lists_of_their_own_are_refused():
+    with pytest.raises(ValueError, match="XLMWithLMHeadModel is not supported: .* in attentions, ffns$"):
+        find_blocks(on_paper("xlm", emb_dim=32, n_layers=2, n_heads=2))
+
+
+def test_norms_with_a_gate_and_biases_of_experts_are_found():
+    mamba = {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 8, "num_heads": 4, "head_dim": 16, "n_groups": 1}
+    report = apply_strategy(on_paper("mamba2", **mamba), "last_layers", blocks=1)
+    assert "backbone.layers.0.mixer.norm.weight" in report.trainable
+    experts = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    experts |= {"intermediate_size": 64, "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16}
+    trainable = apply_strategy(on_paper("gpt_oss", **experts), "bitfit").trainable
+    assert {f"model.layers.0.mlp.experts.{part}_proj_bias" for part in ("gate_up", "down")} < trainable
+    assert all(name.endswith("bias") for name in trainable)
+
+
 def test_freeze_embeddings_freezes_the_tied_head_and_learned_positions():
     model = small_model("gpt2")
     report = apply_strategy(model, "freeze_embeddings")

@@ -109,6 +109,15 @@ def test_an_optimizer_with_stale_tensors_is_found():
     assert flow.problems == ("model.norm.weight: has a gradient and does not move: the optimizer holds another tensor",)
 
 
+def test_a_step_that_is_lost_in_rounding_is_not_blamed_on_the_optimizer():
+    """A norm's weights are near 1.0, where bf16 has steps of 0.0078 and 0.0039; the matrices are small, and move."""
+    model = load_model("tiny").model.to(torch.bfloat16)
+    flow = check_gradient_flow(apply_strategy(model, "last_layers", blocks=1), BLOCKS, learning_rate=1e-4)
+    (problem,) = flow.problems
+    assert "norm.weight" in problem and "a step of about 0.0001 is lost in the rounding of torch.bfloat16" in problem
+    assert "another tensor" not in problem
+
+
 def test_a_given_state_is_put_back():
     report = adapted("bitfit")
     state = TrainingState(report.model)

@@ -98,6 +98,24 @@ def test_other_families_are_estimated_as_well(family, dtype):
     assert estimate.peak == pytest.approx(measured(model, (4, 32)), rel=0.02)
 
 
+def test_states_of_the_last_pass_are_no_hindrance():
+    """Recurrent models keep them in attributes, with their graph, and such tensors cannot be copied."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1}
+    sizes |= {"head_dim": 16, "intermediate_size": 64, "lru_width": 32, "vocab_size": 64}
+    config = AutoConfig.for_model("recurrent_gemma", **sizes)
+    model = AutoModelForCausalLM.from_config(config)
+    shape = {"batch_size": 2, "sequence_length": 16}
+    fresh = estimate_memory(model, **shape)
+    model(input_ids=torch.arange(8)[None])
+    assert any(
+        tensor.grad_fn for module in model.modules() for tensor in vars(module).values() if torch.is_tensor(tensor)
+    )
+    assert estimate_memory(model, **shape).peak == fresh.peak
+    model.planted = {"state": [model.get_input_embeddings()(torch.arange(8))]}
+    with pytest.raises(CannotEstimate, match="RecurrentGemmaForCausalLM cannot be estimated"):
+        estimate_memory(model, **shape)
+
+
 @pytest.mark.parametrize(
     ("model", "batch_size", "sequence_length", "moment"),
     [

@@ -80,21 +80,35 @@ def check_gradient_flow(
                 tensor.copy_(before[name])
         state.optimizer.load_state_dict(optimizer)
         state.step = done
-    found = problems or tuple(_problems(table))
+    found = problems or tuple(_problems(table, _too_small(state, learning_rate)))
     return GradientFlow(report.strategy, table.rename_axis("tensor").reset_index(), found)
 
 
-def _problems(table: pd.DataFrame) -> Iterator[str]:
+def _too_small(state: TrainingState, learning_rate: float) -> dict[str, str]:
+    """For each weight that the optimizer does hold, why it would stay where it is in spite of a gradient."""
+    held = {id(tensor) for group in state.optimizer.param_groups for tensor in group["params"]}
+    pairs = zip(state.parameters, state.updated, strict=True)  # the optimizer may have copies on the host
+    ours = {id(parameter) for parameter, updated in pairs if id(updated) in held}
+    return {
+        name: f"a step of about {learning_rate:g} is lost in the rounding of {tensor.dtype}, whose numbers are "
+        f"{torch.finfo(tensor.dtype).eps:.2g} apart at 1.0"
+        for name, tensor in state.model.named_parameters()
+        if id(tensor) in ours
+    }
+
+
+def _problems(table: pd.DataFrame, too_small: dict[str, str]) -> Iterator[str]:
     norms, moved = table[["norm_1", "norm_2"]], table[["moved_1", "moved_2"]]
     reached = (norms > 0).any(axis=1)
     thawed = table.declared & table.trains
+    still = thawed & ((norms > 0).to_numpy() & ~moved.to_numpy()).any(axis=1)
+    reasons = pd.Series(too_small, dtype=object).reindex(table.index)
     faults = {
         "declared trainable, but frozen since": table.declared & ~table.trains,
         "trainable, but no part of what is computed: no gradient arrives": thawed & norms.isna().all(axis=1),
         "trainable, but its gradient is zero": thawed & norms.notna().any(axis=1) & ~reached,
-        "has a gradient and does not move: the optimizer holds another tensor": (
-            thawed & ((norms > 0).to_numpy() & ~moved.to_numpy()).any(axis=1)
-        ),
+        "has a gradient and does not move: the optimizer holds another tensor": still & reasons.isna(),
+        **{f"has a gradient and does not move: {why}": still & (reasons == why) for why in reasons.dropna().unique()},
         "declared frozen, but receives a gradient": ~table.declared & reached,
         "declared frozen, but moves": ~table.declared & moved.any(axis=1),
     }

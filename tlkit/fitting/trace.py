@@ -114,7 +114,8 @@ def trace_step(
         CannotEstimate: where the model cannot be followed without contents.
     """
     with as_if_real():
-        twin = twin_of(model)
+        with _followed(model):
+            twin = twin_of(model)
         with StepTrace(model.config.get_text_config().vocab_size) as trace:
             trace.hold(tensors_of(twin))
             train_one_step(
@@ -206,7 +207,9 @@ def twin_of(model: nn.Module) -> nn.Module:
     """A deep copy in which every tensor is a fake one, tied where the original is tied; inside `as_if_real`."""
     copies = {}
     prompts = getattr(model, "prompt_tokens", {}).values()  # peft's, which are no buffers
-    for tensor in (*tensors_of(model), *prompts):
+    # Some architectures keep states of the last pass in attributes, which may be results that cannot be copied.
+    plain = [value for module in model.modules() for value in vars(module).values() if isinstance(value, torch.Tensor)]
+    for tensor in (*tensors_of(model), *prompts, *plain):
         device = "cpu" if tensor.is_meta else tensor.device
         fake = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
         is_weight = isinstance(tensor, nn.Parameter)

@@ -1,10 +1,13 @@
 """From a model as it was loaded to one that trains what a strategy says."""
 
+from dataclasses import replace
+
 from torch import nn
 
 from tlkit.adapters import adapter_names, class_head, refuse_all_but_continuing, wrapped_by
 from tlkit.strategies.groups import groups_of
 from tlkit.strategies.own import call_strategy
+from tlkit.strategies.reading import read_adapted
 from tlkit.strategies.registry import check_strategy
 from tlkit.strategies.report import StrategyReport, describe
 
@@ -22,12 +25,13 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
             they must be what it was made with.
 
     Returns:
-        What is trainable now, or will be in the course of the training.
+        What is trainable now, or will be in the course of the training; in its `doubts` also what a pass over a few
+        tokens has shown of an adapter.
 
     Raises:
         ValueError: for an unknown strategy or option and for an adapter in the way, before anything is frozen; where
-            the architecture does not allow the strategy, and when nothing, or by accident everything, was selected:
-            then load the model anew.
+            the architecture does not allow the strategy, which for an adapter a pass over a few tokens shows, and
+            when nothing, or by accident everything, was selected: then load the model anew.
     """
     check_strategy(strategy, options)
     if added := adapter_names(model):
@@ -49,7 +53,9 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     alike = len({(group.rate, group.begins) for group in groups_of(adapted)}) == 1
     if strategy != "full" and report.trainable_values == report.total_values and alike:
         raise ValueError(f"{strategy} selected every weight of {type(model).__name__}: that is `full`")
-    return report
+    if not adapter_names(adapted):
+        return report
+    return replace(report, found=(*vars(adapted).pop("doubts", ()), *read_adapted(adapted, strategy)))
 
 
 def _new_head(model: nn.Module) -> list[nn.Parameter]:

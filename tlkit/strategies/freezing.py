@@ -56,8 +56,13 @@ def linear_probe(model: nn.Module) -> nn.Module:
 @strategy("bitfit", family="classic")
 def bitfit(model: nn.Module) -> nn.Module:
     """Bias vectors only. Source: Ben Zaken et al. 2022, BitFit."""
-    biases = [getattr(module, "bias", None) for module in model.modules()]
-    biases = [bias for bias in biases if isinstance(bias, nn.Parameter)]
+    # Mixtures keep those of their experts in parameters of their own, called gate_up_proj_bias and the like.
+    biases = [
+        parameter
+        for module in model.modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if name == "bias" or name.endswith("_bias")
+    ]
     if not biases:
         raise ValueError(f"bitfit selected no weights of {type(model).__name__}: this architecture has no bias vectors")
     for bias in biases:

@@ -14,14 +14,33 @@ def find_blocks(model: nn.Module) -> nn.ModuleList:
         The blocks, the first one next to the embedding.
 
     Raises:
-        ValueError: naming the architecture, where there is no such list.
+        ValueError: naming the architecture, where there is no such list, or where the parts of the blocks are in
+            several lists side by side.
     """
-    depth = getattr(model.config, "num_hidden_layers", None)
+    kind, depth = type(model).__name__, _depth(model)
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
     for module in decoder.modules() if decoder is not None else ():
-        if isinstance(module, nn.ModuleList) and len(module) == depth:
-            return module
-    raise ValueError(f"{type(model).__name__} is not supported: no list of {depth} decoder blocks was found in it")
+        lists = {
+            name: child
+            for name, child in module.named_children()
+            # Blocks have parts: a list of as many single layers is something else.
+            if isinstance(child, nn.ModuleList) and len(child) == depth > 0 and any(child[0].children())
+        }
+        if len(lists) > 1:
+            raise ValueError(
+                f"{kind} is not supported: its {depth} blocks are no modules of their own, their parts are in "
+                f"{', '.join(lists)}"
+            )
+        if lists:
+            return next(iter(lists.values()))
+    raise ValueError(f"{kind} is not supported: no list of {depth} decoder blocks was found in it")
+
+
+def _depth(model: nn.Module) -> int | None:
+    """How many blocks the decoder has, where the configuration also tells of an encoder or of pictures."""
+    config = model.config.get_text_config(decoder=True) if hasattr(model.config, "get_text_config") else model.config
+    # Where both are there, the general name stands for the encoder's.
+    return getattr(config, "decoder_layers", None) or getattr(config, "num_hidden_layers", None)
 
 
 def is_tied(model: nn.Module) -> bool:
@@ -46,4 +65,8 @@ def set_embeddings(model: nn.Module, trainable: bool) -> None:
 
 def is_norm(module: nn.Module) -> bool:
     """By class, never by the name that the module has in its parent."""
-    return isinstance(module, nn.LayerNorm | nn.RMSNorm) or type(module).__name__.endswith(("RMSNorm", "LayerNorm"))
+    kind = type(module).__name__
+    if isinstance(module, nn.LayerNorm | nn.RMSNorm) or kind.endswith(("RMSNorm", "LayerNorm")):
+        return True
+    # Such as MambaRMSNormGated; a module with parts of its own only has a norm among them.
+    return ("RMSNorm" in kind or "LayerNorm" in kind) and not any(module.children())

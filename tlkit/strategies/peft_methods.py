@@ -1,26 +1,30 @@
 """Strategies that leave the model's own weights as they are, and train few new ones beside them; all by peft."""
 
+import dataclasses
+import inspect
 import warnings
 
 import torch
 from torch import nn
 
-from tlkit.adapters import classifies, in_four_bits, learns_prompt
-from tlkit.quantization import four_bit_config, quantize_linear_layers
+from tlkit.adapters import adapter_names, classifies, in_four_bits, wrapped_by
+from tlkit.quantization import four_bit_config, gives_more, logical_size, quantize_linear_layers
 from tlkit.strategies.groups import ParameterGroup, set_groups
 from tlkit.strategies.parts import find_blocks, is_norm
+from tlkit.strategies.reading import REFUSALS
 from tlkit.strategies.registry import STRATEGIES, strategy
 
+ALL = "all-linear"
 Targets = str | list[str]
-# What peft raises where an architecture has not what a method needs.
-REFUSALS = (ValueError, NotImplementedError, TypeError, AttributeError, KeyError, RuntimeError, AssertionError)
+HEADS = {"num_attention_heads", "n_head", "num_heads", "encoder_attention_heads"}  # the names that peft knows
 
 
 @strategy("lora", family="peft")
-def lora(model: nn.Module, r: int = 8, alpha: int = 16, dropout: float = 0.0, targets: Targets = "all-linear"):
+def lora(model: nn.Module, r: int = 8, alpha: int = 16, dropout: float = 0.0, targets: Targets = ALL):
     """Beside each linear layer a product of two thin matrices, alpha / r times.
 
-    `targets` are names of layers, or "all-linear" for all but the head. Source: Hu et al. 2021, LoRA.
+    `targets` are names of layers, or "all-linear" for all but the head; where peft passes some of those over, as in
+    mixtures of experts, the report's `doubts` say it. Source: Hu et al. 2021, LoRA.
     """
     return _with_lora("lora", model, r, alpha, dropout, targets)
 
@@ -34,34 +38,44 @@ def qlora(model: nn.Module, method: str = "lora", **options):
         raise ValueError("qlora(method='pissa'): it begins with parts of the weights, which 4 bits do not hold")
     quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
     model.is_loaded_in_4bit = True  # peft asks, and then makes the adapters that go with 4-bit layers
-    return STRATEGIES[method](model, **options)
+    try:
+        adapted = STRATEGIES[method](model, **options)
+    except ValueError as error:
+        raise ValueError(f"qlora, by {error}") from error
+    _note(adapted, _unpacked(adapted))
+    return adapted
 
 
 @strategy("dora", family="peft")
-def dora(model: nn.Module, r: int = 8, alpha: int = 16, dropout: float = 0.0, targets: Targets = "all-linear"):
+def dora(model: nn.Module, r: int = 8, alpha: int = 16, dropout: float = 0.0, targets: Targets = ALL):
     """LoRA turns the rows of a weight; how long each is becomes a weight of its own. Source: Liu et al. 2024, DoRA."""
     return _with_lora("dora", model, r, alpha, dropout, targets, use_dora=True)
 
 
 @strategy("rslora", family="peft")
-def rslora(model: nn.Module, r: int = 8, alpha: int = 16, dropout: float = 0.0, targets: Targets = "all-linear"):
+def rslora(model: nn.Module, r: int = 8, alpha: int = 16, dropout: float = 0.0, targets: Targets = ALL):
     """LoRA counted alpha / sqrt(r) times, so that a high rank learns as fast. Source: Kalajdzievski 2023."""
     return _with_lora("rslora", model, r, alpha, dropout, targets, use_rslora=True)
 
 
 @strategy("pissa", family="peft")
-def pissa(model: nn.Module, r: int = 8, alpha: int = 8, dropout: float = 0.0, targets: Targets = "all-linear"):
+def pissa(model: nn.Module, r: int = 8, alpha: int = 8, dropout: float = 0.0, targets: Targets = ALL):
     """LoRA that starts as the weight's largest singular parts, taken out of it. Source: Meng et al. 2024, PiSSA."""
     # A model on paper has no singular values; shapes are all that anybody asks of it.
-    start = True if next(model.parameters()).is_meta else "pissa"
-    adapted = _with_lora("pissa", model, r, alpha, dropout, targets, init_lora_weights=start)
+    on_paper = next(model.parameters()).is_meta
+    adapted = _with_lora("pissa", model, r, alpha, dropout, targets, init_lora_weights=on_paper or "pissa")
     if any(type(module).__name__ == "ParamWrapper" for module in adapted.modules()):
         raise ValueError("pissa: peft cannot adapt experts by this method: their weights are in no layers of their own")
+    for module in adapted.modules() if on_paper else ():
+        if hasattr(module, "lora_A"):  # a matrix has no more parts than its smaller side is long
+            A, B = module.lora_A["default"], module.lora_B["default"]
+            parts = min(r, A.in_features, B.out_features)
+            A.weight.data, B.weight.data = A.weight.data[:parts], B.weight.data[:, :parts]
     return adapted
 
 
 @strategy("lora_fa", family="peft")
-def lora_fa(model: nn.Module, r: int = 8, alpha: int = 16, dropout: float = 0.0, targets: Targets = "all-linear"):
+def lora_fa(model: nn.Module, r: int = 8, alpha: int = 16, dropout: float = 0.0, targets: Targets = ALL):
     """LoRA whose first matrix, A, stays random: a step keeps r values of a layer's input. Source: Zhang et al. 2023."""
     adapted = _with_lora("lora_fa", model, r, alpha, dropout, targets)
     for name, parameter in adapted.named_parameters():
@@ -76,7 +90,7 @@ def lora_plus(
     r: int = 8,
     alpha: int = 16,
     dropout: float = 0.0,
-    targets: Targets = "all-linear",
+    targets: Targets = ALL,
     ratio: float = 16.0,
 ):
     """LoRA whose second matrix, B, learns `ratio` times as fast. Source: Hayou et al. 2024, LoRA+."""
@@ -98,14 +112,14 @@ def ia3(model: nn.Module):
 
 
 @strategy("vera", family="peft")
-def vera(model: nn.Module, r: int = 64, dropout: float = 0.0, targets: Targets = "all-linear"):
+def vera(model: nn.Module, r: int = 64, dropout: float = 0.0, targets: Targets = ALL):
     """Two random matrices that all layers share, and two vectors for each layer. Source: Kopiczko et al. 2023, VeRA."""
     _refuse_rank("vera", r)
     return _by_peft("vera", model, "VeraConfig", r=r, vera_dropout=dropout, target_modules=targets)
 
 
 @strategy("oft", family="peft")
-def oft(model: nn.Module, block: int = 16, targets: Targets = "all-linear"):
+def oft(model: nn.Module, block: int = 16, targets: Targets = ALL):
     """Rotates each `block` inputs of a layer among themselves. Source: Qiu et al. 2023, Orthogonal Finetuning."""
     if block < 2:
         raise ValueError(f"oft(block={block}): expected at least 2 inputs to rotate")
@@ -115,7 +129,7 @@ def oft(model: nn.Module, block: int = 16, targets: Targets = "all-linear"):
 @strategy("prompt_tuning", family="peft")
 def prompt_tuning(model: nn.Module, tokens: int = 16):
     """Vectors before the first token's, which start as those of some tokens. Source: Lester et al. 2021."""
-    _refuse_no_tokens("prompt_tuning", tokens)
+    _refuse_tokens("prompt_tuning", model, tokens)
     if classifies(model):
         raise ValueError(
             "prompt_tuning: a classifier that reads vectors instead of tokens cannot tell padding from text"
@@ -126,21 +140,35 @@ def prompt_tuning(model: nn.Module, tokens: int = 16):
         "PromptTuningConfig",
         num_virtual_tokens=tokens,
         prompt_tuning_init="SAMPLE_VOCAB",
+        **_heads(model, without=1),  # of which this method makes no use
     )
 
 
 @strategy("prefix_tuning", family="peft")
 def prefix_tuning(model: nn.Module, tokens: int = 16):
     """Keys and values before the first token's, in every block; zero at first. Source: Li and Liang 2021."""
-    _refuse_no_tokens("prefix_tuning", tokens)
-    return _by_peft("prefix_tuning", model, "PrefixTuningConfig", num_virtual_tokens=tokens, init_weights="zero")
+    _refuse_tokens("prefix_tuning", model, tokens)
+    settings = {"num_virtual_tokens": tokens, "init_weights": "zero", **_heads(model, without=0)}
+    if settings.get("num_attention_heads") == 0:
+        raise ValueError(
+            f"prefix_tuning: {type(model).__name__} has no attention, whose keys and values this method learns"
+        )
+    return _by_peft("prefix_tuning", model, "PrefixTuningConfig", **settings)
 
 
 @strategy("ln_tuning", family="peft")
 def ln_tuning(model: nn.Module):
     """The norms alone, as copies that a small file holds. Source: Zhao et al. 2023, Tuning LayerNorm in Attention."""
-    norms = [name for name, module in model.named_modules() if is_norm(module)]
+    norms = [name for name, module in model.named_modules() if is_norm(module) and _can_be_copied(module)]
+    if not norms:
+        raise ValueError(f"ln_tuning: {type(model).__name__} has no norms with weights of their own: choose another")
     return _by_peft("ln_tuning", model, "LNTuningConfig", target_modules=norms)
+
+
+def _can_be_copied(norm: nn.Module) -> bool:
+    """Whether peft's copy can stand for a norm: one that has weights, and that takes no gate besides."""
+    inputs = inspect.signature(norm.forward).parameters
+    return len(inputs) == 1 and next(norm.parameters(), None) is not None
 
 
 def _with_lora(name: str, model: nn.Module, r: int, alpha: int, dropout: float, targets: Targets, **more: object):
@@ -155,9 +183,24 @@ def _refuse_rank(name: str, r: int) -> None:
         raise ValueError(f"{name}(r={r}): expected a rank of at least 1")
 
 
-def _refuse_no_tokens(name: str, tokens: int) -> None:
+def _refuse_tokens(name: str, model: nn.Module, tokens: int) -> None:
+    from tlkit.models import longest_input  # which itself knows strategies
+
     if tokens < 1:
         raise ValueError(f"{name}(tokens={tokens}): expected at least 1 token")
+    limit = longest_input(model)
+    if limit is not None and tokens > limit - 2:
+        raise ValueError(
+            f"{name}(tokens={tokens}): expected at most {limit - 2}, because {type(model).__name__} reads "
+            f"{limit} tokens at most, and two must be left for a text"
+        )
+
+
+def _heads(model: nn.Module, without: int) -> dict[str, int]:
+    """How many heads the attention has, or `without`, where peft would not find it and asks its caller."""
+    config = model.config.get_text_config()
+    found = HEADS & config.to_dict().keys()
+    return {} if found else {"num_attention_heads": getattr(config, "num_attention_heads", without)}
 
 
 def _by_peft(name: str, model: nn.Module, config: str, **settings: object) -> nn.Module:
@@ -165,6 +208,8 @@ def _by_peft(name: str, model: nn.Module, config: str, **settings: object) -> nn
     import peft
 
     kind = getattr(peft, config)
+    everywhere = settings.get("target_modules") == ALL
+    settings |= _but_routers(kind, model) if everywhere else {}
     make = four_bit_config(kind) if in_four_bits(model) else kind
     try:
         with warnings.catch_warnings():  # of norms of classes that peft does not know by name, and copies all the same
@@ -172,26 +217,54 @@ def _by_peft(name: str, model: nn.Module, config: str, **settings: object) -> nn
             adapted = peft.get_peft_model(
                 model, make(task_type="SEQ_CLS" if classifies(model) else "CAUSAL_LM", **settings)
             )
-        if learns_prompt(adapted):  # what does not fit between the tokens shows when it is read
-            _read(adapted)
     except torch.OutOfMemoryError:
         raise
     except REFUSALS as error:
-        said = " ".join(str(error).split())
+        said = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"{name}: peft cannot adapt {type(model).__name__} by this method: {said}") from error
     adapted.peft_config["default"].base_model_name_or_path = None  # said when it is saved; till then peft asks the hub
+    if everywhere:
+        _note(adapted, _passed_over(adapted))
     return adapted
 
 
-@torch.no_grad()
-def _read(model: nn.Module) -> None:
-    """Let a model read two tokens. Of one on paper only the shapes can be wrong; contents cannot be asked for."""
-    ids = torch.zeros(1, 2, dtype=torch.long, device=next(model.parameters()).device)
-    trained = model.training
-    try:
-        model.eval()(input_ids=ids, use_cache=False)
-    except RuntimeError as error:
-        if not ids.is_meta or "must match" in str(error):
-            raise
-    finally:
-        model.train(trained)
+def _but_routers(kind: type, model: nn.Module) -> dict[str, list[str]]:
+    """What keeps peft from linear layers that give back more than their output; most often nothing."""
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    routers = [name for name, layer in layers.items() if gives_more(layer)]
+    if not routers:
+        return {}
+    if "exclude_modules" in (field.name for field in dataclasses.fields(kind)):
+        return {"exclude_modules": routers}
+    head = model.get_output_embeddings()
+    return {"target_modules": [name for name, layer in layers.items() if layer is not head and name not in routers]}
+
+
+def _note(adapted: nn.Module, doubts: list[str]) -> None:
+    """Hand sentences on to the report."""
+    adapted.doubts = (*vars(adapted).get("doubts", ()), *doubts)
+
+
+def _passed_over(adapted: nn.Module) -> list[str]:
+    """A sentence where linear layers of the blocks have no adapter beside them."""
+    blocks = find_blocks(adapted.get_base_model())
+    wrappers = [module for module in blocks.modules() if wrapped_by(module) is not None]
+    within = {id(part) for wrapper in wrappers for part in wrapper.modules()}
+    layers = {n: m for n, m in blocks.named_modules() if isinstance(m, nn.Linear)}
+    left = [name for name, layer in layers.items() if id(layer) not in within]
+    if not left:
+        return []
+    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+    return [f"peft puts no adapter beside linear layers of the blocks: {left[0]}{more}"]
+
+
+def _unpacked(adapted: nn.Module) -> list[str]:
+    """A sentence where most values of the blocks are in no linear layers, so that they take as much as before."""
+    blocks = find_blocks(adapted.get_base_model())
+    added = adapter_names(adapted)
+    beside = {id(parameter) for name, parameter in adapted.named_parameters() if name in added}
+    sizes = [(logical_size(p), p.numel()) for p in blocks.parameters() if id(p) not in beside]
+    total, rest = sum(size for size, _ in sizes), sum(size for size, held in sizes if size == held)
+    if 2 * rest <= total:
+        return []
+    return [f"{rest:,} of the blocks' {total:,} values stay unpacked: they are in no linear layers"]

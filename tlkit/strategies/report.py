@@ -36,10 +36,11 @@ class StrategyReport:
     components: dict[str, Component]  # embedding, block 0, block 1, …, head, adapters
     tied: str
     trainable: frozenset[str] = field(repr=False)  # names of the tensors
+    found: tuple[str, ...] = ()  # what the strategy, and a pass with its adapter, have shown besides
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What looks unlike a choice: layers matched by a piece of their name leave such traces."""
+        """What looks unlike a choice: traces of layers matched by a piece of their name, and adapters left unused."""
         blocks = {name: part for name, part in self.components.items() if name.startswith("block ")}
         whole = [name for name, part in blocks.items() if part.trainable_values == part.total_values]
         partly = {n: p for n, p in blocks.items() if 0 < p.trainable_values < p.total_values}
@@ -55,7 +56,7 @@ class StrategyReport:
                 f"{len(whole)} blocks are trainable whole, {len(partly)} others in part ({values:,} values): "
                 "were names matched that several layers share?"
             )
-        return tuple(found)
+        return (*found, *self.found)
 
     @property
     def percent(self) -> float:
