@@ -212,7 +212,7 @@ def test_peft_alone_writes_down_that_a_base_is_in_four_bits(base, tmp_path):
         ("a tensor missing", "1 weights are not in the file"),
         ("a tensor too many", "1 weights of the file have no place"),
         ("another rank", "does not fit its base model"),
-        ("cut", "the weight file is damaged"),
+        ("cut", "has a damaged weight file"),
         ("no weights", "has no adapter_model.safetensors"),
         ("no JSON", "is no description of an adapter"),
         ("no base", "names no base model"),
@@ -361,7 +361,9 @@ def test_an_adapter_is_refused_where_its_base_has_other_weights_since(base, tiny
             load_model(tmp_path / "lora", adapter=mode)
     save_file(weights, own / "model.safetensors", {"format": "pt"})
     load_model(tmp_path / "lora")
-    save_model(trained("lora", tiny.model), tiny.tokenizer, tmp_path / "lora")  # of the preset, in the same folder
+    save_model(
+        trained("lora", load_model("tiny").model), tiny.tokenizer, tmp_path / "lora"
+    )  # of the preset, in the same folder
     assert not (tmp_path / "lora" / "base_model.json").exists()
 
 
