@@ -361,9 +361,8 @@ def test_an_adapter_is_refused_where_its_base_has_other_weights_since(base, tiny
             load_model(tmp_path / "lora", adapter=mode)
     save_file(weights, own / "model.safetensors", {"format": "pt"})
     load_model(tmp_path / "lora")
-    save_model(
-        trained("lora", load_model("tiny").model), tiny.tokenizer, tmp_path / "lora"
-    )  # of the preset, in the same folder
+    of_preset = trained("lora", load_model("tiny").model)
+    save_model(of_preset, tiny.tokenizer, tmp_path / "lora")
     assert not (tmp_path / "lora" / "base_model.json").exists()
 
 
