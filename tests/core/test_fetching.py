@@ -336,7 +336,6 @@ from little_package import NAME, preset_of
 from tlkit.models import PRESETS, load_model
 from tlkit.models.fetched import fetched
 from tlkit.models.fetching import fetch
-from tlkit.models.sources import source_of
 from tlkit.models.sources import Package
 from tlkit.settings import setup
 setup()

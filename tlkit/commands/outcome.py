@@ -64,10 +64,9 @@ class _Column:
 
     def lines_of(self, text: str, room: int) -> list[str]:
         """A cell or the heading, cut into lines that are as wide as the column."""
-        wide = _columns_of(text) > len(text)
-        lines = textwrap.wrap(text, room // 2 if wide else room, break_on_hyphens=False)
-        if wide and _columns_of(text) <= room:
-            lines = [text]
+        columns = _columns_of(text)
+        # textwrap counts characters: where some are wide, as many as fit even if all are.
+        lines = textwrap.wrap(text, room // 2 if len(text) < columns > room else room, break_on_hyphens=False)
         filled = [" " * (room - _columns_of(line)) for line in lines]
         return [fill + line if self.of_figures else line + fill for line, fill in zip(lines, filled, strict=True)]
 

@@ -322,24 +322,22 @@ def _shares(value: np.ndarray, names: pd.Series, metric: str, percent: bool) -> 
             raise ValueError(
                 f"row {row!r}: {metric} is {number:g}, expected 0 to {most}, or means with a deviation (--deviation)"
             )
+    small, large = (value > 0) & (value <= 1), value > 1
     if percent:
-        unclear = (value > 0) & (value <= 1)
-        if unclear.any():
+        if small.any():
             raise ValueError(
-                f"row {names[unclear].iloc[0]!r}: {metric} is {value[unclear][0]:g} with percent, expected 0 or above "
+                f"row {names[small].iloc[0]!r}: {metric} is {value[small][0]:g} with percent, expected 0 or above "
                 "1, as this may be a share (are all rows shares, leave percent out; else divide them all by 100 first)"
             )
         return value / 100
-    over = value > 1
-    if over.any() and ((value > 0) & ~over).any():
-        small, large = names[(value > 0) & ~over].iloc[0], names[over].iloc[0]
+    if small.any() and large.any():
         raise ValueError(
-            f"{metric} mixes shares and percentages: row {small!r} has {value[(value > 0) & ~over][0]:g}, "
-            f"row {large!r} {value[over][0]:g}: expected 0 to 1 in all rows"
+            f"{metric} mixes shares and percentages: row {names[small].iloc[0]!r} has {value[small][0]:g}, "
+            f"row {names[large].iloc[0]!r} {value[large][0]:g}: expected 0 to 1 in all rows"
         )
-    if over.any():
+    if large.any():
         raise ValueError(
-            f"row {names[over].iloc[0]!r}: {metric} is {value[over][0]:g}, expected 0 to 1, or percent (--percent)"
+            f"row {names[large].iloc[0]!r}: {metric} is {value[large][0]:g}, expected 0 to 1, or percent (--percent)"
         )
     return value
 

@@ -183,11 +183,9 @@ def _refuse_changed_base(name: str, folder: Path) -> None:
 
 def _without_aliases(model: nn.Module, missing: Iterable[str]) -> list[str]:
     """Of the tensors that were not in a file, those that were not there by another name either: some are shared."""
-    aliases: dict[int, set[str]] = {}
-    for key, parameter in model.named_parameters(remove_duplicate=False):
-        aliases.setdefault(id(parameter), set()).add(key)
-    by_name = {key: names for names in aliases.values() for key in names}
-    return [key for key in missing if by_name.get(key, {key}) <= set(missing)]
+    parameters, absent = dict(model.named_parameters(remove_duplicate=False)), set(missing)
+    there = {id(parameter) for key, parameter in parameters.items() if key not in absent}
+    return [key for key in missing if id(parameters.get(key)) not in there]
 
 
 def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:

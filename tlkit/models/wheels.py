@@ -96,7 +96,7 @@ def refuse_without_pip() -> None:
 def _run_pip(package: Package, folder: Path) -> None:
     # -P: no file of the user's folder takes the place of pip's modules. It is run there all the same, because paths in
     # pip's settings may be relative.
-    command = [sys.executable, "-P", "-m", "pip", "download", *OPTIONS, "--dest", str(folder.absolute())]
+    command = [sys.executable, "-P", "-m", "pip", "download", *OPTIONS, "--dest", str(folder)]
     command.append(f"{package.distribution}=={package.version}")
     places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
     log = folder / "pip.log"
