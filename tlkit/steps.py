@@ -19,6 +19,7 @@ from tlkit.examples import Batch, labels_in
 from tlkit.losses import SummedLoss, loss_of
 from tlkit.memory import CPU, Host, move_weights, saved_on_host
 from tlkit.models import evaluation_mode, mode
+from tlkit.models.compilation import compiled
 from tlkit.options import Plan
 from tlkit.strategies import find_blocks, groups_of, in_phases
 from tlkit.team import ALONE, Team, gather_full
@@ -296,6 +297,7 @@ def accumulate_gradients(
     with (
         saved_on_host(model, host) if plan.offload_activations else nullcontext(),
         fused_lora(model) if plan.fused_lora else nullcontext(),
+        compiled(find_blocks(base)) if plan.compiled_blocks else nullcontext(),
     ):
         for number, (part, weight) in enumerate(parts, 1):
             with team.exchange_in(last=number == len(parts)):

@@ -10,18 +10,19 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from tlkit.adapters import refuse_plan
+from tlkit.adapters import base_model, refuse_plan
 from tlkit.checkpoints import CheckpointError, Checkpoints, Journal, identity_of
 from tlkit.examples import Batch, Examples, as_examples, tensors_in
 from tlkit.jobs import Part, reported
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import Host, MemoryTrack, freed_memory_kept
 from tlkit.models import longest_input
+from tlkit.models.compilation import refuse_without_compiler
 from tlkit.models.example_checks import refuse_examples
 from tlkit.options import Plan, TrainingConfig, check_settings_alone
 from tlkit.quantization import tensors_of
 from tlkit.steps import StepRecord, TrainingState, first_step, mean_loss, take_step
-from tlkit.strategies import in_phases, trainable_parameters
+from tlkit.strategies import find_blocks, in_phases, trainable_parameters
 from tlkit.team import ALONE, Team, restore_full_weights, twin_for_parts
 
 DIVERGED = 1.0  # nats per token above the first step: the noise of batches is smaller
@@ -355,6 +356,9 @@ def check_settings(
     """
     check_settings_alone(config, plan)
     refuse_plan(model, plan)
+    if plan.compiled_blocks:
+        refuse_without_compiler(next(model.parameters()).device)
+        find_blocks(base_model(model))  # says so where there are none
     limit = longest_input(model)
     problems = [
         (

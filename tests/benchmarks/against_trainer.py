@@ -29,10 +29,12 @@ LEARNING_RATE = 1e-4
 # large tensors go back to the system at once, in both processes: slower, and they are as large as their tensors.
 GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": "131072"}
 CACHED = ("last_layers", "freeze_lower, embeddings frozen")
+# The last of them compiles in the Trainer, too.
+LORA = ("lora", "lora, fused", "lora, fused, compiled", "lora, both compiled")
 # model, strategy, blocks in a batch, tokens in a block, batches in an epoch, turns
 CASES = {
     "tiny": [("tiny", strategy, 8, 128, 4, 3) for strategy in ("full", *CACHED, "lora", "lora, fused")],
-    "real": [(REAL, strategy, 4, 128, 3, 3) for strategy in ("full", "last_layers", "lora", "lora, fused")],
+    "real": [(REAL, strategy, 4, 128, 3, 3) for strategy in ("full", "last_layers", *LORA)],
     "large": [
         ("qwen2-0.5b", "full", 8, 32, 2, 2),
         ("qwen2-0.5b", "last_layers", 8, 32, 2, 4),  # the shortest step, and so the one most easily disturbed
@@ -68,7 +70,7 @@ def one(who: str, folder: str | None, name: str, strategy: str, rows: int, token
         if who == "tlkit":
             losses, seconds = _by_tlkit(model, order, rows, plan_for(model, rows, strategy))
         else:
-            losses, seconds = _by_trainer(model, order, rows)
+            losses, seconds = _by_trainer(model, order, rows, compiled="both compiled" in strategy)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         evaluate = _evaluate_by_tlkit if who == "tlkit" else _evaluate_by_trainer
         evaluations = []
@@ -112,7 +114,7 @@ def _by_tlkit(model, order, rows: int, plan) -> tuple[list[float], list[float]]:
     return [record.loss for record in records], [record.seconds for record in records]
 
 
-def _by_trainer(model, order, rows: int) -> tuple[list[float], list[float]]:
+def _by_trainer(model, order, rows: int, compiled: bool) -> tuple[list[float], list[float]]:
     import tempfile
     import time
 
@@ -147,6 +149,7 @@ def _by_trainer(model, order, rows: int) -> tuple[list[float], list[float]]:
             report_to="none",
             use_cpu=True,
             disable_tqdm=True,
+            torch_compile=compiled,
         )
         watch = Watch()
         data = [{"input_ids": block, "labels": block} for block in order]

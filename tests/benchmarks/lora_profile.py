@@ -1,8 +1,8 @@
 """Where the time of a LoRA step goes, operator by operator: `python tests/benchmarks/lora_profile.py`.
 
-Writes `lora_profile.csv` beside this file, or into the folder `--output`, for peft's layers and for those of
-`fused_lora`; `against_trainer.py` puts the tables into RESULTS.md. They are of SmolLM2-135M-Instruct, by its name or
-with `--model` as a folder, and of the bundled model where that is not here.
+Writes `lora_profile.csv` beside this file, or into the folder `--output`, for peft's layers, for those of
+`fused_lora`, and for blocks that are compiled as well; `against_trainer.py` puts the tables into RESULTS.md. They are
+of SmolLM2-135M-Instruct, by its name or with `--model` as a folder, and of the bundled model where that is not here.
 """
 
 import argparse
@@ -69,6 +69,6 @@ if __name__ == "__main__":
     options = parser.parse_args()
     setup()
     case = (REAL, options.model, 4, 128) if is_here(options.model) else ("tiny", None, 8, 128)
-    tables = [profile(*case[:2], strategy, *case[2:]) for strategy in ("lora", "lora, fused")]
+    tables = [profile(*case[:2], strategy, *case[2:]) for strategy in ("lora", "lora, fused", "lora, fused, compiled")]
     options.output.mkdir(parents=True, exist_ok=True)
     pd.concat(tables).to_csv(options.output / RECORD, index=False, float_format="%.5g")

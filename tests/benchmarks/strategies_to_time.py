@@ -7,6 +7,8 @@ STRATEGIES = {
     "freeze_lower, embeddings frozen": ("freeze_lower", {"freeze_embeddings": True}),
     "lora": ("lora", {}),
     "lora, fused": ("lora", {}),
+    "lora, fused, compiled": ("lora", {}),
+    "lora, both compiled": ("lora", {}),
     "lora, two micro-batches": ("lora", {}),
     "lora, two micro-batches, memory given back": ("lora", {}),
 }
@@ -39,6 +41,7 @@ def plan_for(model, rows: int, strategy: str = ""):
         micro_batch_size=rows // 2 if "micro" in strategy else rows,
         chunked_loss=model.config.vocab_size > 32_000,
         fused_lora="fused" in strategy,
+        compiled_blocks="compiled" in strategy,
     )
 
 

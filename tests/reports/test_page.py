@@ -49,6 +49,12 @@ def test_each_planted_effect_is_in_its_sentence_and_nothing_else_is(comparison):
     assert said_of(found.may_not, "Whether the order").endswith("planted, rust, 8 training documents and 1 epoch.")
 
 
+def test_of_a_single_strategy_questions_are_spoken_of_in_the_singular():
+    found = conclusions(planted_comparison({"full": EFFECTS["full"]}))
+    open_ = said_of(found.may_not, "That more or fewer questions")
+    assert open_.endswith("than before with full: the change is +0.0 points, and its interval has zero in it.")
+
+
 def test_with_one_seed_nothing_is_concluded():
     found = conclusions(planted_comparison(EFFECTS, seeds=1))
     assert found.may == () and said_of(found.may_not, "By how much another seed")

@@ -111,9 +111,14 @@ def _questions(table: pd.DataFrame, name: str) -> tuple[list[str], list[str]]:
         if len(part)
     ]
     unclear = change[(low <= 0) & (high >= 0)]
-    changes = f"{100 * unclear.min():+.1f} to {100 * unclear.max():+.1f} points" if len(unclear) else ""
-    said = f"That more or fewer {ABOUT[name]} are answered rightly than before with {{}}: "
-    return may, _of(unclear.index, f"{said}the changes are {changes}, and every interval has zero in it.")
+    lowest, highest = (f"{100 * change:+.1f}" for change in (unclear.min(), unclear.max()))
+    if len(unclear) == 1:
+        why = f"the change is {lowest} points, and its interval has zero in it"
+    else:
+        why = f"the changes are {lowest} to {highest} points, and every interval has zero in it"
+    return may, _of(
+        unclear.index, f"That more or fewer {ABOUT[name]} are answered rightly than before with {{}}: {why}."
+    )
 
 
 def _classes(comparison: Comparison, table: pd.DataFrame) -> tuple[list[str], list[str]]:
