@@ -112,6 +112,8 @@ def train(
         raise ValueError("early stopping (patience) keeps the best weights whole: expected the exchange ddp with it")
     if team.in_parts and in_phases(model):
         raise ValueError("what is trained changes between the phases, and fsdp settles it: expected the exchange ddp")
+    if team.in_parts and plan.compiled_blocks:
+        raise ValueError("compiled_blocks: not tried with weights in parts: expected the exchange ddp with it")
     if checkpoint_dir is None and resume:
         raise ValueError("resume=True: expected checkpoint_dir, the folder of the run to go on with")
     if every < 1:

@@ -69,10 +69,13 @@ def test_losses_and_weights_are_those_of_one_process(found, alone, size, exchang
     assert together["norms"] == pytest.approx(single["norms"], rel=1e-4)
 
 
-def test_phases_and_parts_are_refused_before_any_work():
+def test_what_does_not_go_with_parts_is_refused_before_any_work():
     """The team has not even met: nothing is exchanged before the refusal."""
+    parts = Team(size=2, exchange="fsdp")
     with pytest.raises(ValueError, match="what is trained changes between the phases, and fsdp settles it: expected"):
-        train(adapted("gradual_unfreezing"), BLOCKS, CONFIG, team=Team(size=2, exchange="fsdp"))
+        train(adapted("gradual_unfreezing"), BLOCKS, CONFIG, team=parts)
+    with pytest.raises(ValueError, match="compiled_blocks: not tried with weights in parts: expected the exchange ddp"):
+        train(adapted("lora"), BLOCKS, CONFIG, plan=Plan(compiled_blocks=True), team=parts)
 
 
 def test_parts_kept_on_the_host_train_as_well(found, alone):
