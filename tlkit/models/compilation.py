@@ -15,9 +15,10 @@ WAY_ON = "leave compiled_blocks out"
 def compiled(blocks: Iterable[nn.Module]) -> Iterator[None]:
     """Inside, blocks are computed by code that torch makes for them when they are first called, which takes seconds.
 
-    Their weights stay where they are, and so do all modules. The result is the same up to rounding; random numbers are
-    the same, too. Blocks are computed as usual where each tensor is counted, as on a virtual card and in an estimate,
-    because compiled code does not pass by the counter.
+    Their weights stay where they are, and so do all modules. Results are the same up to rounding, and random numbers
+    are the same. Blocks are computed as usual where tensors are counted (on a virtual card, in an estimate, and in the
+    step in which `train` measures memory), because compiled code does not pass by the counter. So a run that is broken
+    off and resumed may differ by rounding, too.
 
     Args:
         blocks: modules that are called one after the other; those that are alike share one compiled program.
