@@ -14,6 +14,7 @@ from strategies_to_time import REAL, is_here, plan_for, ready
 HERE = Path(__file__).parent
 RECORD = "lora_profile.csv"
 SHOWN = 12  # operators
+COMPILED = "programs of compiled blocks"
 STEPS = 3
 
 
@@ -38,6 +39,8 @@ def profile(name: str, folder: str | None, strategy: str, rows: int, tokens: int
         {"operator": event.key, "calls": event.count // STEPS, "ms": event.self_cpu_time_total / 1000 / STEPS}
         for event in found.key_averages()
     )
+    table["operator"] = table.operator.str.replace(r"^## Call CompiledFxGraph .*", COMPILED, regex=True)
+    table = table.groupby("operator", as_index=False, sort=False).sum()  # each compiled program has a name of its own
     table = table.assign(share=table.ms / table.ms.sum()).nlargest(SHOWN, "ms")
     return table.assign(model=name, strategy=strategy, batch=f"{rows} x {tokens}")
 
@@ -48,7 +51,8 @@ def profiles_in_words(output: Path) -> str:
         return ""
     parts = [
         "\n## Where the time of a LoRA step goes\n\nBy torch's profiler, each operator without those that it calls. "
-        "`aten::mm` and `aten::addmm` multiply matrices; `aten::add`, `aten::mul` and `aten::copy_` read and write."
+        "`aten::mm` and `aten::addmm` multiply matrices; `aten::add`, `aten::mul` and `aten::copy_` read and write. "
+        "Programs of compiled blocks do all that lies between the products."
     ]
     for (model, strategy, batch), part in pd.read_csv(output / RECORD).groupby(
         ["model", "strategy", "batch"], sort=False
