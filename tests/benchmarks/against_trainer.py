@@ -255,11 +255,9 @@ def write(rows: list[dict], output: Path) -> None:
     table = pd.DataFrame(rows).assign(recorded=today, processor=processor)
     if path.is_file():  # cases that were not run again on such a processor stay
         keys = ["model", "strategy", "batch"]
-        table = pd.concat([pd.read_csv(path), table]).drop_duplicates([*keys, "processor"], keep="last")
+        table = pd.concat([pd.read_csv(path), table]).drop_duplicates([*keys, "processor"], keep="last").set_index(keys)
         cases = [(case[0], case[1], f"{case[2]} x {case[3]}") for size in CASES.values() for case in size]
-        places = table[keys].apply(lambda row: cases.index(tuple(row)) if tuple(row) in cases else None, axis=1)
-        table = table.assign(place=places).dropna(subset="place").sort_values("place", kind="stable")
-        table = table.drop(columns="place").reset_index(drop=True)
+        table = table.loc[[case for case in cases if case in table.index]].reset_index()
     table.to_csv(path, index=False, float_format="%.4g")
     columns = {
         "model": "model",
@@ -334,6 +332,11 @@ def _bounds() -> str:
         "and activations come from memory, and in the measurement of the ceiling from the processor's cache. If "
         "adapters cost nothing, 1.40 s would remain: a share of 0.65, and 1.21 times the speed of the Trainer, "
         "whose step takes 1.70 s.\n"
+        "- Two further savings were tried there and left out. An autograd function that adds the adapter's part of the "
+        "input's gradient in place took 0.99 of the time of `fused_lora`. One function for all layers that read the "
+        "same input (queries, keys and values; gate and up) took 0.964, about 1.14 times the Trainer's speed; it has "
+        "to know which layers those are before they are called. Two micro-batches took 1.09 (so small a batch makes "
+        "products less efficient), and huge pages 1.00.\n"
         "- How near LoRA comes to the ceiling depends on the processor. Where products are half as fast (177 for 320 "
         "GFLOP/s), what lies between them weighs half as much: by the profiles below (2026-11-24, AMD EPYC), products "
         "take 0.78 of a step of `lora, fused`, and 0.82 where blocks are compiled, too; attention 0.06 and 0.07.\n"
@@ -342,12 +345,7 @@ def _bounds() -> str:
         "here with a filled cache; without it their ratio was 0.50.\n"
         "- *Over turns* are the lowest and the highest ratio of one turn. The machine of 2026-11-24 was shared: a step "
         "of the Trainer took 2.5 to 3.5 s there, so the ratio of one case may be off by a tenth. In every turn of "
-        "`lora, fused` and `lora, fused, compiled` it was 1.19 or more there.\n"
-        "- Two further savings were tried there and left out. An autograd function that adds the adapter's part of the "
-        "input's gradient in place took 0.99 of the time of `fused_lora`. One function for all layers that read the "
-        "same input (queries, keys and values; gate and up) took 0.964, about 1.14 times the Trainer's speed; it has "
-        "to know which layers those are before they are called. Two micro-batches took 1.09 (so small a batch makes "
-        "products less efficient), and huge pages 1.00."
+        "`lora, fused` and `lora, fused, compiled` it was 1.19 or more there."
     )
 
 
