@@ -78,7 +78,7 @@ _WHERE = {
         "best_linear",
         "layer_features",
     ),
-    "evidence.carry_over": ("recorded_carry_over", "recorded_comparison"),
+    "evidence.carry_over": ("carry_over", "measure_relatives", "recorded_carry_over", "recorded_comparison"),
     "evidence.comparison_settings": ("ComparisonSettings",),
     "evidence.comparison": ("ZERO_SHOT", "compare"),
     "evidence.audit": ("audit",),

@@ -103,7 +103,7 @@ class Plan:
     offload_activations: bool = option(False, "keep activations in the host's memory until the backward pass")
     offload_optimizer: bool = option(False, "keep the optimizer's moments, and its update, on the host")
     fused_lora: bool = option(False, "with LoRA, write a layer's output once instead of three times: faster")
-    compiled_blocks: bool = option(False, "compile the model's blocks: faster, once it has taken some 20 seconds")
+    compiled_blocks: bool = option(False, "compile the model's blocks: faster, once it has taken some 30 seconds")
     train_on_host: bool = False  # weights too: only evaluation is left to the device
     evaluate_on_host: bool = False
 

@@ -155,14 +155,28 @@ REFUSED = [
     (
         "a,accuracy\nx,50%\ny,60%",
         [],
-        "accuracy is '50%', expected a number such as 1062.5, without comma or % (but --p",
+        "row 'x': accuracy is '50%', expected a number, or percent (--percent)",
     ),
     (
         'a,accuracy\nx,"62,5"\ny,60',
         ["--percent"],
         "accuracy is '62,5', expected a number such as 1062.5, without comma",
     ),
-    ('a,accuracy,n\nx,0.5,"1,000"\ny,0.6,100', ["--items", "n"], "n is '1,000', expected a number"),
+    ('a,accuracy,n\nx,0.5,"1,000"\ny,0.6,100', ["--items", "n"], "items is '1,000', expected a whole number without"),
+    (
+        "a;points;sd\nx;950;10\ny;1,240;10",
+        ["--metric", "points", "--deviation", "sd"],
+        "points is '1,240', which may be a decimal comma or a mark for thousands: expected decimals behind a point",
+    ),
+    (
+        "a;accuracy;n\nx;0,51;100,000\ny;0,49;100,000",
+        ["--items", "n"],
+        "n is '100,000', which may be a decimal comma or a mark for thousands",
+    ),
+    ("a;accuracy;n\nx;0,51;100.000\ny;0,49;100.000", ["--items", "n"], "items is '100.000', expected a whole number w"),
+    ("a,accuracy\nx,0.5_12\ny,0.6", [], "accuracy is '0.5_12', expected a number"),
+    ("a,accuracy\nx,0.500\ny,0.499", ["--items", "999"], "accuracy is 0.500, which is 499.5 of 999 items, expected"),
+    ("| a | accuracy |\n| --- | --- |\n| x | 0.5 |", [], "begins as a Markdown table does, expected a CSV file"),
     ("a,accuracy\nx,True\ny,False", [], "row 'x': accuracy is 'True', expected a number"),
     ("a,accuracy\nx,inf\ny,0.6", [], "row 'x': accuracy is 'inf', expected a number"),
     (
@@ -254,6 +268,78 @@ def test_names_are_read_as_they_are_written_and_numbers_as_they_are_meant(text, 
     assert found == list(zip(named, (0.7, 0.6, 0.5), (1000,) * 3, strict=True))
 
 
+MEANT = [
+    ("\n# a board\nplace,model,accuracy\n1,a,60%\n1,b ,50.0 %\n", ["--percent"], [("a", 0.6), ("b", 0.5)]),
+    ("sep=;\nModell;Genauigkeit, %;n\na;60,5;1000\nb;50,0;1000\n", ["--percent"], [("a", 0.605), ("b", 0.5)]),
+    ("Modell;Genauigkeit, %\na;60,5\nb;50,125\n", ["--percent", "--items", "800"], [("a", 0.605), ("b", 0.50125)]),
+    (
+        "model,accuracy\na,0.6\nb,0.5117513537406921\n",
+        ["--items", "1319"],
+        [("a", 0.6), ("b", 675 / 1319)],
+    ),  # of 32 bits
+    ("accuracy,year,model\n0.6,2024,a\n0.5,2025,b\n", [], [("a", 0.6), ("b", 0.5)]),
+]
+
+
+@pytest.mark.parametrize(("text", "options", "expected"), MEANT)
+def test_tables_as_they_are_found_are_read_as_they_are_meant(text, options, expected, tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_text(text, encoding="utf-8")
+    metric = "Genauigkeit, %" if "Genau" in text else "accuracy"
+    options = options if "--items" in options else [*options, "--items", "1000"]
+    code = main(["audit", str(path), "--metric", metric, *options, "--json"])
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert code == 0 and [row["name"] for row in rows] == [name for name, _ in expected]
+    assert [row["value"] for row in rows] == pytest.approx([value for _, value in expected])
+
+
+def test_a_decimal_comma_may_have_three_digits_where_others_show_what_it_is(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("model;loss\na;1,240\nb;1,25\nc;2\n")
+    assert read_table(path, {"loss"}).loss.tolist() == ["1.240", "1.25", "2"]
+    assert read_table(path).loss.tolist() == ["1,240", "1,25", "2"]
+
+
+def test_rounded_scores_leave_open_what_the_answers_were():
+    """Of 14,042 items, 0.505 to 0.515 are 7,092 to 7,231."""
+    texts = pd.DataFrame({"model": ["a", "b"], "accuracy": ["0.51", "0.51"]})
+    found = audit(texts, "accuracy", 14042)
+    assert found.pairs.possible[0] and (found.separated, found.undecided, found.out_of_reach) == (0, 1, 0)
+    assert "If they were rounded to 0.01, a row may have answered up to 139 items more" in " ".join(found.assumptions)
+    in_percent = audit(texts.assign(accuracy=["51", "51.2"]), "accuracy", 14042, percent=True)
+    assert "rounded to 0.1, a row may have answered up to 13 items more" in " ".join(in_percent.assumptions)
+    exact = audit(texts.assign(accuracy=["0.510", "0.511"]), "accuracy", 1000)
+    assert "rounded" not in " ".join(exact.assumptions) and exact.out_of_reach == 1
+
+
+def test_means_are_out_of_reach_where_not_even_equal_items_would_separate_them():
+    table = pd.DataFrame({"model": ["a", "b"], "score": [5.0, 5.05], "sd": [1.0, 2.0]})
+    found = audit(table, "score", 100, deviation="sd")
+    assert not found.pairs.possible[0] and found.out_of_reach == 1, "the best error is (2 - 1) / 10"
+    assert audit(table.assign(score=[5.0, 5.2]), "score", 100, deviation="sd").undecided == 1
+    assert audit(table.assign(sd=1.0), "score", 100, deviation="sd").undecided == 1
+    assert "sd is the standard deviation over items" in " ".join(found.assumptions)
+
+
+def test_a_correlation_is_said_and_the_least_certain_pair_is_one_of_the_table():
+    table = pd.DataFrame({"model": list("abc"), "accuracy": [0.5, 0.54, 0.51], "n": [1000, 1000, 500]})
+    found = audit(table, "accuracy", "n", correlation=0.5)
+    said = " ".join(found.assumptions)
+    assert (
+        "Rows with other numbers of items were" in said and "the same number of items answered the same items" in said
+    )
+    assert "correlate by 0.5" in said and found.least_certain == ("c", "a")
+    error = math.sqrt(0.25 / 1000 + 0.2499 / 500)
+    assert found.detectable["one_pair"] == pytest.approx(
+        (stats.norm.isf(0.025) + stats.norm.isf(0.2)) * error, rel=2e-3
+    )
+
+
+def test_a_table_of_more_rows_than_can_be_paired_is_refused():
+    with pytest.raises(ValueError, match="has 2,001 rows: expected at most 2,000"):
+        audit(shares(*range(2001), items=3000), "accuracy", 3000)
+
+
 def test_a_frame_in_memory_needs_names_and_numbers_too():
     for missing in (None, np.nan, pd.NA, " "):
         table = shares(500, 600).assign(model=pd.Series(["a", missing], dtype=object))
@@ -272,12 +358,14 @@ def test_a_difference_is_in_the_unit_of_the_metric(tmp_path, capsys):
     found, same = audit(percent, "accuracy", 1000, percent=True), audit(shares(625, 600), "accuracy", 1000)
     assert found.plan(2).equals(same.plan(0.02)) and found.plan().equals(same.plan(0.01))
     assert found.sentences(0.04) == same.sentences(0.0004) and "of 0.04 points in" in found.sentences(0.04)[3]
+    assert "of 0.04 points in" in found.sentences(0.04)[4]
     path = tmp_path / "table.csv"
     percent.to_csv(path, index=False)
     line = ["audit", str(path), "--metric", "accuracy", "--items", "1000", "--percent", "--difference", "2"]
     assert main(line) == 0
     needed = items_needed(0.02, math.sqrt(0.24))
-    assert f"A difference of 2.0 points in one pair would need {needed:,} items" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"A difference of 2.0 points in one pair would need {needed:,} items (answers that correlate by 0)" in said
 
 
 def test_where_no_row_varies_the_seeds_alone_are_planned(tmp_path, capsys):
@@ -315,7 +403,7 @@ def test_the_command_says_it_to_people_and_to_machines(tmp_path, capsys):
     assert main([*line, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["rank"] for row in found["rows"]] == ["1", "tied 2-3", "tied 2-3"]
-    assert (found["separated"], len(found["pairs"]), len(found["assumptions"])) == (2, 3, 3)
+    assert (found["separated"], len(found["pairs"]), len(found["assumptions"])) == (2, 3, 4)
     assert {row["of"] for row in found["plan"]} == {"items", "seeds"}
     assert main(line) == 0
     said = capsys.readouterr().out

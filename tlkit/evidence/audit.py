@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tlkit.evidence.planning import POWER, detectable_difference, items_needed, seeds_needed
+from tlkit.evidence.planning import POWER, items_needed, reach, seeds_needed
 from tlkit.evidence.statistics import CONFIDENCE, PAIR_COLUMNS, SMALLEST_P, holm, rank_intervals
 
 POINT = 0.01  # of shares
@@ -25,6 +25,10 @@ MOST_ITEMS = 10**12  # more than any test has
 LARGEST = 1e100  # of numbers, and its inverse the smallest, so that their squares are numbers, too
 FARTHEST = 1e6  # so many times larger or smaller than the spread, a difference is no plan
 FEW = 5  # as few right or wrong answers make the normal approximation rough
+MOST_ROWS = 2_000  # two million pairs take about 2 GB
+TIE = 1e-6  # of an item: so far may a product of two numbers be off
+SINGLE = 6e-8  # how far a number of 32 bits is from what it stands for, as a share of it
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+")  # such as 1,240, which may be 1240 or 1.24
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,10 @@ class Audit:
         pairs: a row for each pair, as `compare_pairs` has them, and `possible`: whether the pair could be separated
             if the answers to each item were published and were as favourable as they can be. `p` is of the normal
             distribution alone; `p_adjusted` is corrected, and no smaller than the most favourable answers allow.
-        detectable: the smallest difference that is found 80% of the time, for rows with the largest spread and the
-            fewest items: `one_pair`, which was chosen beforehand, and `all_pairs`, corrected for all of them. NaN
-            where every row is 0 or 1.
+        detectable: the smallest difference that is found 80% of the time in the pair with the largest standard error:
+            `one_pair`, which was chosen beforehand, and `all_pairs`, corrected for all of them. NaN where every row is
+            0 or 1.
+        least_certain: the names of that pair.
         shares: whether the values are shares; otherwise they are means.
         percent: whether the shares were given as percentages; then so are the differences to plan for.
         assumptions: a sentence each.
@@ -48,6 +53,7 @@ class Audit:
     table: pd.DataFrame
     pairs: pd.DataFrame
     detectable: dict[str, float]
+    least_certain: tuple[str, str]
     shares: bool
     percent: bool
     assumptions: tuple[str, ...]
@@ -117,18 +123,24 @@ class Audit:
         one, every = (self._said(self.detectable[key]) for key in ("one_pair", "all_pairs"))
         found = (
             f"A difference is found {POWER:.0%} of the time from {one} on in one pair that is chosen beforehand, and "
-            f"from {every} on where all pairs are compared."
+            f"from {every} on where all pairs are compared. These are the figures of the pair that is known least "
+            f"exactly, {' and '.join(self.least_certain)}."
         )
         if not self.table.spread.any():
             found = "Every row is 0% or 100%, so what difference these or more items would find cannot be said."
-        needed = "; ".join(f"{row.needed:,} {row.of} ({row.assumed})" for row in plan.itertuples())
+        ends = {"items": "to say that two models differ", "seeds": "of each, to say that two methods do"}
+        wanted = f"A difference of {self._said(float(plan.difference.iloc[0]))} in one pair would need"
+        plans = [
+            f"{wanted} {' or '.join(f'{row.needed:,} {of} ({row.assumed})' for row in part.itertuples())} {ends[of]}."
+            for of, part in plan.groupby("of")
+        ]
         return [
             f"{len(self.table)} rows of {tested}: {self.separated:,} of {pairs:,} pairs can be told apart by test "
-            f"sampling alone (Holm, {1 - CONFIDENCE:.0%} for all pairs together).",
+            f"sampling alone (Holm, {1 - CONFIDENCE:.0%} for all pairs together). With --json each pair is there.",
             f"Of the others, {self.undecided:,} could perhaps be, if the answers to each item were published; "
             f"{self.out_of_reach:,} could not, whatever the answers were.",
             found,
-            f"A difference of {self._said(float(plan.difference.iloc[0]))} in one pair would need {needed}.",
+            *plans,
             "Assumed:",
             *(f"- {line}" for line in self.assumptions),
         ]
@@ -143,8 +155,9 @@ class Audit:
 def read_table(path: Path, numbers: Collection[str] = ()) -> pd.DataFrame:
     """Read a table from a CSV file as it is written: every field stays a text, so that 007 and None are names.
 
-    Fields are separated by commas, semicolons or tabs, whichever the line of column names has most of. Spaces before a
-    field and around a column name do not count, nor do lines without any content.
+    Fields are separated by commas, semicolons or tabs: by what gives every line as many fields as the line of column
+    names, finds the columns of numbers, and gives the most fields. Spaces around a field do not count, nor do lines
+    without any content, nor comments that begin with "# " before the first line.
 
     Args:
         path: a text file in UTF-8.
@@ -154,24 +167,22 @@ def read_table(path: Path, numbers: Collection[str] = ()) -> pd.DataFrame:
         A row for each line.
 
     Raises:
-        ValueError: naming the file, and the line where one does not have as many fields as there are column names.
+        ValueError: naming the file, and the line where one does not have as many fields as there are column names; or
+            a number that may have a decimal comma or a mark for thousands.
         OSError: where the file cannot be read.
     """
     wanted = "expected a CSV file with a line of column names, as plain text in UTF-8 (not compressed)"
     try:
         text = path.read_text(encoding="utf-8-sig")
-        if re.match(r"\s*(\{|\[\s*[\[{])", text):
-            raise ValueError(f"{path}: begins as JSON does, {wanted}")
-        first = next((line for line in text.splitlines() if line.strip()), "")
-        mark = max(",;\t", key=lambda mark: len(next(csv.reader([first], delimiter=mark), [])))
-        reader = csv.reader(io.StringIO(text), delimiter=mark, skipinitialspace=True, strict=True)
-        lines = [(reader.line_num, fields) for fields in reader if any(fields)]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: {wanted} ({error})") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: {wanted}; save a sheet of Excel as 'CSV UTF-8' ({error})") from None
+    for sign, what in {r"\s*(\{|\[\s*[\[{])": "JSON", r"\s*\|": "a Markdown table"}.items():
+        if re.match(sign, text):
+            raise ValueError(f"{path}: begins as {what} does, {wanted}")
+    mark, lines = _fields(path, text, numbers, wanted)
     if not lines:
         raise ValueError(f"{path}: is empty, {wanted}")
     header, *rows = (fields for _, fields in lines)
-    header = [column.strip() for column in header]
     for number, fields in lines:
         if len(fields) != len(header):
             raise ValueError(
@@ -179,11 +190,42 @@ def read_table(path: Path, numbers: Collection[str] = ()) -> pd.DataFrame:
                 "for each column name "
                 f"(write decimals behind a point, quote a field that holds {mark!r}, and end no line with it)"
             )
-    places = [place for place, column in enumerate(header) if mark == ";" and column in numbers]
-    for fields in rows:
-        for place in places:
-            fields[place] = re.sub(r"^([+-]?\d+),(\d+)$", r"\1.\2", fields[place])
-    return pd.DataFrame(rows, columns=header, dtype=str)
+    table = pd.DataFrame(rows, columns=header, dtype=str)
+    for place in [place for place, column in enumerate(header) if mark == ";" and column in numbers]:
+        column = table.iloc[:, place]
+        with_comma = column[column.str.contains(",")]
+        if len(with_comma) and with_comma.str.fullmatch(THOUSANDS.pattern).all():
+            raise ValueError(
+                f"{path}: {header[place]} is {with_comma.iloc[0]!r}, which may be a decimal comma or a mark for "
+                "thousands: expected decimals behind a point, and thousands without a mark"
+            )
+        table.isetitem(place, column.str.replace(r"^([+-]?\d+),(\d+)", r"\1.\2", regex=True))
+    return table
+
+
+def _fields(path: Path, text: str, numbers: Collection[str], wanted: str) -> tuple[str, list[tuple[int, list[str]]]]:
+    """By which mark a text is separated, and by that the number and the fields of each line with content."""
+    first = re.match(r"(# .*\n|\s*\n)*(sep=(.)\s*\n)?", text)
+    skipped, marks = first.group().count("\n"), first.group(3) or ",;\t"
+    found, wrong = {}, None
+    for mark in marks:
+        reader = csv.reader(io.StringIO(text[first.end() :]), delimiter=mark, skipinitialspace=True, strict=True)
+        try:
+            lines = [(skipped + reader.line_num, [field.strip() for field in fields]) for fields in reader]
+        except csv.Error as error:
+            wrong = error
+            continue
+        found[mark] = [(number, fields) for number, fields in lines if any(fields)]
+    if not found:
+        raise ValueError(f"{path}: {wanted} ({wrong})")
+
+    def fits(mark: str) -> tuple[bool, int, float]:
+        lengths = [len(fields) for _, fields in found[mark]] or [math.inf]  # nothing but marks: the table is empty
+        header = found[mark][0][1] if found[mark] else []
+        return lengths[0] > 1 and set(lengths) == {lengths[0]}, len({*header} & {*numbers}), lengths[0]
+
+    mark = max(found, key=fits)
+    return mark, found[mark]
 
 
 def audit(
@@ -214,7 +256,7 @@ def audit(
         metric: the column that is compared: shares from 0 to 1, or means.
         items: how many items each row was tested on, or the column that says it. Rows with other numbers of items
             were tested on other items.
-        name: the column of the rows' names; default: the first.
+        name: the column of the rows' names; default: the first of the others that is not all numbers, else the first.
         deviation: the column of standard deviations over items. With it the metric is a mean, without it a share.
         percent: the shares are percentages, from 0 to 100; one such as 0.6 is refused, as it may be a share. A mean
             stays in its own unit.
@@ -238,21 +280,24 @@ def audit(
     pairs = _pairs(rows, correlation, shares=deviation is None)
     better = pairs if lower_is_better else pairs.assign(difference=-pairs.difference)
     rows["rank"] = rank_intervals(better, rows.name.tolist()).to_numpy()
-    widest, fewest = rows.spread.max(), int(rows["items"].min())
-    detectable = {
-        key: detectable_difference(widest or math.nan, fewest, correlation=correlation, pairs=count)
-        for key, count in (("one_pair", 1), ("all_pairs", len(pairs)))
-    }
+    least = pairs.loc[pairs.error.idxmax()]
+    counts = {"one_pair": 1, "all_pairs": len(pairs)}
+    detectable = {key: reach(count) * (least.error or math.nan) for key, count in counts.items()}
     shares = deviation is None
-    return Audit(rows, pairs, detectable, shares, shares and percent, _assumptions(rows, correlation, shares))
+    said = _assumptions(rows, correlation, deviation, unit=100 if percent else 1)
+    table, pairs = rows.drop(columns="rounding"), pairs.drop(columns="error")
+    return Audit(table, pairs, detectable, (least["first"], least["second"]), shares, shares and percent, said)
 
 
 def _rows(
     table: pd.DataFrame, metric: str, items: float | str, name: str | None, deviation: str | None, percent: bool
 ) -> pd.DataFrame:
-    """Name, value, spread over items, error, low, high and items of each row, once the table can support an audit."""
+    """Name, value, spread over items, error, low, high, items and rounding of each row.
+
+    The last is half a unit of the last decimal that a share in the table has; 0 for means.
+    """
     counted, columns = isinstance(items, str), table.columns.tolist()
-    name = columns[0] if name is None and columns else name
+    name = _names_column(table, {metric, items, deviation}) if name is None and columns else name
     for column in (metric, name, deviation, items if counted else None):
         if column is not None and column not in columns:
             also = ", or a plain number such as 1000" if column == items else ""
@@ -263,12 +308,20 @@ def _rows(
             raise ValueError(f"the table has {columns.count(column)} columns {column!r}: expected one of that name")
     if len(table) < 2:
         raise ValueError(f"the table has {len(table)} row{'s' * (len(table) != 1)}: expected at least 2 to compare")
+    if len(table) > MOST_ROWS:
+        raise ValueError(
+            f"the table has {len(table):,} rows: expected at most {MOST_ROWS:,}, as every pair is compared (keep those "
+            "that you ask about)"
+        )
     names = table[name].astype(str).mask(table[name].isna(), "")
     for place, row in enumerate(names, start=1):
         if not row.strip():
             raise ValueError(f"row {place} of {len(names)} has no name in column {name!r}: expected one (name, --name)")
     if twice := names[names.duplicated()].tolist():
         raise ValueError(f"row {twice[0]!r} is there twice: expected a column whose names differ (name, --name)")
+    for row, given in zip(names, table[items] if counted else (), strict=False):
+        if THOUSANDS.fullmatch(str(given)):
+            raise ValueError(f"row {row!r}: items is {given!r}, expected a whole number without a mark for thousands")
     n = _numbers(table[items], names) if counted else np.full(len(table), _number(items))
     for row, number in zip(names, n, strict=True):
         if not (FEWEST_ITEMS <= number <= MOST_ITEMS and number == int(number)):
@@ -276,15 +329,16 @@ def _rows(
                 f"row {row!r}: items is {number:g}, expected a whole number of at least {FEWEST_ITEMS} and at most "
                 f"{MOST_ITEMS:.0e}"
             )
-    value = _numbers(table[metric], names)
+    rounding = 0.0
     if deviation is None:
-        printed = value
-        value = _shares(printed, names, metric, percent)
-        _refuse_impossible(value, n, names, metric, printed, percent)
+        printed = _without_sign(table[metric], names, percent)
+        value = _shares(_numbers(printed, names), names, metric, percent)
+        _refuse_impossible(value, n, names, printed, percent)
+        rounding = 0.5 * 10.0 ** -max(map(_decimals, printed)) / (100 if percent else 1)
         spread = np.sqrt(value * (1 - value))
         low, high = _wilson(value, n)
     else:
-        spread = _numbers(table[deviation], names)
+        value, spread = _numbers(table[metric], names), _numbers(table[deviation], names)
         if (spread < 0).any():
             row = int((spread < 0).argmax())
             raise ValueError(f"row {names.iloc[row]!r}: {deviation} is {spread[row]:g}, expected at least 0")
@@ -293,7 +347,22 @@ def _rows(
         half = _normal((1 + CONFIDENCE) / 2) * spread / np.sqrt(n)
         low, high = value - half, value + half
     columns = {"name": names.to_numpy(), "value": value, "spread": spread, "error": spread / np.sqrt(n)}
-    return pd.DataFrame(columns | {"low": low, "high": high, "items": n.astype(int)})
+    return pd.DataFrame(columns | {"low": low, "high": high, "items": n.astype(int), "rounding": rounding})
+
+
+def _right_answers(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """The fewest and the most items that each row of shares may have answered, as far as its score was rounded."""
+    value, n, rounding = (rows[column].to_numpy() for column in ("value", "items", "rounding"))
+    right = np.round(value * n)
+    fewest, most = np.ceil((value - rounding) * n - TIE), np.floor((value + rounding) * n + TIE)
+    return np.clip(fewest, 0, right), np.clip(most, right, n)
+
+
+def _names_column(table: pd.DataFrame, others: Collection[object]) -> str:
+    """The first column that is not asked for otherwise and has not only numbers, as places and years are."""
+    left = [place for place, column in enumerate(table.columns) if column not in others]
+    named = [place for place in left if any(math.isnan(_number(given)) for given in table.iloc[:, place])]
+    return table.columns[(named or left or [0])[0]]
 
 
 def _numbers(column: pd.Series, names: pd.Series) -> np.ndarray:
@@ -301,18 +370,33 @@ def _numbers(column: pd.Series, names: pd.Series) -> np.ndarray:
     for row, given, number in zip(names, column, numbers, strict=True):
         if number != 0 and not 1 / LARGEST <= abs(number) <= LARGEST:
             raise ValueError(
-                f"row {row!r}: {column.name} is {given!r}, expected a number such as 1062.5, without comma "
-                f"or % (but --percent), in size from {1 / LARGEST:g} to {LARGEST:g}"
+                f"row {row!r}: {column.name} is {given!r}, expected a number such as 1062.5, without comma, "
+                f"in size from {1 / LARGEST:g} to {LARGEST:g} (leave a row without one out)"
             )
     return numbers
 
 
 def _number(given: object) -> float:
-    """By way of its text, as which True is none."""
+    """By way of its text, as which True is none, nor is 1_000."""
     try:
-        return float(str(given))
+        return math.nan if "_" in str(given) else float(str(given))
     except ValueError:
         return math.nan
+
+
+def _without_sign(column: pd.Series, names: pd.Series, percent: bool) -> pd.Series:
+    """The scores without the percent signs behind them, which only percentages may have."""
+    signed = column.astype(str).str.strip().str.endswith("%")
+    if signed.any() and not percent:
+        row, given = names[signed.to_numpy()].iloc[0], column[signed].iloc[0]
+        raise ValueError(f"row {row!r}: {column.name} is {given!r}, expected a number, or percent (--percent)")
+    return column.mask(signed, column.astype(str).str.strip().str.removesuffix("%").str.strip())
+
+
+def _decimals(given: object) -> int:
+    """How many decimals were written; all that a number has, where it was no text."""
+    digits = str(given) if isinstance(given, str) else repr(float(given)).removesuffix(".0")
+    return 15 if "e" in digits.lower() else len(digits.strip().partition(".")[2])
 
 
 def _shares(value: np.ndarray, names: pd.Series, metric: str, percent: bool) -> np.ndarray:
@@ -342,19 +426,15 @@ def _shares(value: np.ndarray, names: pd.Series, metric: str, percent: bool) -> 
     return value
 
 
-def _refuse_impossible(
-    value: np.ndarray, n: np.ndarray, names: pd.Series, metric: str, given: np.ndarray, percent: bool
-) -> None:
+def _refuse_impossible(value: np.ndarray, n: np.ndarray, names: pd.Series, printed: pd.Series, percent: bool) -> None:
     """A share of n items is a whole number of them divided by n, up to the rounding of what was printed."""
-    for row, share, count, printed in zip(names, value, n, given, strict=True):
-        digits = repr(float(printed))
-        decimals = 15 if "e" in digits else len(digits.partition(".")[2].rstrip("0"))
-        rounding = 0.5 * 10.0**-decimals / (100 if percent else 1)
+    for row, share, count, given in zip(names, value, n, printed, strict=True):
+        rounding = 0.5 * 10.0 ** -_decimals(given) / (100 if percent else 1)
         right = round(share * count)
-        if abs(share - right / count) > rounding + 1e-9:
+        if abs(share - right / count) > max(rounding, SINGLE * share) + 1e-9:
             raise ValueError(
-                f"row {row!r}: {metric} is {printed:g}, which is {share * count:.6g} of {count:.0f} items, expected a "
-                "whole number of them (is the number of items right? a mean of something else needs --deviation)"
+                f"row {row!r}: {printed.name} is {given}, which is {share * count:.6g} of {count:.0f} items, expected "
+                "a whole number of them (is the number of items right? a mean of something else needs --deviation)"
             )
 
 
@@ -393,9 +473,14 @@ def _pairs(rows: pd.DataFrame, correlation: float, shares: bool) -> pd.DataFrame
     apart = difference != 0
     distance = np.divide(np.abs(difference), wide, out=np.where(apart, np.inf, 0.0), where=wide > 0)
     p = np.maximum(2 * ndtr(-distance), SMALLEST_P)
-    best = np.where(apart, SMALLEST_P, 1.0)
     if shares:  # McNemar's exact test, where the better row answered all that the worse one did and more
-        best = np.maximum(np.minimum(2 * 0.5 ** np.round(np.abs(difference) * n[one]), 1), SMALLEST_P)
+        fewest, most = _right_answers(rows)
+        more = np.maximum(most[one] - fewest[other], most[other] - fewest[one])
+        best = np.maximum(np.minimum(2 * 0.5**more, 1), SMALLEST_P)
+    else:  # where the scores of the items correlate as much as they can
+        narrow = np.abs(error[one] - error[other])
+        distance = np.divide(np.abs(difference), narrow, out=np.where(apart, np.inf, 0.0), where=narrow > 0)
+        best = np.maximum(2 * ndtr(-distance), SMALLEST_P)
     best = np.where(same, best, p)
     adjusted = holm(np.maximum(p, best))
     separated = adjusted < 1 - CONFIDENCE
@@ -404,41 +489,61 @@ def _pairs(rows: pd.DataFrame, correlation: float, shares: bool) -> pd.DataFrame
     names = rows.name.to_numpy()
     columns = (names[one], names[other], difference, difference - half, difference + half, p)
     found = pd.DataFrame(dict(zip(PAIR_COLUMNS, columns, strict=False)))
-    return found.assign(p_adjusted=np.minimum(adjusted, 1), separated=separated, possible=holm(best) < 1 - CONFIDENCE)
+    found = found.assign(p_adjusted=np.minimum(adjusted, 1), separated=separated, error=wide)
+    return found.assign(possible=separated | (holm(best) < 1 - CONFIDENCE))
 
 
-def _assumptions(rows: pd.DataFrame, correlation: float, shares: bool) -> tuple[str, ...]:
-    same = rows["items"].nunique() == 1
+def _assumptions(rows: pd.DataFrame, correlation: float, deviation: str | None, unit: float) -> tuple[str, ...]:
+    n = rows["items"]
     said = ["The items are independent of each other; where they come in groups, all intervals are too narrow."]
-    if not same:
-        said.append("Rows with other numbers of items were tested on other items, independent of each other.")
-    elif correlation == 0:
+    if deviation is None:
         said.append(
-            "All rows answered the same items, but who answered which is not known, so the covariance of a pair is "
-            "taken as zero. This is cautious: answers nearly always correlate positively, which makes the true error "
-            "smaller. It would not be cautious where one row fails on just the items that another gets right."
+            "Each item was right or wrong. Means of something finer, such as F1, are no shares: they need a deviation."
         )
     else:
         said.append(
-            f"All rows answered the same items, and two rows' answers correlate by {correlation:g} over the items (by "
-            "less where two shares do not allow it). The table does not show this: where they correlate less, too many "
-            "pairs are separated."
+            f"{deviation} is the standard deviation over items. Where it is a standard error or the spread over seeds, "
+            "as behind ± in many tables, far too many pairs are separated."
         )
+    if n.nunique() > 1:
+        said.append("Rows with other numbers of items were tested on other items, independent of each other.")
+    if n.nunique() < len(n):
+        same = "All rows" if n.nunique() == 1 else "Rows with the same number of items"
+        said.append(f"{same} answered the same items, {_of_covariance(correlation, deviation is None)}")
     said.append(
         "Each row is one trained model. The table says nothing of other seeds, so a separated pair is two models that "
         "differ on items like these, and not yet two methods."
     )
-    if rows["items"].min() < ENOUGH_ITEMS:
+    fewest, most = _right_answers(rows)
+    if (spread := int((most - fewest).max())) > 0:
+        said.append(
+            f"Scores are taken as they are printed. If they were rounded to {2 * rows.rounding[0] * unit:g}, a row may "
+            f"have answered up to {spread:,} item{'s' * (spread != 1)} more than another with the same score."
+        )
+    if n.min() < ENOUGH_ITEMS:
         said.append(
             f"Fewer than {ENOUGH_ITEMS} items: the normal approximation is rough, and a false alarm may be somewhat "
             f"more frequent than {1 - CONFIDENCE:.0%}."
         )
-    if shares:
-        value, n = rows.value.to_numpy(), rows["items"].to_numpy()
-        rough = int((np.minimum(value, 1 - value) * n < FEW).sum())
+    if deviation is None:
+        rough = int((np.minimum(rows.value, 1 - rows.value) * n < FEW).sum())
         if rough:
             said.append(
                 f"Fewer than {FEW} right or wrong answers: {rough} row{'s' * (rough != 1)}; there the normal "
                 "approximation is rough."
             )
     return tuple(said)
+
+
+def _of_covariance(correlation: float, shares: bool) -> str:
+    if correlation == 0:
+        return (
+            "but who answered which is not known, so the covariance of a pair is taken as zero. This is cautious: "
+            "answers nearly always correlate positively, which makes the true error smaller. It would not be cautious "
+            "where one row fails on just the items that another gets right."
+        )
+    less = " (by less where two shares do not allow it)" if shares else ""
+    return (
+        f"and two rows' answers correlate by {correlation:g} over the items{less}. The table does not show this: where "
+        "they correlate less, too many pairs are separated."
+    )

@@ -22,6 +22,7 @@ STEP_TIMES = "step_times.csv"  # beside them: strategies that took turns, by dat
 CLAIMS = {
     "gain": "perplexity on Rust falls by (%)",
     "behind full": "perplexity on Rust, above that of full (%)",
+    "behind lora": "perplexity on Rust, above that of lora (%)",
     "forgetting": "perplexity on general text rises by (%)",
     "Rust answers": "Rust questions right, change (points)",
     "general answers": "general questions right, change (points)",
@@ -59,7 +60,8 @@ def recorded_comparison(
 
     Args:
         model: a preset.
-        strategies: "classic", those of the published experiment; "all"; or "in_time", the schedules.
+        strategies: "classic", those of the published experiment; "all"; "peft", the methods of the library peft that
+            are not among them; or "in_time", the schedules.
         task: of `TASKS`; each but "text" has one comparison, of the strategies that its lesson is about.
         folder: in which each model has its own folder, and in that another task, and those of other strategies.
 
@@ -113,7 +115,7 @@ def recorded_carry_over(small: str, large: str, folder: Path = RECORDED) -> pd.D
 def measure_claims(
     runs: pd.DataFrame, documents: pd.DataFrame, answers: pd.DataFrame, times: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """Measure every claim about every strategy in one comparison.
+    """Measure every claim about every strategy in one comparison, beside full fine-tuning.
 
     Gain and distance from full fine-tuning have intervals over documents and seeds (`compare_pairs`, here for one pair
     at a time); answers over questions and seeds; forgetting and memory over seeds alone; time over turns.
@@ -139,7 +141,7 @@ def measure_claims(
     found = [
         *_ratios("gain", ZERO_SHOT, names, documents),
         *_ratios("behind full", "full", others, documents),
-        *_over_seeds("forgetting", trained.assign(change=trained.general / trained.general_before - 1), names),
+        *_forgetting(runs, names),
     ]
     for asked in dict.fromkeys(answers.questions) if len(answers) else ():
         claim = {"rust": "Rust answers", "general": "general answers"}[asked]
@@ -150,9 +152,28 @@ def measure_claims(
         logs = table.set_axis(["strategy", "seed", "cost"], axis=1).assign(log=lambda rows: np.log(rows.cost))
         differences = np.expm1(paired_differences(logs, "full", "log")[["mean", "low", "high"]])
         found += [(claim, name, *differences.loc[name]) for name in others]
-    table = pd.DataFrame(found, columns=MEASURED)
-    table[["value", "low", "high"]] *= 100
-    return table
+    return _in_percent(found)
+
+
+def measure_relatives(runs: pd.DataFrame, documents: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Measure how far some strategies end above LoRA, and what they and LoRA forget.
+
+    Args:
+        runs: of one comparison, or of several with the same model, text, documents and seeds, LoRA's among them.
+        documents: of the same.
+        names: of the strategies.
+
+    Returns:
+        As `measure_claims`, the claims "behind lora" and "forgetting". Each interval is that of its own strategy alone,
+        not corrected for their number.
+
+    Raises:
+        ValueError: where one of the names, or LoRA, has no runs.
+    """
+    names = [name for name in names if name != "lora"]
+    if missing := [name for name in ["lora", *names] if name not in set(runs.strategy)]:
+        raise ValueError(f"relatives of LoRA are measured beside it: {', '.join(missing)} has no runs")
+    return _in_percent([*_ratios("behind lora", "lora", names, documents), *_forgetting(runs, ["lora", *names])])
 
 
 def carry_over(measured: dict[str, pd.DataFrame]) -> pd.DataFrame:
@@ -240,9 +261,15 @@ def _ratios(claim: str, start: str, names: list[str], documents: pd.DataFrame) -
     ]
 
 
-def _over_seeds(claim: str, runs: pd.DataFrame, names: list[str]) -> list[tuple]:
-    intervals = seed_intervals(runs, "change")
-    return [(claim, name, *intervals.loc[name, ["mean", "low", "high"]]) for name in names]
+def _forgetting(runs: pd.DataFrame, names: list[str]) -> list[tuple]:
+    intervals = seed_intervals(runs.assign(change=runs.general / runs.general_before - 1), "change")
+    return [("forgetting", name, *intervals.loc[name, ["mean", "low", "high"]]) for name in names]
+
+
+def _in_percent(found: list[tuple]) -> pd.DataFrame:
+    table = pd.DataFrame(found, columns=MEASURED)
+    table[["value", "low", "high"]] *= 100
+    return table
 
 
 def _sign(low: float, high: float) -> int:

@@ -21,7 +21,7 @@ def detectable_difference(spread: float, items: int, *, correlation: float = 0.0
     Returns:
         The difference, in units of the metric.
     """
-    return _reach(pairs) * spread * math.sqrt(2 * (1 - correlation) / items)
+    return reach(pairs) * spread * math.sqrt(2 * (1 - correlation) / items)
 
 
 def smallest_found(parts: Iterable[tuple[float, float]], *, pairs: int = 1) -> float:
@@ -57,7 +57,7 @@ def items_needed(difference: float, spread: float, *, correlation: float = 0.0, 
     """
     if not difference > 0:
         raise ValueError(f"difference={difference:g}: expected a number above 0")
-    return math.ceil(2 * (1 - correlation) * (_reach(pairs) * spread / difference) ** 2)
+    return math.ceil(2 * (1 - correlation) * (reach(pairs) * spread / difference) ** 2)
 
 
 def seeds_needed(difference: float, deviation: float) -> int:
@@ -87,8 +87,12 @@ def seeds_needed(difference: float, deviation: float) -> int:
     raise ValueError(f"difference={difference:g} of deviation={deviation:g}: takes more than {MOST_SEEDS:,} seeds")
 
 
-def _reach(pairs: int) -> float:
-    """So many standard errors apart, two rows are separated 80% of the time."""
+def reach(pairs: int) -> float:
+    """Compute how many standard errors two rows have to be apart to be separated 80% of the time, at a level of 5%.
+
+    Args:
+        pairs: how many are compared, for the level of the most certain of them.
+    """
     from scipy.special import ndtri
 
     return float(-ndtri((1 - CONFIDENCE) / 2 / pairs) + ndtri(POWER))

@@ -12,11 +12,13 @@ accounts for three values. `tests/benchmarks/identical_strategies.csv` records h
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from tlkit.evaluation import PerplexityResult
+if TYPE_CHECKING:
+    from tlkit.evaluation import PerplexityResult
 
 CONFIDENCE = 0.95
 FEWEST_DOCUMENTS = 5
@@ -25,7 +27,7 @@ SCORE_COLUMNS = ["strategy", "seed", "document", "nats", "tokens"]
 PAIR_COLUMNS = ["first", "second", "difference", "low", "high", "p", "p_adjusted", "separated"]
 
 
-def document_scores(strategy: str, seed: int, result: PerplexityResult) -> pd.DataFrame:
+def document_scores(strategy: str, seed: int, result: "PerplexityResult") -> pd.DataFrame:
     """Lay out the score of one run as rows for `compare_pairs`, one row for each document.
 
     Args:
