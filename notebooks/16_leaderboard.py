@@ -3,10 +3,10 @@
 #
 # *Which rows of a published leaderboard can be told apart, and what would it cost to know more?*
 #
-# A leaderboard puts methods in an order, and readers take the first one. But most leaderboards print a score and
+# A leaderboard puts methods in an order, and readers take the first one. But many leaderboards print a score and
 # nothing that says how sure it is. In this lesson you compute that yourself, from the scores and the number of test
-# questions alone. Our example is an unusually open one: the comparison of fine-tuning methods that the authors of
-# peft publish with their library.
+# questions alone. Our example is an unusually open one: the comparison of fine-tuning methods that the authors of peft
+# publish with their library.
 #
 # **You will be able to**
 #
@@ -32,15 +32,14 @@ tl.standings_chart(board.test_accuracy)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each bar is one *experiment*, which is a method with certain settings. All of them fine-tune Llama-3.2-3B, a model
-# with 3.2 billion values, for 5,000 steps on MetaMathQA, a data set of solved mathematical problems. The score is the
-# share of the 1,319 test questions of GSM8K, which are mathematical problems for school children, that the model then
+# with 3.2 billion values, for 5,000 steps on MetaMathQA, a data set of maths problems with worked solutions. The score
+# is the share of the 1,319 test questions of GSM8K, a set of grade-school maths word problems, that the model then
 # answers correctly. [peft](https://github.com/huggingface/peft/tree/main/method_comparison/MetaMathQA) publishes it
 # under the Apache-2.0 licence, and we use the files of August 2026 (commit 5d602fd).
 #
-# The authors publish what few others do: every setting, the seed, the versions of all libraries, time, memory, the
-# size of the saved file, and how much the model forgot. Everything below is possible because of that. The names in
-# our tables are short: first the method, then what sets this experiment apart. You need not know all of these
-# methods.
+# The authors publish more than a score: every setting, the seed, the versions of all libraries, time, memory, the size
+# of the saved file, and how much the model forgot. Everything below is possible because of that. The names in our
+# tables are short: first the method, then what sets this experiment apart. You do not need to know them all.
 
 # %%
 right = board.test_accuracy * questions
@@ -90,10 +89,10 @@ assert round(100 * error[0], 2) == 1.37 and round(196 * error[0], 1) == 2.7
 assert round(2 * 1.96 * error[0] / (p[0] - p[9]), 1) == 1.5
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The 95% interval reaches 1.96 standard errors to each side. For the first row these are 2.7 percentage points, so
-# its interval is one and a half times as wide as the distance from the first row to the tenth. `tl.audit` computes
-# all of this from the table. Its intervals are Wilson's, a variant that stays between 0 and 1 also for scores near
-# these ends.
+# The 95% interval reaches 1.96 standard errors to each side. For the first row this is 2.7 percentage points, so its
+# interval is one and a half times as wide as the distance from the first row to the tenth. `tl.audit` computes all of
+# this from the table. Its intervals are Wilson's, a variant that stays between 0 and 1 even when the score is close to
+# either.
 
 # %%
 audit = tl.audit(board, "test_accuracy", questions, name="name")
@@ -122,12 +121,12 @@ assert np.allclose(audit.table.error, error)
 # compute it we would have to know which questions each row answered correctly. The table does not say, so we take
 # $c_{AB} = 0$.
 #
-# This is the cautious choice. The true error is smaller than ours in all ordinary cases, so we will call too few
-# pairs different, and not too many. (It would be wrong for two models of which one fails on just the questions that
-# the other answers.)
+# This is the cautious choice. In practice the true error is smaller than ours, so we will miss some differences rather
+# than invent them. (It would be wrong if one model failed on exactly the questions that the other answers.)
 #
-# The rest is lesson 14: a p value for each pair, corrected by Holm's method, because 63 rows make $63 \cdot 62 / 2 =
-# 1953$ pairs.
+# The rest is lesson 14: a p value for each pair, corrected because 63 rows make $63 \cdot 62 / 2 = 1953$ pairs. Holm's
+# method multiplies the smallest p value by the number of pairs, the next one by one less, and so on, so that all pairs
+# together give even one false alarm in at most 5% of such tables.
 
 
 # %%
@@ -142,8 +141,9 @@ def holm(p_values):
 
 one, other = np.triu_indices(len(p), k=1)  # the places of all pairs, shape (1953,)
 difference = p[one] - p[other]
-apart = np.maximum(np.hypot(error[one], error[other]), 1e-12)  # two rows have 0%
-p_values = 2 * stats.norm.sf(np.abs(difference) / apart)
+error_of_pair = np.hypot(error[one], error[other])
+error_of_pair = np.maximum(error_of_pair, 1e-12)  # two rows have 0%: no 0/0
+p_values = 2 * stats.norm.sf(np.abs(difference) / error_of_pair)
 told_apart = holm(p_values) < 0.05
 
 # %%
@@ -164,9 +164,9 @@ assert told_apart.sum() == 1194 and (p_values < 0.05).sum() == 1522
 ten = tl.audit(board.head(10), "test_accuracy", questions, name="name")
 print(f"told apart: {ten.separated} of {len(ten.pairs)} pairs of the first ten")
 tl.claim("None of the 45 pairs is told apart", ten.separated == 0)
-tl.claim("Not even without the correction", (ten.pairs.p > 0.05).all())
+tl.claim("None is, even without the correction", (ten.pairs.p > 0.05).all())
 assert round(ten.pairs.p.min(), 2) == 0.07
-assert round(100 * apart[8], 1) == 1.9 and round(100 * difference[8], 1) == 3.5
+assert round(100 * error_of_pair[8], 1) == 1.9 and round(100 * difference[8], 1) == 3.5
 
 # %%
 tl.outcome("p16_1", ten.separated)
@@ -183,8 +183,8 @@ tl.outcome("p16_1", ten.separated)
 tl.apart_chart(audit)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The ranks follow from the pairs, as in lesson 14. The first row has the rank "tied 1-25", because it is separated
-# from all rows from place 26 on and from none before. So 25 of the 63 rows may be the best one of this table.
+# The ranks follow from the pairs, as in lesson 14. The first row has the rank "tied 1-25", because it is separated from
+# every row from place 26 down, and from none above it. So any of the first 25 rows may be the best one of this table.
 
 # %%
 print(audit.table["rank"].head(3).tolist())
@@ -203,18 +203,20 @@ assert not first.separated.iloc[:24].any()
 # $$e_{AB} = \sqrt{\frac{q - d^2}{n}}$$
 #
 # because the mean of the squares is $q$. The table tells us $d$ but not $q$. If two models fail mostly on the same
-# questions, $q$ is small and so is the error. At best the better model answers all that the other one does and more,
-# and then $q = d$. The *correlation* $\rho$ of the two rows' answers is another way to express this: $c_{AB} = \rho \,
-# e_A \, e_B$. A larger $\rho$ means a smaller $q$ and a smaller error. The table does not tell us $\rho$, so we try
-# values from 0 to 0.7.
+# questions, $q$ is small and so is the error. The error is smallest if the better model answers everything that the
+# other one does, and more. Then $q = d$. The *correlation* $\rho$ of the two rows' answers is another way to express
+# this: $c_{AB} = \rho \, e_A \, e_B$. A larger $\rho$ means a smaller $q$ and a smaller error. The table does not tell
+# us $\rho$, so we try values from 0 to 0.7.
 #
-# **Predict first.** How many of the 45 pairs can be told apart if the answers correlate by 0.5?
+# **Predict first.** How many of the 45 pairs can be told apart, after the correction, if the answers correlate by 0.5?
+# Make a guess in your head before you run the cell.
 
 # %%
 for rho in (0, 0.3, 0.5, 0.7):
     found = tl.audit(board.head(10), "test_accuracy", questions, correlation=rho)
     alone = (found.pairs.p < 0.05).sum()
-    print(f"correlation {rho}: {alone} pairs alone, {found.separated} corrected")
+    print(f"correlation {rho}: {alone} pairs without correction, ", end="")
+    print(f"{found.separated} with it")
     assert (rho, alone, found.separated) in [
         (0, 0, 0),
         (0.3, 1, 0),
@@ -223,12 +225,13 @@ for rho in (0, 0.3, 0.5, 0.7):
     ]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 0.5 it is still none after the correction, and with a correlation of 0.7 just one, because the first ten rows
-# are so close to each other. A still higher correlation could separate more of them.
+# With 0.5 it is still none after the correction (3 without it), and with a correlation of 0.7 just one, because the
+# first ten rows are so close to each other. A still higher correlation could separate more of them.
 #
-# The orange cells of the chart go one step further. They are pairs that could not be told apart even in the best
-# case, with $q = d$. The others could perhaps be, if the answers to each question were published. This would cost
-# next to nothing, since every run has produced these answers already.
+# The orange cells of the chart go one step further. They are pairs that could not be told apart even in the best case,
+# with $q = d$. (The two models then differ on few questions, so the library uses an exact test there, McNemar's,
+# instead of the formula.) The pale pairs could perhaps be told apart if the answers to each question were published.
+# This would cost little, because every run produces these answers anyway.
 
 # %%
 print(f"undecided {audit.undecided}, out of reach {audit.out_of_reach}")
@@ -244,12 +247,13 @@ tl.claim(
 # [seed](glossary.md#seed) would have given another model with another score, and a table with one seed says nothing
 # about how different it would be.
 #
-# Yet this leaderboard has a history, because its authors keep all results in their repository, and they have run many
-# experiments again. In June 2025 they ran 25 of them twice within days, with the same seed, the same settings and the
-# same libraries. And 38 experiments were run both in January and in July 2026, with the same seed and settings, but
-# with newer libraries the second time. Other things may have changed in between, too.
+# But the authors keep all results in their repository, and they have run many experiments again. In June 2025 they ran
+# 25 of them twice within days, with the same seed and settings and the same version numbers of the libraries. (That of
+# peft, 0.15.2.dev0, is a development version, so its code may have changed a little.) And 38 experiments were run both
+# in January and in July 2026, with the same seed and settings, but with newer libraries the second time. Other things
+# may have changed in between, too.
 #
-# **Predict first.** How much does a score change if nothing changes but the day?
+# **Predict first.** How much does a score change if the same experiment is run again a few days later?
 
 # %%
 runs = tl.leaderboard("peft_metamathqa_reruns")
@@ -271,12 +275,14 @@ tl.reruns_chart(same, newer)
 # %%
 june = runs[runs.created < "2025-07"]
 assert (june[["seed", "peft", "torch", "transformers"]].nunique() == 1).all()
+assert june.peft.iloc[0] == "0.15.2.dev0"
 change = same.after - same.before
 one_run = change.std() / 2**0.5
 largest = change.abs().max()
-print(f"one run: ±{100 * one_run:.1f} points; largest change {100 * largest:.1f}")
+print(f"change ±{100 * change.std():.1f}, one run ±{100 * one_run:.1f} points")
+print(f"largest change {100 * largest:.1f} points")
 tl.claim(
-    "Only 4 of 25 scores are the same two days later",
+    "Only 4 of 25 scores are the same in the second run",
     (len(change), (change == 0).sum()) == (25, 4),
 )
 fallen = newer.after < newer.before
@@ -287,19 +293,20 @@ assert round(100 * one_run, 1) == 0.4 and round(100 * largest, 1) == 1.7
 assert round(100 * (newer.after - newer.before).mean(), 1) == -1.6
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only 4 of the 25 scores were the same two days later, and two of these belong to runs that answer next to nothing
-# correctly. One score changed by 1.7 points. The questions are the same in both runs, so their choice plays no part
-# in these changes. The likely reason is that a graphics card adds numbers in
-# an order that differs from run to run, so that sums differ in their last digits. Over 5,000 steps of training and
-# the hundreds of tokens of an answer such small differences grow, until some answers turn out differently.
+# Only 4 of the 25 scores were the same in the second run, and two of these four runs answer almost no question
+# correctly. One score changed by 1.7 points. The questions are the same in both runs, so their choice plays no part in
+# these changes. The likely reason is that a graphics card adds numbers in an order that differs from run to run, so
+# that sums differ in their last digits. Over 5,000 steps of training and the hundreds of tokens of an answer such small
+# differences grow, until some answers turn out differently. If tokens were drawn at random when the answers were
+# written, which the figures do not say, that is another reason.
 #
-# The change of a score combines the luck of two runs, so the standard deviation of one run is the one of the changes
-# divided by $\sqrt 2$: about 0.4 points. Another seed would also change the order of the batches and the first values
-# of the adapters, so we should expect it to matter more than that. These data cannot say how much more.
+# The change of a score combines the luck of two runs, so the standard deviation of one run is that of the changes,
+# divided by $\sqrt 2$: about 0.4 points. Another seed would also change the order of the batches and the adapters'
+# initial values, so we should expect it to matter more than that. These data cannot say how much more.
 #
-# The right panel shows something else. With newer libraries, nearly all scores fell together, by 1.6 points on
-# average. This is four times the mean distance between neighbours among the first ten, so scores from different
-# versions do not belong in one table. The authors know this, and they ran the whole table again.
+# The right panel shows something else. With newer libraries, nearly all scores fell together, by 1.6 points on average.
+# This is four times the mean distance between neighbours among the first ten, so scores from different versions do not
+# belong in one table. In July 2026 the authors ran the whole table again, for a reason that is given below.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # What would another seed do to the order? We draw new scores for all 63 rows, two thousand times, with a given
@@ -321,8 +328,9 @@ for deviation in (0.004, 0.01, 0.02):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # If a seed matters as little as a mere repetition, the first row stays first in about nine of ten draws. If it matters
-# by one point, the first row loses its place in more than half of them. So the order of the first few rows depends
-# on a number that nobody has measured, and one more seed for these rows would begin to measure it.
+# by one point, the first row loses its place in more than half of them. These shares are rather too high, because
+# today's scores were taken as true, and the first row was probably lucky. So the order of the first few rows depends on
+# a number that nobody has measured, and one more seed for these rows would begin to measure it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A row is not a method
@@ -353,26 +361,26 @@ tl.claim(
 # - **IA3 against itself.** With ten times the learning rate (and less weight decay) the same method gains 8.7 points.
 #   This is more than the distance between the first row and the twenty-fifth, so a low place of a method at the
 #   default rate may be a fault of the rate.
-# - **rsLoRA against LoRA**, both at rank 64: 3.9 points. The two experiments differ in nothing but the factor in
-#   front of $B A$: rsLoRA uses $\alpha / \sqrt r = 64 / 8 = 8$ and LoRA $\alpha / r = 128 / 64 = 2$. A larger factor
-#   acts like a higher learning rate ([lesson 8](08_lora.ipynb)), so even if this difference is real, it may be one of
-#   rates.
+# - **rsLoRA against LoRA**, both at rank 64: 3.9 points. The two experiments differ in nothing but the factor in front
+#   of $B A$: rsLoRA uses $\alpha / \sqrt r = 64 / 8 = 8$ and LoRA $\alpha / r = 128 / 64 = 2$. A larger factor acts
+#   like a higher learning rate ([lesson 8](08_lora.ipynb)), so even a real difference may only reflect the higher
+#   effective rate.
 # - **DoRA against LoRA**, at rank 32 with the same settings: LoRA is 0.9 points ahead. This is half a standard error,
 #   so these data cannot say which of the two is better.
 #
-# The authors are working on this too. A [change of August 2026](https://github.com/huggingface/peft/pull/3552)
-# reports 41.6% for UniLoRA, where our table has 0.15%. It raises the learning rate, but it also trains 131,072 values
-# instead of 256, so it does not say what the rate alone would do. A study that
-# tuned the rate for each variant of LoRA found all within 1 to 2% of each other ([Lee and others
-# 2026](https://arxiv.org/abs/2602.04998)).
+# The authors are working on this too. A [change of August 2026](https://github.com/huggingface/peft/pull/3552) reports
+# 41.6% for UniLoRA, where our table has 0.15%. It raises the learning rate, but it also trains 131,072 values instead
+# of 256, so it does not say what the rate alone would do. A study that tuned the rate for each variant of LoRA found
+# the best results of all within 1 to 2% of each other ([Lee and others 2026](https://arxiv.org/abs/2602.04998)).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## More than one goal: the front
 #
 # Accuracy is not all that matters. The leaderboard also has the peak memory, the size of the saved file, and
 # *forgetting*: by how much the loss on Wikipedia text rose, in nats per token. A row is on the [Pareto
-# front](glossary.md#pareto-front) of accuracy and a cost if no other row is at least as good in both and better in
-# one. Everything that is not on the front can be replaced by something better.
+# front](glossary.md#pareto-front) of accuracy and a cost if no other row is at least as good in both and better in one.
+# For each row that is not on the front, some other row is at least as good in both and better in one, by the published
+# scores.
 #
 # But accuracy is uncertain, so the front is uncertain too. We let every row take the test again, 2,000 times, as we
 # did with the first row above, and count in which share of the draws it is on the front.
@@ -398,6 +406,7 @@ tl.claim(
 tl.claim(
     "The most accurate row is on this front in 40 to 55%", 0.40 < shares.share[0] < 0.55
 )
+assert (board.forgetting[1:] < board.forgetting[0]).sum() == 52
 
 # %% slideshow={"slide_type": "subslide"}
 forgot = board.join(shares).assign(accuracy=p)
@@ -406,19 +415,20 @@ tl.front_chart(forgot, "forgetting", unit, log=True, least=0.46)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The percentages beside the names are the shares of draws. The row with the highest accuracy, at the top right, is on
-# the front in only about half of them: nearly all others forget less, so it is on the front only while none of them
-# overtakes it. The blue point at the far left is there in all draws, because no row that forgets less comes close to
-# its accuracy.
+# the front in only about half of them: 52 of the other 62 rows forget less, so it is on the front only while none of
+# these overtakes it. The blue point at the far left is there in all draws, because no row that forgets less comes close
+# to its accuracy. As above, these are shares of tests that start from today's scores, so they are not the chance that a
+# row truly is on the front. To keep them readable, this chart and the next two leave out rows of low accuracy.
 #
-# One reason to trust this axis: in July 2026 the authors found that their measure of forgetting had compared each
-# token with the wrong target, because the labels had not been shifted. It is the counterpart of a fault in
-# [lesson 15](15_autopsy.ipynb), where labels were shifted twice. They found a second fault: the loss *before* training
-# had been measured with the fresh adapter in place. Most adapters change nothing at first, but the random vectors of
-# prompt tuning do, so it seemed to forget far too little. They [repaired
-# both](https://github.com/huggingface/peft/pull/3419) and ran everything again.
+# The authors have checked this axis: in July 2026 they found and repaired two faults in it. First, their measure of
+# forgetting had compared each token with the wrong target, because the labels had not been shifted. It is the
+# counterpart of a fault in [lesson 15](15_autopsy.ipynb), where labels were shifted twice. Second, the loss *before*
+# training had been measured with the fresh adapter in place. Most adapters change nothing at first, but the random
+# vectors of prompt tuning do, so it seemed to forget far too little. With [both
+# repaired](https://github.com/huggingface/peft/pull/3419), they ran everything again.
 #
-# The next two charts have peak memory and the size of the saved file as the cost. In each, look for the cheapest row
-# that comes close to the first row's accuracy.
+# The next two charts have peak memory and the size of the saved file as the cost. In each, look for a row that costs
+# much less than the first one, and read how much accuracy it gives up.
 
 # %%
 memory = tl.front_shares(board, "test_accuracy", ["peak_memory_bytes"], questions)
@@ -431,24 +441,23 @@ by_size = board.join(size).assign(accuracy=p, size=board.file_bytes / 1e6)
 tl.front_chart(by_size, "size", "size of the saved file, MB", log=True, least=0.3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In the chart of memory, `miss-default` is on the front in all draws: it reaches 48.7% with 20.3 GB, and the first row
-# has four points more with 25.6 GB. In the chart of file sizes, `ia3-lr0.005` reaches 45.5% with 2.5 MB, and the first
+# In the memory chart, `miss-default` is on the front in all draws: it reaches 48.7% with 20.3 GB, and the first row is
+# four points higher and needs 25.6 GB. In the file-size chart, `ia3-lr0.005` reaches 45.5% with 2.5 MB, and the first
 # row needs 835 MB.
 #
 # Which rows are on a front depends on the cost that you care about, and only six are on more than one of the three
-# fronts. The charts consider one source of chance, the questions. They take memory, file size and forgetting as
-# exact. For the size of a file this is right, but forgetting was measured on a sample of text with one model, so its
-# true uncertainty is larger than the chart shows. The draws of different rows are independent, which is cautious
-# again.
+# fronts. The charts consider one source of chance, the questions. They take memory, file size and forgetting as exact.
+# For the size of a file this is right, but forgetting was measured on a sample of text with one model, so its true
+# uncertainty is larger than the chart shows. The draws of different rows are independent, which again overstates the
+# uncertainty.
 #
-# With all three costs at once the front is of little help, because with many goals most rows are the best in some
-# combination of them.
+# With all three costs at once the front is of little help, because with many goals few rows are beaten on all of them.
 
 # %%
 costs = ["forgetting", "peak_memory_bytes", "file_bytes"]
 all_three = tl.front_shares(board, "test_accuracy", costs, questions)
 print(f"on the front of four goals: {all_three.front.sum()} of {len(board)} rows")
-tl.claim("More than half of all rows are", all_three.front.sum() == 38)
+tl.claim("More than half of all rows are on this front", all_three.front.sum() == 38)
 fronts = sum(found.front.astype(int) for found in (shares, memory, size))
 assert (fronts > 1).sum() == 6
 cheap = by_memory.assign(megabytes=by_size["size"]).set_index("name")
@@ -471,9 +480,9 @@ assert shown.share.iloc[0] == 1
 tl.predict("p16_2")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The standard error has to be $2.8$ times smaller than the difference $d$. The factor is $1.96 + 0.84$: the interval
-# must exclude zero, and it must do so in 80% of the cases and not just in half of them. With $e_{AB}^2 = 2 p (1 - p) /
-# n$ this gives the number of questions,
+# The difference $d$ has to be $2.8$ standard errors. The factor is $1.96 + 0.84$: the interval must exclude zero, and
+# it must do so in 80% of the cases and not just in half of them. With $e_{AB}^2 = 2 p (1 - p) / n$ this gives the
+# number of questions,
 #
 # $$n = 2 \, p \, (1 - p) \left(\frac{2.8}{d}\right)^2$$
 #
@@ -500,14 +509,15 @@ tl.outcome("p16_2", by_hand)
 # formula above would give 16. The plan adds one because the deviation has to be estimated from these few runs.) More
 # seeds do not replace more questions, because every seed takes the same test.
 #
-# A run of the leaderboard trains for about 19 minutes on one graphics card, so 17 seeds of two methods take about 11
-# hours. One more seed for all 63 experiments takes 24 hours of training.
+# Half of the runs of the leaderboard train for less than 19 minutes on one graphics card, so 17 seeds of two such
+# methods take about 11 hours. One more seed for all 63 experiments takes 24 hours of training, because some of them
+# take far longer.
 
 # %%
 minutes = board.train_seconds.median() / 60
 hours = 2 * 17 * minutes / 60, board.train_seconds.sum() / 3600
 print(
-    f"{minutes:.0f} minutes a run; two methods {hours[0]:.0f} h, all {hours[1]:.0f} h"
+    f"median run {minutes:.0f} minutes; two methods {hours[0]:.0f} h, all {hours[1]:.0f} h"
 )
 detectable = [round(100 * value, 1) for value in audit.detectable.values()]
 assert detectable == [5.5, 9.8] and tl.seeds_needed(0.01, 0.01) == 17
@@ -523,16 +533,18 @@ assert thirds.sum() == 21 * 21 and audit.pairs.separated[thirds].all()
 # | --- | --- |
 # | every row of the first third answers more questions of this kind than every row of the last third | the order of the first ten, or of most neighbours |
 # | the first row differs from the 38 rows from place 26 on | that it is the best: 24 others may be |
-# | IA3 gains much from other settings than the default | how good a method is with settings of its own |
+# | IA3 gains a lot from settings other than the default | how good a method is with settings of its own |
 # | how much memory each experiment needs, and how large its file is | how much another seed would change |
 #
-# None of this is a fault of the authors. Few leaderboards give a reader the means to find out as much, and the
-# authors say themselves that accuracies [fluctuate from run to run](https://github.com/huggingface/peft/pull/2984).
-# The fault would be ours, if we read the first row as the winner. Any leaderboard could be improved, and this is
-# the order from the cheapest to the most expensive: publish the answers to each question, repeat the first few rows
-# with three seeds, search the learning rate of every row in the same way, and use more questions.
+# None of this is a fault of the authors. They give a reader the means to find all of it out, and they say themselves
+# that accuracies [fluctuate from run to run](https://github.com/huggingface/peft/pull/2984). The fault would be ours,
+# if we read the first row as the winner. Any leaderboard could be improved, and this is roughly the order from the
+# cheapest to the most expensive: publish the answers to each question, test the same models on more questions where
+# there are any, repeat the first few rows with three seeds, and tune the learning rate of every row in the same way.
 #
-# The same report comes from the command line, for any table of shares (or of means with their standard deviations):
+# The counts, intervals, ranks and plans of this lesson come from the command line, too, for any table of shares.
+# Percentages need `--percent`. Means need `--deviation` and the column of their standard deviations *over test items*.
+# What a paper prints behind ± is usually something else, a standard error or the spread over seeds.
 #
 # ```
 # python -m tlkit audit table.csv --metric accuracy --items 1319
@@ -541,17 +553,17 @@ assert thirds.sum() == 21 * 21 and audit.pairs.separated[thirds].all()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
-# What would make the first place safer: more questions, less luck in training, or fewer rows to compete with?
-# `measure` simulates the leaderboard 400 times, as if today's scores were the true ones. It returns the percentage of
-# them in which the first row is first again.
+# What would make the first place safer: more questions, less luck in training, or fewer rows to compete with? `measure`
+# simulates the leaderboard 400 times, as if today's scores were the true ones, so here a new run brings only its own
+# luck, without the factor $\sqrt 2$. It returns the percentage of them in which the first row is first again.
 #
 # The control has 1,319 questions, a standard deviation of one point between seeds, and all 63 rows. Change one of the
-# three, by as much as you could pay for: the mean of four seeds halves the deviation, and four times the questions
-# halve the error of the test. Before you run, write down the percentage you expect from `deviation=0.005` and from
-# `questions=4 * 1319`. Their prices differ: four seeds take four training runs of every row, and four times the
-# questions take a longer test, if there are so many questions. Compare the two means in the table, because
-# `notes.decide` compares only with the control. Repeat at least five draws of each setting; a draw takes less than a
-# second. [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
+# three: the mean of four seeds halves the deviation, and four times the questions halve the error of the test. Before
+# you run, write down the percentage you expect from `deviation=0.005` and from `questions=4 * 1319`. Their prices
+# differ: four seeds take four training runs of every row, and four times the questions take a longer test, if there are
+# so many questions. Run each setting with at least five draws; a draw takes less than a second. Compare the two means
+# in the table, because `notes.decide` compares only with the control, and decide on one of your settings. [Lesson
+# 1](01_setup_and_devices.ipynb) explains the lab notebook.
 
 
 # %%
@@ -593,7 +605,8 @@ notes.decide(...)
 # - Holm 1979, [A simple sequentially rejective multiple test procedure](https://www.jstor.org/stable/4615733).
 #
 # **An open experiment.** Take a leaderboard or a table of results from a paper that you have read, type it into a CSV
-# file, and audit it. Before you run the command, write down which of the paper's claims you expect to survive.
+# file, and audit it (with `--percent` if it prints percentages). Before you run the command, write down which of the
+# paper's claims you expect to survive.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -632,7 +645,7 @@ tl.check("ex16_1", answer)
 # **Exercise 16.2** (apply it). Write a function that says whether two rows of a leaderboard can be told apart. It takes
 # how many questions each of the two answered correctly, and how many questions the test has. It returns True if the 95%
 # interval of the difference of the two shares excludes zero, and False otherwise. Take the covariance as zero and
-# correct for nothing, because it is one pair. At least one of the two scores will lie between 0 and 100%.
+# correct for nothing, because it is one pair. At least one of the two scores will lie strictly between 0 and 100%.
 
 # %%
 import math
@@ -649,8 +662,8 @@ tl.check("ex16_2", can_be_told_apart)
 # **Exercise 16.3** (think further). Suppose that the authors publish the answers to each question. `one` and `other`
 # are arrays with a 1 for each question that was answered correctly and a 0 for each other, and both have the questions
 # in the same order. Return the standard error of the difference of the two scores. Now nothing has to be assumed about
-# the covariance, because the answers show it. Divide by the number of questions in each variance, as the formula p (1 −
-# p) / n does.
+# the covariance, because the answers show it. Divide by the number of questions $n$ in each variance, not by $n - 1$;
+# NumPy does so unless it is told otherwise.
 
 # %%
 import numpy as np

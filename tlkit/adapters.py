@@ -12,6 +12,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tlkit.options import Plan
 
+LIKE_LORA = ("lora_fa", "lora_plus")  # strategies whose adapters are saved as those of lora
+
 
 def base_model(model: nn.Module) -> nn.Module:
     """The transformers model, also where peft has wrapped it.
@@ -109,6 +111,11 @@ def refuse_all_but_continuing(model: nn.Module, strategy: str, options: dict) ->
             "the weights, for any strategy, or with adapter='continue' to train it on with the strategy that made it"
         )
     made_by = _made_by(model)
+    if made_by == "lora" and strategy in LIKE_LORA:
+        raise ValueError(
+            f"{strategy}: an adapter's files do not say whether it was trained with lora or {strategy}, and it is "
+            "continued with lora, which trains both of its matrices at one rate: apply lora, or merge it"
+        )
     if strategy != made_by:
         raise ValueError(f"{strategy}: the adapter was trained with {made_by}: continue it with that, or merge it")
     config = model.peft_config["default"]
@@ -140,8 +147,11 @@ def refuse_plan(model: nn.Module, plan: Plan) -> None:
 
     Raises:
         ValueError: for activation checkpointing with a learned prefix: blocks that are computed again in the backward
-            pass take no keys and values from elsewhere.
+            pass take no keys and values from elsewhere; and for a chunked loss with a learned prompt or prefix, which
+            peft puts before what the model reads, where the loss does not look.
     """
+    if plan.chunked_loss and learns_prompt(model):
+        raise ValueError("chunked_loss leaves out a prompt or prefix that was learned: expected a plan without")
     if plan.activation_checkpointing and learns_prefix(model):
         raise ValueError("activation checkpointing leaves out what prefix_tuning has learned: expected a plan without")
 

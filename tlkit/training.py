@@ -389,5 +389,5 @@ def check_settings(
 
     if plan.chunked_loss and not chunked_loss_agrees(model):
         raise ValueError(
-            f"chunked_loss: {type(model).__name__} changes its logits behind the head, so it cannot be cut"
+            f"chunked_loss: {type(base_model(model)).__name__} changes its logits behind the head, so it cannot be cut"
         )

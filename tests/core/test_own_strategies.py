@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Literal  # noqa: F401 - `with_type` names it
 
+import peft
 import pytest
 import torch
 from small_models import small_model
@@ -81,10 +82,15 @@ def test_a_function_becomes_a_strategy_with_options_and_the_same_checks():
     def a_word(model):
         return "done"
 
+    @strategy("without_wrapper")
+    def without_wrapper(model):
+        peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM"))
+
     for name, said in (
+        ("without_wrapper", "without_wrapper put an adapter into the model: expected it to return peft's wrapper"),
         ("first_block", "first_block selected no weights of LlamaForCausalLM"),
         ("everything", "selected every weight of LlamaForCausalLM: that is `full`"),
-        ("a_word", "a_word returned 'done': expected the model"),
+        ("a_word", "a_word returned a str: expected the model"),
     ):
         with pytest.raises(ValueError, match=said):
             apply_strategy(small_model("llama"), name)

@@ -46,8 +46,8 @@ PLAIN = {
 REFUSED = {
     "gpt2": {"qlora": "no linear layers", "oft": "Conv1D"},
     "falcon": {"prefix_tuning": "must match"},
-    "codegen": {"ia3": "target_modules"},
-    "mpt": {"ia3": "Please specify"},
+    "codegen": {"ia3": "its table of layers has no entry"},
+    "mpt": {"ia3": "its table of layers has no entry for this architecture; choose another"},
     "mixtral": {"dora": "use_dora", "pissa": "peft cannot adapt"},
 }
 
@@ -212,6 +212,9 @@ def test_what_is_learned_stands_before_every_text(name):
 
 def test_a_learned_prefix_is_not_lost_by_activation_checkpointing():
     """transformers leaves out keys and values of earlier tokens there; so the plan is refused before a step."""
+    for name in ("prompt_tuning", "prefix_tuning"):
+        with pytest.raises(ValueError, match="chunked_loss leaves out a prompt or prefix that was learned"):
+            train(adapted(name).model, BLOCKS, STEADILY, plan=Plan(chunked_loss=True))
     with pytest.raises(ValueError, match="leaves out what prefix_tuning has learned"):
         train(adapted("prefix_tuning").model, BLOCKS, STEADILY, plan=Plan(activation_checkpointing=True))
     losses = [
@@ -221,6 +224,44 @@ def test_a_learned_prefix_is_not_lost_by_activation_checkpointing():
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
 
 
+def test_a_prompt_that_could_not_be_loaded_again_is_refused():
+    """As in opt-350m, whose tokens are embedded in fewer numbers than its blocks read."""
+    narrow = small_model("opt", word_embed_proj_dim=16)
+    with pytest.raises(ValueError, match="OPTForCausalLM embeds tokens in 16 numbers and reads 32 in its blocks"):
+        apply_strategy(narrow, "prompt_tuning")
+
+
+def test_experts_without_adapters_are_said():
+    """peft adapts the weights of these experts by LoRA, and by no other method."""
+    for name, passed_over in (("lora", False), ("vera", True), ("oft", True)):
+        doubts = " ".join(adapted(name, "mixtral").doubts)
+        assert ("values, which are in no linear layers (often those of experts): " in doubts) == passed_over, name
+
+
+@pytest.mark.parametrize("name", ["lora_fa", "lora_plus"])
+def test_what_no_file_tells_from_lora_is_continued_as_lora(name, tmp_path, tiny):
+    save_model(apply_strategy(load_model("tiny").model, name).model, tiny.tokenizer, tmp_path / name)
+    held = load_model(tmp_path / name, adapter="continue").model
+    with pytest.raises(ValueError, match=f"whether it was trained with lora or {name}, and it is continued with lora"):
+        apply_strategy(held, name)
+    assert apply_strategy(held, "lora").trainable_values == 221_184
+
+
+def test_what_lora_fa_has_drawn_is_drawn_again_by_the_same_seed(tmp_path):
+    """A checkpoint holds what is trained, which A is not: with another A the run would be another."""
+    for seed, said in ((1, None), (2, "what the adapter has drawn and does not train"), (1, None)):
+        model = small_model("qwen2", max_position_embeddings=64)
+        torch.manual_seed(seed)
+        model = apply_strategy(model, "lora_fa").model
+        again = {"checkpoint_dir": tmp_path, "every": 2, "resume": any(tmp_path.iterdir())}
+        if said:
+            with pytest.raises(ValueError, match=said) as caught:
+                train(model, BLOCKS, STEADILY, **again)
+            assert "base model" not in str(caught.value)
+        else:
+            train(model, BLOCKS, STEADILY, **again)
+
+
 def test_impossible_options_are_refused():
     for name, options, said in (
         ("dora", {"r": 0}, "dora.r=0.: expected a rank"),
@@ -228,7 +269,11 @@ def test_impossible_options_are_refused():
         ("oft", {"block": 1}, "at least 2 inputs"),
         ("prompt_tuning", {"tokens": 0}, "at least 1 token"),
         ("prefix_tuning", {"tokens": 0}, "at least 1 token"),
-        ("lora_plus", {"ratio": 0.0}, "a ratio above 0"),
+        ("lora_plus", {"ratio": 0.0}, "a finite ratio above 0"),
+        ("dora", {"alpha": 0}, "dora.alpha=0.: the adapter would count zero times"),
+        ("lora", {"dropout": 1.0}, "lora.dropout=1.0.: expected a share from 0 up to below 1"),
+        ("vera", {"dropout": -0.1}, "vera.dropout=-0.1.: expected a share"),
+        ("rslora", {"targets": ["nowhere"]}, "; choose another"),
         ("rslora", {"targets": ["nowhere"]}, "rslora: peft cannot adapt Qwen2ForCausalLM by this method: .*nowhere"),
         ("ia3", {"r": 8}, "ia3 has no option r: expected none"),
     ):

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
+from tlkit.adapters import adapter_names
+
 
 def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: dict) -> dict:
     """What makes two runs the same run: the weights they begin with, what is trained, the data, the settings.
@@ -22,13 +24,17 @@ def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: 
         A dictionary that JSON can hold.
     """
     new = {id(parameter) for parameter in _new_adapters(model)}
+    added = adapter_names(model)
+    drawn = {id(p): p for name, p in model.named_parameters() if name in added and not p.requires_grad}
     identity = {
-        "base model": hash_of(parameter for parameter in model.parameters() if id(parameter) not in new),
+        "base model": hash_of(p for p in model.parameters() if id(p) not in new and id(p) not in drawn),
         "trainable tensors": {name: p.shape for name, p in model.named_parameters() if p.requires_grad},
         "adapter": {name: _what_it_does(config) for name, config in getattr(model, "peft_config", {}).items()},
         "data": hash_of(data),
         "settings": settings,
     }
+    if drawn:  # of lora_fa; no checkpoint holds them, so they have to be drawn by the same seed
+        identity["what the adapter has drawn and does not train (set the seed before)"] = hash_of(drawn.values())
     if groups := getattr(model, "parameter_groups", ()):  # most models have none, as those had of older checkpoints
         identity["parameter groups"] = [[sorted(group.names), group.rate, group.begins] for group in groups]
     return json.loads(

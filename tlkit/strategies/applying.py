@@ -44,7 +44,11 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     adapted = call_strategy(strategy, model, options)
     adapted = model if adapted is None else adapted
     if not isinstance(adapted, nn.Module):
-        raise ValueError(f"{strategy} returned {adapted!r}: expected the model, peft's wrapper around it, or nothing")
+        raise ValueError(
+            f"{strategy} returned a {type(adapted).__name__}: expected the model, peft's wrapper around it, or nothing"
+        )
+    if adapter_names(adapted) and not hasattr(adapted, "get_base_model"):
+        raise ValueError(f"{strategy} put an adapter into the model: expected it to return peft's wrapper around it")
     for parameter in _new_head(adapted):  # nothing has made it yet, so every strategy trains it
         parameter.requires_grad_(True)
     report = describe(adapted, strategy)

@@ -19,7 +19,10 @@ def find_blocks(model: nn.Module) -> nn.ModuleList:
     """
     kind, depth = type(model).__name__, _depth(model)
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
-    for module in decoder.modules() if decoder is not None else ():
+    places = [*decoder.modules()] if decoder is not None else []
+    if not getattr(model.config, "is_encoder_decoder", False):  # where a part of another kind has the decoder's name
+        places += model.modules()
+    for module in places:
         lists = {
             name: child
             for name, child in module.named_children()

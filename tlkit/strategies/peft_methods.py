@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import math
 import warnings
 
 import torch
@@ -16,6 +17,7 @@ from tlkit.strategies.registry import STRATEGIES, strategy
 
 ALL = "all-linear"
 Targets = str | list[str]
+MUCH = 0.1  # of the blocks' values; smaller matrices outside of layers belong to convolutions and the like
 HEADS = {"num_attention_heads", "n_head", "num_heads", "encoder_attention_heads"}  # the names that peft knows
 
 
@@ -94,8 +96,8 @@ def lora_plus(
     ratio: float = 16.0,
 ):
     """LoRA whose second matrix, B, learns `ratio` times as fast. Source: Hayou et al. 2024, LoRA+."""
-    if not ratio > 0:
-        raise ValueError(f"lora_plus(ratio={ratio}): expected a ratio above 0")
+    if not (ratio > 0 and math.isfinite(ratio)):
+        raise ValueError(f"lora_plus(ratio={ratio}): expected a finite ratio above 0")
     adapted = _with_lora("lora_plus", model, r, alpha, dropout, targets)
     second = frozenset(name for name, _ in adapted.named_parameters() if ".lora_B." in name)
     set_groups(adapted, [ParameterGroup(second, rate=ratio)])
@@ -115,6 +117,7 @@ def ia3(model: nn.Module):
 def vera(model: nn.Module, r: int = 64, dropout: float = 0.0, targets: Targets = ALL):
     """Two random matrices that all layers share, and two vectors for each layer. Source: Kopiczko et al. 2023, VeRA."""
     _refuse_rank("vera", r)
+    _refuse_dropout("vera", dropout)
     return _by_peft("vera", model, "VeraConfig", r=r, vera_dropout=dropout, target_modules=targets)
 
 
@@ -133,6 +136,13 @@ def prompt_tuning(model: nn.Module, tokens: int = 16):
     if classifies(model):
         raise ValueError(
             "prompt_tuning: a classifier that reads vectors instead of tokens cannot tell padding from text"
+        )
+    width = model.get_input_embeddings().weight.shape[1]
+    hidden = getattr(model.config.get_text_config(), "hidden_size", width)
+    if width != hidden:  # peft makes the vectors as wide as the one, and reads them back as wide as the other
+        raise ValueError(
+            f"prompt_tuning: {type(model).__name__} embeds tokens in {width} numbers and reads {hidden} in its blocks, "
+            "and peft could not load such a prompt again: choose another method"
         )
     return _by_peft(
         "prompt_tuning",
@@ -173,6 +183,9 @@ def _can_be_copied(norm: nn.Module) -> bool:
 
 def _with_lora(name: str, model: nn.Module, r: int, alpha: int, dropout: float, targets: Targets, **more: object):
     _refuse_rank(name, r)
+    _refuse_dropout(name, dropout)
+    if alpha == 0:
+        raise ValueError(f"{name}(alpha=0): the adapter would count zero times; expected another number")
     return _by_peft(
         name, model, "LoraConfig", r=r, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets, **more
     )
@@ -181,6 +194,11 @@ def _with_lora(name: str, model: nn.Module, r: int, alpha: int, dropout: float, 
 def _refuse_rank(name: str, r: int) -> None:
     if r < 1:
         raise ValueError(f"{name}(r={r}): expected a rank of at least 1")
+
+
+def _refuse_dropout(name: str, dropout: float) -> None:
+    if not 0 <= dropout < 1:
+        raise ValueError(f"{name}(dropout={dropout}): expected a share from 0 up to below 1")
 
 
 def _refuse_tokens(name: str, model: nn.Module, tokens: int) -> None:
@@ -220,8 +238,13 @@ def _by_peft(name: str, model: nn.Module, config: str, **settings: object) -> nn
     except torch.OutOfMemoryError:
         raise
     except REFUSALS as error:
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{name}: peft cannot adapt {type(model).__name__} by this method: {said}") from error
+        said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        if "`target_modules`" in said and "target_modules" not in settings:
+            said = "its table of layers has no entry for this architecture"
+        way_on = "name layers that it can adapt (targets=), or choose another" if everywhere else "choose another"
+        raise ValueError(
+            f"{name}: peft cannot adapt {type(model).__name__} by this method: {said}; {way_on}"
+        ) from error
     adapted.peft_config["default"].base_model_name_or_path = None  # said when it is saved; till then peft asks the hub
     if everywhere:
         _note(adapted, _passed_over(adapted))
@@ -246,16 +269,30 @@ def _note(adapted: nn.Module, doubts: list[str]) -> None:
 
 
 def _passed_over(adapted: nn.Module) -> list[str]:
-    """A sentence where linear layers of the blocks have no adapter beside them."""
+    """A sentence where linear layers of the blocks, or matrices outside of such, have no adapter beside them."""
     blocks = find_blocks(adapted.get_base_model())
     wrappers = [module for module in blocks.modules() if wrapped_by(module) is not None]
     within = {id(part) for wrapper in wrappers for part in wrapper.modules()}
     layers = {n: m for n, m in blocks.named_modules() if isinstance(m, nn.Linear)}
     left = [name for name, layer in layers.items() if id(layer) not in within]
-    if not left:
-        return []
-    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-    return [f"peft puts no adapter beside linear layers of the blocks: {left[0]}{more}"]
+    found = []
+    if left:
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        found.append(f"peft puts no adapter beside linear layers of the blocks: {left[0]}{more}")
+    bare = {
+        f"{name}.{own}": parameter.numel()
+        for name, module in blocks.named_modules()
+        if id(module) not in within and not isinstance(module, nn.Linear)
+        for own, parameter in module.named_parameters(recurse=False)
+        if parameter.dim() > 1
+    }
+    total = sum(logical_size(parameter) for parameter in blocks.parameters())
+    if (outside := sum(bare.values())) > MUCH * total:
+        found.append(
+            f"peft puts no adapter beside {outside:,} of the blocks' {total:,} values, which are in no linear layers "
+            f"(often those of experts): {next(iter(bare))}"
+        )
+    return found
 
 
 def _unpacked(adapted: nn.Module) -> list[str]:

@@ -17,7 +17,7 @@ FAMILY = {
     "IA3": (r"$h = \ell \odot (W x + b)$", "a factor for each output"),
     "OFT": (r"$h = W R\, x + b$", "small rotations of the inputs"),
     "BitFit": (r"$h = W x + b$", "the bias vectors that are there"),
-    "LN tuning": (r"$h = W\,(\gamma \odot \frac{x}{\mathrm{rms}(x)}) + b$", "a copy of the norm's scales"),
+    "LN tuning": (r"$h = W\,(\gamma \odot \frac{x}{\mathrm{rms}(x)}) + b$", "the norms' scales (peft trains a copy)"),
     "prompt tuning": (r"$X' = [\,p_1 \ldots p_k,\ x_1 \ldots x_n\,]$", "vectors before the embedded text"),
     "prefix tuning": (r"$K' = [P_K, K],\ \ V' = [P_V, V]$", "keys and values, in every block"),
 }
@@ -53,7 +53,7 @@ def family_picture() -> Chart:
         "computed": Patch(facecolor="white", edgecolor=INK),
     }
     figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
-    headline(figure, "Eight methods add numbers and train only these; BitFit trains numbers that are already there")
+    headline(figure, "Seven methods add numbers and train only these; BitFit and LN tuning train what the model has")
     figure.words = tuple(f"{name}: {where}" for name, (_, where) in FAMILY.items())
     return figure
 
@@ -72,13 +72,13 @@ def _vera(axes: Axes, name: str) -> None:
     for begin, end in (((0.06, 0.6), (0.2, 0.6)), ((0.54, 0.6), (0.68, 0.6)), ((0.73, 0.6), (0.94, 0.6))):
         arrow(axes, begin, end)
     _box(axes, 0.2, 0.2, 0.26, 0.07, "$A$")
-    _box(axes, 0.5, 0.2, 0.03, 0.07, "$d$", ADAPTER)
+    _box(axes, 0.5, 0.19, 0.025, 0.09, "$d$", ADAPTER)
     _box(axes, 0.57, 0.165, 0.07, 0.14, "$B$")
-    _box(axes, 0.68, 0.165, 0.03, 0.14, "$e$", ADAPTER)
+    _box(axes, 0.69, 0.165, 0.025, 0.14, "$e$", ADAPTER)
     arrow(axes, (0.1, 0.6), (0.2, 0.235))
-    for begin, end in ((0.46, 0.5), (0.53, 0.57), (0.64, 0.68)):
+    for begin, end in ((0.46, 0.5), (0.525, 0.57), (0.64, 0.69)):
         arrow(axes, (begin, 0.235), (end, 0.235))
-    arrow(axes, (0.71, 0.235), (0.83, 0.56))
+    arrow(axes, (0.715, 0.235), (0.83, 0.56))
     axes.text(0.84, 0.6, "+", ha="center", va="center", color=INK, bbox=SIGN, zorder=4)
 
 
@@ -104,7 +104,7 @@ def _norm(axes: Axes, name: str) -> None:
     arrow(axes, (0.06, 0.6), (0.11, 0.6))
     _computed(axes, 0.11, 0.2, "rms\nnorm")
     arrow(axes, (0.31, 0.6), (0.35, 0.6))
-    _box(axes, 0.35, 0.42, 0.05, 0.36, r"$\gamma$", ADAPTER)
+    _box(axes, 0.35, 0.42, 0.05, 0.36, r"$\gamma$", TRAINED)
     arrow(axes, (0.4, 0.6), (0.46, 0.6))
     _box(axes, 0.46, 0.42, 0.3, 0.36, "$W$")
     arrow(axes, (0.76, 0.6), (0.81, 0.6))
@@ -123,7 +123,7 @@ def _box(axes: Axes, left: float, low: float, width: float, height: float, text:
 def _computed(axes: Axes, left: float, width: float, text: str) -> None:
     """What is computed and has no numbers of its own."""
     axes.add_patch(Rectangle((left, 0.48), width, 0.24, facecolor="white", edgecolor=INK, linewidth=0.8))
-    axes.text(left + width / 2, 0.6, text, ha="center", va="center", size="xx-small", color=INK)
+    axes.text(left + width / 2, 0.6, text, ha="center", va="center", size="x-small", color=INK)
 
 
 def _beside_matrix(axes: Axes, name: str) -> None:
@@ -148,10 +148,10 @@ def _dora(axes: Axes, name: str) -> None:
     _box(axes, 0.16, 0.42, 0.3, 0.36, "$W$")
     _thin_matrices(axes, (0.545, 0.55), left=0.16)
     axes.text(0.55, 0.6, "+", ha="center", va="center", color=INK, bbox=SIGN, zorder=4)
-    _computed(axes, 0.61, 0.1, "÷ row\nlength")
+    _computed(axes, 0.6, 0.12, "÷ row\nlength")
     _box(axes, 0.755, 0.42, 0.05, 0.36, "$m$", ADAPTER)
     _box(axes, 0.85, 0.42, 0.05, 0.36, "$b$")
-    for begin, end in ((0.06, 0.16), (0.46, 0.53), (0.58, 0.61), (0.71, 0.755), (0.805, 0.85), (0.9, 0.95)):
+    for begin, end in ((0.06, 0.16), (0.46, 0.53), (0.575, 0.6), (0.72, 0.755), (0.805, 0.85), (0.9, 0.95)):
         arrow(axes, (begin, 0.6), (end, 0.6))
 
 
