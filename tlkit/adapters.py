@@ -113,8 +113,8 @@ def refuse_all_but_continuing(model: nn.Module, strategy: str, options: dict) ->
     made_by = _made_by(model)
     if made_by == "lora" and strategy in LIKE_LORA:
         raise ValueError(
-            f"{strategy}: an adapter's files do not say whether it was trained with lora or {strategy}, and it is "
-            "continued with lora, which trains both of its matrices at one rate: apply lora, or merge it"
+            f"{strategy}: an adapter's files do not say whether it was trained with lora or {strategy}, so it counts "
+            "as lora's: continue it with that, which trains both of its matrices at one rate, or merge it"
         )
     if strategy != made_by:
         raise ValueError(f"{strategy}: the adapter was trained with {made_by}: continue it with that, or merge it")

@@ -242,7 +242,7 @@ def test_experts_without_adapters_are_said():
 def test_what_no_file_tells_from_lora_is_continued_as_lora(name, tmp_path, tiny):
     save_model(apply_strategy(load_model("tiny").model, name).model, tiny.tokenizer, tmp_path / name)
     held = load_model(tmp_path / name, adapter="continue").model
-    with pytest.raises(ValueError, match=f"whether it was trained with lora or {name}, and it is continued with lora"):
+    with pytest.raises(ValueError, match=f"whether it was trained with lora or {name}, so it counts as lora's"):
         apply_strategy(held, name)
     assert apply_strategy(held, "lora").trainable_values == 221_184
 
