@@ -35,7 +35,7 @@
 # | [7 · Train the last layers only](07_last_layers.ipynb) | What was in the published 29,865,088? | 15 |
 # | [8 · LoRA](08_lora.ipynb) | Can a few thousand new numbers do the work of changing millions? | 25 |
 # | [9 · QLoRA](09_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 18 |
-# | [10 · BitFit and its relatives](10_bitfit_and_the_peft_family.ipynb) | How few numbers can a method train, and what does a step then still cost? | 25 |
+# | [10 · BitFit and its relatives](10_bitfit_and_the_peft_family.ipynb) | How few numbers can a method train, and what does a training step still cost then? | 35 |
 # | [11 · Unfreezing schedules](11_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 25 |
 # | **Part 3: Make it fit** | | |
 # | [12 · Anatomy of a training step](12_memory_anatomy.ipynb) | Which bytes does a training step need, and at which moment? | 18 |
@@ -51,7 +51,7 @@
 # | [20 · Scaling out](20_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 20 |
 # | [21 · Your own study](21_your_own_study.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 28 |
 #
-# About 449 minutes of reading and running in all; quizzes and exercises come on top. The lessons build on one
+# About 459 minutes of reading and running in all; quizzes and exercises come on top. The lessons build on one
 # another, so take them in order the first time. Words that you do not know are in the [glossary](glossary.md).
 #
 #

@@ -344,9 +344,11 @@ by_hand = {
     "OFT": W @ (R @ x) + b,
 }
 for name, h in by_hand.items():
-    same = torch.allclose(h, W @ x + b, atol=1e-5)
-    print(f"{name}: shape {[*h.shape]}, starts as the base layer: {same}")
-    assert same and h.shape == (4,)
+    print(f"{name}: shape {[*h.shape]}, first output {h[0]:.4f}")
+tl.claim(
+    "All five start as the base layer, Wx + b",
+    all(torch.allclose(h, W @ x + b, atol=1e-5) for h in by_hand.values()),
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Four more methods are LoRA with one change each. Their numbers are in the same place, so the picture of LoRA holds for
@@ -500,6 +502,8 @@ assert 1.04 < spread.max() / spread.min() < 1.07
 
 # %%
 tl.outcome("p10_2", pairs.separated.sum())
+
+# %%
 prompt = [round(float(value), 1) for value in means["prompt_tuning"]]
 assert [prompt[0], *prompt[-4:]] == [134.9, 128.2, 127.6, 127.6, 128.7]
 assert round(float(means["prefix_tuning", 1e-6]), 1) == 131.3
@@ -709,9 +713,8 @@ assert after_training.tolist() == [23.7, 27.0, 24.7, 26.9]
 # linear layers. So only BitFit's rate was tuned for exactly this. To tune LoRA's, open `notes = tl.lab_notebook("e10",
 # strategy="lora")` and change the rate. Then put the rate that you found in the place of 0.02 in `measure` and run the
 # cell that defines it, which opens the first notebook again. Strike out the earlier runs of LoRA there
-# (`notes.strike(1, "old rate")`; the number is in the column `run`), and run LoRA again. If you try several settings
-# and report the best one, it is partly the luckiest, so the lab notebook widens the interval with each setting that you
-# add. [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
+# (`notes.strike(1, "old rate")`), and run LoRA again. The best of several settings is partly the luckiest, so the lab
+# notebook ([lesson 1](01_setup_and_devices.ipynb)) widens the interval with each.
 
 
 # %% tags=["nbval-ignore-output"]

@@ -551,8 +551,7 @@ assert untouched.loc[("lora", 1e-6), scores].round(1).tolist() == [83.7, 21.6]
 #
 # On little text, does a schedule protect what the model knew? You have trained `gradual_unfreezing` on 32 blocks for
 # four epochs. That run is the control. It is scored on ten validation texts of each kind, and `general` decides. If
-# perplexity on Rust stays above 120 (the next cell prints where it was before training), the model has hardly learned
-# anything.
+# perplexity on Rust stays above 120 (the next cell prints its beginning), the model has hardly learned anything.
 #
 # Train the same 32 blocks with `full` or `discriminative_rates`, or with a strategy that you wrote yourself, such as
 # `every_other`. Or keep the strategy and change the rate, but change only one of the two. Run at least three seeds of
@@ -560,8 +559,8 @@ assert untouched.loc[("lora", 1e-6), scores].round(1).tolist() == [83.7, 21.6]
 #
 # At 3e-3 `full` runs at three times its best rate. To see whether your answer depends on that, open
 # `notes = tl.lab_notebook("e11", rate=1e-3)`, where gradual unfreezing runs at a third of its own, and run both
-# strategies there, too. If the same one forgets less at both rates, the rate is an unlikely reason. Look at `rust` as
-# well, because a model that learns less usually forgets less. [Lesson 1](01_setup_and_devices.ipynb) explains the lab
+# strategies there. If the same one forgets less at both, the rate is an unlikely reason. Look at `rust`, too,
+# because a model that learns less usually forgets less. [Lesson 1](01_setup_and_devices.ipynb) explains the lab
 # notebook.
 
 

@@ -517,7 +517,8 @@ tl.outcome("p16_2", by_hand)
 minutes = board.train_seconds.median() / 60
 hours = 2 * 17 * minutes / 60, board.train_seconds.sum() / 3600
 print(
-    f"median run {minutes:.0f} minutes; two methods {hours[0]:.0f} h, all {hours[1]:.0f} h"
+    f"median run {minutes:.0f} minutes; "
+    f"two methods {hours[0]:.0f} h, all {hours[1]:.0f} h"
 )
 detectable = [round(100 * value, 1) for value in audit.detectable.values()]
 assert detectable == [5.5, 9.8] and tl.seeds_needed(0.01, 0.01) == 17
@@ -554,8 +555,8 @@ assert thirds.sum() == 21 * 21 and audit.pairs.separated[thirds].all()
 # ## Your experiment
 #
 # What would make the first place safer: more questions, less luck in training, or fewer rows to compete with? `measure`
-# simulates the leaderboard 400 times, as if today's scores were the true ones, so here a new run brings only its own
-# luck, without the factor $\sqrt 2$. It returns the percentage of them in which the first row is first again.
+# simulates the leaderboard 400 times, as if today's scores were true, so a new run brings only its own luck, without the
+# factor $\sqrt 2$. It returns the percentage of them in which the first row is first again.
 #
 # The control has 1,319 questions, a standard deviation of one point between seeds, and all 63 rows. Change one of the
 # three: the mean of four seeds halves the deviation, and four times the questions halve the error of the test. Before
@@ -662,8 +663,8 @@ tl.check("ex16_2", can_be_told_apart)
 # **Exercise 16.3** (think further). Suppose that the authors publish the answers to each question. `one` and `other`
 # are arrays with a 1 for each question that was answered correctly and a 0 for each other, and both have the questions
 # in the same order. Return the standard error of the difference of the two scores. Now nothing has to be assumed about
-# the covariance, because the answers show it. Divide by the number of questions $n$ in each variance, not by $n - 1$;
-# NumPy does so unless it is told otherwise.
+# the covariance, because the answers show it. Divide by the number of questions n in each variance and not by n − 1, as
+# NumPy does unless it is told otherwise.
 
 # %%
 import numpy as np

@@ -22,7 +22,7 @@ tl.check("ex16_1", answer)
 # Write a function that says whether two rows of a leaderboard can be told apart. It takes how many questions each of the
 # two answered correctly, and how many questions the test has. It returns True if the 95% interval of the difference of
 # the two shares excludes zero, and False otherwise. Take the covariance as zero and correct for nothing, because it is
-# one pair. At least one of the two scores will lie between 0 and 100%.
+# one pair. At least one of the two scores will lie strictly between 0 and 100%.
 
 # %%
 import math
@@ -43,7 +43,8 @@ tl.check("ex16_2", can_be_told_apart)
 # Suppose that the authors publish the answers to each question. `one` and `other` are arrays with a 1 for each question
 # that was answered correctly and a 0 for each other, and both have the questions in the same order. Return the standard
 # error of the difference of the two scores. Now nothing has to be assumed about the covariance, because the answers
-# show it. Divide by the number of questions in each variance, as the formula p (1 − p) / n does.
+# show it. Divide by the number of questions n in each variance and not by n − 1, as NumPy does unless it is told
+# otherwise.
 
 # %%
 import numpy as np
