@@ -60,8 +60,8 @@ def recorded_comparison(
 
     Args:
         model: a preset.
-        strategies: "classic", those of the published experiment; "all"; "peft", methods of the library peft that are not
-            among them; or "in_time", the schedules.
+        strategies: "classic", those of the published experiment; "all"; "peft", methods of the library peft that are
+            not among them; or "in_time", the schedules.
         task: of `TASKS`; each but "text" has one comparison, of the strategies that its lesson is about.
         folder: in which each model has its own folder, and in that another task, and those of other strategies.
 
