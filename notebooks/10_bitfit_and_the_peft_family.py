@@ -723,17 +723,12 @@ assert [part.tolist() for part in values] == [[49, 29, 33, 34], [5, 19, 13, 21]]
 # method. The next picture has the tuning runs of LoRA, rsLoRA and LoRA+ on SmolLM2 up to the best rate of each.
 
 # %%
-tuned = tl.recorded("rates", real).set_index(["strategy", "learning_rate"])
-tuned = tuned[["validation_perplexity", "general_perplexity"]]
-paths = {}
-for name in ("lora", "rslora", "lora_plus"):
-    path = tuned.loc[name].sort_index().loc[: tl.default_rates(real)[name]]
-    path = path[path.validation_perplexity < 60].reset_index()
-    paths[name] = path.set_axis(["label", "rust", "general"], axis=1)
-    paths[name]["label"] = path.learning_rate.map("{:g}".format)
+paths = tl.rate_paths(real, ["lora", "rslora", "lora_plus"], worst=60)
 tl.tradeoff_chart(paths)
 
 # %%
+tuned = tl.recorded("rates", real).set_index(["strategy", "learning_rate"])
+tuned = tuned[["validation_perplexity", "general_perplexity"]]
 line = paths["lora"].sort_values("rust")
 for name in ("rslora", "lora_plus"):
     point = paths[name].iloc[-2]  # one rate below the best

@@ -263,30 +263,22 @@ assert profile.name != "ci" or steps == 17
 # for Rust alone. A lower rate gains less and forgets less, so every strategy has a whole line of choices. The next
 # picture shows these lines, from the tuning runs, up to the best rate of each.
 
-
 # %%
-def up_to_best(model, worst):
-    """Each strategy's tuning runs by rate, below a perplexity and up to its best."""
-    runs = tl.recorded("rates", model)
-    means = runs.groupby(["strategy", "learning_rate"])[scores].mean()
-    paths = {}
-    for name in names:
-        path = means.loc[name].loc[: means.loc[name].validation_perplexity.idxmin()]
-        path = path[path.validation_perplexity < worst].reset_index()
-        paths[name] = path.set_axis(["label", "rust", "general"], axis=1)
-        paths[name]["label"] = path.learning_rate.map("{:g}".format)
-    return paths
-
-
-on_tiny = up_to_best("tiny", 100)
+on_tiny = tl.rate_paths("tiny", names, worst=100)
 tl.tradeoff_chart(on_tiny)
 
+
 # %%
-points = {
-    (name, row.label): [round(row.rust, 1), round(row.general, 1)]
-    for name, path in on_tiny.items()
-    for row in path.itertuples()
-}
+def points_of(paths):
+    """Perplexities on Rust and on general text, by strategy and rate."""
+    return {
+        (name, row.label): [round(row.rust, 1), round(row.general, 1)]
+        for name, path in paths.items()
+        for row in path.itertuples()
+    }
+
+
+points = points_of(on_tiny)
 assert points["full", "0.001"] == [77.5, 53.2]
 assert points["discriminative_rates", "0.00316"] == [77.3, 47.8]
 assert points["gradual_unfreezing", "0.00316"] == [77.6, 48.5]
@@ -524,15 +516,11 @@ assert set(on_real["general before"].round(1)) == {26.5}
 # text.
 
 # %%
-with_one_seed = up_to_best(real, 60)
+with_one_seed = tl.rate_paths(real, names, worst=60)
 tl.tradeoff_chart(with_one_seed)
 
 # %%
-points = {
-    (name, row.label): [round(row.rust, 1), round(row.general, 1)]
-    for name, path in with_one_seed.items()
-    for row in path.itertuples()
-}
+points = points_of(with_one_seed)
 assert points["full", "0.0001"] == [39.9, 20.8]
 assert points["discriminative_rates", "0.000316"] == [40.1, 22.1]
 assert points["gradual_unfreezing", "0.000316"] == [42.0, 24.2]

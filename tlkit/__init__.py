@@ -66,7 +66,7 @@ _WHERE = {
     "evidence.flops": ("count_flops", "speedup_warning"),
     "evidence.forgetting": ("interpolate", "mix_in"),
     "evidence.learning_rates": ("CONTROL", "default_rates", "load_with_strategy", "recorded_rates"),
-    "evidence.sweeps": ("recorded",),
+    "evidence.sweeps": ("rate_paths", "recorded"),
     "evidence.low_rank": ("cut_to_rank", "decompose_change", "rank_table", "ranks_needed"),
     "evidence.questions": ("CHANCE", "Question", "answer_questions", "load_questions"),
     "evidence.answers": ("compare_answers",),

@@ -11,10 +11,11 @@ import pytest
 from scipy import stats
 
 from tlkit.cli import main
-from tlkit.evidence.audit import audit, read_table
+from tlkit.evidence.audit import audit
 from tlkit.evidence.fronts import front_shares, on_front
 from tlkit.evidence.leaderboards import leaderboard
 from tlkit.evidence.planning import detectable_difference, items_needed, seeds_needed
+from tlkit.evidence.published_tables import read_table
 
 
 def shares(*right, items=1000):

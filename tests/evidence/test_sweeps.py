@@ -14,7 +14,7 @@ from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.finished_runs import FinishedRuns
 from tlkit.evidence.learning_rates import BUDGET, COARSE, CONTROL, best_rates, learning_rates_for, why_no_rate
-from tlkit.evidence.sweeps import recorded, run_sweep, run_trial, tune
+from tlkit.evidence.sweeps import rate_paths, recorded, run_sweep, run_trial, tune
 from tlkit.evidence.trials import SWEEPS, Trial, planned
 from tlkit.settings import Profile
 from tlkit.strategies import CLASSIC, load_plugin
@@ -350,3 +350,15 @@ def test_a_record_belongs_to_the_text_of_a_strategy_of_ones_own(tmp_path, noted,
         assert rates["full"].tuned and "another" not in rates["full"].source
         assert rates["mine"].value == 1e-4 and not rates["mine"].tuned
         assert rates["mine"].source.endswith("; here: another text of the strategy")
+
+
+def test_the_path_of_a_strategy_ends_at_its_best_rate_and_has_the_means_of_its_seeds():
+    runs = recorded("rates")
+    (name, path), (other, _) = rate_paths("tiny", ["full", "lora"], worst=100).items()
+    assert (name, other) == ("full", "lora") and path.label.tolist() == ["0.0005", "0.001"]
+    for row in path.itertuples():
+        of_rate = runs[(runs.strategy == "full") & (runs.learning_rate == float(row.label))]
+        assert len(of_rate) == 2 and row.rust == pytest.approx(of_rate.validation_perplexity.mean())
+        assert row.general == pytest.approx(of_rate.general_perplexity.mean())
+    (longer,) = rate_paths("tiny", ["lora"], worst=1000).values()
+    assert longer.rust.iloc[0] > 100 and longer.rust.idxmin() == longer.index[-1]

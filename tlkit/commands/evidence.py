@@ -254,7 +254,7 @@ def audit(options: AuditOptions) -> Outcome:
     All pairs are compared, with Holm's correction. What is assumed is said; seeds are not in a table.
     """
     from tlkit.evidence.audit import audit as audit_table
-    from tlkit.evidence.audit import read_table
+    from tlkit.evidence.published_tables import read_table
     from tlkit.reports.tables import rows_of
 
     table = read_table(options.table, {options.metric, options.items, options.deviation})

@@ -22,6 +22,7 @@ from tlkit.evidence.learning_rates import (
     CONTROL,
     RECORDS,
     TUNED_FOR,
+    default_rates,
     has_other_text,
     learning_rates_for,
     read_rates,
@@ -267,6 +268,29 @@ def recorded(sweep: str, model: str = "tiny", task: str = "text") -> pd.DataFram
         of_task = "" if task == "text" else f" and task {task}"
         raise ValueError(f"no sweep of {sweep} is recorded for {model!r}{of_task}: expected one of {known}")
     return pd.read_csv(path)
+
+
+def rate_paths(model: str, strategies: Iterable[str], worst: float) -> dict[str, pd.DataFrame]:
+    """What strategies gain and forget at the learning rates that were tried, from low ones up to the best of each.
+
+    Args:
+        model: a preset whose search for rates is recorded.
+        strategies: names in that record.
+        worst: perplexity on Rust; rates at which it is no lower are left out.
+
+    Returns:
+        By strategy a row for each rate, with columns label (the rate), rust and general: perplexities on validation
+        text, means over seeds.
+    """
+    best, runs = default_rates(model), recorded("rates", model)
+    scores = ["validation_perplexity", "general_perplexity"]
+    paths = {}
+    for name in strategies:
+        path = runs[runs.strategy == name].groupby("learning_rate")[scores].mean().loc[: best[name]]
+        path = path[path.validation_perplexity < worst].reset_index()
+        path["learning_rate"] = path.learning_rate.map("{:g}".format)
+        paths[name] = path.set_axis(["label", "rust", "general"], axis=1)
+    return paths
 
 
 def _known(strategies: list[str]) -> list[str]:

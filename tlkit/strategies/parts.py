@@ -19,10 +19,10 @@ def find_blocks(model: nn.Module) -> nn.ModuleList:
     """
     kind, depth = type(model).__name__, _depth(model)
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
-    places = [*decoder.modules()] if decoder is not None else []
-    if not getattr(model.config, "is_encoder_decoder", False):  # where a part of another kind has the decoder's name
-        places += model.modules()
-    for module in places:
+    places = [decoder] if decoder is not None else []
+    if not getattr(model.config, "is_encoder_decoder", False):
+        places.append(model)  # where a part of another kind has the decoder's name
+    for module in (module for place in places for module in place.modules()):
         lists = {
             name: child
             for name, child in module.named_children()
