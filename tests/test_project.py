@@ -16,6 +16,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from tlkit.cli import main
+from tlkit.strategies import STRATEGIES
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = {"tlkit", "data", "pyproject.toml", "README.md", "LICENSE"}
@@ -105,7 +106,10 @@ def test_a_wheel_carries_what_the_package_reads(tmp_path):
     assert (passages, tensors) == ("503", "98") and folder.startswith(str(site)), done.stderr
 
 
+@pytest.mark.usefixtures("registry_as_before")
 def test_params_prints_the_published_counts(capsys):
+    for name in STRATEGIES.keys() - {"full", "last_layers"}:  # each is applied to all 24 blocks
+        del STRATEGIES[name]
     assert main(["params", "--model", "qwen2-0.5b", "--json"]) == 0
     counts = {row["strategy"]: row.get("trainable_values") for row in json.loads(capsys.readouterr().out)}
     assert counts["full"] == 494_032_768 and counts["last_layers"] == 29_865_088

@@ -23,11 +23,11 @@ def faults(times):
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 def resident():
     return int(open("/proc/self/statm").read().split()[1])
-outside = faults(10)
+outside = faults(4)
 with freed_memory_kept():
     faults(1)
-    inside, held = faults(10), resident()
-print(json.dumps({"outside": outside, "inside": inside, "held": held, "afterwards": resident(), "again": faults(10)}))
+    inside, held = faults(4), resident()
+print(json.dumps({"outside": outside, "inside": inside, "held": held, "afterwards": resident(), "again": faults(4)}))
 """
 ONLY_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library can be told")
 
@@ -42,7 +42,7 @@ def counted(**variables: str) -> dict[str, int]:
 
 @ONLY_GLIBC
 def test_inside_pages_are_cleared_once_and_afterwards_they_go_back():
-    """Four tensors of 64 MiB, ten times: the system may hand out huge pages, so only the ratio is the same."""
+    """Four tensors of 64 MiB, four times: the system may hand out huge pages, so only the ratio is the same."""
     found = counted()
     assert found["inside"] < found["outside"] / 5
     assert found["held"] - found["afterwards"] > PAGES / 2

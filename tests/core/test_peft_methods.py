@@ -58,6 +58,14 @@ def adapted(name: str, kind: str = "qwen2", **options):
     return apply_strategy(model, name, **options)
 
 
+@pytest.fixture(scope="module")
+def folder(tiny, tmp_path_factory):
+    """Three small blocks that read the tokens of the bundled model."""
+    where = tmp_path_factory.mktemp("base")
+    save_model(small_model("qwen2", vocab_size=4096, max_position_embeddings=64), tiny.tokenizer, where)
+    return where
+
+
 def test_the_family_is_there():
     assert set(METHODS) == {*PLAIN, "qlora"}
     for name in METHODS:
@@ -99,9 +107,10 @@ def test_losses_are_those_of_plain_peft(name):
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_every_architecture_is_adapted_or_refused_in_one_line(kind):
+    config = small_model(kind).config
     for name in METHODS:
         if said := REFUSED.get(kind, {}).get(name):
-            for model in (small_model(kind), meta_model(small_model(kind).config)):
+            for model in (small_model(kind), meta_model(copy.deepcopy(config))):
                 with pytest.raises(ValueError, match=said) as caught:
                     apply_strategy(model, name)
                 assert "\n" not in str(caught.value) and str(caught.value).startswith(name)
@@ -113,7 +122,7 @@ def test_every_architecture_is_adapted_or_refused_in_one_line(kind):
         values = sum(p.numel() for p in trainable.values())
         beside = report.components["adapters"]
         assert values == report.trainable_values == beside.trainable_values, (kind, name)
-        on_paper = apply_strategy(meta_model(small_model(kind).config), name)
+        on_paper = apply_strategy(meta_model(copy.deepcopy(config)), name)
         assert on_paper.components == report.components, (kind, name)
         before = {key: p.detach().clone() for key, p in model.named_parameters()}
         state = TrainingState(model)
@@ -125,15 +134,15 @@ def test_every_architecture_is_adapted_or_refused_in_one_line(kind):
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "qlora"])
-def test_beside_weights_in_four_bits(name, tmp_path, tiny):
+def test_beside_weights_in_four_bits(name, tmp_path, tiny, folder):
     pytest.importorskip("bitsandbytes")
-    loaded = load_model("tiny")
+    loaded = load_model(folder)
     if name == "pissa":
         with pytest.raises(ValueError, match="4 bits do not hold"):
             apply_strategy(loaded.model, "qlora", method=name)
         return
     report = apply_strategy(loaded.model, "qlora", method=name)
-    plain = apply_strategy(load_model("tiny").model, name)
+    plain = apply_strategy(load_model(folder).model, name)
     assert (report.trainable_values, report.total_values) == (plain.trainable_values, plain.total_values)
     blocks = BLOCKS[:4].repeat(1, 2)
     losses = train(report.model, blocks, TrainingConfig(5e-3, batch_size=4, epochs=4, warmup_fraction=0)).history.loss
@@ -155,15 +164,15 @@ def test_options_of_the_method_beside_four_bits_are_checked():
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "qlora"])
-def test_a_trained_adapter_is_saved_loaded_and_merged(name, tmp_path, tiny):
+def test_a_trained_adapter_is_saved_loaded_and_merged(name, tmp_path, tiny, folder):
     """Merged, sums are taken in another order: 1e-4 of the logits' spread."""
-    loaded = load_model("tiny")
+    loaded = load_model(folder)
     torch.manual_seed(1)
     report = apply_strategy(loaded.model, name)
     train(report.model, BLOCKS.repeat(1, 2), TrainingConfig(1e-2, batch_size=4))
     ids = torch.arange(100, 140)[None]
     expected = logits_of(report.model, ids)
-    assert largest_change(logits_of(tiny.model, ids), expected[:, -40:]) > 1e-3
+    assert largest_change(logits_of(load_model(folder).model, ids), expected[:, -40:]) > 1e-3
     save_model(report.model, tiny.tokenizer, tmp_path / name)
     assert torch.equal(logits_of(load_model(tmp_path / name).model, ids), expected)
     if name in ("prompt_tuning", "prefix_tuning"):
@@ -175,9 +184,9 @@ def test_a_trained_adapter_is_saved_loaded_and_merged(name, tmp_path, tiny):
 
 
 @pytest.mark.parametrize("name", ["dora", "rslora", "pissa"])
-def test_an_adapter_is_continued_by_the_method_that_made_it(name, tmp_path, tiny):
+def test_an_adapter_is_continued_by_the_method_that_made_it(name, tmp_path, tiny, folder):
     torch.manual_seed(1)
-    save_model(apply_strategy(load_model("tiny").model, name).model, tiny.tokenizer, tmp_path / name)
+    save_model(apply_strategy(load_model(folder).model, name).model, tiny.tokenizer, tmp_path / name)
     held = load_model(tmp_path / name, adapter="continue").model
     with pytest.raises(ValueError, match=f"lora: the adapter was trained with {name}: continue it with that"):
         apply_strategy(held, "lora")

@@ -59,7 +59,7 @@ def test_twenty_steps_have_the_losses_of_peft_and_transformers(strategy):
     assert found.tolist() == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("preset", ["tiny", "qwen2-0.5b", "llama2-7b"])
+@pytest.mark.parametrize("preset", ["tiny", "llama2-7b"])
 def test_it_is_counted_in_weights_and_not_in_packed_bytes(preset):
     lora, qlora = (apply_strategy(meta_model(preset), strategy) for strategy in ("lora", "qlora"))
     for figure in ("trainable_values", "total_values", "trainable_tensors", "total_tensors", "components"):

@@ -10,6 +10,15 @@ from tlkit.models import BUNDLED
 from tlkit.settings import setup
 
 
+@pytest.fixture(autouse=True)
+def little_beside_the_runs(monkeypatch):
+    """An export draws one of its charts, which tests/reports draws all, and a few tokens are timed."""
+    from tlkit.reports.charts import CHARTS
+
+    monkeypatch.setattr("tlkit.reports.export.CHARTS", {"perplexity": CHARTS["perplexity"]})
+    monkeypatch.setattr("tlkit.evidence.in_use.NEW_TOKENS", 4)
+
+
 def save_small_model(folder: Path, kind: str = "qwen2") -> str:
     config = AutoConfig.for_model(
         kind,

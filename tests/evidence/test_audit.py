@@ -60,10 +60,10 @@ def test_equal_rows_are_separated_in_at_most_5_percent_of_tables_and_more_seldom
 def test_equal_rows_near_0_and_1_are_separated_in_hardly_more_than_5_percent_of_tables(items, share):
     """The normal distribution adds a hundredth at most where there are enough items, as `ENOUGH_ITEMS` says."""
     chance = np.random.default_rng(0)
-    tables = chance.binomial(items, share, (200, len(items))) / items
+    tables = chance.binomial(items, share, (100, len(items))) / items
     columns = {"model": list("abc")[: len(items)], "n": items}
     alarms = sum(audit(pd.DataFrame(columns | {"accuracy": one}), "accuracy", "n").separated > 0 for one in tables)
-    assert alarms <= stats.binom.ppf(0.999, 200, 0.06)
+    assert alarms <= stats.binom.ppf(0.999, 100, 0.06)
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_the_output_is_tried_before_anything_is_loaded(tmp_path, monkeypatch, sm
         quick(small_model, profile, tmp_path)
 
 
-def test_a_run_that_fails_leaves_the_others_and_its_traceback(tmp_path, small_model, profile, carried_out):
+def test_a_run_that_fails_leaves_the_others_and_its_traceback(tmp_path, small_model, profile, carried_out, monkeypatch):
     """Whatever it raises: an IndexError once lost all that had been done."""
     faults = [IndexError("planted fault"), MemoryError(), FloatingPointError("the loss became nan\nat step 3")]
     failing = [("last_layers", 1), ("bitfit", 0), ("bitfit", 1)]
@@ -163,6 +163,7 @@ def test_a_run_that_fails_leaves_the_others_and_its_traceback(tmp_path, small_mo
     assert found.failures["last_layers, seed 1"].startswith("Traceback")
     assert list(found.table.strategy) == ["zero-shot", "last_layers", CONTROL]
     assert found.table["rank"].fillna("").eq("").all()  # no rank without a competitor
+    monkeypatch.setattr("tlkit.reports.export.CHARTS", CHARTS)
     names = {path.name for path in export(found, tmp_path)}
     assert {"comparison.csv", "comparison.json", "comparison.md", "comparison.html", "perplexity.svg"} <= names
     assert len([name for name in names if name.endswith(".png")]) == 5
@@ -418,7 +419,7 @@ def test_markdown_columns_survive_what_is_in_them(whole):
 
 def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch):
     """Without fallback each strategy fails and says so; with it, all end, the lightest first."""
-    profile = replace(PROFILES["ci"], name="test", train_passages=12, test_passages=3, epochs=0.2, seeds=1)
+    profile = Profile("test", train_passages=12, test_passages=3, epochs=0.2, seeds=1, questions=1)
     monkeypatch.setitem(PROFILES, "test", profile)
     wanted = ["compare", "--profile", "test", "--strategies", "last_layers,bitfit", "--device-memory", "75MB", "--json"]
     assert main([*wanted, "--output", str(tmp_path / "without")]) == 1

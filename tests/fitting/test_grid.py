@@ -10,11 +10,10 @@ from tlkit.fitting.recommendation import CARD_SHARE
 
 GIB = 2**30
 SAMPLED = (
-    GridPoint("smollm2-135m", "full"),
-    GridPoint("qwen2-0.5b", "lora", "bf16", 2, True, False),
-    GridPoint("qwen2-0.5b", "full", "fp32", 8, False, True),
-    GridPoint("tinyllama-1.1b", "qlora", "fp32", 8, True, True),
-    GridPoint("llama2-7b", "last_layers", "bf16", 1, False, False),
+    GridPoint("smollm2-135m", "full", "fp32", 8, False, True),
+    GridPoint("qwen2-0.5b", "lora", "bf16", 8, False, False),
+    GridPoint("tinyllama-1.1b", "qlora", "fp32", 8, False, True),
+    GridPoint("llama2-7b", "last_layers", "bf16", 1, True, False),
 )
 
 

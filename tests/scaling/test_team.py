@@ -192,7 +192,7 @@ def two_processes(*arguments: str) -> subprocess.Popen:
 
 
 TRAIN = ["train", "--strategy", "last_layers", "--corpus", "facts", "--sequence-length", "64", "--batch-size", "2"]
-TRAIN += ["--epochs", "12"]
+TRAIN += ["--epochs", "6"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs kill -9")
