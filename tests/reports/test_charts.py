@@ -224,6 +224,8 @@ def test_of_three_steps_the_title_has_both_shares():
 def test_the_title_of_a_path_says_where_it_turns(general, finding):
     path = pd.DataFrame({"label": ["1", "2", "3"], "rust": [3.0, 2.0, 2.5], "general": general})
     assert tradeoff_chart({"epochs": path}).finding == finding
+    said = tradeoff_chart({name: path.iloc[:2].assign(general=[1, 2 - n]) for n, name in enumerate("abc")}).finding
+    assert said == "Perplexity on Rust is lowest at a = 2, at b = 2 and at c = 2"
 
 
 def test_training_and_validation_are_on_one_axis_of_epochs():

@@ -316,7 +316,8 @@ def _path_finding(paths: dict[str, pd.DataFrame]) -> str:
         is_worse = (beyond.rust > path.rust.iloc[best]) & (beyond.general > path.general.iloc[best])
         worse.append(len(beyond) > 0 and bool(is_worse.all()))
         said.append(f"{name} = {path.label.iloc[best]}")
-    start = f"Perplexity on Rust is lowest at {' and at '.join(said)}"
+    places = " and at ".join(filter(None, [", at ".join(said[:-1]), said[-1]]))
+    start = f"Perplexity on Rust is lowest at {places}"
     return f"{start}; with more, it rises on Rust and on general text" if all(worse) else start
 
 
