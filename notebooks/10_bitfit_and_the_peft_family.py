@@ -441,9 +441,9 @@ tl.claim("Four steps, four equal losses", len(losses) == 4 and apart < 1e-6)
 # three new runs at its best rate, scored on test text. The tuning runs have 17 steps and the new runs 55, because
 # they read more text, so the best rate for the longer runs may be a different one. The picture shows four of the
 # methods, without the rates that gained next to nothing or broke the model. Look for the circle, the best rate of
-# each. The lines of DoRA and LoRA-FA end there because the next rate that was tried is above the picture, with
-# perplexities of 139 and 177. Validation and test text are different documents, so perplexities on the two are not to
-# be compared.
+# each. The lines of DoRA and LoRA-FA end at their circles because the next rate that was tried is above the picture,
+# with perplexities of 139 and 177. Validation and test text are different documents, so perplexities on the two should
+# not be compared.
 
 # %%
 rates = tl.recorded("rates")
@@ -463,7 +463,7 @@ assert [round(higher.iloc[0]) for higher in above] == [139, 177]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The variants want different rates. The best rate of LoRA-FA is more than 30 times that of LoRA+, and at LoRA's best
-# rate LoRA+ breaks down altogether, with a perplexity above 3,000. That is no weakness of LoRA+: its $B$ learns at 16
+# rate LoRA+ breaks down altogether, with a perplexity above 3,000. This is not a weakness of LoRA+: its $B$ learns at 16
 # times the rate that is set. A comparison at one shared rate mostly measures whose best rate happens to be near it.
 #
 # **Predict first.** The nine methods of the picture, the four variants in the second table and QLoRA are fourteen
@@ -502,7 +502,12 @@ tl.claim(
 )
 spread = table.perplexity[like_lora]
 assert spread.idxmin() == "dora" and spread.idxmax() == "lora_plus"
-assert 1.04 < spread.max() / spread.min() < 1.07
+assert 1.05 < spread.max() / spread.min() < 1.06
+decided = among[among.separated][["first", "second"]].to_numpy().tolist()
+assert {frozenset(pair) for pair in decided} == {
+    frozenset({"lora_plus", "lora"}),
+    frozenset({"lora_plus", "dora"}),
+}
 
 # %%
 tl.outcome("p10_2", pairs.separated.sum())
@@ -516,9 +521,9 @@ assert round(float(means["prefix_tuning", 1e-6]), 1) == 131.3
 # The answer depends on which methods you ask about. QLoRA, DoRA, rsLoRA, PiSSA and LoRA+ end close to LoRA, between 62
 # and 65, and nearly all pairs among these six are undecided. The two that differ are LoRA+ against LoRA and against
 # DoRA. This fits the study of 2026, although the highest of our six perplexities is between 5 and 6% above the lowest,
-# and the study's differences of 1 to 2% are in accuracy. Part of the spread may come from the search: the rates beside
-# the best one are away from it by a factor of up to 3.2 for the variants, and of 2 for LoRA and QLoRA, which were tuned
-# earlier.
+# and the study's differences of 1 to 2% are in accuracy. Part of the spread may come from the search: the neighbouring
+# rates differ from the best one by a factor of up to 3.2 for the variants, and of 2 for LoRA and QLoRA, which were
+# tuned earlier.
 #
 # The other methods are clearly apart from LoRA, and mostly in the order of how many values they train: LoRA-FA and OFT,
 # then VeRA, then IA3 and LN tuning, then BitFit. LoRA-FA and OFT are not separated from each other, and neither are IA3
@@ -573,10 +578,14 @@ tl.claim(
 )
 tl.claim(
     "DoRA needs more than 1.5 times the memory of LoRA",
-    1.5 < table.peak_memory_mb["dora"] / table.peak_memory_mb["lora"] < 1.7,
+    table.peak_memory_mb["dora"] / table.peak_memory_mb["lora"] > 1.5,
 )
+assert round(100 * table.peak_memory_mb["dora"] / table.peak_memory_mb["lora"]) == 159
 more = table.peak_memory_mb["dora"] - table.peak_memory_mb["lora"]
 assert abs(more - 4 * 2 * 512 * 1792 * 8 / 1e6) < 1  # MB of Wx and BAx in 8 blocks
+same_seeds = among_family.assign(log=np.log(among_family.general))
+apart = tl.paired_differences(same_seeds, "lora", "log").loc[three]
+assert (apart.high < 0).all()
 general_runs = among_family.groupby("strategy").general
 assert general_runs.max()[three].max() < general_runs.min()["lora"]
 behind = table.perplexity[three] - table.perplexity["lora"]
@@ -590,10 +599,10 @@ assert round(table.perplexity["lora_fa"] - table.perplexity["lora"]) == 7
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # LoRA and its five nearest variants do differ in other ways. rsLoRA, PiSSA and LoRA+ forgot less than LoRA: general
-# text ends between 46.7 and 48.5 with them, and at 54.0 with LoRA. Every run of the three is below every run of LoRA,
-# but no interval of this difference was computed. Their perplexity on Rust is 1.4 to 2.6 points higher (before
-# rounding), so this may be the usual trade between gain and forgetting, although only LoRA+ is separated from LoRA
-# there. Their best rates are lower (0.00316 for rsLoRA and PiSSA, 0.001 for LoRA+, and 0.01 for LoRA), but that alone
+# text ends between 46.7 and 48.5 with them, and at 54.0 with LoRA. Every run of the three is below every run of LoRA.
+# Compared run by run with the same seed, the 95% intervals of the three differences exclude zero, though they are not
+# corrected for their number. Their perplexity on Rust is 1.4 to 2.6 points higher (1.4 to 2.5 in the rounded table), so
+# this may be the usual trade between gain and forgetting, although only LoRA+ is separated from LoRA there. Their best rates are lower (0.00316 for rsLoRA and PiSSA, 0.001 for LoRA+, and 0.01 for LoRA), but that alone
 # does not mean that they moved less, because rsLoRA multiplies its adapter by a larger factor and LoRA+ trains $B$ at
 # 16 times the rate.
 #
@@ -646,7 +655,8 @@ tl.pairs_chart(real_pairs.drop(columns=["low", "high"]))
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The next picture sets both models side by side: how far each method ends above LoRA, and what it forgets. The lines
 # are 95% intervals. On the left they count documents and seeds, on the right the seeds alone, and they are not
-# corrected for the number of methods.
+# corrected for the number of methods. *Alike* means that both intervals lie on the same side of zero, however far from
+# it.
 
 # %%
 carry = tl.carry_over(
@@ -661,18 +671,18 @@ tl.carry_over_chart(carry)
 in_percent = carry.set_index(["claim", "strategy"])
 above = in_percent.loc["behind lora"]
 small, large = above["value, tiny"], above[f"value, {real}"]
-apart = real_pairs[real_pairs.separated]
+apart = real_pairs[real_pairs.separated][["first", "second"]]
 last = ["ln_tuning", "prompt_tuning", "prefix_tuning"]
-with_last = apart[["first", "second"]].isin(last).any(axis=1)
+of_last = apart.isin(last).sum(axis=1)  # how many of the two
 tl.claim(
     "LN, prompt and prefix tuning are each separated from the ten other methods",
-    (len(real_pairs), len(apart), with_last.sum()) == (78, 37, 31)
+    (len(real_pairs), len(apart), (of_last == 1).sum()) == (78, 37, 3 * 10)
     and list(real_table.index[-3:]) == last,
 )
+among = apart[of_last == 0]
 tl.claim(
     "Among those ten, only 6 of 45 pairs are, and IA3 is in each of them",
-    len(apart[~with_last]) == 6
-    and (apart[~with_last][["first", "second"]] == "ia3").any(axis=1).all(),
+    len(among) == 6 and (among == "ia3").any(axis=1).all(),
 )
 few = ["oft", "lora_fa", "vera", "ia3", *last]
 tl.claim(
@@ -681,31 +691,65 @@ tl.claim(
 )
 assert small[few].round().tolist() == [15, 11, 26, 40, 43, 94, 79]
 assert large[few].round().tolist() == [2, 5, 7, 15, 28, 52, 56]
-nearest = ["dora", "rslora", "lora_plus"]
-assert (above.loc[nearest, f"low, {real}"] < 0).all()
-assert (above.loc[nearest, f"high, {real}"] > 0).all()
-assert above.loc["qlora", "verdict"] == f"only on {real}"
-assert above.loc["pissa", "verdict"] == "same" and large["qlora"].round() == 7
-assert (above.loc[["lora_fa", "vera", "pissa"], f"low, {real}"] > 0).all()
+assert set(among.to_numpy().ravel()) - {"ia3"} == {
+    *("lora_plus", "dora", "lora", "rslora", "oft", "pissa")
+}
+assert set(apart[of_last == 2].to_numpy().ravel()) == {"prefix_tuning", "ln_tuning"}
+assert (above.loc[few, "low, tiny"] > above.loc[few, f"high, {real}"]).all()
+higher = ["pissa", "lora_fa", "vera", "qlora", "ia3"]
+assert (above.loc[higher, f"low, {real}"] > 0).all()
+level = above.loc[["dora", "rslora", "lora_plus", "oft"]]
+assert (level[f"low, {real}"] < 0).all() and (level[f"high, {real}"] > 0).all()
+assert large["qlora"].round() == 7
+gained = [
+    np.log(before.perplexity / after.perplexity["lora"])
+    for before, after in ((start, table), (first, real_table))
+]
+assert [round(float(nats), 2) for nats in gained] == [0.70, 0.75]
+by_seed = real_runs[real_runs.strategy == "prompt_tuning"].perplexity
+assert by_seed.round(1).agg(["min", "max"]).tolist() == [61.1, 66.0]
 assert round(134_515_008 / 4_036_800) == 33
 trained = real_table.trainable_values
 assert round(trained["lora"] / trained["vera"]) == 14
 
+# %%
+tuned = tl.recorded("rates", real)
+tuned = tuned[tuned.strategy.isin(methods)].set_index(["strategy", "learning_rate"])
+tuned = tuned[["validation_perplexity", "general_perplexity"]]
+assert tuned.groupby("strategy").size().eq(8).all() and tuned.index.is_unique
+of_methods = real_texts[real_texts.strategy.isin(methods)]
+assert of_methods.groupby(["strategy", "seed"]).size().eq(40).all()
+lowest = [tuned.loc[name, 1e-6].round(1).tolist() for name in ("qlora", "lora")]
+assert lowest == [[106.6, 26.2], [83.7, 21.6]]
+assert (
+    round(tuned.general_perplexity["qlora", tl.default_rates(real)["qlora"]], 1) == 25.1
+)
+on_rust = tuned.validation_perplexity
+assert [round(on_rust[name, 1e-6]) for name in ("prefix_tuning", "lora")] == [119, 84]
+
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# They come closer. On the tiny model OFT, LoRA-FA, VeRA and IA3 ended 15, 11, 26 and 40% above LoRA, and here it is 2,
-# 5, 7 and 15%. VeRA does this with a fourteenth of LoRA's trained values. A likely reason is that a well pretrained
-# model needs only a small change to predict a new kind of text ([lesson 17](17_a_real_model.ipynb)), for which fewer
-# numbers are enough. This was not tested. LN, prompt and prefix tuning come closer, too, but they stay far behind: 28,
-# 52 and 56% above LoRA, where it was 43, 94 and 79%. Each of the three is separated from all of the other ten.
+# They come closer. On the tiny model OFT, LoRA-FA, VeRA and IA3 ended 15, 11, 26 and 40% above LoRA. Here they end only
+# 2, 5, 7 and 15% above it, and VeRA does this with a fourteenth of LoRA's trained values. LN, prompt and prefix tuning
+# come closer, too, but they stay far behind: 28, 52 and 56% above LoRA, against 43, 94 and 79% on the tiny model. For
+# each of the seven, the intervals of the two models do not overlap. LoRA itself gains about as much on both, 0.70 and
+# 0.75 nats per token, so the percentages can be compared. A likely reason is that a well pretrained model needs only a
+# small change to predict a new kind of text ([lesson 17](17_a_real_model.ipynb)), for which fewer numbers are enough.
+# This was not tested.
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Of the 37 separated pairs, 30 are one of the last three methods with one of the other ten, and one is prefix with LN
+# tuning. Prompt and LN tuning are 10 points apart and yet not separated, because the three runs of prompt tuning lie
+# between 61.1 and 66.0. So *not separated* can also mean that runs vary too much. The other six pairs are IA3 with
+# LoRA+, DoRA, LoRA, rsLoRA, OFT and PiSSA. Among the ten, then, only IA3 is separated from LoRA after the correction for
+# 78 pairs. LoRA+, which was separated from LoRA on the tiny model, is not.
 #
-# Among these ten, with the correction for 78 pairs, none of LoRA's five nearest variants is separated from it; on the
-# tiny model LoRA+ was. The six separated pairs are IA3 against LoRA+, DoRA, LoRA, rsLoRA, OFT and PiSSA. This does not
-# make all the others equal. Compared with LoRA one at a time and without a correction, QLoRA, PiSSA, LoRA-FA and VeRA
-# end above it. QLoRA, which was level with LoRA on the tiny model, ends 7% above it. It starts further behind: in the
-# tuning runs at the lowest rate, before it has learned anything, its 4-bit weights give 106.6 on Rust and 26.2 on
-# general text, where LoRA has 83.7 and 21.6. So what QLoRA seems to forget in the next table contains the loss from
-# 4-bit storage. Prefix tuning begins further behind still: at the lowest rate its 16 keys and values of zero raise
-# perplexity on Rust from 84 to 119. On the tiny model they hardly mattered (131.3 against 133.0).
+# This does not make all the others equal. Compared with LoRA one at a time and without a correction, PiSSA, LoRA-FA,
+# VeRA, QLoRA and IA3 end above it. The interval of OFT just includes zero. QLoRA, which was level with LoRA on the tiny
+# model, ends 7% above it. It starts from a worse model: in the tuning runs at the lowest rate, before anything is
+# learned, its 4-bit weights give 106.6 on Rust and 26.2 on general text, where LoRA has 83.7 and 21.6. So what QLoRA
+# seems to forget in the next table may come entirely from 4-bit storage: at its best rate it has 25.1 on that text.
+# Prefix tuning starts further behind still, because at the lowest rate its 16 keys and values of zero raise perplexity
+# on Rust from 84 to 119. On the tiny model they hardly mattered (131.3 against 133.0).
 
 # %%
 forgot = in_percent.loc["forgetting"]
@@ -718,6 +762,9 @@ tl.claim(
     "On SmolLM2 every run of rsLoRA, PiSSA and LoRA+ forgets more than any of LoRA",
     runs_of.min()[three].min() > runs_of.max()["lora"],
 )
+same_seeds = real_runs[real_runs.strategy.isin(methods)]
+same_seeds = same_seeds.assign(log=np.log(same_seeds.general))
+assert (tl.paired_differences(same_seeds, "lora", "log").low[three] > 0).all()
 tl.claim(
     "Every run of LN and prompt tuning ends below the untouched model on general text",
     runs_of.max()[["ln_tuning", "prompt_tuning"]].max() < first.general,
@@ -729,60 +776,92 @@ assert (
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The order in forgetting is reversed. On the tiny model rsLoRA, PiSSA and LoRA+ forgot less than LoRA: perplexity on
-# general text rose by 29, 33 and 34% with them, and by 49% with LoRA. On SmolLM2 it rises by 19, 13 and 21%, and by 5%
-# with LoRA. Every run of the three is above every run of LoRA. But there are only three runs of each, their intervals
-# in the picture overlap, and no interval of the difference was computed. (The picture's title compares each method with
-# the untouched model, so it does not count this reversal.) LN and prompt tuning even end 12% *below* the untouched model.
+# For these three, the comparison with LoRA is reversed. On the tiny model rsLoRA, PiSSA and LoRA+ forgot less than LoRA:
+# perplexity on general text rose by 29, 33 and 34% with them, and by 49% with LoRA. On SmolLM2 it rises by 19, 13 and
+# 21%, and by 5% with LoRA. Every run of the three is above every run of LoRA. Compared run by run with the same seed,
+# the 95% intervals of these differences exclude zero here, as they did on the tiny model. With three seeds, and without
+# a correction for six intervals, this is a strong hint but not proof. LN and prompt tuning even end 12% *below* the
+# untouched model. (The title of the picture asks only whether an interval lies above or below zero. On the right, zero
+# is the untouched model, so it does not count this reversal. Its one opposite result is that of LN tuning.)
 #
 # As in [lesson 11](11_unfreezing_schedules.ipynb), one rate for each method is not enough to call this a property of the
-# method. The next picture has the tuning runs of five methods on SmolLM2 up to the best rate of each. Before training,
-# this validation text had a perplexity of 83.7 on Rust and 21.6 on general text.
+# method. The next picture shows the tuning runs of LoRA and four relatives on SmolLM2. Each point is a whole run at one
+# learning rate, and a line leads from the lowest rate shown, on the right, to the best one, on the left. Rates that
+# leave Rust at 60 or more are not shown.
 
 # %%
-paths = tl.rate_paths(
-    real, ["lora", "rslora", "lora_plus", "ln_tuning", "prompt_tuning"], worst=70
-)
+paths = tl.rate_paths(real, ["lora", "dora", *three], worst=60)
 tl.tradeoff_chart(paths)
 
 # %%
-tuned = tl.recorded("rates", real).set_index(["strategy", "learning_rate"])
-tuned = tuned[["validation_perplexity", "general_perplexity"]]
 line = paths["lora"].sort_values("rust")
+
+
+def above_line(point):
+    """How far a run's general text is above LoRA's line, in percent."""
+    return 100 * (point.general / np.interp(point.rust, line.rust, line.general) - 1)
+
+
+tl.claim(
+    "One rate below their best, rsLoRA, PiSSA and LoRA+ lie within 3% of LoRA's line",
+    all(abs(above_line(paths[name].iloc[-2])) < 3 for name in three),
+)
+at_best = [above_line(paths[name].iloc[-1]) for name in three]
+assert [round(float(value)) for value in at_best] == [14, 10, 13]
+assert abs(above_line(paths["dora"].iloc[-1])) < 1
 for name in ("rslora", "lora_plus"):
-    point = paths[name].iloc[-2]  # one rate below the best
-    on_line = np.interp(point.rust, line.rust, line.general)
-    assert abs(point.general / on_line - 1) < 0.03
-ends = {
-    name: path.iloc[-1][["rust", "general"]].tolist() for name, path in paths.items()
-}
-assert [round(end[0], 1) for end in ends.values()] == [39.7, 39.5, 39.5, 51.8, 58.5]
-assert [round(end[1], 1) for end in ends.values()] == [23.7, 27.0, 26.9, 19.7, 18.8]
-early = [ends[name] for name in ("ln_tuning", "prompt_tuning")]
-on_line = np.interp([rust for rust, _ in early], line.rust, line.general)
-assert on_line.round(1).tolist() == [19.0, 19.0]
-pissa = tuned.loc["pissa", tl.default_rates(real)["pissa"]].tolist()
-assert [round(value, 1) for value in pissa] == [41.4, 24.7]
-assert round(float(np.interp(pissa[0], line.rust, line.general)), 1) == 22.5
-lowest = [tuned.loc[name, 1e-6].round(1).tolist() for name in ("qlora", "lora")]
-assert lowest == [[106.6, 26.2], [83.7, 21.6]]
-start = tuned.validation_perplexity
-assert [round(start[name, 1e-6]) for name in ("prefix_tuning", "lora")] == [119, 84]
+    step = paths[name][["rust", "general"]].diff().iloc[-1]
+    assert step.rust.round(1) == -1.7 and 4.6 < step.general < 4.75
+tried = [float(label) for label in paths["rslora"].label[-2:]]
+assert 3.1 < tried[1] / tried[0] < 3.2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# These are single runs, on validation text. One rate below their best, rsLoRA and LoRA+ lie within 3% of LoRA's line,
-# so they forget about as much for the same gain. At their best rates they gain hardly anything more (39.5 instead of
-# 39.7 on Rust), and general text ends at 27.0 and 26.9 instead of 23.7. So a part of the difference comes from how the
-# rate was chosen: for Rust alone, even where 0.2 points there cost 3 on general text. This does not explain PiSSA. At
-# its best rate it has 41.4 on Rust and 24.7 on general text, and LoRA's line is at 22.5 there.
+# These are single runs, on validation text. One rate below their best, the three lie within 3% of LoRA's line, so there
+# they forget about as much as LoRA for the same gain. At their best rates they lie 10 to 14% above it, while DoRA ends
+# where LoRA does. For rsLoRA and LoRA+ the last step lowered perplexity on Rust by 1.7 points and raised that on general
+# text by 4.6 and 4.7, because the rate was chosen for Rust alone. So the three forget more only in that last step. The
+# two rates differ by a factor of 3.2, and one between them might do better. This was not tried. The rates of the tiny
+# model were chosen in the same way, so this does not explain why the order differs there.
 #
-# LoRA itself improves on general text at first, from 21.6 to 18.8 ([lesson 17](17_a_real_model.ipynb) has a likely
-# reason), and only what it gains beyond that costs something. LN and prompt tuning end where LoRA passes by on its way:
-# they have 19.7 and 18.8 on general text, and LoRA's line is at 19.0 where it has gained as much. So they do not spare
-# the old knowledge more than LoRA does. They have learned less.
+# The next picture looks at LN and prompt tuning in the same way, from the untouched model on.
+
+# %%
+early = tl.rate_paths(real, ["lora", "ln_tuning", "prompt_tuning"], worst=84)
+tl.tradeoff_chart(early)
+
+# %%
+line = early["lora"].sort_values("rust")
+assert (
+    line.general.min().round(1) == 18.8 == round(tuned.loc["lora", 0.000316].iloc[1], 1)
+)
+ends = [early[name].iloc[-1] for name in ("ln_tuning", "prompt_tuning")]
+assert [round(float(end.general), 1) for end in ends] == [19.7, 18.8]
+on_line = [float(np.interp(end.rust, line.rust, line.general)) for end in ends]
+assert [round(value, 1) for value in on_line] == [19.0, 19.0]
+tl.claim(
+    "LN and prompt tuning end within 4% of LoRA's line",
+    all(abs(above_line(end)) < 4 for end in ends),
+)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# At low rates LoRA improves general text, too: from 21.6 down to 18.8 at a rate of 0.000316
+# ([lesson 17](17_a_real_model.ipynb) has a likely reason). Only at higher rates does it rise again. LN and prompt tuning
+# gain, at their best rates, only about as much as LoRA does at such a low rate. General text is at 19.7 and 18.8 then,
+# and LoRA's line is at 19.0 for the same perplexity on Rust. So they do not protect what the model knew better than
+# LoRA. They learn less.
 #
-# So a ranking of methods on a small model tells you which ones are worth trying on yours. It does not tell you how far
-# apart they will be, nor what they forget.
+# A small model's ranking is therefore a rough guide. The four methods that came last there (without BitFit) come last
+# here, too, but QLoRA fell behind, and OFT came level with LoRA. The ranking did not tell how far apart the methods
+# would be, nor what they would forget. Memory carries over in kind: QLoRA needs 25% less than LoRA on SmolLM2, LoRA-FA
+# 12% less, VeRA 10% more and DoRA 43% more.
+
+# %%
+ranked = [name for name in table.index if name in methods]
+assert set(ranked[-4:]) == set(real_table.index[-4:]) == {"ia3", *last}
+peaks = real_table.peak_memory_mb / real_table.peak_memory_mb["lora"]
+compared_with = peaks[["qlora", "lora_fa", "vera", "dora"]]
+assert (100 * compared_with - 100).round().tolist() == [-25, -12, 10, 43]
+
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your experiment
 #
@@ -830,9 +909,10 @@ notes.decide(...)
 #   every block, it is about 70% of that of full fine-tuning.
 # - The methods of the family differ in where they put their numbers: beside a matrix, in its inputs or outputs, or in
 #   front of the text.
-# - With a rate of its own for each, LoRA's nearest variants can hardly be told apart here; methods with far fewer values
-#   gain less. On SmolLM2 some of these come close to LoRA, too. rsLoRA, PiSSA and LoRA+ forget less than LoRA on
-#   the tiny model, and more on SmolLM2.
+# - With a rate of its own for each, LoRA's nearest variants can hardly be told apart on either model. Methods with fewer
+#   values gain less on the tiny model; on SmolLM2 OFT, LoRA-FA and VeRA end only 2 to 7% above LoRA.
+# - Which method forgets more depends on the model and on the rate. At their best rates, rsLoRA, PiSSA and LoRA+ forgot
+#   less than LoRA on the tiny model, and more on SmolLM2.
 #
 # **Further reading**
 #

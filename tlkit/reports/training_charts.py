@@ -316,28 +316,39 @@ def _path_finding(paths: dict[str, pd.DataFrame]) -> str:
         is_worse = (beyond.rust > path.rust.iloc[best]) & (beyond.general > path.general.iloc[best])
         worse.append(len(beyond) > 0 and bool(is_worse.all()))
         said.append(f"{name} = {path.label.iloc[best]}")
-    places = " and at ".join(filter(None, [", at ".join(said[:-1]), said[-1]]))
-    start = f"Perplexity on Rust is lowest at {places}"
+    start = f"Perplexity on Rust is lowest at {' and at '.join(said)}"
     return f"{start}; with more, it rises on Rust and on general text" if all(worse) else start
 
 
 def _paths_finding(paths: dict[str, pd.DataFrame]) -> str:
-    """Whether less on one axis costs more on the other, and which of two paths forgets less at the same gain."""
+    """Whether less on one axis costs more on the other, and which path forgets less at the same gain, or how much."""
     if len(paths) == 2:
-        (first, one), (second, other) = paths.items()
-        one, other = (path.sort_values("rust") for path in (one, other))
-        low, high = max(one.rust.min(), other.rust.min()), min(one.rust.max(), other.rust.max())
-        if low < high:
-            at = np.linspace(low, high, 20)
-            apart = np.interp(at, one.rust, one.general) - np.interp(at, other.rust, other.general)
-            for sign, name, instead in ((-1, first, second), (1, second, first)):
-                if (sign * apart > 0).all():
-                    return f"At the same perplexity on Rust, {name} forgets less than {instead}"
+        first, second = paths
+        apart = _general_at_the_same_rust(paths[first], paths[second])
+        for sign, name, instead in ((-1, first, second), (1, second, first)):
+            if len(apart) and (sign * (apart[0] - apart[1]) > 0).all():
+                return f"At the same perplexity on Rust, {name} forgets less than {instead}"
         if said := _like_for_like(paths) or _like_for_like(dict(reversed(paths.items()))):
             return said
     if all(path.sort_values("rust").general.is_monotonic_decreasing for path in paths.values()):
         return "On every path, a lower perplexity on Rust costs perplexity on general text"
+    first, *others = paths.values()
+    apart = [_general_at_the_same_rust(first, other) for other in others]
+    if len(others) > 1 and all(map(len, apart)):
+        percent = 100 * (np.concatenate([other / one for one, other in apart]) - 1)
+        ends = [f"{abs(end):.0f}% {'above' if end > 0 else 'below'}" for end in (percent.min(), percent.max())]
+        span = " to ".join(dict.fromkeys(ends))
+        return f"At the same perplexity on Rust, the others are {span} {next(iter(paths))} on general text"
     return _path_finding(paths)
+
+
+def _general_at_the_same_rust(one: pd.DataFrame, other: pd.DataFrame) -> np.ndarray:
+    """Perplexity on general text along two paths, shape (2, 20), where both reach the same one on Rust; or nothing."""
+    low, high = max(one.rust.min(), other.rust.min()), min(one.rust.max(), other.rust.max())
+    if low >= high:
+        return np.empty(0)
+    at, ordered = np.linspace(low, high, 20), [path.sort_values("rust") for path in (one, other)]
+    return np.array([np.interp(at, path.rust, path.general) for path in ordered])
 
 
 def _like_for_like(paths: dict[str, pd.DataFrame]) -> str:
