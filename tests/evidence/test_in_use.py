@@ -16,7 +16,7 @@ from tlkit.evidence import in_use, questions
 from tlkit.evidence.answers import accuracy_interval
 from tlkit.evidence.comparison import compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.in_use import file_bytes, generation_seconds
+from tlkit.evidence.in_use import NEW_TOKENS, file_bytes, generation_seconds
 from tlkit.evidence.learning_rates import CONTROL, load_with_strategy
 from tlkit.evidence.questions import answer_questions, load_questions
 from tlkit.models import load_model, save_model
@@ -183,6 +183,7 @@ def test_writing_is_timed_for_thirty_two_tokens_whatever_the_model_would_end_wit
     monkeypatch.setattr(loaded.model, "generate", noted)
     ticks = iter([10.0, 13.5])
     monkeypatch.setattr(in_use.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(in_use, "NEW_TOKENS", NEW_TOKENS)  # as it is where no test has changed it
     assert generation_seconds(loaded.model, loaded.tokenizer) == 3.5 and written == [4, 32]
     loaded.model.config.max_position_embeddings = 30
     assert math.isnan(generation_seconds(loaded.model, loaded.tokenizer))

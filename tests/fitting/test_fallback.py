@@ -448,7 +448,9 @@ def test_a_process_that_really_runs_out_of_memory_recovers():
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     rows = [line.split(",") for line in done.stdout.split("\n")[1:] if line]
-    assert rows[0] == ["as planned", "forward pass", "0"] and rows[-1][:2] == ["smaller micro-batch", ""]
+    # In which pass depends on how much of what the first training freed the library has kept.
+    assert rows[0] in (["as planned", "forward pass", "0"], ["as planned", "backward pass", "0"])
+    assert rows[-1][:2] == ["smaller micro-batch", ""]
     assert sum(int(done) for *_, done in rows) == 2
 
 
