@@ -14,6 +14,7 @@ from tlkit.models import BUNDLED, WAY_ON
 # The client reads its address and its cache from the environment when it is imported, so each visit is a process.
 VISIT = """
 import json, sys
+from tlkit.fitting.estimate import estimate_memory
 from tlkit.models import load_model
 from tlkit.settings import setup
 
@@ -21,6 +22,9 @@ setup()
 outcomes = {}
 for name in sys.argv[1:]:
     try:
+        if name == "works/estimated":
+            outcomes[name] = estimate_memory(name, "lora", sequence_length=64).peak
+            continue
         loaded = load_model(name)
         weights = {key: value.double().sum().item() for key, value in loaded.model.state_dict().items()}
         outcomes[name] = {"tensors": loaded.tensors_loaded, "weights": weights}
@@ -59,7 +63,7 @@ def hub(tmp_path_factory):
     """Three visits in a row: with the hub, with it again, and after it is gone."""
     home = tmp_path_factory.mktemp("hub")
     with serve(BUNDLED) as log:
-        first, progress = visit(log.address, home, ["works/tiny", "cut/tiny", *FAILURES])
+        first, progress = visit(log.address, home, ["works/tiny", "cut/tiny", "works/estimated", *FAILURES])
         asked = len(log.requests)
         again, _ = visit(log.address, home, ["tiny", str(BUNDLED), "works/tiny"])
         later = log.requests[asked:]
@@ -110,15 +114,9 @@ def test_the_bundled_model_asks_nobody(hub, expected):
     assert hub["later"] and of_none <= {"api/agent-harnesses"}  # the client's own question, with its first one
 
 
-def test_an_estimate_of_a_hub_model_reads_its_configuration_and_no_weights(tmp_path):
+def test_an_estimate_of_a_hub_model_reads_its_configuration_and_no_weights(hub):
     from tlkit.fitting.estimate import estimate_memory
 
-    code = "from tlkit import estimate_memory as e; print(e('works/tiny', 'lora', sequence_length=64).peak)"
-    with serve(BUNDLED) as log:
-        settings = {"HF_ENDPOINT": log.address, "HF_HOME": str(tmp_path)}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=os.environ | settings, capture_output=True, text=True, check=True
-        )
-    assert int(done.stdout) == estimate_memory("tiny", "lora", sequence_length=64).peak
-    files = {path.rsplit("/", 1)[-1] for method, path in log.requests if "/resolve/" in path}
-    assert files == {"config.json"}
+    assert hub["first"]["works/estimated"] == estimate_memory("tiny", "lora", sequence_length=64).peak
+    asked = [path for _, path in hub["log"].requests if "works/estimated/resolve/" in path]
+    assert {path.rsplit("/", 1)[-1] for path in asked} == {"config.json"}

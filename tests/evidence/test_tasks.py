@@ -22,7 +22,7 @@ from tlkit.reports.charts import CHARTS
 from tlkit.reports.export import export
 from tlkit.reports.tables import brief
 from tlkit.reports.token_view import token_view
-from tlkit.settings import Profile, setup
+from tlkit.settings import PROFILES, Profile, setup
 
 LITTLE = Profile("little", train_passages=8, test_passages=12, epochs=1, seeds=2, questions=4)
 RATES = {"full": 1e-3, "lora": 1e-2, "linear_probe": 1e-2, CONTROL: 1e-3}
@@ -238,8 +238,9 @@ def test_tokens_from_the_command_line(capsys, tmp_path):
     assert "a message contains '<|endoftext|>'" in capsys.readouterr().err
 
 
-def test_a_model_is_taught_to_answer_and_keeps_its_template(tmp_path, capsys):
-    common = ["--task", "answer", "--profile", "ci"]
+def test_a_model_is_taught_to_answer_and_keeps_its_template(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(PROFILES, "little", LITTLE)
+    common = ["--task", "answer", "--profile", "little"]
     code = main(
         [
             "train",
@@ -248,8 +249,6 @@ def test_a_model_is_taught_to_answer_and_keeps_its_template(tmp_path, capsys):
             "lora",
             "--learning-rate",
             "0.01",
-            "--epochs",
-            "0.2",
             "--output",
             str(tmp_path / "out"),
         ]
