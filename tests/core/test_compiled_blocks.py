@@ -42,13 +42,19 @@ def traced(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda forward, **_: whole(forward, backend="aot_eager"))
 
 
+def one_block(**options) -> nn.Module:
+    """For what is compiled to C++, which takes seconds for each kind of block."""
+    torch.manual_seed(2)
+    return as_trained(apply_strategy(small_model("llama", num_hidden_layers=1), "lora", **options).model)
+
+
 def programs() -> int:
     return counters["stats"].get("unique_graphs", 0)
 
 
 def test_losses_and_gradients_are_those_of_blocks_that_are_not_compiled():
     """Also what dropout draws."""
-    model = with_lora("llama", dropout=0.3)
+    model = one_block(dropout=0.3)
     expected = step(model, PLAIN)
     assert not programs()
     assert_same(step(model, COMPILED), expected, TOLERANCE)
@@ -91,7 +97,7 @@ def test_it_goes_with_every_other_choice_of_a_plan(plan, traced):
 
 def test_under_autocast_it_is_as_close_to_fp32():
     """What is one pass is rounded once, at its end. How far rounding leads is chance: within a quarter."""
-    model = with_lora("llama")
+    model = one_block()
     exact, usual, one_pass = (step(model, plan) for plan in (PLAIN, BF16, replace(BF16, compiled_blocks=True)))
 
     def distance(found: tuple) -> float:
