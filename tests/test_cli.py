@@ -513,7 +513,8 @@ def test_an_adapter_is_continued_or_merged_as_asked_and_never_lost(tmp_path, cap
 
 
 def test_a_last_checkpoint_that_cannot_be_written_loses_no_training(tmp_path, capsys, monkeypatch, small):
-    from tlkit.checkpoints import CheckpointError, Checkpoints
+    from tlkit.checkpoints import CheckpointError
+    from tlkit.checkpoints.folder import Checkpoints
 
     def full(self, state, journal):
         raise CheckpointError(f"the checkpoint of step {state.step} could not be written (No space left on device)")

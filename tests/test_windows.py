@@ -135,8 +135,7 @@ def test_every_module_is_imported_without_what_windows_lacks():
 import importlib, sys, traceback
 class Lacking:
     def find_spec(self, name, path=None, target=None):
-        of_ours = any("tlkit" in frame.filename for frame in traceback.extract_stack()[-12:])
-        if name in {MISSING!r} and of_ours:
+        if name in {MISSING!r} and any("tlkit" in frame.filename for frame in traceback.extract_stack()[-12:]):
             raise ModuleNotFoundError(f"Windows has no {{name}}", name=name)
 for name in {MISSING!r}:
     if name != "posix":

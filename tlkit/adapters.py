@@ -72,8 +72,8 @@ def wrapped_by(module: nn.Module) -> nn.Module | None:
         module: any module of an adapted model.
     """
     # peft's two ways: a layer in `base_layer` with weights beside it, or a copy trained in the place of a module.
-    wrapped = getattr(module, "base_layer", None) or getattr(module, "original_module", None)
-    return wrapped if isinstance(wrapped, nn.Module) else None
+    # By attribute, torch would write an error message for every other module, which are nearly all.
+    return module._modules.get("base_layer") or module._modules.get("original_module")
 
 
 def continues_adapter(model: nn.Module) -> bool:

@@ -11,7 +11,9 @@ import pandas as pd
 import torch
 
 from tlkit.adapters import base_model, refuse_plan
-from tlkit.checkpoints import CheckpointError, Checkpoints, Journal, identity_of
+from tlkit.checkpoints import CheckpointError
+from tlkit.checkpoints.folder import Checkpoints, Journal
+from tlkit.checkpoints.identity import identity_of
 from tlkit.examples import Batch, Examples, as_examples, tensors_in
 from tlkit.jobs import Part, reported
 from tlkit.losses import chunked_loss_agrees

@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 import tlkit as tl
-from tlkit.checkpoints import hash_of
+from tlkit.checkpoints.identity import hash_of
 
 SIZES = (8, 32, 128)  # labelled passages, beside all
 

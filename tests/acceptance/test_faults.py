@@ -180,7 +180,7 @@ def test_a_checkpoint_that_loses_the_optimizer_is_found(bench, monkeypatch):
 
 def test_a_checkpoint_that_is_not_found_is_one_that_failed(bench, monkeypatch):
     """Otherwise all steps would be taken again, with the right losses."""
-    from tlkit.checkpoints import Checkpoints
+    from tlkit.checkpoints.folder import Checkpoints
 
     monkeypatch.setattr(Checkpoints, "restore", lambda *_: None)
     assert learning.checkpoints(bench).status == "failed"

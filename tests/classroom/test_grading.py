@@ -165,7 +165,7 @@ def test_no_bad_file_stops_the_batch_and_each_has_its_reason(tmp_path, solved, m
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     began = time.monotonic()
     assert grade(handed_in(tmp_path / "good.ipynb", solved["ex04_1"])).marks[0].right
-    enough = math.ceil(3 * (time.monotonic() - began))  # here and now: two at a time, beside other tests
+    enough = 10 + math.ceil(3 * (time.monotonic() - began))  # two at a time, beside tests that may begin meanwhile
     (tmp_path / "outside").write_text("kept")
     paths = []
     for name, (code, _) in BAD.items():

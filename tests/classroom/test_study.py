@@ -554,7 +554,7 @@ def test_the_worked_example_has_no_copies_and_its_recorded_rates_count_as_tuned(
     sheet = datasheet(corpus, tiny.tokenizer)
     assert list(sheet.documents.values()) == [60, 40, 40] and not sheet.copies
     here = {"weights_sha256": None, "profile": "ci", "corpus": "kitchen", "corpus_sha256": corpus.sha256}
-    from tlkit.checkpoints import hash_of
+    from tlkit.checkpoints.identity import hash_of
 
     here |= {"weights_sha256": hash_of(tiny.model.parameters()), "block_size": 64, "batch_size": 4}
     rates = learning_rates_for("tiny", ["full", "lora", CONTROL], here)

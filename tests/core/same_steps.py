@@ -22,9 +22,10 @@ def as_trained(model: nn.Module) -> nn.Module:
     return model
 
 
-def with_lora(kind: str = "qwen2", dtype: torch.dtype = torch.float32, **options) -> nn.Module:
+def with_lora(kind: str = "qwen2", dtype: torch.dtype = torch.float32, blocks: int = 3, **options) -> nn.Module:
     # The kernel for experts knows no fp64.
-    model = small_model(kind, **{"experts_implementation": "eager"} if kind == "mixtral" else {}).to(dtype)
+    experts = {"experts_implementation": "eager"} if kind == "mixtral" else {}
+    model = small_model(kind, num_hidden_layers=blocks, **experts).to(dtype)
     torch.manual_seed(2)
     return as_trained(apply_strategy(model, "lora", **options).model)
 

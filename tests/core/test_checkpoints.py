@@ -18,8 +18,9 @@ from hypothesis import HealthCheck, given, settings, strategies
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from tlkit.checkpoints import CheckpointError, Checkpoints, Journal, hold_folder, identity_of, write_atomically
-from tlkit.checkpoints.identity import differences
+from tlkit.checkpoints import CheckpointError, hold_folder, write_atomically
+from tlkit.checkpoints.folder import Checkpoints, Journal
+from tlkit.checkpoints.identity import differences, identity_of
 from tlkit.cli import main
 from tlkit.models import load_model
 from tlkit.strategies import CLASSIC, apply_strategy

@@ -42,19 +42,13 @@ def traced(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda forward, **_: whole(forward, backend="aot_eager"))
 
 
-def one_block(**options) -> nn.Module:
-    """For what is compiled to C++, which takes seconds for each kind of block."""
-    torch.manual_seed(2)
-    return as_trained(apply_strategy(small_model("llama", num_hidden_layers=1), "lora", **options).model)
-
-
 def programs() -> int:
     return counters["stats"].get("unique_graphs", 0)
 
 
 def test_losses_and_gradients_are_those_of_blocks_that_are_not_compiled():
     """Also what dropout draws."""
-    model = one_block(dropout=0.3)
+    model = with_lora(blocks=1, dropout=0.3)
     expected = step(model, PLAIN)
     assert not programs()
     assert_same(step(model, COMPILED), expected, TOLERANCE)
@@ -64,7 +58,7 @@ def test_losses_and_gradients_are_those_of_blocks_that_are_not_compiled():
 @pytest.mark.parametrize("kind", ["gpt2", "gemma2", "mixtral"])
 def test_other_architectures_can_be_traced(kind, traced):
     """With matrices stored transposed, with more norms, and with experts, around which torch divides a block."""
-    model = with_lora(kind)
+    model = with_lora(kind, blocks=1)
     expected = step(model, PLAIN)
     assert_same(step(model, COMPILED), expected, TOLERANCE)
     assert programs()
@@ -73,7 +67,7 @@ def test_other_architectures_can_be_traced(kind, traced):
 @pytest.mark.parametrize("strategy", ["full", "prefix_tuning", "qlora"])
 def test_it_goes_with_other_strategies(strategy, traced):
     torch.manual_seed(2)
-    model = as_trained(apply_strategy(small_model("llama"), strategy).model)
+    model = as_trained(apply_strategy(small_model("llama", num_hidden_layers=2), strategy).model)
     expected = step(model, PLAIN)
     assert_same(step(model, COMPILED), expected, TOLERANCE)
     assert programs()
@@ -89,7 +83,7 @@ def test_it_goes_with_other_strategies(strategy, traced):
 )
 def test_it_goes_with_every_other_choice_of_a_plan(plan, traced):
     """With dropout both draw the same random numbers, also where activations are computed again."""
-    model = with_lora(dropout=0.3)
+    model = with_lora(blocks=2, dropout=0.3)
     expected = step(model, plan)
     assert_same(step(model, replace(plan, compiled_blocks=True)), expected, TOLERANCE)
     assert programs() and step(model, plan, seed=4)[0].ne(expected[0]).any()
@@ -97,7 +91,7 @@ def test_it_goes_with_every_other_choice_of_a_plan(plan, traced):
 
 def test_under_autocast_it_is_as_close_to_fp32():
     """What is one pass is rounded once, at its end. How far rounding leads is chance: within a quarter."""
-    model = one_block()
+    model = with_lora(blocks=1)
     exact, usual, one_pass = (step(model, plan) for plan in (PLAIN, BF16, replace(BF16, compiled_blocks=True)))
 
     def distance(found: tuple) -> float:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from small_models import small_model
 
-from tlkit.checkpoints import identity_of
+from tlkit.checkpoints.identity import identity_of
 from tlkit.models import meta_model
 from tlkit.prefix import NoFrozenPrefix, cached_prefix
 from tlkit.steps import Plan, TrainingState, first_step, take_step

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,18 +21,19 @@ from tlkit.models import load_model
 from tlkit.settings import setup
 
 setup()
-outcomes = {}
-for name in sys.argv[1:]:
-    try:
-        if name == "works/estimated":
-            outcomes[name] = estimate_memory(name, "lora", sequence_length=64).peak
-            continue
-        loaded = load_model(name)
-        weights = {key: value.double().sum().item() for key, value in loaded.model.state_dict().items()}
-        outcomes[name] = {"tensors": loaded.tensors_loaded, "weights": weights}
-    except Exception as error:
-        outcomes[name] = {"kind": type(error).__name__, "said": str(error)}
-print(json.dumps(outcomes))
+for names in sys.stdin:
+    outcomes = {}
+    for name in json.loads(names):
+        try:
+            if name == "works/estimated":
+                outcomes[name] = estimate_memory(name, "lora", sequence_length=64).peak
+                continue
+            loaded = load_model(name)
+            weights = {key: value.double().sum().item() for key, value in loaded.model.state_dict().items()}
+            outcomes[name] = {"tensors": loaded.tensors_loaded, "weights": weights}
+        except Exception as error:
+            outcomes[name] = {"kind": type(error).__name__, "said": str(error)}
+    print(json.dumps(outcomes), flush=True)
 """
 FAILURES = {
     "gated/tiny": "it is gated: accept its terms on its page",
@@ -45,7 +48,9 @@ FAILURES = {
 }
 
 
-def visit(address: str, home: Path, names: list[str]) -> tuple[dict, str]:
+@contextmanager
+def visitor(address: str, home: Path) -> Iterator[Callable[[list[str]], dict]]:
+    """A process of its own; what it is given loads names one after the other, and tells what came of each."""
     settings = {
         "HF_ENDPOINT": address,
         "HF_HOME": str(home),
@@ -53,21 +58,33 @@ def visit(address: str, home: Path, names: list[str]) -> tuple[dict, str]:
         "HF_HUB_ETAG_TIMEOUT": "1",
     }
     environment = {k: v for k, v in os.environ.items() if not k.startswith("HF_")} | settings
-    visitor = subprocess.run([sys.executable, "-c", VISIT, *names], env=environment, capture_output=True, text=True)
-    assert visitor.returncode == 0, visitor.stderr
-    return json.loads(visitor.stdout.splitlines()[-1]), visitor.stderr
+    said = home / "stderr"
+    with said.open("a") as errors:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors, "text": True}
+        with subprocess.Popen([sys.executable, "-c", VISIT], env=environment, **pipes) as process:
+
+            def load(names: list[str]) -> dict:
+                print(json.dumps(names), file=process.stdin, flush=True)
+                outcomes = process.stdout.readline()
+                assert outcomes, said.read_text()
+                return json.loads(outcomes)
+
+            yield load
 
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """Three visits in a row: with the hub, with it again, and after it is gone."""
+    """A visit to the hub; and another one, which goes on after the hub is gone."""
     home = tmp_path_factory.mktemp("hub")
-    with serve(BUNDLED) as log:
-        first, progress = visit(log.address, home, ["works/tiny", "cut/tiny", "works/estimated", *FAILURES])
-        asked = len(log.requests)
-        again, _ = visit(log.address, home, ["tiny", str(BUNDLED), "works/tiny"])
-        later = log.requests[asked:]
-    offline, _ = visit(log.address, home, ["works/tiny", "never/seen"])
+    with ExitStack() as second_visit:
+        with serve(BUNDLED) as log:
+            with visitor(log.address, home) as load:
+                first = load(["works/tiny", "cut/tiny", "works/estimated", *FAILURES])
+            progress, asked = (home / "stderr").read_text(), len(log.requests)
+            load = second_visit.enter_context(visitor(log.address, home))
+            again = load(["tiny", str(BUNDLED), "works/tiny"])
+            later = log.requests[asked:]
+        offline = load(["works/tiny", "never/seen"])
     return {"first": first, "progress": progress, "log": log, "again": again, "later": later, "offline": offline}
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 
 from tlkit.acceptance.bench import ROUNDINGS, STEPS, Bench, Check, apart, judged, largest_gap, skipped
-from tlkit.checkpoints import Checkpoints, Journal, identity_of
+from tlkit.checkpoints.folder import Checkpoints, Journal
+from tlkit.checkpoints.identity import identity_of
 from tlkit.devices import Device
 from tlkit.fitting.placement import device_context, move_to_device
 from tlkit.memory import VirtualDevice

@@ -1,4 +1,7 @@
-"""Checkpoints: what a run saves, what makes two runs the same, and files that are whole or not there."""
+"""Checkpoints: what a run saves, what makes two runs the same, and files that are whole or not there.
+
+Here are the files alone, which need no torch: `folder` and `identity` are imported by their names.
+"""
 
 from tlkit.checkpoints.files import (
     CheckpointError,
@@ -10,19 +13,12 @@ from tlkit.checkpoints.files import (
     write_atomically,
     write_text_atomically,
 )
-from tlkit.checkpoints.folder import Checkpoints, Journal, newest_step
-from tlkit.checkpoints.identity import hash_of, identity_of
 
 __all__ = [
     "CheckpointError",
-    "Checkpoints",
-    "Journal",
     "flush_file",
     "flush_folder",
-    "hash_of",
     "hold_folder",
-    "identity_of",
-    "newest_step",
     "reason_of",
     "sha256_of",
     "write_atomically",

@@ -275,7 +275,7 @@ def _add(line: Line, what: str) -> str:
         return ""
     from filelock import FileLock
 
-    from tlkit.checkpoints.files import write_text_atomically
+    from tlkit.checkpoints import write_text_atomically
 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

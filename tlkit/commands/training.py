@@ -157,7 +157,7 @@ def _prepare(
 
 def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device: "Device", team: "Team") -> Outcome:
     """In every process of the team; the first one scores, writes and speaks."""
-    from tlkit.checkpoints import newest_step
+    from tlkit.checkpoints.folder import newest_step
     from tlkit.fitting.placement import move_to_device
     from tlkit.prefix import cached_prefix
     from tlkit.reports.model_card import write_card
@@ -270,7 +270,8 @@ def _save_model(model, tokenizer, folder: Path, total: int) -> None:
     """Save what was trained; where that fails, say what is left of it."""
     from safetensors import SafetensorError
 
-    from tlkit.checkpoints import newest_step, reason_of
+    from tlkit.checkpoints import reason_of
+    from tlkit.checkpoints.folder import newest_step
     from tlkit.models import save_model
 
     try:

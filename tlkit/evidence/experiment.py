@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers import PretrainedConfig
 
-from tlkit.checkpoints import hash_of
+from tlkit.checkpoints.identity import hash_of
 from tlkit.corpus import Corpus
 from tlkit.devices import Device, probe
 from tlkit.evaluation import PerplexityResult

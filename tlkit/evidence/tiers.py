@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tlkit.checkpoints import Checkpoints, Journal, identity_of
+from tlkit.checkpoints.folder import Checkpoints, Journal
+from tlkit.checkpoints.identity import identity_of
 from tlkit.corpus import load_corpus, pack
 from tlkit.devices import Device, probe
 from tlkit.evidence.gradient_flow import check_gradient_flow

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from tlkit.checkpoints import hash_of
+from tlkit.checkpoints.identity import hash_of
 from tlkit.classroom.study.datasheet import Datasheet, agreement, smallest_difference
 from tlkit.classroom.study.plan import StudyPlan
 from tlkit.classroom.study.record import Answered, Baseline, Fit, Study, StudyRun, Text, Trained, Tried
