@@ -3,6 +3,7 @@
 import os
 import shutil
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -62,6 +63,35 @@ def tiny():
 
     setup()
     return load_model("tiny")
+
+
+@pytest.fixture(scope="session")
+def three_blocks(tmp_path_factory) -> str:
+    """The folder of the bundled model, cut to three of its eight blocks: where how well it writes is not the point."""
+    from tlkit.models import load_model
+    from tlkit.settings import setup
+
+    setup()
+    loaded, folder = load_model("tiny"), tmp_path_factory.mktemp("models") / "three blocks"
+    config, blocks = loaded.model.config, loaded.model.model.layers
+    del blocks[2:-1]
+    config.num_hidden_layers, config.layer_types = len(blocks), config.layer_types[: len(blocks)]
+    loaded.model.save_pretrained(folder)
+    loaded.tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def shallow(monkeypatch, three_blocks):
+    """Whatever asks for the bundled model by its name gets three blocks of it."""
+    from tlkit.fitting.estimate import _of_preset
+    from tlkit.models import PRESETS
+
+    architecture = PRESETS["tiny"].architecture | {"num_hidden_layers": 3}
+    monkeypatch.setitem(PRESETS, "tiny", replace(PRESETS["tiny"], source=three_blocks, architecture=architecture))
+    _of_preset.cache_clear()
+    yield
+    _of_preset.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -347,7 +347,7 @@ def test_a_run_file_is_checked_key_by_key(text, expected, stopped, capsys):
 
 
 @pytest.fixture
-def small(monkeypatch):
+def small(monkeypatch, shallow):
     from tlkit.settings import PROFILES, Profile
 
     profile = Profile("small", train_passages=6, test_passages=3, epochs=1, seeds=1)

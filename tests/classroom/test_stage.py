@@ -300,7 +300,7 @@ def test_a_panel_that_cannot_be_built_says_why_and_the_next_one_is_built():
     assert repr(good) == "Panel('Good')"
 
 
-def test_every_panel_of_the_notebook_is_built_without_an_error():
+def test_every_panel_of_the_notebook_is_built_without_an_error(shallow):
     """Its cells return at once, so running the notebook alone would not show it."""
     source = (ROOT / "notebooks" / "demo.py").read_text(encoding="utf-8")
     names = re.findall(r"^tl\.(\w+_panel)\(\)$", source, re.M)

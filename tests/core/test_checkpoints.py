@@ -500,7 +500,7 @@ def test_frozen_weights_of_an_adapter_belong_to_the_run():
     assert said.startswith("what the adapter has drawn and does not train (set the seed before) was ")
 
 
-def test_the_command_resumes_and_its_adapter_is_read_by_others(tmp_path, capsys):
+def test_the_command_resumes_and_its_adapter_is_read_by_others(tmp_path, capsys, shallow):
     """Plain peft on the base model, and plain transformers after merging: the same logits to 1e-5."""
     from peft import PeftModel
 

@@ -42,7 +42,7 @@ def small(kind: str = "qwen2", **changes):
 
 @pytest.mark.parametrize("plan", list(PLANS.values()), ids=list(PLANS))
 @pytest.mark.parametrize("strategy", PREFIXED)
-def test_losses_are_those_without_a_cache(strategy, plan):
+def test_losses_are_those_without_a_cache(strategy, plan, shallow):
     results, weights = [], []
     for cached in (False, True):
         model = apply_strategy(load_model("tiny").model, strategy, **PREFIXED[strategy]).model

@@ -17,7 +17,7 @@ def adapted(strategy, **options):
 
 
 @pytest.mark.parametrize("strategy", strategies_named(["all"]))
-def test_every_strategy_moves_what_it_declares_and_nothing_else(strategy):
+def test_every_strategy_moves_what_it_declares_and_nothing_else(strategy, shallow):
     report = adapted(strategy)
     before = {name: tensor.clone() for name, tensor in report.model.state_dict().items()}
     flow = check_gradient_flow(report, BLOCKS)

@@ -17,21 +17,24 @@ from tlkit.evidence.tasks import TASKS
 from tlkit.examples.answers import answer_examples, short_enough
 from tlkit.examples.conversations import Conversation, load_conversations, prompt_of
 from tlkit.examples.scores import score_examples
-from tlkit.models import Continuation
+from tlkit.models import Continuation, load_model
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.export import export
 from tlkit.reports.tables import brief
 from tlkit.reports.token_view import token_view
-from tlkit.settings import PROFILES, Profile, setup
+from tlkit.settings import PROFILES, Profile
 
 LITTLE = Profile("little", train_passages=8, test_passages=12, epochs=1, seeds=2, questions=4)
 RATES = {"full": 1e-3, "lora": 1e-2, "linear_probe": 1e-2, CONTROL: 1e-3}
 
 
-def compared(task: str, tmp_path, *strategies: str, **settings):
-    setup()
-    options = ComparisonSettings(task=task, learning_rates=RATES, **settings)
-    return compare("tiny", strategies, profile=LITTLE, settings=options, output=tmp_path / task)
+@pytest.fixture(scope="module")
+def compared(three_blocks):
+    def compared(task: str, folder, *strategies: str, **settings):
+        options = ComparisonSettings(task=task, learning_rates=RATES, **settings)
+        return compare(three_blocks, strategies, profile=LITTLE, settings=options, output=folder / task)
+
+    return compared
 
 
 @pytest.fixture(scope="module")
@@ -40,25 +43,25 @@ def answered_in(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def answered(answered_in):
+def answered(compared, answered_in):
     return compared("answer", answered_in, "full", "lora", seeds=1)
 
 
 @pytest.fixture(scope="module")
-def classified(tmp_path_factory):
+def classified(compared, tmp_path_factory):
     return compared("classify", tmp_path_factory.mktemp("classes"), "linear_probe", "full")
 
 
-def test_answers_are_scored_by_their_tokens_alone(answered, tiny):
+def test_answers_are_scored_by_their_tokens_alone(answered, three_blocks):
     """Against the loss of the answers of the untouched model, one conversation after the other."""
-    corpus = LITTLE.limit(load_conversations())
-    kept, _ = short_enough(corpus.test, tiny.tokenizer, 256)
+    loaded = load_model(three_blocks)
+    kept, _ = short_enough(LITTLE.limit(load_conversations()).test, loaded.tokenizer, 256)
     nats = tokens = 0.0
     for conversation in kept:
-        row = answer_examples([conversation], tiny.tokenizer)
+        row = answer_examples([conversation], loaded.tokenizer)
         learned = row.labels[0, 1:] != -100
         with torch.no_grad():
-            scores = tiny.model(input_ids=row.tokens).logits[0, :-1].double().log_softmax(-1)
+            scores = loaded.model(input_ids=row.tokens).logits[0, :-1].double().log_softmax(-1)
         nats -= scores[torch.arange(len(learned)), row.tokens[0, 1:]][learned].sum().item()
         tokens += learned.sum().item()
     start = answered.table.set_index("strategy").loc[ZERO_SHOT]
@@ -82,12 +85,12 @@ def test_a_comparison_of_answers_has_what_answers_are_judged_by(answered):
     assert "--task answer" in answered.provenance["command"] and "--task answer" in table.command["lora"]
 
 
-def test_where_whole_conversations_are_learned_the_same_answers_are_scored(answered, tiny, tmp_path):
+def test_where_whole_conversations_are_learned_the_same_answers_are_scored(answered, compared, tiny, tmp_path):
     whole = compared("conversation", tmp_path, "full", seeds=1)
     starts = [found.table.set_index("strategy").perplexity[ZERO_SHOT] for found in (answered, whole)]
     assert starts[0] == starts[1]
     ends = [found.runs.set_index(["strategy", "seed"]).perplexity["full", 0] for found in (answered, whole)]
-    assert abs(ends[0] / ends[1] - 1) > 0.01  # what was learned from differs
+    assert abs(ends[0] / ends[1] - 1) > 1e-3  # what was learned from differs; the same would end alike to the last bit
     few, _ = short_enough(load_conversations().train[:8], tiny.tokenizer, 256)
     learned = [
         (TASKS[name].batch(few, tiny.tokenizer, 256, None).labels != -100).sum(1)
@@ -121,31 +124,29 @@ def test_a_task_is_exported_with_its_columns_and_its_chart(task, request, tmp_pa
     assert ("in form %" if task == "answered" else "accuracy over texts") in page
 
 
-def test_runs_of_another_task_are_not_gone_on_with(answered, answered_in):
-    setup()
+def test_runs_of_another_task_are_not_gone_on_with(answered, answered_in, three_blocks):
     options = ComparisonSettings(task="classify", learning_rates=RATES)
     with pytest.raises(ValueError, match="task was answer and is now classify"):
-        compare("tiny", ["lora"], profile=LITTLE, settings=options, output=answered_in / "answer")
+        compare(three_blocks, ["lora"], profile=LITTLE, settings=options, output=answered_in / "answer")
 
 
-def test_a_card_that_is_too_small_is_survived(answered, tmp_path):
+def test_a_card_that_is_too_small_is_survived(answered, compared, tmp_path):
     """All that the ladder needs to know is the shape of the examples; one of the runs above is done again."""
-    small = compared("answer", tmp_path, "full", seeds=1, device_memory="100MB", fallback=True)
+    small = compared("answer", tmp_path, "full", seeds=1, device_memory="60MB", fallback=True)
     assert not small.failures and len(small.attempts) > 0
     plain = answered.runs.set_index(["strategy", "seed"]).perplexity["full", 0]
     again = small.runs.set_index(["strategy", "seed"]).perplexity["full", 0]
     assert plain == pytest.approx(again, rel=1e-3)  # micro-batches sum in another order, for two steps
 
 
-def swept(sweep: str, folder, value: float, **more) -> pd.DataFrame:
+def swept(model: str, sweep: str, folder, value: float, **more) -> pd.DataFrame:
     """One run of full fine-tuning to classes."""
-    setup()
-    task = {"profile": LITTLE, "model": "tiny", "task": "classify", "learning_rates": {"full": 1e-3}}
+    task = {"profile": LITTLE, "model": model, "task": "classify", "learning_rates": {"full": 1e-3}}
     return run_sweep(sweep, folder / "record.csv", strategies=["full"], seeds=1, values=[value], **task, **more)
 
 
-def test_rates_of_a_task_are_searched_on_its_validation_text(tmp_path):
-    record = swept("passages", tmp_path, 16, steps=2)
+def test_rates_of_a_task_are_searched_on_its_validation_text(three_blocks, tmp_path):
+    record = swept(three_blocks, "passages", tmp_path, 16, steps=2)
     assert record.balanced_accuracy.between(0, 1).all() and record.general_perplexity.isna().all()
     assert pd.read_csv(tmp_path / "record.csv").validation_perplexity.between(1, 1e4).all()
 
@@ -238,13 +239,15 @@ def test_tokens_from_the_command_line(capsys, tmp_path):
     assert "a message contains '<|endoftext|>'" in capsys.readouterr().err
 
 
-def test_a_model_is_taught_to_answer_and_keeps_its_template(tmp_path, capsys, monkeypatch):
+def test_a_model_is_taught_to_answer_and_keeps_its_template(three_blocks, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(PROFILES, "little", LITTLE)
     common = ["--task", "answer", "--profile", "little"]
     code = main(
         [
             "train",
             *common,
+            "--model",
+            three_blocks,
             "--strategy",
             "lora",
             "--learning-rate",

@@ -388,7 +388,7 @@ def test_validation_falls_back_and_the_peak_stays_below_the_budget():
         )
 
 
-def test_estimates_choose_the_rung_so_that_nothing_fails():
+def test_estimates_choose_the_rung_so_that_nothing_fails(shallow):
     model = apply_strategy(load_model("tiny").model, "full").model
     blocks = torch.randint(4096, (8, 64), generator=torch.Generator().manual_seed(0))
     card = virtual_device(memory="80MB")
