@@ -8,7 +8,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from tlkit.fitting.estimate import estimate_memory
-from tlkit.models import BUNDLED, load_model, meta_model
+from tlkit.models import PRESETS, load_model, meta_model
 from tlkit.quantization import dequantized, logical_size, tensors_of
 from tlkit.steps import Plan, TrainingState, accumulate_gradients
 from tlkit.strategies import apply_strategy, is_tied
@@ -28,7 +28,7 @@ def by_the_libraries(strategy):
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=torch.float32,
         )
-    model = AutoModelForCausalLM.from_pretrained(BUNDLED, dtype=torch.float32, **options)
+    model = AutoModelForCausalLM.from_pretrained(PRESETS["tiny"].source, dtype=torch.float32, **options)
     torch.manual_seed(0)
     return get_peft_model(model, LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM"))
 
@@ -40,7 +40,7 @@ def adapted(strategy="qlora"):
 
 
 @pytest.mark.parametrize("strategy", ["lora", "qlora"])
-def test_twenty_steps_have_the_losses_of_peft_and_transformers(strategy):
+def test_twenty_steps_have_the_losses_of_peft_and_transformers(strategy, shallow):
     """1e-5 relative: fp32, the same seed, batches and kernels; only the order of sums differs."""
     found = train(adapted(strategy).model, BLOCKS, CONFIG).history.loss
     model, expected = by_the_libraries(strategy), []
@@ -111,7 +111,7 @@ def test_checkpointing_changes_no_gradient_and_evaluation_stops_none():
     assert layers and not any(layer.support_avx512bf16_for_cpu for layer in layers)
 
 
-def test_its_adapters_are_read_by_peft_alone(tmp_path):
+def test_its_adapters_are_read_by_peft_alone(tmp_path, shallow):
     report = adapted()
     train(report.model, BLOCKS, CONFIG)
     report.model.save_pretrained(tmp_path)
