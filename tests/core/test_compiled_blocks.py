@@ -67,7 +67,7 @@ def test_other_architectures_can_be_traced(kind, traced):
 @pytest.mark.parametrize("strategy", ["full", "prefix_tuning", "qlora"])
 def test_it_goes_with_other_strategies(strategy, traced):
     torch.manual_seed(2)
-    model = as_trained(apply_strategy(small_model("llama", num_hidden_layers=2), strategy).model)
+    model = as_trained(apply_strategy(small_model("llama", num_hidden_layers=1), strategy).model)
     expected = step(model, PLAIN)
     assert_same(step(model, COMPILED), expected, TOLERANCE)
     assert programs()
@@ -83,7 +83,7 @@ def test_it_goes_with_other_strategies(strategy, traced):
 )
 def test_it_goes_with_every_other_choice_of_a_plan(plan, traced):
     """With dropout both draw the same random numbers, also where activations are computed again."""
-    model = with_lora(blocks=2, dropout=0.3)
+    model = with_lora(blocks=1, dropout=0.3)
     expected = step(model, plan)
     assert_same(step(model, replace(plan, compiled_blocks=True)), expected, TOLERANCE)
     assert programs() and step(model, plan, seed=4)[0].ne(expected[0]).any()
@@ -132,7 +132,7 @@ def test_the_model_is_as_before_afterwards_and_after_a_failure():
 
 
 def test_a_block_with_a_forward_pass_of_its_own_keeps_it(traced):
-    model = with_lora()
+    model = with_lora(blocks=2)
     block = find_blocks(base_model(model))[1]
     usual, calls = block.forward, []
 
@@ -167,11 +167,11 @@ def test_a_run_in_phases_over_a_kept_prefix_ends_with_the_same_weights(traced):
 
 def test_a_run_goes_on_from_a_checkpoint_without_it(tmp_path, traced):
     config = TrainingConfig(1e-4, epochs=3, batch_size=3)
-    expected = train(with_lora(), BLOCKS, config).history.loss
-    train(with_lora(), BLOCKS, config, plan=COMPILED, checkpoint_dir=tmp_path, every=2)
+    expected = train(with_lora(blocks=1), BLOCKS, config).history.loss
+    train(with_lora(blocks=1), BLOCKS, config, plan=COMPILED, checkpoint_dir=tmp_path, every=2)
     for path in tmp_path.glob("step-00000006.*"):  # as if it had ended in the fourth step
         path.unlink()
-    result = train(with_lora(), BLOCKS, config, checkpoint_dir=tmp_path, every=2, resume=True)
+    result = train(with_lora(blocks=1), BLOCKS, config, checkpoint_dir=tmp_path, every=2, resume=True)
     assert programs() and result.history.loss.tolist() == pytest.approx(expected.tolist(), rel=TOLERANCE)
 
 

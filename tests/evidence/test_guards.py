@@ -75,7 +75,7 @@ def test_norms_matched_by_their_name():
 
 
 @pytest.mark.parametrize("strategy", strategies_named(["all"]))
-def test_a_choice_raises_no_doubt(strategy):
+def test_a_choice_raises_no_doubt(strategy, shallow):
     options = {"train_norms": False} if strategy == "last_layers" else {}
     assert apply_strategy(meta_model("tiny"), strategy, **options).doubts == ()
 

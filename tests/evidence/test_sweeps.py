@@ -288,7 +288,7 @@ def test_values_of_ones_own(sweep, values, settings):
         ("rates", "0.1", "takes no values"),
     ],
 )
-def test_values_that_no_run_could_have_are_one_line(sweep, values, said, tmp_path, capsys):
+def test_values_that_no_run_could_have_are_one_line(sweep, values, said, tmp_path, capsys, shallow):
     output = tmp_path / "record.csv"
     assert main(["sweep", sweep, "--values", values, "--output", str(output)]) == 2
     assert said in capsys.readouterr().err and not output.exists()

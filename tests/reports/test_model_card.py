@@ -150,7 +150,7 @@ def test_a_record_belongs_to_the_weights_beside_it(tmp_path):
         ("classify", "text-classification", "evaluate --task classify --model m", "AutoModelForSequenceClassification"),
     ],
 )
-def test_a_card_says_how_a_model_of_another_task_is_used(task, pipeline, command, kind, tmp_path, capsys):
+def test_a_card_says_how_a_model_of_another_task_is_used(task, pipeline, command, kind, tmp_path, capsys, shallow):
     out = tmp_path / "m"
     settings = ["--task", task, "--strategy", "last_layers", "--learning-rate", "0.001", "--epochs", "0.1"]
     assert main(["train", *settings, "--output", str(out)]) == 0, capsys.readouterr().err
