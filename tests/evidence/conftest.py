@@ -12,10 +12,8 @@ from tlkit.settings import setup
 
 @pytest.fixture(autouse=True)
 def little_beside_the_runs(monkeypatch):
-    """An export draws one of its charts, which tests/reports draws all, and a few tokens are timed."""
-    from tlkit.reports.charts import CHARTS
-
-    monkeypatch.setattr("tlkit.reports.export.CHARTS", {"perplexity": CHARTS["perplexity"]})
+    """An export draws no chart, as tests/reports draws them all, and a few tokens are timed."""
+    monkeypatch.setattr("tlkit.reports.export.CHARTS", {})
     monkeypatch.setattr("tlkit.evidence.in_use.NEW_TOKENS", 4)
 
 

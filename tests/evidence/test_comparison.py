@@ -307,9 +307,8 @@ def test_differences_are_those_of_the_pairs_in_the_direction_of_the_reference(wh
     assert turned.difference == pair.difference and turned.difference_low == pair.low
 
 
-def test_the_commands_in_a_table_reproduce_its_rows(tmp_path, capsys, monkeypatch, small_model, profile):
+def test_the_commands_in_a_table_reproduce_its_rows(tmp_path, capsys, small_model, profile):
     """On a model whose name is a template, an option of two words and a comment, with every setting that can differ."""
-    monkeypatch.setattr("tlkit.reports.export.CHARTS", {})
     chosen = ["--seeds", "1", "--block-size", "32", "--batch-size", "2", "--context", "48", "--stride", "24"]
     chosen += ["--learning-rates", ",".join(f"{name}={rate}" for name, rate in GIVEN.items()), "--corpus", "facts"]
     command = ["compare", "--profile", "test", "--model", small_model, "--strategies", "bitfit,last_layers", *chosen]
@@ -375,7 +374,8 @@ def test_an_adapter_is_merged_before_strategies_are_compared_on_it(tmp_path, sma
     assert not carried_out
 
 
-def test_an_export_removes_what_an_earlier_one_wrote_and_nothing_else(tmp_path, whole):
+def test_an_export_removes_what_an_earlier_one_wrote_and_nothing_else(tmp_path, whole, monkeypatch):
+    monkeypatch.setattr("tlkit.reports.export.CHARTS", {"perplexity": CHARTS["perplexity"]})
     attempts = pd.DataFrame(
         [
             {

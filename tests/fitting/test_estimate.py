@@ -52,9 +52,9 @@ def measured(model, shape, plan=PLANS[0], optimizer="adamw"):
 
 @pytest.mark.parametrize("strategy", strategies_named(["all"]))
 def test_the_estimate_is_what_a_real_step_needs(strategy):
-    """0.2%: nothing but a few scalars is traced differently. Two blocks of the bundled model's eight."""
+    """0.2%: nothing but a few scalars is traced differently. As few of the bundled model's blocks as will do."""
     config = architecture("tiny")
-    config.num_hidden_layers = 2
+    config.num_hidden_layers = 1 if strategy in strategies_named(["peft"]) else 2  # others choose among blocks
     # A learned prefix is what activation checkpointing cannot be combined with.
     for plan in PLANS if strategy == "full" else PLANS[:1] if strategy == "prefix_tuning" else PLANS[1:2]:
         model = apply_strategy(AutoModelForCausalLM.from_config(config), strategy, **OPTIONS.get(strategy, {})).model
