@@ -33,8 +33,9 @@ class PrefixCache:
     _files: int = 0
 
     def __str__(self) -> str:
+        blocks = "1 block" if self.blocks == 1 else f"{self.blocks} blocks"
         return (
-            f"{self.blocks} blocks computed for {self.rows_computed:,} sequences and passed over for "
+            f"{blocks} computed for {self.rows_computed:,} sequences and passed over for "
             f"{self.rows_reused:,}; {in_units(self.nbytes)} kept"
         )
 
