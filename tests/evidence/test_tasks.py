@@ -133,7 +133,7 @@ def test_runs_of_another_task_are_not_gone_on_with(answered, answered_in, three_
 def test_a_card_that_is_too_small_is_survived(answered, compared, tmp_path):
     """All that the ladder needs to know is the shape of the examples; one of the runs above is done again."""
     small = compared("answer", tmp_path, "full", seeds=1, device_memory="60MB", fallback=True)
-    assert not small.failures and len(small.attempts) > 0
+    assert not small.failures and (small.attempts.failed_in == "not tried").any()
     plain = answered.runs.set_index(["strategy", "seed"]).perplexity["full", 0]
     again = small.runs.set_index(["strategy", "seed"]).perplexity["full", 0]
     assert plain == pytest.approx(again, rel=1e-3)  # micro-batches sum in another order, for two steps
