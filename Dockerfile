@@ -3,8 +3,6 @@
 FROM python:3.11-slim
 RUN apt-get update && apt-get install -y --no-install-recommends git && rm -rf /var/lib/apt/lists/*
 ENV PATH="/srv/venv/bin:$PATH"
-# The server saves notebooks whole, see tlkit/classroom/desk.py.
-ENV JUPYTER_CONFIG_PATH=/srv/course/notebooks/share
 WORKDIR /srv/course
 # The large packages first, so that a changed lesson does not install them anew.
 COPY constraints.txt ./

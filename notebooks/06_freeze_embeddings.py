@@ -23,7 +23,9 @@
 # %% slideshow={"slide_type": "subslide"}
 import warnings
 
+import course
 import tlkit as tl
+from course.lesson06 import pictures
 import torch
 from torch.nn import functional as F
 
@@ -45,7 +47,7 @@ written_before = tl.generate(tiny.model, tiny.tokenizer)
 
 # %%
 numbers = tiny.tokenizer("fn main() {").input_ids
-tl.table_uses(tiny.model, {n: tiny.tokenizer.decode([n]) for n in numbers})
+pictures.table_uses(tiny.model, {n: tiny.tokenizer.decode([n]) for n in numbers})
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A head is [*tied*](glossary.md#tied-head) if its matrix is the embedding's own table. Here it is, so lookup and score
@@ -69,7 +71,7 @@ tl.table_uses(tiny.model, {n: tiny.tokenizer.decode([n]) for n in numbers})
 # *one-hot* vector) picks out one row of $E$. No library multiplies it out, because nearly all products would be with
 # zero.
 
-# %%
+# %% tags=["check-tl"]
 tokens = blocks[2][:64]  # (T,)
 E = tiny.model.get_input_embeddings().weight.detach()  # (V, d)
 
@@ -80,10 +82,10 @@ with torch.no_grad():
     logits = tiny.model(input_ids=tokens[None]).logits[0]
 one_hot = F.one_hot(tokens, len(E)).float()  # (T, V)
 print("X", tuple(X.shape), " H", tuple(H.shape), " Z", tuple(Z.shape))
-tl.claim("A lookup is a product with one-hot vectors", torch.equal(one_hot @ E, X))
-tl.claim("H times E transposed gives the model's logits", Z.allclose(logits, atol=1e-4))
-assert tl.is_tied(tiny.model)
-assert E.shape == (4096, 192) and tokens.shape == (64,)
+course.claim("A lookup is a product with one-hot vectors", torch.equal(one_hot @ E, X))
+course.claim(
+    "H times E transposed gives the model's logits", Z.allclose(logits, atol=1e-4)
+)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## One table, two gradients
@@ -107,10 +109,7 @@ assert E.shape == (4096, 192) and tokens.shape == (64,)
 # **Predict first.** The text has 64 tokens, some of them equal, and the table has 4,096 rows. How many rows get a
 # gradient from the lookup, and how many from the head?
 
-# %%
-tl.predict("p06_1")
-
-# %%
+# %% tags=["check-Z"]
 X = E[tokens].requires_grad_()
 H = tiny.model.model(inputs_embeds=X[None]).last_hidden_state[0]
 Z = H @ E.T
@@ -123,41 +122,30 @@ from_head = to_Z.T @ H.detach()
 
 tiny.model(input_ids=tokens[None], labels=tokens[None]).loss.backward()
 gradient = tiny.model.get_input_embeddings().weight.grad
-tl.claim(
+course.claim(
     "The two parts add up to the gradient of autograd",
     gradient.allclose(from_lookup + from_head, atol=1e-5),
 )
 tiny.model.zero_grad()
-right = F.one_hot(tokens[1:], len(E))
-assert to_Z[:-1].allclose((Z[:-1].softmax(dim=1) - right) / 63, atol=1e-7)
 
 # %%
 rare = {"bytes outside printable ASCII": range(95, 257)}
-tl.row_gradients_chart(from_lookup, from_head, answers=tokens[1:], named=rare)
+pictures.row_gradients_chart(from_lookup, from_head, answers=tokens[1:], named=rare)
 
 # %%
 rows = [int((part != 0).any(dim=1).sum()) for part in (from_lookup, from_head)]
 print("rows with a gradient from the lookup:", rows[0], "- from the head:", rows[1])
-tl.claim(
+course.claim(
     "The lookup reaches only tokens of the text", rows[0] == len(tokens[:-1].unique())
 )
-assert rows[1] == 4096
 answers = torch.zeros(4096, dtype=torch.bool)
 answers[tokens[1:]] = True
 norms = from_head.norm(dim=1)
-assert norms[answers].median() > 100 * norms[~answers].median()
-assert rows[0] == 52 and 0 not in tokens
-assert norms[300:1000].median() > 3 * norms[3000:4000].median()
 level = (norms < 2e-5).nonzero().flatten()
-tl.claim(
+course.claim(
     "Of the tokens with a gradient below 2e-5, not one in 20 is in our Rust text",
     len(level) > 100 and torch.isin(level, blocks).float().mean() < 0.05,
 )
-assert (norms[95:257] < 3e-5).float().mean() > 0.9
-assert ((level >= 95) & (level < 257)).float().mean() > 0.5
-
-# %%
-tl.outcome("p06_1", rows[1])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The lookup read 52 different rows (the last token is only predicted, so its row does not count), and no other row
@@ -190,8 +178,6 @@ tl.network_strip(full, report)
 
 # %%
 print(report)
-assert report.trainable_values == 4_036_800 - 4096 * 192 == 3_250_368
-assert not tiny.model.get_output_embeddings().weight.requires_grad
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The head is hatched, not plain: it is frozen, but the gradient of the loss can reach the blocks only through it. The
@@ -207,9 +193,6 @@ assert not tiny.model.get_output_embeddings().weight.requires_grad
 # averages of AdamW. A fifth of the values is frozen now. What share of the training state is saved?
 
 # %%
-tl.predict("p06_2")
-
-# %%
 step, frozen_step = (tl.count_flops(one.model, blocks[:4]) for one in (full, report))
 saved = step.total - frozen_step.total
 print(f"of the values frozen:    {100 - report.percent:.0f}%")
@@ -217,14 +200,9 @@ print(f"of the arithmetic saved: {saved / step.total:.0%}")
 unneeded = 3 * E.numel() / (4 * report.total_values)
 size = 3 * 4 * E.numel() / 1e6
 print(f"of the training state:   {unneeded:.0%}, {size:.1f} MB in fp32")
-tl.claim(
+course.claim(
     "One of three products with E is saved", saved == 2 * blocks[:4].numel() * E.numel()
 )
-assert round(100 - report.percent) == 19 and round(100 * saved / step.total) == 6
-assert round(100 * unneeded) == 15
-
-# %%
-tl.outcome("p06_2", 100 * unneeded)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A frozen value still has to be stored, so it saves three of its four numbers: its gradient and the two averages.
@@ -252,7 +230,7 @@ scores.round(2)
 # %%
 tl.perplexity_chart(scores)
 
-# %%
+# %% tags=["check-tl-2"]
 untouched = tl.load_model("tiny").model
 unseen = tl.pack(rust.validation, tiny.tokenizer, 128)[:8]
 losses = []
@@ -261,12 +239,9 @@ with torch.no_grad():
         H = model.model(input_ids=unseen).last_hidden_state  # (8, T, d)
         Z = H @ E.T  # the same E for both
         losses.append(F.cross_entropy(Z[:, :-1].flatten(0, 1), unseen[:, 1:].flatten()))
-assert E.equal(untouched.get_output_embeddings().weight)
-tl.claim("With the same E the loss is lower by over 0.2", losses[1] < losses[0] - 0.2)
-assert 0.35 < 1 - after.perplexity / before.perplexity < 0.45
-tuning = tl.recorded("rates")
-tuning = tuning[tuning.strategy == "freeze_embeddings"].groupby("learning_rate")
-assert tuning.validation_perplexity.mean().idxmin() == 2e-3
+course.claim(
+    "With the same E the loss is lower by over 0.2", losses[1] < losses[0] - 0.2
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Perplexity falls by about 40%. The last cell shows how: it multiplies the hidden states of the untouched model and
@@ -298,7 +273,7 @@ for old, new in zip(
 # %%
 names = ["tiny", "smollm2-135m", "qwen2-0.5b", "tinyllama-1.1b", "llama2-7b"]
 models = {name: tl.describe(tl.meta_model(name)) for name in names}
-tl.table_share_chart(models)
+pictures.table_share_chart(models)
 
 # %%
 shares = {
@@ -306,8 +281,6 @@ shares = {
     for name, one in models.items()
 }
 print({name: round(share, 1) for name, share in shares.items()})
-assert models["qwen2-0.5b"].total_values == 494_032_768
-assert round(shares["qwen2-0.5b"]) == 28 and round(shares["llama2-7b"]) == 2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Qwen2-0.5B spends 28% of its values on the table. Llama-2-7B spends 2% and can afford a second matrix for its head.
@@ -317,12 +290,10 @@ assert round(shares["qwen2-0.5b"]) == 28 and round(shares["llama2-7b"]) == 2
 untied = tl.apply_strategy(tl.meta_model("tinyllama-1.1b"), "freeze_embeddings")
 tl.network_strip(untied)
 
-# %%
+# %% tags=["check-head"]
 head, table = untied.components["head"], untied.components["embedding"]
 print(f"trained in the head: {head.trainable_values:,}")
 print(f"trained in the embedding: {table.trainable_values:,}")
-assert head.trainable_values == head.total_values == 65_536_000
-assert table.trainable_values == 0
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The same name, `freeze_embeddings`, therefore means two different things. Before you say what was frozen, ask whether
@@ -358,8 +329,7 @@ again = tl.apply_strategy(tl.load_model("tiny").model, "freeze_embeddings")
 constant = tl.TrainingConfig(1e-3, batch_size=4, schedule="constant", warmup_fraction=0)
 history = tl.train(again.model, blocks[:20], constant).history
 apart = max(abs(a / b - 1) for a, b in zip(by_hand, history.loss, strict=True))
-tl.claim("Five steps, five equal losses", len(by_hand) == 5 and apart < 1e-5)
-assert sum(p.numel() for p in trained) == again.trainable_values
+course.claim("Five steps, five equal losses", len(by_hand) == 5 and apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ## A trap in peft
@@ -393,12 +363,12 @@ def adapted(**options):
 
 # %%
 embedding, head = adapted()
-tl.claim(
+course.claim(
     "The embedding was trained, and the head is as it was",
     not embedding.equal(E) and head.equal(E),
 )
 embedding, head = adapted(ensure_weight_tying=True)
-tl.claim(
+course.claim(
     "With ensure_weight_tying the two are one tensor, which was trained",
     embedding is head and not head.equal(E),
 )
@@ -423,15 +393,15 @@ tl.carried_over(carry, "freeze_embeddings")
 changes = carry.set_index(["claim", "strategy"])
 behind, forgets = changes.loc["behind full"], changes.loc["forgetting"]
 small, real = "tiny", "smollm2-135m-instruct"
-tl.claim(
+course.claim(
     "On the tiny model, a frozen table costs more than 3% of perplexity",
     behind.loc["freeze_embeddings", f"low, {small}"] > 3,
 )
-tl.claim(
+course.claim(
     "On the real model it costs less than 3%, if anything",
     behind.loc["freeze_embeddings", f"high, {real}"] < 3,
 )
-tl.claim(
+course.claim(
     "and the real model forgets less than with full fine-tuning",
     forgets.loc["freeze_embeddings", f"high, {real}"]
     < forgets.loc["full", f"low, {real}"],
@@ -444,36 +414,6 @@ tl.claim(
 # they mean, and it is enough to change the blocks that use them. A frozen table even protects other text: perplexity
 # on the Python reference rises by 15%, against 27% with `full` at the same learning rate, 0.000316. **If a model
 # knows the vocabulary of your text, a frozen table is worth trying early.**
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## Your experiment
-#
-# What does the frozen table cost on Rust? The comparison of lesson 14 gives each strategy its own best rate, so there
-# two things differ at once: what is trained, and the rate. Take them apart. The control is the run of this lesson,
-# `freeze_embeddings` with the rate 2e-3, and its seed 0 is in your lab notebook already.
-#
-# Change the strategy to `full` and keep the rate, or keep the strategy and change the rate. Run at least three seeds
-# of both settings, 5 to 10 seconds each, and decide whether the changed runs gain more on Rust than the control. Then
-# see whether your answer agrees with the comparison. [Lesson 1](01_setup_and_devices.ipynb) explains the lab
-# notebook.
-
-
-# %% tags=["nbval-ignore-output"]
-def measure(strategy, rate, seed):
-    model = tl.apply_strategy(tl.load_model("tiny").model, strategy).model
-    config = tl.TrainingConfig(rate, epochs=profile.epochs, batch_size=4, seed=seed)
-    tl.train(model, blocks, config)
-    return tl.perplexity(model, tiny.tokenizer, rust.validation).perplexity
-
-
-notes = tl.lab_notebook("e06")
-notes.add(seed=0, split="validation", perplexity=after.perplexity)
-notes
-
-# %%
-# your runs here, such as notes.run(measure, strategy="full", seed=[0, 1, 2])
-# and the other seeds of the control: notes.run(measure, seed=[1, 2])
-notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -497,12 +437,13 @@ notes.decide(...)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex06_1", 1)` gives the first one, too. After
+# Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? Its card has hints to unfold, and `course.hint("ex06_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
 # your own, and the last cell lists it, with your guesses.
 
 # %%
+import course
 import tlkit as tl
 
 # %% [markdown]
@@ -515,7 +456,7 @@ import tlkit as tl
 # - **d** Only the rows of tokens that are not in the training text stayed frozen.
 
 # %%
-tl.quiz("quiz06")
+course.quiz("quiz06")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 6.1** (first steps). Qwen2-1.5B has 1,543,714,304 values. Its vocabulary has 151,936 tokens, its width is
@@ -525,7 +466,7 @@ tl.quiz("quiz06")
 # %%
 answer = None  # (percent with the tied head, percent with a head of its own)
 # your code here
-tl.check("ex06_1", answer)
+course.check("ex06_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 6.2** (apply it). Write a function that takes a model to which some strategy was applied, and returns True
@@ -538,7 +479,7 @@ def head_trains(model):
     # your code here
 
 
-tl.check("ex06_2", head_trains)
+course.check("ex06_2", head_trains)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 6.3** (think further). You want to freeze the embedding of a *tied* model and train its head. That takes
@@ -556,11 +497,7 @@ def own_head(model):
     # your code here
 
 
-tl.check("ex06_3", own_head)
-
-# %%
-print(tl.guesses("06"))
-tl.progress("06")
+course.check("ex06_3", own_head)
 
 # %% [markdown]
 # Previous: [5 · Freeze the lower layers](05_freeze_lower_layers.ipynb) ·

@@ -28,6 +28,7 @@
 import pandas as pd
 import torch
 
+import course
 import tlkit as tl
 
 profile = tl.setup()
@@ -80,11 +81,10 @@ tl.network_strip(tiny_lora, lora, names=("the tiny model", "SmolLM2-135M"))
 table = lora.components["embedding"].total_values
 print(f"values: {lora.total_values - lora.trainable_values:,}")
 print(f"of these in the embedding: {table:,}")
-tl.claim(
+course.claim(
     "The adapter is 1.8% of the real model's values, and 5.2% of the tiny one's",
     (round(lora.percent, 1), round(tiny_lora.percent, 1)) == (1.8, 5.2),
 )
-assert round((lora.total_values - lora.trainable_values) / 4_036_800) == 33
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Before: what it writes, and what it scores
@@ -136,7 +136,7 @@ for name, score in before.items():
 # %%
 smol, small = before["Rust"], tiny_before["Rust"]
 print(f"tokens in the Rust texts: SmolLM2 {smol.tokens:,}, tiny {small.tokens:,}")
-tl.claim(
+course.claim(
     "Per byte of Rust text, the untouched real model already beats the tiny one",
     smol.bits_per_byte < 0.9 * small.bits_per_byte,
 )
@@ -149,14 +149,10 @@ tl.claim(
 # And will it rise or fall on general text?
 
 # %%
-tl.predict("p17_1")
-
-# %%
 blocks = tl.pack(rust.train, real.tokenizer, 128)
 settings = tl.TrainingConfig(learning_rate=1e-3, epochs=1, batch_size=2)
 run = tl.train(lora.model, blocks, settings, progress=True)
 after = scores(lora.model, real.tokenizer)
-assert blocks.shape == (36, 128) and len(run.history) == 18
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For comparison, train the tiny model on the same 40 passages, at a learning rate that suits it: 0.01, ten times as
@@ -187,17 +183,14 @@ changes = {
     name: table.drop(columns="strategy").pct_change().loc[1]
     for name, table in results.items()
 }
-tl.claim(
+course.claim(
     "On Rust, the perplexity of both models falls by more than a quarter",
     all(changes[name].perplexity < -0.25 for name in changes),
 )
-tl.claim(
+course.claim(
     "On general text, the tiny model's rises by over a fifth, the real one's does not",
     changes["tiny"].general > 0.2 and changes["SmolLM2-135M"].general < 0,
 )
-
-# %%
-tl.outcome("p17_1", -100 * changes["SmolLM2-135M"].perplexity)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With eight documents, how sure are the real model's two changes? Both scores are from the same documents, so the
@@ -287,8 +280,8 @@ settings = tl.TrainingConfig(
 )
 ours = tl.train(again.model, pair, settings).history.loss
 furthest = max(abs(one - other) for one, other in zip(ours, theirs, strict=True))
-tl.claim("Both report the same losses, step by step, to 0.0001", furthest < 1e-4)
-tl.claim("and they fall", theirs[2] < theirs[1] < theirs[0])
+course.claim("Both report the same losses, step by step, to 0.0001", furthest < 1e-4)
+course.claim("and they fall", theirs[2] < theirs[1] < theirs[0])
 del again
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -321,7 +314,6 @@ asked = [q for q in tl.load_questions("rust") if q.passage in read][:16]
 print(asked[0].question)
 for option in asked[0].options:
     print("  -", option)
-assert len(asked) == 16
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** How many of 16 does the untouched model answer correctly, and how many does the adapted one?
@@ -347,9 +339,11 @@ for name, answers in (("before", answers_before), ("after", answers_after)):
 print(change)
 
 # %%
-tl.claim("16 questions cannot tell the two models apart", change.low < 0 < change.high)
+course.claim(
+    "16 questions cannot tell the two models apart", change.low < 0 < change.high
+)
 right = [sum(answers.correct) for answers in (answers_before, answers_after)]
-tl.claim("Neither of them answers half of the questions correctly", max(right) < 8)
+course.claim("Neither of them answers half of the questions correctly", max(right) < 8)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The last line gives the change in percentage points, its interval, and a p value from *McNemar's test*. The test looks
@@ -412,11 +406,11 @@ start.map(lambda rate: "" if pd.isna(rate) else f"{rate:g}")
 
 # %%
 rates = start["135 million"]
-tl.claim(
+course.claim(
     "On both models, LoRA's best rate is about ten times that of full",
     all(9 < start[size].lora / start[size].full < 11 for size in start.columns[:2]),
 )
-tl.claim(
+course.claim(
     "and the larger model's rates are lower", (rates < start["4 million values"]).all()
 )
 
@@ -455,23 +449,18 @@ found.round().astype(int)  # in percent
 
 # %%
 lost = found.loc["forgetting"]
-tl.claim(
+course.claim(
     "With wider reading, full and last_layers forget a little less",
     (lost["tiny, wider reading"] < lost.tiny)[["full", "last_layers"]].all(),
 )
-tl.claim(
+course.claim(
     "but SmolLM2 forgets less than half of that with full and with lora",
     (lost.SmolLM2 < lost["tiny, wider reading"] / 2)[["full", "lora"]].all(),
 )
-verdicts = wider.verdict["forgetting"]
-assert verdicts.full == verdicts.last_layers == "same direction, stronger on tiny"
-assert verdicts.lora == "same"
 untouched = [
     tl.recorded_comparison(name).table.set_index("strategy").perplexity["zero-shot"]
     for name in ("tiny", "tiny-wider")
 ]
-assert [round(value) for value in untouched] == [126, 74]
-assert round(2e12 / 22e6 / 1e3) == 91
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Wider reading does what one would expect before fine-tuning: the perplexity on Rust, which neither of the two has read
@@ -529,9 +518,7 @@ sizes
 
 # %%
 seven = sizes["llama2-7b"]
-assert 48 < seven["time of a step, times the first"] < 52
-assert 25 < seven["file in fp32, GB"] * 1e9 / 2**30 < 25.5
-tl.claim(
+course.claim(
     "7 billion values: full fine-tuning in fp32 needs over 100 GiB, LoRA about 30",
     seven["full: memory, GiB"] > 100 and 29 < seven["lora: memory, GiB"] < 31,
 )
@@ -559,10 +546,9 @@ sentence = real.tokenizer(prompts[1], return_tensors="pt").input_ids
 with torch.no_grad():
     trained = lora.model.eval()(sentence).logits
     again = loaded(sentence).logits
-tl.claim(
+course.claim(
     "The loaded model computes the same", torch.allclose(again, trained, atol=1e-4)
 )
-assert 4 * values < size < 1.02 * 4 * values
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For use, the adapter can be [merged](glossary.md#merging): every matrix $W$ is replaced by $W + (\alpha/r)\,BA$
@@ -573,7 +559,7 @@ assert 4 * values < size < 1.02 * 4 * values
 # %%
 with torch.no_grad():
     inside = loaded.merge_and_unload()(sentence).logits
-tl.claim(
+course.claim(
     "Merged and with the adapter beside it, the model computes the same to 0.001",
     (trained - inside).abs().max() < 1e-3,
 )
@@ -606,44 +592,6 @@ tl.claim(
 #   Files of other formats, which can run code when they are opened, are refused.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Your experiment
-#
-# How strongly should the adapter act? Its part of the output is multiplied by alpha / r. You can multiply it by
-# another factor after training: 0 switches the adapter off, 0.5 goes half of the way, and 1.5 goes further than
-# training did. Nothing has to be trained for that.
-#
-# The control is the adapter as trained. The cell scores the eight Rust documents one by one, about half a second
-# each, so these values differ a little from those above, where the documents formed one stream. Change the strength,
-# score at least five of the documents again, and decide whether they are predicted better. For the general documents,
-# open a notebook with another control, `notes = tl.lab_notebook("e17", text="general")`, and run its control first.
-# Is there a strength that keeps most of the gain and predicts general text better?
-# [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
-
-# %% tags=["nbval-ignore-output"]
-layers = [module for module in lora.model.modules() if hasattr(module, "lora_A")]
-as_trained = layers[0].scaling["default"]
-
-
-def measure(strength, text, document):
-    for layer in layers:
-        layer.scaling["default"] = strength * as_trained
-    texts = held_out[text][document : document + 1]
-    found = tl.perplexity(lora.model, real.tokenizer, texts).nats_per_token
-    for layer in layers:
-        layer.scaling["default"] = as_trained
-    return found
-
-
-notes = tl.lab_notebook("e17")
-notes.run(measure, document=range(8))
-notes
-
-# %%
-# your runs here, such as notes.run(measure, strength=0.5, document=range(8))
-# the control on the same documents is in your lab notebook already
-notes.decide(...)
-
-# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A well pretrained model adapts to a new kind of text in a few steps, at a low learning rate, and forgets less than
@@ -665,12 +613,13 @@ notes.decide(...)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex17_1", 1)` gives the first one, too. After
+# Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? Its card has hints to unfold, and `course.hint("ex17_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
 # your own, and the last cell lists it, with your guesses.
 
 # %%
+import course
 import tlkit as tl
 
 # %% [markdown]
@@ -683,7 +632,7 @@ import tlkit as tl
 # - **d** The model has forgotten nothing.
 
 # %%
-tl.quiz("quiz17")
+course.quiz("quiz17")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 17.1** (first steps). The adapter of this lesson has rank 8 and 2,442,240 values. How many megabytes
@@ -692,7 +641,7 @@ tl.quiz("quiz17")
 # %%
 answer = None
 # your code here
-tl.check("ex17_1", answer)
+course.check("ex17_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 17.2** (apply it). Write the function that lets a model choose among options. It gets a list with one entry
@@ -707,7 +656,7 @@ def chosen(options):
     # your code here
 
 
-tl.check("ex17_2", chosen)
+course.check("ex17_2", chosen)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 17.3** (think further). How many questions does a test of knowledge need? Say that a share `changed` of the
@@ -723,11 +672,7 @@ def questions_needed(difference, changed):
     # your code here
 
 
-tl.check("ex17_3", questions_needed)
-
-# %%
-print(tl.guesses("17"))
-tl.progress("17")
+course.check("ex17_3", questions_needed)
 
 # %% [markdown]
 # Previous: [16 · The leaderboard](16_leaderboard.ipynb) ·

@@ -25,7 +25,9 @@ import tempfile
 import pandas as pd
 import torch
 
+import course
 import tlkit as tl
+from course.lesson18 import pictures
 
 tl.setup()
 rust = tl.load_labelled()
@@ -40,7 +42,7 @@ texts = {
 # %%
 two = ["A channel sends values to another thread.", "Each value has an owner."]
 tokens = [[base.tokenizer.decode(i) for i in base.tokenizer(t).input_ids] for t in two]
-tl.class_head_picture(tl.meta_model("tiny", classes=9), tokens)
+pictures.class_head_picture(tl.meta_model("tiny", classes=9), tokens)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The embedding and the blocks are those of the pretrained model. They turn every token into a hidden state of 192
@@ -68,13 +70,6 @@ sizes.loc[list(classes)]
 for text in (rust.validation[0], rust.validation[1]):
     print(f"[{text.label}]\n{text.text[:180]} …\n")
 
-# %%
-assert sizes.sum().tolist() == [503, 65, 63] and len(classes) == 9
-assert sizes.train.max() == 84 and sizes.train.min() == 33
-assert sizes.test.min() == 4 and sizes.test.max() == 9
-longest = (texts["train"].texts >= 0).sum(1)
-assert longest.max() == 222 and round(longest.float().mean().item()) == 138
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The classes have unequal sizes: 84 training passages are about ownership and borrowing, but only 33 are about
 # errors. Plain accuracy, the share of all texts that are classified correctly, would reward a classifier that prefers
@@ -87,14 +82,13 @@ assert longest.max() == 222 and round(longest.float().mean().item()) == 138
 # $C$ is the number of classes, here 9. A classifier that puts every text into the same class is always right in that
 # class and always wrong in the eight others, so its balanced accuracy is 1/9, about 11%, whichever class it chooses.
 
-# %%
+# %% tags=["check-tl"]
 labels = texts["test"].labels
 largest = texts["train"].labels.mode().values
 always_the_same = torch.full_like(labels, largest)
 in_each = [(always_the_same == labels)[labels == c].double().mean() for c in range(9)]
 print(f"plain accuracy:    {(always_the_same == labels).double().mean():.0%}")
 print(f"balanced accuracy: {sum(in_each) / 9:.0%}")
-assert sum(in_each) / 9 == tl.balanced_accuracy(always_the_same, labels)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Without any pretraining
@@ -112,7 +106,7 @@ assert sum(in_each) / 9 == tl.balanced_accuracy(always_the_same, labels)
 # scale, because otherwise the penalty would weigh on small features more than on large ones. Then it tries five
 # values of $\lambda$ and keeps the one that does best on validation text.
 
-# %%
+# %% tags=["check-words"]
 words, others = tl.bag_of_words(rust.train, [*rust.validation, *rust.test])
 bag = {"train": words, "validation": others[:65], "test": others[65:]}
 
@@ -132,10 +126,6 @@ def accuracy(features, linear, split):
 by_words = fitted(bag)
 print(f"{words.shape[1]:,} words")
 print(f"bag of words on validation text: {accuracy(bag, by_words, 'validation'):.0%}")
-
-# %%
-assert words.shape == (503, 2315)
-assert round(100 * accuracy(bag, by_words, "validation")) == 47
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The bag of words reaches 47%, more than four times the balanced accuracy of a classifier that always gives the same
@@ -186,21 +176,19 @@ print(f"logits of 8 texts: {tuple(by_hand.shape)}")
 # must also get the same logits whether it is padded or read alone. This holds because the padding comes after the
 # text, where the text's own tokens cannot see it.
 
-# %%
+# %% tags=["check-classifier"]
 theirs = tl.class_logits(classifier, few)
-tl.claim(
+course.claim(
     "By hand and by transformers: the same logits, to 1e-5",
     torch.allclose(by_hand.double(), theirs, atol=1e-5),
 )
 each = [few[row : row + 1].trimmed() for row in range(8)]
 alone = torch.cat([tl.class_logits(classifier, text) for text in each])
-tl.claim(
+course.claim(
     "A padded text has the logits of the text alone",
     torch.allclose(alone, theirs, atol=1e-5),
 )
 lengths = (few.texts >= 0).sum(1)
-start = tl.score_examples(classifier, texts["validation"]).nats_per_token
-assert round(start, 1) == 2.5 and round(torch.tensor(9.0).log().item(), 1) == 2.2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # An untrained head knows nothing. Its mean loss on validation text is 2.5, a little worse than the $\ln 9 = 2.2$ of
@@ -211,9 +199,6 @@ assert round(start, 1) == 2.5 and round(torch.tensor(9.0).log().item(), 1) == 2.
 # change the logits?
 
 # %%
-tl.predict("p18_1")
-
-# %%
 with torch.no_grad():
     hidden = base.model.model(input_ids=few.tokens).last_hidden_state
 mistaken = hidden[:, -1] @ classifier.score.weight.T
@@ -221,18 +206,10 @@ changed = (mistaken - by_hand).abs().amax(1) > 0.01
 print(f"length of the rows: {few.shape[1]}, lengths of the texts: {lengths.tolist()}")
 print(f"other logits: {int(changed.sum())} of 8 texts")
 
-# %%
-assert torch.equal(changed, lengths < few.shape[1])
-least = (mistaken - by_hand)[changed].abs().amax(1).min() / by_hand.std()
+# %% tags=["check-classifier-2"]
 shorter = few.trimmed()
 with torch.no_grad():
     hidden = base.model.model(input_ids=shorter.tokens).last_hidden_state
-beside = hidden[:, -1] @ classifier.score.weight.T
-assert few.shape[1] > shorter.shape[1] and int(changed.sum()) == 8
-assert (beside - mistaken).abs().amax(1).max() > 0.01 and least > 0.1
-
-# %%
-tl.outcome("p18_1", changed.sum())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The mistake changes the logits of every text that is followed by padding, and here these are all eight. The wrong
@@ -287,24 +264,16 @@ for name, found in layers.items():
     at = [{split: layer[depth] for split, layer in found.items()} for depth in range(9)]
     probes[name] = [(features, fitted(features)) for features in at]
     curves[name] = [accuracy(*probe, "validation") for probe in probes[name]]
-tl.depth_chart(curves, classes=9)
+pictures.depth_chart(curves, classes=9)
 
-# %%
+# %% tags=["check-chance"]
 highest = {name: values.index(max(values)) for name, values in curves.items()}
 mean, last, chance = curves.values()
-tl.claim(
+course.claim(
     "In the pretrained model the mean beats the last token at every depth",
     all(a > b for a, b in zip(mean, last, strict=True)),
 )
-assert (
-    min(mean) > 0.45 and highest["pretrained, mean"] == 7 and round(100 * mean[7]) == 60
-)
-assert round(100 * mean[8]) == 56
-assert round(100 * last[8]) == 41 and highest["pretrained, last token"] == 8
-assert last[0] < 0.15 and round(100 * mean[0]) == 50
 ends = [str(document).rstrip()[-1] for document in rust.train]
-assert sum(end == "." for end in ends) > 0.98 * 503
-assert round(100 * chance[0]) == 52 and chance[8] < 0.2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each point of the chart is one linear classifier, and a circle marks the best depth of each line. The mean is far
@@ -348,13 +317,10 @@ scores = pd.DataFrame(rows).T
 (100 * scores).round().astype(int)
 
 # %%
-tl.claim(
+course.claim(
     "The interval of the pretrained mean lies above that of the last token",
     scores.low["pretrained, mean"] > scores.high["pretrained, last token"],
 )
-assert scores.low["pretrained, mean"] < scores.high["bag of words"]
-assert (100 * scores.test).round().astype(int).tolist() == [46, 59, 31, 27]
-assert (100 * (scores.high - scores.low)).between(18, 24).all()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # All numbers are percentages. The columns `low` and `high` are the ends of a 95% interval, which comes from
@@ -370,7 +336,7 @@ assert (100 * (scores.high - scores.low)).between(18, 24).all()
 # the test texts of each class anew, with repetition, and computes the difference of the two balanced accuracies each
 # time.
 
-# %%
+# %% tags=["check-high"]
 right = {}
 for name in ("bag of words", "pretrained, mean"):
     features, linear = candidates[name]
@@ -396,9 +362,6 @@ print(f"difference: {100 * (scores.test.iloc[1] - scores.test.iloc[0]):.0f} poin
 print(f"95% interval: {low} to {high} points")
 print("right where the other is wrong:", only)
 
-# %%
-assert -6 < low < 6 and 20 < high < 32 and min(only.values()) > 3
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The mean is better by 13 points, and the interval begins close to zero. So pretraining seems to be worth something
 # here, but with 63 texts it is hardly certain: each of the two classifiers is right about some texts that the other
@@ -421,19 +384,13 @@ for seed in range(4):
     draws.append(accuracy(features, fitted(features), "test"))
 print("random embeddings, test text:", " ".join(f"{draw:.0%}" for draw in draws))
 
-# %%
-tl.claim(
+# %% tags=["check-features"]
+course.claim(
     "All four are below the pretrained mean",
     max(draws) < scores.test["pretrained, mean"],
 )
-assert [round(100 * draw) for draw in draws] == [27, 37, 45, 32]
 above = [100 * (scores.test["pretrained, mean"] - draw) for draw in draws]
-assert [round(min(above)), round(max(above))] == [13, 32]
-assert round(100 * (scores.test["pretrained, mean"] - scores.test.iloc[0])) == 13
 features, linear = candidates["random weights, mean"]
-assert accuracy(features, linear, "train") == 1 and linear.penalty == 1e-4
-assert highest["random weights, mean"] == 0 and len(mean) * 5 == 45
-assert 100 / 9 / 4 < 2.8
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # From draw to draw the random model reaches between 27% and 45%. Even random vectors differ from token to token, so
@@ -459,10 +416,6 @@ for name, report in reports.items():
     print(f"{name:12} {report.trainable_values:>9,} values, head {head:,}")
 print(tl.describe(reports["linear_probe"].model, "linear_probe"))
 
-# %%
-assert all(r.components["head"].trainable_values == 9 * 192 for r in reports.values())
-assert reports["linear_probe"].trainable_values == 1728
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A classifier also needs less memory than a language model of the same size. A language model computes logits over
 # the whole vocabulary for every token, and keeps several copies of them for the loss and its gradient. A classifier
@@ -480,8 +433,6 @@ for what, estimate in need.items():
 
 # %%
 text, task = need.values()
-assert text.categories["logits and loss"] > 0.2 * text.peak
-assert task.categories["logits and loss"] < 1e6 and task.peak < 0.85 * text.peak
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Qwen2 has a vocabulary of 151,936 tokens, so its logits and the loss take more than a fifth of the memory of a LoRA
@@ -516,11 +467,11 @@ print(f"on the 128 training passages: {on_known:.0%}")
 print(f"on validation passages:       {on_new:.0%}")
 
 # %%
-tl.claim(
+course.claim(
     "It puts more than half of the passages that it was trained on into their class",
     on_known > 0.5,
 )
-tl.claim("On other passages it is hardly better than guessing", on_new < 0.22)
+course.claim("On other passages it is hardly better than guessing", on_new < 0.22)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The classifier has learned many of its 128 passages by heart: its balanced accuracy on them is high, but on other
@@ -559,42 +510,27 @@ for size in (8, 32, 128, 503):
         counted.append((name, size, found))
 columns = ["strategy", "passages", "balanced_accuracy"]
 lines = pd.concat([record[columns], pd.DataFrame(counted, columns=columns)])
-tl.examples_chart(lines, classes=9)
+pictures.examples_chart(lines, classes=9)
 
 # %%
 means = lines.groupby(["strategy", "passages"]).balanced_accuracy.mean().unstack()
 (100 * means).round().astype(int)
 
-# %%
+# %% tags=["check-percent"]
 tuned = means.loc[["linear_probe", "last_layers", "lora", "full"]]
-tl.claim(
+course.claim(
     "With 8 labels, no trained strategy gets above 15%, on average over the seeds",
     tuned[8].max() < 0.15,
 )
-tl.claim(
+course.claim(
     "full is furthest ahead of random initialisation with all labels",
     (means.loc["full"] - means.loc["random initialisation"]).idxmax() == 503,
 )
-tl.claim(
+course.claim(
     "Nothing that was fine-tuned reaches the classifier on the frozen mean",
     (tuned.max() < means.loc["pretrained mean, linear"]).all(),
 )
 percent = (100 * means).round().astype(int).T.to_dict("list")
-assert percent["pretrained mean, linear"] == [23, 46, 50, 60]
-assert percent["bag of words"] == [12, 35, 52, 47]
-assert percent["last_layers"] == [13, 18, 27, 38] and percent["lora"][3] == 39
-assert percent["full"] == [14, 15, 17, 35] and percent["linear_probe"][3] == 27
-assert percent["random initialisation"] == [11, 9, 14, 20]
-heart = record[record.strategy.isin(["last_layers", "lora", "full"])]
-assert heart[heart.passages < 503].training_loss.max() < 0.15
-assert (record.groupby(["strategy", "passages"]).size() == 3).all() and len(
-    record
-) == 60
-assert (rates.groupby("strategy").size() == 8).all()
-assert len({text.label for text in rust.train[:8]}) == 5
-spread = record[(record.strategy == "last_layers") & (record.passages == 128)]
-seeds = spread.balanced_accuracy
-assert [round(100 * seeds.min()), round(100 * seeds.max())] == [18, 39]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **What pretraining is worth to fine-tuning.** With all 503 labels, `full` reaches 35% and `lora` 39%. The same
@@ -683,7 +619,7 @@ with tempfile.TemporaryDirectory() as folder:
     trainer.pop_callback(PrinterCallback)  # which would print every record
     trainer.train()
 
-# %%
+# %% tags=["check-ours"]
 theirs = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 same = tl.apply_strategy(tl.load_model("tiny", classes=9).model, "full").model
 constant = tl.TrainingConfig(
@@ -691,8 +627,7 @@ constant = tl.TrainingConfig(
 )
 ours = tl.train(same, texts["train"][:16], constant).history.loss
 apart = max(abs(a - b) for a, b in zip(theirs, ours, strict=True))
-tl.claim("Trainer and tl.train: four losses equal to 1e-5", apart < 1e-5)
-assert len(ours) == 4
+course.claim("Trainer and tl.train: four losses equal to 1e-5", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For LoRA in plain peft, give `LoraConfig` the `task_type="SEQ_CLS"`. Then peft also trains the new head and saves it
@@ -719,9 +654,6 @@ if tl.fetched(NAME):
 else:
     print(f"not here yet: python -m tlkit fetch {NAME}")
 
-# %%
-assert apart < 1e-3
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Its features take some minutes to compute, so they were recorded, by `data/build/record_depth.py`. As above, each
 # point is a linear classifier on features of 503 training passages, scored on validation text.
@@ -735,7 +667,7 @@ lines = {
     f"{weights}, {pool}": part.sort_values("depth").balanced_accuracy.tolist()
     for (weights, pool), part in whole.groupby(["weights", "pool"], sort=False)
 }
-tl.depth_chart(lines, classes=9)
+pictures.depth_chart(lines, classes=9)
 
 # %%
 found = depths.dropna(subset="test").set_index(["weights", "pool"])
@@ -745,22 +677,10 @@ for (weights, pool), row in found.iterrows():
         f"to {row.test_high:.0%}"
     )
 
-# %%
+# %% tags=["check-percent-2"]
 mean, last = lines["pretrained, mean"], lines["pretrained, last token"]
-assert len(mean) == 31 and max(last) == last[-1] and mean.index(max(mean)) == 1
-assert max(last[:23]) < 0.4 < last[23]
 percent = {name: [round(100 * value) for value in line] for name, line in lines.items()}
-assert percent["pretrained, last token"][0] == 13 and percent["random, mean"][0] == 50
-assert percent["pretrained, mean"][0] == 71 and percent["pretrained, mean"][30] == 66
-assert [percent["pretrained, last token"][n] for n in (20, 30)] == [35, 60]
 tests = (100 * found.test).round().astype(int)
-assert tests["pretrained", "mean"] == 55 and tests["pretrained", "last token"] == 53
-assert tests["random", "mean"] == 39
-fewer = depths[depths.passages == 32].set_index(["weights", "pool"]).balanced_accuracy
-assert [round(100 * fewer["pretrained", pool]) for pool in ("mean", "last token")] == [
-    44,
-    40,
-]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Here the poor last token does not carry over. Behind the first 22 blocks it stays below 40%. But in the last eight
@@ -798,23 +718,15 @@ for model, table in tuned.items():
 # %%
 tl.class_accuracy_chart(tuned[NAME].reset_index(), classes=9)
 
-# %%
-strategies = ["linear_probe", "last_layers", "lora", "full"]
+# %% tags=["check-tl-2"]
 shares = {name: table.balanced_accuracy.astype(float) for name, table in tuned.items()}
-assert all(s[strategies].idxmax() == "last_layers" for s in shares.values())
-assert all(s[strategies].idxmin() == "full" for s in shares.values())
 percent = {name: (100 * one).round().astype(int) for name, one in shares.items()}
-assert percent["tiny"].last_layers == 26 and percent[NAME].last_layers == 49
-assert all(one[tl.CONTROL] == 11 for one in percent.values())
 columns = ["balanced_accuracy_low", "balanced_accuracy_high"]
 ends = {name: [table[end] for end in columns] for name, table in tuned.items()}
-for low, high in ends.values():
-    assert low[strategies].max() < high[strategies].min()
-tl.claim(
+course.claim(
     "Last blocks: better in the larger model, beyond both intervals",
     ends["tiny"][1].last_layers < ends[NAME][0].last_layers,
 )
-assert max(percent[NAME][strategies]) < tests["pretrained", "last token"]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In both models `last_layers` has the highest accuracy and full fine-tuning the lowest. But within each model all four
@@ -826,40 +738,6 @@ assert max(percent[NAME][strategies]) < tests["pretrained", "last token"]
 # labelled passages and was fitted until it changed no more, while here 200 passages were read once, in 50 steps. So
 # before you fine-tune a classifier, fit a linear one on frozen features. It takes minutes, and then you know what
 # fine-tuning has to beat.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## Your experiment
-#
-# Is depth 7 really the best depth, or was it lucky? The chart by depth has one point for each depth, from one set of
-# labels.
-#
-# The control takes the mean of the vectors at depth 7, as that chart suggests, and 128 labelled passages drawn at
-# random. Change the depth (0 to 8) or the kind of vectors (`"pretrained, last token"` or `"random weights, mean"`).
-# Run at least three draws of both; a fit takes about a second. More labels would be a larger budget, so their number
-# stays at 128. Accuracy is that on the 375 training passages that were not drawn. No depth was chosen on them, so
-# depth 7 has no head start. [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
-
-
-# %% tags=["nbval-ignore-output"]
-def measure(features, depth, labels, draw):
-    found = {split: layer[depth] for split, layer in layers[features].items()}
-    chance = torch.Generator().manual_seed(draw)
-    order = torch.randperm(503, generator=chance)
-    rows, rest = order[:labels], order[labels:]
-    train = found["train"][rows], texts["train"].labels[rows]
-    linear = tl.best_linear(train, (found["validation"], texts["validation"].labels))
-    guessed = linear.predict(found["train"][rest].double())
-    return 100 * tl.balanced_accuracy(guessed, texts["train"].labels[rest])
-
-
-notes = tl.lab_notebook("e18")
-notes.run(measure, draw=0)
-notes
-
-# %%
-# your runs here, such as notes.run(measure, depth=4, draw=[0, 1, 2, 3])
-# and the control with the same draws: notes.run(measure, draw=[0, 1, 2, 3])
-notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -895,12 +773,13 @@ notes.decide(...)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex18_1", 1)` gives the first one, too. After
+# Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? Its card has hints to unfold, and `course.hint("ex18_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
 # your own, and the last cell lists it, with your guesses.
 
 # %%
+import course
 import tlkit as tl
 
 # %% [markdown]
@@ -913,7 +792,7 @@ import tlkit as tl
 # - **d** Only the gradients are wrong; the classes themselves are right.
 
 # %%
-tl.quiz("quiz18")
+course.quiz("quiz18")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 18.1** (first steps). A test set has 90 texts of one class and 10 of another. A classifier is right for 81
@@ -922,7 +801,7 @@ tl.quiz("quiz18")
 # %%
 answer = None
 # your code here
-tl.check("ex18_1", answer)
+course.check("ex18_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 18.2** (apply it). Write a function that turns each text into one vector, the mean of its hidden states. It
@@ -937,7 +816,7 @@ def mean_state(hidden, lengths):
     # your code here
 
 
-tl.check("ex18_2", mean_state)
+course.check("ex18_2", mean_state)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 18.3** (think further). You train only a head, for 50 epochs, on the features of a frozen model that are
@@ -948,11 +827,7 @@ tl.check("ex18_2", mean_state)
 # %%
 answer = None
 # your code here
-tl.check("ex18_3", answer)
-
-# %%
-print(tl.guesses("18"))
-tl.progress("18")
+course.check("ex18_3", answer)
 
 # %% [markdown]
 # Previous: [17 · A real model](17_a_real_model.ipynb) ·

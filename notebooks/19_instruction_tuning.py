@@ -25,7 +25,9 @@ import tempfile
 from dataclasses import replace
 
 import pandas as pd
+import course
 import tlkit as tl
+from course.lesson19 import pictures
 import torch
 
 profile = tl.setup()
@@ -34,7 +36,7 @@ tokenizer = base.tokenizer
 corpus = tl.load_conversations("rust")
 train, too_long = tl.short_enough(corpus.train, tokenizer, 256)
 examples = tl.answer_examples(train, tokenizer)
-tl.answer_picture(examples, row=5)
+pictures.answer_picture(examples, row=5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The picture shows one row of tokens: a question, its answer, and the padding (the widths are not to scale). A
@@ -53,9 +55,8 @@ tl.answer_picture(examples, row=5)
 # %%
 parts = (corpus.train, corpus.validation, corpus.test)
 forms = [conversation.form for part in parts for conversation in part]
-assert len(forms) == 488 and forms.count("refuse") == 56
 topics = [{conversation.topic for conversation in part} for part in parts]
-tl.claim(
+course.claim(
     "No topic is in two splits",
     all(topics[a].isdisjoint(topics[b]) for a, b in ((0, 1), (0, 2), (1, 2))),
 )
@@ -72,7 +73,6 @@ for form in ("one_word", "compare"):
 # The cell first prints the template, and then the text that the template makes from two messages:
 
 # %%
-assert tokenizer.chat_template is None
 messages = [
     {"role": "user", "content": "Which keyword makes a variable mutable?"},
     {"role": "assistant", "content": "mut"},
@@ -104,7 +104,7 @@ print(text)
 asked = train[5]
 shown_in_use = tl.prompt_of(asked.question, tokenizer)
 only_read = examples.tokens[5][: len(shown_in_use)]
-tl.claim(
+course.claim(
     "Before the answer, training and use show the model the same tokens",
     only_read.tolist() == shown_in_use,
 )
@@ -134,17 +134,18 @@ tl.token_view(short, tokenizer)
 # compares its output at place $t - 1$ with the label at place $t$. The cell builds such labels by hand.
 # `examples.texts` says for each token which text of its row it belongs to, and $-1$ there marks the padding.
 
-# %%
+# %% tags=["check-labels"]
 labels = examples.tokens.clone()
 for row, conversation in enumerate(train):
     labels[row, : len(tl.prompt_of(conversation.question, tokenizer))] = -100
 labels[examples.texts == -1] = -100  # padding
-assert torch.equal(labels, examples.labels)
 learned = (labels != -100).sum(1)
 with torch.no_grad():
     loss = base.model(input_ids=examples.tokens[:8], labels=labels[:8]).loss
 apart = abs(loss.item() / tl.mean_loss(base.model, examples[:8]) - 1)
-tl.claim("Plain transformers computes the same loss from these labels", apart < 1e-5)
+course.claim(
+    "Plain transformers computes the same loss from these labels", apart < 1e-5
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The mean over a batch needs care: it has to be taken over all labels of the batch at once. The rows have between 2
@@ -155,12 +156,11 @@ tl.claim("Plain transformers computes the same loss from these labels", apart < 
 # among these rows, those with many labels tend to have a higher mean loss than those with few, and the mean over all
 # labels gives the long rows more weight.
 
-# %%
-assert int(learned.min()) == 2 and 110 < int(learned.max()) < 150
+# %% tags=["check-learned"]
 rows = [tl.mean_loss(base.model, examples[row : row + 1]) for row in range(8)]
 print(f"mean over all labels: {loss.item():.2f} nats")
 print(f"mean of eight rows' means: {sum(rows) / 8:.2f} nats")
-tl.claim(
+course.claim(
     "The mean of eight rows' means differs from the mean over all labels",
     abs(sum(rows) / 8 / loss.item() - 1) > 0.02,
 )
@@ -190,7 +190,6 @@ for name, part in {"answers": examples, "end masked": without_end}.items():
 # %%
 for name, loss in at_the_end.items():
     print(f"{name}: training loss of the last 20 steps {loss:.1f} nats")
-assert len(history) == 83 and at_the_end["end masked"] < 1.2 * at_the_end["answers"]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Nothing in these two losses looks wrong. They are means over different labels, so they need not be equal, and without
@@ -210,7 +209,7 @@ answers = {
     name: tl.answer(model, tokenizer, questions, new_tokens=64)
     for name, model in models.items()
 }
-tl.stopping_chart(answers, 64)
+pictures.stopping_chart(answers, 64)
 
 # %% [markdown]
 # The line of *answers* first falls at 12 tokens. As the first picture shows, the refusal has exactly 12 tokens
@@ -233,19 +232,16 @@ table[["perplexity", *shares, "answer_tokens"]].round(2)
 
 # %%
 trained = table.drop("untouched")
-tl.claim("With the end masked, no answer stops", table.stopped["end masked"] == 0)
-tl.claim(
+course.claim("With the end masked, no answer stops", table.stopped["end masked"] == 0)
+course.claim(
     "With a label at the end, many answers stop by themselves",
     table.stopped["answers"] > 0.3,
 )
-tl.claim(
+course.claim(
     "The untouched model often says nothing, the trained ones always say something",
     table["empty"]["untouched"] > 0.2 and trained["empty"].max() == 0,
 )
-assert len(train) == 329 and 0.3 < table["empty"]["untouched"] < 0.8
-assert len(questions) == 18 and table.stopped["untouched"] > 0.5
-assert 1.05 < table.perplexity["end masked"] / table.perplexity["answers"] < 1.2
-tl.claim(
+course.claim(
     "Both at least halve the perplexity of held-out answers",
     trained.perplexity.max() < 0.5 * table.perplexity["untouched"],
 )
@@ -271,7 +267,7 @@ for name, probability in stops.items():
     print(f"{name}: {probability:.5f}")
 
 # %%
-tl.claim(
+course.claim(
     "Masking the end has made the end token at least ten times less likely",
     10 * stops["end masked"] < stops["untouched"] < stops["answers"],
 )
@@ -361,18 +357,16 @@ for strategy in ("full", "lora"):
     print(f"{strategy}: {pair.difference:.1f}, from {pair.low:.1f} to {pair.high:.1f}")
     assert not pair.separated
 trained = measured.drop("untouched")
-tl.claim(
+course.claim(
     "The sampled answers stop more often than the greedy ones, in all four",
     (trained.sampled_stopped > trained.stopped).all(),
 )
-tl.claim(
+course.claim(
     "Learning everything, fewer than 1 in 50 questions about Rust are refused",
     trained.refused_wrongly.filter(like="everything").max() < 0.02,
 )
 runs = tl.recorded_comparison("tiny", task="answer").runs
 shares = runs[runs.strategy == "full"].stopped
-assert round(shares.min(), 2) in (0.52, 0.53) and round(shares.max(), 2) in (0.97, 0.98)
-assert trained.refused_wrongly.filter(like="answers").min() > 0.08
 refusals = torch.tensor([asked.form == "refuse" for asked in train])
 for learn, part in {"answers": 0.025, "everything": 0.051}.items():
     counts = (tl.answer_examples(train, tokenizer, learn=learn).labels != -100).sum(1)
@@ -459,12 +453,11 @@ mistakes = {
 for mistake, attempt in mistakes.items():
     print(f"{mistake}:\n    {said_about(attempt)}")
 
-# %%
-tl.claim(
+# %% tags=["check-first"]
+course.claim(
     "Each of the five is refused",
     all(said_about(attempt) != "nothing" for attempt in mistakes.values()),
 )
-assert said_about(lambda: tl.refuse_answers(first, tokenizer)) == "nothing"
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Padded or packed
@@ -485,8 +478,8 @@ for layout, part in layouts.items():
     print(f"{layout}: {len(part)} rows of 256 tokens")
 loss = {layout: tl.mean_loss(base.model, part) for layout, part in layouts.items()}
 apart = {layout: abs(value / loss["padded"] - 1) for layout, value in loss.items()}
-tl.claim("Packed rows have the loss of padded rows", apart["packed"] < 1e-5)
-tl.claim("Mixed rows have a different loss", apart["mixed"] > 1e-3)
+course.claim("Packed rows have the loss of padded rows", apart["packed"] < 1e-5)
+course.claim("Mixed rows have a different loss", apart["mixed"] > 1e-3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Not every architecture accepts such a mask. So before the workbook trains on packed rows, it lets the model read two
@@ -558,8 +551,7 @@ constant = tl.TrainingConfig(
 )
 ours = tl.train(same, examples[:16], constant).history.loss
 apart = max(abs(a - b) for a, b in zip(theirs, ours, strict=True))
-tl.claim("Trainer and tl.train: four losses equal to 1e-5", apart < 1e-5)
-assert len(ours) == 4
+course.claim("Trainer and tl.train: four losses equal to 1e-5", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ### On the command line, and in TRL
@@ -624,9 +616,6 @@ else:
 # answer more questions about Rust correctly?
 
 # %%
-tl.predict("p19_1")
-
-# %%
 recorded = tl.recorded_comparison(NAME, task="answer")
 chat = recorded.table.set_index("strategy").loc[[tl.ZERO_SHOT, "lora"]]
 figures = ["perplexity", "general", "stopped", "sampled_stopped", "in_form"]
@@ -641,26 +630,19 @@ for name in ("ownership-question-01", "enums-question-09", "slices-question-05")
     for strategy in (tl.ZERO_SHOT, "lora"):
         print(f"  {strategy}: {said[strategy, name][:150]!r}")
 
-# %%
+# %% tags=["check-after"]
 before, after = chat.loc[tl.ZERO_SHOT], chat.loc["lora"]
-tl.claim(
+course.claim(
     "The perplexity of held-out answers falls by about half",
     0.45 < after.perplexity / before.perplexity < 0.55,
 )
-tl.claim(
+course.claim(
     "Answers within 96 tokens: before less than 15%, after more than 90%",
     before.stopped < 0.15 and after.stopped > 0.9,
 )
-assert before.in_form < 0.2 and 0.6 < after.in_form < 0.7
-assert after.refused_wrongly < 0.01 and after.general < 0.6 * before.general
 low, high = after.rust_accuracy_difference_low, after.rust_accuracy_difference_high
-tl.claim("No more questions about Rust are answered rightly", low < 0 < high)
-assert [round(100 * end) for end in (low, high)] == [-4, 4]
+course.claim("No more questions about Rust are answered rightly", low < 0 < high)
 ends = after.general_accuracy_difference_low, after.general_accuracy_difference_high
-assert [round(100 * end) for end in ends] == [0, 15] and after.one_word_right == 0
-
-# %%
-tl.outcome("p19_1", 100 * (after.rust_accuracy - before.rust_accuracy))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The form changes, and the knowledge does not.** The untouched model writes long answers. Only one in eight ends
@@ -691,8 +673,9 @@ two = real_documents[real_documents.strategy.isin(real_ways.index.drop("untouche
 (pair,) = tl.compare_pairs(two).itertuples()
 print(f"{pair.first} minus {pair.second}:")
 print(f"{pair.difference:.1f}, from {pair.low:.1f} to {pair.high:.1f}")
-tl.claim("Neither way has a lower perplexity beyond the interval", not pair.separated)
-assert real_ways.drop(index="untouched").refused_wrongly.max() < 0.01
+course.claim(
+    "Neither way has a lower perplexity beyond the interval", not pair.separated
+)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Here, too, the interval contains zero, so these runs do not show which way is better, even though the learning rate
@@ -747,13 +730,8 @@ won, lost = tl.preference_examples(pairs.train, tokenizer)
 with torch.no_grad():
     sample = [answer_log_probability(base.model, part[:4]) for part in (won, lost)]
     library = [tl.log_probabilities(base.model, part[:4]) for part in (won, lost)]
-for one, other in zip(sample, library, strict=True):
-    assert torch.allclose(one, other, rtol=1e-5)
-at_start = dpo_loss(*sample, *sample)
-assert torch.allclose(at_start, torch.full((4,), 2.0).log())
-assert round(float(dpo_loss(torch.tensor(10.0), *[torch.tensor(0.0)] * 3)), 2) == 0.31
 moved = [sample[0] + 2.0, sample[1] - 3.0]  # so that the margin is not zero
-tl.claim(
+course.claim(
     "The loss by hand is the loss of the library",
     torch.allclose(dpo_loss(*moved, *library), tl.preference_loss(*moved, *library)),
 )
@@ -786,8 +764,7 @@ print(
     "loss of the first and of the last steps:",
     *(f"{losses[n]:.2f}" for n in (0, -2, -1)),
 )
-assert len(pairs.train) == 102 and abs(losses[0] - 0.693) < 0.001
-tl.claim("After one pass the loss is below 0.05", max(losses[-3:]) < 0.05)
+course.claim("After one pass the loss is below 0.05", max(losses[-3:]) < 0.05)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** On 24 test pairs about other topics, will the preferred answers now be more likely than before?
@@ -802,7 +779,7 @@ with torch.no_grad():
         answer_log_probability(policy, part) - answer_log_probability(reference, part)
         for part in tl.preference_examples(pairs.test, tokenizer)
     ]
-tl.preference_chart(*changes)
+pictures.preference_chart(*changes)
 
 # %% tags=["nbval-ignore-output"]
 after = tl.answer(policy, tokenizer, questions, new_tokens=64)
@@ -822,10 +799,10 @@ for when, written in {"before": answers["answers"], "after": after}.items():
 # %%
 won_change, lost_change = changes
 wider, less_likely = won_change > lost_change, (won_change < 0).float().mean()
-tl.claim("Every margin on the test pairs has widened", bool(wider.all()))
-tl.claim("Most preferred answers are less likely now", less_likely > 0.5)
-tl.claim("The answers have become shorter", lengths[1] < lengths[0])
-tl.claim("Perplexity on held-out answers has risen", scores[1] > 1.05 * scores[0])
+course.claim("Every margin on the test pairs has widened", bool(wider.all()))
+course.claim("Most preferred answers are less likely now", less_likely > 0.5)
+course.claim("The answers have become shorter", lengths[1] < lengths[0])
+course.claim("Perplexity on held-out answers has risen", scores[1] > 1.05 * scores[0])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # After 17 steps the margins have also widened on topics that DPO was not trained on. But the chart shows how they
@@ -845,36 +822,6 @@ tl.claim("Perplexity on held-out answers has risen", scores[1] > 1.05 * scores[0
 # log-probabilities are not stored beforehand, both models have to be in memory together. With LoRA the second copy is
 # not needed, because the same model with its adapter switched off can serve as the reference. This only works if the
 # adapter was new when DPO began. If the instruction tuning used an adapter too, merge that one first.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## Your experiment
-#
-# Are held-out answers predicted better if the questions are learned, too? The recorded comparison could not separate
-# the two ways, but it gave each its own rate. Here the rate is the same. The control is the model that learned the
-# answers in this lesson, with the perplexity of held-out answers, which come from the validation split.
-#
-# Change what is learned (`learn="everything"`), or keep it and change the rate. Run at least three seeds of each
-# setting. Each training takes about half a minute, so five runs take some three minutes. Plan before you run: which
-# difference would change what you do, and how large does it look after three seeds? If your runs cannot tell, saying
-# so is the right decision. [Lesson 1](01_setup_and_devices.ipynb) explains the lab notebook.
-
-
-# %% tags=["nbval-ignore-output"]
-def measure(learn, rate, seed):
-    model = tl.apply_strategy(tl.load_model("tiny").model, "full").model
-    learned = tl.answer_examples(train, tokenizer, learn=learn)
-    tl.train(model, learned, tl.TrainingConfig(rate, batch_size=4, seed=seed))
-    return tl.score_examples(model, scored).perplexity
-
-
-notes = tl.lab_notebook("e19")
-notes.add(seed=0, split="validation", perplexity=table.perplexity["answers"])
-notes
-
-# %%
-# your runs here, such as notes.run(measure, learn="everything", seed=[0, 1, 2])
-# and the other seeds of the control: notes.run(measure, seed=[1, 2])
-notes.decide(...)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -905,12 +852,13 @@ notes.decide(...)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex19_1", 1)` gives the first one, too. After
+# Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? Its card has hints to unfold, and `course.hint("ex19_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
 # your own, and the last cell lists it, with your guesses.
 
 # %%
+import course
 import tlkit as tl
 
 # %% [markdown]
@@ -923,7 +871,7 @@ import tlkit as tl
 # - **d** The answers in the training data are too long.
 
 # %%
-tl.quiz("quiz19")
+course.quiz("quiz19")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 19.1** (first steps). A batch has two rows. In the first, the question has 30 tokens and the answer 9; in
@@ -934,7 +882,7 @@ tl.quiz("quiz19")
 # %%
 answer = None
 # your code here
-tl.check("ex19_1", answer)
+course.check("ex19_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 19.2** (apply it). Write a function that makes the labels of one row. It gets the row's token ids as a
@@ -949,7 +897,7 @@ def labels_of(tokens, only_read, length):
     # your code here
 
 
-tl.check("ex19_2", labels_of)
+course.check("ex19_2", labels_of)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 19.3** (think further). In a run of DPO with $\beta = 0.1$, the log-probability of a preferred answer has
@@ -959,11 +907,7 @@ tl.check("ex19_2", labels_of)
 # %%
 answer = None
 # your code here
-tl.check("ex19_3", answer)
-
-# %%
-print(tl.guesses("19"))
-tl.progress("19")
+course.check("ex19_3", answer)
 
 # %% [markdown]
 # Previous: [18 · Another task](18_another_task.ipynb) ·

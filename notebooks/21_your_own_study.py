@@ -28,7 +28,9 @@ from pathlib import Path
 import pandas as pd
 from IPython.display import Markdown
 
+import course
 import tlkit as tl
+from course.lesson21 import pictures
 
 profile = tl.setup()
 text = os.environ.get("TLKIT_CORPUS") or "kitchen"
@@ -75,7 +77,7 @@ example = (text, base.name, profile.name) == ("kitchen", "tiny", "ci")
 # Here is the whole way.
 
 # %%
-tl.study_path()
+pictures.study_path()
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Before station 1: the question
@@ -143,7 +145,7 @@ if example:
     planted = "Surely " + corpus.train[0].split(maxsplit=1)[1]
     spoiled = replace(corpus, test=(planted, *corpus.test[1:]))
     found = tl.datasheet(spoiled, base.tokenizer).copied["test in train"]
-    tl.claim("The note with another first word is found", found == 1)
+    course.claim("The note with another first word is found", found == 1)
     assert not sheet.copies and sum(sheet.documents.values()) == 140
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -193,21 +195,15 @@ print(f"s = {tl.spread_of(before):.2f} nats a token, rho = {on_rust.correlation:
 # perplexity, for 40 such notes to show it?
 
 # %%
-tl.predict("p21_1")
-
-# %%
 count = len(documents.test)
 shown = tl.smallest_difference(sheet, before, plan.strategies, documents=count)
 if example:
     d = 2.8 * tl.spread_of(before) * math.sqrt(2 * (1 - on_rust.correlation) / count)
-    tl.claim(
+    course.claim(
         "The formula gives the same, to within a quarter of a percent",
         abs(100 * math.expm1(d) - shown) < 0.25,
     )
     assert count == 40 and 4.5 < shown < 5
-
-# %%
-tl.outcome("p21_1", shown)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # This counts documents only, and it is just below the 5% that the plan calls worthwhile. Seeds come on top: train
@@ -233,7 +229,7 @@ table
 
 # %%
 if example:
-    tl.claim(
+    course.claim(
         "40 test documents and three seeds show a little more than 5%",
         5 < shows(400, 3) < 6,
     )
@@ -263,12 +259,10 @@ if example:
 print(before)
 
 # %%
-vocabulary = base.model.config.get_text_config().vocab_size
-assert before.low < before.perplexity < before.high < vocabulary
 if example:
     other = profile.limit(tl.load_corpus("rust")).validation
     rust = tl.perplexity(base.model, base.tokenizer, other)
-    tl.claim(
+    course.claim(
         "Perplexity on cooking is more than twice that on Rust, which was 133",
         before.perplexity > 2 * rust.perplexity,
     )
@@ -333,10 +327,7 @@ settings = tl.ComparisonSettings(
 # **Predict first.** The rates that are best for the notes turn out to be the same as on Rust, 0.001 for `full` and
 # 0.01 for `lora`. Does the strategy that gains more also forget more this time, by the mean of three seeds?
 
-# %%
-tl.predict("p21_2")
-
-# %%
+# %% tags=["check-study"]
 comparison = tl.compare(
     base.name,
     plan.strategies,
@@ -349,14 +340,12 @@ study = tl.study(plan, sheet, before, base.model, fits, comparison, folder / "ru
 for name, reason in comparison.failures.items():
     said = reason.splitlines()[-1]
     raise RuntimeError(f"{name} failed: {said}. Fix it and run this cell again")
-if example:
-    assert len(study.runs) == 2 + len(plan.strategies) * profile.seeds
 
 # %%
 tl.perplexity_chart(study.table)
 
 # %%
-tl.difference_chart(study.compared, plan.worthwhile)
+pictures.difference_chart(study.compared, plan.worthwhile)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In the first chart the intervals of `full` and `lora` overlap. Each of them contains how hard the documents are, and
@@ -368,11 +357,11 @@ tl.difference_chart(study.compared, plan.worthwhile)
 # %%
 if example:
     value, low, high = study.difference("full", "lora")
-    tl.claim("full ends below lora, and the interval excludes zero", high < 0)
+    course.claim("full ends below lora, and the interval excludes zero", high < 0)
     gains = study.gains
-    tl.claim("Both lower perplexity by more than half", (gains.high < -50).all())
+    course.claim("Both lower perplexity by more than half", (gains.high < -50).all())
     control = study.perplexities[tl.CONTROL]
-    tl.claim(
+    course.claim(
         "The control, without pretraining, ends above the untouched model",
         control > study.perplexities[tl.ZERO_SHOT],
     )
@@ -395,7 +384,7 @@ for name, found in (("recorded on Rust", on_rust), ("measured here", here)):
 if example:
     counted = {"documents": count, "seeds": profile.seeds, "alike": here}
     limit = tl.smallest_difference(sheet, before, plan.strategies, **counted)
-    tl.claim("With the spread of these runs it is about 11%", 10 < limit < 12)
+    course.claim("With the spread of these runs it is about 11%", 10 < limit < 12)
     assert abs(here.correlation - on_rust.correlation) < 0.02
     assert math.isclose(limit, study.text.detectable_here)
     assert 2.5 < here.deviation / on_rust.deviation < 4
@@ -415,18 +404,20 @@ if example:
 study.costs.round(1)
 
 # %%
-tl.seed_forgetting_chart(study.forgetting_by_seed, study.forgetting, plan.may_forget)
+pictures.seed_forgetting_chart(
+    study.forgetting_by_seed, study.forgetting, plan.may_forget
+)
 
 # %%
 if example:
     by_seed = study.forgetting_by_seed
     seeds = by_seed.pivot(index="seed", columns="strategy", values="change")
-    tl.claim(
+    course.claim(
         "With each of the three seeds lora forgets more than full",
         (seeds.lora > seeds.full).all(),
     )
     more = tl.paired_differences(by_seed, "full", "change").loc["lora"]
-    tl.claim("but the interval of the difference just includes zero", more.low < 0)
+    course.claim("but the interval of the difference just includes zero", more.low < 0)
     assert 55 < more["mean"] < 65 and more.low > -5 and 115 < more.high < 126
     forgot = study.forgetting.loc
     assert forgot["lora"].low < plan.may_forget < forgot["lora"]["mean"]
@@ -436,7 +427,6 @@ if example:
 gains_more = study.gains.value.idxmin()
 forgets_more = study.forgetting["mean"].idxmax()
 same = "yes" if gains_more == forgets_more else "no"
-tl.outcome("p21_2", same)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `lora` gains less, and with each of the three seeds it also forgot more, by 60 percentage points on average. But the
@@ -575,7 +565,7 @@ for asked in tl.six_questions(study):
 
 # %%
 if example:
-    tl.claim(
+    course.claim(
         "All six have a satisfactory answer",
         all(asked.passed for asked in tl.six_questions(study)),
     )
@@ -603,8 +593,10 @@ except ValueError as refused:
 if example:
     assert {pair["first"], pair["second"]} == {"full", "lora"}
     wider = (ends[1] - ends[0]) / (yours[1] - yours[0])
-    tl.claim("A reader's interval is over one and a half times as wide", wider > 1.5)
-    tl.claim("and it comes within one percent of zero", min(map(abs, ends)) < 1)
+    course.claim(
+        "A reader's interval is over one and a half times as wide", wider > 1.5
+    )
+    course.claim("and it comes within one percent of zero", min(map(abs, ends)) < 1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A reader of the table does not know which document had which loss. They cannot take differences in pairs, so their
@@ -623,7 +615,9 @@ tl.rubric()
 # %%
 judgement = tl.judge_study(folder / "study")
 if example:
-    tl.claim("Nothing is wrong with this study that a record can show", judgement.sound)
+    course.claim(
+        "Nothing is wrong with this study that a record can show", judgement.sound
+    )
 judgement
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -669,7 +663,7 @@ for fault, found in judged.items():
 # %%
 if example:
     caught = not any(found.sound for found in judged.values())
-    tl.claim("All six are caught", caught)
+    course.claim("All six are caught", caught)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -698,12 +692,13 @@ if example:
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `tl.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? Its card has hints to unfold, and `tl.hint("ex21_1", 1)` gives the first one, too. After
+# Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the answer
+# is not right yet, why. Stuck? Its card has hints to unfold, and `course.hint("ex21_1", 1)` gives the first one, too. After
 # *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
 # your own, and the last cell lists it, with your guesses.
 
 # %%
+import course
 import tlkit as tl
 
 # %% [markdown]
@@ -716,7 +711,7 @@ import tlkit as tl
 # - **d** Nothing yet: I check which documents are hard for `lora` and leave them out.
 
 # %%
-tl.quiz("quiz21")
+course.quiz("quiz21")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 21.1** (first steps). A test split of 25 documents shows a difference of 0.08 nats a token, in the sense of
@@ -725,7 +720,7 @@ tl.quiz("quiz21")
 # %%
 answer = None
 # your code here
-tl.check("ex21_1", answer)
+course.check("ex21_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 21.2** (apply it). Write a function that finds the strategies whose learning rate was not found fairly. It
@@ -741,7 +736,7 @@ def not_tuned(runs):
     # your code here
 
 
-tl.check("ex21_2", not_tuned)
+course.check("ex21_2", not_tuned)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 21.3** (think further). Write a function that decides as station 7 does. It gets the two ends of an
@@ -762,11 +757,7 @@ def decide(low, high, worthwhile, forgets, may_forget):
     # your code here
 
 
-tl.check("ex21_3", decide)
-
-# %%
-print(tl.guesses("21"))
-tl.progress("21")
+course.check("ex21_3", decide)
 
 # %% [markdown]
 # Previous: [20 · Scaling out](20_scaling_out.ipynb)

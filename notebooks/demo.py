@@ -15,8 +15,9 @@
 
 # %%
 import tlkit as tl
+from course import demo
 
-tl.inside_panel()
+demo.inside_panel()
 
 # %% [markdown] tags=["panel"]
 # ## How much of the model does each strategy train?
@@ -27,7 +28,7 @@ tl.inside_panel()
 # travels down to the first block, so it saves far more memory than time.
 
 # %%
-tl.strategies_panel()
+demo.strategies_panel()
 
 # %% [markdown] tags=["panel"]
 # ## Which strategy learns Rust faster?
@@ -38,7 +39,7 @@ tl.strategies_panel()
 # before; one seed decides nothing, and lesson 14 has three.
 
 # %%
-tl.race_panel()
+demo.race_panel()
 
 # %% [markdown] tags=["panel"]
 # ## What would make it fit?
@@ -49,7 +50,7 @@ tl.race_panel()
 # logits. The space bar takes the proposal.
 
 # %%
-tl.fitting_panel()
+demo.fitting_panel()
 
 # %% [markdown] tags=["panel"]
 # ## Out of memory: what would you change first?
@@ -60,7 +61,7 @@ tl.fitting_panel()
 # below the line: at attempt 5 they are 31 of the 71 MiB that are left.
 
 # %%
-tl.ladder_panel()
+demo.ladder_panel()
 
 # %% [markdown] tags=["panel"]
 # ## What did the training change: knowledge or manners?
@@ -71,4 +72,4 @@ tl.ladder_panel()
 # Fine-tuning on few texts teaches how to answer, and hardly what is true.
 
 # %%
-tl.real_model_panel()
+demo.real_model_panel()

@@ -39,17 +39,17 @@ WORK = (
     "tlkit.evidence.tiers.estimate_tier",
     "tlkit.fitting.estimate.trace_step",
     "tlkit.strategies.apply_strategy",
-    "tlkit.classroom.doctor.examine",
+    "tlkit.doctor.examine",
     "tlkit.acceptance.bench.bench_for",
-    "tlkit.classroom.handouts.write_slides",
-    "tlkit.classroom.places.address_of",
-    "tlkit.classroom.originals.restore",
-    "tlkit.classroom.progress.progress",
-    "tlkit.classroom.notebooks.execute_all",
-    "tlkit.classroom.grading.grade.grade_all",
-    "tlkit.classroom.study.method.judge_study",
-    "tlkit.classroom.pages.write_generated",
-    "tlkit.classroom.student.write_student_edition",
+    "course.handouts.write_slides",
+    "course.places.address_of",
+    "course.originals.restore",
+    "course.progress.progress",
+    "course.lessons.execute_all",
+    "course.grading.grade.grade_all",
+    "course.study.method.judge_study",
+    "course.pages.write_generated",
+    "course.student.write_student_edition",
     "voila.app.main",
 )
 NEEDED = {
@@ -552,7 +552,7 @@ def test_json_is_all_that_stdout_has(tmp_path, capsys, monkeypatch):
     assert json.loads(told.out) == [{"strategy": "a", "learning_rate": 0.1, "validation_perplexity": None}]
     assert told.err == "one run\n"
 
-    monkeypatch.setattr("tlkit.classroom.notebooks.execute_all", lambda *_, **__: {"03_full": "ValueError: no"})
+    monkeypatch.setattr("course.lessons.execute_all", lambda *_, **__: {"03_full": "ValueError: no"})
     assert main(["run", "--json"]) == 1
     told = capsys.readouterr()
     assert json.loads(told.out)["failed"] == {"03_full": "ValueError: no"} and "FAILED 03_full" in told.err

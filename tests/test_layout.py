@@ -58,7 +58,7 @@ def test_imports_point_one_way(file):
     "line",
     [
         "from tlkit.reports.charts import flops_chart",
-        "def f():\n    import tlkit.classroom.exercises",
+        "def f():\n    import course.exercises",
         "from tlkit import evidence",
         "from ..evidence import flops",
         "from tlkit.cli import main",

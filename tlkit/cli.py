@@ -11,19 +11,7 @@ from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 
 from tlkit.commands.acceptance import accept
-from tlkit.commands.classroom import (
-    demo,
-    doctor,
-    grade,
-    handouts,
-    judge,
-    lab,
-    links,
-    progress,
-    restore,
-    run,
-    student,
-)
+from tlkit.commands.doctor import doctor
 from tlkit.commands.evidence import audit, compare, sweep, validate
 from tlkit.commands.fetching import fetch
 from tlkit.commands.models import estimate, evaluate, params
@@ -47,16 +35,6 @@ CHOSEN = (
     sweep,
     validate,
     audit,
-    run,
-    lab,
-    grade,
-    student,
-    judge,
-    progress,
-    restore,
-    handouts,
-    links,
-    demo,
 )
 COMMANDS = {command.__name__: command for command in CHOSEN}
 # Errors of the system that say that a path cannot be what it was given for; all others are failures.

@@ -8,7 +8,7 @@ A test compares the record with what the model does.
 import json
 from dataclasses import asdict
 
-from tlkit.classroom.stage.inside import RECORDED, TEXTS, look_inside, reader
+from course.demo.inside import RECORDED, TEXTS, look_inside, reader
 
 DIGITS = 5  # more than a colour or a bar can show
 

@@ -2,7 +2,7 @@
 # # Solutions: 1 · What can this machine do?
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # A model of perplexity P gives the right token a probability of 1/P, on (geometric) average. A published Rust run began
@@ -14,7 +14,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = (1 / 151_936) / (1 / 387_789)
 ### END SOLUTION
-tl.check("ex01_1", answer)
+course.check("ex01_1", answer)
 
 # %% [markdown]
 # The lesson compared all tensors with the file at once. If one of them differs, you want to know its name. Write a
@@ -38,7 +38,7 @@ def not_from_file(model, path):
     ### END SOLUTION
 
 
-tl.check("ex01_2", not_from_file)
+course.check("ex01_2", not_from_file)
 
 # %% [markdown]
 # Why did the published Rust program train random weights? It loaded its file into a list of variables *before* the
@@ -66,4 +66,4 @@ def load(variables, saved):
     ### END SOLUTION
 
 
-tl.check("ex01_3", load)
+course.check("ex01_3", load)

@@ -2,7 +2,7 @@
 # # Solutions: 2 · Inside a language model
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # A model gives the four tokens of a short text the probabilities 1/2, 1/4, 1/8 and 1/8. What is the perplexity of this
@@ -16,7 +16,7 @@ answer = None
 probabilities = [1 / 2, 1 / 4, 1 / 8, 1 / 8]
 answer = math.exp(-sum(math.log(p) for p in probabilities) / 4)
 ### END SOLUTION
-tl.check("ex02_1", answer)
+course.check("ex02_1", answer)
 
 # %% [markdown]
 # Write causal attention for one head. `q`, `k` and `v` are tensors of the shape (tokens, d). Return the averaged values,
@@ -36,7 +36,7 @@ def causal_attention(q, k, v):
     ### END SOLUTION
 
 
-tl.check("ex02_2", causal_attention)
+course.check("ex02_2", causal_attention)
 
 # %% [markdown]
 # Write what keeps packed documents apart, for any number of them in one block. `owners` is a tensor with the
@@ -59,4 +59,4 @@ def keep_apart(owners):
     ### END SOLUTION
 
 
-tl.check("ex02_3", keep_apart)
+course.check("ex02_3", keep_apart)

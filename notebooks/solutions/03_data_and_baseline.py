@@ -2,7 +2,7 @@
 # # Solutions: 3 · Data and a baseline to trust
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # A text of 4,000 bytes has 1,000 tokens. A model's mean loss on it is 3.2 nats per token. How many bits per byte is
@@ -15,7 +15,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = 3.2 * 1_000 / math.log(2) / 4_000
 ### END SOLUTION
-tl.check("ex03_1", answer)
+course.check("ex03_1", answer)
 
 # %% [markdown]
 # Write a function for the token-weighted perplexity of a set of documents. For each document you know its loss in nats,
@@ -34,7 +34,7 @@ def perplexity_of(documents):
     ### END SOLUTION
 
 
-tl.check("ex03_2", perplexity_of)
+course.check("ex03_2", perplexity_of)
 
 # %% [markdown]
 # Compute the 95% interval of a perplexity by the bootstrap over *documents* that the lesson describes. Here `documents`
@@ -64,4 +64,4 @@ def interval(documents, draws=1000):
     ### END SOLUTION
 
 
-tl.check("ex03_3", interval)
+course.check("ex03_3", interval)

@@ -2,7 +2,7 @@
 # # Solutions: 4 · Full fine-tuning
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # A training run reports a first loss of 3.1 nats per token. What is its perplexity?
@@ -14,7 +14,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = math.exp(3.1)
 ### END SOLUTION
-tl.check("ex04_1", answer)
+course.check("ex04_1", answer)
 
 # %% [markdown]
 # This lesson measured a gain and a cost. Write a function that gives both in percent: by how much perplexity on Rust
@@ -29,7 +29,7 @@ def gain_and_cost(before, after, general_before, general_after):
     ### END SOLUTION
 
 
-tl.check("ex04_2", gain_and_cost)
+course.check("ex04_2", gain_and_cost)
 
 # %% [markdown]
 # Early stopping ends training after `patience` evaluations in a row without a new best loss, and brings the best
@@ -52,4 +52,4 @@ def best_evaluation(validation_losses, patience):
     ### END SOLUTION
 
 
-tl.check("ex04_3", best_evaluation)
+course.check("ex04_3", best_evaluation)

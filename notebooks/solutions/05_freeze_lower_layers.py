@@ -2,6 +2,7 @@
 # # Solutions: 5 · Freeze the lower layers
 
 # %%
+import course
 import tlkit as tl
 
 # %% [markdown]
@@ -15,7 +16,7 @@ answer = None
 total, trained = 494_032_768, 315_084_160
 answer = 100 * (4 * total + 12 * trained) / (16 * total)
 ### END SOLUTION
-tl.check("ex05_1", answer)
+course.check("ex05_1", answer)
 
 # %% [markdown]
 # Count the arithmetic for any choice of blocks, in units of one product. Every block costs one unit in the forward
@@ -36,7 +37,7 @@ def share_of_work(trained, embedding):
     ### END SOLUTION
 
 
-tl.check("ex05_2", share_of_work)
+course.check("ex05_2", share_of_work)
 
 # %% [markdown]
 # Write a check that says how far down backpropagation goes in a model. Return `"embedding"` if the token embedding is
@@ -58,4 +59,4 @@ def gradient_ends(model):
     ### END SOLUTION
 
 
-tl.check("ex05_3", gradient_ends)
+course.check("ex05_3", gradient_ends)

@@ -2,7 +2,7 @@
 # # Solutions: 6 · Freeze the embeddings
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # Qwen2-1.5B has 1,543,714,304 values. Its vocabulary has 151,936 tokens, its width is 1,536, and
@@ -15,7 +15,7 @@ answer = None  # (percent with the tied head, percent with a head of its own)
 table, total = 151_936 * 1_536, 1_543_714_304
 answer = (100 * table / total, 100 * table / (total + table))
 ### END SOLUTION
-tl.check("ex06_1", answer)
+course.check("ex06_1", answer)
 
 # %% [markdown]
 # Write a function that takes a model to which some strategy was applied, and returns True if its head is trained, else
@@ -30,7 +30,7 @@ def head_trains(model):
     ### END SOLUTION
 
 
-tl.check("ex06_2", head_trains)
+course.check("ex06_2", head_trains)
 
 # %% [markdown]
 # You want to freeze the embedding of a *tied* model and train its head. That takes two tables. Write a function that
@@ -52,4 +52,4 @@ def own_head(model):
     ### END SOLUTION
 
 
-tl.check("ex06_3", own_head)
+course.check("ex06_3", own_head)

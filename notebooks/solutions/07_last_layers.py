@@ -2,6 +2,7 @@
 # # Solutions: 7 · Train the last layers only
 
 # %%
+import course
 import tlkit as tl
 
 # %% [markdown]
@@ -14,7 +15,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = (20 * 2 + 1) * 2048
 ### END SOLUTION
-tl.check("ex07_1", answer)
+course.check("ex07_1", answer)
 
 # %% [markdown]
 # A strategy says that it trains the last blocks. Is that all? Write a function that takes the report of `apply_strategy`
@@ -37,7 +38,7 @@ def values_elsewhere(report, blocks):
     ### END SOLUTION
 
 
-tl.check("ex07_2", values_elsewhere)
+course.check("ex07_2", values_elsewhere)
 
 # %% [markdown]
 # Repair the recipe. Write a function that makes the last `blocks` blocks and the final norm trainable,
@@ -59,4 +60,4 @@ def train_last(model, blocks):
     ### END SOLUTION
 
 
-tl.check("ex07_3", train_last)
+course.check("ex07_3", train_last)

@@ -2,7 +2,7 @@
 # # Solutions: 8 · LoRA
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # Beside a matrix of 512 x 192, an adapter of rank 8 has few values. What is the smallest rank at
@@ -13,7 +13,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = 512 * 192 // (512 + 192) + 1
 ### END SOLUTION
-tl.check("ex08_1", answer)
+course.check("ex08_1", answer)
 
 # %% [markdown]
 # Once it is trained, an adapter can be merged into its matrix, and the model is then as fast as it was before. Write a
@@ -29,7 +29,7 @@ def merged(weight, a, b, alpha):
     ### END SOLUTION
 
 
-tl.check("ex08_2", merged)
+course.check("ex08_2", merged)
 
 # %% [markdown]
 # A trainer with a mistake may leave some adapters without a gradient. Write the check that finds them. Your function
@@ -48,4 +48,4 @@ def dead_adapters(table):
     ### END SOLUTION
 
 
-tl.check("ex08_3", dead_adapters)
+course.check("ex08_3", dead_adapters)

@@ -2,7 +2,7 @@
 # # Solutions: 9 · QLoRA
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # The format Q4_1 of llama.cpp has blocks of 32 weights, and 4 bits for each weight. A block
@@ -14,7 +14,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = 4 + (16 + 16) / 32
 ### END SOLUTION
-tl.check("ex09_1", answer)
+course.check("ex09_1", answer)
 
 # %% [markdown]
 # `qlora` keeps packed weights in 4.127 bits each, where `lora` keeps
@@ -31,7 +31,7 @@ def saved_percent(packed, lora_peak):
     ### END SOLUTION
 
 
-tl.check("ex09_2", saved_percent)
+course.check("ex09_2", saved_percent)
 
 # %% [markdown]
 # NF4 has fixed levels. Other 4-bit formats, such as Q4_1 of llama.cpp, place the levels anew in every block: they are
@@ -57,4 +57,4 @@ def rounded(weights, bits, block):
     ### END SOLUTION
 
 
-tl.check("ex09_3", rounded)
+course.check("ex09_3", rounded)

@@ -2,7 +2,7 @@
 # # Solutions: 10 · BitFit and its relatives
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # Qwen2-0.5B has 24 blocks of width 896. In each block, the queries have 14 heads of 64 numbers, and the keys and the
@@ -13,7 +13,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = 24 * (14 * 64 + 2 * 64 + 2 * 64)
 ### END SOLUTION
-tl.check("ex10_1", answer)
+course.check("ex10_1", answer)
 
 # %% [markdown]
 # Apply BitFit without this workbook's help. Write a function that takes a model of transformers, leaves nothing
@@ -33,7 +33,7 @@ def train_only_biases(model):
     ### END SOLUTION
 
 
-tl.check("ex10_2", train_only_biases)
+course.check("ex10_2", train_only_biases)
 
 # %% [markdown]
 # Compute the matrix that DoRA uses in the place of W: add the adapter as LoRA does, divide each row by its length, and
@@ -50,4 +50,4 @@ def dora_matrix(weight, a, b, alpha, m):
     ### END SOLUTION
 
 
-tl.check("ex10_3", dora_matrix)
+course.check("ex10_3", dora_matrix)

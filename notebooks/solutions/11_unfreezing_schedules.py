@@ -2,6 +2,7 @@
 # # Solutions: 11 · Unfreezing schedules
 
 # %%
+import course
 import tlkit as tl
 
 # %% [markdown]
@@ -16,7 +17,7 @@ part = 30 - 12
 phase = part * 4 // 32
 answer = phase * 200 // 4
 ### END SOLUTION
-tl.check("ex11_1", answer)
+course.check("ex11_1", answer)
 
 # %% [markdown]
 # Write a strategy: train the MLPs of the upper half of the blocks, and nothing else. In our model, that is `block.mlp`
@@ -35,7 +36,7 @@ def upper_mlps(model):
     ### END SOLUTION
 
 
-tl.check("ex11_2", upper_mlps)
+course.check("ex11_2", upper_mlps)
 
 # %% [markdown]
 # Take a deep model, in which embedding and head hardly count, and say that the backward pass of a trained block needs
@@ -49,4 +50,4 @@ answer = None
 # A trained block costs 1 forward and 2 backward; one behind the cache costs nothing.
 answer = 100 * (1 / 4 + 2 / 4 + 3 / 4 + 4 / 4) / 4
 ### END SOLUTION
-tl.check("ex11_3", answer)
+course.check("ex11_3", answer)

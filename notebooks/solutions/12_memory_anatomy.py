@@ -2,6 +2,7 @@
 # # Solutions: 12 · Anatomy of a training step
 
 # %%
+import course
 import tlkit as tl
 
 # %% [markdown]
@@ -13,7 +14,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = (494_032_768 * 4 + 29_865_088 * (4 + 8)) / 1e9
 ### END SOLUTION
-tl.check("ex12_1", answer)
+course.check("ex12_1", answer)
 
 # %% [markdown]
 # With one short row, the end of the backward pass needs most. With more
@@ -40,7 +41,7 @@ def rows_until_the_loss_needs_most(one_row):
     ### END SOLUTION
 
 
-tl.check("ex12_2", rows_until_the_loss_needs_most)
+course.check("ex12_2", rows_until_the_loss_needs_most)
 
 # %% [markdown]
 # The published table adds up parts that are not alive together. Do better: a
@@ -62,4 +63,4 @@ def alive_at_the_peak(log):
     ### END SOLUTION
 
 
-tl.check("ex12_3", alive_at_the_peak)
+course.check("ex12_3", alive_at_the_peak)

@@ -2,7 +2,7 @@
 # # Solutions: 13 · Out of memory
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # A card prints the message below. How many more MiB would have had to be free for this one tensor? And how many MiB of
@@ -17,7 +17,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = (298 - 120, 8 * 1024 - 120 - 7.1 * 1024)
 ### END SOLUTION
-tl.check("ex13_1", answer)
+course.check("ex13_1", answer)
 
 # %% [markdown]
 # Choose a rung before anything fails. `rungs` are names, the cheapest first. `needs(name)` estimates the bytes of a
@@ -37,7 +37,7 @@ def first_that_fits(rungs, needs, card):
     ### END SOLUTION
 
 
-tl.check("ex13_2", first_that_fits)
+course.check("ex13_2", first_that_fits)
 
 # %% [markdown]
 # Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets` have the shape (rows, tokens). At
@@ -65,4 +65,4 @@ def gradients_in_pieces(model, inputs, targets, size):
     ### END SOLUTION
 
 
-tl.check("ex13_3", gradients_in_pieces)
+course.check("ex13_3", gradients_in_pieces)

@@ -2,7 +2,7 @@
 # # Solutions: 14 · The comparison
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # Ten strategies are compared in every pair, each pair by an interval at 95% without correction. Suppose that in truth
@@ -15,7 +15,7 @@ answer = None
 pairs = 10 * 9 / 2
 answer = pairs * 0.05
 ### END SOLUTION
-tl.check("ex14_1", answer)
+course.check("ex14_1", answer)
 
 # %% [markdown]
 # Write a function for the paired interval over seeds. `runs` is a table with one row for each run, in no particular
@@ -38,7 +38,7 @@ def interval_of_difference(runs, one, other):
     ### END SOLUTION
 
 
-tl.check("ex14_2", interval_of_difference)
+course.check("ex14_2", interval_of_difference)
 
 # %% [markdown]
 # Somebody tuned several strategies and scored every run on validation text and on test text. `record` has one row for
@@ -62,4 +62,4 @@ def fair_scores(record):
     ### END SOLUTION
 
 
-tl.check("ex14_3", fair_scores)
+course.check("ex14_3", fair_scores)

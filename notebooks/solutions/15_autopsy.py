@@ -2,6 +2,7 @@
 # # Solutions: 15 · The autopsy
 
 # %%
+import course
 import tlkit as tl
 
 # %% [markdown]
@@ -17,7 +18,7 @@ import math
 
 answer = math.ceil((1.96 * 0.14 / 0.02) ** 2)
 ### END SOLUTION
-tl.check("ex15_1", answer)
+course.check("ex15_1", answer)
 
 # %% [markdown]
 # Repair the fault of symptom 3 in a program that knows only the names of the tensors, as in a file of weights. Write a
@@ -37,7 +38,7 @@ def in_first_blocks(name, count):
     ### END SOLUTION
 
 
-tl.check("ex15_2", in_first_blocks)
+course.check("ex15_2", in_first_blocks)
 
 # %% [markdown]
 # Three numbers are known before any weight has changed: the loss of the first training step (in nats per token), the
@@ -64,4 +65,4 @@ def diagnose(first_loss, baseline, vocabulary):
     ### END SOLUTION
 
 
-tl.check("ex15_3", diagnose)
+course.check("ex15_3", diagnose)

@@ -2,7 +2,7 @@
 # # Solutions: 16 · The leaderboard
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # You plan a test of your own, with independent questions. A model will answer about half of them correctly. How many
@@ -16,7 +16,7 @@ import math
 
 answer = math.ceil(0.5 * 0.5 * (1.96 / 0.03) ** 2)
 ### END SOLUTION
-tl.check("ex16_1", answer)
+course.check("ex16_1", answer)
 
 # %% [markdown]
 # Write a function that says whether two rows of a leaderboard can be told apart. It takes how many questions each of the
@@ -37,7 +37,7 @@ def can_be_told_apart(right, other, questions):
     ### END SOLUTION
 
 
-tl.check("ex16_2", can_be_told_apart)
+course.check("ex16_2", can_be_told_apart)
 
 # %% [markdown]
 # Suppose that the authors publish the answers to each question. `one` and `other` are arrays with a 1 for each question
@@ -58,4 +58,4 @@ def paired_error(one, other):
     ### END SOLUTION
 
 
-tl.check("ex16_3", paired_error)
+course.check("ex16_3", paired_error)

@@ -2,7 +2,7 @@
 # # Solutions: 17 · A real model
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # The adapter of this lesson has rank 8 and 2,442,240 values. How many megabytes (millions of bytes) of weights does an
@@ -13,7 +13,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = 2 * 2_442_240 * 2 / 1e6
 ### END SOLUTION
-tl.check("ex17_1", answer)
+course.check("ex17_1", answer)
 
 # %% [markdown]
 # Write the function that lets a model choose among options. It gets a list with one entry for each option: the
@@ -30,7 +30,7 @@ def chosen(options):
     ### END SOLUTION
 
 
-tl.check("ex17_2", chosen)
+course.check("ex17_2", chosen)
 
 # %% [markdown]
 # How many questions does a test of knowledge need? Say that a share `changed` of the questions is answered correctly by
@@ -49,4 +49,4 @@ def questions_needed(difference, changed):
     ### END SOLUTION
 
 
-tl.check("ex17_3", questions_needed)
+course.check("ex17_3", questions_needed)

@@ -2,7 +2,7 @@
 # # Solutions: 18 · Another task
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # A test set has 90 texts of one class and 10 of another. A classifier is right for 81 of the 90 and for 2 of the 10.
@@ -13,7 +13,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = 100 * (81 / 90 + 2 / 10) / 2
 ### END SOLUTION
-tl.check("ex18_1", answer)
+course.check("ex18_1", answer)
 
 # %% [markdown]
 # Write a function that turns each text into one vector, the mean of its hidden states. It gets `hidden`, a tensor of
@@ -32,7 +32,7 @@ def mean_state(hidden, lengths):
     ### END SOLUTION
 
 
-tl.check("ex18_2", mean_state)
+course.check("ex18_2", mean_state)
 
 # %% [markdown]
 # You train only a head, for 50 epochs, on the features of a frozen model that are computed once and stored. The head
@@ -47,4 +47,4 @@ answer = None
 # backward pass, which costs as much as two.
 answer = 100 * 1 / (5 * (1 + 2))
 ### END SOLUTION
-tl.check("ex18_3", answer)
+course.check("ex18_3", answer)

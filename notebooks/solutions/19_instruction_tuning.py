@@ -2,7 +2,7 @@
 # # Solutions: 19 · Instruction tuning
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # A batch has two rows. In the first, the question has 30 tokens and the answer 9; in the second, the question has 10
@@ -15,7 +15,7 @@ answer = None
 # Questions carry no labels, and each answer has one more for its end: 10 and 2.
 answer = (10 * 4.0 + 2 * 1.0) / 12
 ### END SOLUTION
-tl.check("ex19_1", answer)
+course.check("ex19_1", answer)
 
 # %% [markdown]
 # Write a function that makes the labels of one row. It gets the row's token ids as a list, the number of tokens at the
@@ -33,7 +33,7 @@ def labels_of(tokens, only_read, length):
     ### END SOLUTION
 
 
-tl.check("ex19_2", labels_of)
+course.check("ex19_2", labels_of)
 
 # %% [markdown]
 # In a run of DPO with $\beta = 0.1$, the log-probability of a preferred answer has changed from -20 to -26 nats, and that
@@ -48,4 +48,4 @@ import math
 margin = (-26 - -20) - (-96 - -60)
 answer = round(math.log(1 + math.exp(-0.1 * margin)), 3)
 ### END SOLUTION
-tl.check("ex19_3", answer)
+course.check("ex19_3", answer)

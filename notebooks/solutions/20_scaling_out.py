@@ -2,7 +2,7 @@
 # # Solutions: 20 · Scaling out
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # LoRA adds 4,399,104 trained values to `qwen2-0.5b`, whose own 494,032,768 values are frozen. All are in fp32. Five
@@ -14,7 +14,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = 2 * (5 - 1) / 5 * 4_399_104 * 4 / 1e6
 ### END SOLUTION
-tl.check("ex20_1", answer)
+course.check("ex20_1", answer)
 
 # %% [markdown]
 # Make the parts add up. A batch is a list of blocks, and each block is a list with the losses of its tokens; blocks may
@@ -33,7 +33,7 @@ def part_of_the_loss(blocks, rank, size):
     ### END SOLUTION
 
 
-tl.check("ex20_2", part_of_the_loss)
+course.check("ex20_2", part_of_the_loss)
 
 # %% [markdown]
 # How many cards does FSDP need for a model? You are given, in GB,
@@ -59,4 +59,4 @@ def enough_cards(divided, own, gathered, card, most):
     ### END SOLUTION
 
 
-tl.check("ex20_3", enough_cards)
+course.check("ex20_3", enough_cards)

@@ -2,7 +2,7 @@
 # # Solutions: 21 · Your own study
 
 # %%
-import tlkit as tl
+import course
 
 # %% [markdown]
 # A test split of 25 documents shows a difference of 0.08 nats a token, in the sense of station 1. You want it to show
@@ -13,7 +13,7 @@ answer = None
 ### BEGIN SOLUTION
 answer = 25 * (0.08 / 0.02) ** 2
 ### END SOLUTION
-tl.check("ex21_1", answer)
+course.check("ex21_1", answer)
 
 # %% [markdown]
 # Write a function that finds the strategies whose learning rate was not found fairly. It gets a list of runs, each a
@@ -42,7 +42,7 @@ def not_tuned(runs):
     ### END SOLUTION
 
 
-tl.check("ex21_2", not_tuned)
+course.check("ex21_2", not_tuned)
 
 # %% [markdown]
 # Write a function that decides as station 7 does. It gets the two ends of an interval for the difference of two
@@ -71,4 +71,4 @@ def decide(low, high, worthwhile, forgets, may_forget):
     ### END SOLUTION
 
 
-tl.check("ex21_3", decide)
+course.check("ex21_3", decide)

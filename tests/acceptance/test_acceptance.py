@@ -259,7 +259,7 @@ def test_the_command_shows_each_check_and_fails_where_one_failed(tmp_path, capsy
 
 
 def test_the_doctor_looks_at_the_accelerator_where_it_is_asked_to(no_accelerator, monkeypatch, capsys):
-    monkeypatch.setattr("tlkit.classroom.doctor.CHECKS", {})
+    monkeypatch.setattr("tlkit.doctor.CHECKS", {})
     assert main(["doctor", "--gpu"]) == 1
     assert "[FAIL] accelerator: no accelerator works here: looked for" in capsys.readouterr().out
     monkeypatch.setattr(running, "CHECKS", dict.fromkeys(SHORT, passing))

@@ -15,9 +15,9 @@ import jupytext
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from tlkit.classroom.grading.confinement import Limits, walls_here
-from tlkit.classroom.grading.feedback import write_feedback
-from tlkit.classroom.grading.grade import grade_all
+from course.grading.confinement import Limits, walls_here
+from course.grading.feedback import write_feedback
+from course.grading.grade import grade_all
 
 SOLUTIONS = Path(__file__).resolve().parents[2] / "notebooks" / "solutions"
 LIMITS = Limits(seconds=60)

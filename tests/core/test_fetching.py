@@ -15,7 +15,7 @@ import torch
 from hub_server import serve
 from little_package import NAME, TEMPLATE, TOKENS, as_json, preset_of, serve_index, write_gguf, write_wheel
 
-import tlkit.classroom.doctor as doctor
+import tlkit.doctor as doctor
 from tlkit.cli import main
 from tlkit.models import BUNDLED, PRESETS, download_needed, load_model, save_model
 from tlkit.models.fetched import RECORD, cache_folder, fetched, fetched_folder, place_of

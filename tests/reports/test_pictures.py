@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 
+from course.lesson20 import pictures as scaling
 from tests.reports.pictures import collisions, struck, written
 from tlkit.evidence.carry_over import recorded_comparison
 from tlkit.evidence.flops import StepFlops
@@ -25,7 +26,6 @@ from tlkit.fitting.estimate import MemoryEstimate
 from tlkit.fitting.ladder import Rung
 from tlkit.models import load_model, meta_model
 from tlkit.reports import charts, cost_charts, diagrams, memory_charts, model_charts, schemes, training_charts
-from tlkit.reports.lessons import scaling
 from tlkit.steps import Plan
 from tlkit.strategies import STRATEGIES, apply_strategy
 

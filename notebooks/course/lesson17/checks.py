@@ -1,0 +1,170 @@
+"""A real model: the size of what is saved, how options are scored, and how many questions a test needs."""
+
+import math
+from random import Random
+
+from course.exercises import (
+    Quiz,
+    Wrong,
+    called,
+    exercise,
+    kind,
+    near,
+    number,
+    recognise,
+)
+
+VALUES = 2_442_240  # of the lesson's adapter, rank 8
+
+
+@exercise(
+    "ex17_1",
+    1,
+    "the megabytes of an adapter of rank 16 in bf16",
+    "How does the number of values in A and B grow with the rank?",
+    "A value takes 4 bytes in fp32 and 2 bytes in bf16.",
+)
+def size_of_adapter(answer: object) -> None:
+    """Judge the size of an adapter's file."""
+    right = 2 * VALUES * 2 / 1e6
+    given = number(answer)
+    if near(given, right, within=0.01):
+        return
+    recognise(
+        given,
+        {
+            right
+            / 2: "that would be rank 8 in bf16, or rank 16 with one byte a value.",
+            right * 2: "that is rank 16 in fp32, with four bytes a value.",
+            right * 1e6: "these are bytes; megabytes are asked for.",
+            right
+            * 1e6
+            / 2
+            ** 20: "these are MiB, of 1,048,576 bytes; a megabyte here is a million bytes.",
+            4
+            * VALUES
+            * 2
+            / 1e6
+            * 2: "the number of values grows with the rank, not with its square.",
+        },
+    )
+    raise Wrong(
+        "the number of values grows in step with the rank, and each takes two bytes."
+    )
+
+
+CASES = (
+    ([[-1.0, -1.0], [-0.5, -0.6, -0.5, -0.4, -0.6]], 1),
+    ([[-2.0], [-3.0, -0.1], [-1.6, -1.6, -1.6, -1.9]], 1),
+    ([[-0.7, -0.9], [-0.1, -4.0, -0.1], [-0.9, -0.8], [-3.0]], 0),
+    ([[-0.3, -0.3], [-0.4]], 0),
+)
+
+
+@exercise(
+    "ex17_2",
+    2,
+    "the place that is returned for four sets of options of different lengths",
+    "Adding up log-probabilities makes every further token a cost. Divide by something.",
+    "`options.index` finds a list; you want the place of the highest mean.",
+)
+def choice(answer: object) -> None:
+    """Judge a function that chooses an option by its mean log-probability per token."""
+    given, cases = [], CASES
+    for options, right in cases:
+        place = called(answer, [list(option) for option in options])
+        if isinstance(place, bool) or not hasattr(place, "__index__"):
+            raise Wrong(
+                f"a place, counted from 0, is asked for, and your function returns {kind(place)}."
+            )
+        given.append((int(place), right))
+    if all(place == right for place, right in given):
+        return
+    places = [place for place, _ in given]
+    mistakes = {
+        "the log-probabilities are added up, so a long option loses because it is long": sum,
+        "only the best token of each option decides": max,
+        "only the worst token of each option decides": min,
+        "only the first token of each option decides": lambda option: option[0],
+        "the least likely option is chosen": lambda option: -sum(option) / len(option),
+    }
+    for reason, score in mistakes.items():
+        values = [[score(option) for option in options] for options, _ in cases]
+        if places == [row.index(max(row)) for row in values]:
+            raise Wrong(f"{reason}.")
+    if [place - 1 for place in places] == [right for _, right in given]:
+        raise Wrong("the places are counted from 1; count from 0.")
+    raise Wrong("another option than the one with the highest mean is chosen.")
+
+
+@exercise(
+    "ex17_3",
+    3,
+    "the number of questions for five differences and shares",
+    "Solve 1.96 * sqrt(changed / n) <= difference for n.",
+    "`math.ceil` gives the next whole number above.",
+)
+def questions_needed(answer: object) -> None:
+    """Judge a function that says how many paired questions a difference takes."""
+    cases = ((0.05, 0.3), (0.1, 0.2), (0.02, 0.25), (0.01, 0.4), (0.5, 0.9))
+    for difference, changed in cases:
+        right = math.ceil(changed * (1.96 / difference) ** 2)
+        given = number(called(answer, difference, changed))
+        if given == right:
+            continue
+        case = f"for a difference of {difference} and a share of {changed}"
+        if given == right - 1:
+            raise Wrong(
+                f"{case}: one question too few, because the result was rounded down."
+            )
+        if given % 1:
+            raise Wrong(
+                f"{case}: a whole number of questions is asked for, and this is {given:g}."
+            )
+        recognise(
+            given,
+            {
+                math.ceil(
+                    math.sqrt(changed) * 1.96 / difference
+                ): f"{case}: the standard error falls with the square "
+                "root of n, so n grows with the square.",
+                math.ceil(
+                    changed * 1.96 / difference
+                ): f"{case}: the standard error falls with the square root of n, "
+                "so n grows with the square.",
+                math.ceil(
+                    changed / difference**2
+                ): f"{case}: that is one standard error; 1.96 of them are asked for.",
+                math.ceil(
+                    (changed * 1.96 / difference) ** 2
+                ): f"{case}: the share stands under the root, so it is not squared.",
+            },
+        )
+        raise Wrong(
+            f"{case} it takes more or fewer: {given:g} is not the smallest such number."
+        )
+
+
+TASKS = (
+    size_of_adapter,
+    choice,
+    questions_needed,
+    Quiz(
+        "quiz17",
+        "After fine-tuning on passages about Rust, perplexity on held-out Rust passages is half of what it was. What "
+        "does this show by itself?",
+        {
+            "a": "The model knows more about Rust than before.",
+            "b": "The model predicts text of this kind better than before.",
+            "c": "The model writes better answers about Rust than before.",
+            "d": "The model has forgotten nothing.",
+        },
+        {
+            "a": "Not by itself: style and vocabulary alone can halve perplexity. Questions about facts would show it.",
+            "b": "Yes. That is what perplexity measures, and vocabulary and style are a large part of it.",
+            "c": "Perplexity looks at text that somebody else wrote. To judge the model's own text, read it.",
+            "d": "What is forgotten shows on other text, such as the general one, and in other questions.",
+        },
+        "b",
+    ),
+)

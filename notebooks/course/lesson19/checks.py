@@ -1,0 +1,154 @@
+"""Instruction tuning: whose loss counts how much, which tokens have a label, and the loss of a preference."""
+
+from random import Random
+
+from course.exercises import Quiz, Wrong, called, exercise, kind, number
+
+
+@exercise(
+    "ex19_1",
+    1,
+    "the loss of the batch, give or take 0.01",
+    "How many labels has each of the two rows? Count the end tokens.",
+    "The first row has 10 labels and the second one 2. Which sum of losses has each of them?",
+    "Add both sums and divide once, by all 12 labels.",
+)
+def loss_of_a_batch(answer: object) -> None:
+    """Judge the mean over all labels of two rows."""
+    given = number(answer)
+    if abs(given - 3.5) <= 0.011:
+        return
+    told = {
+        2.5: "that is the mean of the rows' means: a label of the short answer would count five times as much.",
+        3.7: "the end tokens have labels, too: the answers of 9 tokens and of 1 token have 10 and 2 labels.",
+        42.0: "that is the sum over the labels; the loss is their mean.",
+        5.0: "that is the sum of the two means.",
+        3.25: "questions carry no labels, so their lengths do not count.",
+        3.12: "questions carry no labels, so their lengths do not count.",
+    }
+    for wrong, why in told.items():
+        if abs(given - wrong) <= 0.011:
+            raise Wrong(why)
+    raise Wrong(
+        "every label counts the same: sum the losses of all labels, and divide by the number of labels."
+    )
+
+
+@exercise(
+    "ex19_2",
+    2,
+    "the labels of four rows, one of them without padding, one whose padding token is its end token",
+    "Three parts follow one another: only read, learned, padding. Which places belong to the middle one?",
+    "The learned tokens are those from place `only_read` up to, but not including, place `length`.",
+    "`[-100] * only_read + tokens[only_read:length] + [-100] * (len(tokens) - length)`.",
+)
+def labels_of_a_row(answer: object) -> None:
+    """Judge a function that makes labels by place, and not by token."""
+    cases = (
+        (
+            "a question of 3 tokens, an answer of 2 and its end, no padding",
+            [5, 6, 7, 8, 9, 0],
+            3,
+            6,
+        ),
+        (
+            "the same with three places of padding by the end token",
+            [5, 6, 7, 8, 9, 0, 0, 0, 0],
+            3,
+            6,
+        ),
+        ("an answer that is one token and its end", [5, 6, 7, 0, 1, 1], 2, 4),
+        (
+            "a question in which the token of the end occurs",
+            [5, 0, 7, 8, 0, 0, 0],
+            3,
+            5,
+        ),
+    )
+    for story, tokens, only_read, length in cases:
+        given = called(answer, list(tokens), only_read, length)
+        if not isinstance(given, list):
+            raise Wrong(f"{story}: expected a list, and this is {kind(given)}.")
+        wanted = (
+            [-100] * only_read
+            + tokens[only_read:length]
+            + [-100] * (len(tokens) - length)
+        )
+        if given == wanted:
+            continue
+        if len(given) != len(tokens):
+            raise Wrong(
+                f"{story}: expected {len(tokens)} labels, one for each token, and these are {len(given)}."
+            )
+        if given[length - 1] == -100:
+            raise Wrong(
+                f"{story}: the end token of the answer has no label, so the model would never learn to stop."
+            )
+        if any(label != -100 for label in given[length:]):
+            raise Wrong(
+                f"{story}: padding has labels, so the model would learn to write it."
+            )
+        if any(label != -100 for label in given[:only_read]):
+            raise Wrong(f"{story}: the question has labels; it is only read.")
+        if all(label == -100 for label in given):
+            raise Wrong(f"{story}: no token has a label.")
+        if given[only_read : length - 1] == tokens[only_read + 1 : length]:
+            raise Wrong(
+                f"{story}: the labels are shifted by one; the model shifts them itself."
+            )
+        raise Wrong(
+            f"{story}: the labels are {given}; expected each learned token's own id at its own place."
+        )
+
+
+@exercise(
+    "ex19_3",
+    3,
+    "the loss of the pair, give or take 0.001",
+    "By how many nats has each answer changed? The margin is the difference of the two changes.",
+    "The preferred answer has lost 6 nats and the other one 36, so the margin is 30.",
+    "The loss is -log(sigmoid(0.1 * 30)), which is log(1 + exp(-3)).",
+)
+def loss_of_a_pair(answer: object) -> None:
+    """Judge the loss of DPO for one pair."""
+    given = number(answer)
+    if abs(given - 0.0486) <= 0.00101:
+        return
+    told = {
+        3.0486: "the sign of the margin is the other way round: the worse answer has lost more, so the loss is small.",
+        30.0: "that is the margin; the loss is minus the logarithm of the sigmoid of beta times it.",
+        3.0: "that is beta times the margin; its sigmoid and the logarithm are missing.",
+        0.9526: "that is the sigmoid; the loss is minus its logarithm.",
+        0.6931: "that is the loss at the start, where the margin is zero.",
+        0.0009: "the margin is of the changes, and not of the log-probabilities: both models read both answers.",
+        0.4375: "the preferred answer's change alone is no margin: subtract the change of the other one.",
+        1.0375: "the preferred answer's change alone is no margin: subtract the change of the other one.",
+        0.0: "a sigmoid never reaches 1, so the loss is small but not zero; keep three digits.",
+    }
+    for wrong, why in told.items():
+        if abs(given - wrong) <= 0.0006:
+            raise Wrong(why)
+    raise Wrong(
+        "put the two changes into the formula: m = (change of the preferred) - (change of the other)."
+    )
+
+
+QUIZ = Quiz(
+    "quiz19",
+    "A fine-tuned chat model writes a good answer, but then goes on with a question of its own, answers that, and so "
+    "on until the limit. The training loss was low. What is the most likely reason?",
+    {
+        "a": "The learning rate was too high.",
+        "b": "The end token of the answers carried no label.",
+        "c": "The model was trained for too few epochs.",
+        "d": "The answers in the training data are too long.",
+    },
+    {
+        "a": "no: then the loss would have been high, or training would have diverged.",
+        "b": "yes: it has learned what an answer says, and never that one ends.",
+        "c": "no: the answers are good, so enough was learned; only where they end was not.",
+        "d": "no: a long answer ends, too, if its end has a label.",
+    },
+    right="b",
+)
+TASKS = (loss_of_a_batch, labels_of_a_row, loss_of_a_pair, QUIZ)

@@ -1,0 +1,354 @@
+"""Scaling out: what a process sends, its part of the loss of a batch, and how many cards a model in parts needs."""
+
+import math
+from random import Random
+
+from course.exercises import (
+    Quiz,
+    Wrong,
+    called,
+    close,
+    exercise,
+    near,
+    number,
+    recognise,
+)
+
+FROZEN, TRAINED, MACHINES = 494_032_768, 4_399_104, 5
+
+
+@exercise(
+    "ex20_1",
+    1,
+    "the MB that each of five machines sends in a step, to one percent",
+    "DDP exchanges gradients. Which of the values have a gradient?",
+    "In a ring of N, each sends 2 (N - 1) / N times the bytes of the gradients. A value in fp32 has four bytes.",
+)
+def sent_by_each(answer: object) -> None:
+    """Judge the MB that each of five machines sends in a step."""
+    gradients = 4 * TRAINED / 1e6
+    ring = 2 * (MACHINES - 1) / MACHINES
+    right = ring * gradients
+    if near(answer, right):
+        return
+    everything = "frozen values have no gradient, so nothing of them travels."
+    others = "only gradients travel. Weights and averages stay equal, for every machine makes the same update."
+    reasons = {
+        right
+        / 2: "that is half of it: the parts go round twice, and a value in fp32 has four bytes.",
+        gradients: "that is all gradients, once. How often does a ring pass its parts on?",
+        2
+        * gradients: "that is the limit for very many machines. Of five, each sends 4/5 of the gradients, twice.",
+        right
+        * MACHINES: "that is what all five send together; each of them is asked for.",
+        gradients
+        * (
+            MACHINES - 1
+        ): "that sends all gradients to each of the others. In a ring, a fifth of them is sent in each round.",
+        2 * gradients * MACHINES / (MACHINES - 1): "N and N - 1 have changed places.",
+        right / 4: "that counts values; bytes are asked for.",
+        ring * 4 * FROZEN / 1e6: everything,
+        ring * 4 * (FROZEN + TRAINED) / 1e6: everything,
+        right * 2: others,
+        right * 3: others,
+        right * 4: others,
+        right * 8: "that is in bits; bytes are asked for.",
+        right * 1e6 / 2**20: "that is in MiB, of 2**20 bytes. An MB has a million.",
+        right * 1e6: "that is in bytes; MB are asked for.",
+        right / 1e3: "that is in GB; MB are asked for.",
+    }
+    recognise(answer, reasons)
+    raise Wrong(f"{float(answer):.4g} MB is not it.")
+
+
+@exercise(
+    "ex20_2",
+    2,
+    "the parts of all processes, for six batches with equal and unequal shares",
+    "Every token of the batch counts the same, whichever process computes it. Which number is each loss divided by?",
+    "`blocks[rank::size]` is every size-th block, starting at number `rank`. Each block is in exactly one such share.",
+    "The sum of its own tokens' losses, divided by the number of tokens of the *whole* batch.",
+)
+def part_of_the_loss(answer: object) -> None:
+    """Judge a function for one process's part of the loss of a batch."""
+    called(answer, [[2.0, 4.0], [3.0]], 0, 1)
+    full = (4, 4, 4, 4)
+    cases = [
+        (full, 2),
+        ((*full, 4), 2),
+        ((*full, 1), 2),
+        ((4, 4), 3),
+        ((*full, 4, 4, 2), 4),
+        ((4, 4, 2), 1),
+    ]
+    for lengths, size in cases:
+        # The losses of block k add up to 2**k, so that every sum tells which blocks are in it.
+        blocks = [[2**at / length] * length for at, length in enumerate(lengths)]
+        case = f"with blocks of {', '.join(map(str, lengths))} tokens for {size} process{'es' if size > 1 else ''},"
+        parts = []
+        for rank in range(size):
+            try:
+                parts.append(
+                    number(
+                        called(answer, [list(block) for block in blocks], rank, size)
+                    )
+                )
+            except Wrong as wrong:
+                nothing = (
+                    " What does a process without blocks add?"
+                    if len(blocks) < size
+                    else ""
+                )
+                raise Wrong(
+                    f"{case} in process {rank}: {_ended(wrong)}{nothing}"
+                ) from wrong
+        _judge_parts(tuple(parts), blocks, size, case)
+
+
+def _judge_parts(parts, blocks, size, case):
+    tokens = sum(map(len, blocks))
+    right = sum(map(sum, blocks)) / tokens
+    taken = [round(part * tokens) for part in parts]
+    dealt = close(parts, tuple(of / tokens for of in taken), within=1e-4)
+    dealt = dealt and min(taken) >= 0 and max(taken) < 2 ** len(blocks)
+    owners = [
+        [rank for rank, of in enumerate(taken) if of >> at & 1]
+        for at in range(len(blocks))
+    ]
+    counts = [sum(rank in ranks for ranks in owners) for rank in range(size)]
+    if (
+        dealt
+        and all(len(ranks) == 1 for ranks in owners)
+        and max(counts) <= math.ceil(len(blocks) / size)
+    ):
+        return
+    for shares in _ways_to_deal(blocks, size):
+        for value, reason in _weighed_wrong(shares, blocks, size):
+            if close(parts, value, within=1e-4):
+                raise Wrong(f"{case} {reason}")
+    if close(parts, (right,) * size, within=1e-4):
+        raise Wrong(
+            f"{case} each hands in the loss of all blocks, and the sum is {size} times as large."
+        )
+    if dealt:
+        for at, ranks in enumerate(owners):
+            if not ranks:
+                raise Wrong(
+                    f"{case} nobody takes block {at}. Blocks count from 0, and so do processes."
+                )
+            if len(ranks) > 1:
+                raise Wrong(
+                    f"{case} block {at} is taken {len(ranks)} times. Blocks count from 0, and so do processes."
+                )
+        raise Wrong(
+            f"{case} the sum is right, but the blocks are not dealt out evenly: they take {counts}."
+        )
+    if math.isclose(sum(parts), right, rel_tol=1e-5):
+        raise Wrong(
+            f"{case} the sum is right, but a process' part is not that of blocks of its own."
+        )
+    raise Wrong(
+        f"{case} the parts add up to {sum(parts):.4g}, and the loss of the batch is {right:.4g}."
+    )
+
+
+def _ways_to_deal(blocks, size):
+    """Like cards; in runs of equal length, rounded up; and rounded down, where some may be left over."""
+    up, down = math.ceil(len(blocks) / size), len(blocks) // size
+    yield [blocks[rank::size] for rank in range(size)]
+    for most in (up, down):
+        yield [blocks[rank * most : (rank + 1) * most] for rank in range(size)]
+
+
+def _weighed_wrong(shares, blocks, size):
+    """What every process would hand in, with typical mistakes in its weight."""
+    tokens = sum(map(len, blocks))
+    sums = [sum(map(sum, share)) for share in shares]
+    means = [
+        own / max(1, sum(map(len, share)))
+        for own, share in zip(sums, shares, strict=True)
+    ]
+    of_blocks = [sum(sum(block) / len(block) for block in share) for share in shares]
+    smaller = "a mean of means. With equal shares it is right; here a token of the smaller share counts more."
+    wrongs = [
+        (
+            means,
+            1,
+            f"each hands in the mean of its own tokens, and those add up to about {size} times the loss.",
+        ),
+        (means, size, f"the sum is {smaller}"),
+        (
+            sums,
+            1,
+            "nothing is divided: a mean over tokens is asked for, and these are sums.",
+        ),
+        (
+            sums,
+            len(blocks),
+            "the sums are divided by the number of blocks. It is tokens that count.",
+        ),
+        (
+            sums,
+            size,
+            "the sums are divided by the number of processes. It is tokens that count.",
+        ),
+        (
+            sums,
+            tokens * size,
+            "the parts are also divided by the number of processes. They are summed, not averaged.",
+        ),
+        (
+            of_blocks,
+            len(blocks),
+            "every block counts the same, so a token of the short block counts more.",
+        ),
+    ]
+    right = tuple(
+        own / tokens for own in sums
+    )  # with blocks of one length, some mistakes are none
+    found = [
+        (tuple(value / by for value in values), reason) for values, by, reason in wrongs
+    ]
+    return [
+        (values, reason)
+        for values, reason in found
+        if not close(values, right, within=1e-4)
+    ]
+
+
+def _ended(wrong):
+    text = str(wrong)
+    return text if text.endswith((".", "?")) else f"{text}."
+
+
+@exercise(
+    "ex20_3",
+    3,
+    "the smallest number of cards, for nine models and cards",
+    "Write down what one card needs, and what each of two cards needs. Where do the two differ?",
+    "Each of N cards needs divided / N + own, and from two cards on `gathered` as well. It may fill 85% of its size.",
+    "Go through `range(1, most + 1)` and return the first number that is enough. After the loop, return 0.",
+)
+def enough_cards(answer: object) -> None:
+    """Judge a function for the smallest number of cards that a model in parts needs."""
+    called(answer, 112, 5, 3, 80, 8)
+    cases = [
+        (112, 5, 3, 80, 8),
+        (700, 4, 6, 24, 128),
+        (66, 4, 3, 80, 8),
+        (20, 5, 3, 40, 8),
+        (10, 5, 8, 20, 16),
+        (108, 4, 3, 24, 9),
+        (108, 4, 3, 24, 8),
+        (100, 15, 6, 24, 64),
+        (2, 30, 1, 24, 64),
+    ]
+    for divided, own, gathered, card, most in cases:
+        case = f"with {divided} GB divided, {own} own, {gathered} gathered, and at most {most} cards of {card} GB,"
+        right, wrongs = _cards(divided, own, gathered, card, most)
+        try:
+            given = number(called(answer, divided, own, gathered, card, most))
+        except Wrong as wrong:
+            none = " 0 is asked for where no number is enough." if right == 0 else ""
+            raise Wrong(f"{case} {_ended(wrong)}{none}") from wrong
+        if given == right:
+            continue
+        case += f" your function returns {given:.6g}:"
+        if math.isinf(given):
+            raise Wrong(f"{case} 0 is asked for where no number is enough.")
+        if given % 1:
+            raise Wrong(f"{case} cards come whole.")
+        for value, reason in wrongs:
+            if given == value:
+                raise Wrong(f"{case} {reason}")
+        if given > most:
+            raise Wrong(f"{case} so many are not there.")
+        if given == 0:
+            raise Wrong(f"{case} but there is a number that is enough.")
+        if given < 0:
+            raise Wrong(f"{case} a number of cards is asked for.")
+        if right == 0 or given < right:
+            each = divided / given + own + gathered * (given > 1)
+            more = " No number is enough, so 0 is asked for." if right == 0 else ""
+            raise Wrong(
+                f"{case} then each needs {each:.4g} GB and may fill {0.85 * card:.4g}.{more}"
+            )
+        raise Wrong(f"{case} fewer are enough, too.")
+
+
+def _cards(divided, own, gathered, card, most):
+    """The right number, and those that mistakes lead to."""
+    all_counts = range(1, most + 1)
+
+    def first(
+        counts=all_counts,
+        limit=0.85 * card,
+        own=lambda n: own,
+        gathered=lambda n: gathered * (n > 1),
+    ):
+        return next(
+            (n for n in counts if divided / n + own(n) + gathered(n) <= limit), 0
+        )
+
+    in_full = (
+        "what is gathered is there in full on every card, as soon as there are two."
+    )
+    not_divided = "what a card has for itself is there in full, however many there are."
+    always = range(1, 100 * most)  # for functions that do not look at `most`
+    wrongs = [
+        (first(limit=card), "15% of each card is left free."),
+        (
+            first(limit=card / 1.15),
+            "15% of the *card* is left free; this adds 15% to what is needed.",
+        ),
+        (first(gathered=lambda n: 0), in_full),
+        (first(gathered=lambda n: gathered / n * (n > 1)), in_full),
+        (first(own=lambda n: 0), not_divided),
+        (first(own=lambda n: own / n), not_divided),
+        (
+            first(own=lambda n: own / n, gathered=lambda n: gathered / n * (n > 1)),
+            "not all of it is divided.",
+        ),
+        (
+            first(gathered=lambda n: gathered),
+            "one card has all weights, and nothing to gather.",
+        ),
+        (first(counts=all_counts[1:]), "one card by itself may be enough."),
+        (
+            first(counts=[2**k for k in range(20)]),
+            "cards need not double. Fewer are enough.",
+        ),
+        (
+            first(counts=all_counts[:-1]),
+            "`most` cards are there, too: the last number counts.",
+        ),
+        (
+            first(counts=always),
+            "so many are not there. 0 is asked for where `most` is not enough.",
+        ),
+    ]
+    return first(), [(value, reason) for value, reason in wrongs if value != first()]
+
+
+QUIZ = Quiz(
+    "quiz20",
+    "LoRA on `llama2-7b` needs 30 GiB, and each of your eight cards of 80 GB holds that. With DDP each process sends "
+    "0.14 GB a step.\nYou choose FSDP all the same. What becomes of the bytes that each sends?",
+    {
+        "a": "about as many: frozen weights have no gradients, so nothing of them travels",
+        "b": "about one and a half times as many",
+        "c": "about an eighth: everything is divided among eight",
+        "d": "more than three hundred times as many",
+    },
+    {
+        "a": "no: this is true of DDP. With FSDP, a block's weights have to be gathered before it computes, whether "
+        "they are frozen or not.",
+        "b": "no: that holds if every value is trained. Then FSDP sends weights twice and gradients once, and DDP "
+        "sends gradients twice. Here almost nothing has a gradient, but all weights have to be gathered.",
+        "c": "no: an eighth is what each process *keeps*. What it does not keep has to come from the others.",
+        "d": "yes: about 46 GB. A block computes with all of its weights, frozen or not, and they are gathered in both "
+        "passes. LoRA sends little with DDP only. Use FSDP for what does not fit a card otherwise.",
+    },
+    right="d",
+)
+TASKS = (sent_by_each, part_of_the_loss, enough_cards, QUIZ)

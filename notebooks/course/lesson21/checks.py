@@ -1,0 +1,326 @@
+"""A study of one's own: how many documents a difference takes, which rates were not tuned, and what may be decided."""
+
+import math
+
+from course.exercises import Quiz, Wrong, called, exercise, number, recognise
+
+DOCUMENTS, SHOWN, WANTED = 25, 0.08, 0.02  # nats a token
+
+
+@exercise(
+    "ex21_1",
+    1,
+    "the number of test documents that shows a difference of 0.02 nats",
+    "The smallest difference that is shown is a number of standard errors, and such an error goes with 1 / √n.",
+    "The difference is to be 0.08 / 0.02 = 4 times smaller, so √n has to be 4 times larger. What does that make of n?",
+)
+def enough_documents(answer: object) -> None:
+    """Judge the number of documents for a smaller difference."""
+    given, ratio = number(answer), SHOWN / WANTED
+    right = DOCUMENTS * ratio**2
+    if given == right:
+        return
+    recognise(
+        given,
+        {
+            DOCUMENTS
+            * ratio: "with four times the documents the error is only halved, because it goes with 1 / √n.",
+            DOCUMENTS
+            * math.sqrt(
+                ratio
+            ): "that takes the root of the ratio. It is the number of documents whose root "
+            "is taken, so the ratio has to be squared.",
+            right
+            - DOCUMENTS: "that is how many more you need. How many are in the test split then, in all?",
+            DOCUMENTS
+            / ratio: "a smaller difference takes more documents, and not fewer.",
+            DOCUMENTS
+            / ratio**2: "a smaller difference takes more documents, and not fewer.",
+            ratio
+            ** 2: "that is how many times as many documents you need. How many is that?",
+            10
+            * right: "if a tenth of your text becomes the test split, that is the whole text. The test split alone is "
+            "asked for.",
+        },
+    )
+    if given < right:
+        raise Wrong(
+            f"with {given:.6g} documents the smallest difference is {SHOWN * math.sqrt(DOCUMENTS / max(given, 1)):.3f}."
+        )
+    raise Wrong(f"{given:.6g} documents are enough; fewer are, too.")
+
+
+DECISIONS = ("equal", "first", "second", "too costly", "cannot tell")
+CASES = (
+    # strategies with rate, split and score; who is not tuned; the story
+    (
+        {
+            "full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)],
+            "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)],
+        },
+        set(),
+        "everything was done rightly",
+    ),
+    (
+        {
+            "full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)],
+            "lora": [(1e-4, 120), (1e-3, 99), (1e-2, 85)],
+        },
+        {"lora"},
+        "the best rate of lora is the highest of those tried",
+    ),
+    (
+        {
+            "full": [(1e-4, 70), (1e-3, 80), (1e-2, 95)],
+            "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)],
+        },
+        {"full"},
+        "the best rate of full is the lowest of those tried",
+    ),
+    (
+        {
+            "full": [(1e-4, 90), (1e-3, 80), (2e-3, 82), (1e-2, 95)],
+            "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)],
+        },
+        {"lora"},
+        "lora had three runs and full had four",
+    ),
+    (
+        {
+            "full": [(1e-2, 95), (1e-4, 90), (1e-3, 80)],
+            "lora": [(1e-1, 300), (1e-2, 85), (1e-3, 99)],
+            "ia3": [(1e-1, 90)],
+        },
+        {"ia3"},
+        "ia3 had one run, and the rates come in no order",
+    ),
+)
+
+
+@exercise(
+    "ex21_2",
+    2,
+    "the strategies that your function names, for seven searches, sound and not",
+    "Go through the strategies one by one, and collect the runs of each. There are three ways to fail, and any one of "
+    "them is enough.",
+    'The split: `any(split != "validation" ...)`. The budget: `len(runs) < most`, where `most` is the number of '
+    "runs that the strategy with the most had.",
+    "The edge: find the run with the lowest score. Its rate must be neither the lowest nor the highest that was tried.",
+)
+def not_tuned(answer: object) -> None:
+    """Judge a function that names the strategies whose rate was not found fairly."""
+    searches = [(_trials(searched), bad, story) for searched, bad, story in CASES]
+    first = CASES[0][0]
+    on_test = [
+        (name, rate, "test" if name == "full" else split, score)
+        for name, rate, split, score in _trials(first)
+    ]
+    searches.append((on_test, {"full"}, "full was tuned on the test split"))
+    one_of_them = [
+        (*run[:2], "test", run[3]) if place == 1 else run
+        for place, run in enumerate(_trials(first))
+    ]
+    searches.append(
+        (
+            one_of_them,
+            {"full"},
+            "one run of full, of three, was scored on the test split",
+        )
+    )
+    for trials, bad, story in searches:
+        given = called(answer, list(trials))
+        if isinstance(given, str | bytes) or not isinstance(
+            given, set | frozenset | list | tuple
+        ):
+            raise Wrong(
+                f"a set of names is asked for, and your function returns {given!r:.40}."
+            )
+        if not all(isinstance(name, str) for name in given):
+            raise Wrong(
+                f"a set of names is asked for, and your function returns {given!r:.40}."
+            )
+        if set(given) == bad:
+            continue
+        more, less = sorted(set(given) - bad), sorted(bad - set(given))
+        if less:
+            raise Wrong(f"{story}, and your function does not name {less[0]}.")
+        raise Wrong(f"{story}, and your function also names {more[0]}.")
+
+
+@exercise(
+    "ex21_3",
+    3,
+    "the decision for fifteen intervals, one of them without ends",
+    "Draw the number line with the band from -worthwhile to +worthwhile. Where does an interval have to lie for each "
+    "decision?",
+    "Ask first whether the whole interval lies within the band. Only then ask on which side of zero it lies, and what "
+    "the better strategy forgets.",
+    "An end that is not a number fails every comparison, so begin with what must be true, and let the last line be "
+    '`return "cannot tell"`.',
+)
+def decision(answer: object) -> None:
+    """Judge a function that decides from an interval, a band, and what was forgotten."""
+    nan, usual = math.nan, (60, 40)
+    costly = "so the better one is separated, and forgets more than the limit of 100%"
+    cases = [
+        (
+            -21.0,
+            -8.0,
+            5,
+            usual,
+            "first",
+            "the whole interval is below zero and reaches beyond the band",
+        ),
+        (
+            8.0,
+            27.0,
+            5,
+            usual,
+            "second",
+            "the whole interval is above zero and reaches beyond the band",
+        ),
+        (
+            -9.0,
+            2.0,
+            5,
+            usual,
+            "cannot tell",
+            "the interval includes zero and reaches beyond the band",
+        ),
+        (
+            -2.0,
+            9.0,
+            5,
+            usual,
+            "cannot tell",
+            "the interval includes zero and reaches beyond the band",
+        ),
+        (-3.0, 2.0, 5, usual, "equal", "the whole interval lies within the band"),
+        (
+            -4.0,
+            -1.0,
+            5,
+            usual,
+            "equal",
+            "the difference is real, but the whole interval lies within the band",
+        ),
+        (
+            1.0,
+            4.0,
+            5,
+            usual,
+            "equal",
+            "the difference is real, but the whole interval lies within the band",
+        ),
+        (
+            -9.0,
+            -1.0,
+            5,
+            usual,
+            "first",
+            "the whole interval is below zero, and only a part of it lies within the band",
+        ),
+        (-3.0, 2.0, 1, usual, "cannot tell", "the band is narrower than the interval"),
+        (nan, nan, 5, usual, "cannot tell", "there is no interval"),
+        (
+            -40.0,
+            40.0,
+            5,
+            usual,
+            "cannot tell",
+            "the interval is wide, and its middle is zero",
+        ),
+        (
+            -21.0,
+            -8.0,
+            5,
+            (150, 20),
+            "too costly",
+            f"the whole interval is below zero, they forget 150% and 20%, {costly}",
+        ),
+        (
+            8.0,
+            27.0,
+            5,
+            (20, 150),
+            "too costly",
+            f"the whole interval is above zero, they forget 20% and 150%, {costly}",
+        ),
+        (
+            -21.0,
+            -8.0,
+            5,
+            (20, 150),
+            "first",
+            "the interval is below zero, and only the worse strategy forgets over 100%",
+        ),
+        (
+            -9.0,
+            2.0,
+            5,
+            (150, 150),
+            "cannot tell",
+            "both forget 150%, and the interval includes zero",
+        ),
+    ]
+    for low, high, worthwhile, forgets, right, story in cases:
+        given = called(answer, low, high, worthwhile, forgets, 100)
+        if not isinstance(given, str) or given not in DECISIONS:
+            listed = ", ".join(f'"{name}"' for name in DECISIONS)
+            raise Wrong(
+                f"your function returns {given!r:.40}: expected one of {listed}."
+            )
+        if given == right:
+            continue
+        case = f"for an interval from {low:g} to {high:g} and a band of {worthwhile:g}, {story}, and your function says"
+        if {given, right} == {"first", "second"}:
+            why = "Lower is better, and the difference is first minus second."
+        elif right == "too costly":
+            why = "A strategy that breaks the plan's limit is not recommended, however low its perplexity."
+        elif given == "too costly":
+            why = "Only what the better strategy forgets counts, and only where one of the two is better."
+        elif given == "equal":
+            why = "Not finding a difference does not show that there is none."
+        elif right == "equal":
+            why = "The band says which differences do not matter, real or not."
+        elif given == "cannot tell":
+            why = "It excludes zero, so there is something to tell."
+        else:
+            why = (
+                "Zero is in it, or nothing is known."
+                if math.isnan(low) or low < 0 < high
+                else "Look again."
+            )
+        raise Wrong(f'{case} "{given}". {why}')
+
+
+def _trials(
+    searched: dict[str, list[tuple[float, float]]],
+) -> list[tuple[str, float, str, float]]:
+    return [
+        (name, rate, "validation", score)
+        for name, runs in searched.items()
+        for rate, score in runs
+    ]
+
+
+QUIZ = Quiz(
+    "quiz21",
+    "Your study has an interval from -9% to +3% for `lora` against `full`, and your plan calls 5% worthwhile.\n"
+    "What do you write?",
+    {
+        "a": "There is no difference between the two.",
+        "b": "`lora` is better by 3%, the middle of the interval.",
+        "c": "This study cannot tell; `lora` may be better by up to 9% or worse by up to 3%.",
+        "d": "Nothing yet: I check which documents are hard for `lora` and leave them out.",
+    },
+    {
+        "a": "no: the interval reaches to -9%, beyond what you call worthwhile. You have not found a difference, which "
+        "is not the same as having shown that there is none.",
+        "b": "no: zero is in the interval, so a difference of this size is what chance alone explains.",
+        "c": "yes. It says what is known, and a reader can see how much more text would decide it.",
+        "d": "no: that is to choose by the test split, and any result can be made in this way.",
+    },
+    right="c",
+)
+TASKS = (enough_documents, not_tuned, decision, QUIZ)

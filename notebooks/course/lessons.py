@@ -1,0 +1,250 @@
+"""The lessons as files: what there is, and executing them all."""
+
+import json
+import os
+import re
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbconvert.preprocessors import ClearOutputPreprocessor
+
+from course.stills import without_views
+from tlkit.jobs import SILENT, Job, Part
+from tlkit.models.fetched import fetched_folder
+
+FOLDER = Path(__file__).resolve().parents[1]
+INDEX = "00_index"
+CELL_SECONDS = (
+    7200  # the comparison of the larger profiles takes half an hour on a small machine
+)
+EXERCISES_IMPORT = (
+    "import course\nimport tlkit as tl"  # the first cell of a lesson's exercises
+)
+# As JupyterLab writes them: a lesson that is opened and saved stays as it is.
+PAIRED = {"formats": "ipynb,py:percent", "notebook_metadata_filter": "-all"}
+KERNEL = {
+    "name": "python3",
+    "display_name": "Python 3 (ipykernel)",
+    "language": "python",
+}
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a lesson says of itself in its first cell; `stem` is the name of its file without the ending."""
+
+    stem: str
+    title: str
+    question: str
+    minutes: int
+
+    @property
+    def number(self) -> int:
+        """Its place in the course; numbers that are not written yet are left out."""
+        return int(self.stem[:2])
+
+
+def lessons(folder: Path = FOLDER) -> list[Lesson]:
+    """Read what every lesson says of itself, in order.
+
+    Raises:
+        ValueError: for a lesson whose first cell lacks title, question or minutes.
+    """
+    found = []
+    for source in sources(folder):
+        if source.stem == INDEX:
+            continue
+        text = _as_script(source)
+        parts = [
+            re.search(p, text, re.M)
+            for p in (r"^# # (.+)$", r"^# \*([^*]+\?)\*$", r"About (\d+) minutes\.")
+        ]
+        if not all(parts):
+            raise ValueError(
+                f"{source.name}: expected title, *question?* and 'About N minutes.' at the top"
+            )
+        title, question, minutes = (part.group(1) for part in parts)
+        found.append(Lesson(source.stem, title, question, int(minutes)))
+    return found
+
+
+def missing_model(source: Path) -> str | None:
+    """Say that a lesson's model is not on this machine; None where it is, or where the bundled one is all it needs.
+
+    Args:
+        source: its percent script. A lesson that needs a model tells its reader how to fetch it.
+
+    Returns:
+        One sentence with the command that fetches the model.
+    """
+    command = re.search(
+        r"python -m tlkit fetch ([\w./-]+\w)", source.read_text(encoding="utf-8")
+    )
+    if command is None:
+        return None
+    if fetched_folder(command[1]):
+        return None
+    return (
+        f"{source.stem} needs {command[1]}, which is not on this machine: {command[0]}"
+    )
+
+
+def sources(folder: Path = FOLDER) -> list[Path]:
+    """List the percent scripts, in order; the notebook of each stands beside it."""
+    scripts = sorted(folder.glob("[0-9][0-9]_*.py"))
+    return scripts or sorted(folder.glob("[0-9][0-9]_*.ipynb"))
+
+
+def _as_script(source: Path) -> str:
+    """What a percent script says in its text cells, also of a notebook."""
+    text = source.read_text(encoding="utf-8")
+    if source.suffix == ".py":
+        return text
+    cells = json.loads(text)["cells"]
+    lines = [
+        line
+        for cell in cells
+        if cell["cell_type"] == "markdown"
+        for line in "".join(cell["source"]).splitlines()
+    ]
+    return "\n".join(f"# {line}" for line in lines)
+
+
+def copy_lessons(target: Path, folder: Path = FOLDER) -> list[Path]:
+    """Copy the lessons, without what they have printed, into a folder to work in; a copy that is there stays as it is.
+
+    Args:
+        target: the folder; made where it is not there.
+        folder: where the lessons are; only read.
+
+    Returns:
+        The notebooks that were written.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    written = []
+    for source in sources(folder):
+        copy = target / f"{source.stem}.ipynb"
+        if not copy.exists():
+            notebook = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+            nbformat.write(ClearOutputPreprocessor().preprocess(notebook, {})[0], copy)
+            written.append(copy)
+    shutil.copyfile(folder / "glossary.md", target / "glossary.md")
+    shutil.copytree(folder / "images", target / "images", dirs_exist_ok=True)
+    return written
+
+
+def execute(
+    source: Path,
+    target: Path,
+    results: Path,
+    *,
+    threads: int | None = None,
+    progress: Part = SILENT,
+) -> None:
+    """Run one lesson from the top in a fresh kernel and write it, with its outputs, as a notebook.
+
+    What was reached is written also when a cell fails.
+
+    Args:
+        source: the percent script.
+        target: the notebook to write.
+        results: the folder that the lesson exports to; it finds it in its environment as TLKIT_RESULTS.
+        threads: that torch computes on (None: all cores).
+        progress: is told each cell.
+
+    Raises:
+        CellExecutionError: of nbclient, where a cell fails; CellTimeoutError or DeadKernelError where one never ends
+            or ends the kernel.
+    """
+    notebook = jupytext.read(source)
+    notebook.metadata["kernelspec"], notebook.metadata["jupytext"] = KERNEL, PAIRED
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"{source.stem[:2]}-{number:03d}"
+    count = len(notebook.cells)
+    client = NotebookClient(
+        notebook,
+        on_cell_start=lambda cell, cell_index: progress.step(
+            cell_index, count, f"cell {cell_index + 1} of {count}"
+        ),
+        timeout=CELL_SECONDS,
+        kernel_name="python3",
+        record_timing=False,
+        extra_arguments=["--log-level=ERROR"],
+        resources={"metadata": {"path": source.parent}},
+    )
+    share = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
+    try:
+        client.execute(env=os.environ | {"TLKIT_RESULTS": str(results)} | share)
+    finally:
+        # What changes with every run, and is nobody's reading.
+        without_views(notebook)
+        for cell in notebook.cells:
+            cell.metadata.pop("execution", None)
+        nbformat.write(notebook, target)
+
+
+def execute_all(
+    scripts: list[Path], folder: Path, results: Path, *, jobs: int = 1
+) -> dict[str, str]:
+    """Execute lessons, show how far they are, and print a line for each that has ended.
+
+    Side by side, each lesson gets its share of the cores: small models leave the second core idle half of the time,
+    and threads that wait for one another's cores cost more than they bring.
+
+    A lesson whose model was not fetched is left out, and a line says so.
+
+    Args:
+        scripts: the percent scripts.
+        folder: where the notebooks are written.
+        results: the folder that lessons export to; made where it is not there.
+        jobs: lessons at a time.
+
+    Returns:
+        From the stem of each lesson that failed to the reason; the others go on.
+    """
+    results.mkdir(parents=True, exist_ok=True)
+    missing = {
+        source: sentence for source in scripts if (sentence := missing_model(source))
+    }
+    for sentence in missing.values():
+        print(f"left out: {sentence}")
+    scripts = [source for source in scripts if source not in missing]
+    threads = None if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
+
+    def one(source: Path) -> str | None:
+        begun = time.monotonic()
+        try:
+            with job.part(source.stem) as part:
+                execute(
+                    source,
+                    folder / f"{source.stem}.ipynb",
+                    results,
+                    threads=threads,
+                    progress=part,
+                )
+        except CellExecutionError as error:
+            return f"{error.ename}: {error.evalue}"
+        except (DeadKernelError, CellTimeoutError) as error:  # the other lessons go on
+            return str(error)
+        finally:
+            job.say(f"{source.stem}: {time.monotonic() - begun:.0f} s")
+        return None
+
+    # The last lessons are the longest; begun last, they would run alone.
+    order = list(reversed(scripts)) if jobs > 1 else scripts
+    with Job(len(scripts), "lesson") as job, ThreadPoolExecutor(jobs) as pool:
+        reasons = dict(
+            zip((source.stem for source in order), pool.map(one, order), strict=True)
+        )
+    return {
+        source.stem: reasons[source.stem]
+        for source in scripts
+        if reasons[source.stem] is not None
+    }

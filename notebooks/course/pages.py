@@ -1,0 +1,273 @@
+"""The parts of the lessons that are written by a program: the index, the exercises, and the way on and back.
+
+Exercises are written once, with their solutions (`notebooks/solutions/`); a lesson gets them without.
+"""
+
+import re
+from pathlib import Path
+from textwrap import fill
+
+import jupytext
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from course.exercises import LEVELS, Exercise, Quiz, tasks_of
+from course.lessons import EXERCISES_IMPORT, FOLDER, INDEX, Lesson, lessons
+
+WIDTH = 118  # of a line of text, behind its `# `
+SOLUTION = re.compile(
+    r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION$", re.DOTALL | re.MULTILINE
+)
+# The course has five parts, each named by the number of its first lesson.
+PARTS = {
+    1: "Look inside",
+    4: "Choose what to train",
+    12: "Make it fit",
+    14: "Know what is true",
+    17: "For real",
+}
+LAST = 21  # lesson of the course
+GENERATED = re.compile(
+    r"\n# %% \[markdown\][^\n]*\n# (?:## Exercises|Previous: |Next: )"
+)
+
+
+def lesson_table(found: list[Lesson], link: str = "{}.ipynb") -> str:
+    """Write the lessons as a Markdown table, with a row before each part of the course.
+
+    Args:
+        found: what `lessons` returned.
+        link: where a lesson is, with {} for the stem of its file.
+    """
+    rows, named = [], 0
+    for lesson in found:
+        part = max(
+            place for place, first in enumerate(PARTS, 1) if first <= lesson.number
+        )
+        if part != named:
+            rows.append(f"| **Part {part}: {list(PARTS.values())[part - 1]}** | | |")
+        rows.append(
+            f"| [{lesson.title}]({link.format(lesson.stem)}) | {lesson.question} | {lesson.minutes} |"
+        )
+        named = part
+    return "\n".join(["| lesson | question | minutes |", "| --- | --- | --- |", *rows])
+
+
+def unwritten(found: list[Lesson]) -> str:
+    """Say which numbers of the course have no lesson yet; nothing where all have one."""
+    numbers = [
+        str(n)
+        for n in range(1, LAST + 1)
+        if n not in {lesson.number for lesson in found}
+    ]
+    if not numbers:
+        return ""
+    several = len(numbers) > 1
+    listed = f"{', '.join(numbers[:-1])} and {numbers[-1]}" if several else numbers[0]
+    return f"{'Lessons' if several else 'Lesson'} {listed} {'are' if several else 'is'} still to be written."
+
+
+def index_source(found: list[Lesson]) -> str:
+    """Write the index page as a percent script."""
+    minutes = sum(lesson.minutes for lesson in found)
+    values = {
+        "table": lesson_table(found),
+        "minutes": minutes,
+        "first": found[0],
+        "unwritten": unwritten(found),
+    }
+    top, middle, bottom = (
+        new_markdown_cell(text.format(**values).strip())
+        for text in (INDEX_TOP, INDEX_MIDDLE, INDEX_BOTTOM)
+    )
+    doctor = new_code_cell(DOCTOR, metadata={"tags": ["nbval-ignore-output"]})
+    cells = [top, doctor, new_code_cell(HEALTHY), middle, bottom]
+    return _as_script(cells)
+
+
+def lesson_source(stem: str, found: list[Lesson], folder: Path = FOLDER) -> str:
+    """Write a lesson as its file should be: what its author wrote, then exercises and links as they are now.
+
+    Args:
+        stem: of its file, such as "04_full_fine_tuning".
+        found: what `lessons` returned.
+        folder: where the lessons are, and their solutions below it.
+
+    Returns:
+        A percent script.
+
+    Raises:
+        ValueError: where the solutions and the checks of the lesson do not fit together.
+    """
+    written = (folder / f"{stem}.py").read_text(encoding="utf-8")
+    written = GENERATED.split(written, maxsplit=1)[0].rstrip()
+    solution = folder / "solutions" / f"{stem}.py"
+    cells = (
+        exercise_cells(stem[:2], jupytext.read(solution)) if solution.is_file() else []
+    )
+    cells.append(new_markdown_cell(_way(stem, found)))
+    return f"{written}\n\n{_as_script(cells)}"
+
+
+def exercise_cells(lesson: str, solution: NotebookNode) -> list[NotebookNode]:
+    """Make a lesson's exercises from its solutions.
+
+    Args:
+        lesson: its number, such as "03".
+        solution: its notebook of solutions.
+
+    Returns:
+        The cells from the heading on: the import, the quiz, and each exercise with its solution taken out.
+
+    Raises:
+        ValueError: where exercises and checks do not fit together.
+    """
+    tasks = tasks_of(lesson)
+    quizzes = [task for task in tasks.values() if isinstance(task, Quiz)]
+    slide = {"slideshow": {"slide_type": "slide"}}
+    top = new_markdown_cell(EXERCISES_TOP.format(first=f"ex{lesson}_1"), metadata=slide)
+    cells = [top, new_code_cell(EXERCISES_IMPORT)]
+    for quiz in quizzes:
+        cells += [
+            new_markdown_cell(_as_markdown(quiz)),
+            new_code_cell(f'course.quiz("{quiz.name}")'),
+        ]
+    exercises = [task for task in tasks.values() if isinstance(task, Exercise)]
+    parts = list(
+        zip(solution.cells[2::2], solution.cells[3::2], strict=True)
+    )  # behind a title and imports
+    checked = [
+        name
+        for _, code in parts
+        for name in re.findall(r'^course\.check\("(\w+)"', code.source, re.MULTILINE)
+    ]
+    if checked != [task.name for task in exercises]:
+        raise ValueError(
+            f"solutions of lesson {lesson} check {checked}: expected {[t.name for t in exercises]}"
+        )
+    for number, (task, (question, code)) in enumerate(
+        zip(exercises, parts, strict=True), 1
+    ):
+        stub, found = SOLUTION.subn(r"\1# your code here", code.source)
+        if (question.cell_type, code.cell_type, found) != ("markdown", "code", 1):
+            raise ValueError(
+                f"{task.name}: expected its question, then one cell of code with one solution in it"
+            )
+        heading = f"**Exercise {int(lesson)}.{number}** ({LEVELS[task.level]}). "
+        first, *rest = question.source.split("\n\n")
+        text = "\n\n".join([fill(heading + first, WIDTH), *rest])
+        below = {"slideshow": {"slide_type": "subslide"}}
+        cells += [new_markdown_cell(text, metadata=below), new_code_cell(stub)]
+    return cells
+
+
+def _as_script(cells: list[NotebookNode]) -> str:
+    metadata = {"jupytext": {"notebook_metadata_filter": "-all"}}
+    script = re.sub(
+        r"\n{3,}# %%",
+        "\n\n# %%",
+        jupytext.writes(new_notebook(cells=cells, metadata=metadata), "py:percent"),
+    )
+    return re.sub(
+        r"\n\n(# %%\ndef )", r"\n\n\n\1", script
+    )  # the blank lines that the formatter wants
+
+
+def _as_markdown(quiz: Quiz) -> str:
+    choices = [
+        fill(f"- **{key}** {text}", WIDTH, subsequent_indent="  ")
+        for key, text in quiz.choices.items()
+    ]
+    return "\n".join([fill(f"**Quiz.** {quiz.question}", WIDTH), "", *choices])
+
+
+def _way(stem: str, found: list[Lesson]) -> str:
+    place = next(number for number, lesson in enumerate(found) if lesson.stem == stem)
+    around = {
+        "Previous": found[place - 1] if place else None,
+        "Next": found[place + 1] if found[place + 1 :] else None,
+    }
+    return " ·\n".join(
+        f"{word}: [{at.title}]({at.stem}.ipynb)" for word, at in around.items() if at
+    )
+
+
+def write_generated(folder: Path = FOLDER) -> None:
+    """Write the index, and the generated part of every lesson, into their files.
+
+    Raises:
+        ValueError: where a lesson lacks what the index needs, or its solutions do not fit its checks.
+    """
+    found = lessons(folder)
+    wanted = {INDEX: index_source(found)} | {
+        lesson.stem: lesson_source(lesson.stem, found, folder) for lesson in found
+    }
+    for stem, text in wanted.items():
+        (folder / f"{stem}.py").write_text(text, encoding="utf-8")
+
+
+EXERCISES_TOP = """\
+## Exercises
+
+Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the
+answer is not right yet, why. If you are stuck, its card has hints to unfold, and `course.hint("{first}", 1)` gives the
+first one, too. After *Restart Kernel* run the next cell first; then each exercise works by itself."""
+DOCTOR = """\
+import course
+from tlkit.cli import main
+
+exit_code = main(["doctor"])"""
+HEALTHY = 'course.claim("Everything that the lessons need is here", exit_code == 0)'
+INDEX_TOP = """\
+# Transfer learning, hands on
+
+In this course you adapt a language model to a new subject. The model is small, but it was really pretrained, and the
+subject is the programming language Rust, about which it has read nothing. You do it by several methods, from training
+all of the model to LoRA and QLoRA, on the machine that you have. You should know Python and a little torch. You need
+no GPU, and a network only to install the course and to fetch the model of lesson 17.
+
+![What each strategy gains on Rust against what it forgets, on two models](images/forgetting.png)
+
+The picture is the main result of the course, on the small model and on one of 135 million values. All methods make
+both models better at Rust (further right), and all but LoRA on the larger one make them clearly worse at other text
+(further up). By the end you will be able to make such a picture for your own model and text, and to say which of its
+differences are real.
+
+The course also retraces a published experiment, in which Qwen2-0.5B, a model of half a billion parameters, was
+adapted to text about Rust. Its five reports contain mistakes that are easy to make, and easy to find once you know
+how. It used two programs, one written in Python and one in Rust. "The Python run" and "the Rust run" are named after
+the program; the text is about Rust in both.
+
+## The lessons
+
+Each lesson asks one question, measures the answer, and explains what came out.
+
+{table}
+
+About {minutes} minutes of reading and running in all; quizzes and exercises come on top. The lessons build on one
+another, so take them in order the first time. Words that you do not know are in the [glossary](glossary.md).
+{unwritten}
+
+## How to work
+
+- **Work in a copy.** `make lab` opens one of each lesson, in `my_lessons`, that nobody has run yet. If you came here in
+  another way, begin each lesson with *Edit → Clear Outputs of All Cells*: the recorded answers would spoil your guess.
+- **Run the cells from the top** with Shift+Enter. Where the text says *Predict first*, make your guess before you run
+  on. A wrong guess that you made teaches you more than a right answer that you only read.
+- **Change something** and see what happens. Then choose *Kernel → Restart Kernel and Run All Cells*, because training
+  changes a model in place: a training cell that is run twice trains the same model twice. Your changes are saved in
+  your copy. To begin a lesson anew, delete its copy and start `make lab` again.
+- **The lessons check what they claim.** A line that begins with ✓ is a claim that was just tested on your machine. If a
+  claim does not hold there, the cell stops and says which one.
+- **To use more data and more epochs**, set `TLKIT_PROFILE` before you start JupyterLab. Without it the lessons are
+  sized for two CPU cores. On Linux and macOS: `TLKIT_PROFILE=laptop make lab`. On Windows: `set TLKIT_PROFILE=laptop`,
+  or in PowerShell `$env:TLKIT_PROFILE = "laptop"`, and then the command of the README.
+
+## Is everything here?
+
+The next cell looks for all parts that the lessons need."""
+INDEX_MIDDLE = """\
+A line with [FAIL] says what is missing and how to get it. The README has a table of problems and their remedies."""
+INDEX_BOTTOM = """\
+Next: [{first.title}]({first.stem}.ipynb)
+"""

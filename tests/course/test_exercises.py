@@ -1,0 +1,134 @@
+"""Every exercise: its solution passes, its stub fails kindly, and typical wrong answers are told why they are wrong."""
+
+import importlib
+import shutil
+from pathlib import Path
+
+import jupytext
+import pytest
+
+import tlkit
+from course.exercises import Exercise, Quiz, check, find, hint, tasks_of
+from course.pages import exercise_cells, lesson_source
+
+FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
+SOLUTIONS = sorted((FOLDER / "solutions").glob("*.py"))
+TASKS = [task for solution in SOLUTIONS for task in tasks_of(solution.stem[:2]).values()]
+EXERCISES = [task for task in TASKS if isinstance(task, Exercise)]
+
+
+def verdicts(cells, monkeypatch):
+    """Run cells, each with nothing but `tl`, as their text promises; what `tl.check` said of each, by name."""
+    said = {}
+
+    def keep(name, answer):
+        said[name] = check(name, answer)
+        return said[name]
+
+    monkeypatch.setattr(tlkit, "check", keep)
+    for cell in cells:
+        if cell.cell_type == "code" and not cell.source.startswith("tl.quiz("):
+            exec(compile(cell.source, "<cell>", "exec"), {"tl": tlkit})
+    return said
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
+def test_solutions_pass_and_stubs_fail_kindly(path, monkeypatch):
+    solution = jupytext.read(path)
+    right = verdicts(solution.cells, monkeypatch)
+    assert right and all(verdict.passed for verdict in right.values()), right
+    stubs = verdicts(exercise_cells(path.stem[:2], solution), monkeypatch)
+    assert stubs.keys() == right.keys()
+    for verdict in stubs.values():
+        assert not verdict.passed and ("no answer yet" in verdict.message or "returns nothing yet" in verdict.message)
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
+def test_a_lesson_has_three_levels_and_a_quiz_and_no_solution(path):
+    tasks = tasks_of(path.stem[:2]).values()
+    assert [task.level for task in tasks if isinstance(task, Exercise)][:3] == [1, 2, 3]
+    assert any(isinstance(task, Quiz) for task in tasks)
+    assert "SOLUTION" not in (FOLDER / f"{path.stem}.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("task", EXERCISES, ids=lambda task: task.name)
+def test_wrong_answers_are_told_why(task):
+    """`wrong_answers` beside this file: for each exercise, answers that students give and a part of what they hear."""
+    wrong = importlib.import_module(f"wrong_answers.lesson{task.name[2:4]}").WRONG
+    heard = set()
+    for answer, reason in wrong[task.name]:
+        verdict = check(task.name, answer)
+        assert not verdict.passed and reason in verdict.message, verdict
+        heard.add(reason)
+    assert len(heard) >= 3
+
+
+@pytest.mark.parametrize("task", EXERCISES, ids=lambda task: task.name)
+def test_nothing_that_is_handed_in_breaks_a_check_or_pleases_it(task):
+    def breaks(*arguments, **named):
+        raise ZeroDivisionError("planted")
+
+    class Anything:
+        """Equal to whatever it is compared with."""
+
+        def __eq__(self, other):
+            return True
+
+        __hash__ = None
+
+    odd = (float("nan"), "", "text", [], {}, True, -1, object(), Anything())
+    for answer in (*odd, lambda *a, **k: "text", lambda: 1, lambda *a, **k: Anything(), breaks):
+        verdict = check(task.name, answer)
+        assert not verdict.passed and str(verdict).startswith(f"[NOT YET] {task.name}: "), answer
+
+
+@pytest.mark.parametrize("task", EXERCISES, ids=lambda task: task.name)
+def test_hints_come_one_at_a_time(task):
+    assert len(task.hints) >= 2 and len(set(task.hints)) == len(task.hints)
+    assert task.hints[0] in hint(task.name) and hint(task.name, len(task.hints)).endswith("(the last hint)")
+    for missing in (len(task.hints) + 1, 0, -1, "1", None, 1.5):
+        assert hint(task.name, missing) == f"{task.name} has hints 1 to {len(task.hints)}, and no hint {missing}."
+
+
+@pytest.mark.parametrize("quiz", [task for task in TASKS if isinstance(task, Quiz)], ids=lambda quiz: quiz.name)
+def test_every_choice_of_a_quiz_has_its_reason(quiz):
+    assert quiz.choices.keys() == quiz.reasons.keys() and len(quiz.choices) >= 3
+    for letter in quiz.choices:
+        verdict = check(quiz.name, f" {letter.upper()} ")
+        assert verdict.passed is (letter == quiz.right) and verdict.message == quiz.reasons[letter]
+    assert "expected one of a, b, c" in check(quiz.name, "z").message
+    assert "no answer yet" in check(quiz.name, None).message
+
+
+@pytest.mark.parametrize("name", ["ex04_9", "ex99_1", "exercise", None, 3])
+def test_an_unknown_exercise_is_a_sentence_and_for_programs_a_refusal(name):
+    verdict = check(name, 1)
+    assert not verdict.passed and "is unknown: expected" in verdict.message
+    assert "is unknown: expected" in hint(name)
+    with pytest.raises(ValueError, match="is unknown: expected"):
+        find(name)
+
+
+def test_solutions_that_do_not_fit_their_checks_are_named(tmp_path):
+    text = (FOLDER / "solutions" / "04_full_fine_tuning.py").read_text()
+    for planted, said in (
+        (text.replace("ex04_2", "ex04_3"), r"check \['ex04_1', 'ex04_3', 'ex04_3'\]"),
+        (text.replace("### END SOLUTION", "", 1), "ex04_1: expected its question"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            exercise_cells("04", jupytext.reads(planted, "py:percent"))
+
+
+def test_the_generated_part_comes_back_where_it_is_missing(tmp_path):
+    """And written twice it is there once."""
+    from course.lessons import lessons
+
+    stem, found = "04_full_fine_tuning", lessons()
+    whole = (FOLDER / f"{stem}.py").read_text(encoding="utf-8")
+    (tmp_path / "solutions").mkdir()
+    shutil.copy(FOLDER / "solutions" / f"{stem}.py", tmp_path / "solutions")
+    bare = whole[: whole.index("# ## Exercises")].rsplit("\n# %%", 1)[0] + "\n"
+    for _ in range(2):
+        (tmp_path / f"{stem}.py").write_text(bare, encoding="utf-8")
+        bare = lesson_source(stem, found, tmp_path)
+        assert bare == whole

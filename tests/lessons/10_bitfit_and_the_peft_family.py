@@ -1,0 +1,123 @@
+assert with_bias == ["k_proj", "q_proj", "v_proj"]
+assert layer.weight.numel() // layer.bias.numel() == 192
+
+assert bitfit.trainable_values == 8 * (192 + 96 + 96) == 3_072
+assert round(bitfit.percent, 2) == 0.08
+
+assert len(names) > 100
+
+outputs = 8 * (192 + 96 + 96 + 192 + 512 + 512 + 192)
+assert counts["dora"] - counts["lora"] == outputs
+assert counts["prompt_tuning"] == 16 * 192
+assert counts["prefix_tuning"] == 16 * 8 * 2 * 96
+assert counts["ia3"] == 8 * (192 + 96 + 512)
+assert counts["ln_tuning"] == (2 * 8 + 1) * 192
+assert round(counts["dora"] / counts["prompt_tuning"]) == 77
+
+assert [prompt[0], *prompt[-4:]] == [134.9, 128.2, 127.6, 127.6, 128.7]
+assert round(float(means["prefix_tuning", 1e-6]), 1) == 131.3
+
+fewest = ["lora", "lora_fa", "oft", "vera", "ia3", "ln_tuning", "bitfit"]
+assert table.trainable_values[fewest].is_monotonic_decreasing
+assert table.perplexity[fewest].is_monotonic_increasing
+assert table.trainable_values["prefix_tuning"] > table.trainable_values["vera"]
+assert list(table.index[-2:]) == ["prefix_tuning", "prompt_tuning"]
+windows = compared.table.set_index("strategy").context
+assert windows["prompt_tuning"] == windows["prefix_tuning"] == 240
+assert windows["lora"] == 256
+
+assert round(100 * table.peak_memory_mb["dora"] / table.peak_memory_mb["lora"]) == 159
+more = table.peak_memory_mb["dora"] - table.peak_memory_mb["lora"]
+assert abs(more - 4 * 2 * 512 * 1792 * 8 / 1e6) < 1  # MB of Wx and BAx in 8 blocks
+assert (general_beside_lora(among_family).high[three] < 0).all()
+general_runs = among_family.groupby("strategy").general
+assert general_runs.max()[three].max() < general_runs.min()["lora"]
+behind = table.perplexity[three] - table.perplexity["lora"]
+assert behind.round(1).min() == 1.4 and behind.round(1).max() == 2.6
+assert table.general[three].round(1).tolist() == [46.7, 48.0, 48.5]
+assert peaks.round().tolist() == [89, 85, 100]
+assert round(table.peak_memory_mb["vera"]) == 119
+assert round(counts["lora"] / counts["vera"]) == 12
+assert round(table.perplexity["lora_fa"] - table.perplexity["lora"]) == 7
+
+assert small[few].round().tolist() == [15, 11, 26, 40, 43, 94, 79]
+assert large[few].round().tolist() == [2, 5, 7, 15, 28, 52, 56]
+assert set(among.to_numpy().ravel()) - {"ia3"} == {*("lora_plus", "dora", "lora", "rslora", "oft", "pissa")}
+assert set(apart[of_last == 2].to_numpy().ravel()) == {"prefix_tuning", "ln_tuning"}
+assert (above.loc[few, "low, tiny"] > above.loc[few, f"high, {real}"]).all()
+higher = ["pissa", "lora_fa", "vera", "qlora", "ia3"]
+assert (above.loc[higher, f"low, {real}"] > 0).all()
+level = above.loc[["dora", "rslora", "lora_plus", "oft"]]
+assert (level[f"low, {real}"] < 0).all() and (level[f"high, {real}"] > 0).all()
+assert large["qlora"].round() == 7
+assert [round(float(nats), 2) for nats in gained] == [0.70, 0.75]
+by_seed = real_runs[real_runs.strategy == "prompt_tuning"].perplexity
+assert by_seed.round(1).agg(["min", "max"]).tolist() == [61.1, 66.0]
+assert round(134_515_008 / 4_036_800) == 33
+assert round(trained["lora"] / trained["vera"]) == 14
+
+of_family = real_runs[real_runs.strategy.isin(methods)]
+assert (general_beside_lora(of_family).low[three] > 0).all()
+assert [part.tolist() for part in values] == [[49, 29, 33, 34], [5, 19, 13, 21]]
+assert forgot.loc[["ln_tuning", "prompt_tuning"], f"value, {real}"].round().eq(-12).all()
+
+assert [round(float(value)) for value in at_best] == [14, 10, 13]
+assert abs(above_line(paths["dora"].iloc[-1])) < 1
+assert 3.1 < tried[1] / tried[0] < 3.2
+
+assert line.general.min().round(1) == 18.8 == round(tuned.loc["lora", 0.000316].iloc[1], 1)
+assert [round(float(end.general), 1) for end in ends] == [19.7, 18.8]
+assert [round(value, 1) for value in on_line] == [19.0, 19.0]
+
+assert set(ranked[-4:]) == set(real_table.index[-4:]) == {"ia3", *last}
+peaks = real_table.peak_memory_mb / real_table.peak_memory_mb["lora"]
+compared_with = peaks[["qlora", "lora_fa", "vera", "dora"]]
+assert (100 * compared_with - 100).round().tolist() == [-25, -12, 10, 43]
+
+# after: check-losses
+assert sum(p.numel() for p in trained) == 3_072 and losses[2] < losses[0]
+
+# after: check-above
+assert 0.3 < costs["forward pass alone"] < 0.4
+head = base.model.get_output_embeddings().weight.numel()
+assert [round(10 * part / 4_036_800) for part in (head, block)] == [2, 1]
+assert round(100 * above) == 9
+
+# after: check-after
+assert best["full"] < best["lora"] < best["bitfit"]
+assert 221_184 / bitfit.trainable_values == 72  # LoRA of rank 8, counted below
+assert [round(gain[name]) for name in ("bitfit", "lora")] == [22, 49]
+assert [round(float(value), 1) for value in said] == [133.0, 111.1, 84.2]
+assert round(((nats[0] - nats[1]) / (nats[0] - nats[2])).item(), 2) == 0.39
+assert after.perplexity < 0.9 * before.perplexity and rates["bitfit"] == 0.05
+assert abs(after.perplexity / best["bitfit"] - 1) < 0.05
+
+# after: check-above-2
+assert best["lora_fa"] / best["lora_plus"] > 30
+at_loras_rate = rates[rates.learning_rate == best["lora"]].groupby("strategy")
+at_loras_rate = at_loras_rate.validation_perplexity.mean()
+assert at_loras_rate["lora_plus"] > 3000
+assert (best["rslora"], best["pissa"], best["lora_plus"]) == (0.00316, 0.00316, 0.001)
+assert [round(higher.iloc[0]) for higher in above] == [139, 177]
+
+# after: check-among
+spread = table.perplexity[like_lora]
+assert spread.idxmin() == "dora" and spread.idxmax() == "lora_plus"
+assert 1.05 < spread.max() / spread.min() < 1.06
+decided = among[among.separated][["first", "second"]].to_numpy().tolist()
+assert {frozenset(pair) for pair in decided} == {
+    frozenset({"lora_plus", "lora"}),
+    frozenset({"lora_plus", "dora"}),
+}
+
+# after: check-real-table
+assert real_table.loc["bitfit", ["perplexity", "seconds"]].isna().all()
+
+# after: check-tl
+assert tuned.groupby("strategy").size().eq(8).all() and tuned.index.is_unique
+of_methods = real_texts[real_texts.strategy.isin(methods)]
+assert of_methods.groupby(["strategy", "seed"]).size().eq(40).all()
+assert lowest == [[106.6, 26.2], [83.7, 21.6]]
+assert round(tuned.general_perplexity["qlora", tl.default_rates(real)["qlora"]], 1) == 25.1
+on_rust = tuned.validation_perplexity
+assert [round(on_rust[name, 1e-6]) for name in ("prefix_tuning", "lora")] == [119, 84]

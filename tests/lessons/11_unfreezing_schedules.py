@@ -1,0 +1,43 @@
+assert factors[0] == 1 and abs(factors[9] - 0.1) < 1e-12
+assert [phase * 17 // 4 for phase in range(4)] == [0, 4, 8, 12]
+
+close = pairs.loc[("full", "discriminative_rates")]
+assert [round(close.low, 1), round(close.high, 1)] == [-0.5, 1.2]
+assert table.perplexity.round(1).tolist() == [52.7, 56.8, 52.4]
+assert table.general.round().tolist() == [64, 58, 53] and 2.6**9 > 5000
+assert profile.name != "ci" or steps == 17
+
+assert points["full", "0.001"] == [77.5, 53.2]
+assert points["discriminative_rates", "0.00316"] == [77.3, 47.8]
+assert points["gradual_unfreezing", "0.00316"] == [77.6, 48.5]
+assert points["full", "0.0005"] == [86.6, 43.7]
+assert points["discriminative_rates", "0.00178"] == [84.7, 43.1]
+assert set(table.peak_memory_mb.round()) == {136}
+late = sum(cosine[3 * 55 // 4 :]) / sum(cosine)
+assert 0.07 < 3.16 * late < 0.1 and round(0.1 * 3.16, 1) == 0.3
+
+first_reading = (sum(without[0]) + sum(map(sum, with_cache[1:]))) / 4
+assert round(first_reading) == 72
+assert [round(sum(costs)) for costs in with_cache] == [32, 53, 84, 100]
+
+assert on_real.Rust.round(1).tolist() == [39.8, 43.5, 40.1]
+assert on_real.general.round(1).tolist() == [33.8, 29.6, 35.2]
+assert set(on_real["general before"].round(1)) == {26.5}
+
+# after: check-means
+at_rate_of_full = means.xs(0.001, level="learning_rate")
+worse = (at_rate_of_full - means.groupby("strategy").min())[list(names[1:])]
+assert at_rate_of_full[list(names[1:])].round(1).tolist() == [90.9, 94.0]
+assert worse.round().tolist() == [13, 17]
+
+# after: check-tl
+points = points_of(with_one_seed)
+assert points["full", "0.0001"] == [39.9, 20.8]
+assert points["discriminative_rates", "0.000316"] == [40.1, 22.1]
+assert points["gradual_unfreezing", "0.000316"] == [42.0, 24.2]
+assert with_one_seed["gradual_unfreezing"].rust.min().round(1) == 42.0
+assert (ends["full"], ends["discriminative_rates"]) == (38.0, 38.5)
+untouched = tl.recorded("rates", real).set_index(["strategy", "learning_rate"])
+three_times = untouched.validation_perplexity["gradual_unfreezing", 0.001]
+assert round(three_times, 1) == 42.1
+assert untouched.loc[("lora", 1e-6), scores].round(1).tolist() == [83.7, 21.6]

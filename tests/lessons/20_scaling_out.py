@@ -1,0 +1,40 @@
+assert tokens == [252, 60]
+
+assert losses[1].iloc[-1] < losses[1].iloc[0]
+
+assert two_cards.returncode == 0 and len(by_two) == 3, two_cards.stderr[-2000:]
+
+assert by_one[-1] < by_one[0] + 0.2
+
+on_ethernet = travel["seconds by 10 Gbit Ethernet, 1.25 GB/s"]
+assert round(travel["GB sent"]["full"], 1) == 47.2 and 330 < fewer < 345
+assert on_ethernet["full"] > 30 and on_ethernet["lora"] < 0.2
+assert round(travel["seconds by PCIe 4.0 x16, 31.5 GB/s"]["full"], 1) == 1.5
+
+assert fits == {"RTX 4090 24GB": 8, "A100 40GB": 4, "A100 80GB": 2}
+assert 0.4 < own < 0.5 and gib[64] == 9.0 and gib[1] > 80 and gib[8] == 17.2
+
+assert needs[8].categories["gradients"] == 0 < needs[4].categories["gradients"]
+assert max(needs[4].phases, key=needs[4].phases.get) == "backward pass"
+assert max(needs[8].phases, key=needs[8].phases.get) == "forward pass"
+
+more = (parted.predicted / several.predicted)[2]
+assert round(more, 1) == 1.9
+assert not counted or ((parted.sent / parted.predicted - 1).abs() < 0.02).all()
+
+assert mlp.gate_proj.weight.shape == (512, 192)
+
+# after: check-whole
+assert len(whole) == 4_036_800 and (first - second).abs().max() > 0.01
+
+# after: check-tl
+assert round(2 * (2 - 1) / 2 * 4 * 4_036_800 / 1e6, 2) == 16.15
+assert round(6 * 4 * 4_036_800 / 4 / 1e6, 2) == 24.22
+assert round(3 * 4 * 4_036_800 / 1e6, 2) == 48.44
+assert 2 * (4 - 1) / 4 * 4 * 4_036_800 == 24_220_800 == tl.sent_per_step(model, 4)
+
+# after: check-tl-2
+assert [round(100 * share) for share in idle.values()] == [75, 43, 16]
+config = tl.architecture("llama2-7b")
+assert round(512 * config.hidden_size * 4 / 1e6, 1) == 8.4
+assert config.num_hidden_layers == 32

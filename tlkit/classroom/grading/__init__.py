@@ -1,1 +1,0 @@
-"""Handed-in lessons: run behind walls, judged, and given back as pages and as tables of marks."""
