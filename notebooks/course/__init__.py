@@ -5,14 +5,7 @@ A kernel that starts in `notebooks/` finds it, and so does `python -m course` th
 
 from course.claims import claim
 from course.exercises import check, hint
-from course.widgets import (
-    TrainingLab,
-    before_and_after,
-    ladder_player,
-    memory_explorer,
-    quiz,
-    strategy_map,
-)
+from course.widgets import TrainingLab, before_and_after, ladder_player, memory_explorer, quiz, strategy_map
 
 __all__ = [
     "TrainingLab",

@@ -1,4 +1,4 @@
-"""`python -m course run|lab|demo`: execute the lessons, work in copies of them, show the live demo. Run in notebooks/."""
+"""`python -m course run|lab|demo`, in notebooks/: execute the lessons, work in copies of them, show the live demo."""
 
 import argparse
 import os
@@ -24,9 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
         write_generated()
         draw_result()
         scripts = [*scripts, FOLDER / "demo.py"]
-    failed = execute_all(
-        scripts, FOLDER if arguments.in_place else RESULTS, RESULTS, jobs=arguments.jobs
-    )
+    failed = execute_all(scripts, FOLDER if arguments.in_place else RESULTS, RESULTS, jobs=arguments.jobs)
     for name, reason in failed.items():
         print(f"FAILED {name}: {reason}", file=sys.stderr)
     table = RESULTS / "comparison.md"
@@ -39,18 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
 def lab(arguments: argparse.Namespace) -> int:
     """Open JupyterLab with copies of the lessons to work in (my_lessons, made at first); Ctrl+C ends it."""
     written = copy_lessons(COPIES)
-    print(
-        f"Your notebooks are in {COPIES} ({len(written)} of them new)", file=sys.stderr
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "jupyterlab",
-        f"--LabApp.default_url=/lab/tree/{COPIES.name}/{INDEX}.ipynb",
-    ]
-    if (
-        hasattr(os, "geteuid") and os.geteuid() == 0
-    ):  # in a container everyone is root; the token stays
+    print(f"Your notebooks are in {COPIES} ({len(written)} of them new)", file=sys.stderr)
+    command = [sys.executable, "-m", "jupyterlab", f"--LabApp.default_url=/lab/tree/{COPIES.name}/{INDEX}.ipynb"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # in a container everyone is root; the token stays
         command.append("--allow-root")
     command += [] if arguments.browser else ["--no-browser"]
     return subprocess.run(command, cwd=ROOT, env=os.environ | _with_course()).returncode
@@ -61,12 +50,7 @@ def demo(arguments: argparse.Namespace) -> int:
     from course.demo.chart import ADDRESS, library
 
     token = arguments.token or secrets.token_urlsafe()
-    command = [
-        "--Voila.ip=localhost",
-        f"--port={arguments.port}",
-        "--template=stage",
-        f"--token={token}",
-    ]
+    command = ["--Voila.ip=localhost", f"--port={arguments.port}", "--template=stage", f"--token={token}"]
     for other_page in ("jupyterlab-jupytext", "jupyterlab-plotly"):
         command.append(f"--VoilaConfiguration.extension_denylist={other_page}")
     command += [] if arguments.browser else ["--no-browser"]
@@ -75,9 +59,7 @@ def demo(arguments: argparse.Namespace) -> int:
         static.mkdir(parents=True)
         shutil.copy(library(), static)
         os.environ[ADDRESS] = f"/voila/templates/stage/static/{library().name}"
-        os.environ["JUPYTER_PATH"] = os.pathsep.join(
-            [str(FOLDER / "share"), beside]
-        )  # read when Voilà is imported
+        os.environ["JUPYTER_PATH"] = os.pathsep.join([str(FOLDER / "share"), beside])  # read when Voilà is imported
         from voila.app import main as serve
 
         print(f"http://localhost:{arguments.port}/?token={token}", flush=True)
@@ -88,48 +70,26 @@ def demo(arguments: argparse.Namespace) -> int:
 def _with_course() -> dict[str, str]:
     """The environment in which a kernel finds this package from any folder, and a server its settings."""
     found = {"PYTHONPATH": FOLDER, "JUPYTER_CONFIG_PATH": FOLDER / "share"}
-    return {
-        name: os.pathsep.join([str(path), *filter(None, [os.environ.get(name)])])
-        for name, path in found.items()
-    }
+    return {name: os.pathsep.join([str(path), *filter(None, [os.environ.get(name)])]) for name, path in found.items()}
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line, a function above for each command."""
-    whole = argparse.ArgumentParser(
-        prog="python -m course", description="For those who run and teach the lessons."
-    )
+    whole = argparse.ArgumentParser(prog="python -m course", description="For those who run and teach the lessons.")
     names = whole.add_subparsers(required=True, metavar="COMMAND")
     for command in (run, lab, demo):
-        one = names.add_parser(
-            command.__name__, help=command.__doc__, description=command.__doc__
-        )
+        one = names.add_parser(command.__name__, help=command.__doc__, description=command.__doc__)
         one.set_defaults(command=command)
         if command is run:
             one.add_argument(
-                "--in-place",
-                action="store_true",
-                help="write the executed notebooks beside their sources",
+                "--in-place", action="store_true", help="write the executed notebooks beside their sources"
             )
-            one.add_argument(
-                "--jobs",
-                type=int,
-                default=1,
-                help="lessons at a time; times are truest with one",
-            )
+            one.add_argument("--jobs", type=int, default=1, help="lessons at a time; times are truest with one")
             continue
-        one.add_argument(
-            "--browser",
-            action=argparse.BooleanOptionalAction,
-            default=True,
-            help="open a browser",
-        )
+        one.add_argument("--browser", action=argparse.BooleanOptionalAction, default=True, help="open a browser")
         if command is demo:
             one.add_argument("--port", type=int, default=8866, help="of this machine")
-            one.add_argument(
-                "--token",
-                help="what opens the page; default: a new one, which is printed",
-            )
+            one.add_argument("--token", help="what opens the page; default: a new one, which is printed")
     return whole
 
 

@@ -2,9 +2,8 @@
 
 import importlib
 import math
-import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -60,12 +59,7 @@ class Quiz:
     right: str
 
     def __str__(self) -> str:
-        return "\n".join(
-            [
-                self.question,
-                *(f"  {letter}) {text}" for letter, text in self.choices.items()),
-            ]
-        )
+        return "\n".join([self.question, *(f"  {letter}) {text}" for letter, text in self.choices.items())])
 
 
 @dataclass(frozen=True)
@@ -81,12 +75,7 @@ class Verdict:
         return f"[{'RIGHT' if self.passed else 'NOT YET'}] {self.name}: {self.message}"
 
     def _repr_html_(self) -> str:
-        return cards.card(
-            cards.RIGHT if self.passed else cards.NOT_YET,
-            self.name,
-            self.message,
-            self.hints,
-        )
+        return cards.card(cards.RIGHT if self.passed else cards.NOT_YET, self.name, self.message, self.hints)
 
 
 class Words(str):
@@ -116,18 +105,10 @@ def check(name: str, answer: object) -> Verdict:
     except ValueError as unknown:
         return Verdict(str(name), False, f"{unknown}.")
     if answer is None or answer is ...:
-        wanted = (
-            f"It will be checked for {task.looks_at}"
-            if isinstance(task, Exercise)
-            else WHICH_LETTER
-        )
+        wanted = f"It will be checked for {task.looks_at}" if isinstance(task, Exercise) else WHICH_LETTER
         return Verdict(name, False, f"no answer yet. {wanted}.", _hints(task))
     try:
-        verdict = (
-            _judge_choice(task, answer)
-            if isinstance(task, Quiz)
-            else _judge(task, answer)
-        )
+        verdict = _judge_choice(task, answer) if isinstance(task, Quiz) else _judge(task, answer)
     except NotBegun as begin:
         verdict = _not_yet(task, str(begin))
     return verdict if verdict.passed else replace(verdict, hints=_hints(task))
@@ -148,14 +129,8 @@ def hint(name: str, level: int = 1) -> str:
     except ValueError as unknown:
         return Words(f"{unknown}.")
     if level not in range(1, len(hints) + 1):
-        return Words(
-            f"{name} has hints 1 to {len(hints)}, and no hint {level}."
-            if hints
-            else f"{name} has no hints."
-        )
-    more = (
-        f" (hint {level} of {len(hints)})" if level < len(hints) else " (the last hint)"
-    )
+        return Words(f"{name} has hints 1 to {len(hints)}, and no hint {level}." if hints else f"{name} has no hints.")
+    more = f" (hint {level} of {len(hints)})" if level < len(hints) else " (the last hint)"
     return Words(hints[level - 1] + more)
 
 
@@ -165,11 +140,7 @@ def find(name: str) -> Exercise | Quiz:
     Raises:
         ValueError: for an unknown name; the message lists those of the same lesson.
     """
-    lesson = (
-        re.fullmatch(r"(?:ex|quiz)(\d\d)(?:_\d+)?", name)
-        if isinstance(name, str)
-        else None
-    )
+    lesson = re.fullmatch(r"(?:ex|quiz)(\d\d)(?:_\d+)?", name) if isinstance(name, str) else None
     try:
         tasks = tasks_of(lesson[1]) if lesson else {}
     except ModuleNotFoundError:
@@ -191,9 +162,7 @@ def tasks_of(lesson: str) -> dict[str, Exercise | Quiz]:
     return {task.name: task for task in module.TASKS}
 
 
-def exercise(
-    name: str, level: int, looks_at: str, *hints: str
-) -> Callable[[Callable], Exercise]:
+def exercise(name: str, level: int, looks_at: str, *hints: str) -> Callable[[Callable], Exercise]:
     """Make an `Exercise` of the judge that is decorated.
 
     Args:
@@ -214,9 +183,7 @@ def number(answer: object) -> float:
     if isinstance(answer, bool) or not hasattr(answer, "__float__"):
         raise Wrong(f"a number is asked for, and this is {kind(answer)}.")
     if math.isnan(float(answer)):
-        raise Wrong(
-            "a number is asked for, and this is nan, the result of a calculation without one."
-        )
+        raise Wrong("a number is asked for, and this is nan, the result of a calculation without one.")
     return float(answer)
 
 
@@ -226,11 +193,7 @@ def numbers(answer: object, count: int) -> tuple[float, ...]:
     Raises:
         Wrong: for anything else, and for another count.
     """
-    if (
-        isinstance(answer, str | dict | set)
-        or not hasattr(answer, "__len__")
-        or len(answer) != count
-    ):
+    if isinstance(answer, str | dict | set) or not hasattr(answer, "__len__") or len(answer) != count:
         raise Wrong(f"{count} numbers are asked for, and this is {kind(answer)}.")
     return tuple(number(value) for value in answer)
 
@@ -264,14 +227,9 @@ def recognise(answer: float, mistakes: dict[float, str]) -> None:
             raise Wrong(reason)
 
 
-def close(
-    given: tuple[float, ...], expected: tuple[float, ...], *, within: float
-) -> bool:
+def close(given: tuple[float, ...], expected: tuple[float, ...], *, within: float) -> bool:
     """Say whether every number is at most `within` away from the one expected in its place."""
-    return all(
-        math.isclose(one, other, abs_tol=within)
-        for one, other in zip(given, expected, strict=True)
-    )
+    return all(math.isclose(one, other, abs_tol=within) for one, other in zip(given, expected, strict=True))
 
 
 def called(function: object, *arguments, **named) -> object:
@@ -290,17 +248,11 @@ def called(function: object, *arguments, **named) -> object:
         NotBegun: where it returns nothing.
     """
     if not callable(function):
-        raise Wrong(
-            f"a function is asked for, without calling it, and this is {kind(function)}."
-        )
+        raise Wrong(f"a function is asked for, without calling it, and this is {kind(function)}.")
     try:
         result = function(*arguments, **named)
-    except (
-        Exception
-    ) as error:  # whatever a student's function raises is the answer's, and is told
-        raise Wrong(
-            f"your function stopped with {type(error).__name__}: {error}"
-        ) from error
+    except Exception as error:  # whatever a student's function raises is the answer's, and is told
+        raise Wrong(f"your function stopped with {type(error).__name__}: {error}") from error
     if result is None:
         raise NotBegun("your function returns nothing yet: does it end with `return`?")
     return result
@@ -313,9 +265,7 @@ def _judge(task: Exercise, answer: object) -> Verdict:
         raise
     except Wrong as wrong:
         return _not_yet(task, str(wrong))
-    except (
-        Exception
-    ) as error:  # an answer of a kind that nobody thought of is still not right
+    except Exception as error:  # an answer of a kind that nobody thought of is still not right
         said = f"this answer, {kind(answer)}, could not be read ({type(error).__name__}: {error})."
         return Verdict(task.name, False, f"{said} The check looks at {task.looks_at}.")
     return Verdict(task.name, True, f"checked was {task.looks_at}.")
@@ -330,11 +280,7 @@ def _not_yet(task: Exercise, reason: str) -> Verdict:
 def _judge_choice(quiz: Quiz, answer: object) -> Verdict:
     letter = str(answer).strip().lower()
     if letter not in quiz.choices:
-        return Verdict(
-            quiz.name,
-            False,
-            f"{answer!r} is no choice: expected one of {', '.join(quiz.choices)}.",
-        )
+        return Verdict(quiz.name, False, f"{answer!r} is no choice: expected one of {', '.join(quiz.choices)}.")
     return Verdict(quiz.name, letter == quiz.right, quiz.reasons[letter])
 
 

@@ -21,19 +21,11 @@ from tlkit.models.fetched import fetched_folder
 
 FOLDER = Path(__file__).resolve().parents[1]
 INDEX = "00_index"
-CELL_SECONDS = (
-    7200  # the comparison of the larger profiles takes half an hour on a small machine
-)
-EXERCISES_IMPORT = (
-    "import course\nimport tlkit as tl"  # the first cell of a lesson's exercises
-)
+CELL_SECONDS = 7200  # the comparison of the larger profiles takes half an hour on a small machine
+EXERCISES_IMPORT = "import course\nimport tlkit as tl"  # the first cell of a lesson's exercises
 # As JupyterLab writes them: a lesson that is opened and saved stays as it is.
 PAIRED = {"formats": "ipynb,py:percent", "notebook_metadata_filter": "-all"}
-KERNEL = {
-    "name": "python3",
-    "display_name": "Python 3 (ipykernel)",
-    "language": "python",
-}
+KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 
 
 @dataclass(frozen=True)
@@ -62,14 +54,9 @@ def lessons(folder: Path = FOLDER) -> list[Lesson]:
         if source.stem == INDEX:
             continue
         text = _as_script(source)
-        parts = [
-            re.search(p, text, re.M)
-            for p in (r"^# # (.+)$", r"^# \*([^*]+\?)\*$", r"About (\d+) minutes\.")
-        ]
+        parts = [re.search(p, text, re.M) for p in (r"^# # (.+)$", r"^# \*([^*]+\?)\*$", r"About (\d+) minutes\.")]
         if not all(parts):
-            raise ValueError(
-                f"{source.name}: expected title, *question?* and 'About N minutes.' at the top"
-            )
+            raise ValueError(f"{source.name}: expected title, *question?* and 'About N minutes.' at the top")
         title, question, minutes = (part.group(1) for part in parts)
         found.append(Lesson(source.stem, title, question, int(minutes)))
     return found
@@ -84,16 +71,12 @@ def missing_model(source: Path) -> str | None:
     Returns:
         One sentence with the command that fetches the model.
     """
-    command = re.search(
-        r"python -m tlkit fetch ([\w./-]+\w)", source.read_text(encoding="utf-8")
-    )
+    command = re.search(r"python -m tlkit fetch ([\w./-]+\w)", source.read_text(encoding="utf-8"))
     if command is None:
         return None
     if fetched_folder(command[1]):
         return None
-    return (
-        f"{source.stem} needs {command[1]}, which is not on this machine: {command[0]}"
-    )
+    return f"{source.stem} needs {command[1]}, which is not on this machine: {command[0]}"
 
 
 def sources(folder: Path = FOLDER) -> list[Path]:
@@ -108,12 +91,7 @@ def _as_script(source: Path) -> str:
     if source.suffix == ".py":
         return text
     cells = json.loads(text)["cells"]
-    lines = [
-        line
-        for cell in cells
-        if cell["cell_type"] == "markdown"
-        for line in "".join(cell["source"]).splitlines()
-    ]
+    lines = [line for cell in cells if cell["cell_type"] == "markdown" for line in "".join(cell["source"]).splitlines()]
     return "\n".join(f"# {line}" for line in lines)
 
 
@@ -140,14 +118,7 @@ def copy_lessons(target: Path, folder: Path = FOLDER) -> list[Path]:
     return written
 
 
-def execute(
-    source: Path,
-    target: Path,
-    results: Path,
-    *,
-    threads: int | None = None,
-    progress: Part = SILENT,
-) -> None:
+def execute(source: Path, target: Path, results: Path, *, threads: int | None = None, progress: Part = SILENT) -> None:
     """Run one lesson from the top in a fresh kernel and write it, with its outputs, as a notebook.
 
     What was reached is written also when a cell fails.
@@ -170,9 +141,7 @@ def execute(
     count = len(notebook.cells)
     client = NotebookClient(
         notebook,
-        on_cell_start=lambda cell, cell_index: progress.step(
-            cell_index, count, f"cell {cell_index + 1} of {count}"
-        ),
+        on_cell_start=lambda cell, cell_index: progress.step(cell_index, count, f"cell {cell_index + 1} of {count}"),
         timeout=CELL_SECONDS,
         kernel_name="python3",
         record_timing=False,
@@ -190,9 +159,7 @@ def execute(
         nbformat.write(notebook, target)
 
 
-def execute_all(
-    scripts: list[Path], folder: Path, results: Path, *, jobs: int = 1
-) -> dict[str, str]:
+def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int = 1) -> dict[str, str]:
     """Execute lessons, show how far they are, and print a line for each that has ended.
 
     Side by side, each lesson gets its share of the cores: small models leave the second core idle half of the time,
@@ -210,9 +177,7 @@ def execute_all(
         From the stem of each lesson that failed to the reason; the others go on.
     """
     results.mkdir(parents=True, exist_ok=True)
-    missing = {
-        source: sentence for source in scripts if (sentence := missing_model(source))
-    }
+    missing = {source: sentence for source in scripts if (sentence := missing_model(source))}
     for sentence in missing.values():
         print(f"left out: {sentence}")
     scripts = [source for source in scripts if source not in missing]
@@ -222,13 +187,7 @@ def execute_all(
         begun = time.monotonic()
         try:
             with job.part(source.stem) as part:
-                execute(
-                    source,
-                    folder / f"{source.stem}.ipynb",
-                    results,
-                    threads=threads,
-                    progress=part,
-                )
+                execute(source, folder / f"{source.stem}.ipynb", results, threads=threads, progress=part)
         except CellExecutionError as error:
             return f"{error.ename}: {error.evalue}"
         except (DeadKernelError, CellTimeoutError) as error:  # the other lessons go on
@@ -240,11 +199,5 @@ def execute_all(
     # The last lessons are the longest; begun last, they would run alone.
     order = list(reversed(scripts)) if jobs > 1 else scripts
     with Job(len(scripts), "lesson") as job, ThreadPoolExecutor(jobs) as pool:
-        reasons = dict(
-            zip((source.stem for source in order), pool.map(one, order), strict=True)
-        )
-    return {
-        source.stem: reasons[source.stem]
-        for source in scripts
-        if reasons[source.stem] is not None
-    }
+        reasons = dict(zip((source.stem for source in order), pool.map(one, order), strict=True))
+    return {source.stem: reasons[source.stem] for source in scripts if reasons[source.stem] is not None}

@@ -15,21 +15,11 @@ from course.exercises import LEVELS, Exercise, Quiz, tasks_of
 from course.lessons import EXERCISES_IMPORT, FOLDER, INDEX, Lesson, lessons
 
 WIDTH = 118  # of a line of text, behind its `# `
-SOLUTION = re.compile(
-    r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION$", re.DOTALL | re.MULTILINE
-)
+SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION$", re.DOTALL | re.MULTILINE)
 # The course has five parts, each named by the number of its first lesson.
-PARTS = {
-    1: "Look inside",
-    4: "Choose what to train",
-    12: "Make it fit",
-    14: "Know what is true",
-    17: "For real",
-}
+PARTS = {1: "Look inside", 4: "Choose what to train", 12: "Make it fit", 14: "Know what is true", 17: "For real"}
 LAST = 21  # lesson of the course
-GENERATED = re.compile(
-    r"\n# %% \[markdown\][^\n]*\n# (?:## Exercises|Previous: |Next: )"
-)
+GENERATED = re.compile(r"\n# %% \[markdown\][^\n]*\n# (?:## Exercises|Previous: |Next: )")
 
 
 def lesson_table(found: list[Lesson], link: str = "{}.ipynb") -> str:
@@ -41,25 +31,17 @@ def lesson_table(found: list[Lesson], link: str = "{}.ipynb") -> str:
     """
     rows, named = [], 0
     for lesson in found:
-        part = max(
-            place for place, first in enumerate(PARTS, 1) if first <= lesson.number
-        )
+        part = max(place for place, first in enumerate(PARTS, 1) if first <= lesson.number)
         if part != named:
             rows.append(f"| **Part {part}: {list(PARTS.values())[part - 1]}** | | |")
-        rows.append(
-            f"| [{lesson.title}]({link.format(lesson.stem)}) | {lesson.question} | {lesson.minutes} |"
-        )
+        rows.append(f"| [{lesson.title}]({link.format(lesson.stem)}) | {lesson.question} | {lesson.minutes} |")
         named = part
     return "\n".join(["| lesson | question | minutes |", "| --- | --- | --- |", *rows])
 
 
 def unwritten(found: list[Lesson]) -> str:
     """Say which numbers of the course have no lesson yet; nothing where all have one."""
-    numbers = [
-        str(n)
-        for n in range(1, LAST + 1)
-        if n not in {lesson.number for lesson in found}
-    ]
+    numbers = [str(n) for n in range(1, LAST + 1) if n not in {lesson.number for lesson in found}]
     if not numbers:
         return ""
     several = len(numbers) > 1
@@ -70,15 +52,9 @@ def unwritten(found: list[Lesson]) -> str:
 def index_source(found: list[Lesson]) -> str:
     """Write the index page as a percent script."""
     minutes = sum(lesson.minutes for lesson in found)
-    values = {
-        "table": lesson_table(found),
-        "minutes": minutes,
-        "first": found[0],
-        "unwritten": unwritten(found),
-    }
+    values = {"table": lesson_table(found), "minutes": minutes, "first": found[0], "unwritten": unwritten(found)}
     top, middle, bottom = (
-        new_markdown_cell(text.format(**values).strip())
-        for text in (INDEX_TOP, INDEX_MIDDLE, INDEX_BOTTOM)
+        new_markdown_cell(text.format(**values).strip()) for text in (INDEX_TOP, INDEX_MIDDLE, INDEX_BOTTOM)
     )
     doctor = new_code_cell(DOCTOR, metadata={"tags": ["nbval-ignore-output"]})
     cells = [top, doctor, new_code_cell(HEALTHY), middle, bottom]
@@ -102,9 +78,7 @@ def lesson_source(stem: str, found: list[Lesson], folder: Path = FOLDER) -> str:
     written = (folder / f"{stem}.py").read_text(encoding="utf-8")
     written = GENERATED.split(written, maxsplit=1)[0].rstrip()
     solution = folder / "solutions" / f"{stem}.py"
-    cells = (
-        exercise_cells(stem[:2], jupytext.read(solution)) if solution.is_file() else []
-    )
+    cells = exercise_cells(stem[:2], jupytext.read(solution)) if solution.is_file() else []
     cells.append(new_markdown_cell(_way(stem, found)))
     return f"{written}\n\n{_as_script(cells)}"
 
@@ -128,31 +102,16 @@ def exercise_cells(lesson: str, solution: NotebookNode) -> list[NotebookNode]:
     top = new_markdown_cell(EXERCISES_TOP.format(first=f"ex{lesson}_1"), metadata=slide)
     cells = [top, new_code_cell(EXERCISES_IMPORT)]
     for quiz in quizzes:
-        cells += [
-            new_markdown_cell(_as_markdown(quiz)),
-            new_code_cell(f'course.quiz("{quiz.name}")'),
-        ]
+        cells += [new_markdown_cell(_as_markdown(quiz)), new_code_cell(f'course.quiz("{quiz.name}")')]
     exercises = [task for task in tasks.values() if isinstance(task, Exercise)]
-    parts = list(
-        zip(solution.cells[2::2], solution.cells[3::2], strict=True)
-    )  # behind a title and imports
-    checked = [
-        name
-        for _, code in parts
-        for name in re.findall(r'^course\.check\("(\w+)"', code.source, re.MULTILINE)
-    ]
+    parts = list(zip(solution.cells[2::2], solution.cells[3::2], strict=True))  # behind a title and imports
+    checked = [name for _, code in parts for name in re.findall(r'^course\.check\("(\w+)"', code.source, re.MULTILINE)]
     if checked != [task.name for task in exercises]:
-        raise ValueError(
-            f"solutions of lesson {lesson} check {checked}: expected {[t.name for t in exercises]}"
-        )
-    for number, (task, (question, code)) in enumerate(
-        zip(exercises, parts, strict=True), 1
-    ):
+        raise ValueError(f"solutions of lesson {lesson} check {checked}: expected {[t.name for t in exercises]}")
+    for number, (task, (question, code)) in enumerate(zip(exercises, parts, strict=True), 1):
         stub, found = SOLUTION.subn(r"\1# your code here", code.source)
         if (question.cell_type, code.cell_type, found) != ("markdown", "code", 1):
-            raise ValueError(
-                f"{task.name}: expected its question, then one cell of code with one solution in it"
-            )
+            raise ValueError(f"{task.name}: expected its question, then one cell of code with one solution in it")
         heading = f"**Exercise {int(lesson)}.{number}** ({LEVELS[task.level]}). "
         first, *rest = question.source.split("\n\n")
         text = "\n\n".join([fill(heading + first, WIDTH), *rest])
@@ -164,32 +123,20 @@ def exercise_cells(lesson: str, solution: NotebookNode) -> list[NotebookNode]:
 def _as_script(cells: list[NotebookNode]) -> str:
     metadata = {"jupytext": {"notebook_metadata_filter": "-all"}}
     script = re.sub(
-        r"\n{3,}# %%",
-        "\n\n# %%",
-        jupytext.writes(new_notebook(cells=cells, metadata=metadata), "py:percent"),
+        r"\n{3,}# %%", "\n\n# %%", jupytext.writes(new_notebook(cells=cells, metadata=metadata), "py:percent")
     )
-    return re.sub(
-        r"\n\n(# %%\ndef )", r"\n\n\n\1", script
-    )  # the blank lines that the formatter wants
+    return re.sub(r"\n\n(# %%\ndef )", r"\n\n\n\1", script)  # the blank lines that the formatter wants
 
 
 def _as_markdown(quiz: Quiz) -> str:
-    choices = [
-        fill(f"- **{key}** {text}", WIDTH, subsequent_indent="  ")
-        for key, text in quiz.choices.items()
-    ]
+    choices = [fill(f"- **{key}** {text}", WIDTH, subsequent_indent="  ") for key, text in quiz.choices.items()]
     return "\n".join([fill(f"**Quiz.** {quiz.question}", WIDTH), "", *choices])
 
 
 def _way(stem: str, found: list[Lesson]) -> str:
     place = next(number for number, lesson in enumerate(found) if lesson.stem == stem)
-    around = {
-        "Previous": found[place - 1] if place else None,
-        "Next": found[place + 1] if found[place + 1 :] else None,
-    }
-    return " ·\n".join(
-        f"{word}: [{at.title}]({at.stem}.ipynb)" for word, at in around.items() if at
-    )
+    around = {"Previous": found[place - 1] if place else None, "Next": found[place + 1] if found[place + 1 :] else None}
+    return " ·\n".join(f"{word}: [{at.title}]({at.stem}.ipynb)" for word, at in around.items() if at)
 
 
 def write_generated(folder: Path = FOLDER) -> None:
@@ -199,9 +146,7 @@ def write_generated(folder: Path = FOLDER) -> None:
         ValueError: where a lesson lacks what the index needs, or its solutions do not fit its checks.
     """
     found = lessons(folder)
-    wanted = {INDEX: index_source(found)} | {
-        lesson.stem: lesson_source(lesson.stem, found, folder) for lesson in found
-    }
+    wanted = {INDEX: index_source(found)} | {lesson.stem: lesson_source(lesson.stem, found, folder) for lesson in found}
     for stem, text in wanted.items():
         (folder / f"{stem}.py").write_text(text, encoding="utf-8")
 

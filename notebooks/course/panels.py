@@ -23,20 +23,10 @@ from tlkit.reports.training_charts import live_curves, overfitting_chart
 from tlkit.settings import Profile, setup
 from tlkit.steps import Plan, StepRecord, mean_loss
 from tlkit.strategies import StrategyReport, apply_strategy
-from tlkit.training import (
-    TrainingConfig,
-    TrainingResult,
-    new_state,
-    steps_per_epoch,
-    total_steps,
-    training_steps,
-)
+from tlkit.training import TrainingConfig, TrainingResult, new_state, steps_per_epoch, total_steps, training_steps
 
 PROMPT = "Ownership in Rust means"
-FALLBACK_SHAPE = (
-    4,
-    64,
-)  # rows of a batch and tokens of a row, of the training that runs out of memory
+FALLBACK_SHAPE = (4, 64)  # rows of a batch and tokens of a row, of the training that runs out of memory
 LAID_OVER = 6  # runs in one live chart: more could not be told apart
 LONGEST_PROMPT = 400  # characters; the bundled model reads 256 tokens
 
@@ -86,16 +76,12 @@ def memory_view(
     estimate = estimate_memory(model, strategy, dtype=dtype, plan=plan, **shape)
     usable = int(CARD_SHARE * budget)
     largest = max(estimate.categories, key=estimate.categories.get)
-    needs = (
-        f"{strategy} on {model} needs {in_units(estimate.peak)}, most of it {largest}."
-    )
+    needs = f"{strategy} on {model} needs {in_units(estimate.peak)}, most of it {largest}."
     if estimate.peak <= usable:
         verdict = f"Fits {card}: {in_units(usable - estimate.peak)} are left of the {in_units(usable)} it can give."
     else:
         over = in_units(estimate.peak - usable)
-        verdict = (
-            f"Does not fit {card}: {over} more than the {in_units(usable)} it can give."
-        )
+        verdict = f"Does not fit {card}: {over} more than the {in_units(usable)} it can give."
     figure = memory_chart({strategy: estimate}, {card: budget})
     figure.set_figheight(2.6)  # one bar; the controls stay in sight on a projector
     return View(figure, f"{verdict} {needs}")
@@ -114,24 +100,13 @@ def strategy_boxes(report: StrategyReport) -> str:
         A fragment of HTML.
     """
     largest = max(part.total_values for part in report.components.values())
-    tallest, rows = (
-        560 / len(report.components),
-        [],
-    )  # all of it in sight on a projector, where it has few parts
+    tallest, rows = (560 / len(report.components), [])  # all of it in sight on a projector, where it has few parts
     for name, part in reversed(report.components.items()):
         share = part.trainable_values / part.total_values
-        words = (
-            f"{name}: {part.trainable_values:,} of {part.total_values:,} values trained"
-        )
+        words = f"{name}: {part.trainable_values:,} of {part.total_values:,} values trained"
         height = 17 + round(tallest * part.total_values / largest)
         fill = f"linear-gradient(to right, #56B4E9 {share:.0%}, #eeeeee {share:.0%})"
-        mark = (
-            "trained"
-            if share == 1
-            else "frozen"
-            if share == 0
-            else f"{share:.1%} trained"
-        )
+        mark = "trained" if share == 1 else "frozen" if share == 0 else f"{share:.1%} trained"
         rows.append(
             f'<div tabindex="0" role="img" title="{words}" aria-label="{words}" style="height:{height}px;'
             f"line-height:{height}px;margin:2px;padding:0 8px;width:420px;border:1px solid #333;color:#000;"
@@ -174,13 +149,8 @@ class LabState:
 
     def view(self) -> View:
         """Show training and validation loss, and say how far the run has come."""
-        result = TrainingResult(
-            self.history, self.validation, 0, not self.done, self.config
-        )
-        loss, held_out = (
-            self.history.loss.iloc[-1],
-            self.validation.validation_loss.iloc[-1],
-        )
+        result = TrainingResult(self.history, self.validation, 0, not self.done, self.config)
+        loss, held_out = (self.history.loss.iloc[-1], self.validation.validation_loss.iloc[-1])
         first = self.validation.validation_loss.iloc[0]
         text = (
             f"Step {len(self.history)} of {self.total_steps}: training loss {loss:.2f}, validation loss {held_out:.2f} "
@@ -206,11 +176,7 @@ def lab_view(runs: list[Run], untouched: float) -> View:
         untouched=untouched,
         across=tuple(across),
         upwards=tuple(upwards),
-        diverged={
-            name: one.diverged_at
-            for name, one in names.items()
-            if one.diverged_at is not None
-        },
+        diverged={name: one.diverged_at for name, one in names.items() if one.diverged_at is not None},
     )
     step, loss = run.points[-1]
     if run.diverged_at is not None:
@@ -218,19 +184,14 @@ def lab_view(runs: list[Run], untouched: float) -> View:
         return View(chart, f"{how}Its learning rate is too high, so it was given up.")
     gain = untouched - loss
     text = f"{run.name}: step {step} of {run.steps}, validation loss from {untouched:.2f} to {loss:.2f} nats per token"
-    return View(
-        chart,
-        f"{text}, {abs(gain):.2f} {'less' if gain >= 0 else 'more'} than untouched.",
-    )
+    return View(chart, f"{text}, {abs(gain):.2f} {'less' if gain >= 0 else 'more'} than untouched.")
 
 
 def _lab_text(profile: Profile) -> tuple[LoadedModel, torch.Tensor, torch.Tensor]:
     """The bundled model, the blocks that a lab trains on, and eight blocks of validation text."""
     loaded = load_model("tiny")
     rust = load_corpus("rust").limited(profile.train_passages)
-    blocks, unseen = (
-        pack(texts, loaded.tokenizer, 128) for texts in (rust.train, rust.validation)
-    )
+    blocks, unseen = (pack(texts, loaded.tokenizer, 128) for texts in (rust.train, rust.validation))
     return loaded, blocks, unseen[:8]
 
 
@@ -296,23 +257,14 @@ def training_lab(
     for record in training_steps(new_state(model, config), blocks, config):
         records.append(record)
         if record.step == 1 or record.step % every == 0 or record.step == total:
-            scores.append(
-                {"step": record.step, "validation_loss": mean_loss(model, unseen)}
-            )
+            scores.append({"step": record.step, "validation_loss": mean_loss(model, unseen)})
             history = pd.DataFrame([vars(record) for record in records])
-            history.insert(
-                1, "epoch", history.step / steps_per_epoch(len(blocks), config)
-            )
+            history.insert(1, "epoch", history.step / steps_per_epoch(len(blocks), config))
             yield LabState(model, history, pd.DataFrame(scores), total, config)
 
 
 def continuations(
-    models: dict[str, object],
-    tokenizer,
-    prompt: str = PROMPT,
-    *,
-    temperature: float = 0.0,
-    seed: int = 0,
+    models: dict[str, object], tokenizer, prompt: str = PROMPT, *, temperature: float = 0.0, seed: int = 0
 ) -> dict[str, str]:
     """Let several models continue the same prompt.
 
@@ -332,13 +284,9 @@ def continuations(
     if not prompt.strip():
         raise ValueError("the prompt is empty: type a few words to go on from")
     if len(prompt) > LONGEST_PROMPT:
-        raise ValueError(
-            f"the prompt has {len(prompt)} characters: at most {LONGEST_PROMPT}"
-        )
+        raise ValueError(f"the prompt has {len(prompt)} characters: at most {LONGEST_PROMPT}")
     return {
-        name: generate(model, tokenizer, [prompt], temperature=temperature, seed=seed)[
-            0
-        ]
+        name: generate(model, tokenizer, [prompt], temperature=temperature, seed=seed)[0]
         for name, model in models.items()
     }
 
@@ -360,17 +308,10 @@ def fallback_run(memory: str = "48MB", strategy: str = "full") -> FallbackLog:
     rows, length = FALLBACK_SHAPE
     blocks = pack(load_corpus("rust").train[:20], loaded.tokenizer, length)[: 2 * rows]
     model = apply_strategy(loaded.model, strategy).model
-    order = (
-        "chunked loss",
-        "smaller micro-batch",
-        "activation checkpointing",
-        "optimizer on the host",
-    )
+    order = ("chunked loss", "smaller micro-batch", "activation checkpointing", "optimizer on the host")
     order += ("training on the host",)
     config = TrainingConfig(batch_size=rows)
-    _, log = train_with_fallback(
-        model, blocks, config, device=virtual_device(memory=memory), order=order
-    )
+    _, log = train_with_fallback(model, blocks, config, device=virtual_device(memory=memory), order=order)
     return log
 
 
@@ -391,9 +332,7 @@ class LadderStep:
     def timeline(self) -> pd.DataFrame:
         """Count the bytes of each moment of such a step, see `step_timeline`; a second for many micro-batches."""
         rows, length = FALLBACK_SHAPE
-        return step_timeline(
-            "tiny", "full", batch_size=rows, sequence_length=length, plan=self.plan
-        )
+        return step_timeline("tiny", "full", batch_size=rows, sequence_length=length, plan=self.plan)
 
 
 def ladder_steps(log: FallbackLog) -> list[LadderStep]:
@@ -409,10 +348,7 @@ def ladder_steps(log: FallbackLog) -> list[LadderStep]:
             plan = LADDER[attempt.rung](plan, FALLBACK_SHAPE[0])
         said = f"Attempt {number} of {len(tries)}, {attempt.rung}: "
         if attempt.failed_in:
-            asked, free = (
-                in_units(attempt.bytes_asked),
-                in_units(attempt.bytes_available),
-            )
+            asked, free = (in_units(attempt.bytes_asked), in_units(attempt.bytes_available))
             said += f"failed in the {attempt.failed_in}, at step {attempt.first_step}. Asked for {asked}, free {free}."
         else:
             said += f"it holds, and does {attempt.steps_done} steps from step {attempt.first_step} on."
@@ -431,7 +367,4 @@ def ladder_views(log: FallbackLog) -> list[View]:
     """
     steps = ladder_steps(log)
     tries = [step.attempt for step in steps]
-    return [
-        View(attempts_chart(tries[:number]), step.text)
-        for number, step in enumerate(steps, 1)
-    ]
+    return [View(attempts_chart(tries[:number]), step.text) for number, step in enumerate(steps, 1)]

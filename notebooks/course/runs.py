@@ -4,9 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-TOO_HIGH = (
-    1.0  # nats per token above the untouched model: a run that gets there has diverged
-)
+TOO_HIGH = 1.0  # nats per token above the untouched model: a run that gets there has diverged
 ROOM_BELOW = 1.2  # nats per token below the untouched model, where runs are expected
 
 
@@ -44,9 +42,7 @@ def has_diverged(loss: float, untouched: float) -> bool:
     return not math.isfinite(loss) or loss > untouched + TOO_HIGH
 
 
-def axes_for(
-    runs: Iterable[Run], untouched: float, steps: int
-) -> tuple[list[float], list[float]]:
+def axes_for(runs: Iterable[Run], untouched: float, steps: int) -> tuple[list[float], list[float]]:
     """The ranges of both axes: the same for all runs, unless one needs more; a diverged one leaves at the top.
 
     Args:

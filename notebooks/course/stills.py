@@ -41,11 +41,7 @@ class LastingBox(ipw.VBox):
         self._still = self.still()
         view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
         framed = f'{BEGINS} style="border-left:.2em solid #999;padding-left:.9em">{self._still}</div>'
-        return {
-            VIEW: view,
-            "text/html": framed,
-            "text/plain": f"[panel] {words_of(self._still)}",
-        }
+        return {VIEW: view, "text/html": framed, "text/plain": f"[panel] {words_of(self._still)}"}
 
     def _ipython_display_(self) -> None:
         from IPython import get_ipython
@@ -97,14 +93,8 @@ def _blocks(widget: ipw.Widget) -> Iterator[str]:
                 yield f"<p>{' · '.join(settings)}</p>"
             settings = []
             yield one.value
-        elif (
-            one.description
-            and hasattr(one, "value")
-            and not isinstance(one, ipw.FloatProgress)
-        ):
-            settings.append(
-                f"{html.escape(one.description)}: <strong>{html.escape(_chosen(one))}</strong>"
-            )
+        elif one.description and hasattr(one, "value") and not isinstance(one, ipw.FloatProgress):
+            settings.append(f"{html.escape(one.description)}: <strong>{html.escape(_chosen(one))}</strong>")
     if settings:
         yield f"<p>{' · '.join(settings)}</p>"
 

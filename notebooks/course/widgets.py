@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 import ipywidgets as ipw
 
-from course import cards
 from course.exercises import Quiz, check, find
 from course.runs import Run, has_diverged
 from course.stills import LastingBox
@@ -31,13 +30,9 @@ def quiz(name: str) -> LastingBox:
     """
     task = find(name)
     if not isinstance(task, Quiz):
-        raise ValueError(
-            f"{name} is an exercise, not a quiz: give your answer to check({name!r}, answer)"
-        )
+        raise ValueError(f"{name} is an exercise, not a quiz: give your answer to check({name!r}, answer)")
     # What they say stands above, in the lesson's text.
-    choice = ipw.ToggleButtons(
-        options=list(task.choices), value=None, description="Your choice"
-    )
+    choice = ipw.ToggleButtons(options=list(task.choices), value=None, description="Your choice")
     said = _said()
 
     def judge(change) -> None:
@@ -60,9 +55,7 @@ def memory_explorer() -> LastingBox:
         "strategy": _choice("Strategy", list(CLASSIC), "full"),
         "dtype": _choice("Precision", list(DTYPES), "fp32"),
         "batch_size": _choice("Batch size", [1, 2, 4, 8, 16, 32], 1),
-        "sequence_length": _choice(
-            "Sequence length", [32, 64, 128, 256, 512, 1024, 2048], 512
-        ),
+        "sequence_length": _choice("Sequence length", [32, 64, 128, 256, 512, 1024, 2048], 512),
         "card": _choice("Card", list(CARDS), "RTX 4060 8GB"),
     }
     said, picture = _said(), ipw.HTML()
@@ -70,9 +63,7 @@ def memory_explorer() -> LastingBox:
     def update(change=None) -> None:
         said.value = _paragraph("estimating, a few seconds for a large model …")
         with _shown(said):
-            view = memory_view(
-                **{name: control.value for name, control in controls.items()}
-            )
+            view = memory_view(**{name: control.value for name, control in controls.items()})
             picture.value, said.value = view.picture(), _paragraph(view.text)
 
     for control in controls.values():
@@ -87,10 +78,7 @@ def strategy_map() -> LastingBox:
     from tlkit.models import distinct_architectures
     from tlkit.strategies import CLASSIC
 
-    model, strategy = (
-        _choice("Model", distinct_architectures(), "tiny"),
-        _choice("Strategy", list(CLASSIC), "full"),
-    )
+    model, strategy = (_choice("Model", distinct_architectures(), "tiny"), _choice("Strategy", list(CLASSIC), "full"))
     said, boxes = _said(), ipw.HTML()
 
     def update(change=None) -> None:
@@ -112,16 +100,10 @@ class TrainingLab:
         from tlkit.strategies import CLASSIC
 
         self.strategy = _choice("Strategy", list(CLASSIC), "full")
-        self.learning_rate = _choice(
-            "Learning rate", [1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2], 1e-3
-        )
+        self.learning_rate = _choice("Learning rate", [1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2], 1e-3)
         self.epochs = _choice("Epochs", [0.5, 1, 2, 4], 1)
-        self.start_button = ipw.Button(
-            description="Start", tooltip="Train from the pretrained weights"
-        )
-        self.stop_button = ipw.Button(
-            description="Stop", tooltip="Stop, and keep what was reached", disabled=True
-        )
+        self.start_button = ipw.Button(description="Start", tooltip="Train from the pretrained weights")
+        self.stop_button = ipw.Button(description="Stop", tooltip="Stop, and keep what was reached", disabled=True)
         self.bar = ipw.FloatProgress(min=0, max=1, description="Progress", style=WIDE)
         self.said, self.picture = _said(), ipw.HTML()
         self.state = None
@@ -172,18 +154,11 @@ class TrainingLab:
                     run.diverged_at = int(step)
                 view = lab_view(self.runs, self._untouched)
                 self.bar.value = step / state.total_steps
-                self.picture.value, self.said.value = (
-                    view.picture(),
-                    _paragraph(view.text),
-                )
-                if run.diverged_at is not None or (
-                    self._stop.is_set() and not state.done
-                ):
+                self.picture.value, self.said.value = (view.picture(), _paragraph(view.text))
+                if run.diverged_at is not None or (self._stop.is_set() and not state.done):
                     break
             how = "" if state.done or run.diverged_at else "Stopped, and kept. "
-            self.said.value = _paragraph(
-                f"{how}{view.text} It took {time.monotonic() - began:.0f} s."
-            )
+            self.said.value = _paragraph(f"{how}{view.text} It took {time.monotonic() - began:.0f} s.")
         self._running(False)
 
     def _running(self, running: bool) -> None:
@@ -195,9 +170,7 @@ class TrainingLab:
         display(self.panel)
 
 
-def before_and_after(
-    before: object, after: Callable[[], object], tokenizer: object
-) -> LastingBox:
+def before_and_after(before: object, after: Callable[[], object], tokenizer: object) -> LastingBox:
     """Let two models continue a prompt side by side; from code: `panels.continuations(...)`.
 
     Args:
@@ -208,39 +181,20 @@ def before_and_after(
     """
     from course.panels import PROMPT, continuations
 
-    prompt = ipw.Textarea(
-        value=PROMPT,
-        description="Prompt",
-        style=WIDE,
-        layout={"width": "48em", "height": "4em"},
-    )
+    prompt = ipw.Textarea(value=PROMPT, description="Prompt", style=WIDE, layout={"width": "48em", "height": "4em"})
     temperature = _choice("Temperature", [0.0, 0.3, 0.7, 1.0, 1.5], 0.0)
-    button = ipw.Button(
-        description="Continue", tooltip="Let both models continue the prompt"
-    )
+    button = ipw.Button(description="Continue", tooltip="Let both models continue the prompt")
     said, texts = _said(), [ipw.HTML(layout={"width": "48%"}) for _ in range(2)]
 
     def update(clicked=None) -> None:
         said.value = _paragraph("writing …")
         adapted = after()
-        models = (
-            {"before": before}
-            if adapted is None
-            else {"before": before, "after": adapted}
-        )
+        models = {"before": before} if adapted is None else {"before": before, "after": adapted}
         with _shown(said):
-            written = continuations(
-                models, tokenizer, prompt.value, temperature=temperature.value
-            )
+            written = continuations(models, tokenizer, prompt.value, temperature=temperature.value)
             for place, name in zip(texts, ("before", "after"), strict=True):
-                place.value = f"<h4>{name}</h4>" + _paragraph(
-                    written.get(name, "not adapted yet: train it first")
-                )
-            said.value = _paragraph(
-                "Greedy: the same each time."
-                if temperature.value == 0
-                else "Drawn, with seed 0."
-            )
+                place.value = f"<h4>{name}</h4>" + _paragraph(written.get(name, "not adapted yet: train it first"))
+            said.value = _paragraph("Greedy: the same each time." if temperature.value == 0 else "Drawn, with seed 0.")
 
     button.on_click(update)
     return LastingBox([prompt, ipw.HBox([temperature, button]), said, ipw.HBox(texts)])
@@ -254,10 +208,7 @@ def ladder_player(log: object = None) -> LastingBox:
     """
     from course.panels import fallback_run, ladder_views
 
-    back, on = (
-        ipw.Button(description="Back", tooltip="The attempt before"),
-        ipw.Button(description="Next attempt"),
-    )
+    back, on = (ipw.Button(description="Back", tooltip="The attempt before"), ipw.Button(description="Next attempt"))
     said, picture = _said(), ipw.HTML()
     views, place = [], -1
 
@@ -269,10 +220,7 @@ def ladder_player(log: object = None) -> LastingBox:
                 views = ladder_views(log or fallback_run())
             place = min(max(number, 0), len(views) - 1)
             back.disabled, on.disabled = place == 0, place == len(views) - 1
-            picture.value, said.value = (
-                views[place].picture(),
-                _paragraph(views[place].text),
-            )
+            picture.value, said.value = (views[place].picture(), _paragraph(views[place].text))
 
     back.disabled, said.value = True, _paragraph("Nothing tried yet.")
     back.on_click(lambda button: show(place - 1))
@@ -281,9 +229,7 @@ def ladder_player(log: object = None) -> LastingBox:
 
 
 def _choice(label: str, options: list, value) -> ipw.Dropdown:
-    return ipw.Dropdown(
-        options=options, value=value, description=label, style=WIDE, layout=LAYOUT
-    )
+    return ipw.Dropdown(options=options, value=value, description=label, style=WIDE, layout=LAYOUT)
 
 
 def _row(controls) -> ipw.HBox:

@@ -14,9 +14,7 @@ import traitlets
 
 from tlkit.reports.palette import FAINT, INK
 
-LETTERS = (
-    22  # pixels: what is legible from the back of a room on a screen that is 720 high
-)
+LETTERS = 22  # pixels: what is legible from the back of a room on a screen that is 720 high
 ADDRESS = "TLKIT_PLOTLY"  # set by the demo's server: where the library is to be had
 LIMIT = "#000000"  # of a card: seen over every colour of bytes
 FONT = "Source Sans 3, Segoe UI, Helvetica, Arial, sans-serif"
@@ -93,14 +91,7 @@ def layout(width: int, height: int, title: str = "", **more: object) -> dict:
     return {
         "width": width,
         "height": height,
-        "title": {
-            "text": title,
-            "x": 0,
-            "xref": "paper",
-            "xanchor": "left",
-            "y": 0.99,
-            "yanchor": "top",
-        }
+        "title": {"text": title, "x": 0, "xref": "paper", "xanchor": "left", "y": 0.99, "yanchor": "top"}
         | {"font": {"size": LETTERS, "weight": 700}},
         "font": {"family": FONT, "size": LETTERS, "color": INK},
         "hoverlabel": {"font": {"size": LETTERS, "family": FONT}},

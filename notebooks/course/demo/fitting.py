@@ -28,14 +28,8 @@ def fitting_figure(point, gigabytes: int) -> tuple[dict, str]:
         bars["as proposed"] = grid[way]
     usable = CARD_SHARE * gigabytes
     # The axis follows the model and not the switches, so that a bar that shrinks is seen to shrink.
-    of_model = max(
-        estimate.peak for other, estimate in grid.items() if other.model == point.model
-    )
-    top = (
-        max(1.02 * of_model / 2**30, 1.25 * usable)
-        if usable < of_model / 2**30
-        else 1.25 * gigabytes
-    )
+    of_model = max(estimate.peak for other, estimate in grid.items() if other.model == point.model)
+    top = max(1.02 * of_model / 2**30, 1.25 * usable) if usable < of_model / 2**30 else 1.25 * gigabytes
     names = list(bars)
     data = [
         {
@@ -49,37 +43,15 @@ def fitting_figure(point, gigabytes: int) -> tuple[dict, str]:
         }
         for kind, place in KINDS.items()
     ]
-    line = {
-        "type": "line",
-        "x0": usable,
-        "x1": usable,
-        "y0": -0.02,
-        "y1": 1.0,
-        "xref": "x",
-        "yref": "paper",
-    }
+    line = {"type": "line", "x0": usable, "x1": usable, "y0": -0.02, "y1": 1.0, "xref": "x", "yref": "paper"}
     totals = [
-        {
-            "x": estimate.peak / 2**30,
-            "y": name,
-            "text": f"<b>{estimate.peak / 2**30:.1f} GiB</b>",
-            "showarrow": False,
-        }
+        {"x": estimate.peak / 2**30, "y": name, "text": f"<b>{estimate.peak / 2**30:.1f} GiB</b>", "showarrow": False}
         | {"xanchor": "left", "xshift": 8, "bgcolor": "rgba(255,255,255,0.85)"}
         for name, estimate in bars.items()
     ]
     right = usable > 0.62 * top
-    limit = {
-        "x": usable,
-        "y": 1.0,
-        "yref": "paper",
-        "yanchor": "bottom",
-        "showarrow": False,
-    }
-    limit |= {
-        "xanchor": "right" if right else "left",
-        "text": f"usable of {gigabytes} GiB: {usable:.1f} GiB",
-    }
+    limit = {"x": usable, "y": 1.0, "yref": "paper", "yanchor": "bottom", "showarrow": False}
+    limit |= {"xanchor": "right" if right else "left", "text": f"usable of {gigabytes} GiB: {usable:.1f} GiB"}
     drawn = layout(
         1210,
         360,
@@ -96,21 +68,9 @@ def fitting_figure(point, gigabytes: int) -> tuple[dict, str]:
             "font": {"size": LETTERS},
         },
         shapes=[line | {"line": {"color": LIMIT, "width": 4, "dash": "dash"}}],
-        annotations=[
-            *totals,
-            limit | {"font": {"color": LIMIT, "size": LETTERS, "weight": 700}},
-        ],
-        xaxis=axis(
-            "peak of a training step (GiB)", range=[0, 1.12 * top], automargin=True
-        ),
-        yaxis=axis(
-            range=[1.5, -0.5],
-            tickvals=names,
-            automargin=True,
-            ticks="",
-            showgrid=False,
-            color=INK,
-        ),
+        annotations=[*totals, limit | {"font": {"color": LIMIT, "size": LETTERS, "weight": 700}}],
+        xaxis=axis("peak of a training step (GiB)", range=[0, 1.12 * top], automargin=True),
+        yaxis=axis(range=[1.5, -0.5], tickvals=names, automargin=True, ticks="", showgrid=False, color=INK),
     )
     return {"data": data, "layout": drawn}, " ".join(in_words(point, budget))
 
@@ -158,7 +118,9 @@ def build(tell: Tell) -> ipw.Widget:
             return
         first, second = in_words(point(), card.value * 2**30, grid)
         kind = "good" if first.startswith("It fits") else "bad"
-        verdict.value = f'<p role="status" class="stage-verdict {kind}"><b>{html.escape(first)}</b><br>{html.escape(second)}</p>'
+        verdict.value = (
+            f'<p role="status" class="stage-verdict {kind}"><b>{html.escape(first)}</b><br>{html.escape(second)}</p>'
+        )
         take.disabled = kind == "good" or second.startswith("No setting")
         chart.show(*fitting_figure(point(), card.value))
 
@@ -178,12 +140,4 @@ def build(tell: Tell) -> ipw.Widget:
         control.observe(update, "value")
     take.on_click(accept)
     update()
-    return ipw.VBox(
-        [
-            row(model, strategy),
-            row(card, micro),
-            row(*switches.values(), take),
-            verdict,
-            chart,
-        ]
-    )
+    return ipw.VBox([row(model, strategy), row(card, micro), row(*switches.values(), take), verdict, chart])

@@ -25,14 +25,8 @@ TEXTS = (
     "Ownership in Rust means that",
     "fn main() { let mut names = Vec::new();",
 )
-MOST_SHOWN = (
-    12  # tokens of which each has a row of its own, in letters that can be read
-)
-CHIPS, CHIP, LETTER = (
-    1030,
-    18,
-    13.3,
-)  # pixels: of a line of tokens, around a token, and of a letter
+MOST_SHOWN = 12  # tokens of which each has a row of its own, in letters that can be read
+CHIPS, CHIP, LETTER = (1030, 18, 13.3)  # pixels: of a line of tokens, around a token, and of a letter
 MOST_READ = 64  # tokens of the text; what is before them is left out
 LIKELIEST = 8
 RECORDED = DATA / "inside" / "texts.json"  # made by data/build/record_inside.py
@@ -89,10 +83,7 @@ def recorded(path: Path = RECORDED) -> dict[str, Inside]:
     Args:
         path: of a record that `data/build/record_inside.py` made.
     """
-    return {
-        text: Inside(**found)
-        for text, found in json.loads(path.read_text(encoding="utf-8"))["texts"].items()
-    }
+    return {text: Inside(**found) for text, found in json.loads(path.read_text(encoding="utf-8"))["texts"].items()}
 
 
 @cache
@@ -120,14 +111,10 @@ def attention_figure(inside: Inside, block: int, head: int) -> tuple[dict, str]:
     weights = [line[first:] for line in inside.attention[block][head][first:]]
     names, places = inside.tokens[first:], list(range(len(weights)))
     shown = [
-        [value if column <= place else None for column, value in enumerate(line)]
-        for place, line in enumerate(weights)
+        [value if column <= place else None for column, value in enumerate(line)] for place, line in enumerate(weights)
     ]
     told = [
-        [
-            f"‘{one}’ looks at ‘{other}’: {shown[r][c] or 0:.0%}"
-            for c, other in enumerate(names)
-        ]
+        [f"‘{one}’ looks at ‘{other}’: {shown[r][c] or 0:.0%}" for c, other in enumerate(names)]
         for r, one in enumerate(names)
     ]
     heat = {
@@ -143,12 +130,7 @@ def attention_figure(inside: Inside, block: int, head: int) -> tuple[dict, str]:
         "xgap": 2,
         "ygap": 2,
     }
-    marks = {
-        "tickvals": places,
-        "ticktext": [html.escape(name) for name in names],
-        "showgrid": False,
-        "ticks": "",
-    }
+    marks = {"tickvals": places, "ticktext": [html.escape(name) for name in names], "showgrid": False, "ticks": ""}
     title = f"Block {block}, head {head}: where each token looks"
     drawn = layout(
         700,
@@ -158,9 +140,7 @@ def attention_figure(inside: Inside, block: int, head: int) -> tuple[dict, str]:
         yaxis=axis(**marks, autorange="reversed", automargin=True),
     )
     strongest = max(range(len(names)), key=lambda place: weights[-1][place])
-    words = (
-        f"{title}. The last token, ‘{names[-1]}’, looks most at ‘{names[strongest]}’."
-    )
+    words = f"{title}. The last token, ‘{names[-1]}’, looks most at ‘{names[strongest]}’."
     return {"data": [heat], "layout": drawn}, words
 
 
@@ -181,10 +161,7 @@ def next_token_figure(inside: Inside) -> tuple[dict, str]:
         "text": [f"{share:.0f}%" if share >= 1 else "<1%" for share in shares],
         "textposition": "outside",
         "cliponaxis": False,
-        "marker": {
-            "color": [TRAINED, *[PASSED] * (len(names) - 1)],
-            "line": {"color": TRAINED, "width": 1},
-        },
+        "marker": {"color": [TRAINED, *[PASSED] * (len(names) - 1)], "line": {"color": TRAINED, "width": 1}},
         "hovertemplate": "%{y}: %{x:.2f}%<extra></extra>",
     }
     top = next(top for top in (25, 50, 110) if max(shares) < 0.9 * top)
@@ -192,24 +169,10 @@ def next_token_figure(inside: Inside) -> tuple[dict, str]:
         496,
         462,
         "What the model expects next",
-        xaxis=axis(
-            "probability (%)",
-            range=[0, top],
-            dtick={25: 5, 50: 10, 110: 25}[top],
-            automargin=True,
-        ),
-        yaxis=axis(
-            autorange="reversed",
-            tickvals=places,
-            ticktext=names,
-            automargin=True,
-            showgrid=False,
-            ticks="",
-        ),
+        xaxis=axis("probability (%)", range=[0, top], dtick={25: 5, 50: 10, 110: 25}[top], automargin=True),
+        yaxis=axis(autorange="reversed", tickvals=places, ticktext=names, automargin=True, showgrid=False, ticks=""),
     )
-    words = "Expected next: " + ", ".join(
-        f"‘{name}’ {share:.0%}" for name, share in inside.likeliest[:3]
-    )
+    words = "Expected next: " + ", ".join(f"‘{name}’ {share:.0%}" for name, share in inside.likeliest[:3])
     return {"data": [bars], "layout": drawn}, words
 
 
@@ -222,11 +185,10 @@ def chips(tokens: list[str]) -> str:
     ends = list(accumulate(LETTER * len(token) + CHIP for token in reversed(tokens)))
     count = sum(end <= CHIPS for end in ends)
     before = '<span class="stage-chip more">…</span>' if count < len(tokens) else ""
-    spans = "".join(
-        f'<span class="stage-chip">{html.escape(token)}</span>'
-        for token in tokens[len(tokens) - count :]
+    spans = "".join(f'<span class="stage-chip">{html.escape(token)}</span>' for token in tokens[len(tokens) - count :])
+    return (
+        f'<div class="stage-chips" aria-label="{len(tokens)} tokens">{before}{spans}<b>{len(tokens)} tokens</b></div>'
     )
-    return f'<div class="stage-chips" aria-label="{len(tokens)} tokens">{before}{spans}<b>{len(tokens)} tokens</b></div>'
 
 
 def build(tell: Tell) -> ipw.Widget:
@@ -238,14 +200,9 @@ def build(tell: Tell) -> ipw.Widget:
     tell("reading what is recorded")
     ready = recorded()
     text = ipw.Text(
-        value=TEXTS[0],
-        description="Text",
-        style={"description_width": "initial"},
-        layout={"width": "796px"},
+        value=TEXTS[0], description="Text", style={"description_width": "initial"}, layout={"width": "796px"}
     )
-    ready_made = choice(
-        "or", [("choose one …", ""), *((text, text) for text in TEXTS)], "", "400px"
-    )
+    ready_made = choice("or", [("choose one …", ""), *((text, text) for text in TEXTS)], "", "400px")
     attentions = ready[TEXTS[0]].attention
     block = slider("Block", list(range(len(attentions))), 0, "600px")
     head = slider("Head", list(range(len(attentions[0]))), 2, "600px")
@@ -257,9 +214,7 @@ def build(tell: Tell) -> ipw.Widget:
             attention.show(*attention_figure(found, block.value, head.value))
 
     def look() -> Inside:
-        cut.value = said(
-            "the model reads it; the first time, it is loaded before, which takes some seconds …"
-        )
+        cut.value = said("the model reads it; the first time, it is loaded before, which takes some seconds …")
         return look_inside(*reader(), text.value)
 
     def read(change: object = None) -> None:
@@ -283,16 +238,9 @@ def build(tell: Tell) -> ipw.Widget:
     for control in (block, head):
         control.observe(draw_attention, "value")
     read()
-    return ipw.VBox(
-        [row(text, ready_made), cut, row(block, head), row(attention, expected)]
-    )
+    return ipw.VBox([row(text, ready_made), cut, row(block, head), row(attention, expected)])
 
 
 def _shown(token: str) -> str:
     """With signs for what cannot be seen."""
-    return (
-        token.replace("<|endoftext|>", "[end]")
-        .replace(" ", "·")
-        .replace("\n", "⏎")
-        .replace("\t", "⇥")
-    )
+    return token.replace("<|endoftext|>", "[end]").replace(" ", "·").replace("\n", "⏎").replace("\t", "⇥")

@@ -20,14 +20,10 @@ def thinned(timeline: pd.DataFrame, moments: int = MOMENTS) -> pd.DataFrame:
     """
     total = timeline[list(KINDS)].sum(axis=1)
     stretch = pd.Series(range(len(timeline))) * moments // max(len(timeline), moments)
-    return timeline.loc[total.groupby(stretch.to_numpy()).idxmax()].reset_index(
-        drop=True
-    )
+    return timeline.loc[total.groupby(stretch.to_numpy()).idxmax()].reset_index(drop=True)
 
 
-def ladder_figure(
-    timeline: pd.DataFrame, limit: int, top: float, label: str
-) -> tuple[dict, str]:
+def ladder_figure(timeline: pd.DataFrame, limit: int, top: float, label: str) -> tuple[dict, str]:
     """A step's bytes by kind as areas over time, with the card's limit; the same axes for every attempt.
 
     Args:
@@ -37,9 +33,7 @@ def ladder_figure(
         label: of the attempt.
     """
     size = limit / 2**20
-    moments = [
-        100 * place / max(len(timeline) - 1, 1) for place in range(len(timeline))
-    ]
+    moments = [100 * place / max(len(timeline) - 1, 1) for place in range(len(timeline))]
     areas = [
         {
             "type": "scatter",
@@ -47,49 +41,23 @@ def ladder_figure(
             "stackgroup": "bytes",
             "name": kind,
             "x": moments or [0, 100],
-            "y": (timeline[kind] / 2**20).round(3).tolist()
-            if len(timeline)
-            else [0, 0],
+            "y": (timeline[kind] / 2**20).round(3).tolist() if len(timeline) else [0, 0],
             "line": {"width": 0.5, "color": COLOURS[place]},
             "fillcolor": COLOURS[place],
             "hovertemplate": f"{kind}: %{{y:.1f}} MiB<extra></extra>",
         }
         for kind, place in KINDS.items()
     ]
-    line = {
-        "type": "line",
-        "x0": 0,
-        "x1": 1,
-        "xref": "paper",
-        "y0": size,
-        "y1": size,
-        "layer": "above",
-    }
+    line = {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": size, "y1": size, "layer": "above"}
     notes = [
-        {
-            "x": 0.005,
-            "xref": "paper",
-            "xanchor": "left",
-            "y": size,
-            "yanchor": "bottom",
-            "showarrow": False,
-        }
-        | {
-            "text": f"<b>limit of the card: {size:.0f} MiB</b>",
-            "font": {"color": LIMIT, "size": LETTERS},
-        }
+        {"x": 0.005, "xref": "paper", "xanchor": "left", "y": size, "yanchor": "bottom", "showarrow": False}
+        | {"text": f"<b>limit of the card: {size:.0f} MiB</b>", "font": {"color": LIMIT, "size": LETTERS}}
         | {"bgcolor": "rgba(255,255,255,0.85)"}
     ]
-    total = (
-        timeline[list(KINDS)].sum(axis=1) / 2**20 if len(timeline) else pd.Series([0.0])
-    )
+    total = timeline[list(KINDS)].sum(axis=1) / 2**20 if len(timeline) else pd.Series([0.0])
     if len(timeline):
         notes.append(
-            {
-                "x": moments[int(total.idxmax())],
-                "y": float(total.max()),
-                "text": f"<b>{total.max():.0f} MiB</b>",
-            }
+            {"x": moments[int(total.idxmax())], "y": float(total.max()), "text": f"<b>{total.max():.0f} MiB</b>"}
             | {
                 "showarrow": True,
                 "ax": 0,
@@ -104,22 +72,12 @@ def ladder_figure(
         474,
         label,
         showlegend=True,
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "y": -0.24,
-            "yanchor": "top",
-            "traceorder": "normal",
-        },
+        legend={"orientation": "h", "x": 0, "y": -0.24, "yanchor": "top", "traceorder": "normal"},
         hovermode="x unified",
         shapes=[line | {"line": {"color": LIMIT, "width": 4, "dash": "dash"}}],
         annotations=notes,
         margin={"l": 10, "r": 20, "t": 38, "b": 90},
-        xaxis=axis(
-            "a training step, from its first tensor to its last (%)",
-            range=[0, 100],
-            automargin=True,
-        ),
+        xaxis=axis("a training step, from its first tensor to its last (%)", range=[0, 100], automargin=True),
         yaxis=axis("live tensors (MiB)", range=[0, top], automargin=True),
     )
     verdict = "above" if total.max() > size else "below"
@@ -144,11 +102,7 @@ def build(tell: Tell) -> ipw.Widget:
     for number, step in enumerate(steps, 1):
         tell(f"counting the bytes of attempt {number} of {len(steps)}")
         timelines.append(thinned(step.timeline()))
-    top = (
-        1.18
-        * max(float(line[list(KINDS)].sum(axis=1).max()) for line in timelines)
-        / 2**20
-    )
+    top = 1.18 * max(float(line[list(KINDS)].sum(axis=1).max()) for line in timelines) / 2**20
     back = button("Back", "The attempt before")
     on = button("Next attempt", "What training tried next", space=True)
     spoken, chart, place = ipw.HTML(), StageChart(), -1
@@ -160,15 +114,10 @@ def build(tell: Tell) -> ipw.Widget:
             back.disabled, on.disabled = place < 0, place == len(steps) - 1
             if place < 0:
                 label = "A card of 48 MiB, and nothing on it yet"
-                text, kind = (
-                    "The model has 15.4 MiB of weights. Full fine-tuning begins with the next attempt.",
-                    "",
-                )
+                text, kind = ("The model has 15.4 MiB of weights. Full fine-tuning begins with the next attempt.", "")
                 timeline = timelines[0].iloc[:0]
             else:
-                label = (
-                    "Bytes on the card through one training step, other than the first"
-                )
+                label = "Bytes on the card through one training step, other than the first"
                 text, timeline = steps[place].text, timelines[place]
                 kind = "bad" if steps[place].attempt.failed_in else "good"
             spoken.value = said(text, kind)

@@ -52,7 +52,9 @@ class Panel(LastingBox):
 
     def still(self) -> str:
         """Its name: what the panel shows is live, and belongs to the demo."""
-        return f"<p>{html.escape(self.name)}: a panel of the live demo, which <code>python -m tlkit demo</code> opens.</p>"
+        return (
+            f"<p>{html.escape(self.name)}: a panel of the live demo, which <code>python -m tlkit demo</code> opens.</p>"
+        )
 
     def wait(self) -> "Panel":
         """Wait until it is built, or has said why it cannot be."""
@@ -109,9 +111,7 @@ def row(*widgets: ipw.Widget) -> ipw.HBox:
     return box
 
 
-def choice(
-    label: str, options: list, value: object, width: str = "24em"
-) -> ipw.Dropdown:
+def choice(label: str, options: list, value: object, width: str = "24em") -> ipw.Dropdown:
     """A list to choose from.
 
     Args:
@@ -121,18 +121,10 @@ def choice(
         width: of all.
     """
     style = {"description_width": "initial"}
-    return ipw.Dropdown(
-        options=options,
-        value=value,
-        description=label,
-        style=style,
-        layout={"width": width},
-    )
+    return ipw.Dropdown(options=options, value=value, description=label, style=style, layout={"width": width})
 
 
-def slider(
-    label: str, options: list, value: object, width: str = "24em"
-) -> ipw.SelectionSlider:
+def slider(label: str, options: list, value: object, width: str = "24em") -> ipw.SelectionSlider:
     """A slider over values that are known.
 
     Args:
@@ -142,13 +134,7 @@ def slider(
         width: of all.
     """
     style = {"description_width": "initial"}
-    return ipw.SelectionSlider(
-        options=options,
-        value=value,
-        description=label,
-        style=style,
-        layout={"width": width},
-    )
+    return ipw.SelectionSlider(options=options, value=value, description=label, style=style, layout={"width": width})
 
 
 def button(label: str, tooltip: str, *, space: bool = False) -> ipw.Button:
@@ -167,9 +153,7 @@ def button(label: str, tooltip: str, *, space: bool = False) -> ipw.Button:
 
 def _look() -> ipw.HTML:
     """The style of all panels; a page takes it once or six times alike."""
-    style = ipw.HTML(
-        f"<style>{(Path(__file__).parent / 'stage.css').read_text(encoding='utf-8')}</style>"
-    )
+    style = ipw.HTML(f"<style>{(Path(__file__).parent / 'stage.css').read_text(encoding='utf-8')}</style>")
     style.layout.display = "none"
     return style
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import ipywidgets as ipw
 
-from course.runs import Run, axes_for, has_diverged
 from course.demo.chart import LETTERS, StageChart, axis, layout
 from course.demo.panel import Tell, alert, button, choice, row, said
+from course.runs import Run, axes_for, has_diverged
 from tlkit.reports.palette import COLOURS, FAINT
 
 EVERY = 2  # steps between two points
@@ -17,9 +17,7 @@ EPOCHS = (1, 2, 4)
 LANES = (COLOURS[0], COLOURS[1])
 
 
-def race(
-    runs: Iterable[Run], untouched: float, epochs: float = 1, **options
-) -> Iterator[list[Run]]:
+def race(runs: Iterable[Run], untouched: float, epochs: float = 1, **options) -> Iterator[list[Run]]:
     """Train several runs in turns, and yield all of them after each turn; a run that diverges takes no further part.
 
     Args:
@@ -37,10 +35,7 @@ def race(
     from course.panels import training_lab
 
     runs, options = list(runs), {"every": EVERY} | options
-    labs = {
-        place: training_lab(run.strategy, run.rate, epochs, **options)
-        for place, run in enumerate(runs)
-    }
+    labs = {place: training_lab(run.strategy, run.rate, epochs, **options) for place, run in enumerate(runs)}
     while labs:
         for place, lab in list(labs.items()):
             run, state = runs[place], next(lab, None)
@@ -65,16 +60,11 @@ def outcome(runs: list[Run], stopped: bool = False) -> str:
     """
     fallen = [run for run in runs if run.diverged_at is not None]
     whole = [run for run in runs if run.diverged_at is None and run.points]
-    told = [
-        f"{run.name} diverged at step {run.diverged_at} (its rate is too high)"
-        for run in fallen
-    ]
+    told = [f"{run.name} diverged at step {run.diverged_at} (its rate is too high)" for run in fallen]
     if len(whole) == 2:
         better, other = sorted(whole, key=lambda run: run.points[-1][1])
         apart = other.points[-1][1] - better.points[-1][1]
-        told.append(
-            f"{better.name} is {apart:.2f} nats per token below {other.name}; one seed each"
-        )
+        told.append(f"{better.name} is {apart:.2f} nats per token below {other.name}; one seed each")
     elif whole:
         run = whole[0]
         told.append(f"{run.name} is at {run.points[-1][1]:.2f} nats per token")
@@ -83,9 +73,7 @@ def outcome(runs: list[Run], stopped: bool = False) -> str:
     return f"{when}: {'; '.join(told)}." if told else "Stopped before the first step."
 
 
-def race_figure(
-    runs: list[Run], earlier: list[Run], untouched: float, steps: int
-) -> tuple[dict, str]:
+def race_figure(runs: list[Run], earlier: list[Run], untouched: float, steps: int) -> tuple[dict, str]:
     """Validation loss by step: this race in colour, those before it pale, and the untouched model as a line.
 
     Args:
@@ -99,10 +87,7 @@ def race_figure(
     for number, run in enumerate([*earlier, *runs]):
         lane = number - len(earlier)
         shade = FAINT if lane < 0 else LANES[lane % len(LANES)]
-        shown = [
-            (0, untouched),
-            *((step, loss) for step, loss in run.points if math.isfinite(loss)),
-        ]
+        shown = [(0, untouched), *((step, loss) for step, loss in run.points if math.isfinite(loss))]
         data.append(
             {
                 "type": "scatter",
@@ -111,11 +96,7 @@ def race_figure(
                 "x": [step for step, _ in shown],
                 "y": [loss for _, loss in shown],
                 "opacity": 0.3 if lane < 0 else 1,
-                "line": {
-                    "color": shade,
-                    "width": 3 if lane < 0 else 4,
-                    "dash": "solid" if lane < 1 else "dot",
-                },
+                "line": {"color": shade, "width": 3 if lane < 0 else 4, "dash": "solid" if lane < 1 else "dot"},
                 "marker": {"size": 10, "symbol": "circle" if lane < 1 else "diamond"},
                 "showlegend": lane >= 0,
                 "hovertemplate": f"{run.name}<br>step %{{x}}: %{{y:.2f}}<extra></extra>",
@@ -123,40 +104,13 @@ def race_figure(
         )
         if run.diverged_at is not None and lane >= 0:
             notes.append(
-                {
-                    "x": 0.98,
-                    "xref": "paper",
-                    "xanchor": "right",
-                    "y": 0.98 - 0.09 * lane,
-                    "yref": "paper",
-                }
-                | {
-                    "yanchor": "top",
-                    "showarrow": False,
-                    "bgcolor": "rgba(255,255,255,0.9)",
-                }
-                | {
-                    "text": f"<b>{run.name}: diverged at step {run.diverged_at}</b>",
-                    "font": {"color": shade},
-                }
+                {"x": 0.98, "xref": "paper", "xanchor": "right", "y": 0.98 - 0.09 * lane, "yref": "paper"}
+                | {"yanchor": "top", "showarrow": False, "bgcolor": "rgba(255,255,255,0.9)"}
+                | {"text": f"<b>{run.name}: diverged at step {run.diverged_at}</b>", "font": {"color": shade}}
             )
-    line = {
-        "type": "line",
-        "x0": 0,
-        "x1": 1,
-        "xref": "paper",
-        "y0": untouched,
-        "y1": untouched,
-    }
+    line = {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": untouched, "y1": untouched}
     notes.append(
-        {
-            "x": 1,
-            "xref": "paper",
-            "xanchor": "right",
-            "y": untouched,
-            "yanchor": "bottom",
-            "showarrow": False,
-        }
+        {"x": 1, "xref": "paper", "xanchor": "right", "y": untouched, "yanchor": "bottom", "showarrow": False}
         | {"text": f"untouched model: {untouched:.2f}", "font": {"size": LETTERS}}
     )
     drawn = layout(
@@ -168,13 +122,7 @@ def race_figure(
         shapes=[line | {"line": {"color": "#222", "width": 2, "dash": "dash"}}],
         annotations=notes,
         xaxis=axis("optimizer step", range=across, automargin=True),
-        yaxis=axis(
-            "validation loss (nats/token)",
-            range=upwards,
-            automargin=True,
-            dtick=0.5,
-            tickformat=".1f",
-        ),
+        yaxis=axis("validation loss (nats/token)", range=upwards, automargin=True, dtick=0.5, tickformat=".1f"),
     )
     return {"data": data, "layout": drawn}, outcome(runs)
 
@@ -191,15 +139,9 @@ def build(tell: Tell) -> ipw.Widget:
     from tlkit.strategies import CLASSIC
 
     untouched, rates = untouched_loss(), default_rates("tiny")
-    able, steps = (
-        [name for name in CLASSIC if name in rates],
-        {number: lab_steps(number) for number in EPOCHS},
-    )
+    able, steps = ([name for name in CLASSIC if name in rates], {number: lab_steps(number) for number in EPOCHS})
     lanes = [
-        (
-            choice(label, able, chosen, "440px"),
-            choice("Rate", list(RATES), "recorded", "320px"),
-        )
+        (choice(label, able, chosen, "440px"), choice("Rate", list(RATES), "recorded", "320px"))
         for label, chosen in (("Blue", "full"), ("Red", "lora"))
     ]
     epochs = choice("Epochs", list(EPOCHS), 2, "180px")
@@ -207,11 +149,7 @@ def build(tell: Tell) -> ipw.Widget:
     stop = button("Stop", "End after the step that is being taken")
     clear = button("Clear", "Forget the races before")
     spoken, chart = (
-        ipw.HTML(
-            said(
-                "Both start from the same weights and read the same text in the same order."
-            )
-        ),
+        ipw.HTML(said("Both start from the same weights and read the same text in the same order.")),
         StageChart(),
     )
     stopping, earlier, now = threading.Event(), [], []
@@ -241,10 +179,7 @@ def build(tell: Tell) -> ipw.Widget:
 
     def begin(clicked: object) -> None:
         earlier.extend(run for run in now if run.points)
-        now[:] = [
-            Run(strategy.value, rates[strategy.value] * RATES[rate.value])
-            for strategy, rate in lanes
-        ]
+        now[:] = [Run(strategy.value, rates[strategy.value] * RATES[rate.value]) for strategy, rate in lanes]
         stopping.clear()
         running(True)
         threading.Thread(target=train, daemon=True).start()
@@ -261,11 +196,4 @@ def build(tell: Tell) -> ipw.Widget:
     running(False)
     draw()
     (first, first_rate), (second, second_rate) = lanes
-    return ipw.VBox(
-        [
-            row(first, first_rate, epochs),
-            row(second, second_rate, start, stop, clear),
-            spoken,
-            chart,
-        ]
-    )
+    return ipw.VBox([row(first, first_rate, epochs), row(second, second_rate, start, stop, clear), spoken, chart])

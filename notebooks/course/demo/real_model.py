@@ -26,9 +26,7 @@ def recorded_pairs() -> pd.DataFrame:
 
     written = recorded_comparison(MODEL, task="answer").written
     greedy = written[(written.seed == 0) & ~written.sampled.astype(str).eq("True")]
-    pairs = pd.read_json(DATA / "answers" / "test.jsonl", lines=True)[
-        ["id", "form", "prompt", "completion"]
-    ]
+    pairs = pd.read_json(DATA / "answers" / "test.jsonl", lines=True)[["id", "form", "prompt", "completion"]]
     for when, strategy in (("before", BEFORE), ("after", AFTER)):
         of = greedy[greedy.strategy == strategy].set_index("id")
         pairs[when] = pairs.id.map(of.answer)
@@ -43,31 +41,11 @@ def recorded_figures() -> list[tuple[str, str, str]]:
     table = recorded_comparison(MODEL, task="answer").table.set_index("strategy")
     before, after = table.loc[BEFORE], table.loc[AFTER]
     return [
-        (
-            "answers that end by themselves",
-            f"{before.stopped:.0%}",
-            f"{after.stopped:.0%}",
-        ),
-        (
-            "tokens in an answer",
-            f"{before.answer_tokens:.0f}",
-            f"{after.answer_tokens:.0f}",
-        ),
-        (
-            "perplexity on unseen answers",
-            f"{before.perplexity:.1f}",
-            f"{after.perplexity:.1f}",
-        ),
-        (
-            "Rust questions right (chance: 25%)",
-            f"{before.rust_accuracy:.0%}",
-            f"{after.rust_accuracy:.0%}",
-        ),
-        (
-            "general questions right",
-            f"{before.general_accuracy:.0%}",
-            f"{after.general_accuracy:.0%}",
-        ),
+        ("answers that end by themselves", f"{before.stopped:.0%}", f"{after.stopped:.0%}"),
+        ("tokens in an answer", f"{before.answer_tokens:.0f}", f"{after.answer_tokens:.0f}"),
+        ("perplexity on unseen answers", f"{before.perplexity:.1f}", f"{after.perplexity:.1f}"),
+        ("Rust questions right (chance: 25%)", f"{before.rust_accuracy:.0%}", f"{after.rust_accuracy:.0%}"),
+        ("general questions right", f"{before.general_accuracy:.0%}", f"{after.general_accuracy:.0%}"),
     ]
 
 
@@ -77,10 +55,7 @@ def figures_table(figures: list[tuple[str, str, str]]) -> str:
     Args:
         figures: what `recorded_figures` returned.
     """
-    rows = "".join(
-        f"<tr><th>{name}</th><td>{before}</td><td>{after}</td></tr>"
-        for name, before, after in figures
-    )
+    rows = "".join(f"<tr><th>{name}</th><td>{before}</td><td>{after}</td></tr>" for name, before, after in figures)
     return f'<table class="stage-table"><tr><th></th><td>before</td><td>after</td></tr>{rows}</table>'
 
 
@@ -93,11 +68,7 @@ def card(title: str, text: str, note: str = "") -> str:
         note: behind the title.
     """
     shown = " ".join(text.split())
-    shown = (
-        shown
-        if len(shown) <= LETTERS_SHOWN
-        else shown[:LETTERS_SHOWN].rsplit(" ", 1)[0] + " …"
-    )
+    shown = shown if len(shown) <= LETTERS_SHOWN else shown[:LETTERS_SHOWN].rsplit(" ", 1)[0] + " …"
     return f'<div class="stage-card"><b>{title}</b> <i>{note}</i><p>{html.escape(shown)}</p></div>'
 
 
@@ -111,18 +82,12 @@ def build(tell: Tell) -> ipw.Widget:
     from tlkit.models.fetched import fetched_folder
 
     pairs = recorded_pairs()
-    options = [
-        (f"{place + 1}: {_short(row.prompt)}", place)
-        for place, row in enumerate(pairs.itertuples())
-    ]
+    options = [(f"{place + 1}: {_short(row.prompt)}", place) for place, row in enumerate(pairs.itertuples())]
     question = choice("Question", options, 0, "1060px")
     on = button("Next", "The next question", space=True)
     asked, before, after, live = ipw.HTML(), ipw.HTML(), ipw.HTML(), ipw.HTML()
     here = fetched_folder(MODEL) is not None
-    ask = button(
-        "Ask it live, untouched",
-        "Let the model on this machine answer before any training",
-    )
+    ask = button("Ask it live, untouched", "Let the model on this machine answer before any training")
     ask.disabled = not here
     loaded = []
 
@@ -130,14 +95,8 @@ def build(tell: Tell) -> ipw.Widget:
         pair = pairs.iloc[question.value]
         asked.value = f'<p class="stage-asked">{html.escape(pair.prompt)}</p>'
         before.value = card("Before", pair.before, _ended(pair.before_stopped))
-        after.value = card(
-            "After 200 conversations, with LoRA", pair.after, _ended(pair.after_stopped)
-        )
-        live.value = (
-            said("Recorded with seed 0, the likeliest token each time.")
-            if here
-            else said(_missing())
-        )
+        after.value = card("After 200 conversations, with LoRA", pair.after, _ended(pair.after_stopped))
+        live.value = said("Recorded with seed 0, the likeliest token each time.") if here else said(_missing())
 
     def answer_live(prompt: str) -> None:
         from tlkit.models import chat_tokens, continue_tokens, load_model
@@ -148,17 +107,11 @@ def build(tell: Tell) -> ipw.Widget:
                 loaded.append(load_model(MODEL))
             live.value = said("Writing …")
             tokens = [chat_tokens(loaded[0].tokenizer, prompt)]
-            (written,) = continue_tokens(
-                loaded[0].model, loaded[0].tokenizer, tokens, new_tokens=NEW_TOKENS
-            )
+            (written,) = continue_tokens(loaded[0].model, loaded[0].tokenizer, tokens, new_tokens=NEW_TOKENS)
             before.value = card(
-                "Before, written live",
-                written.text,
-                f"{written.tokens} tokens, then cut off" * (not written.ended),
+                "Before, written live", written.text, f"{written.tokens} tokens, then cut off" * (not written.ended)
             )
-            live.value = said(
-                "Written now, on this machine, by the untouched model; the right side is recorded."
-            )
+            live.value = said("Written now, on this machine, by the untouched model; the right side is recorded.")
         except Exception as error:  # in a thread, nobody would read it
             live.value = alert(error)
         finally:

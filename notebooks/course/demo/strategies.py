@@ -9,10 +9,7 @@ from course.demo.panel import Tell, choice, row
 from tlkit.reports.palette import COLOURS, KINDS
 
 MODELS = ("tiny", "smollm2-135m", "qwen2-0.5b")
-GRADIENT_BYTES, OPTIMIZER_BYTES = (
-    4,
-    8,
-)  # of a trained value in fp32: its gradient, and AdamW's two averages
+GRADIENT_BYTES, OPTIMIZER_BYTES = (4, 8)  # of a trained value in fp32: its gradient, and AdamW's two averages
 
 
 def training_bytes(report) -> dict[str, int]:
@@ -46,28 +43,10 @@ def strip(report) -> str:
         part = " part" if place.trained and not whole else ""
         kind = "trained" if whole else "passed" if place.reached else "spared"
         share = f"{trains:,} values trained" if trains else "nothing trained"
-        own = (
-            "the same matrix as the embedding"
-            if place.name == "head" and not place.total
-            else share
-        )
-        told = (
-            "tied"
-            if place.name == "head" and not place.total
-            else short(trains)
-            if trains
-            else "–"
-        )
+        own = "the same matrix as the embedding" if place.name == "head" and not place.total else share
+        told = "tied" if place.name == "head" and not place.total else short(trains) if trains else "–"
         adapter = '<i class="stage-adapter"></i>' if place.adapter else ""
-        wide = (
-            1
-            if place.name.isdigit()
-            else 1.0
-            if place.name in ("norm", "head")
-            else 1.5
-            if place.parts == 1
-            else 3
-        )
+        wide = 1 if place.name.isdigit() else 1.0 if place.name in ("norm", "head") else 1.5 if place.parts == 1 else 3
         boxes.append(
             f'<div class="stage-place" style="flex:{wide}" tabindex="0" role="img" title="{place.name}: {own}" '
             f'aria-label="{place.name}: {own}">{adapter}<div class="stage-box {kind}{part}">'
@@ -79,10 +58,7 @@ def strip(report) -> str:
         "passed": "frozen, the gradient passes through",
         "spared": "frozen, not reached",
     }
-    keys = "".join(
-        f'<span><i class="stage-key {kind}"></i>{said}</span>'
-        for kind, said in legend.items()
-    )
+    keys = "".join(f'<span><i class="stage-key {kind}"></i>{said}</span>' for kind, said in legend.items())
     return f'<div class="stage-strip">{"".join(boxes)}</div><div class="stage-legend">{keys}</div>'
 
 
@@ -101,9 +77,7 @@ def counts(report) -> str:
         "for gradients": in_units(added["gradients"]),
         "for AdamW's averages": in_units(added["optimizer state"]),
     }
-    cells = "".join(
-        f"<div><b>{number}</b><span>{of}</span></div>" for of, number in numbers.items()
-    )
+    cells = "".join(f"<div><b>{number}</b><span>{of}</span></div>" for of, number in numbers.items())
     return f'<div class="stage-numbers" aria-live="polite">{cells}</div>'
 
 
@@ -140,18 +114,9 @@ def memory_figure(reports: dict, chosen: str) -> tuple[dict, str]:
         barmode="stack",
         bargap=0.2,
         showlegend=True,
-        legend={
-            "orientation": "h",
-            "x": 1,
-            "xanchor": "right",
-            "y": 1.02,
-            "yanchor": "bottom",
-            "traceorder": "normal",
-        },
+        legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         xaxis=axis(range=[0, 1.05 * largest / divisor], automargin=True),
-        yaxis=axis(
-            autorange="reversed", automargin=True, ticks="", dtick=1, showgrid=False
-        ),
+        yaxis=axis(autorange="reversed", automargin=True, ticks="", dtick=1, showgrid=False),
     )
     words = f"{chosen} adds {in_units(sum(added[chosen].values()))} of gradients and optimizer state."
     return {"data": bars, "layout": drawn}, words
@@ -168,9 +133,7 @@ def build(tell: Tell) -> ipw.Widget:
     from tlkit.strategies import CLASSIC
 
     model = choice("Model", list(MODELS), MODELS[0], "270px")
-    strategy = ipw.ToggleButtons(
-        options=list(CLASSIC), value="full", style={"button_width": "auto"}
-    )
+    strategy = ipw.ToggleButtons(options=list(CLASSIC), value="full", style={"button_width": "auto"})
     numbers, boxes, memory = ipw.HTML(), ipw.HTML(), StageChart()
     known: dict[str, dict] = {}
 
@@ -188,17 +151,11 @@ def build(tell: Tell) -> ipw.Widget:
     def update(change: object = None) -> None:
         found = reports(model.value)[strategy.value]
         if isinstance(found, str):
-            numbers.value = (
-                f'<p role="status" class="stage-said bad">{html.escape(found)}</p>'
-            )
+            numbers.value = f'<p role="status" class="stage-said bad">{html.escape(found)}</p>'
             boxes.value = ""
             return
         numbers.value, boxes.value = counts(found), strip(found)
-        able = {
-            name: report
-            for name, report in reports(model.value).items()
-            if not isinstance(report, str)
-        }
+        able = {name: report for name, report in reports(model.value).items() if not isinstance(report, str)}
         memory.show(*memory_figure(able, strategy.value))
 
     for control in (model, strategy):

@@ -1,7 +1,5 @@
 """The machine and the weights: what a perplexity above the vocabulary says, and a load that cannot fail silently."""
 
-from random import Random
-
 from course.exercises import Quiz, Wrong, called, exercise, kind, near, number
 
 
@@ -17,40 +15,16 @@ def worse_than_a_die(answer: object) -> None:
     vocabulary, baseline = 151_936, 387_789
     factor = baseline / vocabulary
     for value, why in (
-        (
-            1 / factor,
-            "that is the factor the other way round: uniform guessing is the better one here.",
-        ),
-        (
-            baseline - vocabulary,
-            "that is the difference of two perplexities; a factor is asked for.",
-        ),
+        (1 / factor, "that is the factor the other way round: uniform guessing is the better one here."),
+        (baseline - vocabulary, "that is the difference of two perplexities; a factor is asked for."),
         (100 * factor, "that is in percent; a plain factor is asked for."),
         (factor - 1, "that is by how much it is more, not by what factor."),
-        (
-            100 * (factor - 1),
-            "that is by how many percent it is more, not by what factor.",
-        ),
-        (
-            250_072 / vocabulary,
-            "that is the factor of the other run, the one that reported 250,072.",
-        ),
-        (
-            baseline / 4096,
-            "4,096 is the vocabulary of the bundled model; this run's model has another.",
-        ),
-        (
-            1 / baseline,
-            "that is the model's own average probability. Now compare it with uniform guessing.",
-        ),
-        (
-            1 / vocabulary,
-            "that is the probability of uniform guessing. Now compare it with the model's.",
-        ),
-        (
-            vocabulary,
-            "that is the perplexity of uniform guessing. Now compare the two probabilities.",
-        ),
+        (100 * (factor - 1), "that is by how many percent it is more, not by what factor."),
+        (250_072 / vocabulary, "that is the factor of the other run, the one that reported 250,072."),
+        (baseline / 4096, "4,096 is the vocabulary of the bundled model; this run's model has another."),
+        (1 / baseline, "that is the model's own average probability. Now compare it with uniform guessing."),
+        (1 / vocabulary, "that is the probability of uniform guessing. Now compare it with the model's."),
+        (vocabulary, "that is the perplexity of uniform guessing. Now compare the two probabilities."),
     ):
         if near(answer, value):
             raise Wrong(why)
@@ -94,17 +68,10 @@ def not_from_file(answer: object) -> None:
     ]
     for changes, story, overlooked in pairs:
         model = _small_model()
-        saved = {
-            name: changes.get(name, torch.clone)(weights.detach())
-            for name, weights in model.named_parameters()
-        }
+        saved = {name: changes.get(name, torch.clone)(weights.detach()) for name, weights in model.named_parameters()}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.safetensors"
-            kept = {
-                name: tensor.half().contiguous()
-                for name, tensor in saved.items()
-                if tensor is not None
-            }
+            kept = {name: tensor.half().contiguous() for name, tensor in saved.items() if tensor is not None}
             save_file(kept, path, metadata={"format": "pt"})
             try:
                 given = _names(called(answer, model, path))
@@ -116,20 +83,12 @@ def not_from_file(answer: object) -> None:
         if given == expected:
             continue
         if given == every - expected:
-            raise Wrong(
-                f"{story}, it returns the names of those that did come from it; the others are asked for."
-            )
+            raise Wrong(f"{story}, it returns the names of those that did come from it; the others are asked for.")
         if given - every:
-            raise Wrong(
-                f"{story}, it returns {min(given - every)!r:.40}, and no parameter has that name."
-            )
+            raise Wrong(f"{story}, it returns {min(given - every)!r:.40}, and no parameter has that name.")
         if given < expected:
-            raise Wrong(
-                f"{story}, it returns {len(given)} names of {len(expected)}: {overlooked}"
-            )
-        raise Wrong(
-            f"{story}, it also returns {min(given - expected)!r}, which is what the file says."
-        )
+            raise Wrong(f"{story}, it returns {len(given)} names of {len(expected)}: {overlooked}")
+        raise Wrong(f"{story}, it also returns {min(given - expected)!r}, which is what the file says.")
 
 
 @exercise(
@@ -163,46 +122,22 @@ def strict_load(answer: object) -> None:
             )
         raise Wrong(f"{story}, the variables do not have the file's values afterwards.")
     if number(count) != 2:
-        raise Wrong(
-            f"{story}, two tensors are filled, and it returns {number(count):.4g}."
-        )
+        raise Wrong(f"{story}, two tensors are filled, and it returns {number(count):.4g}.")
 
     for variables, saved, story in (
-        (
-            {},
-            weights(1.0, "a", "b"),
-            "there is no variable yet: nothing was there to fill, nothing was filled",
-        ),
-        (
-            weights(0.0, "a", "b"),
-            weights(1.0, "a"),
-            "a variable is not in the file: it would stay random",
-        ),
-        (
-            weights(0.0, "a"),
-            weights(1.0, "a", "b"),
-            "the file has a tensor that no variable took",
-        ),
-        (
-            weights(0.0, "a"),
-            {"a": torch.ones(4)},
-            "a tensor of the file has another shape: `copy_` repeats it to fit",
-        ),
+        ({}, weights(1.0, "a", "b"), "there is no variable yet: nothing was there to fill, nothing was filled"),
+        (weights(0.0, "a", "b"), weights(1.0, "a"), "a variable is not in the file: it would stay random"),
+        (weights(0.0, "a"), weights(1.0, "a", "b"), "the file has a tensor that no variable took"),
+        (weights(0.0, "a"), {"a": torch.ones(4)}, "a tensor of the file has another shape: `copy_` repeats it to fit"),
     ):
         try:
             returned = answer(variables, saved)
         except ValueError:
             continue
-        except (
-            Exception
-        ) as error:  # whatever a student's function raises is the answer's, and is told
+        except Exception as error:  # whatever a student's function raises is the answer's, and is told
             said = f"{type(error).__name__}: {error}"
-            raise Wrong(
-                f"{story}. Your function stops with {said:.80}; a ValueError is asked for."
-            ) from error
-        raise Wrong(
-            f"{story}. Your function returns {returned!r:.40} and raises nothing."
-        )
+            raise Wrong(f"{story}. Your function stops with {said:.80}; a ValueError is asked for.") from error
+        raise Wrong(f"{story}. Your function returns {returned!r:.40} and raises nothing.")
 
 
 def _small_model():
@@ -224,15 +159,11 @@ def _one_value_moved(tensor):
 
 
 def _names(answer: object) -> set[str]:
-    if isinstance(answer, str) or not isinstance(
-        answer, list | tuple | set | frozenset
-    ):
+    if isinstance(answer, str) or not isinstance(answer, list | tuple | set | frozenset):
         raise Wrong(f"a list of names is asked for, and this is {kind(answer)}.")
     for name in answer:
         if not isinstance(name, str):
-            raise Wrong(
-                f"names are asked for, and one of them is a {type(name).__name__}."
-            )
+            raise Wrong(f"names are asked for, and one of them is a {type(name).__name__}.")
     return set(answer)
 
 

@@ -1,7 +1,6 @@
 """Inside a language model: a perplexity by hand, causal attention, and documents kept apart in one block."""
 
 import math
-from random import Random
 
 from course.exercises import Quiz, Wrong, called, exercise, kind, near, number
 
@@ -20,20 +19,11 @@ def perplexity_of_four(answer: object) -> None:
     mistakes = {
         loss: "that is the mean loss in nats; perplexity is its exponential.",
         loss / math.log(2): "that is the mean loss in bits; perplexity is asked for.",
-        4
-        * loss: "that is the summed loss in nats: divide by the tokens, then take the exponential.",
-        math.exp(
-            4 * loss
-        ): "the losses were summed. Perplexity belongs to the mean loss of one token.",
-        1
-        / (
-            sum(chances) / 4
-        ): "the mean was taken of the probabilities. Take it of their logarithms.",
-        sum(1 / p for p in chances)
-        / 4: "that is the mean of 1/p. Take the mean of the logarithms, then exp.",
-        math.exp(
-            -loss
-        ): "the sign is turned round: a loss is *minus* the logarithm of a probability.",
+        4 * loss: "that is the summed loss in nats: divide by the tokens, then take the exponential.",
+        math.exp(4 * loss): "the losses were summed. Perplexity belongs to the mean loss of one token.",
+        1 / (sum(chances) / 4): "the mean was taken of the probabilities. Take it of their logarithms.",
+        sum(1 / p for p in chances) / 4: "that is the mean of 1/p. Take the mean of the logarithms, then exp.",
+        math.exp(-loss): "the sign is turned round: a loss is *minus* the logarithm of a probability.",
         2**loss: "with logarithms to the base e, perplexity is a power of e, not of 2.",
     }
     for value, why in mistakes.items():
@@ -57,54 +47,32 @@ def causal_attention(answer: object) -> None:
 
     generator = torch.Generator().manual_seed(0)
     for tokens, width in ((5, 3), (8, 16), (4, 4)):
-        q, k, v = (
-            2 * torch.randn(tokens, width, generator=generator) for _ in range(3)
-        )
+        q, k, v = (2 * torch.randn(tokens, width, generator=generator) for _ in range(3))
         given = called(answer, q.clone(), k.clone(), v.clone())
         case = f"for {tokens} tokens and d = {width}"
         if not isinstance(given, torch.Tensor):
-            raise Wrong(
-                f"a tensor is asked for, and your function returns {kind(given)}."
-            )
+            raise Wrong(f"a tensor is asked for, and your function returns {kind(given)}.")
         given = given.detach().float()
         if given.shape == (tokens, tokens) and tokens != width:
             raise Wrong(f"{case} the weights come back; multiply them with v.")
         if given.shape != v.shape:
-            raise Wrong(
-                f"{case} the result has the shape {tuple(given.shape)}, not {tuple(v.shape)}."
-            )
+            raise Wrong(f"{case} the result has the shape {tuple(given.shape)}, not {tuple(v.shape)}.")
         if given.isnan().any():
-            raise Wrong(
-                f"{case} the first token has nothing to look at (nan). It may look at itself."
-            )
+            raise Wrong(f"{case} the first token has nothing to look at (nan). It may look at itself.")
         if torch.allclose(given, _attention(q, k, v, range), atol=1e-4):
             continue
         mistakes = {
-            "every token looks at the future, too: where is the mask": _attention(
-                q, k, v, None
-            ),
-            "the scores are not divided by the square root of d": _attention(
-                q, k, v, range, scale=1
-            ),
-            "the scores are divided by d; its square root is asked for": _attention(
-                q, k, v, range, scale=width
-            ),
-            "the mask is turned round: tokens look at the future only": _attention(
-                q, k, v, _future
-            ),
+            "every token looks at the future, too: where is the mask": _attention(q, k, v, None),
+            "the scores are not divided by the square root of d": _attention(q, k, v, range, scale=1),
+            "the scores are divided by d; its square root is asked for": _attention(q, k, v, range, scale=width),
+            "the mask is turned round: tokens look at the future only": _attention(q, k, v, _future),
             "the masked scores are set to zero. After the softmax they still have weight; -inf has none": (
                 _filled_with_zero(q, k, v)
             ),
-            "the softmax goes over columns. The weights of each *row* add up to one": _over_columns(
-                q, k, v
-            ),
+            "the softmax goes over columns. The weights of each *row* add up to one": _over_columns(q, k, v),
             "queries and keys are in each other's place": _attention(k, q, v, range),
         }
-        told = [
-            why
-            for why, wrong in mistakes.items()
-            if torch.allclose(given, wrong, atol=1e-4)
-        ]
+        told = [why for why, wrong in mistakes.items() if torch.allclose(given, wrong, atol=1e-4)]
         raise Wrong(f"{case} {told[0] if told else 'the numbers are others'}.")
 
 
@@ -118,16 +86,8 @@ def _attention(q, k, v, sees, *, scale: float | None = None):
 
     rows = []
     for number_, query in enumerate(q, 1):
-        places = list(
-            range(len(q))
-            if sees is None
-            else sees(number_)
-            if sees is range
-            else sees(number_, len(q))
-        )
-        scores = torch.stack([query @ k[place] for place in places]) / (
-            scale or q.shape[1] ** 0.5
-        )
+        places = list(range(len(q)) if sees is None else sees(number_) if sees is range else sees(number_, len(q)))
+        scores = torch.stack([query @ k[place] for place in places]) / (scale or q.shape[1] ** 0.5)
         rows.append((scores.softmax(0)[:, None] * v[places]).sum(0))
     return torch.stack(rows)
 
@@ -156,17 +116,11 @@ def keep_apart(answer: object) -> None:
     import torch
 
     for lengths in ((4,), (3, 2), (2, 4, 3), (1, 1, 3)):
-        owners = torch.tensor(
-            [number_ for number_, length in enumerate(lengths) for _ in range(length)]
-        )
+        owners = torch.tensor([number_ for number_, length in enumerate(lengths) for _ in range(length)])
         given = called(answer, owners.clone())
         if not isinstance(given, tuple | list) or len(given) != 2:
-            raise Wrong(
-                f"two tensors are asked for, the mask and the positions, and this is {kind(given)}."
-            )
-        _judge_apart(
-            *given, owners, f"for documents of {', '.join(map(str, lengths))} tokens"
-        )
+            raise Wrong(f"two tensors are asked for, the mask and the positions, and this is {kind(given)}.")
+        _judge_apart(*given, owners, f"for documents of {', '.join(map(str, lengths))} tokens")
 
 
 def _judge_apart(mask: object, positions: object, owners, case: str) -> None:
@@ -175,9 +129,7 @@ def _judge_apart(mask: object, positions: object, owners, case: str) -> None:
     tokens = len(owners)
     if not isinstance(mask, torch.Tensor) or mask.shape != (tokens, tokens):
         shape = tuple(mask.shape) if isinstance(mask, torch.Tensor) else kind(mask)
-        raise Wrong(
-            f"{case} the mask is {shape}: expected a tensor of shape ({tokens}, {tokens})."
-        )
+        raise Wrong(f"{case} the mask is {shape}: expected a tensor of shape ({tokens}, {tokens}).")
     if mask.dtype != torch.bool:
         raise Wrong(f"{case} the mask holds {mask.dtype}: expected True and False.")
     for row in range(tokens):
@@ -186,35 +138,20 @@ def _judge_apart(mask: object, positions: object, owners, case: str) -> None:
             if bool(mask[row, column]) == (same and past):
                 continue
             if bool(mask[row, column]) and not past:
-                raise Wrong(
-                    f"{case} token {row} may look at token {column}, which is the future."
-                )
+                raise Wrong(f"{case} token {row} may look at token {column}, which is the future.")
             if bool(mask[row, column]):
-                raise Wrong(
-                    f"{case} token {row} may look at token {column}, across the border of a document."
-                )
+                raise Wrong(f"{case} token {row} may look at token {column}, across the border of a document.")
             if row == column:
-                raise Wrong(
-                    f"{case} token {row} may not look at itself, so it may have nothing to look at."
-                )
-            raise Wrong(
-                f"{case} token {row} may not look at token {column}, which is earlier in its own document."
-            )
+                raise Wrong(f"{case} token {row} may not look at itself, so it may have nothing to look at.")
+            raise Wrong(f"{case} token {row} may not look at token {column}, which is earlier in its own document.")
     right = [int((owners[:place] == owners[place]).sum()) for place in range(tokens)]
-    if (
-        not isinstance(positions, torch.Tensor | list | tuple)
-        or len(positions) != tokens
-    ):
-        raise Wrong(
-            f"{case} {tokens} positions are asked for, and this is {kind(positions)}."
-        )
+    if not isinstance(positions, torch.Tensor | list | tuple) or len(positions) != tokens:
+        raise Wrong(f"{case} {tokens} positions are asked for, and this is {kind(positions)}.")
     found = [number(position) for position in positions]
     if found == right:
         return
     if found == list(range(tokens)):
-        raise Wrong(
-            f"{case} the positions go on across the border: each document begins at 0 again."
-        )
+        raise Wrong(f"{case} the positions go on across the border: each document begins at 0 again.")
     if found == [place + 1 for place in right]:
         raise Wrong(f"{case} the positions begin at 1; expected was 0.")
     raise Wrong(f"{case} the positions are {found}.")

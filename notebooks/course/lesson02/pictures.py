@@ -13,13 +13,7 @@ from tlkit.reports.figure import Chart, described, headline, new_figure
 from tlkit.reports.findings import short
 from tlkit.strategies import find_blocks
 
-TINTS = [
-    "#CFE5F3",
-    "#FBDCC8",
-    "#CBEBDD",
-    "#F3DFEA",
-    "#FBEFC6",
-]  # neighbours in a strip of tokens
+TINTS = ["#CFE5F3", "#FBDCC8", "#CBEBDD", "#F3DFEA", "#FBEFC6"]  # neighbours in a strip of tokens
 LINE = 78  # characters of a strip in one line
 # What a block of the Llama family (Qwen, Mistral, SmolLM) names its parts.
 NORMS, ATTENTION, MLP = (
@@ -44,21 +38,9 @@ def token_strip(*texts: Sequence[str]) -> Chart:
         for token in row:
             width = _width(token)
             tint = TINTS[number % len(TINTS)]
-            axes.add_patch(
-                Rectangle(
-                    (left, -line), width - 0.15, 0.78, facecolor=tint, edgecolor=INK
-                )
-            )
+            axes.add_patch(Rectangle((left, -line), width - 0.15, 0.78, facecolor=tint, edgecolor=INK))
             shown = token.replace(" ", "·").replace("\n", "⏎")
-            axes.text(
-                left + width / 2,
-                -line + 0.37,
-                shown,
-                ha="center",
-                va="center",
-                family="monospace",
-                fontsize=9,
-            )
+            axes.text(left + width / 2, -line + 0.37, shown, ha="center", va="center", family="monospace", fontsize=9)
             left, number = left + width, number + 1
     figure.words = tuple(f"{len(text)} tokens: {' | '.join(text)}" for text in texts)
     axes.set_xlim(-0.2, LINE)
@@ -86,18 +68,9 @@ def transformer_block(model: nn.Module) -> Chart:
     figure, axes = new_figure(height=4.3)
     _draw_stack(axes, len(blocks))
     arrow(axes, (1, 8), (99, 8), shade=TRAINED, linewidth=5)
-    axes.text(
-        1,
-        2.5,
-        f"residual stream: {width} numbers a token",
-        fontsize="small",
-        color=TRAINED,
-        va="center",
-    )
+    axes.text(1, 2.5, f"residual stream: {width} numbers a token", fontsize="small", color=TRAINED, va="center")
     size = {
-        name: short(
-            sum(value.numel() for part in names for value in parts[part].parameters())
-        )
+        name: short(sum(value.numel() for part in names for value in parts[part].parameters()))
         for name, names in _groups(parts).items()
     }
     boxes = [
@@ -113,34 +86,15 @@ def transformer_block(model: nn.Module) -> Chart:
     ]  # fmt: skip
     for name, told, kind, left, wide in boxes:
         _draw_part(axes, name, told, left, wide, learned=kind != 2)
-    for begin, end, name in (
-        (0, 3, "attention: mixes tokens"),
-        (4, 7, "MLP: works on each token alone"),
-    ):
-        _draw_branch(
-            axes, [(left, wide) for _, _, _, left, wide in boxes[begin : end + 1]], name
-        )
+    for begin, end, name in ((0, 3, "attention: mixes tokens"), (4, 7, "MLP: works on each token alone")):
+        _draw_branch(axes, [(left, wide) for _, _, _, left, wide in boxes[begin : end + 1]], name)
     total = sum(part.numel() for part in blocks[0].parameters())
-    axes.text(
-        99,
-        2.5,
-        f"one block: {short(total)} values",
-        fontsize="small",
-        color=INK,
-        ha="right",
-        va="center",
-    )
-    figure.words = tuple(
-        f"{name.replace(chr(10), ' ')} ({told.replace(chr(10), ', ')})"
-        for name, told, *_ in boxes
-    )
+    axes.text(99, 2.5, f"one block: {short(total)} values", fontsize="small", color=INK, ha="right", va="center")
+    figure.words = tuple(f"{name.replace(chr(10), ' ')} ({told.replace(chr(10), ', ')})" for name, told, *_ in boxes)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 62)
     axes.axis("off")
-    headline(
-        figure,
-        "In a block, attention and the MLP each add a change to every token's vector",
-    )
+    headline(figure, "In a block, attention and the MLP each add a change to every token's vector")
     return figure
 
 
@@ -164,13 +118,9 @@ def attention_chart(
     count = len(titles)
     figure, first = new_figure(height=5.6 if count == 1 else 1.7 + 7.2 / count)
     first.remove()
-    figure.get_layout_engine().set(
-        h_pad=0.1
-    )  # between the titles of the chart and of its panels
+    figure.get_layout_engine().set(h_pad=0.1)  # between the titles of the chart and of its panels
     panels = figure.subplots(1, count, squeeze=False)[0]
-    names = [
-        token.replace("<|endoftext|>", "[end]").strip() or token for token in tokens
-    ]
+    names = [token.replace("<|endoftext|>", "[end]").strip() or token for token in tokens]
     for panel, head, title in zip(panels, weights, titles, strict=True):
         future = torch.ones_like(head, dtype=torch.bool).triu(1)
         panel.set_facecolor("#DDDDDD")
@@ -183,24 +133,12 @@ def attention_chart(
         fontsize = 8 if count == 1 else 7.5
         panel.set_xticks(range(len(names)), names, rotation=90, fontsize=fontsize)
         panel.set_yticks(range(len(names)), names, fontsize=fontsize)
-        panel.text(
-            0.97,
-            0.93,
-            "masked:\nthe future",
-            transform=panel.transAxes,
-            ha="right",
-            va="top",
-            fontsize=8,
-        )
+        panel.text(0.97, 0.93, "masked:\nthe future", transform=panel.transAxes, ha="right", va="top", fontsize=8)
     for place, row, column in examples:
         frame = {"fill": False, "edgecolor": GRADIENT, "linewidth": 2}
         panels[place].add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **frame))
     panels[0].set_ylabel("the token that looks")
-    where = (
-        {"shrink": 0.6}
-        if count == 1
-        else {"location": "bottom", "shrink": 0.5, "aspect": 40}
-    )
+    where = {"shrink": 0.6} if count == 1 else {"location": "bottom", "shrink": 0.5, "aspect": 40}
     bar = figure.colorbar(picture, ax=list(panels), **where)
     bar.set_label("attention weight (a row adds up to 1)", fontsize="small")
     headline(figure, finding)
@@ -212,9 +150,7 @@ def attention_chart(
 
 
 @described
-def next_token_chart(
-    probabilities: torch.Tensor, vocabulary: Sequence[str], right: int, title: str
-) -> Chart:
+def next_token_chart(probabilities: torch.Tensor, vocabulary: Sequence[str], right: int, title: str) -> Chart:
     """The likeliest next tokens and their probabilities; the one that the text has is filled.
 
     Args:
@@ -242,9 +178,7 @@ def next_token_chart(
 
 
 @described
-def token_losses_chart(
-    tokens: Sequence[str], losses: Sequence[float], title: str
-) -> Chart:
+def token_losses_chart(tokens: Sequence[str], losses: Sequence[float], title: str) -> Chart:
     """The loss of each token of a text, and their mean.
 
     Args:
@@ -256,20 +190,8 @@ def token_losses_chart(
     axes.bar(range(len(tokens)), losses, color=TRAINED, edgecolor=INK)
     mean = sum(losses) / len(losses)
     axes.axhline(mean, color=GRADIENT, linestyle="--")
-    axes.text(
-        len(tokens) - 0.4,
-        mean,
-        f"mean {mean:.2f}",
-        color=GRADIENT,
-        va="bottom",
-        fontsize="small",
-    )
-    axes.set_xticks(
-        range(len(tokens)),
-        [token.strip() or token for token in tokens],
-        rotation=60,
-        ha="right",
-    )
+    axes.text(len(tokens) - 0.4, mean, f"mean {mean:.2f}", color=GRADIENT, va="bottom", fontsize="small")
+    axes.set_xticks(range(len(tokens)), [token.strip() or token for token in tokens], rotation=60, ha="right")
     axes.set_xlim(-0.7, len(tokens) + 0.09 * len(tokens))
     axes.set_ylabel("loss (nats)")
     headline(figure, title)
@@ -279,12 +201,7 @@ def token_losses_chart(
 
 
 @described
-def lens_chart(
-    probabilities: torch.Tensor,
-    targets: Sequence[int],
-    vocabulary: Sequence[str],
-    title: str,
-) -> Chart:
+def lens_chart(probabilities: torch.Tensor, targets: Sequence[int], vocabulary: Sequence[str], title: str) -> Chart:
     """What the model would predict if it stopped at each depth; darker: more probability for the true next token.
 
     Args:
@@ -297,40 +214,19 @@ def lens_chart(
     right = torch.tensor(list(targets))
     shown = probabilities[:, torch.arange(places), right]
     figure, axes = new_figure(height=1.6 + 0.36 * depths)
-    axes.imshow(
-        shown.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto", origin="lower"
-    )
+    axes.imshow(shown.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto", origin="lower")
     for depth, row in enumerate(probabilities.argmax(-1)):
         for place, token in enumerate(row.tolist()):
             hit = token == right[place]
-            style = {
-                "fontweight": "bold" if hit else "normal",
-                "ha": "center",
-                "va": "center",
-                "fontsize": 7,
-            }
+            style = {"fontweight": "bold" if hit else "normal", "ha": "center", "va": "center", "fontsize": 7}
             colour = "white" if shown[depth, place] > 0.55 else INK
-            axes.text(
-                place, depth, vocabulary[token].strip() or "·", color=colour, **style
-            )
+            axes.text(place, depth, vocabulary[token].strip() or "·", color=colour, **style)
             if hit:
                 frame = {"fill": False, "edgecolor": GRADIENT, "linewidth": 1.6}
-                axes.add_patch(
-                    Rectangle((place - 0.47, depth - 0.45), 0.94, 0.9, **frame)
-                )
-    axes.set_yticks(
-        range(depths),
-        ["embedding", *(f"after block {depth}" for depth in range(depths - 1))],
-    )
-    axes.set_xticks(
-        range(places),
-        [vocabulary[token].strip() or "·" for token in targets],
-        rotation=30,
-        ha="right",
-    )
-    axes.set_xlabel(
-        "the token that really comes next (orange frame: the prediction is right)"
-    )
+                axes.add_patch(Rectangle((place - 0.47, depth - 0.45), 0.94, 0.9, **frame))
+    axes.set_yticks(range(depths), ["embedding", *(f"after block {depth}" for depth in range(depths - 1))])
+    axes.set_xticks(range(places), [vocabulary[token].strip() or "·" for token in targets], rotation=30, ha="right")
+    axes.set_xlabel("the token that really comes next (orange frame: the prediction is right)")
     headline(figure, title)
     axes.grid(visible=False)
     return figure
@@ -347,34 +243,22 @@ def layer_losses_chart(losses: Sequence[float], vocabulary: int, title: str) -> 
     """
     figure, axes = new_figure(height=3.8)
     blind = float(torch.tensor(float(vocabulary)).log())
-    axes.plot(
-        range(len(losses)), losses, color=TRAINED, marker="o", linewidth=2, clip_on=True
-    )
+    axes.plot(range(len(losses)), losses, color=TRAINED, marker="o", linewidth=2, clip_on=True)
     axes.axhline(blind, color=INK, linestyle="--")
     axes.text(
-        len(losses) - 1,
-        blind + 0.1,
-        f"guessing among {vocabulary:,} tokens: {blind:.1f}",
-        ha="right",
-        fontsize=9,
+        len(losses) - 1, blind + 0.1, f"guessing among {vocabulary:,} tokens: {blind:.1f}", ha="right", fontsize=9
     )
     top = blind + 1.2
     for depth, loss in enumerate(losses):
         if loss > top:
             told = f"{loss:.1f}\n(off the scale)"
-            axes.text(
-                depth + 0.05, top - 0.1, told, ha="center", va="top", fontsize="small"
-            )
+            axes.text(depth + 0.05, top - 0.1, told, ha="center", va="top", fontsize="small")
         else:
             axes.text(depth + 0.08, loss + 0.15, f"{loss:.1f}")
     axes.set_ylim(0, top)
     axes.set_xlim(-0.6, len(losses) - 0.4)
     axes.set_xticks(
-        range(len(losses)),
-        [
-            "embed-\nding",
-            *(f"after\nblock {depth}" for depth in range(len(losses) - 1)),
-        ],
+        range(len(losses)), ["embed-\nding", *(f"after\nblock {depth}" for depth in range(len(losses) - 1))]
     )
     axes.set_ylabel("loss (nats per token)")
     headline(figure, title)
@@ -410,12 +294,7 @@ def _parts(block: nn.Module) -> dict[str, nn.Module]:
 
 
 def _groups(parts: dict[str, nn.Module]) -> dict[str, tuple[str, ...]]:
-    return {
-        "qkv": ATTENTION[:3],
-        "o": ATTENTION[3:],
-        "gate up": MLP[:2],
-        "down": MLP[2:],
-    }
+    return {"qkv": ATTENTION[:3], "o": ATTENTION[3:], "gate up": MLP[:2], "down": MLP[2:]}
 
 
 def _draw_stack(axes: Axes, count: int) -> None:
@@ -428,52 +307,19 @@ def _draw_stack(axes: Axes, count: int) -> None:
     left = (100 - sum(widths)) / 2
     for place, (name, wide) in enumerate(zip(names, widths, strict=True)):
         chosen = place == 1
-        axes.add_patch(
-            Rectangle(
-                (left, 54),
-                wide - 0.8,
-                7,
-                facecolor=TRAINED if chosen else PASSED,
-                edgecolor=INK,
-            )
-        )
+        axes.add_patch(Rectangle((left, 54), wide - 0.8, 7, facecolor=TRAINED if chosen else PASSED, edgecolor=INK))
         colour = "white" if chosen else INK
-        axes.text(
-            left + wide / 2 - 0.4,
-            57.5,
-            name,
-            ha="center",
-            va="center",
-            fontsize=8,
-            color=colour,
-        )
+        axes.text(left + wide / 2 - 0.4, 57.5, name, ha="center", va="center", fontsize=8, color=colour)
         if chosen:
-            zoom = Polygon(
-                [(left, 54), (left + wide - 0.8, 54), (99, 48), (1, 48)],
-                facecolor=PASSED,
-                alpha=0.4,
-            )
+            zoom = Polygon([(left, 54), (left + wide - 0.8, 54), (99, 48), (1, 48)], facecolor=PASSED, alpha=0.4)
             axes.add_patch(zoom)
         left += wide
 
 
-def _draw_part(
-    axes: Axes, name: str, told: str, left: float, wide: float, learned: bool
-) -> None:
+def _draw_part(axes: Axes, name: str, told: str, left: float, wide: float, learned: bool) -> None:
     """A box of a block: its name in it, its shape and values above it."""
-    box(
-        axes,
-        (left, 20),
-        wide,
-        9,
-        name,
-        facecolor=TINTS[0] if learned else "white",
-        rounding=0.8,
-        fontsize=7.5,
-    )
-    axes.text(
-        left + wide / 2, 30, told, ha="center", va="bottom", fontsize=7, color=INK
-    )
+    box(axes, (left, 20), wide, 9, name, facecolor=TINTS[0] if learned else "white", rounding=0.8, fontsize=7.5)
+    axes.text(left + wide / 2, 30, told, ha="center", va="bottom", fontsize=7, color=INK)
 
 
 def _draw_branch(axes: Axes, places: Sequence[tuple[float, float]], name: str) -> None:
@@ -484,22 +330,6 @@ def _draw_branch(axes: Axes, places: Sequence[tuple[float, float]], name: str) -
     for (left, across), (right, _) in zip(places, places[1:], strict=False):
         arrow(axes, (left + across, 24.5), (right, 24.5), linewidth=1)
     arrow(axes, (end, 20), (end, 10.2), linewidth=1)
-    axes.plot(
-        end,
-        8,
-        marker="o",
-        markersize=15,
-        markerfacecolor="white",
-        markeredgecolor=INK,
-        zorder=5,
-    )
+    axes.plot(end, 8, marker="o", markersize=15, markerfacecolor="white", markeredgecolor=INK, zorder=5)
     axes.text(end, 7.9, "+", ha="center", va="center", fontsize=13, zorder=6)
-    axes.text(
-        (first + last + last_wide) / 2,
-        45,
-        name,
-        ha="center",
-        va="center",
-        fontsize=10,
-        fontweight="bold",
-    )
+    axes.text((first + last + last_wide) / 2, 45, name, ha="center", va="center", fontsize=10, fontweight="bold")

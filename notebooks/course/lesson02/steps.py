@@ -21,19 +21,11 @@ def moments_chart(table: pd.DataFrame) -> Chart:
     figure, (top, bottom) = _panels_above(2, height=5.2)
     steps = range(1, len(table) + 1)
     top.bar(steps, table.gradient, color=PASSED, edgecolor=INK, label="gradient")
-    top.plot(
-        steps, table["first"], color=TRAINED, marker="o", label="first moment (average)"
-    )
+    top.plot(steps, table["first"], color=TRAINED, marker="o", label="first moment (average)")
     root = "root of the second moment (typical size)"
     top.plot(steps, table.second**0.5, color=GRADIENT, marker="s", label=root)
     top.axhline(0, color=INK, linewidth=0.8)
-    top.legend(
-        fontsize="small",
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1.0),
-        ncols=3,
-        frameon=False,
-    )
+    top.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
     top.set_ylabel("gradient of one weight")
     ratio = table["first"] / table.second**0.5
     bottom.bar(steps, ratio, color=ADAPTER, edgecolor=INK)
@@ -43,18 +35,13 @@ def moments_chart(table: pd.DataFrame) -> Chart:
     bottom.set_ylabel("first moment ÷\nroot of the second")
     bottom.set_xlabel("optimizer step")
     bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
-    headline(
-        figure,
-        "The first step has full length, and later ones are shorter because gradients disagree",
-    )
+    headline(figure, "The first step has full length, and later ones are shorter because gradients disagree")
     figure.align_ylabels()
     return figure
 
 
 @described
-def training_chart(
-    history: pd.DataFrame, max_gradient_norm: float, warmup_steps: int
-) -> Chart:
+def training_chart(history: pd.DataFrame, max_gradient_norm: float, warmup_steps: int) -> Chart:
     """Learning rate, gradient norm and loss of each step.
 
     Args:
@@ -67,27 +54,14 @@ def training_chart(
     rate.axvspan(history.step.min(), max(warmup_steps, 1), color=PASSED, alpha=0.7)
     highest = history.learning_rate.max()
     rate.text(warmup_steps + 0.2, 0.1 * highest, "← warm-up", fontsize="small")
-    rate.text(
-        history.step.max(), 0.75 * highest, "cosine", fontsize="small", ha="right"
-    )
+    rate.text(history.step.max(), 0.75 * highest, "cosine", fontsize="small", ha="right")
     rate.set_ylabel("learning rate")
     norm.bar(history.step, history.gradient_norm, color=PASSED, edgecolor=INK)
-    norm.bar(
-        history.step,
-        history.gradient_norm.clip(upper=max_gradient_norm),
-        color=TRAINED,
-        edgecolor=INK,
-    )
+    norm.bar(history.step, history.gradient_norm.clip(upper=max_gradient_norm), color=TRAINED, edgecolor=INK)
     norm.axhline(max_gradient_norm, color=GRADIENT, linestyle="--")
     norm.set_ylim(0, 1.35 * history.gradient_norm.max())
     told = f"dark: what is left after clipping to {max_gradient_norm:g}"
-    norm.text(
-        history.step.max(),
-        1.18 * history.gradient_norm.max(),
-        told,
-        fontsize="small",
-        ha="right",
-    )
+    norm.text(history.step.max(), 1.18 * history.gradient_norm.max(), told, fontsize="small", ha="right")
     norm.set_ylabel("gradient norm")
     loss.plot(history.step, history.loss, color=TRAINED, marker="o")
     loss.set_ylabel("loss (nats)")
@@ -95,10 +69,7 @@ def training_chart(
     loss.xaxis.set_major_locator(MaxNLocator(integer=True))
     cut = int((history.gradient_norm > max_gradient_norm).sum())
     count = f"all {cut}" if cut == len(history) else f"{cut} of {len(history)}"
-    headline(
-        figure,
-        f"The rate rises and falls, the loss jumps from batch to batch, and {count} gradients are clipped",
-    )
+    headline(figure, f"The rate rises and falls, the loss jumps from batch to batch, and {count} gradients are clipped")
     figure.align_ylabels()
     return figure
 
@@ -115,32 +86,14 @@ def borders_chart(differences: Mapping[str, Sequence[float]], title: str) -> Cha
     for place, values in enumerate(differences.values()):
         values = pd.Series(list(values), dtype=float)
         half = 1.96 * values.sem()
-        axes.errorbar(
-            values.mean(),
-            place,
-            xerr=half,
-            fmt="o",
-            color=TRAINED,
-            ecolor=INK,
-            capsize=4,
-        )
+        axes.errorbar(values.mean(), place, xerr=half, fmt="o", color=TRAINED, ecolor=INK, capsize=4)
         told = f"{values.mean():+.2f} ± {half:.2f}"
         behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-        axes.text(
-            values.mean(),
-            place - 0.15,
-            told,
-            ha="center",
-            va="bottom",
-            fontsize="small",
-            bbox=behind,
-        )
+        axes.text(values.mean(), place - 0.15, told, ha="center", va="bottom", fontsize="small", bbox=behind)
     axes.set_yticks(range(len(differences)), list(differences))
     axes.set_ylim(len(differences) - 0.5, -0.7)
     axes.margins(x=0.2)
-    axes.set_xlabel(
-        "change of its loss (nats per token; lines: 95% interval over documents)"
-    )
+    axes.set_xlabel("change of its loss (nats per token; lines: 95% interval over documents)")
     axes.set_ylabel("what precedes the document")
     mark(axes, 0, "the document alone")
     headline(figure, title)

@@ -1,7 +1,6 @@
 """Data and baseline: bits per byte, the weight of a token, and an interval from documents."""
 
 import math
-from random import Random
 
 from course.exercises import Quiz, Wrong, called, exercise, near, number, numbers
 
@@ -18,25 +17,16 @@ def bits_per_byte(answer: object) -> None:
     nats_per_token, tokens, size = 3.2, 1_000, 4_000
     bits = nats_per_token / math.log(2)
     for value, why in (
-        (
-            nats_per_token * tokens / size,
-            "that is in nats per byte: the unit of the loss is still the old one.",
-        ),
+        (nats_per_token * tokens / size, "that is in nats per byte: the unit of the loss is still the old one."),
         (bits, "that is in bits per token; how many bytes does a token have here?"),
         (
             bits * size / tokens,
             "the bytes are on the wrong side: a token has several, and each has a part of its loss.",
         ),
-        (
-            nats_per_token * math.log(2) * tokens / size,
-            "nats were turned into bits the wrong way round.",
-        ),
+        (nats_per_token * math.log(2) * tokens / size, "nats were turned into bits the wrong way round."),
         (math.exp(nats_per_token), "that is the perplexity."),
         (bits * tokens, "that is the loss of the whole text in bits."),
-        (
-            bits * tokens / size / 8,
-            "a byte of text is one byte: there is nothing to divide by 8.",
-        ),
+        (bits * tokens / size / 8, "a byte of text is one byte: there is nothing to divide by 8."),
     ):
         if near(answer, value):
             raise Wrong(why)
@@ -55,10 +45,7 @@ def perplexity_of_documents(answer: object) -> None:
     """Judge a function for the token-weighted perplexity of documents."""
     sets = [
         ([(900.0, 300), (40.0, 10)], "a long document and a short one that is harder"),
-        (
-            [(400.0, 200), (120.0, 20), (90.0, 20)],
-            "one easy document and two short ones that are hard",
-        ),
+        ([(400.0, 200), (120.0, 20), (90.0, 20)], "one easy document and two short ones that are hard"),
         ([(250.0, 100)], "a single document"),
     ]
     for documents, story in sets:
@@ -67,25 +54,14 @@ def perplexity_of_documents(answer: object) -> None:
         except Wrong as wrong:
             if not isinstance(wrong.__cause__, OverflowError):
                 raise
-            raise Wrong(
-                f"{wrong}. Was the exponential taken of a sum, before it was divided?"
-            ) from wrong
-        total, count = (
-            sum(nats for nats, _ in documents),
-            sum(tokens for _, tokens in documents),
-        )
+            raise Wrong(f"{wrong}. Was the exponential taken of a sum, before it was divided?") from wrong
+        total, count = (sum(nats for nats, _ in documents), sum(tokens for _, tokens in documents))
         losses = [nats / tokens for nats, tokens in documents]
         if near(given, math.exp(total / count)):
             continue
         for value, why in (
-            (
-                total / count,
-                "it gives the mean loss in nats; its exponential is asked for.",
-            ),
-            (
-                2 ** (total / count),
-                "it takes the loss for bits: a nat belongs to the natural logarithm.",
-            ),
+            (total / count, "it gives the mean loss in nats; its exponential is asked for."),
+            (2 ** (total / count), "it takes the loss for bits: a nat belongs to the natural logarithm."),
             (
                 math.exp(sum(losses) / len(losses)),
                 "each document counts the same. A document of ten tokens would count as much as one of a thousand.",
@@ -95,18 +71,11 @@ def perplexity_of_documents(answer: object) -> None:
                 "it is the mean of the documents' perplexities: no token-weighted loss, and one hard text rules it.",
             ),
             (
-                sum(tokens * math.exp(nats / tokens) for nats, tokens in documents)
-                / count,
+                sum(tokens * math.exp(nats / tokens) for nats, tokens in documents) / count,
                 "the tokens are weighted, but the exponential came too early: a mean of perplexities is not one.",
             ),
-            (
-                math.exp(total / len(documents)),
-                "the loss was divided by documents; the loss per token is asked for.",
-            ),
-            (
-                math.exp(losses[-1]),
-                "it is that of the last document alone: is a sum overwritten in a loop?",
-            ),
+            (math.exp(total / len(documents)), "the loss was divided by documents; the loss per token is asked for."),
+            (math.exp(losses[-1]), "it is that of the last document alone: is a sum overwritten in a loop?"),
         ):
             if near(given, value):
                 raise Wrong(f"for {story}, {why}")
@@ -127,29 +96,19 @@ def interval_over_documents(answer: object) -> None:
     alone = numbers(called(answer, [[3.0, 1.0, 2.0, 6.0] * 5]), 2)
     if not near(alone[0], math.exp(3)) or not near(alone[1], math.exp(3)):
         if near(alone[0], 3) and near(alone[1], 3):
-            raise Wrong(
-                "for a single document it gives the loss in nats; perplexity is asked for."
-            )
+            raise Wrong("for a single document it gives the loss in nats; perplexity is asked for.")
         if alone[0] < alone[1]:
-            raise Wrong(
-                "for a single document there is an interval: were tokens drawn? It cannot be drawn otherwise."
-            )
-        raise Wrong(
-            f"for a single document of 3 nats a token it gives {alone[0]:.4g} and {alone[1]:.4g}."
-        )
+            raise Wrong("for a single document there is an interval: were tokens drawn? It cannot be drawn otherwise.")
+        raise Wrong(f"for a single document of 3 nats a token it gives {alone[0]:.4g} and {alone[1]:.4g}.")
     widths, shifts = [], []
     for seed in range(3):
         documents = _documents(seed)
         low, high = numbers(called(answer, [list(losses) for losses in documents]), 2)
         if low > high:
-            raise Wrong(
-                "the low end is above the high end: are they in each other's place?"
-            )
+            raise Wrong("the low end is above the high end: are they in each other's place?")
         right = _interval(documents)
         if low <= 0 or high > 1e6:
-            raise Wrong(
-                f"perplexity is asked for, and the ends are {low:.4g} and {high:.4g}."
-            )
+            raise Wrong(f"perplexity is asked for, and the ends are {low:.4g} and {high:.4g}.")
         width, middle = math.log(right[1] / right[0]), math.log(right[0] * right[1]) / 2
         widths.append(math.log(high / low) / width)
         shifts.append((math.log(high * low) / 2 - middle) / width)
@@ -161,37 +120,25 @@ def interval_over_documents(answer: object) -> None:
         )
 
 
-def _name_the_mistake(
-    documents: list[list[float]], low: float, high: float, width: float, shift: float
-) -> None:
+def _name_the_mistake(documents: list[list[float]], low: float, high: float, width: float, shift: float) -> None:
     """Raise Wrong, with its likely cause, for an interval that is elsewhere than another draw would have it."""
     if near(low, high, within=1e-6):
-        raise Wrong(
-            "the interval has no width: every draw has the same documents. Some must be able to come twice."
-        )
+        raise Wrong("the interval has no width: every draw has the same documents. Some must be able to come twice.")
     if 0.75 < width < 1.25 and abs(shift) < 0.2:
         return
     right = _interval(documents)
-    if near(low, math.log(right[0]), within=0.02) and near(
-        high, math.log(right[1]), within=0.02
-    ):
+    if near(low, math.log(right[0]), within=0.02) and near(high, math.log(right[1]), within=0.02):
         raise Wrong("the ends are losses in nats; perplexity is asked for.")
     if width < 0.6:
-        raise Wrong(
-            "the interval is too narrow. Tokens of one document are correlated: were they drawn one by one?"
-        )
+        raise Wrong("the interval is too narrow. Tokens of one document are correlated: were they drawn one by one?")
     if width > 3:
         raise Wrong(
             "the interval is far too wide: it says how documents differ, not how their common perplexity would."
         )
     if abs(shift) >= 0.2 * max(1, width):
         where = "high" if shift > 0 else "low"
-        raise Wrong(
-            f"the interval lies too {where}: does every *token* of a draw count the same, long text or short?"
-        )
-    raise Wrong(
-        f"the interval has {width:.1f} times the width that it should have: which share of draws is left out?"
-    )
+        raise Wrong(f"the interval lies too {where}: does every *token* of a draw count the same, long text or short?")
+    raise Wrong(f"the interval has {width:.1f} times the width that it should have: which share of draws is left out?")
 
 
 def _documents(seed: int) -> list[list[float]]:
@@ -211,17 +158,9 @@ def _interval(documents: list[list[float]]) -> tuple[float, float]:
 
     nats = torch.tensor([sum(losses) for losses in documents], dtype=torch.float64)
     tokens = torch.tensor([len(losses) for losses in documents], dtype=torch.float64)
-    draws = torch.randint(
-        len(documents),
-        (8000, len(documents)),
-        generator=torch.Generator().manual_seed(1),
-    )
+    draws = torch.randint(len(documents), (8000, len(documents)), generator=torch.Generator().manual_seed(1))
     means = nats[draws].sum(1) / tokens[draws].sum(1)
-    low, high = (
-        torch.quantile(means, torch.tensor([0.025, 0.975], dtype=torch.float64))
-        .exp()
-        .tolist()
-    )
+    low, high = torch.quantile(means, torch.tensor([0.025, 0.975], dtype=torch.float64)).exp().tolist()
     return low, high
 
 

@@ -1,7 +1,6 @@
 """Full fine-tuning: from loss to perplexity, gain against cost, stopping in time."""
 
 import math
-from random import Random
 
 from course.exercises import Quiz, Wrong, called, close, exercise, near, number, numbers
 
@@ -18,9 +17,7 @@ def perplexity_of_a_loss(answer: object) -> None:
     if near(answer, 3.1):
         raise Wrong("that is the loss itself, in nats.")
     if near(answer, 2**3.1):
-        raise Wrong(
-            "that takes the loss for bits: a nat belongs to the natural logarithm."
-        )
+        raise Wrong("that takes the loss for bits: a nat belongs to the natural logarithm.")
     if near(answer, math.log(3.1)):
         raise Wrong("that is the wrong way round: the loss is a logarithm already.")
     if not near(answer, math.exp(3.1)):
@@ -39,10 +36,7 @@ def gain_and_cost(answer: object) -> None:
     cases = ((120, 60, 40, 50), (100, 80, 40, 40), (80, 20, 30, 60))
     for before, after, general_before, general_after in cases:
         given = numbers(called(answer, before, after, general_before, general_after), 2)
-        gain, cost = (
-            100 * (1 - after / before),
-            100 * (general_after / general_before - 1),
-        )
+        gain, cost = (100 * (1 - after / before), 100 * (general_after / general_before - 1))
         case = f"for {before} to {after} on Rust and {general_before} to {general_after} elsewhere"
         if close(given, (gain, cost), within=0.01):
             continue
@@ -51,9 +45,7 @@ def gain_and_cost(answer: object) -> None:
         if close(given, (cost, gain), within=0.01):
             raise Wrong(f"{case} gain and cost are in each other's place.")
         if close(given[:1], (-gain,), within=0.01):
-            raise Wrong(
-                f"{case} the gain has the wrong sign: perplexity that falls is a gain."
-            )
+            raise Wrong(f"{case} the gain has the wrong sign: perplexity that falls is a gain.")
         raise Wrong(f"{case} it gives {given[0]:.4g} and {given[1]:.4g}.")
 
 
@@ -71,32 +63,19 @@ def early_stopping(answer: object) -> None:
         ([5.0, 4.0, 3.0, 2.0], 2, 3, "falls to the end"),
         ([5.0, 4.0, 4.2, 4.4, 4.6], 2, 1, "turns up"),
         ([5.0, 4.0, 4.2, 3.9, 4.5, 4.6, 4.7], 2, 3, "has one bump, which is forgiven"),
-        (
-            [5.0, 4.0, 4.2, 4.4, 3.0],
-            2,
-            1,
-            "would have fallen again after training had stopped",
-        ),
+        ([5.0, 4.0, 4.2, 4.4, 3.0], 2, 1, "would have fallen again after training had stopped"),
     ]
     for losses, patience, right, story in cases:
         given = number(called(answer, list(losses), patience))
         if given == right:
             continue
         if given == losses.index(min(losses)):
-            raise Wrong(
-                f"for a curve that {story} your function has looked ahead: training had stopped before."
-            )
+            raise Wrong(f"for a curve that {story} your function has looked ahead: training had stopped before.")
         if given == len(losses) - 1:
-            raise Wrong(
-                f"for a curve that {story} your function returns the last place, not the best one."
-            )
+            raise Wrong(f"for a curve that {story} your function returns the last place, not the best one.")
         if given in losses:
-            raise Wrong(
-                "a place in the list is asked for, from 0 on, not the loss that stands there."
-            )
-        raise Wrong(
-            f"for a curve that {story}, {losses}, your function returns {given:g}."
-        )
+            raise Wrong("a place in the list is asked for, from 0 on, not the loss that stands there.")
+        raise Wrong(f"for a curve that {story}, {losses}, your function returns {given:g}.")
 
 
 QUIZ = Quiz(

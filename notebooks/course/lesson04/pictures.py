@@ -1,22 +1,13 @@
 """The picture of lesson 4: what a run goes through, loss and learning rate, step by step."""
 
 import matplotlib.pyplot as plt
-import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.patches import Patch, Rectangle
 
-from tlkit.reports.diagrams import places_of
-from tlkit.reports.drawing import GRADIENT, INK, TRAINED
-from tlkit.reports.figure import COLOURS, SIZE, Chart, described, headline, new_figure
-from tlkit.strategies import StrategyReport
+from tlkit.reports.drawing import GRADIENT, TRAINED
+from tlkit.reports.figure import COLOURS, SIZE, Chart, described, headline
 from tlkit.training import TrainingResult
 
 FORWARD, FAINT = "#BBBBBB", "#666666"
-PRODUCTS = {
-    "forward": FORWARD,
-    "gradient of the input": GRADIENT,
-    "gradient of the weights": TRAINED,
-}
+PRODUCTS = {"forward": FORWARD, "gradient of the input": GRADIENT, "gradient of the weights": TRAINED}
 
 
 @described
@@ -27,23 +18,14 @@ def run_chart(result: TrainingResult, untouched: float) -> Chart:
         result: what `train` returned.
         untouched: loss on held-out text before training, in nats per token; drawn as a line.
     """
-    options = {
-        "figsize": SIZE,
-        "sharex": True,
-        "height_ratios": (3, 1),
-        "layout": "constrained",
-    }
+    options = {"figsize": SIZE, "sharex": True, "height_ratios": (3, 1), "layout": "constrained"}
     figure, (upper, lower) = plt.subplots(2, 1, FigureClass=Chart, **options)
     plt.close(figure)
     history = result.history
     mean = history.loss.rolling(5, min_periods=1).mean()
-    upper.plot(
-        history.step, history.loss, "o", color=COLOURS[5], label="loss of one batch"
-    )
+    upper.plot(history.step, history.loss, "o", color=COLOURS[5], label="loss of one batch")
     upper.plot(history.step, mean, color=COLOURS[0], label="mean of up to five batches")
-    upper.axhline(
-        untouched, color=FAINT, linestyle="--", label="held-out text, before training"
-    )
+    upper.axhline(untouched, color=FAINT, linestyle="--", label="held-out text, before training")
     upper.set_ylabel("loss (nats per token)")
     upper.legend(fontsize="small")
     lower.plot(history.step, history.learning_rate, color=COLOURS[1], marker=".")

@@ -2,9 +2,7 @@
 
 import math
 from numbers import Integral
-from random import Random
 
-from course.small import small_model
 from course.exercises import Quiz, Wrong, called, exercise, near, number
 
 
@@ -30,38 +28,14 @@ def bytes_left(answer: object) -> None:
             100 * trained / total,
             "frozen values were taken to need nothing: their own 4 bytes stay, for the forward pass.",
         ),
-        (
-            100 - 100 * trained / total,
-            "that is the share of frozen values; bytes are asked for.",
-        ),
-        (
-            50,
-            "half the blocks are frozen, and yet not half the values: the embedding is trained.",
-        ),
-        (
-            62.5,
-            "that takes half the values for frozen. Half the blocks are not half the values.",
-        ),
-        (
-            4 * total / 1e9 + 12 * trained / 1e9,
-            "that is in GB; percent of what full fine-tuning needs are asked for.",
-        ),
-        (
-            100 * (4 * total + 8 * trained) / (16 * total),
-            "the gradient is left out: a trained value has one, too.",
-        ),
-        (
-            100 * (4 * total + 4 * trained) / (16 * total),
-            "a trained value's two averages are left out.",
-        ),
-        (
-            100 * (4 * total + 4 * trained) / (8 * total),
-            "AdamW's two averages are left out.",
-        ),
-        (
-            100 * 12 * trained / (16 * total),
-            "the weights themselves are left out, the trained and the frozen ones.",
-        ),
+        (100 - 100 * trained / total, "that is the share of frozen values; bytes are asked for."),
+        (50, "half the blocks are frozen, and yet not half the values: the embedding is trained."),
+        (62.5, "that takes half the values for frozen. Half the blocks are not half the values."),
+        (4 * total / 1e9 + 12 * trained / 1e9, "that is in GB; percent of what full fine-tuning needs are asked for."),
+        (100 * (4 * total + 8 * trained) / (16 * total), "the gradient is left out: a trained value has one, too."),
+        (100 * (4 * total + 4 * trained) / (16 * total), "a trained value's two averages are left out."),
+        (100 * (4 * total + 4 * trained) / (8 * total), "AdamW's two averages are left out."),
+        (100 * 12 * trained / (16 * total), "the weights themselves are left out, the trained and the frozen ones."),
     ):
         if near(answer, value, within=0.002):
             raise Wrong(why)
@@ -81,11 +55,7 @@ def share_of_work(answer: object) -> None:
     """Judge a function for the share of a step's work that is left, block by block."""
     half = [True] * 4 + [False] * 4
     cases = [
-        (
-            [False] * 3 + [True] + [False] * 3 + [True],
-            False,
-            "blocks 3 and 7 of 8 trained, nothing else",
-        ),
+        ([False] * 3 + [True] + [False] * 3 + [True], False, "blocks 3 and 7 of 8 trained, nothing else"),
         (half[::-1], True, "the lower half of 8 blocks frozen, the embedding trained"),
         (half[::-1], False, "the lower half of 8 blocks and the embedding frozen"),
         (half, False, "the upper half of 8 blocks and the embedding frozen"),
@@ -102,23 +72,11 @@ def share_of_work(answer: object) -> None:
         if math.isclose(given, right / units, abs_tol=1e-3):
             continue
         for value, why in (
-            (
-                100 * right / units,
-                "that is in percent; a share between 0 and 1 is asked for.",
-            ),
-            (
-                right,
-                "that is the number of units; their share of those of full fine-tuning is asked for.",
-            ),
-            (
-                right / depth,
-                "those are units per block; the share of those of full fine-tuning is asked for.",
-            ),
+            (100 * right / units, "that is in percent; a share between 0 and 1 is asked for."),
+            (right, "that is the number of units; their share of those of full fine-tuning is asked for."),
+            (right / depth, "those are units per block; the share of those of full fine-tuning is asked for."),
             (1 - right / units, "that is what is saved; what is left is asked for."),
-            (
-                3 * own / units,
-                "frozen blocks were taken to cost nothing. Each of them has its forward pass.",
-            ),
+            (3 * own / units, "frozen blocks were taken to cost nothing. Each of them has its forward pass."),
             (
                 (depth + to_a_block + own) / units,
                 "backpropagation stops at a block here, and something below it is trained.",
@@ -131,15 +89,9 @@ def share_of_work(answer: object) -> None:
                 (depth + depth + own) / units,
                 "backpropagation goes on to the bottom here, and nothing there is trained.",
             ),
-            (
-                (depth + way - (not embedding) + own) / units,
-                "the lowest trained block needs the gradient, too.",
-            ),
+            ((depth + way - (not embedding) + own) / units, "the lowest trained block needs the gradient, too."),
             ((way + own) / units, "the forward pass is left out."),
-            (
-                (depth + way) / units,
-                "the gradients of the blocks' own weights are left out.",
-            ),
+            ((depth + way) / units, "the gradients of the blocks' own weights are left out."),
         ):
             if math.isclose(given, value, abs_tol=1e-3):
                 raise Wrong(f"with {story}, it gives {given:.4g}: {why}")
@@ -163,28 +115,20 @@ def gradient_ends(answer: object) -> None:
         if (place or isinstance(given, str)) and given == expected:
             continue
         if not place and not (isinstance(given, str) and given in ("embedding", "top")):
-            raise Wrong(
-                f'for {story} it gives {given!r:.40}; expected "embedding", the number of a block, or "top".'
-            )
+            raise Wrong(f'for {story} it gives {given!r:.40}; expected "embedding", the number of a block, or "top".')
         if expected == "embedding":
-            raise Wrong(
-                f"for {story} it says {given!r}, and the embedding lies below that and is trained."
-            )
+            raise Wrong(f"for {story} it says {given!r}, and the embedding lies below that and is trained.")
         if given == "embedding":
             raise Wrong(f"for {story} it says the embedding, which is frozen here.")
         if expected == "top":
-            raise Wrong(
-                f'for {story} it says block {given}. No block is trained here, so "top" is asked for.'
-            )
+            raise Wrong(f'for {story} it says block {given}. No block is trained here, so "top" is asked for.')
         if given == "top":
             raise Wrong(f'for {story} it says "top", and a block below is trained.')
         if given > expected:
             raise Wrong(
                 f"for {story} it says block {given}. A block below has trained values: was all of it looked at?"
             )
-        raise Wrong(
-            f"for {story} it says block {given}, and nothing in that block is trained."
-        )
+        raise Wrong(f"for {story} it says block {given}, and nothing in that block is trained.")
 
 
 def _called(story: str, function: object, *arguments) -> object:
@@ -192,9 +136,7 @@ def _called(story: str, function: object, *arguments) -> object:
     try:
         return called(function, *arguments)
     except Wrong as wrong:
-        raise type(wrong)(
-            f"{story}, {wrong}" if callable(function) else str(wrong)
-        ) from wrong
+        raise type(wrong)(f"{story}, {wrong}" if callable(function) else str(wrong)) from wrong
 
 
 def _frozen_models():
@@ -207,57 +149,17 @@ def _frozen_models():
     other = AutoConfig.for_model("gpt2", n_layer=12, n_embd=32, n_head=2)
     cases = [
         ("tiny", "full", {}, "embedding", "a model with everything trained"),
-        (
-            "tiny",
-            "freeze_lower",
-            {},
-            "embedding",
-            "the lesson's model, lower half frozen",
-        ),
-        (
-            "tiny",
-            "freeze_lower",
-            {"freeze_embeddings": True},
-            4,
-            "the same model, embedding frozen as well",
-        ),
-        (
-            other,
-            "freeze_lower",
-            {"freeze_embeddings": True},
-            6,
-            "a GPT-2, lower half and embedding frozen",
-        ),
+        ("tiny", "freeze_lower", {}, "embedding", "the lesson's model, lower half frozen"),
+        ("tiny", "freeze_lower", {"freeze_embeddings": True}, 4, "the same model, embedding frozen as well"),
+        (other, "freeze_lower", {"freeze_embeddings": True}, 6, "a GPT-2, lower half and embedding frozen"),
         (other, "full", {}, "embedding", "a GPT-2 with everything trained"),
-        (
-            "qwen2-0.5b",
-            "last_layers",
-            {"train_norms": False, "blocks": 5},
-            19,
-            "the upper 5 of 24 blocks trained",
-        ),
-        (
-            "qwen2-0.5b",
-            "last_layers",
-            {},
-            0,
-            "the published run: the last 2 blocks and all norms trained",
-        ),
+        ("qwen2-0.5b", "last_layers", {"train_norms": False, "blocks": 5}, 19, "the upper 5 of 24 blocks trained"),
+        ("qwen2-0.5b", "last_layers", {}, 0, "the published run: the last 2 blocks and all norms trained"),
         ("tiny", "bitfit", {}, 0, "a model of which only bias vectors are trained"),
-        (
-            "tiny",
-            "last_layers",
-            {"train_norms": False, "train_head": True},
-            "embedding",
-            "last blocks and tied head",
-        ),
+        ("tiny", "last_layers", {"train_norms": False, "train_head": True}, "embedding", "last blocks and tied head"),
     ]
     for source, strategy, options, expected, story in cases:
-        yield (
-            apply_strategy(meta_model(source), strategy, **options).model,
-            expected,
-            story,
-        )
+        yield (apply_strategy(meta_model(source), strategy, **options).model, expected, story)
     model = meta_model("tiny")
     model.requires_grad_(False)
     find_blocks(model)[3].requires_grad_(True)
@@ -268,11 +170,7 @@ def _frozen_models():
     model = meta_model("tinyllama-1.1b")
     model.requires_grad_(False)
     model.get_output_embeddings().requires_grad_(True)
-    yield (
-        model,
-        "top",
-        "a Llama of which only the head, a matrix of its own, is trained",
-    )
+    yield (model, "top", "a Llama of which only the head, a matrix of its own, is trained")
 
 
 QUIZ = Quiz(

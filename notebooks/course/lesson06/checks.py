@@ -1,9 +1,7 @@
 """Frozen embeddings: one table with two uses, what is frozen with it, and how to give the head its own."""
 
-from random import Random
-
-from course.small import small_model
 from course.exercises import Quiz, Wrong, called, exercise, kind, near, numbers
+from course.small import small_model
 
 QWEN2_1_5B = {
     "vocab_size": 151_936,
@@ -32,9 +30,7 @@ def frozen_part(answer: object) -> None:
 
     model = meta_model(AutoConfig.for_model("qwen2", **QWEN2_1_5B))
     table = model.get_input_embeddings().weight.numel()
-    total = sum(
-        tensor.numel() for tensor in model.parameters()
-    )  # tied: one table in it
+    total = sum(tensor.numel() for tensor in model.parameters())  # tied: one table in it
     tied, own = 100 * table / total, 100 * table / (total + table)
     given = numbers(answer, 2)
     if _both(given, (tied, own)):
@@ -45,27 +41,15 @@ def frozen_part(answer: object) -> None:
         raise Wrong("that is what is left to train; the frozen part is asked for.")
     if _both(given, (own, tied)):
         raise Wrong("the two are in each other's place: the tied model comes first.")
-    if near(given[0], 100 * 2 * table / total) or near(
-        given[0], 100 * 2 * table / (total + table)
-    ):
-        raise Wrong(
-            "the tied model has one table, however often it is used: it was counted twice."
-        )
+    if near(given[0], 100 * 2 * table / total) or near(given[0], 100 * 2 * table / (total + table)):
+        raise Wrong("the tied model has one table, however often it is used: it was counted twice.")
     if not near(given[0], tied):
         raise Wrong(f"{given[0]:.4g}% for the tied model is not it.")
     if near(given[1], tied):
-        raise Wrong(
-            "the second model has more values than the first: a head of its own comes on top."
-        )
-    if near(given[1], 100 * 2 * table / (total + table)) or near(
-        given[1], 100 * 2 * table / total
-    ):
-        raise Wrong(
-            "a head with weights of its own is not frozen by freezing the embedding."
-        )
-    raise Wrong(
-        f"the tied model is right; {given[1]:.4g}% for the model with a head of its own is not it."
-    )
+        raise Wrong("the second model has more values than the first: a head of its own comes on top.")
+    if near(given[1], 100 * 2 * table / (total + table)) or near(given[1], 100 * 2 * table / total):
+        raise Wrong("a head with weights of its own is not frozen by freezing the embedding.")
+    raise Wrong(f"the tied model is right; {given[1]:.4g}% for the model with a head of its own is not it.")
 
 
 @exercise(
@@ -82,63 +66,30 @@ def does_the_head_train(answer: object) -> None:
 
     seen, cases = [], _adapted_heads()
     for story, why, tied, strategy, options, expected in cases:
-        model = apply_strategy(
-            small_model(depth=4, tied=tied), strategy, **options
-        ).model
+        model = apply_strategy(small_model(depth=4, tied=tied), strategy, **options).model
         try:
             given = called(answer, model)
         except Wrong as broke:
             if "KeyError" in str(broke) and tied:
-                raise Wrong(
-                    f"{broke} A tied head is listed under the name of its first use only."
-                ) from broke
+                raise Wrong(f"{broke} A tied head is listed under the name of its first use only.") from broke
             raise
         if not isinstance(given, bool):
-            raise Wrong(
-                f"True or False is asked for, and your function returns {kind(given)}."
-            )
-        seen.append(
-            (given == expected, given, tied, f"for {story} it says {given}: {why}.")
-        )
+            raise Wrong(f"True or False is asked for, and your function returns {kind(given)}.")
+        seen.append((given == expected, given, tied, f"for {story} it says {given}: {why}."))
     if all(right for right, *_ in seen):
         return
     if all(given is not tied for _, given, tied, _ in seen):
-        raise Wrong(
-            "it says only whether the head is tied, whatever the strategy has frozen."
-        )
+        raise Wrong("it says only whether the head is tied, whatever the strategy has frozen.")
     if all(given for _, given, *_ in seen):
-        raise Wrong(
-            "it says True whenever anything in the model trains; the head alone is asked about."
-        )
+        raise Wrong("it says True whenever anything in the model trains; the head alone is asked about.")
     raise Wrong(next(told for right, *_, told in seen if not right))
 
 
 def _adapted_heads():
     return [
-        (
-            "a tied head after `full`",
-            "it trains, under the name of the embedding",
-            True,
-            "full",
-            {},
-            True,
-        ),
-        (
-            "a tied head after `freeze_embeddings`",
-            "its table was frozen",
-            True,
-            "freeze_embeddings",
-            {},
-            False,
-        ),
-        (
-            "a tied head after `last_layers`",
-            "only blocks and norms train there",
-            True,
-            "last_layers",
-            {},
-            False,
-        ),
+        ("a tied head after `full`", "it trains, under the name of the embedding", True, "full", {}, True),
+        ("a tied head after `freeze_embeddings`", "its table was frozen", True, "freeze_embeddings", {}, False),
+        ("a tied head after `last_layers`", "only blocks and norms train there", True, "last_layers", {}, False),
         (
             "a tied head that was trained beside the last blocks",
             "its table trains, whatever it is called",
@@ -192,17 +143,10 @@ def a_head_of_its_own(answer: object) -> None:
         raise Wrong("head and embedding are still one tensor.")
     with torch.no_grad():
         logits = given.eval()(input_ids=tokens).logits
-    if logits.shape != expected.shape or not torch.allclose(
-        logits, expected, atol=1e-5
-    ):
-        raise Wrong(
-            "the model scores tokens differently now; before training it should say what it said before."
-        )
+    if logits.shape != expected.shape or not torch.allclose(logits, expected, atol=1e-5):
+        raise Wrong("the model scores tokens differently now; before training it should say what it said before.")
     apply_strategy(given, "freeze_embeddings")
-    embedding, head = (
-        given.get_input_embeddings().weight,
-        given.get_output_embeddings().weight,
-    )
+    embedding, head = (given.get_input_embeddings().weight, given.get_output_embeddings().weight)
     if not head.requires_grad:
         raise Wrong("with the embedding frozen, the head does not train.")
     frozen = embedding.detach().clone()
@@ -214,9 +158,7 @@ def a_head_of_its_own(answer: object) -> None:
         )
     given.tie_weights()
     if given.get_output_embeddings().weight is given.get_input_embeddings().weight:
-        raise Wrong(
-            "after `tie_weights()` both are one tensor again: the model still believes that it is a tied one."
-        )
+        raise Wrong("after `tie_weights()` both are one tensor again: the model still believes that it is a tied one.")
 
 
 def _both(given, expected) -> bool:

@@ -2,42 +2,17 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 from torch import nn
 
-from tlkit.reports.drawing import (
-    BEHIND,
-    GRADIENT,
-    INK,
-    PASSED,
-    SPARED,
-    TRAINED,
-    arrow,
-    box,
-    paper,
-)
-from tlkit.reports.figure import (
-    COLOURS,
-    FAINT,
-    Chart,
-    dark,
-    described,
-    headline,
-    new_figure,
-)
+from tlkit.reports.drawing import INK, PASSED, SPARED, TRAINED, arrow, box, paper
+from tlkit.reports.figure import COLOURS, FAINT, Chart, dark, described, headline, new_figure
 from tlkit.reports.findings import short
 from tlkit.strategies import StrategyReport, find_blocks, is_tied
 
-STORED, LOOKED_UP, SCORED, LINE, FADED = (
-    COLOURS[2],
-    COLOURS[4],
-    COLOURS[3],
-    "#D0D0D0",
-    "#BBBBBB",
-)
+STORED, LOOKED_UP, SCORED, LINE, FADED = (COLOURS[2], COLOURS[4], COLOURS[3], "#D0D0D0", "#BBBBBB")
 
 
 @described
@@ -64,43 +39,21 @@ def table_uses(model: nn.Module, tokens: dict[int, str]) -> Chart:
     for at in read:
         axes.plot([1.6, meet[0]], [at, meet[1]], color=LOOKED_UP, linewidth=1.2)
     arrow(axes, meet, (3.78, 1.15), shade=LOOKED_UP)
-    axes.text(
-        2.62, 0.75, "1. look up:\nread one row a token", color=dark(LOOKED_UP), **words
-    )
+    axes.text(2.62, 0.75, "1. look up:\nread one row a token", color=dark(LOOKED_UP), **words)
     arrow(axes, (1.65, 4.6), (3.78, 4.75), shade=SCORED)
-    axes.text(
-        2.75, 5.05, "2. score: multiply\nby every row", color=dark(SCORED), **words
-    )
+    axes.text(2.75, 5.05, "2. score: multiply\nby every row", color=dark(SCORED), **words)
     names = ("logits", "hidden states", "embeddings", "tokens")
     formulas = (f"Z = H {'E' if tied else 'W'}ᵀ", "H", "X = E[t]", "t")
     places = ((4.1, 1.3), (3.2, 0.44), (0.95, 0.44), (0.1, 0.44))
-    for name, formula, size, (low, height) in zip(
-        names, formulas, (rows, width, width, 0), places, strict=True
-    ):
-        _draw_vectors(
-            axes, low, height, list(tokens.items()), size, broken=name == "logits"
-        )
+    for name, formula, size, (low, height) in zip(names, formulas, (rows, width, width, 0), places, strict=True):
+        _draw_vectors(axes, low, height, list(tokens.items()), size, broken=name == "logits")
         label = f"{name}\n{formula}: T × {size:,}" if size else f"{name}\nt: T numbers"
-        axes.text(
-            6.35, low + height / 2, label, fontsize="small", color=INK, va="center"
-        )
+        axes.text(6.35, low + height / 2, label, fontsize="small", color=INK, va="center")
     blocks = len(find_blocks(model))
-    box(
-        axes,
-        (3.95, 1.78),
-        2.1,
-        1.0,
-        f"{blocks} blocks\nand the final norm",
-        facecolor=PASSED,
-        rounding=0.08,
-    )
+    box(axes, (3.95, 1.78), 2.1, 1.0, f"{blocks} blocks\nand the final norm", facecolor=PASSED, rounding=0.08)
     for low, high in ((0.57, 0.92), (1.42, 1.76), (2.8, 3.17), (3.67, 4.07)):
         arrow(axes, (5.0, low), (5.0, high))
-    finding = (
-        "One matrix, two uses: the head is tied"
-        if tied
-        else "Two matrices, one for each use: nothing is tied"
-    )
+    finding = "One matrix, two uses: the head is tied" if tied else "Two matrices, one for each use: nothing is tied"
     headline(figure, finding)
     figure.words = (
         f"{len(tokens)} rows of the table of {rows:,} x {width:,} are read at the bottom",
@@ -113,58 +66,23 @@ def table_uses(model: nn.Module, tokens: dict[int, str]) -> Chart:
 def _frame(axes: Axes, bottom: float, height: float) -> None:
     """All of a table is used to score."""
     axes.add_patch(
-        Rectangle(
-            (0.44, bottom - 0.06),
-            1.22,
-            height + 0.12,
-            facecolor="none",
-            edgecolor=SCORED,
-            linewidth=2,
-        )
+        Rectangle((0.44, bottom - 0.06), 1.22, height + 0.12, facecolor="none", edgecolor=SCORED, linewidth=2)
     )
 
 
-def _draw_table(
-    axes: Axes,
-    bottom: float,
-    height: float,
-    name: str,
-    rows: int,
-    tokens: dict[int, str],
-) -> list[float]:
+def _draw_table(axes: Axes, bottom: float, height: float, name: str, rows: int, tokens: dict[int, str]) -> list[float]:
     """A tall matrix between 0.5 and 1.6, with the rows of the tokens, the first and the last; returns their places."""
-    axes.add_patch(
-        Rectangle(
-            (0.5, bottom), 1.1, height, facecolor="white", edgecolor=INK, linewidth=1.5
-        )
-    )
-    axes.text(
-        1.05,
-        bottom + height + 0.12,
-        name,
-        ha="center",
-        va="bottom",
-        color=INK,
-        fontsize="small",
-    )
+    axes.add_patch(Rectangle((0.5, bottom), 1.1, height, facecolor="white", edgecolor=INK, linewidth=1.5))
+    axes.text(1.05, bottom + height + 0.12, name, ha="center", va="bottom", color=INK, fontsize="small")
     shown = sorted({0, rows - 1, *tokens})
     step = (height - 0.14) / (len(shown) - 1)
     read = []
     for place, (row, after) in enumerate(zip(shown, [*shown[1:], None], strict=True)):
         at = bottom + height - 0.07 - step * place
         marked = row in tokens
-        style = {
-            "facecolor": LOOKED_UP if marked else LINE,
-            "edgecolor": "none",
-            "zorder": 3,
-        }
+        style = {"facecolor": LOOKED_UP if marked else LINE, "edgecolor": "none", "zorder": 3}
         axes.add_patch(Rectangle((0.52, at - 0.05), 1.06, 0.1, **style))
-        told = {
-            "color": INK if marked else FAINT,
-            "fontsize": "x-small",
-            "ha": "right",
-            "va": "center",
-        }
+        told = {"color": INK if marked else FAINT, "fontsize": "x-small", "ha": "right", "va": "center"}
         axes.text(0.4, at, f"{row:,}", **told)
         read += [at] * marked
         if after is not None and after > row + 1:
@@ -172,29 +90,17 @@ def _draw_table(
     return read
 
 
-def _break(
-    axes: Axes, left: float, right: float, at: float, amplitude: float = 0.035
-) -> None:
+def _break(axes: Axes, left: float, right: float, at: float, amplitude: float = 0.035) -> None:
     """Two wavy lines across what is drawn there, for what is left out."""
     along = np.linspace(left - 0.03, right + 0.03, 60)
-    wave = at + amplitude * np.sin(
-        2 * np.pi * (along - left) / max(0.22, (right - left) / 5)
-    )
-    axes.fill_between(
-        along, wave - 0.04, wave + 0.04, color="white", linewidth=0, zorder=4
-    )
+    wave = at + amplitude * np.sin(2 * np.pi * (along - left) / max(0.22, (right - left) / 5))
+    axes.fill_between(along, wave - 0.04, wave + 0.04, color="white", linewidth=0, zorder=4)
     for side in (-0.04, 0.04):
         axes.plot(along, wave + side, color=FAINT, linewidth=0.8, zorder=5)
 
 
 def _draw_vectors(
-    axes: Axes,
-    bottom: float,
-    height: float,
-    tokens: list[tuple[int, str]],
-    size: int,
-    *,
-    broken: bool = False,
+    axes: Axes, bottom: float, height: float, tokens: list[tuple[int, str]], size: int, *, broken: bool = False
 ) -> None:
     """One column for each token, side by side around the middle of the network; a broken one is longer than drawn."""
     step = 2.4 / len(tokens)
@@ -205,38 +111,17 @@ def _draw_vectors(
         if size:
             for line in range(1, round(height / 0.088)):
                 at = bottom + 0.088 * line
-                axes.plot(
-                    [left + 0.08, left + step - 0.08],
-                    [at, at],
-                    color=LINE,
-                    linewidth=0.8,
-                )
+                axes.plot([left + 0.08, left + step - 0.08], [at, at], color=LINE, linewidth=0.8)
             if broken:
-                _break(
-                    axes,
-                    left + 0.05,
-                    left + step - 0.05,
-                    bottom + height / 2,
-                    amplitude=0.02,
-                )
+                _break(axes, left + 0.05, left + step - 0.05, bottom + height / 2, amplitude=0.02)
         else:
             told = f"{text if text.strip() else '␣'}\n{row}"
-            axes.text(
-                left + step / 2,
-                bottom + 0.22,
-                told,
-                ha="center",
-                va="center",
-                fontsize="x-small",
-            )
+            axes.text(left + step / 2, bottom + 0.22, told, ha="center", va="center", fontsize="x-small")
 
 
 @described
 def row_gradients_chart(
-    lookup: torch.Tensor,
-    head: torch.Tensor,
-    answers: torch.Tensor | None = None,
-    named: dict[str, range] | None = None,
+    lookup: torch.Tensor, head: torch.Tensor, answers: torch.Tensor | None = None, named: dict[str, range] | None = None
 ) -> Chart:
     """Length of the gradient in each row of a tied token table, from its two uses apart; rows without one are left out.
 
@@ -246,28 +131,16 @@ def row_gradients_chart(
         answers: numbers of the tokens that were right answers; they are marked among the rows of the head.
         named: rows of the head whose gradient is short, by what their tokens are.
     """
-    figure, panels = plt.subplots(
-        1, 2, FigureClass=Chart, figsize=(8, 3.8), sharey=True, layout="constrained"
-    )
+    figure, panels = plt.subplots(1, 2, FigureClass=Chart, figsize=(8, 3.8), sharey=True, layout="constrained")
     plt.close(figure)
     parts = {"from the lookup": (lookup, LOOKED_UP), "from the head": (head, SCORED)}
     counts = []
     for axes, (name, (gradient, shade)) in zip(panels, parts.items(), strict=True):
         norms = gradient.norm(dim=1)
         reached = norms.nonzero().flatten()
-        axes.plot(
-            reached,
-            norms[reached],
-            ".",
-            color=shade,
-            markersize=7 if len(reached) < 500 else 2,
-        )
+        axes.plot(reached, norms[reached], ".", color=shade, markersize=7 if len(reached) < 500 else 2)
         counts.append(f"{len(reached):,}")
-        share = (
-            f"all {counts[-1]}"
-            if len(reached) == len(norms)
-            else f"{counts[-1]} of {len(norms):,}"
-        )
+        share = f"all {counts[-1]}" if len(reached) == len(norms) else f"{counts[-1]} of {len(norms):,}"
         axes.set_title(f"{name}: {share} rows", fontsize="medium")
         axes.set_xlabel("row of the table (token number)")
         axes.set_yscale("log")
@@ -276,28 +149,14 @@ def row_gradients_chart(
     if answers is not None:
         found = answers.unique()
         panels[1].plot(found, head.norm(dim=1)[found], "o", color=INK, markersize=4)
-        panels[1].set_title(
-            f"{panels[1].get_title()} (dark: right answers)", fontsize="medium"
-        )
+        panels[1].set_title(f"{panels[1].get_title()} (dark: right answers)", fontsize="medium")
     for name, rows in (named or {}).items():
         panels[1].axvspan(rows.start, rows.stop - 1, color=SPARED, zorder=0)
-        middle = (
-            (rows.start + rows.stop - 1) / 2,
-            head.norm(dim=1)[rows.start : rows.stop].median() * 4,
-        )
-        style = {
-            "rotation": 90,
-            "ha": "center",
-            "va": "bottom",
-            "fontsize": "x-small",
-            "color": INK,
-        }
+        middle = ((rows.start + rows.stop - 1) / 2, head.norm(dim=1)[rows.start : rows.stop].median() * 4)
+        style = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": "x-small", "color": INK}
         panels[1].text(*middle, name, **style)
     panels[0].set_ylabel("length of the row's gradient (log scale)")
-    headline(
-        figure,
-        f"The gradient reaches {counts[0]} rows through the lookup and {counts[1]} rows through the head",
-    )
+    headline(figure, f"The gradient reaches {counts[0]} rows through the lookup and {counts[1]} rows through the head")
     return figure
 
 
@@ -312,9 +171,7 @@ def table_share_chart(reports: dict[str, StrategyReport]) -> Chart:
     shares = []
     for place, report in enumerate(reports.values()):
         table, head = (
-            100 * report.components[part].total_values / report.total_values
-            if part in report.components
-            else 0
+            100 * report.components[part].total_values / report.total_values if part in report.components else 0
             for part in ("embedding", "head")
         )
         axes.barh(place, table, color=TRAINED, edgecolor=INK)
@@ -322,19 +179,13 @@ def table_share_chart(reports: dict[str, StrategyReport]) -> Chart:
         told = f"{table:.1f}% + {head:.1f}% head" if head else f"{table:.1f}%"
         axes.text(table + head + 0.5, place, told, va="center", fontsize="small")
         shares.append(table)
-    names = [
-        f"{name}\n{short(report.total_values)} values"
-        for name, report in reports.items()
-    ]
+    names = [f"{name}\n{short(report.total_values)} values" for name, report in reports.items()]
     axes.set_yticks(range(len(reports)), names)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.25 * max(shares))
     axes.set_xlabel("share of all values (%)")
     axes.grid(axis="y", visible=False)
-    headline(
-        figure,
-        f"The token table holds between {min(shares):.0f}% and {max(shares):.0f}% of the values",
-    )
+    headline(figure, f"The token table holds between {min(shares):.0f}% and {max(shares):.0f}% of the values")
     kinds = {"token table": Patch(facecolor=TRAINED, edgecolor=INK)}
     kinds["head of its own"] = Patch(facecolor=COLOURS[5], edgecolor=INK)
     axes.legend(kinds.values(), kinds, loc="lower right", fontsize="small")

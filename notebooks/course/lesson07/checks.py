@@ -1,9 +1,7 @@
 """The last layers: what a recipe trains beside the blocks it is named after, and how to train no more than that."""
 
-from random import Random
-
-from course.small import small_model
 from course.exercises import Quiz, Wrong, called, exercise, kind, number
+from course.small import small_model
 
 
 @exercise(
@@ -21,20 +19,15 @@ def norms_of_a_llama(answer: object) -> None:
     model, known = meta_model("tinyllama-1.1b"), PRESETS["tinyllama-1.1b"].architecture
     blocks, width = known["num_hidden_layers"], known["hidden_size"]
     with_norms, without = (
-        apply_strategy(model, "last_layers", train_norms=norms).trainable_values
-        for norms in (True, False)
+        apply_strategy(model, "last_layers", train_norms=norms).trainable_values for norms in (True, False)
     )
     mistakes = {
-        2 * (blocks - 2)
-        + 1: "that is the number of vectors. Values are asked for, and each vector has many.",
+        2 * (blocks - 2) + 1: "that is the number of vectors. Values are asked for, and each vector has many.",
         (2 * blocks + 1) * width: "that counts the norms of the last two blocks, too.",
-        2
-        * blocks
-        * width: "that counts the norms of the last two blocks, too, and misses the one behind them.",
+        2 * blocks * width: "that counts the norms of the last two blocks, too, and misses the one behind them.",
         2 * (blocks - 2) * width: "one norm is missing: it belongs to no block.",
         (blocks - 2 + 1) * width: "a block has more than one norm.",
-        45
-        * 896: "that is the number of Qwen2-0.5B; TinyLlama has another depth and another width.",
+        45 * 896: "that is the number of Qwen2-0.5B; TinyLlama has another depth and another width.",
         with_norms: "that is all that is trained; what lies outside the last two blocks is asked for.",
     }
     given = number(answer)
@@ -58,34 +51,10 @@ def values_elsewhere(answer: object) -> None:
     from tlkit.strategies import apply_strategy
 
     cases = [
-        (
-            "last_layers",
-            {"blocks": 2},
-            True,
-            2,
-            "the published recipe on twelve blocks",
-        ),
-        (
-            "last_layers",
-            {"blocks": 2, "train_head": True},
-            False,
-            2,
-            "last blocks, all norms and a head of its own",
-        ),
-        (
-            "last_layers",
-            {"blocks": 3, "train_norms": False},
-            True,
-            3,
-            "three blocks and nothing else",
-        ),
-        (
-            "last_layers",
-            {"blocks": 3, "train_norms": False},
-            True,
-            1,
-            "three trained blocks where one is named",
-        ),
+        ("last_layers", {"blocks": 2}, True, 2, "the published recipe on twelve blocks"),
+        ("last_layers", {"blocks": 2, "train_head": True}, False, 2, "last blocks, all norms and a head of its own"),
+        ("last_layers", {"blocks": 3, "train_norms": False}, True, 3, "three blocks and nothing else"),
+        ("last_layers", {"blocks": 3, "train_norms": False}, True, 1, "three trained blocks where one is named"),
         ("full", {}, False, 2, "full fine-tuning"),
     ]
     for strategy, options, tied, blocks, story in cases:
@@ -94,22 +63,14 @@ def values_elsewhere(answer: object) -> None:
         expected = _trained_elsewhere(report.model, 12 - blocks)
         if number(given) == expected:
             continue
-        told = _how_it_was_counted(report, blocks).get(
-            given, f"your function returns {number(given):,.10g}."
-        )
+        told = _how_it_was_counted(report, blocks).get(given, f"your function returns {number(given):,.10g}.")
         raise Wrong(f"for {story}: {told}")
 
 
 def _trained_elsewhere(model, first: int) -> int:
     """Counted on the model itself, not in its report."""
-    last = {
-        id(tensor)
-        for block in model.model.layers[first:]
-        for tensor in block.parameters()
-    }
-    return sum(
-        p.numel() for p in model.parameters() if p.requires_grad and id(p) not in last
-    )
+    last = {id(tensor) for block in model.model.layers[first:] for tensor in block.parameters()}
+    return sum(p.numel() for p in model.parameters() if p.requires_grad and id(p) not in last)
 
 
 def _how_it_was_counted(report, blocks: int) -> dict[int, str]:
@@ -124,21 +85,11 @@ def _how_it_was_counted(report, blocks: int) -> dict[int, str]:
     last = set(names[-blocks:])
     return {
         report.trainable_values: "that is all that is trained, the last blocks included.",
-        trained(
-            last
-        ): "that is what is trained in the last blocks; what is trained elsewhere is asked for.",
-        sum(
-            parts[name].total_values for name in everything - last
-        ): "that counts frozen values, too.",
-        sum(
-            parts[name].trainable_tensors for name in everything - last
-        ): "that is a number of tensors, not of values.",
-        trained(
-            everything - set(sorted(names)[-blocks:])
-        ): "as text, block 9 comes after block 11; sort by number.",
-        trained(
-            everything - set(list(parts)[-blocks:])
-        ): "the last entries of the report are not the last blocks.",
+        trained(last): "that is what is trained in the last blocks; what is trained elsewhere is asked for.",
+        sum(parts[name].total_values for name in everything - last): "that counts frozen values, too.",
+        sum(parts[name].trainable_tensors for name in everything - last): "that is a number of tensors, not of values.",
+        trained(everything - set(sorted(names)[-blocks:])): "as text, block 9 comes after block 11; sort by number.",
+        trained(everything - set(list(parts)[-blocks:])): "the last entries of the report are not the last blocks.",
         trained(set(names) - last): "something is trained that is no block.",
     }
 
@@ -168,34 +119,22 @@ def exactly_the_last(answer: object) -> None:
         given = called(answer, model, blocks)
         if not isinstance(given, nn.Module) or not hasattr(given, "get_decoder"):
             raise Wrong(f"the model is to be returned, and this is {kind(given)}.")
-        _only_last_trains(
-            f"in a {called_so}", dict(given.named_parameters()), blocks, *names
-        )
+        _only_last_trains(f"in a {called_so}", dict(given.named_parameters()), blocks, *names)
 
 
-def _only_last_trains(
-    where: str, tensors: dict, blocks: int, start: str, final_norm: str
-) -> None:
+def _only_last_trains(where: str, tensors: dict, blocks: int, start: str, final_norm: str) -> None:
     trains = {name for name, tensor in tensors.items() if tensor.requires_grad}
     norm = {name for name in tensors if name.startswith(final_norm)}
     last, lower = (
-        {
-            name
-            for name in tensors
-            if name.startswith(tuple(f"{start}.{n}." for n in numbers))
-        }
+        {name for name in tensors if name.startswith(tuple(f"{start}.{n}." for n in numbers))}
         for numbers in (range(12 - blocks, 12), range(12 - blocks))
     )
     if trains == set(tensors):
         raise Wrong(f"{where} everything trains, as it did when the model came.")
     if last - trains:
-        raise Wrong(
-            f"{where} {len(last - trains)} tensors of the last blocks do not train: {min(last - trains)}."
-        )
+        raise Wrong(f"{where} {len(last - trains)} tensors of the last blocks do not train: {min(last - trains)}.")
     if trains & lower and lower - trains:
-        raise Wrong(
-            f"{where} something trains in lower blocks, as in the published run: {min(trains & lower)}."
-        )
+        raise Wrong(f"{where} something trains in lower blocks, as in the published run: {min(trains & lower)}.")
     if trains & lower:
         raise Wrong(f"{where} all the lower blocks train as well.")
     if norm - trains:

@@ -1,10 +1,9 @@
 """LoRA: how few values an adapter has, what it adds to its matrix, and how to see that it learns."""
 
 from functools import cache
-from random import Random
 
-from course.small import small_model
 from course.exercises import Quiz, Wrong, called, exercise, kind, number
+from course.small import small_model
 
 
 @exercise(
@@ -17,31 +16,21 @@ from course.exercises import Quiz, Wrong, called, exercise, kind, number
 def where_few_ends(answer: object) -> None:
     """Judge the smallest rank at which an adapter is larger than its matrix."""
     rows, columns = 512, 192
-    smallest = next(
-        r for r in range(1, rows + 1) if r * (rows + columns) > rows * columns
-    )
+    smallest = next(r for r in range(1, rows + 1) if r * (rows + columns) > rows * columns)
     given = number(answer)
     if given == smallest:
         return
     if given % 1:
         raise Wrong("a rank is a whole number.")
     if given == columns:
-        raise Wrong(
-            "at that rank B·A can be any matrix of this shape. It has more values than the matrix well before."
-        )
+        raise Wrong("at that rank B·A can be any matrix of this shape. It has more values than the matrix well before.")
     if given == smallest - 1:
         raise Wrong("there the adapter still has fewer values, if only a few.")
     if given in (rows, rows + 1, columns + 1):
         raise Wrong("only one of the two thin matrices is counted.")
     if given in (17, 18):
-        raise Wrong(
-            "that is how often the adapter of rank 8 goes into the matrix; a rank is asked for."
-        )
-    relation = (
-        "more, but it is not the first such rank"
-        if given > smallest
-        else "fewer values than the matrix"
-    )
+        raise Wrong("that is how often the adapter of rank 8 goes into the matrix; a rank is asked for.")
+    relation = "more, but it is not the first such rank" if given > smallest else "fewer values than the matrix"
     raise Wrong(f"with rank {given:.0f} the adapter has {relation}.")
 
 
@@ -60,28 +49,22 @@ def merged(answer: object) -> None:
     generator = torch.Generator().manual_seed(0)
     for rows, columns, rank, alpha in ((12, 5, 2, 16), (6, 6, 1, 4), (4, 4, 4, 8)):
         weight, a, b = (
-            torch.randn(shape, generator=generator)
-            for shape in ((rows, columns), (rank, columns), (rows, rank))
+            torch.randn(shape, generator=generator) for shape in ((rows, columns), (rank, columns), (rows, rank))
         )
         kept = weight.clone()
         given = called(answer, weight, a, b, alpha)
         if not isinstance(given, torch.Tensor):
-            raise Wrong(
-                f"a tensor is asked for, and your function returns {kind(given)}."
-            )
+            raise Wrong(f"a tensor is asked for, and your function returns {kind(given)}.")
         case = f"for a weight of {rows} x {columns} and rank {rank}"
         given = given.detach().float()
         if given.shape != weight.shape:
-            raise Wrong(
-                f"{case} the result has the shape {tuple(given.shape)}, not that of the weight."
-            )
+            raise Wrong(f"{case} the result has the shape {tuple(given.shape)}, not that of the weight.")
         product = torch.einsum("ir,rj->ij", b, a)
         scale = alpha / rank
         if not torch.allclose(given, kept + scale * product, atol=1e-4):
             mistakes = {
                 "the adapter is added as it is, without alpha/r": kept + product,
-                "the adapter is multiplied by alpha; it is not yet divided by the rank": kept
-                + alpha * product,
+                "the adapter is multiplied by alpha; it is not yet divided by the rank": kept + alpha * product,
                 "the scale is upside down": kept + product / scale,
                 "the adapter is taken away": kept - scale * product,
                 "the weight itself is missing": scale * product,
@@ -90,16 +73,10 @@ def merged(answer: object) -> None:
             if rows == columns:
                 mistakes["the product is transposed"] = kept + scale * product.T
                 mistakes["A and B are in each other's place"] = kept + scale * (a @ b)
-            told = [
-                why
-                for why, wrong in mistakes.items()
-                if torch.allclose(given, wrong, atol=1e-4)
-            ]
+            told = [why for why, wrong in mistakes.items() if torch.allclose(given, wrong, atol=1e-4)]
             raise Wrong(f"{case} {told[0] if told else 'the numbers are others'}.")
         if not weight.equal(kept):
-            raise Wrong(
-                f"{case} the result is right, but it was also written into the weight that was given."
-            )
+            raise Wrong(f"{case} the result is right, but it was also written into the weight that was given.")
 
 
 @exercise(
@@ -118,31 +95,19 @@ def dead_adapters(answer: object) -> None:
             raise Wrong(f"a list of names is asked for, and this is {kind(given)}.")
         given = list(given)
         if not set(given) <= set(table.tensor):
-            raise Wrong(
-                "there is something in the list that is no name from the column `tensor`."
-            )
+            raise Wrong("there is something in the list that is no name from the column `tensor`.")
         accused, missed = set(given) - dead, dead - set(given)
         frozen = accused & set(table.tensor[~table.declared])
         if frozen:
-            raise Wrong(
-                f"{len(frozen)} frozen tensors are in the list; they are not meant to receive a gradient."
-            )
+            raise Wrong(f"{len(frozen)} frozen tensors are in the list; they are not meant to receive a gradient.")
         if any("lora_A" in name for name in accused):
-            raise Wrong(
-                f"{story}: a healthy A is in the list. Where B is still zero, A waits for the second step."
-            )
+            raise Wrong(f"{story}: a healthy A is in the list. Where B is still zero, A waits for the second step.")
         if accused:
-            raise Wrong(
-                f"{story}: a tensor is in the list that did receive a gradient."
-            )
+            raise Wrong(f"{story}: a tensor is in the list that did receive a gradient.")
         if missed & set(table.tensor[table.norm_2.isna()]):
-            raise Wrong(
-                f"{story}: a tensor without any gradient is not in the list. Its norms are NaN, not zero."
-            )
+            raise Wrong(f"{story}: a tensor without any gradient is not in the list. Its norms are NaN, not zero.")
         if missed:
-            raise Wrong(
-                f"{story}: a tensor whose gradient is zero in both steps is not in the list."
-            )
+            raise Wrong(f"{story}: a tensor whose gradient is zero in both steps is not in the list.")
 
 
 @cache
@@ -164,9 +129,7 @@ def _tables() -> dict:
         return check_gradient_flow(report, batch).table
 
     def unplug(layer):
-        layer.lora_B["default"].register_forward_hook(
-            lambda module, inputs, output: output.detach()
-        )
+        layer.lora_B["default"].register_forward_hook(lambda module, inputs, output: output.detach())
 
     def zero_both(layer):
         torch.nn.init.zeros_(layer.lora_A["default"].weight)
@@ -179,14 +142,8 @@ def _tables() -> dict:
         torch.manual_seed(0)
         healthy = flow()
         once = healthy.copy()
-        once.loc[
-            once.tensor.str.contains("layers.0.self_attn.k_proj.lora_B"), "norm_2"
-        ] = 0.0
-        pair = set(
-            healthy.tensor[
-                healthy.tensor.str.contains("layers.1.self_attn.q_proj.lora_")
-            ]
-        )
+        once.loc[once.tensor.str.contains("layers.0.self_attn.k_proj.lora_B"), "norm_2"] = 0.0
+        pair = set(healthy.tensor[healthy.tensor.str.contains("layers.1.self_attn.q_proj.lora_")])
         return {
             "for a healthy adapter": (healthy, set()),
             "for an adapter that is not plugged in": (flow(unplug), pair),

@@ -11,9 +11,7 @@ from tlkit.reports.drawing import ADAPTER, INK, PASSED, TRAINED
 from tlkit.reports.figure import Chart, described, headline, new_figure, panels_beside
 
 BAR = "#B8B8B8"  # of what is neither trained nor frozen
-SHADES = [
-    0.04 + 0.0076 * step for step in range(101)
-]  # of the colour map: not white, and not nearly black
+SHADES = [0.04 + 0.0076 * step for step in range(101)]  # of the colour map: not white, and not nearly black
 GAP = 0.09  # between the parts of a picture, in widths of the widest matrix
 
 
@@ -36,51 +34,15 @@ def lora_picture(layer: nn.Module) -> Chart:
     figure, axes = new_figure(height=3.6)
     left = 0.0
 
-    def box(
-        symbol: str,
-        rows: float,
-        columns: float,
-        colour: str,
-        hatch: str = "",
-        told: str = "",
-    ) -> None:
+    def box(symbol: str, rows: float, columns: float, colour: str, hatch: str = "", told: str = "") -> None:
         nonlocal left
-        axes.add_patch(
-            Rectangle(
-                (left, -rows / 2),
-                columns,
-                rows,
-                facecolor=colour,
-                edgecolor=INK,
-                hatch=hatch,
-            )
-        )
+        axes.add_patch(Rectangle((left, -rows / 2), columns, rows, facecolor=colour, edgecolor=INK, hatch=hatch))
         middle = left + columns / 2
         inside = columns > gap and rows > gap
-        behind = (
-            {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2}
-            if inside
-            else None
-        )
+        behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2} if inside else None
         up = 0 if inside else rows / 2 + 0.03 * inputs
-        axes.text(
-            middle,
-            up,
-            f"${symbol}$",
-            ha="center",
-            va="center" if inside else "bottom",
-            size=15,
-            bbox=behind,
-        )
-        axes.text(
-            middle,
-            -rows / 2 - 0.03 * inputs,
-            told,
-            ha="center",
-            va="top",
-            size="small",
-            color=INK,
-        )
+        axes.text(middle, up, f"${symbol}$", ha="center", va="center" if inside else "bottom", size=15, bbox=behind)
+        axes.text(middle, -rows / 2 - 0.03 * inputs, told, ha="center", va="top", size="small", color=INK)
         left += columns + gap
 
     def sign(text: str) -> None:
@@ -90,21 +52,13 @@ def lora_picture(layer: nn.Module) -> Chart:
 
     box("h", outputs, vector, "white", told=f"{outputs}")
     sign("=")
-    box(
-        "W",
-        *shapes["W"],
-        PASSED,
-        "//",
-        f"{outputs} x {inputs} = {outputs * inputs:,} values, frozen",
-    )
+    box("W", *shapes["W"], PASSED, "//", f"{outputs} x {inputs} = {outputs * inputs:,} values, frozen")
     left -= gap / 2
     box("x", inputs, vector, "white", told=f"{inputs}")
     left += gap / 4
     sign("+")
     left += gap / 4
-    axes.text(
-        left, -0.7 * gap, r"$\alpha/r$", ha="center", va="top", size="small", color=INK
-    )
+    axes.text(left, -0.7 * gap, r"$\alpha/r$", ha="center", va="top", size="small", color=INK)
     sign(rf"$\frac{{{alpha:g}}}{{{rank}}}$")
     box("B", *shapes["B"], ADAPTER, told=f"{outputs} x {rank}")
     left -= gap / 2
@@ -121,10 +75,7 @@ def lora_picture(layer: nn.Module) -> Chart:
     axes.set_ylim(-tallest / 2 - 1.6 * gap, tallest / 2 + gap)
     axes.set_aspect("equal")
     axes.axis("off")
-    headline(
-        figure,
-        f"At rank {rank}, B and A together have {values:,} values, {share:.1%} of those of W",
-    )
+    headline(figure, f"At rank {rank}, B and A together have {values:,} values, {share:.1%} of those of W")
     return figure
 
 
@@ -138,9 +89,7 @@ def adapter_gradients_chart(flow: GradientFlow) -> Chart:
     table = flow.table[flow.table.tensor.str.contains(r"lora_[AB]\.")]
     matrix = table.tensor.str.extract(r"lora_([AB])\.")[0]
     norms = table.assign(matrix=matrix)[["place", "matrix", "norm_1", "norm_2"]]
-    norms = norms.groupby(["place", "matrix"], sort=False)[["norm_1", "norm_2"]].agg(
-        lambda n: n.pow(2).sum() ** 0.5
-    )
+    norms = norms.groupby(["place", "matrix"], sort=False)[["norm_1", "norm_2"]].agg(lambda n: n.pow(2).sum() ** 0.5)
     figure, panels = panels_beside(2)
     looks = {"A": ("white", "///"), "B": (ADAPTER, "")}
     told = []
@@ -149,29 +98,12 @@ def adapter_gradients_chart(flow: GradientFlow) -> Chart:
         column = column.reindex(dict.fromkeys(table.place))
         for number, (name, (colour, hatch)) in enumerate(looks.items()):
             places = [place + 0.4 * number - 0.2 for place in range(len(column))]
-            axes.bar(
-                places,
-                column[name],
-                0.4,
-                color=colour,
-                hatch=hatch,
-                edgecolor=INK,
-                linewidth=0.6,
-                label=name,
-            )
+            axes.bar(places, column[name], 0.4, color=colour, hatch=hatch, edgecolor=INK, linewidth=0.6, label=name)
         reached = [name for name in looks if (column[name] > 0).any()]
-        said = " and ".join(reached) + (
-            " alone receives a gradient" if len(reached) == 1 else " receive a gradient"
-        )
-        told.append(
-            f"step {step}: {said}"
-            if reached
-            else f"step {step}: neither receives a gradient"
-        )
+        said = " and ".join(reached) + (" alone receives a gradient" if len(reached) == 1 else " receive a gradient")
+        told.append(f"step {step}: {said}" if reached else f"step {step}: neither receives a gradient")
         axes.set_title(told[-1])
-        axes.set_xticks(
-            range(len(column)), [place.removeprefix("block ") for place in column.index]
-        )
+        axes.set_xticks(range(len(column)), [place.removeprefix("block ") for place in column.index])
         axes.set_xlabel("block")
     panels[0].set_ylabel("norm of the gradient")
     panels[1].legend(title="matrix", fontsize="small")
@@ -192,32 +124,13 @@ def rank_chart(table: pd.DataFrame, title: str, y_label: str) -> Chart:
     looks = ((ADAPTER, "o", 1), (TRAINED, "s", -1), (INK, "^", -1))
     for (name, line), (colour, marker, side) in zip(table.items(), looks, strict=False):
         line = 100 * line.dropna()
-        axes.plot(
-            line.index,
-            line,
-            color=colour,
-            marker=marker,
-            label=name,
-            linestyle="-" if colour != INK else "--",
-        )
+        axes.plot(line.index, line, color=colour, marker=marker, label=name, linestyle="-" if colour != INK else "--")
         for rank, share in line.items():
-            at = {
-                "xytext": (0, 8 if side > 0 else -15),
-                "textcoords": "offset points",
-                "fontsize": "small",
-            }
+            at = {"xytext": (0, 8 if side > 0 else -15), "textcoords": "offset points", "fontsize": "small"}
             axes.annotate(f"{share:.0f}%", (rank, share), ha="center", color=INK, **at)
         middle = line.index[len(line) // 2]
-        lines_up = {
-            "xytext": (-16, 24) if side > 0 else (16, -28),
-            "textcoords": "offset points",
-        }
-        at = {
-            "ha": "right" if side > 0 else "left",
-            "va": "center",
-            "color": INK,
-            "fontweight": "bold",
-        }
+        lines_up = {"xytext": (-16, 24) if side > 0 else (16, -28), "textcoords": "offset points"}
+        at = {"ha": "right" if side > 0 else "left", "va": "center", "color": INK, "fontweight": "bold"}
         axes.annotate(name, (middle, line[middle]), **lines_up, **at)
     axes.set_xscale("log", base=2)
     axes.set_xticks(table.index, [str(rank) for rank in table.index])
@@ -229,14 +142,7 @@ def rank_chart(table: pd.DataFrame, title: str, y_label: str) -> Chart:
 
 
 @described
-def grid_chart(
-    table: pd.DataFrame,
-    title: str,
-    what: str,
-    *,
-    digits: int = 0,
-    frame_lowest: bool = False,
-) -> Chart:
+def grid_chart(table: pd.DataFrame, title: str, what: str, *, digits: int = 0, frame_lowest: bool = False) -> Chart:
     """A table of numbers, the larger the darker, with the scale beside it.
 
     Args:
@@ -254,20 +160,11 @@ def grid_chart(
     for row, values in enumerate(numbers):
         for column, value in enumerate(values):
             lowest = frame_lowest and value == values.min()
-            style = {
-                "color": "white" if value > dark else INK,
-                "fontweight": "bold" if lowest else "normal",
-            }
-            axes.text(
-                column, row, f"{value:,.{digits}f}", ha="center", va="center", **style
-            )
+            style = {"color": "white" if value > dark else INK, "fontweight": "bold" if lowest else "normal"}
+            axes.text(column, row, f"{value:,.{digits}f}", ha="center", va="center", **style)
             if lowest:
                 corner = (column - 0.47, row - 0.44)
-                axes.add_patch(
-                    Rectangle(
-                        corner, 0.94, 0.88, fill=False, edgecolor=ADAPTER, linewidth=3
-                    )
-                )
+                axes.add_patch(Rectangle(corner, 0.94, 0.88, fill=False, edgecolor=ADAPTER, linewidth=3))
     figure.colorbar(image, ax=axes, label=what, pad=0.02, aspect=12)
     axes.set_xticks(range(table.shape[1]), [str(name) for name in table.columns])
     axes.set_yticks(range(len(table)), [str(name) for name in table.index])
@@ -289,12 +186,7 @@ def shares_chart(shares: dict[str, float], title: str, x_label: str) -> Chart:
     """
     figure, axes = new_figure(height=1.4 + 0.42 * len(shares))
     ordered = sorted(shares.items(), key=lambda item: -item[1])
-    bars = axes.barh(
-        [name for name, _ in ordered],
-        [100 * share for _, share in ordered],
-        color=BAR,
-        edgecolor=INK,
-    )
+    bars = axes.barh([name for name, _ in ordered], [100 * share for _, share in ordered], color=BAR, edgecolor=INK)
     axes.bar_label(bars, [f"{share:.0%}" for _, share in ordered], padding=4)
     axes.axvline(100, color=INK, linestyle="--")
     axes.set_xlim(0, 108)

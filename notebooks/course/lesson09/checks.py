@@ -1,7 +1,5 @@
 """QLoRA: what four bits cost and save, and what is left of the saving in a whole step."""
 
-from random import Random
-
 from course.exercises import Quiz, Wrong, called, exercise, near, recognise
 
 # The codes, an 8-bit scale for 64 weights, and a 32-bit one for 256 of those scales.
@@ -18,18 +16,14 @@ BITS = 4 + 8 / 64 + 32 / (64 * 256)
 def bits_of_a_weight(answer: object) -> None:
     """Judge the bits of one weight in blocks of 32 that keep two numbers of 16 bits."""
     reasons = {
-        4
-        + 16
-        / 32: "one number of 16 bits for each block is missing: it keeps a scale *and* its smallest weight.",
+        4 + 16 / 32: "one number of 16 bits for each block is missing: it keeps a scale *and* its smallest weight.",
         BITS: "that is NF4 with double quantisation; here nothing that a block keeps is quantised again.",
         4.0: "that is the code alone: without its block's numbers a weight cannot be read.",
         4 + 32: "that gives every weight numbers of its own; 32 weights share them.",
         4 + 16: "that gives every weight a scale of its own; 32 weights share it.",
-        32
-        / 32: "that is one weight's share of what the block keeps; the weight's own bits come to it.",
+        32 / 32: "that is one weight's share of what the block keeps; the weight's own bits come to it.",
         (4 + 32 / 32) / 8: "these are bytes; bits are asked for.",
-        32 * 4
-        + 32: "these are the bits of the whole block; those of one weight are asked for.",
+        32 * 4 + 32: "these are the bits of the whole block; those of one weight are asked for.",
     }
     recognise(answer, reasons)
     if not near(answer, 4 + 32 / 32):
@@ -62,27 +56,12 @@ def saving_in_a_step(answer: object) -> None:
             100 - right: "this is what is left; what is saved is asked for.",
             100
             * saved
-            / (
-                peak - saved
-            ): "this compares with the smaller peak, that of qlora; compare with that of lora.",
-            100
-            * (
-                1 - BITS / 16
-            ): "this is the saving in the weights alone; the step holds other bytes too.",
+            / (peak - saved): "this compares with the smaller peak, that of qlora; compare with that of lora.",
+            100 * (1 - BITS / 16): "this is the saving in the weights alone; the step holds other bytes too.",
             8 * right: "this takes bits for bytes.",
-            100
-            * packed
-            * 2
-            / peak: "the packed weights are gone altogether; they keep 4.127 bits each.",
-            100
-            * packed
-            * BITS
-            / 8
-            / peak: "this is what the packed weights still take, not what they save.",
-            100
-            * packed
-            * 1.5
-            / peak: "the scales are missing: a packed weight takes more than 4 bits.",
+            100 * packed * 2 / peak: "the packed weights are gone altogether; they keep 4.127 bits each.",
+            100 * packed * BITS / 8 / peak: "this is what the packed weights still take, not what they save.",
+            100 * packed * 1.5 / peak: "the scales are missing: a packed weight takes more than 4 bits.",
             saved: "these are the bytes saved; their percentage of the peak is asked for.",
         }
         if near(given, right, within=0.002):
@@ -110,12 +89,7 @@ def quantiser(answer: object) -> None:
     apart = normal.view(4, 64) * torch.tensor([[1.0], [100.0], [0.01], [5.0]])
     constant = torch.cat([normal[:64], torch.full((64,), 0.25)])
     cases = [
-        (
-            torch.tensor([0.1, 0.5, -0.3, 1.9]),
-            2,
-            4,
-            "one block of four weights in 2 bits",
-        ),
+        (torch.tensor([0.1, 0.5, -0.3, 1.9]), 2, 4, "one block of four weights in 2 bits"),
         (normal, 4, 64, "four blocks in 4 bits"),
         (apart.flatten(), 4, 64, "four blocks of very different size"),
         (normal.abs() + 3, 4, 64, "weights that are all far above zero"),
@@ -127,18 +101,12 @@ def quantiser(answer: object) -> None:
         handed = weights.clone()
         given = called(answer, handed, bits, block)
         if not torch.equal(handed, weights):
-            raise Wrong(
-                f"for {story} your function changes what it was given. Work on a new tensor."
-            )
+            raise Wrong(f"for {story} your function changes what it was given. Work on a new tensor.")
         if not isinstance(given, torch.Tensor):
-            raise Wrong(
-                f"for {story} a tensor is asked for, and this is {type(given).__name__}."
-            )
+            raise Wrong(f"for {story} a tensor is asked for, and this is {type(given).__name__}.")
         if given.shape != weights.shape:
             shapes = f"{tuple(given.shape)} and not {tuple(weights.shape)}"
-            raise Wrong(
-                f"for {story} the shape is {shapes}. Give the weights back in the shape that they had."
-            )
+            raise Wrong(f"for {story} the shape is {shapes}. Give the weights back in the shape that they had.")
         _compare(given.detach().float(), weights, bits, block, story)
 
 
@@ -160,20 +128,13 @@ def _compare(given, weights, bits, block, story):
     if same(right):
         return
     if given.isnan().any():
-        raise Wrong(
-            f"for {story} there is nan in what comes back: the gap is 0 there, and you divide by it."
-        )
+        raise Wrong(f"for {story} there is nan in what comes back: the gap is 0 there, and you divide by it.")
     if story.startswith("a block in which"):
-        raise Wrong(
-            f"for {story} these weights need no rounding: all levels are the same."
-        )
+        raise Wrong(f"for {story} these weights need no rounding: all levels are the same.")
     lowest, highest = weights.min(), weights.max()
     wrongs = [
         (weights, "nothing was rounded: these are the weights as they were."),
-        (
-            even(weights, lowest, highest, steps),
-            "one range was taken for all blocks; each has its own.",
-        ),
+        (even(weights, lowest, highest, steps), "one range was taken for all blocks; each has its own."),
         (
             each(lambda part: even(part, part.min(), part.max(), 2**bits)),
             "these are 2**bits gaps, so one level too many: codes of so few bits cannot tell them apart.",
@@ -187,20 +148,11 @@ def _compare(given, weights, bits, block, story):
             "the smallest weight of the block was taken off, and not added again.",
         ),
         (
-            each(
-                lambda part: (
-                    (even(part, part.min(), part.max(), steps) - part.min())
-                    / (part.max() - part.min())
-                )
-            ),
+            each(lambda part: (even(part, part.min(), part.max(), steps) - part.min()) / (part.max() - part.min())),
             "these are levels from 0 to 1: the range of the block is missing.",
         ),
         (
-            each(
-                lambda part: (
-                    (part - part.min()) / (part.max() - part.min()) * steps
-                ).round()
-            ),
+            each(lambda part: ((part - part.min()) / (part.max() - part.min()) * steps).round()),
             "these are codes, not the weights that they stand for.",
         ),
         (
@@ -211,9 +163,7 @@ def _compare(given, weights, bits, block, story):
     for expected, reason in wrongs:
         if same(expected):
             raise Wrong(f"for {story} {reason}")
-    raise Wrong(
-        f"for {story} one weight is {float((given - right).abs().max()):.3g} away from where it should be."
-    )
+    raise Wrong(f"for {story} one weight is {float((given - right).abs().max()):.3g} away from where it should be.")
 
 
 QUIZ = Quiz(

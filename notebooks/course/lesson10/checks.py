@@ -1,15 +1,9 @@
 """BitFit and its relatives: what it trains, how it is applied by hand, and DoRA's matrix."""
 
-from random import Random
-
-from course.small import small_model
 from course.exercises import Quiz, Wrong, called, exercise, kind, number
+from course.small import small_model
 
-BLOCKS, WIDTH, SHARED = (
-    24,
-    896,
-    128,
-)  # of Qwen2-0.5B: 14 heads of 64 for queries, 2 for keys and for values
+BLOCKS, WIDTH, SHARED = (24, 896, 128)  # of Qwen2-0.5B: 14 heads of 64 for queries, 2 for keys and for values
 
 
 @exercise(
@@ -28,23 +22,15 @@ def bias_values(answer: object) -> None:
         return
     told = {
         WIDTH + 2 * SHARED: "that is one block of 24.",
-        BLOCKS
-        * 3
-        * WIDTH: "keys and values have fewer heads than queries here: 2 of 64 each.",
+        BLOCKS * 3 * WIDTH: "keys and values have fewer heads than queries here: 2 of 64 each.",
         BLOCKS * WIDTH: "only the biases of the queries are counted.",
         BLOCKS * (WIDTH + SHARED): "either the keys or the values are missing.",
-        BLOCKS
-        * (
-            2 * WIDTH + 2 * SHARED
-        ): "the layer behind the attention, o_proj, has no bias in a Qwen2.",
+        BLOCKS * (2 * WIDTH + 2 * SHARED): "the layer behind the attention, o_proj, has no bias in a Qwen2.",
         8 * (192 + 96 + 96): "that is the bundled model.",
     }
     if given in told:
         raise Wrong(told[given])
-    raise Wrong(
-        "count 24 blocks, each with three bias vectors: "
-        + ("it is less." if given > right else "it is more.")
-    )
+    raise Wrong("count 24 blocks, each with three bias vectors: " + ("it is less." if given > right else "it is more."))
 
 
 @exercise(
@@ -73,22 +59,12 @@ def train_only_biases(answer: object) -> None:
         for name in sorted(wanted - found):
             raise Wrong(f"for {story}: {name} is a bias vector and stays frozen.")
         right = sum(tensors[name].numel() for name in wanted)
-        if (
-            isinstance(given, bool)
-            or not isinstance(given, int | float)
-            or given != given
-        ):
-            raise Wrong(
-                f"the tensors are right, but a number is to be returned, and this is {kind(given)}."
-            )
+        if isinstance(given, bool) or not isinstance(given, int | float) or given != given:
+            raise Wrong(f"the tensors are right, but a number is to be returned, and this is {kind(given)}.")
         if given == len(wanted) != right:
-            raise Wrong(
-                f"for {story}: that is the number of tensors; the number of values in them is asked for."
-            )
+            raise Wrong(f"for {story}: that is the number of tensors; the number of values in them is asked for.")
         if given != right:
-            raise Wrong(
-                f"for {story}: the tensors are right, but the number of values in them is another."
-            )
+            raise Wrong(f"for {story}: the tensors are right, but the number of values in them is another.")
 
 
 @exercise(
@@ -110,15 +86,11 @@ def dora_matrix(answer: object) -> None:
         m = m.abs() + 0.5
         given = called(answer, weight.clone(), a, b, alpha, m)
         if not isinstance(given, torch.Tensor):
-            raise Wrong(
-                f"a tensor is asked for, and your function returns {kind(given)}."
-            )
+            raise Wrong(f"a tensor is asked for, and your function returns {kind(given)}.")
         case = f"for a weight of {rows} x {columns} and rank {rank}"
         given = given.detach().float()
         if given.shape != weight.shape:
-            raise Wrong(
-                f"{case} the result has the shape {tuple(given.shape)}, not that of the weight."
-            )
+            raise Wrong(f"{case} the result has the shape {tuple(given.shape)}, not that of the weight.")
         change = alpha / rank * torch.einsum("ir,rj->ij", b, a)
         whole, bare = weight + change, weight + b @ a
 
@@ -131,27 +103,14 @@ def dora_matrix(answer: object) -> None:
             "the adapter is added without alpha/r": m[:, None] * rows_of(bare),
             "the rows have length 1; they are not multiplied by m yet": rows_of(whole),
             "this is LoRA's matrix; its rows are neither divided by their length nor multiplied by m": whole,
-            "the rows are multiplied by m, but not divided by their length first": m[
-                :, None
-            ]
-            * whole,
-            "columns are divided by their length; each row has one": m[:, None]
-            * whole
-            / whole.norm(dim=0),
-            "all rows are divided by one number, the length of the whole matrix": m[
-                :, None
-            ]
-            * whole
-            / whole.norm(),
+            "the rows are multiplied by m, but not divided by their length first": m[:, None] * whole,
+            "columns are divided by their length; each row has one": m[:, None] * whole / whole.norm(dim=0),
+            "all rows are divided by one number, the length of the whole matrix": m[:, None] * whole / whole.norm(),
             "the length is taken of W alone, before the adapter is added": m[:, None]
             * whole
             / weight.norm(dim=1, keepdim=True),
         }
-        told = [
-            why
-            for why, wrong in mistakes.items()
-            if torch.allclose(given, wrong, atol=1e-4)
-        ]
+        told = [why for why, wrong in mistakes.items() if torch.allclose(given, wrong, atol=1e-4)]
         raise Wrong(f"{case} {told[0] if told else 'the numbers are others'}.")
 
 

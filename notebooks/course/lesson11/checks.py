@@ -1,9 +1,7 @@
 """Unfreezing schedules: when a block joins, a strategy of one's own, and what a schedule saves."""
 
-from random import Random
-
-from course.small import small_model
 from course.exercises import Quiz, Wrong, called, exercise, kind, number
+from course.small import small_model
 
 
 @exercise(
@@ -30,9 +28,7 @@ def first_step_of_a_block(answer: object) -> None:
     }
     if given in told:
         raise Wrong(told[given])
-    raise Wrong(
-        f"a phase begins with step 0, 50, 100 or 150, and {given:,.10g} is none of them."
-    )
+    raise Wrong(f"a phase begins with step 0, 50, 100 or 150, and {given:,.10g} is none of them.")
 
 
 @exercise(
@@ -53,15 +49,11 @@ def upper_mlps(answer: object) -> None:
         story = f"for a {architecture} of {depth} blocks"
         if not isinstance(given, nn.Module):
             raise Wrong(f"the model is to be returned, and this is {kind(given)}.")
-        found = {
-            name for name, tensor in given.named_parameters() if tensor.requires_grad
-        }
+        found = {name for name, tensor in given.named_parameters() if tensor.requires_grad}
         wanted = {
             name
             for name, _ in model.named_parameters()
-            if ".mlp." in name
-            and _block_of(name) is not None
-            and _block_of(name) >= depth // 2
+            if ".mlp." in name and _block_of(name) is not None and _block_of(name) >= depth // 2
         }
         if found == wanted:
             continue
@@ -75,21 +67,15 @@ def _block_of(name: str) -> int | None:
     return next((int(part) for part in name.split(".") if part.isdigit()), None)
 
 
-def _tell_the_difference(
-    found: set[str], wanted: set[str], story: str, depth: int
-) -> None:
+def _tell_the_difference(found: set[str], wanted: set[str], story: str, depth: int) -> None:
     outside = sorted(name for name in found - wanted if _block_of(name) is None)
     if outside:
         raise Wrong(f"{story}: {outside[0]} is trained, which is in no block.")
     below = sorted(name for name in found - wanted if _block_of(name) < depth // 2)
     if below and not found & wanted:
-        raise Wrong(
-            f"{story}: the lower half of the blocks is trained; block 0 is next to the embedding."
-        )
+        raise Wrong(f"{story}: the lower half of the blocks is trained; block 0 is next to the embedding.")
     if below:
-        raise Wrong(
-            f"{story}: block {_block_of(below[0])} is in the lower half, and {below[0]} is trained."
-        )
+        raise Wrong(f"{story}: block {_block_of(below[0])} is in the lower half, and {below[0]} is trained.")
     if others := sorted(found - wanted):
         raise Wrong(f"{story}: {others[0]} is trained, and it is no part of an MLP.")
     missing = sorted(wanted - found)
@@ -120,9 +106,7 @@ def remaining_arithmetic(answer: object) -> None:
     for wrong, why in told.items():
         if abs(given - wrong) <= (0.51 if wrong > 1 else 0.01):
             raise Wrong(why)
-    raise Wrong(
-        "with the forward pass of a block as 1, full fine-tuning costs 3 for each block in each phase."
-    )
+    raise Wrong("with the forward pass of a block as 1, full fine-tuning costs 3 for each block in each phase.")
 
 
 QUIZ = Quiz(

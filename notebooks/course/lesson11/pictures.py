@@ -18,9 +18,7 @@ from tlkit.training import learning_rate_factor
 LOWEST_SHOWN = 0.01  # of the highest rate; what is lower is drawn as this
 
 
-def rates_by_part(
-    report: StrategyReport, config: TrainingConfig, steps: int
-) -> dict[str, np.ndarray]:
+def rates_by_part(report: StrategyReport, config: TrainingConfig, steps: int) -> dict[str, np.ndarray]:
     """The learning rate of each part of a model in each step; 0 where it is frozen.
 
     Args:
@@ -33,25 +31,16 @@ def rates_by_part(
     """
     owners = component_of(base_model(report.model))
     rates = {name: np.zeros(steps) for name in report.components}
-    factors = np.array(
-        [learning_rate_factor(step, steps, config) for step in range(steps)]
-    )
+    factors = np.array([learning_rate_factor(step, steps, config) for step in range(steps)])
     for group in groups_of(report.model):
         begun = np.arange(steps) >= first_step(group.begins, steps)
         for parameter in group.parameters:
-            rates[owners[id(parameter)]] = (
-                config.learning_rate * group.rate * factors * begun
-            )
-    return {
-        name.replace("final norm and others", "norm"): rate
-        for name, rate in rates.items()
-    }
+            rates[owners[id(parameter)]] = config.learning_rate * group.rate * factors * begun
+    return {name.replace("final norm and others", "norm"): rate for name, rate in rates.items()}
 
 
 @described
-def schedule_chart(
-    reports: dict[str, StrategyReport], config: TrainingConfig, steps: int
-) -> Chart:
+def schedule_chart(reports: dict[str, StrategyReport], config: TrainingConfig, steps: int) -> Chart:
     """Which part of a model learns in which step, and at what rate: a row for each part, a column for each step.
 
     Args:
@@ -60,18 +49,10 @@ def schedule_chart(
         steps: of the run.
     """
     figure, panels = plt.subplots(
-        1,
-        len(reports),
-        FigureClass=Chart,
-        figsize=(SIZE[0], 4.0),
-        sharey=True,
-        squeeze=False,
-        layout="constrained",
+        1, len(reports), FigureClass=Chart, figsize=(SIZE[0], 4.0), sharey=True, squeeze=False, layout="constrained"
     )
     plt.close(figure)
-    blues = plt.get_cmap("Blues")(
-        np.linspace(0.25, 1, 256)
-    )  # its lightest are as good as white
+    blues = plt.get_cmap("Blues")(np.linspace(0.25, 1, 256))  # its lightest are as good as white
     shades = ListedColormap(blues)
     shades.set_bad(SPARED)
     norm = LogNorm(LOWEST_SHOWN * config.learning_rate, config.learning_rate, clip=True)
@@ -80,15 +61,9 @@ def schedule_chart(
         rates = rates_by_part(report, config, steps)
         grid = np.stack(list(rates.values()))
         picture = axes.pcolormesh(
-            np.arange(steps + 1) + 0.5,
-            np.arange(len(rates) + 1),
-            np.ma.masked_equal(grid, 0),
-            cmap=shades,
-            norm=norm,
+            np.arange(steps + 1) + 0.5, np.arange(len(rates) + 1), np.ma.masked_equal(grid, 0), cmap=shades, norm=norm
         )
-        axes.hlines(
-            np.arange(1, len(rates)), 0.5, steps + 0.5, color="white", linewidth=1.5
-        )
+        axes.hlines(np.arange(1, len(rates)), 0.5, steps + 0.5, color="white", linewidth=1.5)
         axes.set_xlim(0.5, steps + 0.5)
         axes.set_yticks(np.arange(len(rates)) + 0.5, list(rates))
         axes.set_title(name, fontsize="medium")
@@ -98,33 +73,20 @@ def schedule_chart(
     bar = figure.colorbar(picture, ax=list(panels[0]), shrink=0.8)
     bar.set_label("learning rate (log scale)")
     figure.legend(
-        [Patch(facecolor=SPARED, edgecolor=INK)],
-        ["frozen in this step"],
-        loc="outside lower center",
-        frameon=False,
+        [Patch(facecolor=SPARED, edgecolor=INK)], ["frozen in this step"], loc="outside lower center", frameon=False
     )
     shares = dict(zip(reports, trained, strict=True))
-    told = [
-        f"{name} trains in {100 * share:.0f}% of the steps"
-        for name, share in shares.items()
-        if share < 1
-    ]
+    told = [f"{name} trains in {100 * share:.0f}% of the steps" for name, share in shares.items() if share < 1]
     if whole := [name for name, share in shares.items() if share == 1]:
         verb = "" if told else " train" if len(whole) > 1 else " trains"
-        told.append(
-            f"{listed(whole)}{verb} in all of them"
-            if told
-            else f"{listed(whole)}{verb} in every step"
-        )
+        told.append(f"{listed(whole)}{verb} in all of them" if told else f"{listed(whole)}{verb} in every step")
     headline(figure, f"On average over the parts, {', '.join(told)}")
     return figure
 
 
 def _tick_the_borders(axes: Axes, report: StrategyReport, steps: int) -> None:
     """The first step of every phase, and the last step of all."""
-    begins = sorted(
-        {first_step(group.begins, steps) + 1 for group in groups_of(report.model)}
-    )
+    begins = sorted({first_step(group.begins, steps) + 1 for group in groups_of(report.model)})
     axes.set_xticks([*begins, steps])
 
 
@@ -137,45 +99,16 @@ def phase_cost_chart(costs: dict[str, list[tuple[float, float]]]) -> Chart:
             of full fine-tuning.
     """
     figure, panels = plt.subplots(
-        1,
-        len(costs),
-        FigureClass=Chart,
-        figsize=(SIZE[0], 3.6),
-        sharey=True,
-        squeeze=False,
-        layout="constrained",
+        1, len(costs), FigureClass=Chart, figsize=(SIZE[0], 3.6), sharey=True, squeeze=False, layout="constrained"
     )
     plt.close(figure)
     for axes, (name, phases) in zip(panels[0], costs.items(), strict=True):
         forward, backward = (np.array(part) for part in zip(*phases, strict=True))
         places = np.arange(1, len(phases) + 1)
-        axes.bar(
-            places,
-            forward,
-            color=COLOURS[5],
-            edgecolor=INK,
-            linewidth=0.6,
-            label="forward",
-        )
-        axes.bar(
-            places,
-            backward,
-            bottom=forward,
-            color=COLOURS[1],
-            edgecolor=INK,
-            linewidth=0.6,
-            label="backward",
-        )
+        axes.bar(places, forward, color=COLOURS[5], edgecolor=INK, linewidth=0.6, label="forward")
+        axes.bar(places, backward, bottom=forward, color=COLOURS[1], edgecolor=INK, linewidth=0.6, label="backward")
         for place, total in zip(places, forward + backward, strict=True):
-            axes.text(
-                place,
-                total + 1.5,
-                f"{total:.0f}%",
-                ha="center",
-                va="bottom",
-                fontsize="small",
-                color=INK,
-            )
+            axes.text(place, total + 1.5, f"{total:.0f}%", ha="center", va="bottom", fontsize="small", color=INK)
         axes.set_title(name, fontsize="medium")
         axes.set_xticks(places)
         axes.set_xlabel("phase")
@@ -183,21 +116,8 @@ def phase_cost_chart(costs: dict[str, list[tuple[float, float]]]) -> Chart:
         axes.grid(alpha=0.3, axis="y")
     panels[0][0].set_ylabel("arithmetic of a step (% of full)")
     handles, names = panels[0][0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        names,
-        loc="outside lower center",
-        ncols=2,
-        fontsize="small",
-        frameon=False,
-    )
-    means = {
-        name: np.mean([sum(phase) for phase in phases])
-        for name, phases in costs.items()
-    }
+    figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize="small", frameon=False)
+    means = {name: np.mean([sum(phase) for phase in phases]) for name, phases in costs.items()}
     told = [f"{mean:.0f}% {name}" for name, mean in means.items()]
-    headline(
-        figure,
-        f"On average a step needs this much of the arithmetic of full fine-tuning: {', '.join(told)}",
-    )
+    headline(figure, f"On average a step needs this much of the arithmetic of full fine-tuning: {', '.join(told)}")
     return figure

@@ -1,7 +1,6 @@
 """Anatomy of a training step: bytes by the value, the moment that needs most, and what is alive in it."""
 
 from collections import Counter
-from random import Random
 
 from course.exercises import Quiz, Wrong, called, exercise, near, number, recognise
 
@@ -21,20 +20,12 @@ def bytes_of_a_strategy(answer: object) -> None:
     if near(answer, right):
         return
     reasons = {
-        16
-        * VALUES
-        / 1e9: "that trains every value. A frozen one has no gradient and no averages.",
-        16
-        * TRAINED
-        / 1e9: "that leaves out the frozen weights: they are not trained, but they are there.",
+        16 * VALUES / 1e9: "that trains every value. A frozen one has no gradient and no averages.",
+        16 * TRAINED / 1e9: "that leaves out the frozen weights: they are not trained, but they are there.",
         (4 * VALUES + 16 * TRAINED) / 1e9: "that counts the trained weights twice.",
-        (4 * VALUES + 8 * TRAINED)
-        / 1e9: "a part is missing: a trained value needs a gradient, and two averages.",
-        (4 * VALUES + 4 * TRAINED)
-        / 1e9: "a part is missing: AdamW keeps two averages of every gradient.",
-        12
-        * TRAINED
-        / 1e9: "that is what training adds; the weights themselves are asked for too.",
+        (4 * VALUES + 8 * TRAINED) / 1e9: "a part is missing: a trained value needs a gradient, and two averages.",
+        (4 * VALUES + 4 * TRAINED) / 1e9: "a part is missing: AdamW keeps two averages of every gradient.",
+        12 * TRAINED / 1e9: "that is what training adds; the weights themselves are asked for too.",
         4 * VALUES / 1e9: "that is the weights alone.",
         right * 1e9 / 2**30: "that is in GiB, of 2**30 bytes. A GB has a billion.",
         right * 1e9: "that is in bytes; GB are asked for.",
@@ -56,37 +47,24 @@ def turning_point(answer: object) -> None:
     """Judge a function for the number of rows from which on the loss needs most memory."""
     from tlkit.fitting.estimate import closed_form
 
-    cases = (
-        ("qwen2-0.5b", 64),
-        ("qwen2-0.5b", 512),
-        ("tinyllama-1.1b", 128),
-        ("tiny", 512),
-    )
+    cases = (("qwen2-0.5b", 64), ("qwen2-0.5b", 512), ("tinyllama-1.1b", 128), ("tiny", 512))
     for model, tokens in cases:
         one_row = closed_form(model, batch_size=1, sequence_length=tokens)
         right, wrongs = _rows(one_row)
         given = number(called(answer, dict(one_row)))
-        case = (
-            f"for {model} and rows of {tokens} tokens your function returns {given:.6g}"
-        )
+        case = f"for {model} and rows of {tokens} tokens your function returns {given:.6g}"
         if given == right:
             continue
         if given in wrongs:
             raise Wrong(f"{case}: {wrongs[given]}")
         if given != int(given):
-            raise Wrong(
-                f"{case}: rows come whole. Which whole number is the first that will do?"
-            )
+            raise Wrong(f"{case}: rows come whole. Which whole number is the first that will do?")
         raise Wrong(f"{case}.")
 
 
 def _rows(one_row):
     """The first number of rows with which the loss needs more than the end; and those that mistakes lead to."""
-    activations, logits, end = (
-        one_row["activations"],
-        one_row["logits and loss"],
-        one_row["at the end"],
-    )
+    activations, logits, end = (one_row["activations"], one_row["logits and loss"], one_row["at the end"])
     lasting = one_row["weights"] + one_row["optimizer state"]
     one_set = lasting + one_row["gradients"]
 
@@ -95,25 +73,14 @@ def _rows(one_row):
 
     right = first(lasting, activations + logits)
     wrongs = {
-        right
-        - 1: "with so many the end still needs more, and one more row is asked for.",
+        right - 1: "with so many the end still needs more, and one more row is asked for.",
         right + 1: "one row fewer will do.",
-        first(
-            0, one_row["at the loss"]
-        ): "do weights and optimizer grow with the rows?",
-        first(
-            0, activations + logits
-        ): "are activations and logits all that is alive when the loss is computed?",
-        first(
-            lasting, activations
-        ): "activations are not all that grows with the rows.",
+        first(0, one_row["at the loss"]): "do weights and optimizer grow with the rows?",
+        first(0, activations + logits): "are activations and logits all that is alive when the loss is computed?",
+        first(lasting, activations): "activations are not all that grows with the rows.",
         first(lasting, logits): "logits are not all that grows with the rows.",
-        first(
-            lasting, activations + logits, one_set
-        ): "at the end, one set of gradients is not all that comes.",
-        first(
-            end, activations + logits
-        ): "are the gradients there already when the loss is computed?",
+        first(lasting, activations + logits, one_set): "at the end, one set of gradients is not all that comes.",
+        first(end, activations + logits): "are the gradients there already when the loss is computed?",
     }
     return right, wrongs
 
@@ -138,52 +105,29 @@ def alive_at_the_peak(answer: object) -> None:
         "a model that was largest while it was loaded": "weights 20, weights -10, activations 3, activations -3",
     }
     for story, text in cases.items():
-        log = [
-            (name, int(size))
-            for name, size in (part.rsplit(" ", 1) for part in text.split(", "))
-        ]
+        log = [(name, int(size)) for name, size in (part.rsplit(" ", 1) for part in text.split(", "))]
         given = called(answer, list(log))
         peak, ever, end, parts = _replay(log)
         if not isinstance(given, dict):
             if given == sum(peak.values()):
-                raise Wrong(
-                    f"for {story} the size of the peak is right; what is alive then is asked for, as a dict."
-                )
-            raise Wrong(
-                f"for {story} a dict is asked for, and this is {type(given).__name__}."
-            )
+                raise Wrong(f"for {story} the size of the peak is right; what is alive then is asked for, as a dict.")
+            raise Wrong(f"for {story} a dict is asked for, and this is {type(given).__name__}.")
         given = {name: size for name, size in given.items() if size != 0}
         if given == peak:
             continue
         wrongs = [
-            (
-                parts,
-                "these are the largest sizes of all parts, each at its own moment. They are not alive together.",
-            ),
-            (
-                ever,
-                "this adds up all that was ever made, and forgets that some of it is gone.",
-            ),
-            (
-                end,
-                "this is alive when the log ends. Did you keep the dictionary itself, which goes on changing?",
-            ),
-            (
-                {name: peak[name] for name in list(peak)[-1:]},
-                "only one of the parts that are alive is there.",
-            ),
+            (parts, "these are the largest sizes of all parts, each at its own moment. They are not alive together."),
+            (ever, "this adds up all that was ever made, and forgets that some of it is gone."),
+            (end, "this is alive when the log ends. Did you keep the dictionary itself, which goes on changing?"),
+            ({name: peak[name] for name in list(peak)[-1:]}, "only one of the parts that are alive is there."),
         ]
         for value, reason in wrongs:
             if given == value:
                 raise Wrong(f"for {story} {reason}")
         if given.keys() != peak.keys():
-            gone = [name for name in given if name not in peak] or [
-                name for name in peak if name not in given
-            ]
+            gone = [name for name in given if name not in peak] or [name for name in peak if name not in given]
             raise Wrong(f"for {story} look at {gone[0]!r}: is it alive at that moment?")
-        raise Wrong(
-            f"for {story} the right parts are there, and not all with the size that they have at that moment."
-        )
+        raise Wrong(f"for {story} the right parts are there, and not all with the size that they have at that moment.")
 
 
 def _replay(log):

@@ -6,23 +6,14 @@ from matplotlib.axes import Axes
 from tlkit.fitting.timeline import PHASES
 from tlkit.memory import in_units
 from tlkit.reports.drawing import BEHIND, INK
-from tlkit.reports.figure import (
-    COLOURS,
-    HATCHES,
-    Chart,
-    described,
-    headline,
-    panels_beside,
-)
+from tlkit.reports.figure import COLOURS, HATCHES, Chart, described, headline, panels_beside
 from tlkit.reports.palette import KINDS
 
 NARROW = 0.06  # of the width: a phase that is narrower has its name in the words only
 
 
 @described
-def memory_timeline(
-    timelines: pd.DataFrame | dict[str, pd.DataFrame], title: str = ""
-) -> Chart:
+def memory_timeline(timelines: pd.DataFrame | dict[str, pd.DataFrame], title: str = "") -> Chart:
     """Bytes of live tensors by kind through a training step: forward pass, backward pass, optimizer step.
 
     Args:
@@ -31,9 +22,7 @@ def memory_timeline(
     """
     panels = timelines if isinstance(timelines, dict) else {"": timelines}
     # A part of a timeline is drawn as well as the whole.
-    panels = {
-        name: timeline.reset_index(drop=True) for name, timeline in panels.items()
-    }
+    panels = {name: timeline.reset_index(drop=True) for name, timeline in panels.items()}
     highest = max(_total(timeline).max() for timeline in panels.values())
     unit, divisor = ("GiB", 2**30) if highest >= 2**30 else ("MiB", 2**20)
     figure, places = panels_beside(len(panels))
@@ -42,14 +31,8 @@ def memory_timeline(
         axes.set_xlim(0, len(timeline) - 1)
         axes.set_ylim(0, 1.2 * highest / divisor)
         axes.set_xticks([])
-        axes.set_xlabel(
-            "tensors made or freed, in order"
-            if len(panels) < 3
-            else "moments, in order"
-        )
-        axes.set_title(
-            name, fontsize="medium", fontweight="bold", pad=30 if name else 6
-        )
+        axes.set_xlabel("tensors made or freed, in order" if len(panels) < 3 else "moments, in order")
+        axes.set_title(name, fontsize="medium", fontweight="bold", pad=30 if name else 6)
         _draw_kinds(axes, timeline, divisor)
         _draw_phases(axes, timeline, len(panels))
         _mark_peak(axes, timeline, divisor, len(panels))
@@ -57,14 +40,8 @@ def memory_timeline(
             named |= _name_kinds(axes, timeline, divisor)
     places[0].set_ylabel(f"live tensors ({unit})")
     handles, labels = places[0].get_legend_handles_labels()
-    there = {
-        kind for timeline in panels.values() for kind in KINDS if timeline[kind].any()
-    } - named
-    left = [
-        (handle, label)
-        for handle, label in zip(handles, labels, strict=True)
-        if label in there
-    ]
+    there = {kind for timeline in panels.values() for kind in KINDS if timeline[kind].any()} - named
+    left = [(handle, label) for handle, label in zip(handles, labels, strict=True) if label in there]
     if left:
         style = {"ncols": len(KINDS), "fontsize": "small", "frameon": False}
         figure.legend(*zip(*left, strict=True), loc="outside lower center", **style)
@@ -84,14 +61,7 @@ def phase_borders(timeline: pd.DataFrame) -> list[tuple[str, int, int]]:
         For each part its name and the numbers of its first moment and of the moment after its last one. With
         micro-batches, forward and backward pass come several times.
     """
-    starts = [
-        0,
-        *(
-            n
-            for n in range(1, len(timeline))
-            if timeline.phase.iloc[n] != timeline.phase.iloc[n - 1]
-        ),
-    ]
+    starts = [0, *(n for n in range(1, len(timeline)) if timeline.phase.iloc[n] != timeline.phase.iloc[n - 1])]
     return [
         (timeline.phase.iloc[start], start, end)
         for start, end in zip(starts, [*starts[1:], len(timeline)], strict=True)
@@ -107,21 +77,8 @@ def _draw_kinds(axes: Axes, timeline: pd.DataFrame, divisor: int) -> None:
     lower = timeline["weights"] * 0.0
     for kind, number in KINDS.items():
         upper = lower + timeline[kind] / divisor
-        style = {
-            "facecolor": COLOURS[number],
-            "edgecolor": "white",
-            "linewidth": 0,
-            "hatch": HATCHES[number],
-        }
-        axes.fill_between(
-            range(len(timeline)),
-            lower,
-            upper,
-            label=kind,
-            step="post",
-            alpha=0.9,
-            **style,
-        )
+        style = {"facecolor": COLOURS[number], "edgecolor": "white", "linewidth": 0, "hatch": HATCHES[number]}
+        axes.fill_between(range(len(timeline)), lower, upper, label=kind, step="post", alpha=0.9, **style)
         lower = upper
     axes.grid(axis="x", visible=False)
 
@@ -133,21 +90,9 @@ def _draw_phases(axes: Axes, timeline: pd.DataFrame, panels: int) -> None:
             axes.axvline(start, color=INK, linestyle="--", linewidth=1)
         if (end - start) / len(timeline) > NARROW * panels / 2:
             short = name.replace(" ", "\n")
-            place = {
-                "transform": axes.get_xaxis_transform(),
-                "ha": "center",
-                "va": "bottom",
-            }
+            place = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "bottom"}
             size = "small" if panels < 3 else "x-small"
-            axes.text(
-                (start + end) / 2,
-                1.01,
-                short,
-                color=INK,
-                fontsize=size,
-                linespacing=1,
-                **place,
-            )
+            axes.text((start + end) / 2, 1.01, short, color=INK, fontsize=size, linespacing=1, **place)
 
 
 def _mark_peak(axes: Axes, timeline: pd.DataFrame, divisor: int, panels: int) -> None:
@@ -158,26 +103,14 @@ def _mark_peak(axes: Axes, timeline: pd.DataFrame, divisor: int, panels: int) ->
     if logits and panels < 3:
         told += f"\nof which logits and loss: {_human(logits)}"
     rightwards = moment < 0.55 * len(timeline)
-    style = {
-        "ha": "left" if rightwards else "right",
-        "va": "bottom",
-        "fontsize": "small",
-        "fontweight": "bold",
-    }
+    style = {"ha": "left" if rightwards else "right", "va": "bottom", "fontsize": "small", "fontweight": "bold"}
     style["bbox"] = BEHIND  # a dashed line may pass there
     # The tower below is often too narrow to see, so a thin line joins the dot to what is there for longer.
     foot = _total(timeline)[max(moment - len(timeline) // 25, 0)] / divisor
-    axes.plot(
-        [moment, moment],
-        [min(foot, total / divisor), total / divisor],
-        color=INK,
-        linewidth=0.8,
-    )
+    axes.plot([moment, moment], [min(foot, total / divisor), total / divisor], color=INK, linewidth=0.8)
     axes.plot(moment, total / divisor, "o", color=INK, markersize=6)
     shift = (6 if rightwards else -6, 3)
-    axes.annotate(
-        told, (moment, total / divisor), shift, textcoords="offset points", **style
-    ).set_in_layout(False)
+    axes.annotate(told, (moment, total / divisor), shift, textcoords="offset points", **style).set_in_layout(False)
 
 
 def _human(size: float) -> str:
@@ -195,27 +128,11 @@ def _name_kinds(axes: Axes, timeline: pd.DataFrame, divisor: int) -> set[str]:
         # The middle of the moments at which the layer is nearly as thick as it ever is.
         thick = size[size >= 0.85 * size.max()].index
         moment = thick[len(thick) // 2]
-        if size[moment] > 0.06 * axes.get_ylim()[1] and len(thick) > 0.02 * len(
-            timeline
-        ):
-            behind = {
-                "facecolor": "white",
-                "edgecolor": "none",
-                "alpha": 0.85,
-                "pad": 1.5,
-            }
+        if size[moment] > 0.06 * axes.get_ylim()[1] and len(thick) > 0.02 * len(timeline):
+            behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
             place = min(max(moment, 0.12 * len(timeline)), 0.88 * len(timeline))
             middle = lower[moment] + size[moment] / 2
-            axes.text(
-                place,
-                middle,
-                kind,
-                ha="center",
-                va="center",
-                fontsize="small",
-                color=INK,
-                bbox=behind,
-            )
+            axes.text(place, middle, kind, ha="center", va="center", fontsize="small", color=INK, bbox=behind)
             found.add(kind)
         lower = lower + size
     return found
@@ -225,9 +142,6 @@ def _in_words(name: str, timeline: pd.DataFrame) -> str:
     """What a panel says, for those who cannot see it."""
     moment = _total(timeline).idxmax()
     most = max(KINDS, key=lambda kind: timeline[kind][moment])
-    ends = [
-        f"{phase} ends with {in_units(_total(timeline)[end - 1])}"
-        for phase, _, end in phase_borders(timeline)
-    ]
+    ends = [f"{phase} ends with {in_units(_total(timeline)[end - 1])}" for phase, _, end in phase_borders(timeline)]
     peak = f"the peak, {in_units(_total(timeline)[moment])}, is in the {timeline.phase[moment]} and mostly {most}"
     return f"{name + ': ' if name else ''}{peak}; {', '.join(ends[: len(PHASES)])}"

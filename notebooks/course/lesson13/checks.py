@@ -1,17 +1,6 @@
 """Out of memory: reading the message, choosing a rung in advance, and the same gradients in pieces."""
 
-from random import Random
-
-from course.exercises import (
-    Quiz,
-    Wrong,
-    called,
-    exercise,
-    near,
-    number,
-    numbers,
-    recognise,
-)
+from course.exercises import Quiz, Wrong, called, exercise, near, number, numbers, recognise
 
 
 @exercise(
@@ -33,29 +22,22 @@ def reading_the_message(answer: object) -> None:
         298: "the first is what was asked for; a part of that was free.",
         120: "the first is what was free. How much more was needed?",
         -short: "the first has the wrong sign: so much was missing.",
-        298
-        + 120: "the first adds what was asked for and what was free; one covers a part of the other.",
+        298 + 120: "the first adds what was asked for and what was free; one covers a part of the other.",
     }
     second = {
         8000 - 120 - 7100: "the second takes a GiB for 1000 MiB; it has 1024.",
         8192 - 7.1 * 1024: "the second still has in it what is free.",
         8192 - 120: "the second still has in it what PyTorch has allocated.",
-        elsewhere
-        - 298: "the second leaves out the tensor that was refused: it was never there.",
+        elsewhere - 298: "the second leaves out the tensor that was refused: it was never there.",
         elsewhere / 1024: "the second is in GiB; MiB are asked for.",
         7.1 * 1024: "the second is what PyTorch has allocated; the rest is asked for.",
         8 - 120 - 7.1: "the second mixes units: turn the GiB into MiB first.",
     }
-    for value, right, reasons in (
-        (given[0], short, first),
-        (given[1], elsewhere, second),
-    ):
+    for value, right, reasons in ((given[0], short, first), (given[1], elsewhere, second)):
         if near(value, right):
             continue
         recognise(value, reasons)
-        raise Wrong(
-            f"{'the first' if right == short else 'the second'}, {value:.4g} MiB, is not it."
-        )
+        raise Wrong(f"{'the first' if right == short else 'the second'}, {value:.4g} MiB, is not it.")
 
 
 @exercise(
@@ -68,23 +50,10 @@ def reading_the_message(answer: object) -> None:
 )
 def first_rung_that_fits(answer: object) -> None:
     """Judge a function that chooses the first rung that fits, with no more estimates than needed."""
-    plain = {
-        "as planned": 130,
-        "chunked loss": 112,
-        "smaller micro-batch": 73,
-        "optimizer on the host": 42,
-    }
+    plain = {"as planned": 130, "chunked loss": 112, "smaller micro-batch": 73, "optimizer on the host": 42}
     turned = dict(reversed(plain.items()))
-    for rungs, size in (
-        (plain, 140),
-        (plain, 100),
-        (plain, 256),
-        (turned, 150),
-        (plain, 48),
-    ):
-        _choose(
-            answer, {name: megabytes * 2**20 for name, megabytes in rungs.items()}, size
-        )
+    for rungs, size in ((plain, 140), (plain, 100), (plain, 256), (turned, 150), (plain, 48)):
+        _choose(answer, {name: megabytes * 2**20 for name, megabytes in rungs.items()}, size)
 
 
 def _choose(answer, rungs, size):
@@ -102,35 +71,23 @@ def _choose(answer, rungs, size):
             return
         except Exception as error:
             stopped = f"your function stopped with {type(error).__name__}: {error}"
-            raise Wrong(
-                f"{story} nothing fits, and {stopped}. A MemoryError is asked for."
-            ) from error
-        raise Wrong(
-            f"{story} nothing fits, and your function returns {given!r:.40} instead of raising MemoryError."
-        )
+            raise Wrong(f"{story} nothing fits, and {stopped}. A MemoryError is asked for.") from error
+        raise Wrong(f"{story} nothing fits, and your function returns {given!r:.40} instead of raising MemoryError.")
     given = called(answer, list(rungs), needs, card)
     if not isinstance(given, str) or given not in rungs:
-        raise Wrong(
-            f"{story} your function returns {given!r:.40}; the name of a rung is asked for."
-        )
+        raise Wrong(f"{story} your function returns {given!r:.40}; the name of a rung is asked for.")
     case = f"{story} your function returns {given!r}"
     if rungs[given] > card:
         raise Wrong(f"{case}, which needs more than the whole card.")
     if rungs[given] > 0.85 * card:
         raise Wrong(f"{case}, and leaves less than 15% to the driver.")
     if given != fitting[0]:
-        least = (
-            "which needs least" if given == min(rungs, key=rungs.get) else "which fits"
-        )
+        least = "which needs least" if given == min(rungs, key=rungs.get) else "which fits"
         raise Wrong(f"{case}, {least}. But one before it fits already.")
     if len(set(asked)) < len(asked):
-        raise Wrong(
-            f"{case}. That is right, but a rung was estimated twice, and each estimate takes its second."
-        )
+        raise Wrong(f"{case}. That is right, but a rung was estimated twice, and each estimate takes its second.")
     if len(asked) > list(rungs).index(given) + 1:
-        raise Wrong(
-            f"{case}. That is right, but rungs behind it were estimated too, and each takes its second."
-        )
+        raise Wrong(f"{case}. That is right, but rungs behind it were estimated too, and each takes its second.")
 
 
 @exercise(
@@ -147,11 +104,7 @@ def same_gradients_in_pieces(answer: object) -> None:
 
     draw = torch.Generator().manual_seed(0)
     even = torch.randint(11, (4, 6), generator=draw)
-    uneven, shorter, hollow = (
-        even.clone(),
-        torch.cat([even, even[:1]]),
-        even[:3].clone(),
-    )
+    uneven, shorter, hollow = (even.clone(), torch.cat([even, even[:1]]), even[:3].clone())
     uneven[0, 1:] = uneven[1, 2:] = shorter[0, 3:] = hollow[1] = -100
     cases = [
         (even, 2, "pieces of the same size"),
@@ -168,66 +121,42 @@ def _in_pieces(answer, targets, rows, story, draw):
     import torch
     from torch import nn
 
-    with torch.random.fork_rng(
-        devices=[]
-    ):  # a check leaves the notebook's random numbers alone
+    with torch.random.fork_rng(devices=[]):  # a check leaves the notebook's random numbers alone
         model, passed = nn.Sequential(nn.Embedding(11, 4), nn.Linear(4, 11)), []
     parameters = list(model.parameters())
     for parameter in parameters:
         parameter.data = torch.randn(parameter.shape, generator=draw)
     before = [parameter.detach().clone() for parameter in parameters]
     inputs = torch.randint(11, targets.shape, generator=draw)
-    hook = model.register_forward_pre_hook(
-        lambda _, handed: passed.append(len(handed[0]))
-    )
+    hook = model.register_forward_pre_hook(lambda _, handed: passed.append(len(handed[0])))
     given = called(answer, model, inputs.clone(), targets.clone(), rows)
     hook.remove()
 
-    if not all(
-        torch.equal(one, other) for one, other in zip(before, parameters, strict=True)
-    ):
-        raise Wrong(
-            f"for {story} the weights have changed; only their gradients are asked for."
-        )
+    if not all(torch.equal(one, other) for one, other in zip(before, parameters, strict=True)):
+        raise Wrong(f"for {story} the weights have changed; only their gradients are asked for.")
     if max(passed, default=0) > rows:
-        raise Wrong(
-            f"for {story} {max(passed)} rows went through the model at once; {rows} at a time were allowed."
-        )
+        raise Wrong(f"for {story} {max(passed)} rows went through the model at once; {rows} at a time were allowed.")
     if any(parameter.grad is None for parameter in parameters):
-        raise Wrong(
-            f"for {story} weights are left without a gradient. Was backward() called, and nothing dropped?"
-        )
+        raise Wrong(f"for {story} weights are left without a gradient. Was backward() called, and nothing dropped?")
     gradients = _flat([parameter.grad for parameter in parameters])
     if gradients.isnan().any():
-        raise Wrong(
-            f"for {story} there is nan among the gradients. What is the mean of no losses?"
-        )
+        raise Wrong(f"for {story} there is nan among the gradients. What is the mean of no losses?")
     if not gradients.any():
-        raise Wrong(
-            f"for {story} all gradients are zero. Were they dropped at the end?"
-        )
+        raise Wrong(f"for {story} all gradients are zero. Were they dropped at the end?")
     (right, *wrongs), reasons = _ways(model, inputs, targets, rows)
     if not _same(gradients, _gradients(right, parameters)):
         for wrong, reason in zip(wrongs, reasons, strict=True):
             if _same(gradients, _gradients(wrong, parameters)):
-                raise Wrong(
-                    f"for {story} the gradients are not those of the whole batch: {reason}"
-                )
+                raise Wrong(f"for {story} the gradients are not those of the whole batch: {reason}")
         raise Wrong(f"for {story} the gradients are not those of the whole batch.")
     if str(given) == "nan" or isinstance(given, torch.Tensor) and given.isnan().any():
-        raise Wrong(
-            f"for {story} the gradients are right; the loss is nan. What is the mean of no losses?"
-        )
+        raise Wrong(f"for {story} the gradients are right; the loss is nan. What is the mean of no losses?")
     loss = number(given.detach() if isinstance(given, torch.Tensor) else given)
     if not near(loss, right.item(), within=1e-4):
         for wrong, reason in zip(wrongs, reasons, strict=True):
             if near(loss, wrong.item(), within=1e-4):
-                raise Wrong(
-                    f"for {story} the gradients are right, and the loss that you return is not: {reason}"
-                )
-        raise Wrong(
-            f"for {story} the gradients are right; the loss that you return, {loss:.4g}, is not the batch's."
-        )
+                raise Wrong(f"for {story} the gradients are right, and the loss that you return is not: {reason}")
+        raise Wrong(f"for {story} the gradients are right; the loss that you return, {loss:.4g}, is not the batch's.")
 
 
 def _ways(model, inputs, targets, rows):
@@ -235,12 +164,7 @@ def _ways(model, inputs, targets, rows):
     from torch.nn.functional import cross_entropy
 
     places = [slice(start, start + rows) for start in range(0, len(targets), rows)]
-    sums = [
-        cross_entropy(
-            model(inputs[p]).flatten(0, 1), targets[p].flatten(), reduction="sum"
-        )
-        for p in places
-    ]
+    sums = [cross_entropy(model(inputs[p]).flatten(0, 1), targets[p].flatten(), reduction="sum") for p in places]
     counts = [int((targets[place] != -100).sum()) for place in places]
     means = [part / max(count, 1) for part, count in zip(sums, counts, strict=True)]
     whole, counted, mean = sum(sums), sum(counts), sum(means) / len(means)
@@ -249,17 +173,11 @@ def _ways(model, inputs, targets, rows):
         "each piece is divided by its own number, and all weigh the same, however little counts in one.": mean,
         "the means of the pieces are added up, and divided by nothing.": sum(means),
         "the sums are divided by nothing.": whole,
-        "this is the last piece alone. Were the gradients of the others dropped?": means[
-            -1
-        ],
-        "this is the last piece's share alone. Where are the others?": sums[-1]
-        / counted,
+        "this is the last piece alone. Were the gradients of the others dropped?": means[-1],
+        "this is the last piece's share alone. Where are the others?": sums[-1] / counted,
         "it is divided by all targets, also by those of -100.": whole / targets.numel(),
-        "it is divided by the rows, not by the targets that count.": whole
-        / len(targets),
-        "it is divided twice: by the targets that count, and by the pieces.": whole
-        / counted
-        / len(places),
+        "it is divided by the rows, not by the targets that count.": whole / len(targets),
+        "it is divided twice: by the targets that count, and by the pieces.": whole / counted / len(places),
     }
     return list(ways.values()), [reason for reason in ways if reason]
 

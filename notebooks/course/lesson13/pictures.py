@@ -9,16 +9,7 @@ from matplotlib.patches import Rectangle
 
 from tlkit.fitting.ladder import FALLBACK_TIERS, LADDER
 from tlkit.memory import in_units
-from tlkit.reports.drawing import (
-    BEHIND,
-    GRADIENT,
-    INK,
-    SPARED,
-    TRAINED,
-    arrow,
-    box,
-    paper,
-)
+from tlkit.reports.drawing import BEHIND, GRADIENT, INK, SPARED, TRAINED, arrow, box, paper
 from tlkit.reports.figure import COLOURS, Chart, described, headline
 from tlkit.reports.findings import listed
 from tlkit.steps import Plan
@@ -28,32 +19,14 @@ ACTIVATIONS = COLOURS[3]  # as in the charts of memory by category
 BATCH = 4  # rows of the batch that the rungs of the diagram are asked about
 # What each setting of a plan means in a picture, and what has to be given for it.
 _MEANS = {
-    "chunked_loss": (
-        "the loss is computed for a part of the tokens at a time",
-        ("time",),
-    ),
+    "chunked_loss": ("the loss is computed for a part of the tokens at a time", ("time",)),
     "micro_batch_size": ("fewer rows at once; their gradients are added up", ("time",)),
-    "activation_checkpointing": (
-        "activations are dropped and computed a second time",
-        ("time",),
-    ),
+    "activation_checkpointing": ("activations are dropped and computed a second time", ("time",)),
     "precision": ("linear layers and attention compute in bf16", ("rounding",)),
-    "offload_activations": (
-        "activations wait on the host for the backward pass",
-        ("time", "host memory"),
-    ),
-    "offload_optimizer": (
-        "AdamW's averages and its update move to the host",
-        ("time", "host memory"),
-    ),
-    "train_on_host": (
-        "all of a training step is computed on the host",
-        ("time", "host memory"),
-    ),
-    "evaluate_on_host": (
-        "scoring the model moves to the host, too",
-        ("time", "host memory"),
-    ),
+    "offload_activations": ("activations wait on the host for the backward pass", ("time", "host memory")),
+    "offload_optimizer": ("AdamW's averages and its update move to the host", ("time", "host memory")),
+    "train_on_host": ("all of a training step is computed on the host", ("time", "host memory")),
+    "evaluate_on_host": ("scoring the model moves to the host, too", ("time", "host memory")),
 }
 
 
@@ -76,19 +49,11 @@ def facts_of_rungs() -> list[RungFacts]:
     found = []
     for name, lower in LADDER.items():
         before, after = Plan(), lower(Plan(), BATCH)
-        changed = [
-            field.name
-            for field in fields(Plan)
-            if getattr(before, field.name) != getattr(after, field.name)
-        ]
+        changed = [field.name for field in fields(Plan) if getattr(before, field.name) != getattr(after, field.name)]
         if not changed or changed[-1] not in _MEANS:
             known = ", ".join(_MEANS)
-            raise ValueError(
-                f"rung {name!r} changes {changed or 'nothing'}: expected settings among {known}"
-            )
-        change, prices = _MEANS[
-            changed[-1]
-        ]  # evaluation on the host comes on top of training there
+            raise ValueError(f"rung {name!r} changes {changed or 'nothing'}: expected settings among {known}")
+        change, prices = _MEANS[changed[-1]]  # evaluation on the host comes on top of training there
         tier = next(tier for tier, names in FALLBACK_TIERS.items() if name in names)
         found.append(RungFacts(name, tier, change, prices))
     return found
@@ -98,9 +63,7 @@ def facts_of_rungs() -> list[RungFacts]:
 def ladder_diagram() -> Chart:
     """The ladder of fallbacks: what each rung changes in carrying out a step, and what it costs."""
     rungs = facts_of_rungs()
-    tiers = [
-        tier for tier in FALLBACK_TIERS if any(rung.tier == tier for rung in rungs)
-    ]
+    tiers = [tier for tier in FALLBACK_TIERS if any(rung.tier == tier for rung in rungs)]
     figure, axes = paper(0.38 * (len(rungs) + 1) + 0.36 * len(tiers) + 1.4)
     columns = dict(zip(PRICES, (0.815, 0.89, 0.965), strict=True))
     words = {"fontsize": "small", "color": INK, "va": "center"}
@@ -115,9 +78,7 @@ def ladder_diagram() -> Chart:
     _rung_box(axes, y, "as planned", "white", INK)
     axes.text(0.345, y, "nothing: here every training begins", **words)
     numbered = {rung.name: number for number, rung in enumerate(rungs, 1)}
-    for order, (shade, tier) in enumerate(
-        zip(COLOURS, tiers, strict=False), 1
-    ):  # colours of the chart of their needs
+    for order, (shade, tier) in enumerate(zip(COLOURS, tiers, strict=False), 1):  # colours of the chart of their needs
         y += 0.9
         axes.text(0.06, y, f"tier {order}: {tier}", **bold | {"color": shade})
         for rung in (rung for rung in rungs if rung.tier == tier):
@@ -128,27 +89,12 @@ def ladder_diagram() -> Chart:
                 size, colour = (9, INK) if price in rung.prices else (3, "#BBBBBB")
                 axes.plot([x], [y], "o", color=colour, markersize=size)
     arrow(axes, (0.035, 1.0), (0.035, y), linewidth=2.5)
-    axes.text(
-        0.012,
-        (1.0 + y) / 2,
-        "if memory runs out, go one rung down",
-        **words,
-        ha="center",
-        rotation=90,
-    )
+    axes.text(0.012, (1.0 + y) / 2, "if memory runs out, go one rung down", **words, ha="center", rotation=90)
     axes.set_xlim(-0.01, 1.02)
     axes.set_ylim(y + 0.5, -0.85)
-    rounded = listed(
-        [rung.name for rung in rungs if "rounding" in rung.prices], "rungs"
-    )
-    headline(
-        figure,
-        f"Every rung takes the same step in another way; only {rounded} changes its result",
-    )
-    figure.words = tuple(
-        f"{rung.name}: {rung.change}, costs {' and '.join(rung.prices)}"
-        for rung in rungs
-    )
+    rounded = listed([rung.name for rung in rungs if "rounding" in rung.prices], "rungs")
+    headline(figure, f"Every rung takes the same step in another way; only {rounded} changes its result")
+    figure.words = tuple(f"{rung.name}: {rung.change}, costs {' and '.join(rung.prices)}" for rung in rungs)
     return figure
 
 
@@ -166,9 +112,7 @@ def micro_batch_picture(targets: torch.Tensor, size: int) -> Chart:
     counted = targets != -100
     parts = counted.split(size)
     if not all(part.any() for part in parts):
-        raise ValueError(
-            "a micro-batch without a token that counts has no mean: expected one in each"
-        )
+        raise ValueError("a micro-batch without a token that counts has no mean: expected one in each")
     total = int(counted.sum())
     means = [Fraction(1, len(parts) * int(part.sum())) for part in parts]
     height = 0.42 * len(targets) + 0.35 * len(parts) + 1.2
@@ -177,33 +121,16 @@ def micro_batch_picture(targets: torch.Tensor, size: int) -> Chart:
     gap, right = 0.8, width + 1.6
     deepest = max(float(share) for share in means)
     for left, shares, name in (
-        (
-            0,
-            [Fraction(1, total)] * len(parts),
-            "right: the sum of losses, divided once by all",
-        ),
+        (0, [Fraction(1, total)] * len(parts), "right: the sum of losses, divided once by all"),
         (right, means, "wrong: the mean of the means"),
     ):
-        axes.text(
-            left,
-            -1.25,
-            name,
-            fontsize="medium",
-            fontweight="bold",
-            color=INK,
-            va="center",
-        )
+        axes.text(left, -1.25, name, fontsize="medium", fontweight="bold", color=INK, va="center")
         for number, (part, share) in enumerate(zip(parts, shares, strict=True)):
             top = sum(len(one) for one in parts[:number]) + gap * number
             _token_rows(axes, part, left, top, share, float(share) / deepest)
             said = f"micro-batch {number + 1}: {int(part.sum())} tokens count"
             axes.text(left, top - 0.66, said, fontsize="small", color=INK, va="center")
-            axes.plot(
-                [left - 0.2] * 2,
-                [top - 0.42, top + len(part) - 0.58],
-                color=INK,
-                linewidth=3,
-            )
+            axes.plot([left - 0.2] * 2, [top - 0.42, top + len(part) - 0.58], color=INK, linewidth=3)
     axes.set_xlim(-0.5, right + width + 0.1)
     axes.set_ylim(len(targets) + gap * (len(parts) - 1) - 0.3, -1.6)
     most = max(means) / min(means)
@@ -212,10 +139,7 @@ def micro_batch_picture(targets: torch.Tensor, size: int) -> Chart:
         finding = f"With the mean of means, some tokens count {float(most):.3g} times as much as others"
     headline(figure, finding)
     sizes = ", ".join(str(int(part.sum())) for part in parts)
-    figure.words = (
-        f"{len(parts)} micro-batches with {sizes} tokens that count",
-        finding,
-    )
+    figure.words = (f"{len(parts)} micro-batches with {sizes} tokens that count", finding)
     return figure
 
 
@@ -231,67 +155,23 @@ def checkpointing_picture(blocks: int, kept: int, kept_with: int) -> Chart:
     figure, axes = paper(3.6)
     share = kept_with / kept
     rows = (
-        (
-            0.0,
-            f"without: the forward pass keeps {in_units(kept)} of activations",
-            [1.0] * blocks,
-        ),
-        (
-            1.5,
-            f"with checkpointing: it keeps {in_units(kept_with)}, of each block only its input",
-            [share] * blocks,
-        ),
+        (0.0, f"without: the forward pass keeps {in_units(kept)} of activations", [1.0] * blocks),
+        (1.5, f"with checkpointing: it keeps {in_units(kept_with)}, of each block only its input", [share] * blocks),
     )
     at = blocks // 2
     later = [share] * at + [1.0] + [0.0] * (blocks - at - 1)
-    rows += (
-        (
-            3.0,
-            f"the backward pass at block {at}: this block alone is computed again",
-            later,
-        ),
-    )
+    rows += ((3.0, f"the backward pass at block {at}: this block alone is computed again", later),)
     for y, said, filled in rows:
         axes.text(0, y - 0.28, said, fontsize="medium", color=INK, va="center")
         for number, part in enumerate(filled):
-            axes.add_patch(
-                Rectangle((number, y), 0.9, 0.7, facecolor=SPARED, edgecolor=INK)
-            )
-            axes.add_patch(
-                Rectangle(
-                    (number, y),
-                    0.9 * part,
-                    0.7,
-                    facecolor=ACTIVATIONS,
-                    edgecolor=INK,
-                    hatch="..",
-                )
-            )
-            axes.text(
-                number + 0.5,
-                y + 0.35,
-                str(number),
-                ha="center",
-                va="center",
-                fontsize="small",
-                bbox=BEHIND,
-            )
+            axes.add_patch(Rectangle((number, y), 0.9, 0.7, facecolor=SPARED, edgecolor=INK))
+            axes.add_patch(Rectangle((number, y), 0.9 * part, 0.7, facecolor=ACTIVATIONS, edgecolor=INK, hatch=".."))
+            axes.text(number + 0.5, y + 0.35, str(number), ha="center", va="center", fontsize="small", bbox=BEHIND)
     arrow(axes, (blocks, 3.95), (at + 0.45, 3.95), shade=GRADIENT, linewidth=2)
-    axes.text(
-        blocks,
-        4.05,
-        "backpropagation so far",
-        color=GRADIENT,
-        fontsize="small",
-        ha="right",
-        va="top",
-    )
+    axes.text(blocks, 4.05, "backpropagation so far", color=GRADIENT, fontsize="small", ha="right", va="top")
     axes.set_xlim(-0.1, blocks + 0.1)
     axes.set_ylim(4.45, -0.6)
-    headline(
-        figure,
-        "Checkpointing keeps the inputs of the blocks and computes the rest again",
-    )
+    headline(figure, "Checkpointing keeps the inputs of the blocks and computes the rest again")
     figure.words = tuple(said for _, said, _ in rows)
     return figure
 
@@ -301,35 +181,14 @@ def _rung_box(axes: Axes, y: float, name: str, shade: str, ink: str) -> None:
     axes.text(0.0725, y, name, va="center", fontsize="small", color=ink)
 
 
-def _token_rows(
-    axes: Axes,
-    counted: torch.Tensor,
-    left: float,
-    top: float,
-    share: Fraction,
-    depth: float,
-) -> None:
+def _token_rows(axes: Axes, counted: torch.Tensor, left: float, top: float, share: Fraction, depth: float) -> None:
     """The tokens of a micro-batch as cells, deeper where one counts for more."""
     for row, tokens in enumerate(counted.tolist()):
         for column, counts in enumerate(tokens):
             place = (left + column + 0.04, top + row - 0.42)
-            cell = Rectangle(
-                place,
-                0.92,
-                0.84,
-                facecolor=TRAINED if counts else SPARED,
-                edgecolor="none",
-            )
+            cell = Rectangle(place, 0.92, 0.84, facecolor=TRAINED if counts else SPARED, edgecolor="none")
             cell.set_alpha(0.15 + 0.85 * depth if counts else 1)
             axes.add_patch(cell)
             said = f"{share.numerator}/{share.denominator}" if counts else "–"
             colour = "white" if counts and depth > 0.75 else INK
-            axes.text(
-                left + column + 0.5,
-                top + row,
-                said,
-                ha="center",
-                va="center",
-                fontsize="x-small",
-                color=colour,
-            )
+            axes.text(left + column + 0.5, top + row, said, ha="center", va="center", fontsize="x-small", color=colour)

@@ -2,7 +2,6 @@
 
 import math
 from itertools import combinations
-from random import Random
 
 import pandas as pd
 
@@ -31,25 +30,15 @@ def false_alarms(answer: object) -> None:
         if near(answer, count * 0.05):
             raise Wrong(why)
     if near(answer, pairs):
-        raise Wrong(
-            "that is how many pairs there are; only a few of them will be called different."
-        )
+        raise Wrong("that is how many pairs there are; only a few of them will be called different.")
     if near(answer, pairs * 0.95):
-        raise Wrong(
-            "that is how many pairs you expect to be left tied, as they should be."
-        )
+        raise Wrong("that is how many pairs you expect to be left tied, as they should be.")
     if near(answer, 1 - 0.95**pairs):
-        raise Wrong(
-            "that looks like the chance of at least one false alarm; the expected number is asked for."
-        )
+        raise Wrong("that looks like the chance of at least one false alarm; the expected number is asked for.")
     if near(answer, 5 * pairs):
-        raise Wrong(
-            "5% is five in a hundred, and this is more alarms than there are pairs."
-        )
+        raise Wrong("5% is five in a hundred, and this is more alarms than there are pairs.")
     if float(answer) in (2, 3):
-        raise Wrong(
-            "an expected number is a mean and need not be whole: do not round it."
-        )
+        raise Wrong("an expected number is a mean and need not be whole: do not round it.")
     if not near(answer, pairs * 0.05):
         raise Wrong(f"{float(answer):.4g} is not it.")
 
@@ -85,42 +74,15 @@ def paired_interval(answer: object) -> None:
         rows = [table[table.strategy == name].perplexity for name in (one, other)]
         unsorted = [value - against for value, against in zip(*rows, strict=True)]
         for wrong, why in (
-            (
-                _interval([-value for value in differences]),
-                "has the wrong sign: the second is taken from the first.",
-            ),
-            (
-                _interval(unsorted),
-                "pairs the runs as they stand in the table; what belongs together has one seed.",
-            ),
-            (
-                _interval(differences, spread=0),
-                "divides by n where it should by n - 1: numpy's `std` does, unasked.",
-            ),
-            (
-                _interval(differences, t=1.96),
-                "takes 1.96, which is for many runs; Student's t is larger for few.",
-            ),
-            (
-                _interval(differences, tail=0.95),
-                "leaves 5% out on each side: that is an interval at 90%.",
-            ),
-            (
-                _interval(differences, one_run=True),
-                "is that of one run: the mean of n is surer, by the root of n.",
-            ),
-            (
-                _apart(left, right),
-                "takes one interval from the other: what luck did to both is still in it.",
-            ),
-            (
-                _unpaired(left, right, True),
-                "treats the runs as independent; with one seed both met the same luck.",
-            ),
-            (
-                _unpaired(left, right, False),
-                "treats the runs as independent; with one seed both met the same luck.",
-            ),
+            (_interval([-value for value in differences]), "has the wrong sign: the second is taken from the first."),
+            (_interval(unsorted), "pairs the runs as they stand in the table; what belongs together has one seed."),
+            (_interval(differences, spread=0), "divides by n where it should by n - 1: numpy's `std` does, unasked."),
+            (_interval(differences, t=1.96), "takes 1.96, which is for many runs; Student's t is larger for few."),
+            (_interval(differences, tail=0.95), "leaves 5% out on each side: that is an interval at 90%."),
+            (_interval(differences, one_run=True), "is that of one run: the mean of n is surer, by the root of n."),
+            (_apart(left, right), "takes one interval from the other: what luck did to both is still in it."),
+            (_unpaired(left, right, True), "treats the runs as independent; with one seed both met the same luck."),
+            (_unpaired(left, right, False), "treats the runs as independent; with one seed both met the same luck."),
         ):
             if close(given, wrong, within=6e-3):
                 raise Wrong(f"{case} your interval {why}")
@@ -143,15 +105,11 @@ def fair_scores(answer: object) -> None:
         given = called(answer, record.copy())
         given = given.to_dict() if isinstance(given, pd.Series) else given
         if not isinstance(given, dict):
-            raise Wrong(
-                f"a dict is asked for, from each strategy to its score, and this is a {type(given).__name__}."
-            )
+            raise Wrong(f"a dict is asked for, from each strategy to its score, and this is a {type(given).__name__}.")
         names = list(dict.fromkeys(record.strategy))
         case = f"for a record of {' and '.join(names)}"
         if given.keys() != set(names):
-            raise Wrong(
-                f"{case} the keys are not the strategies: {', '.join(map(repr, given))[:60] or 'none'}."
-            )
+            raise Wrong(f"{case} the keys are not the strategies: {', '.join(map(repr, given))[:60] or 'none'}.")
         for value in given.values():
             number(value)
         right, mistakes = _fair_and_unfair(record)
@@ -160,31 +118,17 @@ def fair_scores(answer: object) -> None:
         for wrong, why in mistakes:
             if _alike(given, wrong):
                 raise Wrong(f"{case} {why}")
-        raise Wrong(
-            f"{case} your scores are {', '.join(f'{value:.4g}' for value in given.values())}."
-        )
+        raise Wrong(f"{case} your scores are {', '.join(f'{value:.4g}' for value in given.values())}.")
 
 
 def _tables():
     """Runs in no order, beside a strategy that nobody asked for; a seed moves all strategies alike."""
     for one, other, perplexities in (
-        (
-            "lora",
-            "full",
-            {
-                "full": (70.2, 74.9, 72.0),
-                "lora": (73.1, 77.0, 75.2),
-                "bitfit": (105.3, 106.4, 105.8),
-            },
-        ),
+        ("lora", "full", {"full": (70.2, 74.9, 72.0), "lora": (73.1, 77.0, 75.2), "bitfit": (105.3, 106.4, 105.8)}),
         (
             "lora",
             "qlora",
-            {
-                "lora": (81.5, 78.2, 79.9, 84.0),
-                "qlora": (81.9, 79.6, 79.7, 85.1),
-                "full": (72.1, 70.3, 71.0, 74.4),
-            },
+            {"lora": (81.5, 78.2, 79.9, 84.0), "qlora": (81.9, 79.6, 79.7, 85.1), "full": (72.1, 70.3, 71.0, 74.4)},
         ),
         (
             "full",
@@ -196,47 +140,30 @@ def _tables():
             },
         ),
     ):
-        rows = [
-            (name, seed, value)
-            for name, values in perplexities.items()
-            for seed, value in enumerate(values)
-        ]
+        rows = [(name, seed, value) for name, values in perplexities.items() for seed, value in enumerate(values)]
         table = pd.DataFrame(rows, columns=["strategy", "seed", "perplexity"])
         yield table.sample(frac=1, random_state=1).reset_index(drop=True), one, other
 
 
-def _interval(
-    values, *, t=None, tail=0.975, spread=1, one_run=False
-) -> tuple[float, float]:
+def _interval(values, *, t=None, tail=0.975, spread=1, one_run=False) -> tuple[float, float]:
     """Student's interval of the mean; the options make it wrong, each as somebody does."""
     from scipy import stats
 
     count, mean = len(values), sum(values) / len(values)
-    deviation = math.sqrt(
-        sum((value - mean) ** 2 for value in values) / (count - spread)
-    )
-    half = (
-        (t or stats.t.ppf(tail, count - 1))
-        * deviation
-        / (1 if one_run else math.sqrt(count))
-    )
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (count - spread))
+    half = (t or stats.t.ppf(tail, count - 1)) * deviation / (1 if one_run else math.sqrt(count))
     return mean - half, mean + half
 
 
 def _apart(left, right) -> tuple[float, float]:
-    (low, high), (other_low, other_high) = (
-        _interval(left.tolist()),
-        _interval(right.tolist()),
-    )
+    (low, high), (other_low, other_high) = (_interval(left.tolist()), _interval(right.tolist()))
     return low - other_high, high - other_low
 
 
 def _unpaired(left, right, equal_spread: bool) -> tuple[float, float]:
     from scipy import stats
 
-    return tuple(
-        stats.ttest_ind(left, right, equal_var=equal_spread).confidence_interval(0.95)
-    )
+    return tuple(stats.ttest_ind(left, right, equal_var=equal_spread).confidence_interval(0.95))
 
 
 def _records():
@@ -244,16 +171,8 @@ def _records():
     infinite = math.inf
     for scores in (
         {  # strategy -> rate -> (validation, test) of each seed
-            "full": {
-                0.001: [(80, 85), (82, 87)],
-                0.002: [(83, 83), (85, 84)],
-                0.005: [(79, 90), (99, 96)],
-            },
-            "lora": {
-                0.001: [(95, 90), (97, 92)],
-                0.002: [(85, 92), (97, 98)],
-                0.005: [(88, 93), (86, 95)],
-            },
+            "full": {0.001: [(80, 85), (82, 87)], 0.002: [(83, 83), (85, 84)], 0.005: [(79, 90), (99, 96)]},
+            "lora": {0.001: [(95, 90), (97, 92)], 0.002: [(85, 92), (97, 98)], 0.005: [(88, 93), (86, 95)]},
         },
         {
             "bitfit": {
@@ -268,13 +187,7 @@ def _records():
             },
         },
     ):
-        columns = [
-            "strategy",
-            "learning_rate",
-            "seed",
-            "validation_perplexity",
-            "test_perplexity",
-        ]
+        columns = ["strategy", "learning_rate", "seed", "validation_perplexity", "test_perplexity"]
         yield pd.DataFrame(
             [
                 (name, rate, seed, *pair)
@@ -288,13 +201,9 @@ def _records():
 
 def _fair_and_unfair(record):
     """The scores asked for, and those of the usual mistakes, each with what is wrong with it."""
-    names, rates = (
-        list(dict.fromkeys(record[column])) for column in ("strategy", "learning_rate")
-    )
+    names, rates = (list(dict.fromkeys(record[column])) for column in ("strategy", "learning_rate"))
     runs = {
-        (name, rate): list(
-            zip(part.validation_perplexity, part.test_perplexity, strict=True)
-        )
+        (name, rate): list(zip(part.validation_perplexity, part.test_perplexity, strict=True))
         for (name, rate), part in record.groupby(["strategy", "learning_rate"])
     }
 
@@ -303,54 +212,31 @@ def _fair_and_unfair(record):
         return sum(values) / len(values)
 
     def chosen(score):
-        return {
-            name: min(rates, key=lambda rate: score(runs[name, rate])) for name in names
-        }
+        return {name: min(rates, key=lambda rate: score(runs[name, rate])) for name in names}
 
     def tested(chosen_rates):
-        return {
-            name: mean(test for _, test in runs[name, rate])
-            for name, rate in chosen_rates.items()
-        }
+        return {name: mean(test for _, test in runs[name, rate]) for name, rate in chosen_rates.items()}
 
     def validation(pairs):
         return mean(score for score, _ in pairs)
 
     fair = chosen(validation)
-    rows = {
-        name: [pair for rate in rates for pair in runs[name, rate]] for name in names
-    }
-    one = min(
-        rates, key=lambda rate: sum(validation(runs[name, rate]) for name in names)
-    )
+    rows = {name: [pair for rate in rates for pair in runs[name, rate]] for name in names}
+    one = min(rates, key=lambda rate: sum(validation(runs[name, rate]) for name in names))
     lucky = chosen(lambda pairs: min(pairs)[0])
-    survivors = chosen(
-        lambda pairs: mean(score for score, _ in pairs if math.isfinite(score))
-    )
-    left = {
-        name: [test for _, test in runs[name, rate] if math.isfinite(test)]
-        for name, rate in survivors.items()
-    }
+    survivors = chosen(lambda pairs: mean(score for score, _ in pairs if math.isfinite(score)))
+    left = {name: [test for _, test in runs[name, rate] if math.isfinite(test)] for name, rate in survivors.items()}
     by_luck = "the rate is that of the luckiest single run; the next seed may be the unlucky one."
     peeked = "the rate was chosen by the test text. Then it is tuning text too, and nothing is left to test with."
     dropped = "runs that diverged were left out, and the rate that made them diverge was chosen for the others."
     return tested(fair), [
-        (
-            {name: validation(runs[name, rate]) for name, rate in fair.items()},
-            "these are scores on the tuning text.",
-        ),
-        (
-            fair,
-            "these are the learning rates; the score that each reaches is asked for.",
-        ),
+        ({name: validation(runs[name, rate]) for name, rate in fair.items()}, "these are scores on the tuning text."),
+        (fair, "these are the learning rates; the score that each reaches is asked for."),
         (tested(chosen(lambda pairs: mean(test for _, test in pairs))), peeked),
         ({name: min(test for _, test in rows[name]) for name in names}, peeked),
         (tested(lucky), by_luck),
         ({name: min(rows[name])[1] for name in names}, by_luck),
-        (
-            tested(dict.fromkeys(names, one)),
-            "all got one rate; which one it is decides who looks good.",
-        ),
+        (tested(dict.fromkeys(names, one)), "all got one rate; which one it is decides who looks good."),
         (tested(survivors), dropped),
         ({name: mean(tests) for name, tests in left.items()}, dropped),
         (
@@ -358,20 +244,14 @@ def _fair_and_unfair(record):
             "the score is a mean over all rates, also those that nobody would use.",
         ),
         (
-            {
-                name: min(test for _, test in runs[name, rate])
-                for name, rate in fair.items()
-            },
+            {name: min(test for _, test in runs[name, rate]) for name, rate in fair.items()},
             "the rate is chosen well, and then only the best seed is reported: take all seeds of that rate.",
         ),
     ]
 
 
 def _alike(given, expected) -> bool:
-    return all(
-        math.isclose(float(given[name]), expected[name], abs_tol=0.01)
-        for name in expected
-    )
+    return all(math.isclose(float(given[name]), expected[name], abs_tol=0.01) for name in expected)
 
 
 QUIZ = Quiz(

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from course.lesson03.pictures import RESULT, draws_row
 from tlkit.reports.drawing import TRAINED
 from tlkit.reports.figure import COLOURS, Chart, described, headline, new_figure, styles
-from course.lesson03.pictures import RESULT, draws_row
 
 CONFIDENCE = 0.95
 
@@ -23,45 +23,22 @@ def bootstrap_chart(draws: dict[str, np.ndarray], unit: str = "perplexity") -> C
         ValueError: for fewer than two ways of drawing.
     """
     if len(draws) < 2:
-        raise ValueError(
-            f"draws of {', '.join(draws) or 'nothing'}: expected at least two ways of drawing to compare"
-        )
-    spans = {
-        name: np.quantile(scores, [0.025, 0.975]) for name, scores in draws.items()
-    }
-    edges = np.linspace(
-        min(map(np.min, draws.values())), max(map(np.max, draws.values())), 60
-    )
+        raise ValueError(f"draws of {', '.join(draws) or 'nothing'}: expected at least two ways of drawing to compare")
+    spans = {name: np.quantile(scores, [0.025, 0.975]) for name, scores in draws.items()}
+    edges = np.linspace(min(map(np.min, draws.values())), max(map(np.max, draws.values())), 60)
     figure, axes = new_figure(height=1.3 + 1.2 * len(draws))
     places = [1.5 * place for place in reversed(range(len(draws)))]
-    for number, (base, (name, scores)) in enumerate(
-        zip(places, draws.items(), strict=True)
-    ):
-        draws_row(
-            axes,
-            scores,
-            edges,
-            base,
-            ends=tuple(spans[name]),
-            shade=(RESULT, TRAINED)[number % 2],
-        )
+    for number, (base, (name, scores)) in enumerate(zip(places, draws.items(), strict=True)):
+        draws_row(axes, scores, edges, base, ends=tuple(spans[name]), shade=(RESULT, TRAINED)[number % 2])
     widths = {name: high - low for name, (low, high) in spans.items()}
     narrow, wide = min(widths, key=widths.get), max(widths, key=widths.get)
     times = widths[wide] / widths[narrow]
-    headline(
-        figure,
-        f"Drawing {wide} gives an interval {times:.1f} times as wide as drawing {narrow}",
-    )
-    axes.set_yticks(
-        [base + 0.5 for base in places],
-        [f"{len(draws[name]):,} draws\nof {name}" for name in draws],
-    )
+    headline(figure, f"Drawing {wide} gives an interval {times:.1f} times as wide as drawing {narrow}")
+    axes.set_yticks([base + 0.5 for base in places], [f"{len(draws[name]):,} draws\nof {name}" for name in draws])
     axes.set_ylim(-0.35, places[0] + 1.1)
     axes.margins(x=0.12)
     axes.set_xlabel(f"{unit} of a draw (bar: the middle 95% of the draws)")
-    figure.words = tuple(
-        f"{name}: {low:.1f} to {high:.1f}" for name, (low, high) in spans.items()
-    )
+    figure.words = tuple(f"{name}: {low:.1f} to {high:.1f}" for name, (low, high) in spans.items())
     return figure
 
 
@@ -77,15 +54,11 @@ def pairing_chart(scores: pd.DataFrame, unit: str) -> Chart:
         ValueError: where there are not two columns, or fewer than two rows.
     """
     if scores.shape[1] != 2 or len(scores) < 2:
-        raise ValueError(
-            f"scores of shape {scores.shape}: expected at least two rows in two columns"
-        )
+        raise ValueError(f"scores of shape {scores.shape}: expected at least two rows in two columns")
     first, second = scores.columns
     one, other = scores[first], scores[second]
     spans = {
-        "unpaired": stats.ttest_ind(one, other, equal_var=False).confidence_interval(
-            CONFIDENCE
-        ),
+        "unpaired": stats.ttest_ind(one, other, equal_var=False).confidence_interval(CONFIDENCE),
         "paired": stats.ttest_rel(one, other).confidence_interval(CONFIDENCE),
     }
     figure, axes = new_figure()
@@ -105,28 +78,14 @@ def pairing_chart(scores: pd.DataFrame, unit: str) -> Chart:
     right.axvline(0, color="black", linestyle="--")
     for place, (name, (low, high)) in enumerate(spans.items()):
         shade = COLOURS[2 + place]
-        right.plot(
-            [low, high], [place, place], color=shade, linewidth=4, solid_capstyle="butt"
-        )
+        right.plot([low, high], [place, place], color=shade, linewidth=4, solid_capstyle="butt")
         right.plot([(low + high) / 2], [place], "o", color=shade, markersize=10)
-        right.text(
-            (low + high) / 2,
-            place + 0.1,
-            f"{name}: {low:+.3f} to {high:+.3f}",
-            ha="center",
-            va="bottom",
-        )
+        right.text((low + high) / 2, place + 0.1, f"{name}: {low:+.3f} to {high:+.3f}", ha="center", va="bottom")
     right.set_ylim(-0.5, 1.6)
     right.set_yticks([])
     right.set_xlabel(f"{first} minus {second}")
     right.set_title("95% interval of the mean difference", fontsize="medium")
     width = {name: high - low for name, (low, high) in spans.items()}
-    headline(
-        figure,
-        f"Pairing makes the interval {width['unpaired'] / width['paired']:.1f} times narrower",
-    )
-    figure.words = tuple(
-        f"{name} interval {low:+.3f} to {high:+.3f}"
-        for name, (low, high) in spans.items()
-    )
+    headline(figure, f"Pairing makes the interval {width['unpaired'] / width['paired']:.1f} times narrower")
+    figure.words = tuple(f"{name} interval {low:+.3f} to {high:+.3f}" for name, (low, high) in spans.items())
     return figure

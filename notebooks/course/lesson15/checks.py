@@ -1,7 +1,6 @@
 """The autopsy: how many blocks a ranking takes, names that match too much, three figures that must fit together."""
 
 import math
-from random import Random
 
 from course.exercises import Quiz, Wrong, called, exercise, near, number
 
@@ -25,23 +24,15 @@ def enough_blocks(answer: object) -> None:
     if right - 1 < given < right:
         raise Wrong("there is no part of a block: a whole number is asked for.")
     if given == right - 1:
-        raise Wrong(
-            "with that many, the interval still holds zero, though barely: round up."
-        )
+        raise Wrong("with that many, the interval still holds zero, though barely: round up.")
     if near(given, 4 * limit):
-        raise Wrong(
-            "that is more than needed: the interval reaches 1.96 times the standard error to *each* side."
-        )
+        raise Wrong("that is more than needed: the interval reaches 1.96 times the standard error to *each* side.")
     if near(given, right * 32):
         raise Wrong("that looks like tokens; blocks are asked for.")
     if math.floor(math.sqrt(limit)) <= given <= math.ceil(math.sqrt(limit)):
-        raise Wrong(
-            "that is the root of it: twice the blocks do not halve the interval, four times as many do."
-        )
+        raise Wrong("that is the root of it: twice the blocks do not halve the interval, four times as many do.")
     if round(limit / 1.96**2) <= given <= limit / 1.96**2 + 1:
-        raise Wrong(
-            "there the mean is as large as its own standard error; the interval reaches 1.96 times as far."
-        )
+        raise Wrong("there the mean is as large as its own standard error; the interval reaches 1.96 times as far.")
     if given in (196, 197):
         raise Wrong("that takes 2 for 1.96, which is close, and a few blocks too many.")
     if given < right:
@@ -84,39 +75,15 @@ def diagnosis(answer: object) -> None:
         ("sound", 4.9, 138.0, 4096, "nothing was wrong"),
         ("sound", 3.0, 40.0, 50_257, "nothing was wrong"),
         ("loading", 12.6, 250_072.0, 151_936, "the weights were random"),
-        (
-            "evaluation",
-            4.6157,
-            254_801.06,
-            151_936,
-            "labels were shifted twice in the evaluation",
-        ),
-        (
-            "evaluation",
-            4.4,
-            9_000.0,
-            151_936,
-            "labels were shifted twice in the evaluation",
-        ),
-        (
-            "evaluation",
-            4.6,
-            1.3,
-            4096,
-            "the evaluation showed the model each token that it was to guess",
-        ),
+        ("evaluation", 4.6157, 254_801.06, 151_936, "labels were shifted twice in the evaluation"),
+        ("evaluation", 4.4, 9_000.0, 151_936, "labels were shifted twice in the evaluation"),
+        ("evaluation", 4.6, 1.3, 4096, "the evaluation showed the model each token that it was to guess"),
         ("loading", 8.9, 5_100.0, 4096, "the weights were random"),
     ]
     for right, loss, baseline, vocabulary, story in cases:
         given = called(answer, loss, baseline, vocabulary)
-        if not isinstance(given, str) or given not in (
-            "sound",
-            "evaluation",
-            "loading",
-        ):
-            raise Wrong(
-                f'your function returns {given!r:.40}: expected "sound", "evaluation" or "loading".'
-            )
+        if not isinstance(given, str) or given not in ("sound", "evaluation", "loading"):
+            raise Wrong(f'your function returns {given!r:.40}: expected "sound", "evaluation" or "loading".')
         if given == right:
             continue
         case = f"where {story}, your function says {given!r}:"
@@ -129,9 +96,7 @@ def diagnosis(answer: object) -> None:
         elif baseline < vocabulary and baseline > math.exp(loss):
             why = "a baseline below the vocabulary may still be far from what training says."
         else:
-            why = (
-                "a baseline far better than training is as suspicious as one far worse."
-            )
+            why = "a baseline far better than training is as suspicious as one far worse."
         raise Wrong(f"{case} {why}")
 
 
@@ -146,9 +111,7 @@ def _judge_selection(answer, names, front, count):
         except Wrong as wrong:
             raise type(wrong)(f"for the name {front}{name}, {wrong}") from wrong
         if given not in (True, False):
-            raise Wrong(
-                f"True or False is asked for, and your function returns {given!r:.40}."
-            )
+            raise Wrong(f"True or False is asked for, and your function returns {given!r:.40}.")
         taken[name] = bool(given)
     blocks = {at for at in wanted.values() if at is not None}
     chosen = {at for name, at in wanted.items() if taken[name]}
@@ -156,29 +119,17 @@ def _judge_selection(answer, names, front, count):
     if None in chosen:
         raise Wrong(f"{case} also takes what is in no block: embedding or final norm.")
     if partly:
-        raise Wrong(
-            f"{case} takes block {min(partly)} in part: a block is all its tensors, norms and biases too."
-        )
+        raise Wrong(f"{case} takes block {min(partly)} in part: a block is all its tensors, norms and biases too.")
     if chosen == set(range(count)):
         return
     if front and not chosen:
-        raise Wrong(
-            f"{case} takes none where the name has more in front, as peft makes it."
-        )
-    if chosen == {
-        at
-        for at in blocks
-        if any(str(at).startswith(str(first)) for first in range(count))
-    }:
-        raise Wrong(
-            f"{case} takes {len(chosen)}: a number was looked for that is also the beginning of others."
-        )
+        raise Wrong(f"{case} takes none where the name has more in front, as peft makes it.")
+    if chosen == {at for at in blocks if any(str(at).startswith(str(first)) for first in range(count))}:
+        raise Wrong(f"{case} takes {len(chosen)}: a number was looked for that is also the beginning of others.")
     if chosen == {at for at in blocks if str(at) < str(count)}:
         raise Wrong(f"{case} compares numbers as text, where '10' comes before '9'.")
     if chosen in (set(range(count + 1)) & blocks, set(range(1, count + 1)) & blocks):
-        raise Wrong(
-            f"{case} is off by one: blocks count from 0, and the first {count} do not include block {count}."
-        )
+        raise Wrong(f"{case} is off by one: blocks count from 0, and the first {count} do not include block {count}.")
     if chosen == blocks - set(range(count)):
         raise Wrong(f"{case} takes all the others.")
     raise Wrong(f"{case} takes {len(chosen)} of {len(blocks)}, and not the right ones.")

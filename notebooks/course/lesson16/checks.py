@@ -1,7 +1,6 @@
 """The leaderboard: how many questions a score needs, two rows told apart, and what the answers to each would add."""
 
 import math
-from random import Random
 
 from course.exercises import Quiz, Wrong, called, exercise, near, number
 
@@ -26,33 +25,21 @@ def enough_questions(answer: object) -> None:
     if right - 1 < given < right:
         raise Wrong("there is no part of a question: a whole number is asked for.")
     if given == right - 1:
-        raise Wrong(
-            "with that many, the interval still reaches a little more than 3 points: round up."
-        )
+        raise Wrong("with that many, the interval still reaches a little more than 3 points: round up.")
     if near(given, 278, within=0.005):
-        raise Wrong(
-            "there the standard error is 3 points; the interval reaches 1.96 times as far."
-        )
+        raise Wrong("there the standard error is 3 points; the interval reaches 1.96 times as far.")
     if near(given, 1111.5, within=0.001):
-        raise Wrong(
-            "that takes 2 for 1.96, which is close, and a few dozen questions too many."
-        )
+        raise Wrong("that takes 2 for 1.96, which is close, and a few dozen questions too many.")
     if near(given, 33, within=0.04):
-        raise Wrong(
-            "that is the root of it: the error falls with the root of the questions."
-        )
+        raise Wrong("that is the root of it: the error falls with the root of the questions.")
     if near(given, 4 * right, within=0.005):
-        raise Wrong(
-            "that is for an interval which is 3 points wide in all; here it reaches 3 points to each side."
-        )
+        raise Wrong("that is for an interval which is 3 points wide in all; here it reaches 3 points to each side.")
     if near(given, right / 4, within=0.005):
         raise Wrong("that is for an interval which reaches 6 points to each side.")
     if near(given, 2 * right, within=0.005):
         raise Wrong("that is for the difference of two scores; here it is one score.")
     if given < right:
-        raise Wrong(
-            f"with {given:.6g} questions the interval reaches further than 3 points."
-        )
+        raise Wrong(f"with {given:.6g} questions the interval reaches further than 3 points.")
     raise Wrong(f"{given:.6g} questions are enough; fewer are, too.")
 
 
@@ -79,9 +66,7 @@ def told_apart(answer: object) -> None:
     for right, other, questions in cases:
         given = called(answer, right, other, questions)
         if given not in (True, False):
-            raise Wrong(
-                f"True or False is asked for, and your function returns {given!r:.40}."
-            )
+            raise Wrong(f"True or False is asked for, and your function returns {given!r:.40}.")
         one, two = right / questions, other / questions
         first, second = (math.sqrt(p * (1 - p) / questions) for p in (one, two))
         apart, error = abs(one - two), math.hypot(first, second)
@@ -97,16 +82,10 @@ def told_apart(answer: object) -> None:
                 f"{case} {points}. Two errors do not add up, their squares do; two intervals that overlap say nothing."
             )
         if not true and apart > Z * max(first, second):
-            raise Wrong(
-                f"{case} {points}. Both scores have an error, and both belong in that of the difference."
-            )
+            raise Wrong(f"{case} {points}. Both scores have an error, and both belong in that of the difference.")
         if not true and apart > error:
-            raise Wrong(
-                f"{case} {points}. The interval reaches 1.96 times as far as the error."
-            )
-        raise Wrong(
-            f"{case} {points}, so the interval {'excludes' if true else 'includes'} zero."
-        )
+            raise Wrong(f"{case} {points}. The interval reaches 1.96 times as far as the error.")
+        raise Wrong(f"{case} {points}, so the interval {'excludes' if true else 'includes'} zero.")
 
 
 @exercise(
@@ -124,22 +103,10 @@ def error_of_pairs(answer: object) -> None:
     chance = np.random.default_rng(16)
     hard = chance.random(2000)
     cases = {
-        "two models that find the same questions hard": (
-            (hard > 0.5) * 1,
-            (hard > 0.45) * 1,
-        ),
-        "two models that have nothing in common": (
-            chance.integers(0, 2, 400),
-            chance.integers(0, 2, 400),
-        ),
-        "two models that answer alike": (
-            np.array([1, 0, 1, 1, 0] * 20),
-            np.array([1, 0, 1, 1, 0] * 20),
-        ),
-        "two models of which one knows what the other does not": (
-            np.array([1, 0] * 50),
-            np.array([0, 1] * 50),
-        ),
+        "two models that find the same questions hard": ((hard > 0.5) * 1, (hard > 0.45) * 1),
+        "two models that have nothing in common": (chance.integers(0, 2, 400), chance.integers(0, 2, 400)),
+        "two models that answer alike": (np.array([1, 0, 1, 1, 0] * 20), np.array([1, 0, 1, 1, 0] * 20)),
+        "two models of which one knows what the other does not": (np.array([1, 0] * 50), np.array([0, 1] * 50)),
         "a weak and a strong model": ((hard > 0.9) * 1, (hard > 0.2) * 1),
     }
     for name, (one, other) in cases.items():
@@ -150,23 +117,15 @@ def error_of_pairs(answer: object) -> None:
         p, q = one.mean(), other.mean()
         case = f"for {name}, your function returns {given:.4g}:"
         if abs(given - math.sqrt((p * (1 - p) + q * (1 - q)) / n)) < 1e-6:
-            raise Wrong(
-                f"{case} that is the error where the covariance is zero, and these answers show what it is."
-            )
+            raise Wrong(f"{case} that is the error where the covariance is zero, and these answers show what it is.")
         if abs(given - (one - other).std()) < 1e-6:
-            raise Wrong(
-                f"{case} that is how much single questions differ; the error of their mean is asked for."
-            )
+            raise Wrong(f"{case} that is how much single questions differ; the error of their mean is asked for.")
         if abs(given - (one - other).var() / n) < 1e-9:
             raise Wrong(f"{case} that is the variance; the standard error is its root.")
         if abs(given - abs(one - other).std() / math.sqrt(n)) < 1e-6:
-            raise Wrong(
-                f"{case} a question that only the other got right is −1, not 1."
-            )
+            raise Wrong(f"{case} a question that only the other got right is −1, not 1.")
         if abs(given - abs(p - q)) < 1e-6:
-            raise Wrong(
-                f"{case} that is the difference itself; how much chance moves it is asked for."
-            )
+            raise Wrong(f"{case} that is the difference itself; how much chance moves it is asked for.")
         raise Wrong(f"{case} expected {right:.4g}.")
 
 

@@ -4,17 +4,7 @@ import numpy as np
 import pandas as pd
 
 from tlkit.evidence.audit import Audit
-from tlkit.reports.figure import (
-    COLOURS,
-    FAINT,
-    INK,
-    Chart,
-    described,
-    headline,
-    height_for,
-    new_figure,
-    panels_beside,
-)
+from tlkit.reports.figure import COLOURS, FAINT, INK, Chart, described, headline, height_for, new_figure, panels_beside
 from tlkit.reports.labels import beside_rows
 
 
@@ -29,19 +19,11 @@ def standings_chart(scores: pd.Series, first: int = 10) -> Chart:
     ordered = 100 * np.sort(scores.to_numpy(dtype=float))[::-1]
     figure, axes = new_figure(3.6)
     places = np.arange(1, len(ordered) + 1)
-    axes.bar(
-        places,
-        ordered,
-        color=[COLOURS[0]] * first + ["#C9C9C9"] * (len(ordered) - first),
-        width=0.8,
-    )
+    axes.bar(places, ordered, color=[COLOURS[0]] * first + ["#C9C9C9"] * (len(ordered) - first), width=0.8)
     axes.set_xlim(0.2, len(ordered) + 0.8)
     axes.set_xlabel("place in the leaderboard")
     axes.set_ylabel("questions answered correctly (%)")
-    headline(
-        figure,
-        f"The first {first} of {len(ordered)} lie between {ordered[0]:.1f}% and {ordered[first - 1]:.1f}%",
-    )
+    headline(figure, f"The first {first} of {len(ordered)} lie between {ordered[0]:.1f}% and {ordered[first - 1]:.1f}%")
     return figure
 
 
@@ -57,26 +39,15 @@ def scores_chart(table: pd.DataFrame, first: int = 10) -> Chart:
     figure, axes = new_figure(height_for(len(rows)))
     value, low, high = (100 * rows[column] for column in ("value", "low", "high"))
     axes.errorbar(
-        value,
-        range(len(rows)),
-        xerr=[value - low, high - value],
-        fmt="o",
-        color=COLOURS[0],
-        ecolor=INK,
-        capsize=4,
+        value, range(len(rows)), xerr=[value - low, high - value], fmt="o", color=COLOURS[0], ecolor=INK, capsize=4
     )
     axes.axvspan(low.iloc[0], high.iloc[0], color=COLOURS[0], alpha=0.08)
     axes.set_yticks(range(len(rows)), rows.name)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     beside_rows(axes, range(len(rows)), [f"{number:.1f}%" for number in value])
-    axes.set_xlabel(
-        "questions answered correctly (%; lines: 95% intervals; shaded: that of the first row)"
-    )
+    axes.set_xlabel("questions answered correctly (%; lines: 95% intervals; shaded: that of the first row)")
     inside = int((value >= low.iloc[0]).sum()) - 1
-    headline(
-        figure,
-        f"The interval of the first row holds the scores of {inside} of the other {len(rows) - 1}",
-    )
+    headline(figure, f"The interval of the first row holds the scores of {inside} of the other {len(rows) - 1}")
     return figure
 
 
@@ -96,35 +67,18 @@ def apart_chart(audit: Audit) -> Chart:
     figure, axes = new_figure(5.2)
     kinds = {
         2: (COLOURS[0], f"told apart: {audit.separated:,} pairs"),
-        1: (
-            "#F7DDA8",
-            f"not told apart; the answers to\neach question could help: {audit.undecided:,}",
-        ),
-        0: (
-            COLOURS[1],
-            f"out of reach of these questions,\nwhatever the answers: {audit.out_of_reach:,}",
-        ),
+        1: ("#F7DDA8", f"not told apart; the answers to\neach question could help: {audit.undecided:,}"),
+        0: (COLOURS[1], f"out of reach of these questions,\nwhatever the answers: {audit.out_of_reach:,}"),
     }
     picture = np.ones((size, size, 3))
     for kind, (shade, _) in kinds.items():
         picture[state == kind] = [int(shade[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    axes.imshow(
-        picture, extent=(0.5, size + 0.5, size + 0.5, 0.5), interpolation="nearest"
-    )
+    axes.imshow(picture, extent=(0.5, size + 0.5, size + 0.5, 0.5), interpolation="nearest")
     axes.grid(False)
     axes.set_xlabel("place of one row")
     axes.set_ylabel("place of the other row")
-    marks = [
-        axes.plot([], [], "s", color=shade, label=name, markersize=10)[0]
-        for shade, name in kinds.values()
-    ]
-    axes.legend(
-        handles=marks,
-        loc="center left",
-        bbox_to_anchor=(1.03, 0.5),
-        frameon=False,
-        fontsize="small",
-    )
+    marks = [axes.plot([], [], "s", color=shade, label=name, markersize=10)[0] for shade, name in kinds.values()]
+    axes.legend(handles=marks, loc="center left", bbox_to_anchor=(1.03, 0.5), frameon=False, fontsize="small")
     beside = int((state[np.arange(size - 1), np.arange(1, size)] == 2).sum())
     headline(
         figure,
@@ -145,13 +99,9 @@ def reruns_chart(same: pd.DataFrame, newer: pd.DataFrame) -> Chart:
     figure, panels = panels_beside(2, height=4.2)
     changes = [100 * (table.after - table.before) for table in (same, newer)]
     names = ("the same libraries, two days later", "newer libraries, half a year later")
-    for number, (axes, table, change) in enumerate(
-        zip(panels, (same, newer), changes, strict=True)
-    ):
+    for number, (axes, table, change) in enumerate(zip(panels, (same, newer), changes, strict=True)):
         axes.axhline(0, color=FAINT, linewidth=1)
-        axes.axhline(
-            change.mean(), color=COLOURS[number], linestyle="--", linewidth=1.2
-        )
+        axes.axhline(change.mean(), color=COLOURS[number], linestyle="--", linewidth=1.2)
         axes.scatter(100 * table.before, change, color=COLOURS[number], s=26, zorder=3)
         axes.set_title(f"{names[number]} ({len(table)} experiments)", fontsize="medium")
         axes.set_xlabel("accuracy the first time (%; dashed: mean change)")

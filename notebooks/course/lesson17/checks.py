@@ -1,18 +1,8 @@
 """A real model: the size of what is saved, how options are scored, and how many questions a test needs."""
 
 import math
-from random import Random
 
-from course.exercises import (
-    Quiz,
-    Wrong,
-    called,
-    exercise,
-    kind,
-    near,
-    number,
-    recognise,
-)
+from course.exercises import Quiz, Wrong, called, exercise, kind, near, number, recognise
 
 VALUES = 2_442_240  # of the lesson's adapter, rank 8
 
@@ -33,24 +23,14 @@ def size_of_adapter(answer: object) -> None:
     recognise(
         given,
         {
-            right
-            / 2: "that would be rank 8 in bf16, or rank 16 with one byte a value.",
+            right / 2: "that would be rank 8 in bf16, or rank 16 with one byte a value.",
             right * 2: "that is rank 16 in fp32, with four bytes a value.",
             right * 1e6: "these are bytes; megabytes are asked for.",
-            right
-            * 1e6
-            / 2
-            ** 20: "these are MiB, of 1,048,576 bytes; a megabyte here is a million bytes.",
-            4
-            * VALUES
-            * 2
-            / 1e6
-            * 2: "the number of values grows with the rank, not with its square.",
+            right * 1e6 / 2**20: "these are MiB, of 1,048,576 bytes; a megabyte here is a million bytes.",
+            4 * VALUES * 2 / 1e6 * 2: "the number of values grows with the rank, not with its square.",
         },
     )
-    raise Wrong(
-        "the number of values grows in step with the rank, and each takes two bytes."
-    )
+    raise Wrong("the number of values grows in step with the rank, and each takes two bytes.")
 
 
 CASES = (
@@ -74,9 +54,7 @@ def choice(answer: object) -> None:
     for options, right in cases:
         place = called(answer, [list(option) for option in options])
         if isinstance(place, bool) or not hasattr(place, "__index__"):
-            raise Wrong(
-                f"a place, counted from 0, is asked for, and your function returns {kind(place)}."
-            )
+            raise Wrong(f"a place, counted from 0, is asked for, and your function returns {kind(place)}.")
         given.append((int(place), right))
     if all(place == right for place, right in given):
         return
@@ -114,35 +92,23 @@ def questions_needed(answer: object) -> None:
             continue
         case = f"for a difference of {difference} and a share of {changed}"
         if given == right - 1:
-            raise Wrong(
-                f"{case}: one question too few, because the result was rounded down."
-            )
+            raise Wrong(f"{case}: one question too few, because the result was rounded down.")
         if given % 1:
-            raise Wrong(
-                f"{case}: a whole number of questions is asked for, and this is {given:g}."
-            )
+            raise Wrong(f"{case}: a whole number of questions is asked for, and this is {given:g}.")
         recognise(
             given,
             {
-                math.ceil(
-                    math.sqrt(changed) * 1.96 / difference
-                ): f"{case}: the standard error falls with the square "
+                math.ceil(math.sqrt(changed) * 1.96 / difference): f"{case}: the standard error falls with the square "
                 "root of n, so n grows with the square.",
-                math.ceil(
-                    changed * 1.96 / difference
-                ): f"{case}: the standard error falls with the square root of n, "
+                math.ceil(changed * 1.96 / difference): f"{case}: the standard error falls with the square root of n, "
                 "so n grows with the square.",
-                math.ceil(
-                    changed / difference**2
-                ): f"{case}: that is one standard error; 1.96 of them are asked for.",
+                math.ceil(changed / difference**2): f"{case}: that is one standard error; 1.96 of them are asked for.",
                 math.ceil(
                     (changed * 1.96 / difference) ** 2
                 ): f"{case}: the share stands under the root, so it is not squared.",
             },
         )
-        raise Wrong(
-            f"{case} it takes more or fewer: {given:g} is not the smallest such number."
-        )
+        raise Wrong(f"{case} it takes more or fewer: {given:g} is not the smallest such number.")
 
 
 TASKS = (

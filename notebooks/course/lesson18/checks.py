@@ -1,7 +1,5 @@
 """Another task: balanced accuracy, the mean over the tokens that are no padding, and what frozen features save."""
 
-from random import Random
-
 from course.exercises import Quiz, Wrong, called, exercise, kind, number
 
 
@@ -54,21 +52,13 @@ def mean_state(answer: object) -> None:
         before, counted = hidden.clone(), lengths.clone()
         given = called(answer, hidden, lengths)
         if not isinstance(given, torch.Tensor):
-            raise Wrong(
-                f"a tensor of shape {(len(sizes), 4)} is expected, and this is {kind(given)}."
-            )
+            raise Wrong(f"a tensor of shape {(len(sizes), 4)} is expected, and this is {kind(given)}.")
         if not torch.equal(hidden, before) or not torch.equal(lengths, counted):
-            raise Wrong(
-                "the hidden states or lengths that were passed in are changed by it."
-            )
+            raise Wrong("the hidden states or lengths that were passed in are changed by it.")
         story = f"for rows of {', '.join(map(str, sizes))} tokens in {columns} columns"
         if tuple(given.shape) != (len(sizes), 4):
-            raise Wrong(
-                f"{story}: the shape is {tuple(given.shape)}, expected {(len(sizes), 4)}."
-            )
-        wanted = torch.stack(
-            [states[:size].mean(0) for states, size in zip(hidden, sizes, strict=True)]
-        )
+            raise Wrong(f"{story}: the shape is {tuple(given.shape)}, expected {(len(sizes), 4)}.")
+        wanted = torch.stack([states[:size].mean(0) for states, size in zip(hidden, sizes, strict=True)])
         if torch.allclose(given.float(), wanted, atol=1e-4):
             continue
         _tell_which_mean(given.float(), hidden, sizes, story)
@@ -84,22 +74,14 @@ def _tell_which_mean(given, hidden, sizes: list[int], story: str) -> None:
         "the sum is divided by the number of columns, and not by that of the tokens.": [
             states[:size].sum(0) / len(states) for states, size in rows
         ],
-        "this is the sum over the tokens; divide it by their number.": [
-            states[:size].sum(0) for states, size in rows
-        ],
-        "this is the state of the last token alone.": [
-            states[size - 1] for states, size in rows
-        ],
-        "the last token of each text is left out.": [
-            states[: max(1, size - 1)].mean(0) for states, size in rows
-        ],
+        "this is the sum over the tokens; divide it by their number.": [states[:size].sum(0) for states, size in rows],
+        "this is the state of the last token alone.": [states[size - 1] for states, size in rows],
+        "the last token of each text is left out.": [states[: max(1, size - 1)].mean(0) for states, size in rows],
     }
     for why, values in usual.items():
         if torch.allclose(given, torch.stack(values), atol=1e-4):
             raise Wrong(f"{story}: {why}")
-    raise Wrong(
-        f"{story}: the values are not the means of the first so many hidden states of each row."
-    )
+    raise Wrong(f"{story}: the values are not the means of the first so many hidden states of each row.")
 
 
 @exercise(
@@ -116,8 +98,7 @@ def stored_features(answer: object) -> None:
     if abs(given - 100 / 15) <= 0.06:
         return
     told = {
-        1000
-        / 3: "the features would be computed anew in each of the 50 epochs; they never change, so store them.",
+        1000 / 3: "the features would be computed anew in each of the 50 epochs; they never change, so store them.",
         100 / 3: "full fine-tuning passes over the texts five times, and not once.",
         20: "the backward pass of full fine-tuning is left out.",
         10: "the backward pass costs twice as much as the forward pass, and not as much.",
@@ -129,9 +110,7 @@ def stored_features(answer: object) -> None:
     for wrong, why in told.items():
         if abs(given - wrong) <= (0.06 if wrong > 1 else 0.001):
             raise Wrong(why)
-    raise Wrong(
-        "with the forward pass over all texts as 1, full fine-tuning costs 3 in each of its 5 epochs."
-    )
+    raise Wrong("with the forward pass over all texts as 1, full fine-tuning costs 3 in each of its 5 epochs.")
 
 
 QUIZ = Quiz(

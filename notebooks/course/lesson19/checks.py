@@ -1,7 +1,5 @@
 """Instruction tuning: whose loss counts how much, which tokens have a label, and the loss of a preference."""
 
-from random import Random
-
 from course.exercises import Quiz, Wrong, called, exercise, kind, number
 
 
@@ -29,9 +27,7 @@ def loss_of_a_batch(answer: object) -> None:
     for wrong, why in told.items():
         if abs(given - wrong) <= 0.011:
             raise Wrong(why)
-    raise Wrong(
-        "every label counts the same: sum the losses of all labels, and divide by the number of labels."
-    )
+    raise Wrong("every label counts the same: sum the losses of all labels, and divide by the number of labels.")
 
 
 @exercise(
@@ -45,60 +41,31 @@ def loss_of_a_batch(answer: object) -> None:
 def labels_of_a_row(answer: object) -> None:
     """Judge a function that makes labels by place, and not by token."""
     cases = (
-        (
-            "a question of 3 tokens, an answer of 2 and its end, no padding",
-            [5, 6, 7, 8, 9, 0],
-            3,
-            6,
-        ),
-        (
-            "the same with three places of padding by the end token",
-            [5, 6, 7, 8, 9, 0, 0, 0, 0],
-            3,
-            6,
-        ),
+        ("a question of 3 tokens, an answer of 2 and its end, no padding", [5, 6, 7, 8, 9, 0], 3, 6),
+        ("the same with three places of padding by the end token", [5, 6, 7, 8, 9, 0, 0, 0, 0], 3, 6),
         ("an answer that is one token and its end", [5, 6, 7, 0, 1, 1], 2, 4),
-        (
-            "a question in which the token of the end occurs",
-            [5, 0, 7, 8, 0, 0, 0],
-            3,
-            5,
-        ),
+        ("a question in which the token of the end occurs", [5, 0, 7, 8, 0, 0, 0], 3, 5),
     )
     for story, tokens, only_read, length in cases:
         given = called(answer, list(tokens), only_read, length)
         if not isinstance(given, list):
             raise Wrong(f"{story}: expected a list, and this is {kind(given)}.")
-        wanted = (
-            [-100] * only_read
-            + tokens[only_read:length]
-            + [-100] * (len(tokens) - length)
-        )
+        wanted = [-100] * only_read + tokens[only_read:length] + [-100] * (len(tokens) - length)
         if given == wanted:
             continue
         if len(given) != len(tokens):
-            raise Wrong(
-                f"{story}: expected {len(tokens)} labels, one for each token, and these are {len(given)}."
-            )
+            raise Wrong(f"{story}: expected {len(tokens)} labels, one for each token, and these are {len(given)}.")
         if given[length - 1] == -100:
-            raise Wrong(
-                f"{story}: the end token of the answer has no label, so the model would never learn to stop."
-            )
+            raise Wrong(f"{story}: the end token of the answer has no label, so the model would never learn to stop.")
         if any(label != -100 for label in given[length:]):
-            raise Wrong(
-                f"{story}: padding has labels, so the model would learn to write it."
-            )
+            raise Wrong(f"{story}: padding has labels, so the model would learn to write it.")
         if any(label != -100 for label in given[:only_read]):
             raise Wrong(f"{story}: the question has labels; it is only read.")
         if all(label == -100 for label in given):
             raise Wrong(f"{story}: no token has a label.")
         if given[only_read : length - 1] == tokens[only_read + 1 : length]:
-            raise Wrong(
-                f"{story}: the labels are shifted by one; the model shifts them itself."
-            )
-        raise Wrong(
-            f"{story}: the labels are {given}; expected each learned token's own id at its own place."
-        )
+            raise Wrong(f"{story}: the labels are shifted by one; the model shifts them itself.")
+        raise Wrong(f"{story}: the labels are {given}; expected each learned token's own id at its own place.")
 
 
 @exercise(
@@ -128,9 +95,7 @@ def loss_of_a_pair(answer: object) -> None:
     for wrong, why in told.items():
         if abs(given - wrong) <= 0.0006:
             raise Wrong(why)
-    raise Wrong(
-        "put the two changes into the formula: m = (change of the preferred) - (change of the other)."
-    )
+    raise Wrong("put the two changes into the formula: m = (change of the preferred) - (change of the other).")
 
 
 QUIZ = Quiz(

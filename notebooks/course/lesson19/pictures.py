@@ -5,16 +5,7 @@ import torch
 from tlkit.evidence.answering import Answering
 from tlkit.examples import IGNORED, PADDING, Examples
 from tlkit.reports.drawing import PASSED, SPARED, TRAINED, arrow, box, paper
-from tlkit.reports.figure import (
-    COLOURS,
-    FAINT,
-    INK,
-    Chart,
-    described,
-    headline,
-    new_figure,
-    styles,
-)
+from tlkit.reports.figure import COLOURS, FAINT, INK, Chart, described, headline, new_figure, styles
 from tlkit.reports.labels import label_ends
 
 
@@ -35,50 +26,22 @@ def answer_picture(examples: Examples, row: int = 0) -> Chart:
     figure, axes = paper(2.6, right=100, top=40)
     widths = {"question": 40, "answer": 30, "end": 10, "padding": 16}
     texts = {
-        "question": (
-            f"template and question\n{counts['question']} tokens",
-            "labels: -100\nonly read",
-            SPARED,
-        ),
-        "answer": (
-            f"answer\n{counts['answer']} tokens",
-            "labels: the tokens\nlearned",
-            PASSED,
-        ),
+        "question": (f"template and question\n{counts['question']} tokens", "labels: -100\nonly read", SPARED),
+        "answer": (f"answer\n{counts['answer']} tokens", "labels: the tokens\nlearned", PASSED),
         "end": ("end\n1 token", "its label,\nlearned", TRAINED),
-        "padding": (
-            f"padding\n{counts['padding']} tokens",
-            "labels: -100\nof no meaning",
-            "white",
-        ),
+        "padding": (f"padding\n{counts['padding']} tokens", "labels: -100\nof no meaning", "white"),
     }
     left = 1.0
     for name, width in widths.items():
         words, label, colour = texts[name]
         style = {"linestyle": "--"} if name == "padding" else {}
         box(axes, (left, 22), width - 1, 13, words, facecolor=colour, **style)
-        arrow(
-            axes,
-            (left + width / 2 - 0.5, 21),
-            (left + width / 2 - 0.5, 13),
-            linewidth=1,
-        )
-        axes.text(
-            left + width / 2 - 0.5,
-            7,
-            label,
-            ha="center",
-            va="center",
-            fontsize="small",
-            color=INK,
-        )
+        arrow(axes, (left + width / 2 - 0.5, 21), (left + width / 2 - 0.5, 13), linewidth=1)
+        axes.text(left + width / 2 - 0.5, 7, label, ha="center", va="center", fontsize="small", color=INK)
         left += width
     total = counts["question"] + counts["answer"] + 1
     figure.words = (f"{counts['answer'] + 1} of {total} tokens have a label",)
-    headline(
-        figure,
-        f"{counts['answer'] + 1} of {total} tokens are learned: the answer, and that it ends",
-    )
+    headline(figure, f"{counts['answer'] + 1} of {total} tokens are learned: the answer, and that it ends")
     return figure
 
 
@@ -96,14 +59,8 @@ def stopping_chart(answered: dict[str, Answering], new_tokens: int) -> Chart:
         table = answers.table
         ends = sorted(table.tokens[table.stopped])
         places = [0, *ends, new_tokens]
-        shares = [
-            100 * (1 - min(number, len(ends)) / len(table))
-            for number in range(len(ends) + 1)
-        ]
-        style = {
-            "color": drawn[name][0],
-            "linestyle": ("-", "--", ":", "-.")[order % 4],
-        }
+        shares = [100 * (1 - min(number, len(ends)) / len(table)) for number in range(len(ends) + 1)]
+        style = {"color": drawn[name][0], "linestyle": ("-", "--", ":", "-.")[order % 4]}
         axes.step(places, [*shares, shares[-1]], where="post", **style)
         at_the_end[name] = shares[-1]
     axes.set_xlim(0, new_tokens)
@@ -115,11 +72,7 @@ def stopping_chart(answered: dict[str, Answering], new_tokens: int) -> Chart:
     never = [name for name, share in at_the_end.items() if share == 100]
     said = "; ".join(f"{name}: {share:.0f}%" for name, share in at_the_end.items())
     figure.words = (f"still going on at the limit: {said}",)
-    finding = (
-        f"{never[0].capitalize()}: no answer ever stops"
-        if len(never) == 1
-        else "How many answers still go on"
-    )
+    finding = f"{never[0].capitalize()}: no answer ever stops" if len(never) == 1 else "How many answers still go on"
     headline(figure, finding)
     return figure
 
@@ -134,10 +87,7 @@ def preference_chart(chosen: torch.Tensor, rejected: torch.Tensor) -> Chart:
     """
     figure, axes = new_figure(4.0)
     axes.scatter(chosen, rejected, color=COLOURS[0], zorder=3)
-    low, high = (
-        float(min(chosen.min(), rejected.min())),
-        float(max(chosen.max(), rejected.max(), 0)),
-    )
+    low, high = (float(min(chosen.min(), rejected.min())), float(max(chosen.max(), rejected.max(), 0)))
     span = [low * 1.05, high + 0.05 * (high - low)]
     axes.plot(span, span, color=FAINT, linestyle="--", linewidth=1)
     axes.axvline(0, color=FAINT, linewidth=1)
@@ -145,16 +95,8 @@ def preference_chart(chosen: torch.Tensor, rejected: torch.Tensor) -> Chart:
     axes.set_xlim(float(chosen.min()) * 1.3 - 2, max(4.0, float(chosen.max()) * 1.3))
     axes.set_ylim(*span)
     left = axes.get_xlim()[0]
-    beside = {
-        "xytext": (0, -6),
-        "va": "top",
-        "textcoords": "offset points",
-        "color": FAINT,
-        "fontsize": "small",
-    }
-    axes.annotate(
-        "on the line the margin is unchanged", (0.97 * left, 0.97 * left), **beside
-    )
+    beside = {"xytext": (0, -6), "va": "top", "textcoords": "offset points", "color": FAINT, "fontsize": "small"}
+    axes.annotate("on the line the margin is unchanged", (0.97 * left, 0.97 * left), **beside)
     axes.set_xlabel("preferred answer: change of its log-probability (nats)")
     axes.set_ylabel("other answer: change (nats)")
     wider, lower = int((chosen > rejected).sum()), int((chosen < 0).sum())

@@ -1,18 +1,8 @@
 """Scaling out: what a process sends, its part of the loss of a batch, and how many cards a model in parts needs."""
 
 import math
-from random import Random
 
-from course.exercises import (
-    Quiz,
-    Wrong,
-    called,
-    close,
-    exercise,
-    near,
-    number,
-    recognise,
-)
+from course.exercises import Quiz, Wrong, called, close, exercise, near, number, recognise
 
 FROZEN, TRAINED, MACHINES = 494_032_768, 4_399_104, 5
 
@@ -34,13 +24,10 @@ def sent_by_each(answer: object) -> None:
     everything = "frozen values have no gradient, so nothing of them travels."
     others = "only gradients travel. Weights and averages stay equal, for every machine makes the same update."
     reasons = {
-        right
-        / 2: "that is half of it: the parts go round twice, and a value in fp32 has four bytes.",
+        right / 2: "that is half of it: the parts go round twice, and a value in fp32 has four bytes.",
         gradients: "that is all gradients, once. How often does a ring pass its parts on?",
-        2
-        * gradients: "that is the limit for very many machines. Of five, each sends 4/5 of the gradients, twice.",
-        right
-        * MACHINES: "that is what all five send together; each of them is asked for.",
+        2 * gradients: "that is the limit for very many machines. Of five, each sends 4/5 of the gradients, twice.",
+        right * MACHINES: "that is what all five send together; each of them is asked for.",
         gradients
         * (
             MACHINES - 1
@@ -73,14 +60,7 @@ def part_of_the_loss(answer: object) -> None:
     """Judge a function for one process's part of the loss of a batch."""
     called(answer, [[2.0, 4.0], [3.0]], 0, 1)
     full = (4, 4, 4, 4)
-    cases = [
-        (full, 2),
-        ((*full, 4), 2),
-        ((*full, 1), 2),
-        ((4, 4), 3),
-        ((*full, 4, 4, 2), 4),
-        ((4, 4, 2), 1),
-    ]
+    cases = [(full, 2), ((*full, 4), 2), ((*full, 1), 2), ((4, 4), 3), ((*full, 4, 4, 2), 4), ((4, 4, 2), 1)]
     for lengths, size in cases:
         # The losses of block k add up to 2**k, so that every sum tells which blocks are in it.
         blocks = [[2**at / length] * length for at, length in enumerate(lengths)]
@@ -88,20 +68,10 @@ def part_of_the_loss(answer: object) -> None:
         parts = []
         for rank in range(size):
             try:
-                parts.append(
-                    number(
-                        called(answer, [list(block) for block in blocks], rank, size)
-                    )
-                )
+                parts.append(number(called(answer, [list(block) for block in blocks], rank, size)))
             except Wrong as wrong:
-                nothing = (
-                    " What does a process without blocks add?"
-                    if len(blocks) < size
-                    else ""
-                )
-                raise Wrong(
-                    f"{case} in process {rank}: {_ended(wrong)}{nothing}"
-                ) from wrong
+                nothing = " What does a process without blocks add?" if len(blocks) < size else ""
+                raise Wrong(f"{case} in process {rank}: {_ended(wrong)}{nothing}") from wrong
         _judge_parts(tuple(parts), blocks, size, case)
 
 
@@ -111,45 +81,26 @@ def _judge_parts(parts, blocks, size, case):
     taken = [round(part * tokens) for part in parts]
     dealt = close(parts, tuple(of / tokens for of in taken), within=1e-4)
     dealt = dealt and min(taken) >= 0 and max(taken) < 2 ** len(blocks)
-    owners = [
-        [rank for rank, of in enumerate(taken) if of >> at & 1]
-        for at in range(len(blocks))
-    ]
+    owners = [[rank for rank, of in enumerate(taken) if of >> at & 1] for at in range(len(blocks))]
     counts = [sum(rank in ranks for ranks in owners) for rank in range(size)]
-    if (
-        dealt
-        and all(len(ranks) == 1 for ranks in owners)
-        and max(counts) <= math.ceil(len(blocks) / size)
-    ):
+    if dealt and all(len(ranks) == 1 for ranks in owners) and max(counts) <= math.ceil(len(blocks) / size):
         return
     for shares in _ways_to_deal(blocks, size):
         for value, reason in _weighed_wrong(shares, blocks, size):
             if close(parts, value, within=1e-4):
                 raise Wrong(f"{case} {reason}")
     if close(parts, (right,) * size, within=1e-4):
-        raise Wrong(
-            f"{case} each hands in the loss of all blocks, and the sum is {size} times as large."
-        )
+        raise Wrong(f"{case} each hands in the loss of all blocks, and the sum is {size} times as large.")
     if dealt:
         for at, ranks in enumerate(owners):
             if not ranks:
-                raise Wrong(
-                    f"{case} nobody takes block {at}. Blocks count from 0, and so do processes."
-                )
+                raise Wrong(f"{case} nobody takes block {at}. Blocks count from 0, and so do processes.")
             if len(ranks) > 1:
-                raise Wrong(
-                    f"{case} block {at} is taken {len(ranks)} times. Blocks count from 0, and so do processes."
-                )
-        raise Wrong(
-            f"{case} the sum is right, but the blocks are not dealt out evenly: they take {counts}."
-        )
+                raise Wrong(f"{case} block {at} is taken {len(ranks)} times. Blocks count from 0, and so do processes.")
+        raise Wrong(f"{case} the sum is right, but the blocks are not dealt out evenly: they take {counts}.")
     if math.isclose(sum(parts), right, rel_tol=1e-5):
-        raise Wrong(
-            f"{case} the sum is right, but a process' part is not that of blocks of its own."
-        )
-    raise Wrong(
-        f"{case} the parts add up to {sum(parts):.4g}, and the loss of the batch is {right:.4g}."
-    )
+        raise Wrong(f"{case} the sum is right, but a process' part is not that of blocks of its own.")
+    raise Wrong(f"{case} the parts add up to {sum(parts):.4g}, and the loss of the batch is {right:.4g}.")
 
 
 def _ways_to_deal(blocks, size):
@@ -164,56 +115,21 @@ def _weighed_wrong(shares, blocks, size):
     """What every process would hand in, with typical mistakes in its weight."""
     tokens = sum(map(len, blocks))
     sums = [sum(map(sum, share)) for share in shares]
-    means = [
-        own / max(1, sum(map(len, share)))
-        for own, share in zip(sums, shares, strict=True)
-    ]
+    means = [own / max(1, sum(map(len, share))) for own, share in zip(sums, shares, strict=True)]
     of_blocks = [sum(sum(block) / len(block) for block in share) for share in shares]
     smaller = "a mean of means. With equal shares it is right; here a token of the smaller share counts more."
     wrongs = [
-        (
-            means,
-            1,
-            f"each hands in the mean of its own tokens, and those add up to about {size} times the loss.",
-        ),
+        (means, 1, f"each hands in the mean of its own tokens, and those add up to about {size} times the loss."),
         (means, size, f"the sum is {smaller}"),
-        (
-            sums,
-            1,
-            "nothing is divided: a mean over tokens is asked for, and these are sums.",
-        ),
-        (
-            sums,
-            len(blocks),
-            "the sums are divided by the number of blocks. It is tokens that count.",
-        ),
-        (
-            sums,
-            size,
-            "the sums are divided by the number of processes. It is tokens that count.",
-        ),
-        (
-            sums,
-            tokens * size,
-            "the parts are also divided by the number of processes. They are summed, not averaged.",
-        ),
-        (
-            of_blocks,
-            len(blocks),
-            "every block counts the same, so a token of the short block counts more.",
-        ),
+        (sums, 1, "nothing is divided: a mean over tokens is asked for, and these are sums."),
+        (sums, len(blocks), "the sums are divided by the number of blocks. It is tokens that count."),
+        (sums, size, "the sums are divided by the number of processes. It is tokens that count."),
+        (sums, tokens * size, "the parts are also divided by the number of processes. They are summed, not averaged."),
+        (of_blocks, len(blocks), "every block counts the same, so a token of the short block counts more."),
     ]
-    right = tuple(
-        own / tokens for own in sums
-    )  # with blocks of one length, some mistakes are none
-    found = [
-        (tuple(value / by for value in values), reason) for values, by, reason in wrongs
-    ]
-    return [
-        (values, reason)
-        for values, reason in found
-        if not close(values, right, within=1e-4)
-    ]
+    right = tuple(own / tokens for own in sums)  # with blocks of one length, some mistakes are none
+    found = [(tuple(value / by for value in values), reason) for values, by, reason in wrongs]
+    return [(values, reason) for values, reason in found if not close(values, right, within=1e-4)]
 
 
 def _ended(wrong):
@@ -270,9 +186,7 @@ def enough_cards(answer: object) -> None:
         if right == 0 or given < right:
             each = divided / given + own + gathered * (given > 1)
             more = " No number is enough, so 0 is asked for." if right == 0 else ""
-            raise Wrong(
-                f"{case} then each needs {each:.4g} GB and may fill {0.85 * card:.4g}.{more}"
-            )
+            raise Wrong(f"{case} then each needs {each:.4g} GB and may fill {0.85 * card:.4g}.{more}")
         raise Wrong(f"{case} fewer are enough, too.")
 
 
@@ -280,52 +194,25 @@ def _cards(divided, own, gathered, card, most):
     """The right number, and those that mistakes lead to."""
     all_counts = range(1, most + 1)
 
-    def first(
-        counts=all_counts,
-        limit=0.85 * card,
-        own=lambda n: own,
-        gathered=lambda n: gathered * (n > 1),
-    ):
-        return next(
-            (n for n in counts if divided / n + own(n) + gathered(n) <= limit), 0
-        )
+    def first(counts=all_counts, limit=0.85 * card, own=lambda n: own, gathered=lambda n: gathered * (n > 1)):
+        return next((n for n in counts if divided / n + own(n) + gathered(n) <= limit), 0)
 
-    in_full = (
-        "what is gathered is there in full on every card, as soon as there are two."
-    )
+    in_full = "what is gathered is there in full on every card, as soon as there are two."
     not_divided = "what a card has for itself is there in full, however many there are."
     always = range(1, 100 * most)  # for functions that do not look at `most`
     wrongs = [
         (first(limit=card), "15% of each card is left free."),
-        (
-            first(limit=card / 1.15),
-            "15% of the *card* is left free; this adds 15% to what is needed.",
-        ),
+        (first(limit=card / 1.15), "15% of the *card* is left free; this adds 15% to what is needed."),
         (first(gathered=lambda n: 0), in_full),
         (first(gathered=lambda n: gathered / n * (n > 1)), in_full),
         (first(own=lambda n: 0), not_divided),
         (first(own=lambda n: own / n), not_divided),
-        (
-            first(own=lambda n: own / n, gathered=lambda n: gathered / n * (n > 1)),
-            "not all of it is divided.",
-        ),
-        (
-            first(gathered=lambda n: gathered),
-            "one card has all weights, and nothing to gather.",
-        ),
+        (first(own=lambda n: own / n, gathered=lambda n: gathered / n * (n > 1)), "not all of it is divided."),
+        (first(gathered=lambda n: gathered), "one card has all weights, and nothing to gather."),
         (first(counts=all_counts[1:]), "one card by itself may be enough."),
-        (
-            first(counts=[2**k for k in range(20)]),
-            "cards need not double. Fewer are enough.",
-        ),
-        (
-            first(counts=all_counts[:-1]),
-            "`most` cards are there, too: the last number counts.",
-        ),
-        (
-            first(counts=always),
-            "so many are not there. 0 is asked for where `most` is not enough.",
-        ),
+        (first(counts=[2**k for k in range(20)]), "cards need not double. Fewer are enough."),
+        (first(counts=all_counts[:-1]), "`most` cards are there, too: the last number counts."),
+        (first(counts=always), "so many are not there. 0 is asked for where `most` is not enough."),
     ]
     return first(), [(value, reason) for value, reason in wrongs if value != first()]
 

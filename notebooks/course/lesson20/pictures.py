@@ -7,11 +7,7 @@ from matplotlib.patches import Patch, Rectangle
 from tlkit.reports.drawing import GRADIENT, INK, PASSED, TRAINED, arrow, box, paper
 from tlkit.reports.figure import COLOURS, FAINT, Chart, described, headline, new_figure
 
-STATE = {
-    "weights": (4, TRAINED),
-    "gradients": (4, GRADIENT),
-    "optimizer state": (8, COLOURS[2]),
-}  # bytes a value, fp32
+STATE = {"weights": (4, TRAINED), "gradients": (4, GRADIENT), "optimizer state": (8, COLOURS[2])}  # bytes a value, fp32
 
 SIZES = (18, 11, 5)  # markers within one another, so that equal curves can all be seen
 
@@ -36,16 +32,11 @@ def ring_states(cards: int) -> list[list[list[int]]]:
     for step in range(2 * (cards - 1)):
         adding = step < cards - 1
         # What each card sends to the next one: first what it has just received and added to, then finished sums.
-        sent = [
-            (card - step if adding else card + 1 - (step - cards + 1)) % cards
-            for card in range(cards)
-        ]
+        sent = [(card - step if adding else card + 1 - (step - cards + 1)) % cards for card in range(cards)]
         amounts = [held[card][sent[card]] for card in range(cards)]
         for card in range(cards):
             after = (card + 1) % cards
-            held[after][sent[card]] = (
-                amounts[card] + held[after][sent[card]] if adding else amounts[card]
-            )
+            held[after][sent[card]] = amounts[card] + held[after][sent[card]] if adding else amounts[card]
         states.append([list(parts) for parts in held])
     return states
 
@@ -69,42 +60,16 @@ def ring_scheme(cards: int = 4) -> Chart:
     width = 18 / cards
     for panel, (title, state) in enumerate(panels.items()):
         left = 36 * panel + 1
-        axes.text(
-            left + 13,
-            10 * cards + 1,
-            title,
-            ha="center",
-            fontsize="medium",
-            fontweight="bold",
-            color=INK,
-        )
+        axes.text(left + 13, 10 * cards + 1, title, ha="center", fontsize="medium", fontweight="bold", color=INK)
         for card, parts in enumerate(state):
             y = 10 * (cards - 1 - card) + 2
-            axes.text(
-                left + 6.6,
-                y + 3,
-                f"card {card + 1}",
-                ha="right",
-                va="center",
-                fontsize="small",
-                color=INK,
-            )
+            axes.text(left + 6.6, y + 3, f"card {card + 1}", ha="right", va="center", fontsize="small", color=INK)
             for part, count in enumerate(parts):
                 shade = GRADIENT if count == cards else PASSED
-                axes.add_patch(
-                    Rectangle(
-                        (left + 8 + part * width, y),
-                        width,
-                        6,
-                        facecolor=shade,
-                        edgecolor=INK,
-                    )
-                )
+                axes.add_patch(Rectangle((left + 8 + part * width, y), width, 6, facecolor=shade, edgecolor=INK))
                 ink = "white" if count == cards else INK
                 where = (left + 8 + (part + 0.5) * width, y + 3)
-                axes.text(
-                    *where, count, ha="center", va="center", fontsize="small", color=ink
-                )
+                axes.text(*where, count, ha="center", va="center", fontsize="small", color=ink)
             if card < cards - 1:
                 arrow(axes, (left + 17, y), (left + 17, y - 4))
         if panel < 2:
@@ -119,9 +84,7 @@ def ring_scheme(cards: int = 4) -> Chart:
         fontsize="small",
         color=FAINT,
     )
-    figure.words = (
-        f"in {2 * (cards - 1)} rounds each card sends one part of the gradients a round to the next card",
-    )
+    figure.words = (f"in {2 * (cards - 1)} rounds each card sends one part of the gradients a round to the next card",)
     headline(
         figure,
         f"In a ring of {cards}, each card sends {times} the size of the gradients, and in no ring more than twice",
@@ -144,65 +107,27 @@ def sharding_scheme(cards: int = 4, values: int = 6_738_415_616) -> Chart:
     wide = 88 / cards
     for base, (name, parts, told) in {
         34: ("DDP", 1, "a whole copy each"),
-        2: (
-            "FSDP",
-            cards,
-            f"1 of {cards} parts each, the rest gathered block by block",
-        ),
+        2: ("FSDP", cards, f"1 of {cards} parts each, the rest gathered block by block"),
     }.items():
         held = whole / parts
-        axes.text(
-            1,
-            base + 26.5,
-            f"{name}: {told}",
-            fontsize="medium",
-            fontweight="bold",
-            color=INK,
-            va="center",
-        )
-        axes.text(
-            99,
-            base + 26.5,
-            f"{_gib(held)} on every card",
-            fontsize="medium",
-            color=INK,
-            va="center",
-            ha="right",
-        )
+        axes.text(1, base + 26.5, f"{name}: {told}", fontsize="medium", fontweight="bold", color=INK, va="center")
+        axes.text(99, base + 26.5, f"{_gib(held)} on every card", fontsize="medium", color=INK, va="center", ha="right")
         for card in range(cards):
             left = 1 + card * (wide + 10 / (cards - 1))
             box(axes, (left, base), wide, 24)
-            axes.text(
-                left + wide / 2,
-                base + 21.5,
-                f"card {card + 1}",
-                ha="center",
-                va="center",
-                fontsize="small",
-            )
+            axes.text(left + wide / 2, base + 21.5, f"card {card + 1}", ha="center", va="center", fontsize="small")
             for row, (size, shade) in enumerate(STATE.values()):
                 full = (wide - 3) * size / max(size for size, _ in STATE.values())
                 y, step = base + 14 - 6 * row, full / parts
                 outline = {"facecolor": "none", "edgecolor": FAINT, "linestyle": ":"}
                 axes.add_patch(Rectangle((left + 1.5, y), full, 4.5, **outline))
                 at = card * step if parts > 1 else 0
-                axes.add_patch(
-                    Rectangle(
-                        (left + 1.5 + at, y), step, 4.5, facecolor=shade, edgecolor=INK
-                    )
-                )
+                axes.add_patch(Rectangle((left + 1.5 + at, y), step, 4.5, facecolor=shade, edgecolor=INK))
     kinds = {
         f"{kind} ({_gib(size * values)} in all)": Patch(facecolor=shade, edgecolor=INK)
         for kind, (size, shade) in STATE.items()
     }
-    figure.legend(
-        kinds.values(),
-        kinds,
-        loc="outside lower center",
-        ncols=3,
-        fontsize="small",
-        frameon=False,
-    )
+    figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=3, fontsize="small", frameon=False)
     figure.words = (
         f"DDP: {_gib(whole)} on each of {cards} cards",
         f"FSDP: {_gib(whole / cards)} on each, and activations",
@@ -230,32 +155,17 @@ def same_curve_chart(losses: pd.DataFrame) -> Chart:
         ValueError: for more numbers of processes.
     """
     if losses.shape[1] > len(SIZES):
-        raise ValueError(
-            f"{losses.shape[1]} numbers of processes: expected at most {len(SIZES)}, more are not legible"
-        )
+        raise ValueError(f"{losses.shape[1]} numbers of processes: expected at most {len(SIZES)}, more are not legible")
     figure, axes = new_figure(3.6)
-    for count, size, shade in zip(
-        losses.columns, SIZES, (COLOURS[5], COLOURS[4], COLOURS[0]), strict=False
-    ):
+    for count, size, shade in zip(losses.columns, SIZES, (COLOURS[5], COLOURS[4], COLOURS[0]), strict=False):
         name = f"{count} process{'es' * (count > 1)}"
-        axes.plot(
-            losses.index,
-            losses[count],
-            "o-",
-            color=shade,
-            markersize=size,
-            label=name,
-            linewidth=size / 4,
-        )
+        axes.plot(losses.index, losses[count], "o-", color=shade, markersize=size, label=name, linewidth=size / 4)
     axes.set_xticks(losses.index)
     axes.set_xlabel("optimizer step")
     axes.set_ylabel("training loss (nats per token)")
     axes.legend(frameon=False)
     apart = float((losses.max(axis=1) - losses.min(axis=1)).max())
-    headline(
-        figure,
-        f"{_listed(losses.columns)} processes: the losses are at most {apart:.7f} nats apart",
-    )
+    headline(figure, f"{_listed(losses.columns)} processes: the losses are at most {apart:.7f} nats apart")
     return figure
 
 

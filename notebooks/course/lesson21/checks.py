@@ -23,21 +23,13 @@ def enough_documents(answer: object) -> None:
     recognise(
         given,
         {
-            DOCUMENTS
-            * ratio: "with four times the documents the error is only halved, because it goes with 1 / √n.",
-            DOCUMENTS
-            * math.sqrt(
-                ratio
-            ): "that takes the root of the ratio. It is the number of documents whose root "
+            DOCUMENTS * ratio: "with four times the documents the error is only halved, because it goes with 1 / √n.",
+            DOCUMENTS * math.sqrt(ratio): "that takes the root of the ratio. It is the number of documents whose root "
             "is taken, so the ratio has to be squared.",
-            right
-            - DOCUMENTS: "that is how many more you need. How many are in the test split then, in all?",
-            DOCUMENTS
-            / ratio: "a smaller difference takes more documents, and not fewer.",
-            DOCUMENTS
-            / ratio**2: "a smaller difference takes more documents, and not fewer.",
-            ratio
-            ** 2: "that is how many times as many documents you need. How many is that?",
+            right - DOCUMENTS: "that is how many more you need. How many are in the test split then, in all?",
+            DOCUMENTS / ratio: "a smaller difference takes more documents, and not fewer.",
+            DOCUMENTS / ratio**2: "a smaller difference takes more documents, and not fewer.",
+            ratio**2: "that is how many times as many documents you need. How many is that?",
             10
             * right: "if a tenth of your text becomes the test split, that is the whole text. The test split alone is "
             "asked for.",
@@ -54,34 +46,22 @@ DECISIONS = ("equal", "first", "second", "too costly", "cannot tell")
 CASES = (
     # strategies with rate, split and score; who is not tuned; the story
     (
-        {
-            "full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)],
-            "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)],
-        },
+        {"full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)], "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)]},
         set(),
         "everything was done rightly",
     ),
     (
-        {
-            "full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)],
-            "lora": [(1e-4, 120), (1e-3, 99), (1e-2, 85)],
-        },
+        {"full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)], "lora": [(1e-4, 120), (1e-3, 99), (1e-2, 85)]},
         {"lora"},
         "the best rate of lora is the highest of those tried",
     ),
     (
-        {
-            "full": [(1e-4, 70), (1e-3, 80), (1e-2, 95)],
-            "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)],
-        },
+        {"full": [(1e-4, 70), (1e-3, 80), (1e-2, 95)], "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)]},
         {"full"},
         "the best rate of full is the lowest of those tried",
     ),
     (
-        {
-            "full": [(1e-4, 90), (1e-3, 80), (2e-3, 82), (1e-2, 95)],
-            "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)],
-        },
+        {"full": [(1e-4, 90), (1e-3, 80), (2e-3, 82), (1e-2, 95)], "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)]},
         {"lora"},
         "lora had three runs and full had four",
     ),
@@ -111,34 +91,16 @@ def not_tuned(answer: object) -> None:
     """Judge a function that names the strategies whose rate was not found fairly."""
     searches = [(_trials(searched), bad, story) for searched, bad, story in CASES]
     first = CASES[0][0]
-    on_test = [
-        (name, rate, "test" if name == "full" else split, score)
-        for name, rate, split, score in _trials(first)
-    ]
+    on_test = [(name, rate, "test" if name == "full" else split, score) for name, rate, split, score in _trials(first)]
     searches.append((on_test, {"full"}, "full was tuned on the test split"))
-    one_of_them = [
-        (*run[:2], "test", run[3]) if place == 1 else run
-        for place, run in enumerate(_trials(first))
-    ]
-    searches.append(
-        (
-            one_of_them,
-            {"full"},
-            "one run of full, of three, was scored on the test split",
-        )
-    )
+    one_of_them = [(*run[:2], "test", run[3]) if place == 1 else run for place, run in enumerate(_trials(first))]
+    searches.append((one_of_them, {"full"}, "one run of full, of three, was scored on the test split"))
     for trials, bad, story in searches:
         given = called(answer, list(trials))
-        if isinstance(given, str | bytes) or not isinstance(
-            given, set | frozenset | list | tuple
-        ):
-            raise Wrong(
-                f"a set of names is asked for, and your function returns {given!r:.40}."
-            )
+        if isinstance(given, str | bytes) or not isinstance(given, set | frozenset | list | tuple):
+            raise Wrong(f"a set of names is asked for, and your function returns {given!r:.40}.")
         if not all(isinstance(name, str) for name in given):
-            raise Wrong(
-                f"a set of names is asked for, and your function returns {given!r:.40}."
-            )
+            raise Wrong(f"a set of names is asked for, and your function returns {given!r:.40}.")
         if set(given) == bad:
             continue
         more, less = sorted(set(given) - bad), sorted(bad - set(given))
@@ -163,73 +125,17 @@ def decision(answer: object) -> None:
     nan, usual = math.nan, (60, 40)
     costly = "so the better one is separated, and forgets more than the limit of 100%"
     cases = [
-        (
-            -21.0,
-            -8.0,
-            5,
-            usual,
-            "first",
-            "the whole interval is below zero and reaches beyond the band",
-        ),
-        (
-            8.0,
-            27.0,
-            5,
-            usual,
-            "second",
-            "the whole interval is above zero and reaches beyond the band",
-        ),
-        (
-            -9.0,
-            2.0,
-            5,
-            usual,
-            "cannot tell",
-            "the interval includes zero and reaches beyond the band",
-        ),
-        (
-            -2.0,
-            9.0,
-            5,
-            usual,
-            "cannot tell",
-            "the interval includes zero and reaches beyond the band",
-        ),
+        (-21.0, -8.0, 5, usual, "first", "the whole interval is below zero and reaches beyond the band"),
+        (8.0, 27.0, 5, usual, "second", "the whole interval is above zero and reaches beyond the band"),
+        (-9.0, 2.0, 5, usual, "cannot tell", "the interval includes zero and reaches beyond the band"),
+        (-2.0, 9.0, 5, usual, "cannot tell", "the interval includes zero and reaches beyond the band"),
         (-3.0, 2.0, 5, usual, "equal", "the whole interval lies within the band"),
-        (
-            -4.0,
-            -1.0,
-            5,
-            usual,
-            "equal",
-            "the difference is real, but the whole interval lies within the band",
-        ),
-        (
-            1.0,
-            4.0,
-            5,
-            usual,
-            "equal",
-            "the difference is real, but the whole interval lies within the band",
-        ),
-        (
-            -9.0,
-            -1.0,
-            5,
-            usual,
-            "first",
-            "the whole interval is below zero, and only a part of it lies within the band",
-        ),
+        (-4.0, -1.0, 5, usual, "equal", "the difference is real, but the whole interval lies within the band"),
+        (1.0, 4.0, 5, usual, "equal", "the difference is real, but the whole interval lies within the band"),
+        (-9.0, -1.0, 5, usual, "first", "the whole interval is below zero, and only a part of it lies within the band"),
         (-3.0, 2.0, 1, usual, "cannot tell", "the band is narrower than the interval"),
         (nan, nan, 5, usual, "cannot tell", "there is no interval"),
-        (
-            -40.0,
-            40.0,
-            5,
-            usual,
-            "cannot tell",
-            "the interval is wide, and its middle is zero",
-        ),
+        (-40.0, 40.0, 5, usual, "cannot tell", "the interval is wide, and its middle is zero"),
         (
             -21.0,
             -8.0,
@@ -254,22 +160,13 @@ def decision(answer: object) -> None:
             "first",
             "the interval is below zero, and only the worse strategy forgets over 100%",
         ),
-        (
-            -9.0,
-            2.0,
-            5,
-            (150, 150),
-            "cannot tell",
-            "both forget 150%, and the interval includes zero",
-        ),
+        (-9.0, 2.0, 5, (150, 150), "cannot tell", "both forget 150%, and the interval includes zero"),
     ]
     for low, high, worthwhile, forgets, right, story in cases:
         given = called(answer, low, high, worthwhile, forgets, 100)
         if not isinstance(given, str) or given not in DECISIONS:
             listed = ", ".join(f'"{name}"' for name in DECISIONS)
-            raise Wrong(
-                f"your function returns {given!r:.40}: expected one of {listed}."
-            )
+            raise Wrong(f"your function returns {given!r:.40}: expected one of {listed}.")
         if given == right:
             continue
         case = f"for an interval from {low:g} to {high:g} and a band of {worthwhile:g}, {story}, and your function says"
@@ -286,22 +183,12 @@ def decision(answer: object) -> None:
         elif given == "cannot tell":
             why = "It excludes zero, so there is something to tell."
         else:
-            why = (
-                "Zero is in it, or nothing is known."
-                if math.isnan(low) or low < 0 < high
-                else "Look again."
-            )
+            why = "Zero is in it, or nothing is known." if math.isnan(low) or low < 0 < high else "Look again."
         raise Wrong(f'{case} "{given}". {why}')
 
 
-def _trials(
-    searched: dict[str, list[tuple[float, float]]],
-) -> list[tuple[str, float, str, float]]:
-    return [
-        (name, rate, "validation", score)
-        for name, runs in searched.items()
-        for rate, score in runs
-    ]
+def _trials(searched: dict[str, list[tuple[float, float]]]) -> list[tuple[str, float, str, float]]:
+    return [(name, rate, "validation", score) for name, runs in searched.items() for rate, score in runs]
 
 
 QUIZ = Quiz(

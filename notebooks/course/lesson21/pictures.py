@@ -4,17 +4,7 @@ import pandas as pd
 from matplotlib.patches import Patch
 
 from tlkit.reports.drawing import INK, PASSED, SPARED, arrow, box, paper
-from tlkit.reports.figure import (
-    COLOURS,
-    FAINT,
-    Chart,
-    dark,
-    described,
-    headline,
-    height_for,
-    new_figure,
-    styles,
-)
+from tlkit.reports.figure import COLOURS, FAINT, Chart, dark, described, headline, height_for, new_figure, styles
 
 STATIONS = (
     ("1 · Text", "sizes, copies,\nwhat can be shown"),
@@ -37,33 +27,16 @@ def study_path() -> Chart:
     for place, (name, told) in enumerate(STATIONS):
         upper = place < 4
         x, y = (26 * place, 40) if upper else (26 * (7 - place), 7)
-        box(
-            axes,
-            (x + 0.5, y),
-            21,
-            13,
-            name,
-            told,
-            facecolor=BEFORE if upper else TESTED,
-        )
+        box(axes, (x + 0.5, y), 21, 13, name, told, facecolor=BEFORE if upper else TESTED)
     for place in range(3):
         arrow(axes, (26 * place + 21.5, 46.5), (26 * place + 26.5, 46.5))
         arrow(axes, (26 * (3 - place) + 0.5, 13.5), (26 * (3 - place) - 4.5, 13.5))
     arrow(axes, (95, 40), (95, 20))
-    box(
-        axes,
-        (0.5, 24.5),
-        91,
-        10,
-        "study.json, the record: everything that was measured, the plan and the decision",
-    )
+    box(axes, (0.5, 24.5), 91, 10, "study.json, the record: everything that was measured, the plan and the decision")
     axes.texts[-1].set_position((46, 31))
     words = {"ha": "center", "va": "center", "color": INK, "fontsize": "small"}
     axes.text(
-        46,
-        27.6,
-        "The report is filled in from it, and the rules judge by it; a person reads the words.",
-        **words,
+        46, 27.6, "The report is filled in from it, and the rules judge by it; a person reads the words.", **words
     )
     for x in (11, 37, 63, 85):
         arrow(axes, (x, 40), (x, 34.5), linewidth=0.9)
@@ -71,17 +44,10 @@ def study_path() -> Chart:
         arrow(axes, (x, 20), (x, 24.5), linewidth=0.9)
     arrow(axes, (11, 24.5), (11, 20), linewidth=0.9)
     kinds = {"before the test split is opened": BEFORE, "after": TESTED}
-    patches = [
-        Patch(facecolor=shade, edgecolor=INK, label=kind)
-        for kind, shade in kinds.items()
-    ]
-    axes.legend(
-        handles=patches, loc="lower center", ncols=2, fontsize="small", frameon=False
-    )
+    patches = [Patch(facecolor=shade, edgecolor=INK, label=kind) for kind, shade in kinds.items()]
+    axes.legend(handles=patches, loc="lower center", ncols=2, fontsize="small", frameon=False)
     figure.words = tuple(f"{name}: {' '.join(told.split())}" for name, told in STATIONS)
-    headline(
-        figure, "Plan, rates and settings are fixed before the test split is opened"
-    )
+    headline(figure, "Plan, rates and settings are fixed before the test split is opened")
     return figure
 
 
@@ -94,12 +60,7 @@ def difference_chart(pairs: pd.DataFrame, worthwhile: float) -> Chart:
         worthwhile: the smallest difference that matters, in percent.
     """
     figure, axes = new_figure(1.6 + 0.55 * max(1, len(pairs)))
-    axes.axvspan(
-        -worthwhile,
-        worthwhile,
-        color=PASSED,
-        label=f"not worthwhile: within {worthwhile:g}%",
-    )
+    axes.axvspan(-worthwhile, worthwhile, color=PASSED, label=f"not worthwhile: within {worthwhile:g}%")
     axes.axvline(0, color=INK, linewidth=1)
     names = []
     for place, row in enumerate(pairs.itertuples()):
@@ -107,27 +68,17 @@ def difference_chart(pairs: pd.DataFrame, worthwhile: float) -> Chart:
         shade = COLOURS[0] if row.separated else INK
         if row.low == row.low and row.high == row.high:
             axes.plot([row.low, row.high], [place, place], color=shade, linewidth=2)
-        axes.plot(
-            row.difference,
-            place,
-            marker="o" if row.separated else "s",
-            color=shade,
-            markersize=7,
-        )
+        axes.plot(row.difference, place, marker="o" if row.separated else "s", color=shade, markersize=7)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_xlabel(
-        "difference of perplexity (%), negative where the first is better, with its interval"
-    )
+    axes.set_xlabel("difference of perplexity (%), negative where the first is better, with its interval")
     axes.legend(loc="best", fontsize="small")
     headline(figure, _difference_finding(pairs, worthwhile))
     return figure
 
 
 @described
-def seed_forgetting_chart(
-    forgetting: pd.DataFrame, means: pd.DataFrame, may_forget: float
-) -> Chart:
+def seed_forgetting_chart(forgetting: pd.DataFrame, means: pd.DataFrame, may_forget: float) -> Chart:
     """How far perplexity on general text rose with each seed, the mean with its interval, and what the plan allows.
 
     Args:
@@ -140,51 +91,19 @@ def seed_forgetting_chart(
     for place, (name, row) in enumerate(means.iterrows()):
         shade, form = drawn[name]
         seeds = forgetting[forgetting.strategy == name].change
-        spread = (
-            [[row["mean"] - row.low], [row.high - row["mean"]]]
-            if row.low == row.low
-            else None
-        )
+        spread = [[row["mean"] - row.low], [row.high - row["mean"]]] if row.low == row.low else None
         style = {"color": shade, "marker": form, "markersize": 9, "capsize": 4}
-        axes.errorbar(
-            row["mean"],
-            place,
-            xerr=spread,
-            label=f"{name}, mean and 95% interval over seeds",
-            **style,
-        )
-        axes.plot(
-            seeds,
-            [place + 0.25] * len(seeds),
-            "|",
-            color=dark(shade),
-            markersize=11,
-            markeredgewidth=2,
-        )
+        axes.errorbar(row["mean"], place, xerr=spread, label=f"{name}, mean and 95% interval over seeds", **style)
+        axes.plot(seeds, [place + 0.25] * len(seeds), "|", color=dark(shade), markersize=11, markeredgewidth=2)
     axes.axvline(may_forget, color=INK, linestyle="--", linewidth=1.2)
-    inwards, side = (
-        (-4, "right") if may_forget > forgetting.change.max() else (4, "left")
-    )
-    beside = {
-        "xytext": (inwards, -3),
-        "textcoords": "offset points",
-        "ha": side,
-        "va": "top",
-        "fontsize": "small",
-    }
-    axes.annotate(
-        f"the plan allows {may_forget:g}%",
-        (may_forget, 1),
-        xycoords=axes.get_xaxis_transform(),
-        **beside,
-    )
+    inwards, side = (-4, "right") if may_forget > forgetting.change.max() else (4, "left")
+    beside = {"xytext": (inwards, -3), "textcoords": "offset points", "ha": side, "va": "top", "fontsize": "small"}
+    axes.annotate(f"the plan allows {may_forget:g}%", (may_forget, 1), xycoords=axes.get_xaxis_transform(), **beside)
     axes.set_yticks(range(len(means)), means.index)
     axes.set_ylim(len(means) - 0.4, -0.7)
     axes.set_xlabel("rise of perplexity on general text (%)")
     figure.supxlabel(
-        "points: means; lines: their 95% intervals over seeds; ticks: the seeds",
-        fontsize="small",
-        color=FAINT,
+        "points: means; lines: their 95% intervals over seeds; ticks: the seeds", fontsize="small", color=FAINT
     )
     headline(figure, _forgetting_finding(forgetting, means))
     return figure
@@ -193,25 +112,15 @@ def seed_forgetting_chart(
 def _difference_finding(pairs: pd.DataFrame, worthwhile: float) -> str:
     apart = pairs[pairs.separated]
     if len(pairs) != 1 or apart.empty:
-        told = {
-            0: "No two strategies can be told apart",
-            1: "One pair of strategies can be told apart",
-        }
-        return told.get(
-            len(apart),
-            f"{len(apart)} of {len(pairs)} pairs of strategies can be told apart",
-        )
+        told = {0: "No two strategies can be told apart", 1: "One pair of strategies can be told apart"}
+        return told.get(len(apart), f"{len(apart)} of {len(pairs)} pairs of strategies can be told apart")
     row = apart.iloc[0]
     way = "below" if row.difference < 0 else "above"
     nearest, furthest = sorted((abs(row.low), abs(row.high)))
-    size = (
-        "more than"
-        if nearest > worthwhile
-        else "less than"
-        if furthest <= worthwhile
-        else "perhaps more than"
+    size = "more than" if nearest > worthwhile else "less than" if furthest <= worthwhile else "perhaps more than"
+    return (
+        f"{row['first']} ends {abs(row.difference):.0f}% {way} {row['second']}: {size} the {worthwhile:g}% that matters"
     )
-    return f"{row['first']} ends {abs(row.difference):.0f}% {way} {row['second']}: {size} the {worthwhile:g}% that matters"
 
 
 def _forgetting_finding(forgetting: pd.DataFrame, means: pd.DataFrame) -> str:
@@ -221,9 +130,7 @@ def _forgetting_finding(forgetting: pd.DataFrame, means: pd.DataFrame) -> str:
     most, least = means["mean"].idxmax(), means["mean"].idxmin()
     if len(means) > 2:
         return f"On average {most} forgets most, {least} least"
-    by_seed = forgetting.pivot(
-        index="seed", columns="strategy", values="change"
-    ).dropna()
+    by_seed = forgetting.pivot(index="seed", columns="strategy", values="change").dropna()
     agreed = int((by_seed[most] > by_seed[least]).sum())
     if agreed == len(by_seed) > 1:
         return f"{most} forgot more than {least}, with each of {agreed} seeds"
