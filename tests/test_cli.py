@@ -36,7 +36,6 @@ WORK = (
     "tlkit.models.merging.load_model",
     "tlkit.evidence.experiment.load_model",
     "tlkit.evidence.sweeps.run_trial",
-    "tlkit.evidence.tiers.estimate_tier",
     "tlkit.fitting.estimate.trace_step",
     "tlkit.strategies.apply_strategy",
     "tlkit.doctor.examine",

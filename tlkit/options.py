@@ -4,6 +4,7 @@ The command line, run files (YAML) and the checks before a training are all made
 needs torch, so that `--help` is there at once.
 """
 
+import difflib
 import math
 import numbers
 import reprlib
@@ -172,6 +173,32 @@ def checked(setting: Field, value: object) -> object:
     if not is_a(kind, known) or known == "" or not _within(setting, known) or (choices and known not in choices):
         raise ValueError(f"{_shorten.repr(value)}: expected {expected(setting)}")
     return float(known) if kind is float else known
+
+
+def checked_by_name(known: Mapping[str, Field], values: Mapping[str, object]) -> dict[str, object]:
+    """Values by name, as a file has them.
+
+    Args:
+        known: the settings that there are, by name.
+        values: to be checked.
+
+    Returns:
+        The values in the settings' own types.
+
+    Raises:
+        ValueError: naming the first setting that is unknown, or has a value that it may not have.
+    """
+    found = {}
+    for name, value in values.items():
+        if name not in known:
+            near = difflib.get_close_matches(str(name).replace("-", "_"), known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"expected some of {', '.join(known)}"
+            raise ValueError(f"{name!r} is unknown: {hint}")
+        try:
+            found[name] = checked(known[name], value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return found
 
 
 def expected(setting: Field) -> str:

@@ -2,22 +2,25 @@
 
 import math
 import sys
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlkit.commands.models import MODEL
 from tlkit.commands.outcome import Outcome, as_columns, fitted
-from tlkit.commands.training import Processes, team_of
+from tlkit.commands.parsing import settings_of
+from tlkit.commands.training import Processes, team_of, train
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.options import option, same_option
+from tlkit.settings import DATA
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tlkit.evidence.tier_files import Tier
-    from tlkit.jobs import Part
+    from tlkit.evidence.expectations import Verdict
 
+TIERS = ("quick", "convergence", "memory", "extended", "full")
 MOST_DIGITS = 6  # before or behind a decimal point; beyond, a power of ten is easier to read
 
 
@@ -80,10 +83,11 @@ class ValidateOptions:
     """Which tiers, and how"""
 
     tier: str = option(help="quick, convergence, memory, extended, full, or all", positional=True)
-    model: str | None = option(None, "in the place of the tier's model: tiny runs its logic anywhere")
+    model: str | None = option(None, "in place of the tier's model: tiny runs its logic anywhere")
     check_memory: bool = option(False, "estimate and compare, without training")
-    verbose: bool = option(False, "show the loss on the way")
-    continue_on_error: bool = option(False, "with all: go on after a tier that fails")
+    output: Path | None = option(
+        None, "a folder that keeps what each tier has trained; default: nothing is kept", path="new folder"
+    )
 
 
 def compare(options: CompareOptions, settings: ComparisonSettings, processes: Processes) -> Outcome:
@@ -188,64 +192,77 @@ def _summary(sweep: str, record: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def validate(options: ValidateOptions) -> Outcome:
-    """Train a validation tier and judge its criteria.
+    """Train by the run file of a validation tier (data/tiers) and judge what the file expects.
 
-    Exit 1 where one does not hold, or where the tier cannot run on this machine.
+    Exit 1 where an expectation does not hold, or where the tier cannot run on this machine.
     """
-    from tlkit.evidence.tier_files import TIER_NAMES, load_tier
-    from tlkit.jobs import Job
     from tlkit.settings import setup
 
     setup()
-    names = TIER_NAMES if options.tier == "all" else [options.tier]
-    tiers = [load_tier(name, model=options.model) for name in names]
-    rows, code = [], 0
-    with Job(len(tiers), "tier") as job:
-        for tier in tiers:
-            with job.part(tier.name) as part:
-                verdicts, text = _judge(tier, options, part)
-            rows.append({"tier": tier.name, "model": tier.model, "criteria": verdicts, "said": text})
-            job.say(fitted(text))  # each tier as soon as it is judged: the next one may take hours
-            if not verdicts or not all(verdict["holds"] for verdict in verdicts):
-                code = 1
-                if not options.continue_on_error:
-                    break
-    return Outcome(rows, "", code)
+    if options.tier not in (*TIERS, "all"):
+        raise ValueError(f"tier {options.tier!r} is unknown: expected one of {', '.join(TIERS)}, or all")
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in TIERS if options.tier == "all" else [options.tier]:
+            settings = settings_of_tier(name, options.output or Path(folder), options.model)
+            verdicts, lines = _validated(name, settings, options.check_memory)
+            print(fitted("\n".join(lines)), flush=True)  # as soon as it is known: the next tier may take hours
+            rows.append({"tier": name, "model": settings[0].model, "expected": verdicts, "said": lines})
+    holds = all(row["expected"] and all(verdict.holds for verdict in row["expected"]) for row in rows)
+    return Outcome(rows, "", 0 if holds else 1)
 
 
-def _judge(tier: "Tier", options: ValidateOptions, progress: "Part") -> tuple[list[dict], str]:
+def settings_of_tier(name: str, folder: Path, model: str | None = None) -> list:
+    """What `train` is given for a tier.
+
+    Args:
+        name: one of `TIERS`.
+        folder: where a folder for what is trained is made.
+        model: in place of the tier's own. Blocks are then no longer than it can read, and for the bundled model the
+            learning rate is the one that is recorded for it.
+    """
+    from tlkit.models import longest_input, meta_model
+
+    given = {"run_file": str(DATA / "tiers" / f"{name}.yaml"), "output": str(folder / name)}
+    options, scoring, config, *others = settings_of(train, given | ({"model": model} if model else {}))
+    if model:
+        length = min(options.sequence_length, longest_input(meta_model(model)) or options.sequence_length)
+        options = replace(options, sequence_length=length)
+    if model == "tiny":
+        config = replace(config, learning_rate=None)
+    return [options, scoring, config, *others]
+
+
+def _validated(name: str, settings: list, memory_alone: bool) -> tuple[list["Verdict"], list[str]]:
     """The verdicts on a tier, none where it cannot run here, and all that is to be said of it."""
     from tlkit.devices import probe
-    from tlkit.evidence.tiers import CannotRunHere, estimate_tier, refuse_what_does_not_fit, run_tier
-    from tlkit.memory import in_units
+    from tlkit.evidence.expectations import Verdict
+    from tlkit.fitting.estimate import estimate_memory
+    from tlkit.memory import in_units, parse_size
+    from tlkit.models import download_needed
 
-    def show(record) -> None:
-        progress.step(record.step, tier.steps, f"step {record.step} of {tier.steps}, loss {record.loss:.3f}")
-        if options.verbose and (record.step % 10 == 0 or record.step == 1):
-            speed = record.tokens / record.seconds
-            progress.job.say(f"  step {record.step}: loss {record.loss:.3f}, {speed:,.0f} tokens/s")
-
-    progress.step(0, 0, "estimating its memory")
-    device, estimate = probe(), estimate_tier(tier)
-    lines = [
-        f"{tier.name}: {tier.model}, {tier.strategy}, {tier.steps} steps of {tier.batch_size} x {tier.sequence_length} "
-        f"tokens on {device.name}",
-        f"estimate: {estimate}",
-    ]
-    verdicts = []
-    try:
-        if options.check_memory:
-            refuse_what_does_not_fit(tier, estimate, device)
-            fits = estimate.peak <= tier.required_memory
-            verdicts = [{"criterion": "memory", "holds": fits, "found": str(estimate)}]
-            lines.append(f"{in_units(tier.required_memory)} allowed, {in_units(device.free_memory)} free here")
-        else:
-            found = run_tier(tier, device=device, estimate=estimate, on_step=show)
-            lines += [str(verdict) for verdict in found]
-            verdicts = [vars(verdict) for verdict in found]
-    except CannotRunHere as error:
-        lines.append(f"[CANNOT RUN HERE] {error}")
-    return verdicts, "\n".join(lines)
+    options, _, config, plan, _ = settings
+    shape = {"dtype": options.dtype, "batch_size": config.batch_size, "sequence_length": options.sequence_length}
+    estimate = estimate_memory(
+        options.model, options.strategy, **shape, plan=plan, optimizer=config.optimizer, **options.strategy_option
+    )
+    device, limit = probe(), options.expect["peak_memory"]
+    lines = [f"{name}: {options.model}, {options.strategy}, on {device.name}", f"estimate: {estimate}"]
+    found = f"estimated {in_units(estimate.peak)} (wanted at most {limit})"
+    verdicts = [Verdict("peak_memory", estimate.peak <= parse_size(limit), found)]
+    missing = ""
+    if estimate.resident > device.free_memory:
+        missing = f"it needs {in_units(estimate.resident)} and {in_units(device.free_memory)} are free: a larger device"
+    elif not memory_alone:
+        missing = download_needed(options.model)
+    if missing:
+        return [], [*lines, f"[CANNOT RUN HERE] {missing}, or try the tier's logic with --model tiny"]
+    if not memory_alone:
+        try:
+            verdicts = train(*settings).data["expected"]
+        except (RuntimeError, MemoryError, ArithmeticError) as error:  # the verdict says what happened
+            verdicts = [Verdict("completes", False, " ".join(f"{type(error).__name__}: {error}".split()))]
+    return verdicts, [*lines, *map(str, verdicts)]
 
 
 def audit(options: AuditOptions) -> Outcome:

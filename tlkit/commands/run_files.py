@@ -1,13 +1,12 @@
 """Run files: the settings of one run as YAML, read with every key checked, written so that it can be repeated."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import Field
 from pathlib import Path
 
 import yaml
 
-from tlkit.options import checked
+from tlkit.options import checked_by_name
 
 FIRST_LINE = "# Repeat this run: python -m tlkit train --run-file THIS_FILE --output OTHER\n"
 
@@ -39,16 +38,10 @@ def read_run_file(path: Path, known: Mapping[str, Field]) -> dict[str, object]:
     written = [key.value for key, _ in tree.value]
     if twice := sorted({name for name in written if written.count(name) > 1}):
         raise ValueError(f"{path}: {', '.join(twice)} is there more than once")
-    found = {}
-    for name, value in content.items():
-        if name not in known:
-            near = difflib.get_close_matches(str(name).replace("-", "_"), known, n=1, cutoff=0.5)
-            raise ValueError(f"{path}: {name!r} is unknown: " + (f"did you mean {near[0]}?" if near else _names(known)))
-        try:
-            found[name] = checked(known[name], value)
-        except ValueError as error:
-            raise ValueError(f"{path}: {name}: {error}") from None
-    return found
+    try:
+        return checked_by_name(known, content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def refuse_to_replace(path: Path) -> None:
@@ -78,7 +71,3 @@ def write_run_file(path: Path, settings: Mapping[str, object], notes: Mapping[st
     comments = "".join(f"# {name}: {value}\n" for name, value in notes.items())
     text = FIRST_LINE + comments + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
     write_text_atomically(path, text)
-
-
-def _names(known: Mapping[str, Field]) -> str:
-    return f"expected some of {', '.join(known)}"

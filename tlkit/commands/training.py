@@ -46,8 +46,17 @@ class TrainOptions:
     sequence_length: int | None = option(
         None, f"tokens in a block; default: {LONGEST_BLOCK}, or fewer if the model reads fewer", at_least=2
     )
+    dtype: str = option(
+        "fp32",
+        "of the weights; bf16 for frozen ones, as small steps are lost in its rounding",
+        choices=("fp32", "bf16"),
+    )
+    max_steps: int | None = option(None, "optimizer steps, in place of the epochs", at_least=1)
     cached_prefix: bool = option(False, "compute frozen lower blocks once for each sequence")
     checkpoint_every: int = option(100, "steps between two checkpoints", at_least=1)
+    expect: dict = option(
+        {}, "of the run, such as loss_falls_percent=30 or peak_memory=2GB; exit 1 where one of them does not hold"
+    )
     resume: bool = option(False, "go on with the run whose checkpoints are in OUTPUT")
 
 
@@ -100,17 +109,21 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
 
     All settings may stand in a run file (--run-file). What was used is saved as run.yaml beside the model, so that
     `train --run-file OUTPUT/run.yaml --output OTHER` repeats the run. Under torchrun, several processes train together.
+    With --expect the run is judged at its end.
     """
     from tlkit.checkpoints import hold_folder
     from tlkit.devices import probe
+    from tlkit.evidence.expectations import expectations_of
     from tlkit.evidence.learning_rates import rate_for
     from tlkit.models import chosen_model
     from tlkit.strategies import check_strategy, load_plugin
+    from tlkit.training import steps_per_epoch
 
     if options.plugin:
         load_plugin(options.plugin)
     # What can be refused without a model comes first.
     check_strategy(options.strategy, options.strategy_option)
+    expectations_of(options.expect)
     rate_from = "as given"
     if config.learning_rate is None:
         rate = rate_for(options.model, options.strategy, scoring.task)
@@ -120,7 +133,11 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
     device, (profile, corpus, classes) = probe(), documents(scoring)
     scoring = replace(scoring, profile=profile.name, corpus=corpus.name)
     with team_of(processes) as team:
+        if options.expect and team.size > 1:
+            raise ValueError("--expect: a run of several processes is not judged; expected one process, or no --expect")
         ready = _prepare(options, scoring.task, config, corpus, classes)
+        if options.max_steps is not None:
+            config = replace(config, epochs=options.max_steps / steps_per_epoch(len(ready.blocks), config))
         options = replace(options, model=chosen_model(options.model), sequence_length=ready.blocks.shape[1])
         with hold_folder(options.output) if team.rank == 0 else nullcontext():
             return _train(ready, (options, scoring, config, plan), rate_from, corpus, device, team)
@@ -134,11 +151,13 @@ def _prepare(
     from tlkit.adapters import base_model
     from tlkit.evidence.tasks import LONGEST_ROW, TASKS
     from tlkit.examples.conversations import template_of
+    from tlkit.fitting.estimate import DTYPES
     from tlkit.models import check_save, load_model, longest_input
     from tlkit.strategies import apply_strategy
 
     task = TASKS[task_name]
-    loaded = load_model(options.model, adapter=options.adapter, classes=classes and len(classes), seed=config.seed)
+    head = {"classes": classes and len(classes), "seed": config.seed}
+    loaded = load_model(options.model, adapter=options.adapter, dtype=DTYPES[options.dtype], **head)
     if classes is not None:
         loaded.model.config.id2label = dict(enumerate(classes))
         loaded.model.config.label2id = {name: number for number, name in enumerate(classes)}
@@ -158,6 +177,8 @@ def _prepare(
 def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device: "Device", team: "Team") -> Outcome:
     """In every process of the team; the first one scores, writes and speaks."""
     from tlkit.checkpoints.folder import newest_step
+    from tlkit.evidence.expectations import Seen, expectations_of, judge, memory_watched
+    from tlkit.evidence.gradient_flow import check_gradient_flow
     from tlkit.fitting.placement import move_to_device
     from tlkit.prefix import cached_prefix
     from tlkit.reports.model_card import write_card
@@ -165,12 +186,16 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
     from tlkit.training import total_steps, train
 
     options, scoring, config, plan = used
+    expected, problems = expectations_of(options.expect), ()
     model, first, checkpoints = ready.report.model, team.rank == 0, options.output / "checkpoints"
     move_to_device(model, device, team)
     before = _score("before training", ready, corpus, scoring) if first else None
     if first and not newest_step(checkpoints):  # else that run's file stays until this one has been accepted
         _save_run_file(options.output, used, device)
-    with cached_prefix(model) if options.cached_prefix else nullcontext() as cache:
+    if expected.gradients_flow:
+        problems = check_gradient_flow(ready.report, ready.blocks[:1]).problems
+    watched = memory_watched(model, device) if expected.memory_growth_percent else nullcontext(())
+    with cached_prefix(model) if options.cached_prefix else nullcontext() as cache, watched as held:
         result = train(
             model,
             ready.blocks,
@@ -185,6 +210,8 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
         )
     if not first:
         return Outcome()
+    reload_problem = _reload_problem(ready, used, corpus, device) if expected.checkpoint_reloads else ""
+    verdicts = judge(expected, Seen(result.history, result.peak_memory, held, problems, reload_problem))
     _save_model(model, ready.tokenizer, options.output, total_steps(len(ready.blocks), config))
     _save_run_file(options.output, used, device)
     after = _score("after training", ready, corpus, scoring)
@@ -192,10 +219,32 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
     save_training_record(options.output, record)
     card = "README.md describes it" if write_card(options.output, record, ready.base) else "README.md there was kept"
     figures = {"before": before, "after": after, "output": options.output}
-    figures |= {"seconds": result.seconds, "stopped_early": result.stopped_early}
+    figures |= {"seconds": result.seconds, "stopped_early": result.stopped_early, "expected": verdicts}
     lines = [str(ready.report), f"before: {before}", f"after:  {after}"]
     lines += [f"frozen prefix: {cache}"] if cache else []
-    return Outcome(figures, "\n".join([*lines, f"saved in {options.output}; run.yaml there repeats this run, {card}"]))
+    lines += [f"saved in {options.output}; run.yaml there repeats this run, {card}", *map(str, verdicts)]
+    return Outcome(figures, "\n".join(lines), 0 if all(verdict.holds for verdict in verdicts) else 1)
+
+
+def _reload_problem(trained: _Ready, used: tuple, corpus: "Corpus", device: "Device") -> str:
+    """How a fresh model with the newest checkpoint differs from the trained one; empty where it does not."""
+    import torch
+
+    from tlkit.fitting.placement import move_to_device
+    from tlkit.steps import mean_loss
+    from tlkit.training import train
+
+    options, scoring, config, plan = used
+    fresh = _prepare(options, scoring.task, config, corpus, trained.classes)
+    models = [ready.report.model for ready in (trained, fresh)]
+    move_to_device(models[1], device)
+    saved = {"checkpoint_dir": options.output / "checkpoints", "resume": True}
+    train(models[1], fresh.blocks, config, plan=plan, validation=fresh.validation, **saved)
+    weights = ([p for p in model.parameters() if p.requires_grad] for model in models)
+    if not all(map(torch.equal, *weights)):
+        return "other weights came back"
+    before, after = (mean_loss(model, trained.blocks[:4], plan) for model in models)
+    return "" if before == after else f"the loss was {before} and is {after}"
 
 
 def _score(when: str, ready: _Ready, corpus: "Corpus", scoring: Scoring) -> "PerplexityResult":

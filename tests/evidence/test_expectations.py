@@ -1,0 +1,266 @@
+"""Expectations of a run: each can hold and can fail, and the tiers are run files that `train` carries out."""
+
+import json
+import math
+from dataclasses import replace
+from functools import wraps
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from tlkit.cli import main
+from tlkit.commands.evidence import TIERS, settings_of_tier
+from tlkit.commands.training import train
+from tlkit.devices import probe
+from tlkit.evidence.expectations import JUDGES, Expectations, Seen, expectations_of, judge
+from tlkit.fitting.estimate import MemoryEstimate
+from tlkit.settings import DATA, PROFILES, Profile
+from tlkit.strategies import apply_strategy
+
+
+@pytest.fixture(autouse=True)
+def scored_on_three_passages(monkeypatch):
+    for name in ("ci", "laptop"):
+        monkeypatch.setitem(PROFILES, name, Profile(name, train_passages=60, test_passages=3, epochs=1, seeds=1))
+
+
+@pytest.fixture
+def tier(tmp_path, shallow):
+    """The settings of a tier, on three blocks of the bundled model and in few steps."""
+
+    def settings(name: str, steps: int, config: dict | None = None, **changes) -> list:
+        options, scoring, rates, *others = settings_of_tier(name, tmp_path, "tiny")
+        options = replace(options, **{"max_steps": steps, "sequence_length": 32} | changes)
+        return [options, scoring, replace(rates, **config or {}), *others]
+
+    return settings
+
+
+@pytest.fixture
+def instead_of_training(monkeypatch):
+    """Lets `validate` call something else in place of `train`."""
+    return lambda action: monkeypatch.setattr("tlkit.commands.evidence.train", wraps(train)(action))
+
+
+def holding(settings: list) -> dict[str, bool]:
+    return {verdict.expectation: verdict.holds for verdict in train(*settings).data["expected"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "left_out"),
+    [("convergence", 30, ()), ("extended", 6, ("smoothed_loss_decreases", "throughput_varies_percent"))],
+)
+def test_a_tier_holds_on_the_bundled_model(name, steps, left_out, tier):
+    """In fewer steps: the sentences are learned by heart in thirty, and of six neither speed nor means say anything."""
+    settings = tier(name, steps=steps, config={"learning_rate": 1e-2})
+    expect = {key: value for key, value in settings[0].expect.items() if key not in left_out}
+    settings[0] = replace(settings[0], expect=expect)
+    assert holding(settings) == dict.fromkeys(expect, True)
+    assert yaml.safe_load((settings[0].output / "run.yaml").read_text())["expect"] == expect, "it is judged again"
+
+
+def test_validate_judges_each_tier_and_keeps_what_was_trained_where_it_is_told_to(tmp_path, capsys, shallow):
+    assert main(["validate", "quick", "--model", "tiny", "--json", "--output", str(tmp_path)]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert {verdict["expectation"] for verdict in row["expected"] if verdict["holds"]} == {
+        "losses_finite",
+        "gradients_flow",
+        "peak_memory",
+    }
+    assert (tmp_path / "quick" / "adapter_model.safetensors").is_file()
+    run_file = tmp_path / "quick" / "run.yaml"
+    asked = yaml.safe_load(run_file.read_text()) | {"expect": {"loss_falls_percent": 99, "losses_finite": True}}
+    (tmp_path / "asked.yaml").write_text(yaml.safe_dump(asked))
+    line = [
+        "train",
+        "--run-file",
+        str(tmp_path / "asked.yaml"),
+        "--output",
+        str(tmp_path / "again"),
+        "--max-steps",
+        "4",
+    ]
+    assert main(line) == 1, "a run file of anybody's is judged by train"
+    told = capsys.readouterr().out
+    assert "[FAIL] loss_falls_percent: " in told and "[OK] losses_finite: 4 of 4 steps" in told
+
+
+@pytest.mark.parametrize("name", ["quick", "memory", "full"])
+def test_each_tier_asks_for_what_its_model_needs(name, tmp_path, instead_of_training, capsys, monkeypatch):
+    """With the 15% that a card does not give; nothing is trained."""
+    large = replace(probe("cpu"), free_memory=2**40)
+    monkeypatch.setattr("tlkit.devices.probe", lambda: large)
+    instead_of_training(lambda *_: pytest.fail("trained"))
+    assert main(["validate", name, "--check-memory", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)[0]["expected"][0]["found"]
+    size, unit = found.split()[1:3]
+    wanted = settings_of_tier(name, tmp_path)[0].expect["peak_memory"]
+    peak = float(size) * {"MiB": 1, "GiB": 1024}[unit]
+    assert peak < 0.85 * {"512MB": 512, "2GB": 2048, "12GB": 12 * 1024}[wanted]
+
+
+def test_another_model_takes_blocks_that_it_can_read_and_its_own_rate(tmp_path):
+    assert {path.stem for path in (DATA / "tiers").glob("*.yaml")} == set(TIERS)
+    asked = set()
+    for name in TIERS:
+        (planned, _, rates, *_), (replaced, _, own, *_) = (settings_of_tier(name, tmp_path, m) for m in (None, "tiny"))
+        assert replaced == replace(planned, model="tiny", sequence_length=min(256, planned.sequence_length))
+        assert own == replace(rates, learning_rate=None), "as recorded"
+        asked |= set(planned.expect)
+    assert asked == set(JUDGES) == set(vars(Expectations()))
+    other, _, rates, *_ = settings_of_tier("full", tmp_path, "qwen2-0.5b")
+    assert (other.sequence_length, rates.learning_rate) == (512, 2e-4)
+
+
+def test_a_leak_is_found(tier, monkeypatch):
+    """A tensor kept from each step, as by a list of losses that still hang on their graphs."""
+    import tlkit.training
+
+    kept, take_step = [], tlkit.training.take_step
+
+    def leaking(*arguments, **options):
+        kept.append(torch.zeros(10_000))
+        return take_step(*arguments, **options)
+
+    expect = {"memory_growth_percent": 0.1}
+    assert holding(tier("quick", steps=9, expect=expect)) == {"memory_growth_percent": True}
+    monkeypatch.setattr("tlkit.training.take_step", leaking)
+    settings = tier("quick", steps=9, expect=expect)
+    settings[0] = replace(settings[0], output=settings[0].output / "leaking")
+    (verdict,) = train(*settings).data["expected"]
+    # 40,000 bytes a step, 100 steps, of a peak of some megabytes.
+    low = float(verdict.found.split("%")[0])
+    assert not verdict.holds and 10 < low < 200
+
+
+def test_adapters_that_do_not_train_are_found(tier, monkeypatch):
+    def broken(*arguments, **options):
+        report = apply_strategy(*arguments, **options)
+        module = next(module for module in report.model.modules() if hasattr(module, "lora_A"))
+        module.forward = module.base_layer.forward
+        return report
+
+    monkeypatch.setattr("tlkit.strategies.apply_strategy", broken)
+    (verdict,) = train(*tier("quick", steps=1, expect={"gradients_flow": True})).data["expected"]
+    assert not verdict.holds and "no part of what is computed" in verdict.found
+
+
+def test_a_checkpoint_that_brings_back_other_weights_is_found(tier, monkeypatch):
+    from tlkit.checkpoints.folder import Checkpoints
+
+    restore = Checkpoints.restore
+
+    def wrong(self, state, journal):
+        restore(self, state, journal)
+        with torch.no_grad():
+            state.parameters[0].view(-1)[0] += 1e-6
+
+    monkeypatch.setattr(Checkpoints, "restore", wrong)
+    assert holding(tier("quick", steps=1, expect={"checkpoint_reloads": True})) == {"checkpoint_reloads": False}
+
+
+def test_a_run_that_breaks_off_is_a_verdict_and_no_traceback(instead_of_training, capsys, shallow):
+    for error in (torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate"), FloatingPointError("nan")):
+
+        def fail(*_, error=error):
+            raise error
+
+        instead_of_training(fail)
+        assert main(["validate", "quick", "--model", "tiny"]) == 1
+        assert f"[FAIL] completes: {type(error).__name__}: {' '.join(str(error).split())}\n" in capsys.readouterr().out
+
+
+def seen(losses=(4.0, 3.0, 2.0, 1.5, 1.0), seconds=1.0, peak_memory=1000, counted=(), **more) -> Seen:
+    history = pd.DataFrame({"loss": losses, "seconds": seconds, "tokens": 100, "memory_counted": False})
+    history.loc[list(counted), "memory_counted"] = True
+    return Seen(history, peak_memory, **more)
+
+
+FALLING = [4 - 0.2 * step for step in range(15)]
+
+
+@pytest.mark.parametrize(
+    ("expected", "good", "bad"),
+    [
+        ({"losses_finite": True}, seen(), seen([1.0, math.nan])),
+        ({"loss_falls_percent": 30}, seen(FALLING), seen([4.0] * 5 + [1.0] + [4.0] * 9)),
+        ({"smoothed_loss_decreases": True}, seen(FALLING), seen([*FALLING[:6], *FALLING[3:12]])),
+        ({"peak_memory": "2KB"}, seen(peak_memory=2048), seen(peak_memory=2049)),
+        (
+            {"memory_growth_percent": 0.1},
+            seen(held=[900] * 2 + [500] * 97),
+            seen(held=[500 + n // 40 for n in range(99)]),
+        ),
+        (
+            {"throughput_varies_percent": 50},
+            seen([1] * 99, [9, 9, 99, *[1.0, 1.3] * 48], counted=[2]),
+            seen([1] * 99, [1 + n / 40 for n in range(99)]),
+        ),
+        ({"gradients_flow": True}, seen(), seen(gradient_problems=("x: its gradient is zero",))),
+        ({"checkpoint_reloads": True}, seen(), seen(reload_problem="other weights came back")),
+    ],
+)
+def test_every_expectation_can_hold_and_can_fail(expected, good, bad):
+    (name,) = expected
+    verdicts = [judge(expectations_of(expected), run)[0] for run in (good, bad)]
+    assert [verdict.holds for verdict in verdicts] == [True, False]
+    assert str(verdicts[1]).startswith(f"[FAIL] {name}: ")
+
+
+def test_growth_of_memory_is_a_slope_with_its_interval():
+    """Against the textbook: 3 bytes a step of 1,000, without noise and with noise of a known spread."""
+
+    def growth(held) -> str:
+        return judge(Expectations(memory_growth_percent=29), seen(held=list(held)))[0].found
+
+    steps = np.arange(500)
+    assert growth(3 * steps + 7).startswith("30.000% to 30.000% of the peak per 100 steps")
+    noise = np.random.default_rng(0).normal(0, 200, 500)
+    low, high = (float(part.strip("% ")) for part in growth(3 * steps + noise).split(" of the peak")[0].split("to"))
+    # The error of a slope is sigma / sqrt(n (n^2 - 1) / 12); sigma is known to 10% from 500 draws.
+    error = 200 * (498 * (498**2 - 1) / 12) ** -0.5
+    assert high - low == pytest.approx(2 * 1.965 * error * 10, rel=0.1) and low < 30 < high
+    assert growth([500] * 4) == "4 steps are too few: expected at least 5"
+
+
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [
+        ({"loss_falls": 30}, "expect: 'loss_falls' is unknown: did you mean loss_falls_percent?"),
+        ({1: 2}, "expect: 1 is unknown: expected some of losses_finite, "),
+        ({"loss_falls_percent": True}, "expect: loss_falls_percent: True: expected a number above 0"),
+        ({"loss_falls_percent": math.nan}, "expect: loss_falls_percent: nan: expected a number above 0"),
+        ({"losses_finite": 1}, "expect: losses_finite: 1: expected true or false"),
+        ({"peak_memory": "lots"}, "expect: memory 'lots': expected a size such as 48MB or 8GB"),
+    ],
+)
+def test_a_wrong_expectation_is_refused_before_any_work(expected, said, tmp_path, capsys):
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({"strategy": "bitfit", "expect": expected}))
+    assert main(["train", "--run-file", str(tmp_path / "run.yaml"), "--output", str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_what_cannot_run_here_says_what_it_needs_and_the_next_tier_is_tried(tmp_path, monkeypatch, capsys):
+    """A model that is not here by its size, a machine that is too small by both numbers."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("tlkit.commands.evidence.TIERS", ("quick", "convergence"))
+    planted = MemoryEstimate({"weights": 1000}, {"forward pass": 1000})  # the real ones are another test's
+    monkeypatch.setattr("tlkit.fitting.estimate.estimate_memory", lambda *_, **__: planted)
+    assert main(["validate", "all"]) == 1
+    out = capsys.readouterr().out
+    assert out.count("[CANNOT RUN HERE] HuggingFaceTB/SmolLM2-135M is not on this machine") == 2
+    assert "`python -m tlkit fetch smollm2-135m` (about 0.3 GB)" in out and out.count("estimate: ") == 2
+    planted.categories["weights"] = 2**50
+    assert main(["validate", "quick", "--model", "tiny"]) == 1
+    assert "[CANNOT RUN HERE] it needs 1048576.02 GiB and " in capsys.readouterr().out
+    assert main(["validate", "nightly"]) == 2
+    assert "tier 'nightly' is unknown: expected one of quick, convergence" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_each_tier_holds_on_a_gpu():
+    """On the bundled model, so that nothing is downloaded."""
+    assert main(["validate", "all", "--model", "tiny"]) == 0

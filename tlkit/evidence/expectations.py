@@ -1,0 +1,180 @@
+"""What a training run must show before it is believed, judged by what the run itself measured."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from tlkit.devices import Device
+from tlkit.memory import in_units, parse_size, track_memory
+from tlkit.options import checked_by_name, option, options_of
+
+WARM_UP = 2  # steps before memory and speed are steady: the optimizer's state is made in the first
+SMOOTHING = 5  # parts of a run whose mean losses are compared
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """What a run must show; what has no value is not judged."""
+
+    losses_finite: bool = option(False, "every loss is a number")
+    loss_falls_percent: float | None = option(None, "from the first steps to the last, at least", above=0, at_most=100)
+    smoothed_loss_decreases: bool = option(False, "the mean losses of five parts of the run fall one after the other")
+    peak_memory: str | None = option(None, "what a step may hold in tensors, such as 512MB")
+    memory_growth_percent: float | None = option(None, "of the peak in 100 steps, less than", above=0)
+    throughput_varies_percent: float | None = option(None, "from the first third to the last, less than", above=0)
+    gradients_flow: bool = option(False, "all that is trainable gets a gradient and moves, nothing else does")
+    checkpoint_reloads: bool = option(False, "the last checkpoint brings weights and loss back bit for bit")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a run measured.
+
+    Args:
+        history: a row for each step, as in `TrainingResult`.
+        peak_memory: most bytes that a step held.
+        held: bytes held after each step; empty where nobody asked.
+        gradient_problems: faults that `check_gradient_flow` found.
+        reload_problem: how a checkpoint that was read back differs; empty where it does not.
+    """
+
+    history: pd.DataFrame
+    peak_memory: float
+    held: Sequence[int] = ()
+    gradient_problems: tuple[str, ...] = ()
+    reload_problem: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether an expectation holds, and the figures that say so."""
+
+    expectation: str
+    holds: bool
+    found: str
+
+    def __str__(self) -> str:
+        return f"[{'OK' if self.holds else 'FAIL'}] {self.expectation}: {self.found}"
+
+
+def expectations_of(wanted: Mapping[str, object]) -> Expectations:
+    """Read expectations as a run file has them.
+
+    Args:
+        wanted: values by name.
+
+    Raises:
+        ValueError: for a name that is unknown, or a value that it cannot have.
+    """
+    try:
+        expected = Expectations(**checked_by_name({s.name: s for s in options_of(Expectations)}, wanted))
+        if expected.peak_memory:
+            parse_size(expected.peak_memory)
+    except ValueError as error:
+        raise ValueError(f"expect: {error}") from None
+    return expected
+
+
+def judge(expected: Expectations, seen: Seen) -> list[Verdict]:
+    """Judge a run.
+
+    Args:
+        expected: of it.
+        seen: what it measured.
+
+    Returns:
+        A verdict on each expectation that has a value.
+    """
+    wanted = {name: value for name, value in vars(expected).items() if value}
+    return [Verdict(name, *JUDGES[name](value, seen)) for name, value in wanted.items()]
+
+
+@contextmanager
+def memory_watched(model: torch.nn.Module, device: Device) -> Iterator[list[int]]:
+    """Note after each step of an optimizer how many bytes of tensors are held.
+
+    Args:
+        model: that is trained.
+        device: where; on CUDA the allocator counts, elsewhere every tensor is counted, which takes time.
+    """
+    held, on_card = [], device.kind == "cuda"
+    with nullcontext() if on_card else track_memory(model) as track:
+        noting = register_optimizer_step_post_hook(
+            lambda *_: held.append(torch.cuda.memory_allocated() if on_card else track.current)
+        )
+        try:
+            yield held
+        finally:
+            noting.remove()
+
+
+def _losses_finite(wanted: bool, seen: Seen) -> tuple[bool, str]:
+    finite = np.isfinite(seen.history.loss)
+    return bool(finite.all()), f"{finite.sum()} of {len(finite)} steps"
+
+
+def _loss_falls(wanted: float, seen: Seen) -> tuple[bool, str]:
+    """Means of the first and the last fiftieth of the steps, at least three: one batch proves nothing."""
+    losses, few = seen.history.loss, max(3, len(seen.history) // 50)
+    first, last = losses.head(few).mean(), losses.tail(few).mean()
+    fall = 100 * (1 - last / first)
+    return bool(fall >= wanted), f"{first:.2f} to {last:.2f} nats per token, {fall:.0f}% (wanted {wanted:g}%)"
+
+
+def _smoothed_loss_decreases(wanted: bool, seen: Seen) -> tuple[bool, str]:
+    means = [part.mean() for part in np.array_split(seen.history.loss.to_numpy(), SMOOTHING)]
+    return bool((np.diff(means) < 0).all()), "means of five parts: " + ", ".join(f"{mean:.2f}" for mean in means)
+
+
+def _peak_memory(wanted: str, seen: Seen) -> tuple[bool, str]:
+    return seen.peak_memory <= parse_size(wanted), f"{in_units(seen.peak_memory)} (wanted at most {wanted})"
+
+
+def _memory_growth(wanted: float, seen: Seen) -> tuple[bool, str]:
+    """Slope of a straight line through the bytes held after each step; the upper end of its 95% interval counts."""
+    held = seen.held[WARM_UP:]
+    if len(held) < 3:
+        return False, f"{len(seen.held)} steps are too few: expected at least {WARM_UP + 3}"
+    line = stats.linregress(range(len(held)), held)
+    error = line.stderr if len(set(held)) > 1 else 0.0  # a flat line has no correlation to compute an error from
+    margin = stats.t.ppf(0.975, len(held) - 2) * error
+    low, high = (100 * 100 * a_step / seen.peak_memory for a_step in (line.slope - margin, line.slope + margin))
+    return bool(high < wanted), f"{low:.3f}% to {high:.3f}% of the peak per 100 steps (wanted below {wanted:g}%)"
+
+
+def _throughput_varies(wanted: float, seen: Seen) -> tuple[bool, str]:
+    """A step in which memory is counted takes longer for it, and says nothing of the speed."""
+    timed = seen.history.iloc[WARM_UP:]
+    timed = timed[~timed.memory_counted]
+    speeds, third = timed.tokens / timed.seconds, max(1, len(timed) // 3)
+    first, last = speeds.head(third).median(), speeds.tail(third).median()
+    change = 100 * abs(last / first - 1)
+    found = f"{first:,.0f} tokens/s in the first third, {last:,.0f} in the last: {change:.0f}%"
+    return bool(change < wanted), f"{found} (wanted below {wanted:g}%)"
+
+
+def _gradients_flow(wanted: bool, seen: Seen) -> tuple[bool, str]:
+    problems = seen.gradient_problems
+    return not problems, "; ".join(problems) or "all that is trainable moves, nothing else does"
+
+
+def _checkpoint_reloads(wanted: bool, seen: Seen) -> tuple[bool, str]:
+    return not seen.reload_problem, seen.reload_problem or "bit for bit, the loss too"
+
+
+JUDGES: dict[str, Callable[[object, Seen], tuple[bool, str]]] = {
+    "losses_finite": _losses_finite,
+    "loss_falls_percent": _loss_falls,
+    "smoothed_loss_decreases": _smoothed_loss_decreases,
+    "peak_memory": _peak_memory,
+    "memory_growth_percent": _memory_growth,
+    "throughput_varies_percent": _throughput_varies,
+    "gradients_flow": _gradients_flow,
+    "checkpoint_reloads": _checkpoint_reloads,
+}
