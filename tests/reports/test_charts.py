@@ -190,7 +190,7 @@ def test_a_path_has_a_label_at_every_point():
     path = pd.DataFrame({"label": ["0", "0.5", "1"], "rust": [3.0, 2.0, 1.0], "general": [1.0, 1.5, 4.0]})
     axes = tradeoff_chart({"way back": path}).axes[0]
     assert axes.lines[0].get_xydata().tolist() == [[3, 1], [2, 1.5], [1, 4]]
-    assert [text.get_text() for text in axes.texts if text.xyann != (6, 6)] == ["0", "0.5", "1"]
+    assert {text.get_text() for text in axes.texts if text.xyann != (6, 6)} == {"0", "0.5", "1"}
 
 
 def test_two_paths_are_compared_at_the_labels_that_both_have():
@@ -200,7 +200,7 @@ def test_two_paths_are_compared_at_the_labels_that_both_have():
     for paths in ({"a": first, "b": second}, {"b": second, "a": first}):
         chart = tradeoff_chart(paths)
         assert chart.finding == f"{same}, but each at its best rate, it forgets more"
-        assert "b, rate 3" in [text.get_text() for text in chart.axes[0].texts]
+        assert "rate 3" in [text.get_text() for text in chart.axes[0].texts]
     assert tradeoff_chart({"a": first, "b": second.assign(rust=[7.0, 4.5, 6.0])}).finding == same
     numbers = {name: path.assign(label=["1", "2", "3"]) for name, path in (("a", first), ("b", second))}
     assert "same" not in tradeoff_chart(numbers).finding  # nobody knows what these labels count

@@ -1,14 +1,13 @@
 """Labels move as little as they must, and sentences claim as much as they may."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.reports.pictures import collisions, struck
-from tlkit.reports.figure import new_figure
+from tests.reports.pictures import collisions
+from tlkit.reports.figure import INK, new_figure
 from tlkit.reports.findings import listed, lowest_of, number, short
-from tlkit.reports.labels import label_points, spread
+from tlkit.reports.labels import label_ends, label_path, spread
 
 PLACES = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(sorted)
 
@@ -26,27 +25,23 @@ def test_places_that_are_apart_stay():
 
 
 @pytest.mark.parametrize("apart", [1.0, 0.05, 0.0])
-def test_labels_of_points_that_crowd_do_not_collide(apart):
+def test_names_at_the_ends_of_lines_do_not_collide(apart):
     figure, axes = new_figure()
-    points = [(0.5 + apart * (place % 3 - 1) / 3, 0.5 + apart * (place // 3 - 1) / 3) for place in range(9)]
-    axes.plot(*zip(*points, strict=True), "o")
+    ends = {f"strategy {place}": (1.0 - place / 20, 0.5 + apart * (place - 4) / 9) for place in range(9)}
     axes.set(xlim=(0, 1), ylim=(0, 1))
-    labels = label_points(axes, points, [f"strategy {place}" for place in range(9)])
-    assert [label.get_text() for label in labels] == [f"strategy {place}" for place in range(9)]
+    label_ends(axes, ends, dict.fromkeys(ends, INK))
     assert collisions(figure) == []
+    texts = {text.get_text(): text.get_position()[1] for text in axes.texts if text.get_text()}
+    assert list(texts) == list(ends) and (apart == 0 or sorted(texts.values()) == list(texts.values()))
+    assert [leader.xy for leader in axes.texts if not leader.get_text()] == [ends[name] for name in sorted(ends)]
 
 
-def test_labels_cover_no_interval_and_no_point_that_has_no_label():
-    chance = np.random.default_rng(0)
+def test_a_path_keeps_the_names_for_which_there_is_room_its_ends_first():
     figure, axes = new_figure()
-    points = chance.uniform(0.3, 0.7, (6, 2))
-    axes.errorbar(*points.T, xerr=0.08, yerr=0.05, fmt="o", capsize=3)
-    axes.scatter(*chance.uniform(0, 1, (2, 40)), marker="x")
+    points = [(0.1, 0.1), (0.1, 0.101), (0.5, 0.5), (0.5, 0.501), (0.5, 0.502)]
     axes.set(xlim=(0, 1), ylim=(0, 1))
-    labels = label_points(axes, points, [f"strategy {place}" for place in range(6)])
-    assert struck(figure) == [] == collisions(figure)
-    labels[0].set_position((0, 0))
-    assert struck(figure) == ["strategy 0"]
+    label_path(axes, points, list("abcde"), INK)
+    assert [text.get_text() for text in axes.texts] == ["a", "e"] and collisions(figure) == []
 
 
 def test_numbers_are_written_as_people_say_them():

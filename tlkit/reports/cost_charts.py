@@ -14,17 +14,16 @@ from tlkit.reports.figure import (
     UNTOUCHED,
     Chart,
     best_corner,
-    dark,
     described,
     headline,
     height_for,
     new_figure,
     panels_beside,
+    strategy_legend,
     styles,
     untouched_line,
 )
 from tlkit.reports.findings import listed, number
-from tlkit.reports.labels import label_points
 
 
 @described
@@ -43,7 +42,8 @@ def parameters_chart(table: pd.DataFrame) -> Chart:
     axes.margins(0.12)
     if len(before):
         untouched_line(axes, before.iloc[0])
-    _scatter(axes, table, "trainable_values", "perplexity")
+    _scatter(axes, table, "trainable_values", "perplexity", list(table.strategy))
+    strategy_legend(figure, axes)
     axes.set_xlabel("values trained (log scale)")
     axes.set_ylabel("perplexity on held-out text (lower is better)")
     most, fewest = (table.loc[pick] for pick in (table.trainable_values.idxmax(), table.trainable_values.idxmin()))
@@ -107,6 +107,7 @@ def forgetting_chart(table: pd.DataFrame | dict[str, pd.DataFrame]) -> Chart:
             axes.axhline(before.general, color=FAINT, linestyle=":", linewidth=1)
             axes.axvline(before.perplexity, color=FAINT, linestyle=":", linewidth=1)
         _scatter(axes, rows, "perplexity", "general", names)
+    strategy_legend(figure, panels[0])
     panels[0].set_ylabel("perplexity on general text (higher: forgot more)")
     notes = [f"in brackets: change on {on}, on general text"] if len(tables) == 1 else []
     if all("perplexity_seeds_low" in rows for rows in tables.values()):
@@ -222,13 +223,12 @@ def _bars(axes: Axes, names: pd.Series, sizes: pd.Series, unit: str, shade: str,
             axes.annotate(f"{number(size)} {unit}", (size, place), **beside)
 
 
-def _scatter(axes: Axes, table: pd.DataFrame, x: str, y: str, names: list[str] | None = None) -> None:
-    """A named marker for each strategy, with intervals over seeds where the table has them."""
-    shades, drawn = [], styles(table.strategy)
-    for row in table.itertuples():
+def _scatter(axes: Axes, table: pd.DataFrame, x: str, y: str, names: list[str]) -> None:
+    """A marker for each strategy, named in a legend, with intervals over seeds where the table has them."""
+    drawn = styles(table.strategy)
+    for row, name in zip(table.itertuples(), names, strict=True):
         shade, form = drawn[row.strategy]
         shade = INK if row.strategy == ZERO_SHOT else shade
-        shades.append(shade)
         spread = {}
         for axis, column in (("xerr", x), ("yerr", y)):
             low, high = (getattr(row, f"{column}_seeds_{end}", math.nan) for end in ("low", "high"))
@@ -236,10 +236,4 @@ def _scatter(axes: Axes, table: pd.DataFrame, x: str, y: str, names: list[str] |
             if low <= value <= high:
                 spread[axis] = [[value - low], [high - value]]
         style = {"color": shade, "marker": form, "markersize": 9, "linestyle": "none"}
-        axes.errorbar(getattr(row, x), getattr(row, y), label=row.strategy, capsize=3, elinewidth=1, **spread, **style)
-    label_points(
-        axes,
-        list(zip(table[x], table[y], strict=True)),
-        names or list(table.strategy),
-        [dark(shade) for shade in shades],
-    )
+        axes.errorbar(getattr(row, x), getattr(row, y), label=name, capsize=3, elinewidth=1, **spread, **style)

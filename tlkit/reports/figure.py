@@ -229,6 +229,17 @@ def styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     }
 
 
+def strategy_legend(figure: Chart, axes: Axes) -> None:
+    """Name the markers of a chart in a column at its right.
+
+    Args:
+        figure: the chart.
+        axes: one of its panels, in which every strategy is drawn.
+    """
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside right center", fontsize="small", frameon=False)
+
+
 def colour(number: int) -> str:
     """Choose a colour for what is no strategy.
 

@@ -17,7 +17,6 @@ from tlkit.reports.figure import (
     Chart,
     best_corner,
     colour,
-    dark,
     described,
     headline,
     marker,
@@ -27,12 +26,11 @@ from tlkit.reports.figure import (
     styles,
 )
 from tlkit.reports.findings import listed, number
-from tlkit.reports.labels import label_ends, label_points
+from tlkit.reports.labels import label_ends, label_path
 from tlkit.training import TrainingResult
 
 LAST_STEPS = 5  # whose mean is where a curve ends
 CLEARLY = 0.05  # nats per token; a run that ends closer to the untouched model than this is not counted as better
-SHORT = 14  # characters of a name that is written at each point
 
 
 @described
@@ -123,27 +121,22 @@ def tradeoff_chart(paths: dict[str, pd.DataFrame]) -> Chart:
         paths: by name a table with a row for each point: its label, and its perplexities rust and general.
     """
     figure, axes = new_figure(SIZE[1] + 0.4)
-    points, labels, shades = [], [], []
-    direct = len(paths) > 1 and max(map(len, paths)) <= SHORT  # names that fit beside a point
     for order, (name, path) in enumerate(paths.items()):
         # The line is faint, so that a mark of one path that lies on the line of another is not taken for a part of it.
         axes.plot(path.rust, path.general, color=colour(order), linewidth=1.2, alpha=0.5, zorder=1, label="_line")
         look = {"markersize": 8, "markeredgecolor": "white", "linestyle": "none", "zorder": 3}
         axes.plot(path.rust, path.general, color=colour(order), marker=marker(order), label=name, **look)
-        points += zip(path.rust, path.general, strict=True)
-        labels += [f"{name}, {label}" if direct else label for label in path.label]
-        shades += [dark(colour(order))] * len(path)
     axes.set_xlabel("perplexity on Rust (lower: gained more)")
     axes.set_ylabel("perplexity on general text (higher: forgot more)")
     axes.margins(0.1)
     best_corner(axes)
     if len(paths) > 1:
-        if not direct:
-            figure.legend(loc="outside lower center", ncols=2, fontsize="small", frameon=False)
+        figure.legend(loc="outside lower center", ncols=2, fontsize="small", frameon=False)
         headline(figure, _paths_finding(paths))
     else:
         headline(figure, _path_finding(paths))
-    label_points(axes, points, labels, shades)
+    for order, path in enumerate(paths.values()):
+        label_path(axes, list(zip(path.rust, path.general, strict=True)), list(path.label), colour(order))
     return figure
 
 

@@ -13,14 +13,13 @@ from tlkit.reports.figure import (
     SIZE,
     Chart,
     best_corner,
-    dark,
     described,
     headline,
     marker,
     panels_beside,
+    strategy_legend,
     styles,
 )
-from tlkit.reports.labels import label_points
 
 
 @described
@@ -85,14 +84,11 @@ def gained_and_forgotten(table: pd.DataFrame) -> Chart:
         for strategy, (shade, form) in drawn.items():
             (x, across), (y, along) = (_with_errors(part.loc[[strategy]], model) for part in (gain, forgetting))
             style = {"color": shade, "marker": form, "markersize": 9}
-            axes.errorbar(x, y, xerr=across, yerr=along, elinewidth=1, linestyle="none", **style)
+            axes.errorbar(x, y, xerr=across, yerr=along, label=strategy, elinewidth=1, linestyle="none", **style)
         best_corner(axes, "right")
     low, high = panels[0].get_ylim()
     panels[0].set_ylim(low - 0.1 * (high - low))  # room for what is said of the corner
-    for axes, model in zip(panels, names, strict=True):  # when the limits of both are final
-        points = list(zip(gain[f"value, {model}"], forgetting[f"value, {model}"], strict=True))
-        shades = [dark(shade) for shade, _ in drawn.values()]
-        label_points(axes, points, list(gain.index), shades)
+    strategy_legend(figure, panels[0])
     figure.words = tuple(
         f"{strategy} on {name}: gains {gain.loc[strategy, f'value, {name}']:.0f}%, forgets "
         f"{forgetting.loc[strategy, f'value, {name}']:.0f}%"
