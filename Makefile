@@ -6,11 +6,14 @@ BIN := .venv/bin
 
 AT_ONCE := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-lessons test-browser test-versions lab demo slides book notebooks lint bench fetched real gpu
+.PHONY: run quick test test-lessons test-browser test-versions lab demo slides book notebooks lint bench fetched real gpu
 run: .venv/installed
 	cd notebooks && ../$(BIN)/python -m course run --jobs 2
+# An answer within a minute: style, sizes, and what must never break.
+quick: .venv/installed lint
+	$(BIN)/python -m pytest -q tests/quick tests/test_layout.py
 test: .venv/installed
-	$(BIN)/python -m pytest $(AT_ONCE) -m "not browser" tests
+	$(BIN)/python -m pytest $(AT_ONCE) -m "not browser" --durations 25 --junitxml results/tests.xml tests
 # Copies of the lessons, with the asserts that guard their numbers behind their cells.
 test-lessons: .venv/installed
 	$(BIN)/python tests/lessons/assemble.py results/checked

@@ -292,7 +292,7 @@ def test_every_setting_of_a_training_is_an_option_of_train_and_of_its_run_file(s
         assert said(capsys).startswith(f"tlkit train: run.yaml: {setting.name}: {{}}: expected ")
 
 
-@pytest.mark.parametrize("page", ["README.md", "notebooks/instructors.md"])
+@pytest.mark.parametrize("page", ["README.md", "notebooks/commands.md"])
 def test_the_commands_in_the_documentation_are_understood(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     found = re.findall(r"-m tlkit ([a-z][^\n`#|…]*)", text)

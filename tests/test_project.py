@@ -1,6 +1,5 @@
 """The files that install the project agree with one another, and the command line behaves."""
 
-import importlib.util
 import json
 import os
 import re
@@ -43,25 +42,6 @@ def test_environment_installs_the_package_with_the_extras_the_makefile_installs(
     assert by_pip[-1] == "-e .[test]" and "-c constraints.txt" in by_pip
     assert any("whl/cpu" in line for line in by_pip), "it says where a small torch comes from"
     assert '-e ".[test]"' in (ROOT / "Makefile").read_text()
-
-
-def test_every_instruction_of_the_pages_was_followed_and_ended_well():
-    specification = importlib.util.spec_from_file_location("instructions", ROOT / "tests" / "instructions.py")
-    module = sys.modules["instructions"] = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    wanted = {command for page in module.PAGES for command in module.instructions(page)}
-    followed = module.recorded()
-    missing = sorted(one for one in wanted if not module.elsewhere(one) and one not in followed)
-    assert len(wanted) > 50 and missing == [], "python tests/instructions.py follows them, and records how they ended"
-
-
-def test_a_server_of_jupyter_finds_how_to_save_notebooks_whole_in_each_place():
-    conda = yaml.safe_load((ROOT / "environment.yml").read_text())["variables"]
-    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())["containerEnv"]
-    image = re.search(r"^ENV (JUPYTER_CONFIG_PATH)=(.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    for variables in (conda, container, {image[1]: image[2]}):
-        place = re.sub(r"^(/srv/course|\$\{containerWorkspaceFolder\})/", "", variables["JUPYTER_CONFIG_PATH"])
-        assert (ROOT / place / "jupyter_server_config.d" / "tlkit.json").is_file()
 
 
 def test_every_dependency_is_pinned_within_its_bounds():
