@@ -113,9 +113,15 @@ def test_imports_point_one_way(module):
 
 @pytest.mark.parametrize(
     "line",
-    ["from tlkit.reports.charts import perplexity_chart", "def f():\n    import tlkit.evidence.statistics",
-     "from tlkit import evidence", "from ..evidence import flops", "from tlkit.cli import main", "from course import check"],
-)  # fmt: skip
+    [
+        "from tlkit.reports.charts import perplexity_chart",
+        "def f():\n    import tlkit.evidence.statistics",
+        "from tlkit import evidence",
+        "from ..evidence import flops",
+        "from tlkit.cli import main",
+        "from course import check",
+    ],
+)
 def test_an_import_that_points_up_is_noticed(line):
     wanted = imports_of("tlkit.fitting.planted", line)
     assert any(name.startswith("course") or room_of(name) > room_of("tlkit.fitting.planted") for name in wanted)
