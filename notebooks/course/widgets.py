@@ -73,7 +73,7 @@ def memory_explorer() -> LastingBox:
 
 
 def strategy_map() -> LastingBox:
-    """Show which parts of a model a strategy trains; from code: `components_chart(panels.strategy_report(...))`."""
+    """Show which parts of a model a strategy trains; from code: `panels.strategy_report(...)`."""
     from course.panels import strategy_boxes, strategy_report
     from tlkit.models import distinct_architectures
     from tlkit.strategies import CLASSIC

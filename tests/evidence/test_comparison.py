@@ -166,7 +166,7 @@ def test_a_run_that_fails_leaves_the_others_and_its_traceback(tmp_path, small_mo
     monkeypatch.setattr("tlkit.reports.export.CHARTS", CHARTS)
     names = {path.name for path in export(found, tmp_path)}
     assert {"comparison.csv", "comparison.json", "comparison.md", "comparison.html", "perplexity.svg"} <= names
-    assert len([name for name in names if name.endswith(".png")]) == 5
+    assert len([name for name in names if name.endswith(".png")]) == 4
     assert int.from_bytes((tmp_path / "perplexity.png").read_bytes()[16:20]) == 8 * 300  # wide, for print
     for name in ("comparison.csv", "comparison.json", "comparison.md", "comparison.html"):
         assert found.provenance["weights_sha256"] in (tmp_path / name).read_text()

@@ -267,7 +267,7 @@ def test_every_chart_says_in_words_what_it_shows():
     data, metadata = chart._repr_mimebundle_()
     assert metadata["image/png"]["alt"] == chart.alt and data["text/plain"].startswith("<Chart size 800x")
     named = {**vars(charts), **vars(cost_charts), **vars(memory_charts), **vars(training_charts), **vars(model_charts)}
-    drawers = [drawer for name, drawer in named.items() if name.endswith("_chart") or name == "learning_curves"]
+    drawers = [drawer for name, drawer in named.items() if name.endswith("_chart")]
     assert len(drawers) >= 15 and all(hasattr(drawer, "__wrapped__") and drawer.__doc__ for drawer in drawers)
 
 

@@ -12,13 +12,11 @@ import matplotlib.style
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from course.lesson20 import pictures as scaling
 from tests.reports.pictures import collisions, struck, written
 from tlkit.evidence.carry_over import recorded_comparison
 from tlkit.evidence.flops import StepFlops
-from tlkit.evidence.gradient_flow import check_gradient_flow
 from tlkit.evidence.learning_rates import CONTROL
 from tlkit.evidence.sweeps import recorded
 from tlkit.fitting.attempts import Attempt
@@ -42,10 +40,6 @@ def table(name="comparison"):
 def report(strategy, model="tiny"):
     loaded = load_model("tiny").model if model == "tiny" else meta_model(model)
     return apply_strategy(loaded, strategy)
-
-
-def flow(strategy):
-    return check_gradient_flow(report(strategy), torch.randint(0, 4096, (2, 32), generator=torch.Generator()))
 
 
 def scores(*names):
@@ -128,7 +122,6 @@ PICTURES = {
     "pareto": lambda: pareto("tiny"),
     "pareto, two costs": lambda: pareto("smollm2-135m-instruct", ["peak_memory_mb", "general"]),
     "pairs": lambda: charts.pairs_chart(table("pairs")),
-    "learning curves": lambda: training_charts.learning_curves(table("curves")),
     "rates of four": lambda: training_charts.sweep_chart(rates("full", "last_layers", "lora", "bitfit"), *RATE),
     "rates of all": lambda: training_charts.sweep_chart(rates(), *RATE, untouched=126.2),
     "passages": lambda: training_charts.sweep_chart(recorded("passages"), "passages", "passages of Rust text"),
@@ -146,10 +139,6 @@ PICTURES = {
         diverged={"2. lora": 5},
     ),
     "seven runs": lambda: training_charts.overfitting_chart(RUNS, untouched=4.79),
-    "components": lambda: model_charts.components_chart(report("lora"), report("last_layers")),
-    "components of 24 blocks": lambda: model_charts.components_chart(report("freeze_lower", "qwen2-0.5b")),
-    "gradients of lora": lambda: model_charts.gradient_flow_chart(flow("lora")),
-    "gradients of full": lambda: model_charts.gradient_flow_chart(flow("full")),
     "flops": lambda: model_charts.flops_chart({"full": StepFlops(20, 40), "last_layers": StepFlops(20, 5)}),
     "memory of cards": lambda: memory_charts.memory_chart(CARDS, BUDGETS),
     "memory of one": lambda: memory_charts.memory_chart({"full": CARDS["1 card"]}, {"A100 80GB": 80 * GiB}),
@@ -158,7 +147,6 @@ PICTURES = {
     "fit of a small model": lambda: memory_charts.fit_chart(fits("qwen2-0.5b")),
     "fit of a large model": lambda: memory_charts.fit_chart(fits("llama2-7b")),
     "network strips": lambda: diagrams.network_strip(report("full"), report("last_layers"), report("lora")),
-    "decision tree": schemes.decision_tree,
     "step": schemes.step_flow,
     "ring of 2": lambda: scaling.ring_scheme(2),
     "ring of 8": lambda: scaling.ring_scheme(8),
@@ -187,7 +175,7 @@ def test_the_test_finds_texts_that_lie_over_each_other_or_leave_the_picture():
     assert (other.get_text(), "leaves the picture") in collisions(chart)
 
 
-@pytest.mark.parametrize("name", ["forgetting", "decision tree"])
+@pytest.mark.parametrize("name", ["forgetting", "step"])
 def test_a_picture_has_a_white_ground_and_dark_ink_whatever_style_is_set(name, tmp_path):
     PICTURES[name]().savefig(tmp_path / "light.png")
     with matplotlib.style.context("dark_background"):
@@ -235,10 +223,6 @@ def test_an_order_is_claimed_only_where_it_was_found():
     first = sizes.index[(sizes.strategy == "full") & (sizes.passages == 50)][0]
     sizes.loc[first, "validation_perplexity"] = 1000.0
     assert training_charts.sweep_chart(sizes, "passages", "").finding.startswith("Best passages: ")
-    curves = table("curves").query("strategy in ['full', 'bitfit']")
-    assert training_charts.learning_curves(curves).finding.endswith("with every seed")
-    alone = training_charts.learning_curves(curves[curves.seed == 0])
-    assert alone.finding.endswith("in one run each")
 
 
 def test_two_panels_have_their_own_scales_and_the_untouched_model():
@@ -273,29 +257,6 @@ def test_a_tie_is_not_counted_as_better_than_the_untouched_model():
     runs = {name: run(2, 4.6, end) for name, end in (("a", 4.5), ("b", 4.72), ("c", 4.75), ("d", 4.9))}
     finding = training_charts.overfitting_chart(runs, untouched=4.79).finding
     assert finding == "2 of 4 runs end more than 0.05 nats per token below the untouched model (4.79)"
-
-
-def test_curves_that_have_no_strategies_names_are_grammatical():
-    curves = pd.DataFrame({"strategy": ["2 processes"] * 2, "seed": 0, "step": [1, 2], "loss": [4.0, 2.0]})
-    assert training_charts.learning_curves(curves).finding == "Training loss ends at 3 nats with 2 processes"
-
-
-def test_the_two_matrices_of_an_adapter_are_apart_and_a_zero_is_a_cross():
-    found = flow("lora")
-    chart = model_charts.gradient_flow_chart(found)
-    assert [axes.get_title() for axes in chart.axes] == ["adapter A", "adapter B"]
-    for axes, part in zip(chart.axes, ("lora_A", "lora_B"), strict=True):
-        rows = found.table[found.table.tensor.str.contains(part)]
-        for step in (1, 2):
-            points = next(line for line in axes.lines if line.get_label() == f"step {step}")
-            drawn = points.get_xdata()[~np.isnan(points.get_xdata())]
-            norms = (rows[f"norm_{step}"] ** 2).groupby(rows.place, sort=False).sum() ** 0.5
-            assert drawn == pytest.approx(norms[norms > 0])
-            zeros = next(line for line in axes.lines if line.get_label() == f"_zero in step {step}")
-            assert len(zeros.get_xdata()) == (norms == 0).sum() == (8 if part == "lora_A" and step == 1 else 0)
-        assert axes.patches == [] or axes.get_xscale() == "log"
-        assert not axes.containers  # no bars
-    assert chart.finding.startswith("In step 1 only B has a gradient")
 
 
 def test_limits_stand_at_the_share_of_a_card_that_can_be_used():
@@ -344,15 +305,6 @@ def test_the_shards_of_all_cards_together_are_the_whole():
     assert sum(box.get_width() for box in filled[12:]) == pytest.approx(whole / 4)
     assert whole == pytest.approx(sum(box.get_width() for box in outlines[:12]))
     assert chart.finding.startswith("FSDP leaves each of 4 cards 3.73 GiB of the 14.9 GiB")
-
-
-def test_the_decision_tree_ends_in_strategies_that_there_are():
-    ends = [question.strategy for question in schemes.QUESTIONS] + [schemes.ELSE[0]]
-    assert all(end.replace(",", " ").split()[0] in STRATEGIES for end in ends)
-    chart = schemes.decision_tree([schemes.Question("Is it late?", "yes", "bitfit", "It is quick.", "no")])
-    shown = [text for text, _ in written(chart)]
-    assert {"1. Is it late?", "yes", "no", "bitfit", "It is quick.", "full"} <= set(shown)
-    assert "Is it late? Yes: bitfit. Otherwise: full" in chart.alt
 
 
 def test_a_step_names_its_shapes():

@@ -30,8 +30,7 @@ from tlkit.reports.figure import (
 from tlkit.reports.findings import listed, lowest_of, number
 from tlkit.reports.fronts import pareto_chart
 from tlkit.reports.labels import beside_rows
-from tlkit.reports.task_charts import task_chart_of
-from tlkit.reports.training_charts import learning_curves
+from tlkit.reports.task_charts import class_accuracy_chart
 
 LOWER, HIGHER = "#BFE0F5", "#F7DDA8"  # the row's perplexity, in a matrix of pairs
 FAR_OUT = 2.0  # a row this many times beyond the others' range stands at the edge, with an arrow and its value
@@ -259,6 +258,13 @@ def _accuracy_of(comparison) -> Chart | None:
     return accuracy_chart(comparison.table) if len(comparison.answers) else None
 
 
+def _class_accuracy_of(comparison) -> Chart | None:
+    """None where no classes were to be found."""
+    if "balanced_accuracy" not in comparison.table:
+        return None
+    return class_accuracy_chart(comparison.table, comparison.provenance["classes"])
+
+
 def _pairs_of(comparison) -> Chart | None:
     """None where there is no pair whose spread is known."""
     pairs = comparison.pairs
@@ -294,11 +300,10 @@ def pareto_of(documents: pd.DataFrame, runs: pd.DataFrame, costs: Iterable[str] 
 CHARTS = {
     "perplexity": lambda comparison: perplexity_chart(comparison.table),
     "differences": _differences_of,
-    "learning_curves": lambda comparison: learning_curves(comparison.curves),
     "parameters": lambda comparison: parameters_chart(comparison.table),
     "cost": lambda comparison: cost_chart(comparison.table),
     "forgetting": _forgetting_of,
-    "task": task_chart_of,
+    "class_accuracy": _class_accuracy_of,
     "pairs": _pairs_of,
     "accuracy": _accuracy_of,
     "pareto": lambda comparison: pareto_of(comparison.documents, comparison.runs),

@@ -7,7 +7,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from tlkit.evidence.learning_rates import CONTROL
 from tlkit.reports.figure import (
     FAINT,
     INK,
@@ -25,37 +24,10 @@ from tlkit.reports.figure import (
     plain_numbers,
     styles,
 )
-from tlkit.reports.findings import listed, number
 from tlkit.reports.labels import label_ends, label_path
 from tlkit.training import TrainingResult
 
-LAST_STEPS = 5  # whose mean is where a curve ends
 CLEARLY = 0.05  # nats per token; a run that ends closer to the untouched model than this is not counted as better
-
-
-@described
-def learning_curves(curves: pd.DataFrame) -> Chart:
-    """Training loss by optimizer step, averaged over seeds; the control, which begins far above, is left out.
-
-    Args:
-        curves: a row for each step of each run, with columns strategy, seed, step, loss (nats per token).
-    """
-    figure, axes = new_figure()
-    curves = curves[curves.strategy != CONTROL]
-    ends, shades, last = {}, {}, {}
-    drawn = styles(curves.strategy)
-    for strategy, part in curves.groupby("strategy", sort=False):
-        mean = part.groupby("step").loss.mean().rolling(LAST_STEPS, min_periods=1).mean()
-        shade, form = drawn[strategy]
-        axes.plot(mean.index, mean, label=strategy, color=shade, marker=form, markevery=0.1)
-        ends[strategy], shades[strategy] = (mean.index[-1], mean.iloc[-1]), shade
-        last[strategy] = part.sort_values("step").groupby("seed").loss.apply(lambda loss: loss.tail(LAST_STEPS).mean())
-    axes.set_xlabel("optimizer step")
-    axes.set_ylabel(f"training loss (nats per token, mean of up to {LAST_STEPS} steps)")
-    axes.margins(x=0.02)
-    label_ends(axes, ends, shades)
-    headline(figure, _lowest_with_every_seed(last, "Training loss ends"))
-    return figure
 
 
 @described
@@ -263,19 +235,6 @@ def _by_epoch(run: TrainingResult, untouched: float | None) -> pd.Series:
     epochs = run.history.set_index("step").epoch
     curve = pd.Series(run.validation.validation_loss.to_numpy(), index=run.validation.step.map(epochs).to_numpy())
     return curve if untouched is None else pd.concat([pd.Series([untouched], index=[0.0]), curve])
-
-
-def _lowest_with_every_seed(results: dict[str, pd.Series], what: str) -> str:
-    """Claim an order only where every seed of the lowest is below every seed of the others."""
-    means = {name: values.mean() for name, values in results.items()}
-    best = min(means, key=means.get)
-    said = f"{what} lowest with {best}, at {number(means[best])} nats"
-    if len(means) == 1:
-        return f"{what} at {number(means[best])} nats with {best}"
-    if min(len(values) for values in results.values()) < 2:
-        return f"{said}, in one run each"
-    unclear = [name for name in results if name != best and results[name].min() <= results[best].max()]
-    return f"{said}, but its seeds overlap with {listed(unclear)}" if unclear else f"{said}, with every seed"
 
 
 def _sweep_finding(record: pd.DataFrame, means: dict[str, pd.Series], x: str, y: str) -> str:
