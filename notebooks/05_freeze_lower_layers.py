@@ -245,16 +245,11 @@ costs = pd.DataFrame(costs, columns=["frozen", "embedding", "arithmetic", "memor
 pictures.frozen_depth_chart(costs, runs)
 
 # %%
-by_depth = runs.groupby("frozen").perplexity.agg(["min", "max"])
 work = costs.pivot(index="frozen", columns="embedding", values="arithmetic")
 memory = costs.pivot(index="frozen", columns="embedding", values="memory_mb")
 course.claim(
     "6 frozen blocks leave over 80% of the arithmetic and 75% of the memory",
     work.trained[6] > 80 and 0.7 < memory.trained[6] / memory.trained[0] < 0.78,
-)
-course.claim(
-    "6 frozen blocks gain less than 4, and 4 less than none, with either seed",
-    by_depth["min"][6] > by_depth["max"][4] and by_depth["min"][4] > by_depth["max"][0],
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -305,9 +300,6 @@ constant = tl.TrainingConfig(
 )  # fmt: skip
 ours = tl.train(frozen_below(4), blocks, constant).history.loss
 furthest = max(abs(a - b) for a, b in zip(losses, ours, strict=True))
-course.claim(
-    "Four losses in plain transformers and tlkit: equal to 1e-4", furthest < 1e-4
-)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How far weights move, and what is forgotten
@@ -332,17 +324,8 @@ tl.tradeoff_chart(paths)
 
 # %%
 by_rate = {name: path.set_index("label") for name, path in paths.items()}
-whole, lower = by_rate["full"], by_rate["freeze_lower"]
 best = {name: path.rust.idxmin() for name, path in by_rate.items()}
 print("the best rate of those tried:", best)
-course.claim(
-    "At each of these rates freeze_lower forgets less than full",
-    (lower.general < whole.general).all(),
-)
-course.claim(
-    "Each at its own best rate, freeze_lower forgets more",
-    lower.general[best["freeze_lower"]] > whole.general[best["full"]],
-)
 
 # %%
 forgotten = {name: path.general.mean() for name, path in by_rate.items()}
@@ -389,7 +372,6 @@ moves.round({"distance": 2, "c": 2, "rust": 1, "general": 1})
 
 # %%
 c = moves.c
-course.claim("c is near 4 in all four runs", c.between(3.5, 4.5).all())
 lowest, full_run, between, lower_run = (row for _, row in moves.iterrows())
 course.claim(
     "The farther freeze_lower's weights moved, the more it forgot",

@@ -127,13 +127,6 @@ tl.network_strip(published, names=["the published run"])
 # itself is cheap. But it needs $\partial L / \partial y$ at this place, and to get there backpropagation must pass
 # through every block above.
 
-# %%
-norm = base.model.model.norm
-x = torch.randn(5, 192)  # five tokens
-normalised = x / (x.pow(2).mean(dim=1, keepdim=True) + norm.variance_epsilon).sqrt()
-y = norm.weight * normalised
-course.claim("Two lines of torch are the model's norm", y.allclose(norm(x), atol=1e-6))
-
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a step costs
 #
@@ -246,10 +239,6 @@ means.round(1).set_axis(
 reached = sweep.groupby("blocks").perplexity.mean()
 gained = (before.perplexity - reached) / (before.perplexity - reached[8])
 course.claim("One block gains more than 70% of what eight blocks gain", gained[1] > 0.7)
-course.claim(
-    "With the rate of two blocks, eight blocks end above two",
-    same_rate["perplexity"] > reached[2] + 5,
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The last block alone brings 84% of what eight blocks gain. Only the final norm stands between it and the head, so it
@@ -369,8 +358,6 @@ for name in ("computed anew", "from the cache"):
     with tl.cached_prefix(report.model) if caching else nullcontext():
         settings = tl.TrainingConfig(5e-3, epochs=3, batch_size=4)
         losses[name] = tl.train(report.model, blocks[:8], settings).history.loss
-difference = (losses["computed anew"] - losses["from the cache"]).abs()
-course.claim("The losses are the same, step by step", (difference < 1e-6).all())
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same in plain transformers

@@ -60,20 +60,12 @@ near &= tuning.validation_perplexity < 300  # above that, training diverged
 tl.sweep_chart(tuning[near], "learning_rate", "learning rate (log scale)")
 
 # %% tags=["check-means"]
-rates = tl.default_rates()
-course.claim(
-    "LoRA's best rate is above full fine-tuning's", rates["lora"] > rates["full"]
-)
 means = tuning.groupby(["strategy", "learning_rate"]).validation_perplexity.mean()
 pair = ["full", "freeze_embeddings"]
 same = {name: means[name][0.002] for name in pair}
 own = {name: means[name].min() for name in pair}
 print("lower with 2e-3 for both:", min(same, key=same.get))
 print("lower with its own rate: ", min(own, key=own.get))
-course.claim(
-    "The rate decides which of the two is ahead",
-    min(same, key=same.get) != min(own, key=own.get),
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With 2e-3 for both, `freeze_embeddings` is ahead, because the rate is its best one and too high for `full`. A strategy
@@ -98,12 +90,11 @@ course.claim(
 #
 # **Predict first.** Order the strategies by perplexity on Rust text. Where will the control be?
 
-# %%
+# %% tags=["check-rows"]
 comparison = tl.compare(profile=profile, progress=True)
 table = comparison.table.set_index("strategy")
 print(list(table.index))
 rows = {*seven, tl.ZERO_SHOT, tl.CONTROL}
-course.claim("Every strategy has its row", set(table.index) == rows)
 
 # %% tags=["nbval-ignore-output"]
 columns = ["strategy", "trainable values", "learning rate"]
@@ -148,12 +139,6 @@ low, high = torch.quantile(scores, torch.tensor([0.025, 0.975], dtype=scores.dty
 
 # %% tags=["check-high"]
 runs = comparison.runs.set_index(["strategy", "seed"])
-stored = runs.loc[("full", 0)]
-course.claim(
-    "This is the interval in the table of runs, to one percent",
-    abs(low / stored.perplexity_low - 1) < 0.01
-    and abs(high / stored.perplexity_high - 1) < 0.01,
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Lesson 3 said that we have to draw documents and not single tokens, because the tokens of one document are
@@ -220,10 +205,6 @@ t = stats.t.ppf(0.975, len(three) - 1)
 half = t * three.std() / len(three) ** 0.5
 print(f"t for three seeds: {t:.2f}")
 library = tl.seed_intervals(comparison.runs).loc["full"]
-course.claim(
-    "The library's interval has the same low end",
-    abs(library.low - (three.mean() - half)) < 1e-6,
-)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Step 3: differences in pairs
@@ -254,12 +235,6 @@ wide_low, wide_high = unpaired.confidence_interval()
 course.claim(
     "The unpaired interval includes zero, and the paired one excludes it",
     wide_low < 0 < wide_high and low > 0,
-)
-course.claim(
-    "scipy's paired test has the same interval",
-    np.allclose(
-        stats.ttest_rel(both.lora, both.full).confidence_interval(), (low, high)
-    ),
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -307,15 +282,9 @@ def interval_by_hand(one, other):
 # %%
 delta, half = interval_by_hand("lora", "full")
 two = documents[documents.strategy.isin(["lora", "full"])]
-alone = tl.compare_pairs(two).iloc[0]
 per_token = two.groupby("strategy").nats.sum() / two.groupby("strategy").tokens.sum()
 middle = 2 * np.exp(per_token.mean())  # from nats to perplexity
 hand = [middle * np.sinh(end / 2) for end in (delta - half, delta + half)]
-library = sorted(abs(alone[["low", "high"]].astype(float)))
-course.claim(
-    "tl.compare_pairs gives the same interval for these two, to one millionth",
-    np.allclose(sorted(np.abs(hand)), library, rtol=1e-6),
-)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Step 4: many pairs
@@ -356,10 +325,6 @@ alarms, corrected = (p < 0.05).sum(axis=1), (holm(p) < 0.05).sum(axis=1)
 # %%
 print(f"pairs: {p.shape[1]}")
 course.claim(
-    "Uncorrected, there is one false alarm a table, and a third have at least one",
-    0.9 < alarms.mean() < 1.2 and (alarms > 0).mean() > 1 / 3,
-)
-course.claim(
     "With Holm's correction, at most 5% of the tables do", (corrected > 0).mean() < 0.05
 )
 pairs = comparison.pairs  # corrected in the same way
@@ -397,9 +362,6 @@ course.claim(
     "Every strategy beats zero-shot, with every seed",
     (worst_seed[seven] < baseline).all(),
 )
-course.claim(
-    "bitfit is last, and differs from all others", table.loc["bitfit", "rank"] == "7"
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # What does a run cost? The chart shows the seconds of training and the peak memory of all tensors. Memory is counted,
@@ -431,17 +393,6 @@ if os.environ.get("TLKIT_RESULTS"):  # a folder for all tables and charts as fil
 
 # %%
 tl.forgetting_chart(comparison.table)
-
-# %%
-forgotten = adapted_rows.general - adapted_rows.general_before
-gained = adapted_rows.improvement_percent
-course.claim(
-    "bitfit forgets least, but it also gains least",
-    gained.idxmin() == forgotten.idxmin() == "bitfit",
-)
-at_one_rate = tuning[(tuning.learning_rate == 0.002) & (tuning.strategy != tl.CONTROL)]
-most = at_one_rate.groupby("strategy").general_perplexity.mean().idxmax()
-course.claim("With a rate of 2e-3 for all, full forgets most", most == "full")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It is `freeze_lower` again, and not `full`, which may change every weight. If all use the rate 2e-3, `full` does
@@ -476,10 +427,6 @@ for name, rate in (("full", 1e-3), ("freeze_lower", 2e-3), ("full", 2e-3)):
 for (name, rate), share in moved.items():
     print(f"{name:12} at {rate:g}: about {share:.0%}")
 course.claim(
-    "freeze_lower at its own rate moves further than full at its own",
-    moved["freeze_lower", 2e-3] > 1.2 * moved["full", 1e-3],
-)
-course.claim(
     "At the same rate, full moves further",
     moved["full", 2e-3] > moved["freeze_lower", 2e-3],
 )
@@ -504,17 +451,6 @@ for name, by in (("rates", "learning_rate"), ("epochs", "epochs")):
     path["label"] = path.label.map("{:g}".format)
     paths[by.replace("_", " ")] = path
 tl.tradeoff_chart(paths)
-
-# %%
-by_epochs = paths["epochs"].set_index("label")
-course.claim(
-    "Each further epoch makes the model forget more",
-    by_epochs.general.is_monotonic_increasing,
-)
-course.claim(
-    "On Rust two epochs are best, and four are worse",
-    by_epochs.rust.idxmin() == "2" and by_epochs.rust["4"] > by_epochs.rust["2"],
-)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two remedies
@@ -559,16 +495,6 @@ tl.tradeoff_chart(
 half = line.set_index("label").loc["0.5"]
 start, end = line.iloc[0], line.iloc[-1]
 gain = (start.rust - half.rust) / (start.rust - end.rust)
-loss = (half.general - start.general) / (end.general - start.general)
-price = mixing.rust.iloc[-1] / mixing.rust.iloc[0] - 1
-course.claim(
-    "Halfway keeps over 70% of the gain and less than a quarter of the forgetting",
-    gain > 0.7 and loss < 0.25,
-)
-course.claim(
-    "With half of it general text, Rust perplexity rises by less than a tenth",
-    0 < price < 0.1,
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Halfway, about a tenth of the forgetting is left and four fifths of the gain are kept. Going back part of the way
@@ -602,17 +528,6 @@ tl.sweep_chart(sizes, "passages", "passages of Rust text (log scale); 120 steps 
 # %%
 means = sizes.pivot_table(
     index="passages", columns="strategy", values="validation_perplexity"
-)
-untouched = line.rust.iloc[0]
-course.claim(
-    "25 passages leave all three worse than untouched",
-    (means.loc[25] > untouched).all(),
-)
-few, many = means.index.isin([50, 100]), means.index >= 200
-course.claim(
-    "lora and last_layers cross between 100 and 200 passages",
-    (means.lora < means.last_layers)[few].all()
-    and (means.lora > means.last_layers)[many].all(),
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -699,14 +614,6 @@ epochs = tl.recorded("epochs", name).set_index(["epochs", "strategy"])[measured]
 epochs.columns = ["Rust", "general"]
 epochs.unstack().round(1)
 
-# %% tags=["check-name"]
-often, kept = epochs.Rust.unstack(), epochs.general.unstack()
-course.claim(
-    "For full and last_layers one epoch is best, and four are worse than none",
-    (often[["full", "last_layers"]].idxmin() == 1).all()
-    and (often.loc[4, ["full", "last_layers"]] > 84).all(),
-)
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Here one epoch is best for `full`. A second one leaves `lora` about level on Rust and costs it 19% on general text.
 # After four, `full` is at 122, much worse than before training: by then its training loss is 0.6, so it has learned
@@ -732,14 +639,6 @@ rehearsed.round(1)
 texts = tl.recorded("passages", name)
 tl.sweep_chart(texts, "passages", "passages of Rust text (log scale); 44 steps each")
 
-# %%
-by_size = texts.pivot(index="passages", columns="strategy", values=measured[0])
-course.claim(
-    "Up to 100 passages lora ends below full, and with 200 above it",
-    (by_size.lora < by_size.full)[[25, 50, 100]].all()
-    and by_size.lora[200] > by_size.full[200],
-)
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With the tiny model `full` was ahead at every size. With the real one LoRA is ahead as long as the text is small and
 # is read several times, as the reports' rule says. But their rule is about the number of trained weights, and
@@ -762,12 +661,6 @@ course.claim(
 # %% tags=["nbval-ignore-output"]
 said = tl.conclusions(comparison)
 print(said)
-
-# %%
-course.claim(
-    "All seven strategies may be said to lower the perplexity on Rust",
-    all(name in said.may[0] for name in seven) and said.may[0].startswith("A lower"),
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The second list is longer than most reports would like. Read it before you quote a number from the first. Whatever

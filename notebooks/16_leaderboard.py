@@ -44,14 +44,6 @@ pictures.standings_chart(board.test_accuracy)
 # tables are short: first the method, then what sets this experiment apart. You do not need to know them all.
 
 # %%
-right = board.test_accuracy * questions
-course.claim(
-    "Every score is a whole number of 1,319 questions",
-    np.allclose(right, right.round(), atol=1e-6),
-)
-course.claim(
-    "All 63 experiments have seed 0", len(board) == 63 and (board.seed == 0).all()
-)
 rates = board.learning_rate.map("{:g}".format)
 shown = board[["name", "test_accuracy", "forgetting"]].round(3)
 shown.assign(learning_rate=rates).head(10)
@@ -96,15 +88,6 @@ course.claim(
 audit = tl.audit(board, "test_accuracy", questions, name="name")
 pictures.scores_chart(audit.table)
 
-# %% tags=["check-np"]
-half = 1.96 * error[:50]  # scores far from 0
-table = audit.table.head(50)
-course.claim(
-    "Wilson's intervals agree with the formula to a tenth of a point, down to place 50",
-    np.allclose(table.low, p[:50] - half, atol=0.001)
-    and np.allclose(table.high, p[:50] + half, atol=0.001),
-)
-
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is a difference?
 #
@@ -145,11 +128,6 @@ told_apart = holm(p_values) < 0.05
 
 # %%
 print(f"told apart: {told_apart.sum():,} of {len(p_values):,} pairs")
-course.claim(
-    "tl.audit finds the same pairs, with the same p values",
-    np.array_equal(told_apart, audit.pairs.separated)
-    and np.allclose(audit.pairs.p, p_values, atol=1e-12),
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # So 1,194 of the 1,953 pairs can be told apart. Without the correction there would be 1,522, but among so many pairs
@@ -160,7 +138,6 @@ course.claim(
 ten = tl.audit(board.head(10), "test_accuracy", questions, name="name")
 print(f"told apart: {ten.separated} of {len(ten.pairs)} pairs of the first ten")
 course.claim("None of the 45 pairs is told apart", ten.separated == 0)
-course.claim("None is, even without the correction", (ten.pairs.p > 0.05).all())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The first and the tenth row are 3.5 points apart. The standard error of this difference is 1.9 points, so the
@@ -224,10 +201,6 @@ for rho in (0, 0.3, 0.5, 0.7):
 
 # %%
 print(f"undecided {audit.undecided}, out of reach {audit.out_of_reach}")
-course.claim(
-    "112 of the 1,953 pairs are out of reach of these questions",
-    (audit.separated, audit.undecided, audit.out_of_reach) == (1194, 647, 112),
-)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What one more seed could change
@@ -267,10 +240,6 @@ one_run = change.std() / 2**0.5
 largest = change.abs().max()
 print(f"change ±{100 * change.std():.1f}, one run ±{100 * one_run:.1f} points")
 print(f"largest change {100 * largest:.1f} points")
-course.claim(
-    "Only 4 of 25 scores are the same in the second run",
-    (len(change), (change == 0).sum()) == (25, 4),
-)
 fallen = newer.after < newer.before
 course.claim(
     "With newer libraries 36 of 38 scores fall", (fallen.sum(), len(newer)) == (36, 38)
@@ -334,11 +303,6 @@ for pair in (
     row = rows.loc[pair]
     print(f"{pair[0]} minus {pair[1]}: {100 * row.difference:.1f} points")
     print(f"  p value {row.p:.2g}, corrected {row.p_adjusted:.2g}")
-course.claim(
-    "Of the three pairs, only the first is told apart",
-    not rows.separated["lora-rank64-rslora", "lora-rank64"]
-    and not rows.separated["lora-rank32", "lora-rank32-dora"],
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # - **IA3 against itself.** With ten times the learning rate (and less weight decay) the same method gains 8.7 points.
@@ -380,13 +344,6 @@ on_front = np.ones(ordered.shape, dtype=bool)  # the cheapest row always is
 on_front[:, 1:] = ordered[:, 1:] > best_before  # better than all that cost less
 
 shares = tl.front_shares(board, "test_accuracy", ["forgetting"], questions)
-course.claim(
-    "The library counts the same shares",
-    np.allclose(shares.share.to_numpy()[by_cost], on_front.mean(axis=0)),
-)
-course.claim(
-    "The most accurate row is on this front in 40 to 55%", 0.40 < shares.share[0] < 0.55
-)
 
 # %% slideshow={"slide_type": "subslide"}
 forgot = board.join(shares).assign(accuracy=p)

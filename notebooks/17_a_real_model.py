@@ -81,10 +81,6 @@ tl.network_strip(tiny_lora, lora, names=("the tiny model", "SmolLM2-135M"))
 table = lora.components["embedding"].total_values
 print(f"values: {lora.total_values - lora.trainable_values:,}")
 print(f"of these in the embedding: {table:,}")
-course.claim(
-    "The adapter is 1.8% of the real model's values, and 5.2% of the tiny one's",
-    (round(lora.percent, 1), round(tiny_lora.percent, 1)) == (1.8, 5.2),
-)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Before: what it writes, and what it scores
@@ -184,10 +180,6 @@ changes = {
     for name, table in results.items()
 }
 course.claim(
-    "On Rust, the perplexity of both models falls by more than a quarter",
-    all(changes[name].perplexity < -0.25 for name in changes),
-)
-course.claim(
     "On general text, the tiny model's rises by over a fifth, the real one's does not",
     changes["tiny"].general > 0.2 and changes["SmolLM2-135M"].general < 0,
 )
@@ -279,9 +271,6 @@ settings = tl.TrainingConfig(
     weight_decay=0,
 )
 ours = tl.train(again.model, pair, settings).history.loss
-furthest = max(abs(one - other) for one, other in zip(ours, theirs, strict=True))
-course.claim("Both report the same losses, step by step, to 0.0001", furthest < 1e-4)
-course.claim("and they fall", theirs[2] < theirs[1] < theirs[0])
 del again
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -339,9 +328,6 @@ for name, answers in (("before", answers_before), ("after", answers_after)):
 print(change)
 
 # %%
-course.claim(
-    "16 questions cannot tell the two models apart", change.low < 0 < change.high
-)
 right = [sum(answers.correct) for answers in (answers_before, answers_after)]
 course.claim("Neither of them answers half of the questions correctly", max(right) < 8)
 
@@ -404,16 +390,6 @@ start["7 and 13 billion"] = [2e-5, None, None, 2e-4]
 start["33 and 65 billion"] = [None, None, None, 1e-4]
 start.map(lambda rate: "" if pd.isna(rate) else f"{rate:g}")
 
-# %%
-rates = start["135 million"]
-course.claim(
-    "On both models, LoRA's best rate is about ten times that of full",
-    all(9 < start[size].lora / start[size].full < 11 for size in start.columns[:2]),
-)
-course.claim(
-    "and the larger model's rates are lower", (rates < start["4 million values"]).all()
-)
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The two columns on the right are those of [Alpaca](https://github.com/tatsu-lab/stanford_alpaca) (full fine-tuning,
 # 7 billion) and of the [QLoRA paper](https://arxiv.org/abs/2305.14314). They were chosen for other data and larger
@@ -448,15 +424,6 @@ found = pd.DataFrame(rows).T
 found.round().astype(int)  # in percent
 
 # %%
-lost = found.loc["forgetting"]
-course.claim(
-    "With wider reading, full and last_layers forget a little less",
-    (lost["tiny, wider reading"] < lost.tiny)[["full", "last_layers"]].all(),
-)
-course.claim(
-    "but SmolLM2 forgets less than half of that with full and with lora",
-    (lost.SmolLM2 < lost["tiny, wider reading"] / 2)[["full", "lora"]].all(),
-)
 untouched = [
     tl.recorded_comparison(name).table.set_index("strategy").perplexity["zero-shot"]
     for name in ("tiny", "tiny-wider")
@@ -546,9 +513,6 @@ sentence = real.tokenizer(prompts[1], return_tensors="pt").input_ids
 with torch.no_grad():
     trained = lora.model.eval()(sentence).logits
     again = loaded(sentence).logits
-course.claim(
-    "The loaded model computes the same", torch.allclose(again, trained, atol=1e-4)
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For use, the adapter can be [merged](glossary.md#merging): every matrix $W$ is replaced by $W + (\alpha/r)\,BA$

@@ -178,10 +178,6 @@ print(f"logits of 8 texts: {tuple(by_hand.shape)}")
 
 # %% tags=["check-classifier"]
 theirs = tl.class_logits(classifier, few)
-course.claim(
-    "By hand and by transformers: the same logits, to 1e-5",
-    torch.allclose(by_hand.double(), theirs, atol=1e-5),
-)
 each = [few[row : row + 1].trimmed() for row in range(8)]
 alone = torch.cat([tl.class_logits(classifier, text) for text in each])
 course.claim(
@@ -316,12 +312,6 @@ for name, (features, linear) in candidates.items():
 scores = pd.DataFrame(rows).T
 (100 * scores).round().astype(int)
 
-# %%
-course.claim(
-    "The interval of the pretrained mean lies above that of the last token",
-    scores.low["pretrained, mean"] > scores.high["pretrained, last token"],
-)
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # All numbers are percentages. The columns `low` and `high` are the ends of a 95% interval, which comes from
 # resampling the test texts within each class. The interval is about 20 points wide, because there are only 63 test
@@ -385,10 +375,6 @@ for seed in range(4):
 print("random embeddings, test text:", " ".join(f"{draw:.0%}" for draw in draws))
 
 # %% tags=["check-features"]
-course.claim(
-    "All four are below the pretrained mean",
-    max(draws) < scores.test["pretrained, mean"],
-)
 above = [100 * (scores.test["pretrained, mean"] - draw) for draw in draws]
 features, linear = candidates["random weights, mean"]
 
@@ -467,10 +453,6 @@ print(f"on the 128 training passages: {on_known:.0%}")
 print(f"on validation passages:       {on_new:.0%}")
 
 # %%
-course.claim(
-    "It puts more than half of the passages that it was trained on into their class",
-    on_known > 0.5,
-)
 course.claim("On other passages it is hardly better than guessing", on_new < 0.22)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -518,14 +500,6 @@ means = lines.groupby(["strategy", "passages"]).balanced_accuracy.mean().unstack
 
 # %% tags=["check-percent"]
 tuned = means.loc[["linear_probe", "last_layers", "lora", "full"]]
-course.claim(
-    "With 8 labels, no trained strategy gets above 15%, on average over the seeds",
-    tuned[8].max() < 0.15,
-)
-course.claim(
-    "full is furthest ahead of random initialisation with all labels",
-    (means.loc["full"] - means.loc["random initialisation"]).idxmax() == 503,
-)
 course.claim(
     "Nothing that was fine-tuned reaches the classifier on the frozen mean",
     (tuned.max() < means.loc["pretrained mean, linear"]).all(),
@@ -723,10 +697,6 @@ shares = {name: table.balanced_accuracy.astype(float) for name, table in tuned.i
 percent = {name: (100 * one).round().astype(int) for name, one in shares.items()}
 columns = ["balanced_accuracy_low", "balanced_accuracy_high"]
 ends = {name: [table[end] for end in columns] for name, table in tuned.items()}
-course.claim(
-    "Last blocks: better in the larger model, beyond both intervals",
-    ends["tiny"][1].last_layers < ends[NAME][0].last_layers,
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In both models `last_layers` has the highest accuracy and full fine-tuning the lowest. But within each model all four

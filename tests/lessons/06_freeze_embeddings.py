@@ -16,7 +16,16 @@ assert round(shares["qwen2-0.5b"]) == 28 and round(shares["llama2-7b"]) == 2
 
 assert sum(p.numel() for p in trained) == again.trainable_values
 
+assert rows[0] == len(tokens[:-1].unique()), "The lookup reaches only tokens of the text"
+
+assert saved == 2 * blocks[:4].numel() * E.numel(), "One of three products with E is saved"
+
+assert not embedding.equal(E) and head.equal(E), "The embedding was trained, and the head is as it was"
+
 # after: check-tl
+one_hot = F.one_hot(tokens, len(E)).float()  # (T, V)
+assert torch.equal(one_hot @ E, X), "A lookup is a product with one-hot vectors"
+assert Z.allclose(logits, atol=1e-4), "H times E transposed gives the model's logits"
 assert tl.is_tied(tiny.model)
 assert E.shape == (4096, 192) and tokens.shape == (64,)
 

@@ -29,3 +29,14 @@ assert pair == 29_824_768
 assert round((below + rest) / rest, 1) == 1.9 and round(2 * head / rest, 2) == 0.75
 
 assert sum(p.numel() for p in trained) == again.trainable_values
+
+norm = base.model.model.norm
+x = torch.randn(5, 192)  # five tokens
+normalised = x / (x.pow(2).mean(dim=1, keepdim=True) + norm.variance_epsilon).sqrt()
+y = norm.weight * normalised
+assert y.allclose(norm(x), atol=1e-6), "Two lines of torch are the model's norm"
+
+assert same_rate["perplexity"] > reached[2] + 5, "With the rate of two blocks, eight blocks end above two"
+
+difference = (losses["computed anew"] - losses["from the cache"]).abs()
+assert (difference < 1e-6).all(), "The losses are the same, step by step"

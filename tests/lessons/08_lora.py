@@ -43,13 +43,59 @@ assert plain_losses[2] < plain_losses[0]
 
 assert round(steps[f"value, {small}"]) == 4 and round(steps[f"value, {real}"]) == -21
 
+assert round(lora.percent) == 5, "LoRA trains about 5% of the values"
+
+middle = needed.median(axis=None)
+assert 50 < middle < 70, "The typical matrix (the median) needs about 60 pieces"
+assert needed.min(axis=None) > 8, "No matrix gets by with 8"
+
+assert kept.gain[8] > 2 / 3, "Rank 8 keeps at least two thirds of the gain"
+
+of_gradient, of_sign = share.values()
+assert of_gradient > 1.5 * of_sign, "The gradient is closer to low rank than its sign"
+
+assert min(alike["rank 1"], larger["rank 1"]) > 0.6, "In both models rank 1 keeps more than 60% when counted so"
+
+assert targets.nats.idxmin() == "all linear layers", "In this record, adapters at all linear layers gain most"
+
+first, second, third, other = map(float, losses.values())
+assert max(abs(first - second), abs(second - third)) < 1e-4, (
+    "Where alpha times learning rate is equal, so is the first step"
+)
+
+best = grid.idxmin(axis="columns")
+assert best.is_monotonic_decreasing and best.is_unique, "With each larger alpha the best rate is smaller"
+
+assert at_own < 1.1, "At its own rate LoRA is within 10% of full here"
+
+assert table.Rust.idxmin() == "adapter rust" and table.Python["adapter rust"] > table.Python["no adapter"], (
+    "The Rust adapter is best on Rust, but on Python it is worse than no adapter"
+)
+untouched = tl.perplexity(base.model, base.tokenizer, texts["Python"]).perplexity
+assert abs(table.Python["no adapter"] / untouched - 1) < 1e-6, "Switched off, the base model is back"
+
+assert 0.7 < costs["arithmetic of a step"] < 0.78 and 0.7 < costs["peak memory of a step"] < 0.78, (
+    "About three quarters of the arithmetic and of the memory are left"
+)
+
+apart = max(abs(a - b) for a, b in zip(plain_losses, ours, strict=True))
+assert apart < 1e-6, "All three losses agree to 1e-6"
+
 # after: check-ours
 assert (ours(x) - ours.base(x)).abs().max() > 0.01
 
 # after: check-a
+assert abs(same.nats_per_token - expected.nats_per_token) < 1e-6, "Before training, LoRA changes nothing"
+assert (b.norm_1 > 0).all() and (a.norm_1 == 0).all() and (a.norm_2 > 0).all(), (
+    "In step 1 every B has a gradient and no A has one; in step 2 every A has one, too"
+)
 assert not flow.problems and b.norm_2.sum() > 3 * a.norm_2.sum()
 
 # after: check-trained
+assert all(trained[rank] > cut[rank] for rank in (1, 2, 8)), "At ranks 1, 2 and 8, training beats cutting"
+assert abs(after_lora.nats_per_token / recorded.nats[8] - 1) < 0.02, (
+    "Today's run at rank 8 agrees with the recorded one to 2%"
+)
 assert 0.6 < trained[1] < 0.7 and 0.9 < trained[32] < 1
 assert recorded.rate.is_monotonic_decreasing
 assert list(recorded.rate) == [0.02, 0.02, 0.01, 0.005] and len(runs) == 41

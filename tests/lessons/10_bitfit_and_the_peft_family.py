@@ -74,7 +74,11 @@ peaks = real_table.peak_memory_mb / real_table.peak_memory_mb["lora"]
 compared_with = peaks[["qlora", "lora_fa", "vera", "dora"]]
 assert (100 * compared_with - 100).round().tolist() == [-25, -12, 10, 43]
 
+assert 0.66 < costs["BitFit: all biases"] < 0.74, "BitFit needs about 70%"
+assert 0.38 < costs["biases of the last block"] < 0.46, "With the last block only, about 42%"
+
 # after: check-losses
+assert apart < 1e-6, "All three losses agree to 1e-6"
 assert sum(p.numel() for p in trained) == 3_072 and losses[2] < losses[0]
 
 # after: check-above
@@ -101,6 +105,9 @@ assert (best["rslora"], best["pissa"], best["lora_plus"]) == (0.00316, 0.00316, 
 assert [round(higher.iloc[0]) for higher in above] == [139, 177]
 
 # after: check-among
+assert (len(among), among.separated.sum()) == (15, 2), (
+    "But of the 15 pairs among LoRA and its five nearest variants, only 2 are"
+)
 spread = table.perplexity[like_lora]
 assert spread.idxmin() == "dora" and spread.idxmax() == "lora_plus"
 assert 1.05 < spread.max() / spread.min() < 1.06
@@ -121,3 +128,14 @@ assert lowest == [[106.6, 26.2], [83.7, 21.6]]
 assert round(tuned.general_perplexity["qlora", tl.default_rates(real)["qlora"]], 1) == 25.1
 on_rust = tuned.validation_perplexity
 assert [round(on_rust[name, 1e-6]) for name in ("prefix_tuning", "lora")] == [119, 84]
+
+# after: check-b
+assert all(torch.allclose(h, W @ x + b, atol=1e-5) for h in by_hand.values()), (
+    "All five start as the base layer, Wx + b"
+)
+
+# after: check-apart
+assert len(losses) == 4 and apart < 1e-6, "Four steps, four equal losses"
+
+# after: check-real-table-2
+assert "no bias vectors" in real_table.reason["bitfit"], "No run, but a reason"

@@ -24,6 +24,25 @@ assert precision["mixed precision"]["activations, MiB"] < precision["fp32"]["act
 
 assert len(recorded) == 56 and off.min() > -0.03 and off.max() < 0.1
 
+assert (each_block == 4 * tokens * kept).all(), "Each block keeps exactly what the formula says"
+
+assert (logits.nbytes, gradients, averages) == (4 * tokens * V, 4 * N, 8 * N), (
+    "Logits, gradients and averages are exactly as calculated"
+)
+
+assert abs(by_hand["peak"] / full.peak - 1) < 0.04, "By hand and by tracing agree within 4%"
+assert by_hand["at the end"] > by_hand["at the loss"], "The end of the backward pass needs more than the loss"
+
+parts = sorted(eight.categories, key=eight.categories.get)
+assert parts[-2:] == ["logits and loss", "activations"], (
+    "With eight rows, activations are the largest part, logits and loss the second"
+)
+
+assert lasting["mixed precision"].tolist() == lasting["fp32"].tolist() == [4, 4, 8], (
+    "Mixed precision needs 4 + 4 + 8 bytes a weight, as fp32 does"
+)
+assert lasting["pure bf16 state"].tolist() == [2, 2, 4], "A pure bf16 state needs exactly half: 2 + 2 + 4"
+
 # after: check-by-hand
 assert (d, m, L, V) == (
     config.hidden_size,
@@ -35,6 +54,14 @@ assert kept == 3782 and round(4 * kept * L / 1000) == 121
 assert by_hand["activations"] > 16 * N
 
 # after: check-eight
+floor = ["weights", "gradients", "optimizer state"]
+assert (one[floor] == eight[floor]).all() and (half[floor] == eight[floor]).all(), (
+    "Weights, gradients and optimizer state stay the same"
+)
 assert all(abs(factor - 8) < 0.2 for factor in growth)
 for kind in ("activations", "logits and loss"):
     assert abs(half[kind] / eight[kind] - 63 / 127) < 0.005
+
+# after: check-full
+assert full.gradients[peak] == 0, "At the peak there is no gradient of a weight yet"
+assert end_of_backward < total[peak] / 3, "Two thirds of the peak are gone after the backward pass"

@@ -42,6 +42,37 @@ assert round(from_loss) == 7_108 and round(104_838.55 / from_loss) == 15
 
 assert len(verdicts) == 25
 
+assert true.iloc[3] < 1.5 and broken.iloc[3] > 1000, (
+    "Text known by heart has a perplexity below 1.5, and reads above 1000"
+)
+
+assert tl.first_loss_warning(4.6157, math.log(254_801)), "The report is caught too"
+
+size = tiny.model.config.vocab_size
+drawn = [tl.mean_loss(tl.load_model("tiny", random_init=True, seed=seed).model, held_out[:8]) for seed in range(3)]
+again = [tl.mean_loss(tl.load_model("tiny").model, held_out[:8]) for _ in range(2)]
+assert all(math.exp(loss) > size for loss in drawn), (
+    "With random weights, perplexity is above the vocabulary's size, with each seed"
+)
+assert again[0] == again[1], "The pretrained model, loaded twice, scores the same"
+
+random_model = tl.load_model("tiny", random_init=True).model
+score = tl.perplexity(random_model, tiny.tokenizer, rust.validation[:8])
+assert any("uniform" in warning for warning in score.warnings), "A perplexity worse than guessing carries a warning"
+
+assert counted == others, "The other three counts are as published"
+
+best = losses.mean().idxmin()
+assert winners[best] < 3 / 4, "At least one block in four names another winner than the mean of all"
+
+assert arithmetic["last_layers, norms frozen"] < ratio < traffic["last_layers, norms frozen"], (
+    "The measured 3.2 lies between arithmetic and traffic"
+)
+
+assert speed["times less arithmetic"].max() < 3, "No strategy saves more than a factor of 3 in arithmetic"
+
+assert all(abs(gap) < 0.1 for gap in off), "All 11 quotients agree with their rows"
+
 # after: check-math
 assert round(math.exp(4.6157)) == 101 and round(math.log(254_801), 1) == 12.4
 
@@ -70,3 +101,12 @@ assert "no block is trainable" in report.doubts[0] and not intended.doubts
 assert round(needed / 1e9, 1) == 9.0 and needed > 8 * 2**30
 assert round(254.28 / 140, 1) == 1.8 and moved["full"] / 288 < 0.1
 assert tl.speedup_warning(14.3, steps["full"], steps["last_layers"])
+
+# after: check-worse
+assert len(worse) == 9, "9 of these 11 perplexities are above 151,936"
+
+# after: check-names
+few = tl.perplexity(tiny.model, tiny.tokenizer, [tiny.tokenizer.decode(single[0])])
+ranks = tl.rank_intervals(tl.compare_pairs(one_seed), names).to_dict()
+assert any("tokens" in warning for warning in few.warnings), "A score on 32 tokens warns that they are few"
+assert set(ranks.values()) == {""}, "One seed gives no ranks"

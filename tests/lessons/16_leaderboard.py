@@ -28,6 +28,35 @@ assert shown.memory.round(1).tolist()[::2] == [20.3, 25.6]
 assert shown.megabytes.round(1).tolist()[1:] == [2.5, 835.1]
 assert shown.share.iloc[0] == 1
 
+right = board.test_accuracy * questions
+assert np.allclose(right, right.round(), atol=1e-6), "Every score is a whole number of 1,319 questions"
+assert len(board) == 63 and (board.seed == 0).all(), "All 63 experiments have seed 0"
+
+half = 1.96 * error[:50]  # scores far from 0
+table = audit.table.head(50)
+assert np.allclose(table.low, p[:50] - half, atol=0.001) and np.allclose(table.high, p[:50] + half, atol=0.001), (
+    "Wilson's intervals agree with the formula to a tenth of a point, down to place 50"
+)
+
+assert np.array_equal(told_apart, audit.pairs.separated) and np.allclose(audit.pairs.p, p_values, atol=1e-12), (
+    "tl.audit finds the same pairs, with the same p values"
+)
+
+assert (ten.pairs.p > 0.05).all(), "None is, even without the correction"
+
+assert (audit.separated, audit.undecided, audit.out_of_reach) == (1194, 647, 112), (
+    "112 of the 1,953 pairs are out of reach of these questions"
+)
+
+assert (len(change), (change == 0).sum()) == (25, 4), "Only 4 of 25 scores are the same in the second run"
+
+assert (
+    not rows.separated["lora-rank64-rslora", "lora-rank64"] and not rows.separated["lora-rank32", "lora-rank32-dora"]
+), "Of the three pairs, only the first is told apart"
+
+assert np.allclose(shares.share.to_numpy()[by_cost], on_front.mean(axis=0)), "The library counts the same shares"
+assert 0.40 < shares.share[0] < 0.55, "The most accurate row is on this front in 40 to 55%"
+
 # after: check-np
 assert np.allclose(audit.table.error, error)
 

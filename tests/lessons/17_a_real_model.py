@@ -14,3 +14,33 @@ assert 48 < seven["time of a step, times the first"] < 52
 assert 25 < seven["file in fp32, GB"] * 1e9 / 2**30 < 25.5
 
 assert 4 * values < size < 1.02 * 4 * values
+
+assert (round(lora.percent, 1), round(tiny_lora.percent, 1)) == (1.8, 5.2), (
+    "The adapter is 1.8% of the real model's values, and 5.2% of the tiny one's"
+)
+
+assert all(changes[name].perplexity < -0.25 for name in changes), (
+    "On Rust, the perplexity of both models falls by more than a quarter"
+)
+
+furthest = max(abs(one - other) for one, other in zip(ours, theirs, strict=True))
+assert furthest < 1e-4, "Both report the same losses, step by step, to 0.0001"
+assert theirs[2] < theirs[1] < theirs[0], "and they fall"
+
+assert change.low < 0 < change.high, "16 questions cannot tell the two models apart"
+
+rates = start["135 million"]
+assert all(9 < start[size].lora / start[size].full < 11 for size in start.columns[:2]), (
+    "On both models, LoRA's best rate is about ten times that of full"
+)
+assert (rates < start["4 million values"]).all(), "and the larger model's rates are lower"
+
+lost = found.loc["forgetting"]
+assert (lost["tiny, wider reading"] < lost.tiny)[["full", "last_layers"]].all(), (
+    "With wider reading, full and last_layers forget a little less"
+)
+assert (lost.SmolLM2 < lost["tiny, wider reading"] / 2)[["full", "lora"]].all(), (
+    "but SmolLM2 forgets less than half of that with full and with lora"
+)
+
+assert torch.allclose(again, trained, atol=1e-4), "The loaded model computes the same"

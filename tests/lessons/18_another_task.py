@@ -16,6 +16,18 @@ assert task.categories["logits and loss"] < 1e6 and task.peak < 0.85 * text.peak
 
 assert apart < 1e-3
 
+assert scores.low["pretrained, mean"] > scores.high["pretrained, last token"], (
+    "The interval of the pretrained mean lies above that of the last token"
+)
+
+assert max(draws) < scores.test["pretrained, mean"], "All four are below the pretrained mean"
+
+assert on_known > 0.5, "It puts more than half of the passages that it was trained on into their class"
+
+assert ends["tiny"][1].last_layers < ends[NAME][0].last_layers, (
+    "Last blocks: better in the larger model, beyond both intervals"
+)
+
 # after: check-tl
 assert sum(in_each) / 9 == tl.balanced_accuracy(always_the_same, labels)
 
@@ -24,6 +36,7 @@ assert words.shape == (503, 2315)
 assert round(100 * accuracy(bag, by_words, "validation")) == 47
 
 # after: check-classifier
+assert torch.allclose(by_hand.double(), theirs, atol=1e-5), "By hand and by transformers: the same logits, to 1e-5"
 start = tl.score_examples(classifier, texts["validation"]).nats_per_token
 assert round(start, 1) == 2.5 and round(torch.tensor(9.0).log().item(), 1) == 2.2
 
@@ -54,6 +67,10 @@ assert highest["random weights, mean"] == 0 and len(mean) * 5 == 45
 assert 100 / 9 / 4 < 2.8
 
 # after: check-percent
+assert tuned[8].max() < 0.15, "With 8 labels, no trained strategy gets above 15%, on average over the seeds"
+assert (means.loc["full"] - means.loc["random initialisation"]).idxmax() == 503, (
+    "full is furthest ahead of random initialisation with all labels"
+)
 assert percent["pretrained mean, linear"] == [23, 46, 50, 60]
 assert percent["bag of words"] == [12, 35, 52, 47]
 assert percent["last_layers"] == [13, 18, 27, 38] and percent["lora"][3] == 39

@@ -24,7 +24,16 @@ assert not counted or ((parted.sent / parted.predicted - 1).abs() < 0.02).all()
 
 assert mlp.gate_proj.weight.shape == (512, 192)
 
+assert gib[2] > gib[1] / 2, "Two cards need more than half of what one needs"
+
+in_parts = steps[steps.exchange == "fsdp"].pivot(index="step", columns="processes", values="loss")
+same = ((in_parts - losses[[2, 4]]).abs() < 1e-5).all(axis=None)
+assert same, "The curve is the same again"
+
+assert apart < 1e-5, "Two half MLPs add up to the whole one, to 1e-5 of its size"
+
 # after: check-whole
+assert apart < 1e-6, "The mean of two cards' gradients is the whole batch's, to 1e-6"
 assert len(whole) == 4_036_800 and (first - second).abs().max() > 0.01
 
 # after: check-tl
@@ -38,3 +47,15 @@ assert [round(100 * share) for share in idle.values()] == [75, 43, 16]
 config = tl.architecture("llama2-7b")
 assert round(512 * config.hidden_size * 4 / 1e6, 1) == 8.4
 assert config.num_hidden_layers == 32
+
+# after: check-own
+plain_mean = (own[0] + own[1]) / 2
+error = (plain_mean - whole).norm() / whole.norm()
+assert error > 1 / 3, "The plain mean is wrong by more than a third of its size"
+
+# after: check-apart
+assert all(torch.equal(s, sums[0]) for s in sums), "All four cards have the same sum"
+assert apart < 1e-6, "A quarter of it is the whole batch's gradient, to 1e-6"
+
+# after: check-apart-2
+assert apart < 1e-4, "Two DDP processes print one process's losses, to 1e-4"
