@@ -19,7 +19,6 @@ _WHERE = {
         "meta_model",
         "save_model",
     ),
-    "models.merging": ("merge_adapter",),
     "models.fetched": ("fetched", "fetched_folder"),
     "models.fetching": ("fetch",),
     "quantization": ("dequantized", "logical_size", "tensors_of"),

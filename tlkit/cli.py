@@ -18,7 +18,7 @@ from tlkit.commands.models import estimate, evaluate, params
 from tlkit.commands.outcome import Outcome, fitted, plain
 from tlkit.commands.parsing import parser_of, settings_of
 from tlkit.commands.training import train
-from tlkit.commands.using import generate, merge, tokens
+from tlkit.commands.using import generate, tokens
 
 CHOSEN = (
     doctor,
@@ -30,7 +30,6 @@ CHOSEN = (
     tokens,
     train,
     generate,
-    merge,
     compare,
     sweep,
     validate,

@@ -6,7 +6,7 @@ import shutil
 import peft
 import pytest
 import torch
-from peft import AutoPeftModelForCausalLM, PeftModel, VBLoRAConfig, get_peft_model
+from peft import AutoPeftModelForCausalLM, LoraModel, PeftModel, VBLoRAConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
@@ -309,6 +309,17 @@ METHODS = {
 }
 
 
+MERGED = {
+    "all biases": peft.LoraConfig(target_modules="all-linear", bias="all"),
+    "its own bias": peft.LoraConfig(target_modules=["q_proj"], lora_bias=True),
+    "PiSSA": peft.LoraConfig(target_modules="all-linear", init_lora_weights="pissa"),
+    "ranks": peft.LoraConfig(target_modules="all-linear", rank_pattern={"q_proj": 4}, alpha_pattern={"q_proj": 32}),
+    "LoRA of the head": peft.LoraConfig(target_modules=["lm_head"]),
+    "whole head": peft.LoraConfig(target_modules="all-linear", modules_to_save=["lm_head"]),
+    "some tokens": peft.LoraConfig(target_modules="all-linear", trainable_token_indices=[100, 105]),
+}
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_what_any_method_of_peft_adds_is_told_from_the_model_itself(base, method):
     plain = meta_model(str(base))
@@ -322,21 +333,40 @@ def test_what_any_method_of_peft_adds_is_told_from_the_model_itself(base, method
     assert report.components["adapters"].total_values == sizes == report.total_values - values
 
 
-@pytest.mark.parametrize("method", ["IA3", "LoRA and a norm", "DoRA"])
+@pytest.mark.parametrize("method", [*MERGED, "IA3", "LoRA and a norm", "DoRA", "LoRA of the embedding"])
 def test_other_adapters_are_evaluated_and_merged(method, base, tmp_path, tiny):
-    adapted = get_peft_model(load_model(base).model, METHODS[method])
+    """transformers alone reads what was merged, and a head that is tied to the embedding does not change with it."""
+    adapted = get_peft_model(load_model(base).model, (METHODS | MERGED)[method])
     names = adapter_names(adapted)
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():
             if name in names:
                 parameter.add_(torch.randn_like(parameter), alpha=0.05)
     expected = logits_of(adapted, IDS)
-    save_model(adapted, tiny.tokenizer, tmp_path)
-    assert torch.equal(logits_of(load_model(tmp_path).model, IDS), expected)
-    assert largest_change(expected, logits_of(load_model(tmp_path, adapter="merge").model, IDS)) <= 1e-4
+    adapted.save_pretrained(tmp_path / "adapter")
+    assert torch.equal(logits_of(load_model(tmp_path / "adapter").model, IDS), expected)
+    save_model(load_model(tmp_path / "adapter", adapter="merge").model, tiny.tokenizer, tmp_path / "merged")
+    alone = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    assert largest_change(expected, logits_of(alone, IDS)) <= 1e-4
+    assert largest_change(expected, logits_of(load_model(base).model, IDS)) > 1e-3
     if method == "IA3":
         with pytest.raises(ValueError, match="of the kind IA3, and only LoRA"):
-            load_model(tmp_path, adapter="continue")
+            load_model(tmp_path / "adapter", adapter="continue")
+
+
+def test_a_merge_that_computes_something_else_is_refused(lora, monkeypatch):
+    """As if peft had left one layer out."""
+    merge = LoraModel.merge_and_unload
+
+    def wrong(self, *arguments, **options):
+        model = merge(self, *arguments, **options)
+        with torch.no_grad():
+            model.model.layers[1].mlp.up_proj.weight[3, 5] += 0.5
+        return model
+
+    monkeypatch.setattr(LoraModel, "merge_and_unload", wrong)
+    with pytest.raises(RuntimeError, match="merged, it computes something else"):
+        load_model(lora, adapter="merge")
 
 
 def test_virtual_tokens_are_loaded_and_are_no_part_of_any_weight(base, tmp_path):

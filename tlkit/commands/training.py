@@ -15,14 +15,11 @@ if TYPE_CHECKING:
     from tlkit.devices import Device
     from tlkit.evaluation import PerplexityResult
     from tlkit.examples import Batch
-    from tlkit.reports.training_record import TrainingRecord
     from tlkit.strategies import StrategyReport
     from tlkit.team import Team
 
 RUN_FILE = "run.yaml"
 LONGEST_BLOCK = 128  # tokens, where nothing else is said
-# Of a score, what describes it without its documents one by one.
-SCORED = ("perplexity", "low", "high", "bits_per_byte", "tokens", "documents", "context", "stride", "warnings")
 OF_THIS_CALL = {"output", "resume", "run_file"}  # and not of the run: no part of its run file
 
 
@@ -182,7 +179,6 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
     from tlkit.fitting.placement import move_to_device
     from tlkit.prefix import cached_prefix
     from tlkit.reports.model_card import write_card
-    from tlkit.reports.training_record import save_training_record
     from tlkit.training import total_steps, train
 
     options, scoring, config, plan = used
@@ -215,9 +211,8 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
     _save_model(model, ready.tokenizer, options.output, total_steps(len(ready.blocks), config))
     _save_run_file(options.output, used, device)
     after = _score("after training", ready, corpus, scoring)
-    record = _record(ready, used, rate_from, corpus, device, (before, after), result)
-    save_training_record(options.output, record)
-    card = "README.md describes it" if write_card(options.output, record, ready.base) else "README.md there was kept"
+    text = _card(ready, used, rate_from, corpus, device, (before, after), result)
+    card = "README.md describes it" if write_card(options.output, text) else "README.md there was kept"
     figures = {"before": before, "after": after, "output": options.output}
     figures |= {"seconds": result.seconds, "stopped_early": result.stopped_early, "expected": verdicts}
     lines = [str(ready.report), f"before: {before}", f"after:  {after}"]
@@ -283,35 +278,34 @@ def _circumstances(device: "Device") -> dict[str, str]:
     }
 
 
-def _record(
-    ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device: "Device", scores: tuple, result
-) -> "TrainingRecord":
-    """What a model card has to say of a run."""
+def _card(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device: "Device", scores: tuple, result) -> str:
+    """The model card of a run."""
     from tlkit.examples import as_examples
-    from tlkit.reports.training_record import TrainingRecord
+    from tlkit.reports.model_card import OF_TEXT, model_card
 
-    options, scoring, _, _ = used
-    before, after = ({name: getattr(score, name) for name in SCORED} for score in scores)
-    told_elsewhere = {"model", "corpus", "strategy", "strategy_option", "context", "stride"}
-    return TrainingRecord(
-        strategy=options.strategy,
-        strategy_options=options.strategy_option,
-        settings={name: value for name, value in _settings(used).items() if name not in told_elsewhere},
-        learning_rate_from=rate_from,
-        trainable_values=ready.report.trainable_values,
-        total_values=ready.report.total_values,
-        corpus_name=Path(scoring.corpus).name,
-        corpus_sha256=corpus.sha256,
-        training_documents=len(corpus.train),
-        training_tokens=as_examples(ready.blocks).tokens.numel(),
-        block_size=ready.blocks.shape[1],
-        before=before,
-        after=after,
-        steps=len(result.history),
-        seconds=result.seconds,
-        stopped_early=result.stopped_early,
-        command=f"python -m tlkit train --run-file {RUN_FILE} --output OTHER",
-        **_circumstances(device),
+    options, scoring, config, _ = used
+    told_elsewhere = {"model", "corpus", "context", "stride", "plugin"}
+    name, stopped = Path(scoring.corpus).name, ", stopped early" if result.stopped_early else ""
+    return model_card(
+        options.output.resolve().name,
+        ready.base,
+        ready.report,
+        data={
+            "corpus": name,
+            "licence of the text": OF_TEXT.get(name, "not recorded"),
+            "documents trained on": f"{len(corpus.train):,}",
+            "tokens trained on": f"{as_examples(ready.blocks).tokens.numel():,}, in blocks of {ready.blocks.shape[1]}",
+            "SHA-256 of all documents": f"`{corpus.sha256}`",
+        },
+        settings={key: value for key, value in _settings(used).items() if key not in told_elsewhere}
+        | {"learning_rate": f"{config.learning_rate:g} ({rate_from})"},
+        before=scores[0],
+        after=scores[1],
+        provenance={
+            "command": f"`python -m tlkit train --run-file {RUN_FILE} --output OTHER`, in this folder",
+            "steps": f"{len(result.history):,}{stopped}, {result.seconds:,.0f} seconds",
+            **_circumstances(device),
+        },
     )
 
 

@@ -1,9 +1,7 @@
-"""Commands that use a trained model: let it write, and make an adapter a model of its own."""
+"""Commands that use a model: let it write, and show what it would learn of a conversation."""
 
-import shlex
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from tlkit.commands.models import MODEL
 from tlkit.commands.outcome import Outcome
@@ -44,14 +42,6 @@ class TokensOptions:
     sequence_length: int | None = option(None, "tokens in a row; default: as many as the longest has", at_least=2)
     layout: str = option("padded", "of the rows", choices=("padded", "packed", "mixed"))
     learn: str = option("answers", "what is learned", choices=("answers", "everything"))
-
-
-@dataclass(frozen=True)
-class MergeOptions:
-    """What to merge, and where to write it"""
-
-    adapter: str = option(help="the folder or hub id of an adapter, by `train` or by peft")
-    output: Path = option(help="the folder for the merged model", path="new folder")
 
 
 def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
@@ -114,33 +104,6 @@ def tokens(options: TokensOptions) -> Outcome:
     view = token_view(examples, tokenizer)
     names = ", ".join(f"{count} {kind}" for kind, count in view.counts.items() if count)
     return Outcome(view.table.to_dict("records"), f"{view}\n{len(view.table)} tokens: {names}")
-
-
-def merge(options: MergeOptions) -> Outcome:
-    """Put an adapter into its base model's weights and write a model that needs neither peft nor the base model.
-
-    What was written is read back and has to compute what base model and adapter compute, or nothing is left at OUTPUT.
-    README.md there is a model card.
-    """
-    from tlkit.models.merging import merge_adapter
-    from tlkit.models.sources import with_bases
-    from tlkit.reports.model_card import write_card
-    from tlkit.reports.training_record import training_record
-    from tlkit.settings import setup
-
-    setup()
-    record = training_record(with_bases(options.adapter)[0][1])
-    merged = merge_adapter(options.adapter, options.output)
-    write_card(options.output, record, merged.base, merged)
-    folder, gguf = (shlex.quote(f"{merged.folder}{ending}") for ending in ("", ".gguf"))
-    told = " and says how it was trained" if record else f"; {options.adapter} does not say how it was trained"
-    lines = [
-        str(merged),
-        f"README.md there is its model card{told}",
-        f'use it: `python -m tlkit generate --model {folder} --prompt "In Rust,"`, or transformers alone',
-        f"for llama.cpp or Ollama: `python convert_hf_to_gguf.py {folder} --outfile {gguf}`, a script of llama.cpp",
-    ]
-    return Outcome(merged, "\n".join(lines))
 
 
 def _read(prompt: str) -> str:
