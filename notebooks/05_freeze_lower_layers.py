@@ -400,41 +400,6 @@ course.claim(
 course.strategy_map()
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## On the real model
-#
-# On the tiny model, `freeze_lower` forgets more than any other strategy in the comparison of lesson 14. The recorded
-# comparison with SmolLM2-135M, which [lesson 4](04_full_fine_tuning.ipynb) introduced, shows whether that is a
-# property of the strategy.
-
-# %%
-carry = tl.recorded_carry_over("tiny", "smollm2-135m-instruct")
-tl.carried_over(carry, "freeze_lower")
-
-# %%
-changes = carry.set_index(["claim", "strategy"])
-behind, forgets = changes.loc["behind full"], changes.loc["forgetting"]
-small, real = "value, tiny", "value, smollm2-135m-instruct"
-course.claim(
-    "On both models, freeze_lower ends 5 to 10% behind full",
-    behind.loc["freeze_lower", [small, real]].between(5, 10).all(),
-)
-course.claim(
-    "On the tiny model it forgets more than full",
-    forgets[small].freeze_lower > forgets[small].full,
-)
-course.claim(
-    "and on the real model not more",
-    forgets[real].freeze_lower < forgets[real].full,
-)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# How far `freeze_lower` stays behind `full` carries over, and so does the memory that it saves. The forgetting does
-# not, and the formula of this lesson suggests why. On the tiny model the best rate for `freeze_lower` was twice that
-# of `full`, so its weights moved farther. On the real model the same rate, 0.000316, was best for both. Fewer weights
-# at the same rate move less far, and `freeze_lower` then forgets no more than `full`: 23% and 27%, with intervals
-# that overlap. The tiny model's result was therefore not a property of the strategy.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A training step costs three products in each layer: forward, gradient of the input, gradient of the weights. A

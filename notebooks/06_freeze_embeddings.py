@@ -365,42 +365,6 @@ course.claim(
 # `ensure_weight_tying=True` keeps the two uses together.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## On the real model
-#
-# SmolLM2-135M has a tied table, too. With 49,152 rows it is 21% of all values, about the same share as in the tiny model
-# (19%). [Lesson 4](04_full_fine_tuning.ipynb) explains the recording.
-
-# %%
-carry = tl.recorded_carry_over("tiny", "smollm2-135m-instruct")
-tl.carried_over(carry, "freeze_embeddings")
-
-# %%
-changes = carry.set_index(["claim", "strategy"])
-behind, forgets = changes.loc["behind full"], changes.loc["forgetting"]
-small, real = "tiny", "smollm2-135m-instruct"
-course.claim(
-    "On the tiny model, a frozen table costs more than 3% of perplexity",
-    behind.loc["freeze_embeddings", f"low, {small}"] > 3,
-)
-course.claim(
-    "On the real model it costs less than 3%, if anything",
-    behind.loc["freeze_embeddings", f"high, {real}"] < 3,
-)
-course.claim(
-    "and the real model forgets less than with full fine-tuning",
-    forgets.loc["freeze_embeddings", f"high, {real}"]
-    < forgets.loc["full", f"low, {real}"],
-)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# A frozen table costs the tiny model about 7% of perplexity on Rust, and the real one next to nothing. A likely
-# reason is what the two have read. The tiny model never saw text about Rust, so the rows of the tokens in words such
-# as `trait` or `borrow` still have to change. SmolLM2 has met these words many times, so its rows already say what
-# they mean, and it is enough to change the blocks that use them. A frozen table even protects other text: perplexity
-# on the Python reference rises by 15%, against 27% with `full` at the same learning rate, 0.000316. **If a model
-# knows the vocabulary of your text, a frozen table is worth trying early.**
-
-# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A token table is read row by row at the bottom. In a tied model it is also multiplied whole at the top, so there is

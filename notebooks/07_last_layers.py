@@ -396,44 +396,6 @@ course.claim("Five steps, five equal losses", len(by_hand) == 5 and apart < 1e-6
 # to train 45 vectors that its name does not mention, and `layers.2` is also the beginning of `layers.20`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## On the real model
-#
-# SmolLM2-135M has 30 blocks. The recorded strategy is the published one: it trains every norm and the last two
-# blocks, a fifteenth of the depth (a quarter in the tiny model). [Lesson 4](04_full_fine_tuning.ipynb) explains the
-# recording.
-
-# %%
-carry = tl.recorded_carry_over("tiny", "smollm2-135m-instruct")
-tl.carried_over(carry, "last_layers")
-
-# %%
-changes = carry.set_index(["claim", "strategy"])
-found = {
-    claim: changes.loc[(claim, "last_layers")]
-    for claim in ("behind full", "memory", "time")
-}
-small, real = "value, tiny", "value, smollm2-135m-instruct"
-course.claim(
-    "It stays behind full on both models, by 10 to 25%",
-    found["behind full"][[small, real]].between(10, 25).all(),
-)
-course.claim(
-    "It saves more of the memory on the real model",
-    found["memory"][real] < found["memory"][small] < 0,
-)
-course.claim(
-    "and more of the time of a step",
-    found["time"]["high, smollm2-135m-instruct"] < found["time"]["low, tiny"] < 0,
-)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The pattern carries over: the last layers bring a clear gain, save memory, and stay behind `full`; on general text
-# both models get worse. On the deeper model it saves more memory and more time; whether it also gives up more, this record
-# cannot decide, as the two intervals overlap. Its memory falls by nearly half, mostly because few values need a gradient and the two averages
-# of AdamW. Activations of the lower blocks are still kept, because their norms are trained. If you have the memory,
-# try more blocks; the sweep of this lesson shows how to choose their number.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Backpropagation goes down to the lowest trained weight. One small vector at the bottom makes it pass through every

@@ -607,54 +607,6 @@ ours = tl.train(with_lora(r=8).model, blocks[:4], three_steps).history.loss
 # LoRA here.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## On the real model
-#
-# LoRA was made for large models, so here the recorded comparison with SmolLM2-135M matters most.
-# [Lesson 4](04_full_fine_tuning.ipynb) explains the recording.
-
-# %%
-carry = tl.recorded_carry_over("tiny", "smollm2-135m-instruct")
-tl.carried_over(carry, "lora")
-
-# %%
-changes = carry.set_index(["claim", "strategy"])
-behind, forgets = changes.loc["behind full"], changes.loc["forgetting"]
-small, real = "tiny", "smollm2-135m-instruct"
-course.claim(
-    "LoRA is closer to full on the real model than on the tiny one",
-    behind.loc["lora", f"high, {real}"] < behind.loc["lora", f"low, {small}"],
-)
-course.claim(
-    "and forgets less than full there",
-    forgets.loc["lora", f"high, {real}"] < forgets.loc["full", f"low, {real}"],
-)
-steps = changes.loc[("time", "lora")]
-course.claim(
-    "A step is slower than one of full on the tiny model, and faster on the real one",
-    steps[f"low, {small}"] > 0 > steps[f"high, {real}"],
-)
-saved = tl.recorded_comparison(real).table.set_index("strategy").file_bytes / 1e6
-print(f"saved: {saved.lora:.0f} MB, and {saved.full:.0f} MB with full")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# On the tiny model, LoRA looks like a compromise: with the 200 passages of this recording it ends 19% behind `full`;
-# with the 60 of the run above, for which its rate was tuned, it was 7%. On the real model it ends 5% behind `full`,
-# forgets less (5%, with an interval that includes zero, against 27%), and its file is smaller by a factor of 55. This
-# fits what the lesson found when it cut $\Delta W$: in that one run, a low rank held more of the useful change in the
-# larger model.
-# The best learning rates show the factor of ten again: LoRA's is 0.00316 on the real model and 0.01 on the tiny one,
-# each about ten times that of `full` on the same model.
-#
-# On the real model a step of LoRA takes 21% less time than one of `full`, and on the tiny one 4% more. LoRA does not
-# compute the gradients of the frozen matrices, which are large products, and AdamW has less to update. It adds products with
-# thin matrices, which do little arithmetic for what they read and write. In the tiny model's narrow layers these
-# probably cost more than is saved, and in layers three times as wide less.
-#
-# One row warns against a hasty conclusion. Perplexity on general text hardly rises, but the model answers only 42% of
-# the general questions correctly, where it was 48% before. With three seeds and 174 questions the interval still
-# includes zero, so this is a reason to test with questions and not yet a result.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - LoRA freezes $W$ and trains $\frac{\alpha}{r} BA$ beside it. $B$ starts at zero so that nothing changes at first,

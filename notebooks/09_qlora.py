@@ -543,59 +543,6 @@ mine = torch.tensor(tl.train(ours, blocks[:4], settings).history.loss.tolist())
 #   lessons [12](12_memory_anatomy.ipynb) and [13](13_oom_fallback.ipynb) show what does.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## On the real model
-#
-# The recording of SmolLM2-135M ([lesson 4](04_full_fine_tuning.ipynb) explains it) also shows the price of four bits
-# alone, before any training.
-#
-# **Predict first.** Four bits raised the tiny model's perplexity by less than 3%. Will a model with thirty-three
-# times as many values lose more by it, or less? The search for its learning rate began at 0.000001, which hardly
-# trains anything, so these two runs show the model almost untouched, once in 32 bits and once in four.
-
-# %%
-tried = tl.recorded("rates", "smollm2-135m-instruct")
-barely = tried[tried.learning_rate == 1e-6].set_index("strategy").validation_perplexity
-print(f"32 bits (lora): {barely.lora:.0f}, 4 bits (qlora): {barely.qlora:.0f}")
-course.claim(
-    "Four bits cost the real model more than 20%", barely.qlora / barely.lora > 1.2
-)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# It loses far more. Two reasons are likely. SmolLM2 was trained on two trillion tokens, about 15,000 for each of its values.
-# Such models use the precision of their weights more fully, so rounding hurts them more ([Kumar et al.
-# 2024](https://arxiv.org/abs/2411.04330)). And the weights of our copy had been rounded to four bits before, by their
-# publisher and in another format, so NF4 rounded them a second time. The size of a model alone does not tell you what
-# four bits cost. Measure it, as in the cell above, before you choose.
-#
-# How much of it does training win back?
-
-# %%
-carry = tl.recorded_carry_over("tiny", "smollm2-135m-instruct")
-tl.carried_over(carry, "qlora")
-
-# %%
-changes = carry.set_index(["claim", "strategy"])
-behind = changes.loc["behind full", "value, smollm2-135m-instruct"]
-saved = changes.loc["memory", "value, smollm2-135m-instruct"]
-print(f"behind full: lora {behind.lora:.0f}%, qlora {behind.qlora:.0f}%")
-print(f"memory against full: lora {saved.lora:.0f}%, qlora {saved.qlora:.0f}%")
-course.claim(
-    "QLoRA ends farther behind full than LoRA, by 4 to 12 points",
-    4 < behind.qlora - behind.lora < 12,
-)
-course.claim("and needs less memory than LoRA", saved.qlora < saved.lora)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Training wins most of it back. At the start the model in four bits was 27% behind, and at the end QLoRA is about 7%
-# behind LoRA, probably because the adapters are trained beside the rounded weights and correct a part of their
-# errors. What remains is the price of the memory that QLoRA saves. On this model it is a real price, and on the tiny
-# one it was hardly visible.
-#
-# The other price is time, and it is lower here. A step of QLoRA takes longer than one of LoRA on both models, since the
-# weights have to be unpacked. On the tiny model it takes longer than one of `full`, too. On the real one LoRA takes 21%
-# less time than `full`, and QLoRA 13% less.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - NF4 rounds each weight to scale × level: sixteen levels at the quantiles of a normal distribution, a scale for

@@ -546,33 +546,6 @@ for device in devices:
 here = tl.probe("cpu")
 print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# ## On your device
-#
-# A virtual card counts tensors as a card would have to hold them. It cannot show how fast a card is, or what its driver
-# keeps for itself. `python -m tlkit accept` finds out on the device that you have. In a minute or two it makes 32
-# checks: whether each strategy has the same losses there as on a processor, whether memory is what was estimated,
-# whether training survives running out of it, and so on. Each difference that is allowed comes with its reason.
-#
-# These records come with the workbook. Only the kinds `cuda`, `mps` and `xpu` are real cards. If you copy your own
-# record into `data/devices/`, it is shown here, too.
-
-# %%
-records = tl.recorded_devices()
-course.claim(
-    "No check failed in any of them", not any(record.failed for record in records)
-)
-tl.device_table(records).set_index("device").T
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Where a real model may differ.** The way of thinking carries over: find the part of the step that fails, then
-# choose the rung that frees memory there. Which rung helps depends on the model. The weights of a large model may not
-# fit on the card at all, and then only 4-bit weights or several cards ([lesson 20](20_scaling_out.ipynb)) help.
-# Moving activations or the optimizer to the host is cheap in this lesson, because card and host are the same memory
-# here. On a real card the data have to be transferred in every step, which takes time. And a model with dropout draws
-# random numbers in each pass, so micro-batches draw other random numbers than the whole batch would. The bundled
-# model has no dropout.
-
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #

@@ -13,6 +13,8 @@ assert kept.gain[1] > 0.4
 assert kept["size"][1] < 0.12 and 0.7 < kept.gain[8] < 0.8 and kept.gain[64] > 0.92
 assert 0.83 < whole < 0.87
 
+of_gradient, of_sign = share.values()
+
 assert 0.55 < of_gradient < 0.65 and 0.3 < of_sign < 0.4
 
 assert 0.95 < alike["rank 64"] < 1 and alike["rank 8"] < larger["rank 8"]
@@ -23,7 +25,11 @@ of_queries, of_values = 8 * (192 + 192), 8 * (192 + 96)
 assert 8 * (of_queries + of_values) == targets.trainable_values.iloc[0]
 assert lora.trainable_values == targets.trainable_values.iloc[-1]
 
+first, second, third, other = map(float, losses.values())
+
 assert abs(other - second) > 0.01
+
+best = grid.idxmin(axis="columns")
 
 assert [alpha * rate for alpha, rate in best.items()] == [0.16] * 3
 assert grid.round(2).loc[64, 0.01] == 4.61 and grid.round(2).loc[16, 0.04] == 7.52
@@ -41,8 +47,6 @@ assert round(12 * weights / 1e9) == 81 and round(2 * large.trainable_values / 1e
 
 assert plain_losses[2] < plain_losses[0]
 
-assert round(steps[f"value, {small}"]) == 4 and round(steps[f"value, {real}"]) == -21
-
 assert round(lora.percent) == 5, "LoRA trains about 5% of the values"
 
 middle = needed.median(axis=None)
@@ -50,20 +54,14 @@ assert 50 < middle < 70, "The typical matrix (the median) needs about 60 pieces"
 assert needed.min(axis=None) > 8, "No matrix gets by with 8"
 
 assert kept.gain[8] > 2 / 3, "Rank 8 keeps at least two thirds of the gain"
-
-of_gradient, of_sign = share.values()
 assert of_gradient > 1.5 * of_sign, "The gradient is closer to low rank than its sign"
 
 assert min(alike["rank 1"], larger["rank 1"]) > 0.6, "In both models rank 1 keeps more than 60% when counted so"
 
 assert targets.nats.idxmin() == "all linear layers", "In this record, adapters at all linear layers gain most"
-
-first, second, third, other = map(float, losses.values())
 assert max(abs(first - second), abs(second - third)) < 1e-4, (
     "Where alpha times learning rate is equal, so is the first step"
 )
-
-best = grid.idxmin(axis="columns")
 assert best.is_monotonic_decreasing and best.is_unique, "With each larger alpha the best rate is smaller"
 
 assert at_own < 1.1, "At its own rate LoRA is within 10% of full here"

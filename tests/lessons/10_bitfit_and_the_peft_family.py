@@ -39,38 +39,12 @@ assert peaks.round().tolist() == [89, 85, 100]
 assert round(table.peak_memory_mb["vera"]) == 119
 assert round(counts["lora"] / counts["vera"]) == 12
 assert round(table.perplexity["lora_fa"] - table.perplexity["lora"]) == 7
-
-assert small[few].round().tolist() == [15, 11, 26, 40, 43, 94, 79]
-assert large[few].round().tolist() == [2, 5, 7, 15, 28, 52, 56]
 assert set(among.to_numpy().ravel()) - {"ia3"} == {*("lora_plus", "dora", "lora", "rslora", "oft", "pissa")}
-assert set(apart[of_last == 2].to_numpy().ravel()) == {"prefix_tuning", "ln_tuning"}
-assert (above.loc[few, "low, tiny"] > above.loc[few, f"high, {real}"]).all()
 higher = ["pissa", "lora_fa", "vera", "qlora", "ia3"]
-assert (above.loc[higher, f"low, {real}"] > 0).all()
 level = above.loc[["dora", "rslora", "lora_plus", "oft"]]
-assert (level[f"low, {real}"] < 0).all() and (level[f"high, {real}"] > 0).all()
-assert large["qlora"].round() == 7
-assert [round(float(nats), 2) for nats in gained] == [0.70, 0.75]
-by_seed = real_runs[real_runs.strategy == "prompt_tuning"].perplexity
-assert by_seed.round(1).agg(["min", "max"]).tolist() == [61.1, 66.0]
 assert round(134_515_008 / 4_036_800) == 33
 assert round(trained["lora"] / trained["vera"]) == 14
-
-of_family = real_runs[real_runs.strategy.isin(methods)]
-assert (general_beside_lora(of_family).low[three] > 0).all()
-assert [part.tolist() for part in values] == [[49, 29, 33, 34], [5, 19, 13, 21]]
-assert forgot.loc[["ln_tuning", "prompt_tuning"], f"value, {real}"].round().eq(-12).all()
-
-assert [round(float(value)) for value in at_best] == [14, 10, 13]
-assert abs(above_line(paths["dora"].iloc[-1])) < 1
 assert 3.1 < tried[1] / tried[0] < 3.2
-
-assert line.general.min().round(1) == 18.8 == round(tuned.loc["lora", 0.000316].iloc[1], 1)
-assert [round(float(end.general), 1) for end in ends] == [19.7, 18.8]
-assert [round(value, 1) for value in on_line] == [19.0, 19.0]
-
-assert set(ranked[-4:]) == set(real_table.index[-4:]) == {"ia3", *last}
-peaks = real_table.peak_memory_mb / real_table.peak_memory_mb["lora"]
 compared_with = peaks[["qlora", "lora_fa", "vera", "dora"]]
 assert (100 * compared_with - 100).round().tolist() == [-25, -12, 10, 43]
 
@@ -117,18 +91,6 @@ assert {frozenset(pair) for pair in decided} == {
     frozenset({"lora_plus", "dora"}),
 }
 
-# after: check-real-table
-assert real_table.loc["bitfit", ["perplexity", "seconds"]].isna().all()
-
-# after: check-tl
-assert tuned.groupby("strategy").size().eq(8).all() and tuned.index.is_unique
-of_methods = real_texts[real_texts.strategy.isin(methods)]
-assert of_methods.groupby(["strategy", "seed"]).size().eq(40).all()
-assert lowest == [[106.6, 26.2], [83.7, 21.6]]
-assert round(tuned.general_perplexity["qlora", tl.default_rates(real)["qlora"]], 1) == 25.1
-on_rust = tuned.validation_perplexity
-assert [round(on_rust[name, 1e-6]) for name in ("prefix_tuning", "lora")] == [119, 84]
-
 # after: check-b
 assert all(torch.allclose(h, W @ x + b, atol=1e-5) for h in by_hand.values()), (
     "All five start as the base layer, Wx + b"
@@ -136,6 +98,3 @@ assert all(torch.allclose(h, W @ x + b, atol=1e-5) for h in by_hand.values()), (
 
 # after: check-apart
 assert len(losses) == 4 and apart < 1e-6, "Four steps, four equal losses"
-
-# after: check-real-table-2
-assert "no bias vectors" in real_table.reason["bitfit"], "No run, but a reason"
