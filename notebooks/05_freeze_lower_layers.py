@@ -265,8 +265,7 @@ course.claim(
 # 14](14_comparison.ipynb) shows how such a question is decided. The rate also plays a part: 1e-3 suits `full`, and
 # with fewer trained weights a larger one may do better, as the section after next shows.
 #
-# How much perplexity a frozen half costs has to be measured; the end of this lesson does so for a second model. The
-# arithmetic can be worked out for a model of any size.
+# How much perplexity a frozen half costs has to be measured. The arithmetic can be worked out for a model of any size.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same in plain transformers

@@ -238,8 +238,8 @@ course.claim(
 # two factors, and the blocks have learned to compute another $H$: with it, the tokens that follow in Rust text get
 # higher probabilities.
 #
-# Is this better or worse than training the table as well? One run with one seed cannot say. The recorded runs at the
-# end of this lesson can, and [lesson 14](14_comparison.ipynb) compares all strategies over several seeds.
+# Is this better or worse than training the table as well? One run with one seed cannot say. [Lesson
+# 14](14_comparison.ipynb) compares all strategies over several seeds.
 #
 # The sentences that the model writes show the change, too. The model is too small to write good prose, but more of its
 # words now come from texts about Rust:

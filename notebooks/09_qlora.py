@@ -548,7 +548,7 @@ mine = torch.tensor(tl.train(ours, blocks[:4], settings).history.loss.tolist())
 # - NF4 rounds each weight to scale × level: sixteen levels at the quantiles of a normal distribution, a scale for
 #   each 64 weights, and scales that are rounded as well. Together they take 4.13 bits a weight.
 # - A layer's output is about as wrong as its weights, here 4 to 12%. In the tiny model's loss most of the errors
-#   cancel; SmolLM2's perplexity rose by 27%. Measure it.
+#   cancel, but that differs from model to model, so measure it on yours.
 # - Four bits pay where frozen weights fill the memory. They cost time in every step.
 #
 # ### Further reading

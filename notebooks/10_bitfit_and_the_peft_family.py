@@ -543,10 +543,9 @@ peaks = table.peak_memory_mb[["qlora", "lora_fa", "lora"]]
 #   every block, it is about 70% of that of full fine-tuning.
 # - The methods of the family differ in where they put their numbers: beside a matrix, in its inputs or outputs, or in
 #   front of the text.
-# - With a rate of its own for each, LoRA's nearest variants can hardly be told apart on either model. Methods with fewer
-#   values gain less on the tiny model; on SmolLM2 OFT, LoRA-FA and VeRA end only 2 to 7% above LoRA.
-# - Which method forgets more depends on the model and on the rate. At their best rates, rsLoRA, PiSSA and LoRA+ forgot
-#   less than LoRA on the tiny model, and more on SmolLM2.
+# - With a rate of its own for each, LoRA's nearest variants can hardly be told apart, and methods with fewer values gain
+#   less. How much less depends on the model, so measure it on yours.
+# - Which method forgets more depends on the learning rate as well as on the method.
 #
 # **Further reading**
 #

@@ -288,7 +288,7 @@ cosine = [1 + math.cos(math.pi * step / 55) for step in range(55)]  # the rate, 
 # head of this model, and it is used for every text. This cannot be the whole reason: by this measure the embedding
 # should move least with gradual unfreezing, which forgets more than discriminative rates. The explanation was not
 # tested here, but it fits [lesson 6](06_freeze_embeddings.ipynb), where freezing the embedding alone lowers forgetting
-# as well. The section *On the real model* below shows which of these findings carry over.
+# as well.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a step computes
@@ -428,9 +428,7 @@ for name, options in {
 # - At their own best rate, discriminative rates reach the perplexity of `full` on our tiny model (52.4 and 52.7) and
 #   forget less: general text ends at about 53 instead of 64. Gradual unfreezing needs 77% of the arithmetic of
 #   `full`, or 67% with a filled cache, but ends about 4 points higher on Rust (56.8).
-# - On SmolLM2, in single runs, `full` at a lower rate gains more than gradual unfreezing ever does and nearly as much
-#   as discriminative rates, and it forgets less than both at a similar gain. Compare methods at several rates before
-#   you say that one of them forgets less.
+# - Compare methods at several rates before you say that one of them forgets less.
 #
 # **Further reading**
 #

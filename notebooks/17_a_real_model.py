@@ -364,15 +364,11 @@ shown = pd.DataFrame(
 shown = shown.drop("bitfit")  # this architecture has no bias vectors
 shown.map(lambda value: "" if pd.isna(value) else f"{value:g}")
 
-# %%
-carry = tl.recorded_carry_over("tiny", NAME)
-tl.gained_and_forgotten(carry)
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # All strategies roughly halve the perplexity on Rust. (The last row of the table is no strategy: there the same
 # architecture was trained from random weights.) `full` and `freeze_embeddings` gain most, `lora` comes close to them
-# and forgets least, and `last_layers` gains least of all. With the tiny model the order was another one, and [lesson
-# 14](14_comparison.ipynb) shows which of its findings carry over.
+# and forgets least, and `last_layers` gains least of all. With the tiny model the order was another one, so the
+# rank of a strategy on one model does not tell you its rank on another.
 #
 # Two columns should make you careful. No strategy answers the Rust questions better than someone who guesses,
 # although every answer was in the training text. And all strategies answer fewer of the general questions than the
@@ -395,49 +391,6 @@ start.map(lambda rate: "" if pd.isna(rate) else f"{rate:g}")
 # 7 billion) and of the [QLoRA paper](https://arxiv.org/abs/2305.14314). They were chosen for other data and larger
 # batches. Still, the pattern holds: the larger the model, the lower the rate, and about ten times more for adapters
 # than for all weights. Start from the nearest column.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## Size, or reading?
-#
-# SmolLM2 differs from the tiny model in two ways that could explain why it forgets less. It has thirty-three times as
-# many values, and it has read far more. The tiny model was pretrained on the manuals of three programs, 3.2 million
-# tokens, which it read almost seven times.
-#
-# One of the two can be changed alone. The tiny model was pretrained a second time, with the same architecture,
-# tokenizer and number of steps, but on the documentation of 31 projects: 22 million tokens, nearly all of which it read
-# once. Then it was fine-tuned and scored like the other two, at rates that were tuned for it.
-#
-# **Predict first.** Will it forget like the tiny model, like SmolLM2, or in between?
-
-# %%
-wider = tl.recorded_carry_over("tiny", "tiny-wider").set_index(["claim", "strategy"])
-larger = carry.set_index(["claim", "strategy"])
-rows = {}
-for claim in ("gain", "forgetting"):
-    for strategy in ("full", "last_layers", "lora"):
-        rows[claim, strategy] = {
-            "tiny": wider["value, tiny"][claim, strategy],
-            "tiny, wider reading": wider["value, tiny-wider"][claim, strategy],
-            "SmolLM2": larger[f"value, {NAME}"][claim, strategy],
-        }
-found = pd.DataFrame(rows).T
-found.round().astype(int)  # in percent
-
-# %%
-untouched = [
-    tl.recorded_comparison(name).table.set_index("strategy").perplexity["zero-shot"]
-    for name in ("tiny", "tiny-wider")
-]
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Wider reading does what one would expect before fine-tuning: the perplexity on Rust, which neither of the two has read
-# about, starts at 74 and not at 126. There is then less to gain, and the model gains less. But it forgets nearly as
-# much as before. With LoRA the difference is within the intervals, and with `full` it is small. So the variety of what
-# it read does not explain the gap to SmolLM2. What remains is size, and an amount of reading that no small test can
-# repeat: two trillion tokens, about ninety thousand times as many. This comparison cannot separate these two.
-#
-# For this workbook the tiny model stays as it is. The other one would not teach anything about forgetting that this one
-# does not.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How large can you go?

@@ -5,9 +5,7 @@
     python data/build/extract.py unpacked build-work
 
 Writes `train.jsonl` and `heldout.jsonl` (one paragraph a line: source, page, text) and
-`extract.json`, which records how many paragraphs each rule dropped. With `--wider build-work`, the packages of
-`WIDER` are read instead (`wider_packages.txt` names them for apt-get), and nothing that is held out in `build-work` is
-among them.
+`extract.json`, which records how many paragraphs each rule dropped.
 """
 
 import argparse
@@ -27,39 +25,6 @@ SOURCES = {
         ("releaselog/", "requirements", "matrix/", "changes", "chronology", "oldnews", "news", "doc_", "syntax/"),
     ),
 }
-# For a second model that reads each token about once: more packages, and of each at most so many characters.
-DOC, SHARE = "usr/share/doc", "usr/share"
-WIDER = SOURCES | {
-    "apache": (f"{DOC}/apache2-doc", ()),
-    "boost": (f"{DOC}/libboost1.74-doc", ()),
-    "cmake": (f"{DOC}/cmake-data", ("html/release",)),
-    "debian-handbook": (f"{DOC}/debian-handbook/html/en-US", ()),
-    "django": (f"{DOC}/python-django-doc", ("html/releases",)),
-    "erlang": (f"{DOC}/erlang-doc", ()),
-    "gimp": (f"{SHARE}/gimp/2.0/help/en", ()),
-    "git": (f"{DOC}/git-doc", ("RelNotes",)),
-    "glib": (f"{SHARE}/gtk-doc", ()),
-    "java": (f"{DOC}/openjdk-17-jre-headless", ()),
-    "libreoffice": (f"{SHARE}/libreoffice/help/en-US", ()),
-    "libstdc++": (f"{DOC}/gcc-12-base", ()),
-    "lilypond": (f"{DOC}/lilypond/html/Documentation", ()),
-    "linux": (f"{DOC}/linux-doc-6.1", ("html/translations",)),
-    "llvm": (f"{DOC}/llvm-14-doc", ()),
-    "maxima": (f"{DOC}/maxima-doc", ("html/de", "html/es", "html/pt", "html/ja")),
-    "nodejs": (f"{DOC}/nodejs", ()),
-    "octave": (f"{DOC}/octave", ()),
-    "pandas": (f"{DOC}/python-pandas-doc", ("html/whatsnew",)),
-    "postfix": (f"{DOC}/postfix", ()),
-    "qt": (f"{SHARE}/qt5/doc", ()),
-    "scikit-learn": (f"{DOC}/python-sklearn-doc", ("html/whats_new",)),
-    "scipy": (f"{DOC}/python-scipy-doc", ("html/release",)),
-    "sphinx": (f"{DOC}/sphinx-doc", ("html/changes",)),
-    "sqlalchemy": (f"{DOC}/python-sqlalchemy-doc", ("html/changelog",)),
-    "statsmodels": (f"{DOC}/python-statsmodels-doc", ("html/release",)),
-    "sympy": (f"{DOC}/python-sympy-doc", ()),
-    "wireshark": (f"{DOC}/wireshark", ()),
-}
-WIDER_LIMIT = 6_000_000
 HELD_OUT = 1500
 SEED = 20
 
@@ -171,29 +136,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("unpacked", type=Path)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--wider", type=Path, help="the folder of the bundled model's build, whose held-out text stays")
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
-    sources, limit, unseen = SOURCES, None, list(topics.topics.values())
-    if arguments.wider:
-        sources, limit = WIDER, WIDER_LIMIT
-        lines = (arguments.wider / "heldout.jsonl").read_text(encoding="utf-8").splitlines()
-        unseen += [json.loads(line)["text"] for line in lines]
 
     # The general-text corpus of the workbook must stay unseen.
-    forbidden = set().union(*(ngrams(text, 12) for text in unseen))
+    forbidden = set().union(*(ngrams(text, 12) for text in topics.topics.values()))
     kept, dropped, seen = [], Counter(), set()
-    for source, (folder, boilerplate) in sources.items():
-        root, characters = arguments.unpacked / folder, 0
+    for source, (folder, boilerplate) in SOURCES.items():
+        root = arguments.unpacked / folder
         if not root.is_dir():
             raise SystemExit(f"{root} is missing: unpack the packages there first")
-        pages = sorted(root.rglob("*.html"))
-        if limit:  # some of everything, not all of what comes first
-            random.Random(SEED).shuffle(pages)
-        for page in filter(Path.is_file, pages):
+        for page in filter(Path.is_file, sorted(root.rglob("*.html"))):
             name = page.relative_to(root).with_suffix("").as_posix()
-            if limit and characters > limit:
-                break
             if name.startswith(boilerplate):
                 dropped["boilerplate page"] += 1
                 continue
@@ -206,7 +160,6 @@ def main() -> None:
                     dropped[reason] += 1
                 else:
                     kept.append({"source": source, "page": name, "text": text})
-                    characters += len(text)
 
     random.Random(SEED).shuffle(kept)
     splits = {"heldout": kept[:HELD_OUT], "train": kept[HELD_OUT:]}

@@ -259,7 +259,7 @@ def test_the_card_has_its_limit_and_legend_before_the_first_attempt():
 
 
 def test_recorded_answers_come_in_pairs_and_figures_are_those_of_the_table():
-    from tlkit.evidence.carry_over import recorded_comparison
+    from tlkit.evidence.recorded import recorded_comparison
 
     pairs = real_model.recorded_pairs()
     assert len(pairs) == 40 and not pairs[["before", "after"]].isna().any().any()

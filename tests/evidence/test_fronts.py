@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from scipy.stats import norm, t
 
-from tlkit.evidence.carry_over import recorded_comparison
 from tlkit.evidence.fronts import perplexity_front
+from tlkit.evidence.recorded import recorded_comparison
 from tlkit.reports.charts import COSTS, pareto_of
 
 

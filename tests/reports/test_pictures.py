@@ -15,9 +15,9 @@ import pytest
 
 from course.lesson20 import pictures as scaling
 from tests.reports.pictures import collisions, struck, written
-from tlkit.evidence.carry_over import recorded_comparison
 from tlkit.evidence.flops import StepFlops
 from tlkit.evidence.learning_rates import CONTROL
+from tlkit.evidence.recorded import recorded_comparison
 from tlkit.evidence.sweeps import recorded
 from tlkit.fitting.attempts import Attempt
 from tlkit.fitting.estimate import MemoryEstimate

@@ -21,7 +21,7 @@ def recorded_pairs() -> pd.DataFrame:
         A row for each question of the test set, with its id, form, prompt, and the answers "before" and "after", each
         the greedy one of the first seed, and whether it stopped by itself.
     """
-    from tlkit.evidence.carry_over import recorded_comparison
+    from tlkit.evidence.recorded import recorded_comparison
     from tlkit.settings import DATA
 
     written = recorded_comparison(MODEL, task="answer").written
@@ -36,7 +36,7 @@ def recorded_pairs() -> pd.DataFrame:
 
 def recorded_figures() -> list[tuple[str, str, str]]:
     """What was measured before and after, a name and two figures each, for a table."""
-    from tlkit.evidence.carry_over import recorded_comparison
+    from tlkit.evidence.recorded import recorded_comparison
 
     table = recorded_comparison(MODEL, task="answer").table.set_index("strategy")
     before, after = table.loc[BEFORE], table.loc[AFTER]
