@@ -1,14 +1,19 @@
-"""`python -m course run|lab|demo`, in notebooks/: execute the lessons, work in copies of them, show the live demo."""
+"""`python -m course run|lab|demo|grade`, in notebooks/: execute the lessons, work in copies, show the demo, grade."""
 
 import argparse
+import csv
 import os
 import secrets
 import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import asdict
+from glob import glob
 from pathlib import Path
 
+from course.grade import Limits, container, how
+from course.grade import grade as marks_of
 from course.lessons import FOLDER, INDEX, copy_lessons, execute_all, sources
 from course.pages import write_generated
 from course.results import draw_result
@@ -67,6 +72,28 @@ def demo(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def grade(arguments: argparse.Namespace) -> int:
+    """Run the exercises of handed-in lessons anew, and write a table with a row for each exercise of each file."""
+    # Windows hands `week1/*.ipynb` on as it is.
+    files = [Path(found) for name in arguments.files for found in sorted(glob(name)) or [name]]
+    limits, program = Limits(arguments.cell_seconds, arguments.seconds, arguments.memory), container()
+    print(how(program, limits), file=sys.stderr)
+    marks = marks_of(files, program, limits, arguments.jobs)
+    with open(arguments.output, "w", encoding="utf-8", newline="") as table:
+        rows = csv.DictWriter(table, ["file", "exercise", "passed", "message"])
+        rows.writeheader()
+        rows.writerows(asdict(mark) for mark in marks)
+    failed = [mark for mark in marks if not mark.exercise]
+    for mark in failed:
+        print(f"{mark.file} {mark.message}", file=sys.stderr)
+    graded = [mark for mark in marks if mark.exercise]
+    print(
+        f"{len(files) - len(failed)} of {len(files)} files graded: {sum(mark.passed for mark in graded)} of "
+        f"{len(graded)} answers are right; {arguments.output}"
+    )
+    return 1 if failed else 0
+
+
 def _with_course() -> dict[str, str]:
     """The environment in which a kernel finds this package from any folder, and a server its settings."""
     found = {"PYTHONPATH": FOLDER, "JUPYTER_CONFIG_PATH": FOLDER / "share"}
@@ -77,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line, a function above for each command."""
     whole = argparse.ArgumentParser(prog="python -m course", description="For those who run and teach the lessons.")
     names = whole.add_subparsers(required=True, metavar="COMMAND")
-    for command in (run, lab, demo):
+    for command in (run, lab, demo, grade):
         one = names.add_parser(command.__name__, help=command.__doc__, description=command.__doc__)
         one.set_defaults(command=command)
         if command is run:
@@ -85,6 +112,14 @@ def parser() -> argparse.ArgumentParser:
                 "--in-place", action="store_true", help="write the executed notebooks beside their sources"
             )
             one.add_argument("--jobs", type=int, default=1, help="lessons at a time; times are truest with one")
+            continue
+        if command is grade:
+            one.add_argument("files", nargs="+", metavar="FILE", help="a notebook that was handed in")
+            one.add_argument("--output", default="marks.csv", metavar="FILE", help="the table, default: %(default)s")
+            one.add_argument("--cell-seconds", type=int, default=Limits.cell, help="for one cell, default: %(default)s")
+            one.add_argument("--seconds", type=int, default=Limits.file, help="for one file, default: %(default)s")
+            one.add_argument("--memory", type=int, default=Limits.memory, help="gigabytes, default: %(default)s")
+            one.add_argument("--jobs", type=int, default=1, help="files at a time")
             continue
         one.add_argument("--browser", action=argparse.BooleanOptionalAction, default=True, help="open a browser")
         if command is demo:
