@@ -56,11 +56,8 @@ class OutOfTime(BaseException):
 
 def container() -> str | None:
     """The program that runs containers here and has the workbook's image; None where there is none."""
-    for name in ("docker", "podman"):
-        if (
-            shutil.which(name)
-            and subprocess.run([name, "image", "inspect", IMAGE], capture_output=True).returncode == 0
-        ):
+    for name in filter(shutil.which, ("docker", "podman")):
+        if subprocess.run([name, "image", "inspect", IMAGE], capture_output=True).returncode == 0:
             return name
     return None
 

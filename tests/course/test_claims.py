@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tlkit import claim
+from course import claim
 
 
 @pytest.mark.parametrize("true", [True, np.True_, torch.tensor(True)])

@@ -7,6 +7,7 @@ from pathlib import Path
 import jupytext
 import pytest
 
+import course
 import tlkit
 from course.exercises import Exercise, Quiz, check, find, hint, tasks_of
 from course.pages import exercise_cells, lesson_source
@@ -18,17 +19,17 @@ EXERCISES = [task for task in TASKS if isinstance(task, Exercise)]
 
 
 def verdicts(cells, monkeypatch):
-    """Run cells, each with nothing but `tl`, as their text promises; what `tl.check` said of each, by name."""
+    """Run cells, each with nothing but the first one's imports, as their text promises; what was said, by name."""
     said = {}
 
     def keep(name, answer):
         said[name] = check(name, answer)
         return said[name]
 
-    monkeypatch.setattr(tlkit, "check", keep)
+    monkeypatch.setattr(course, "check", keep)
     for cell in cells:
-        if cell.cell_type == "code" and not cell.source.startswith("tl.quiz("):
-            exec(compile(cell.source, "<cell>", "exec"), {"tl": tlkit})
+        if cell.cell_type == "code" and not cell.source.startswith("course.quiz("):
+            exec(compile(cell.source, "<cell>", "exec"), {"course": course, "tl": tlkit})
     return said
 
 
