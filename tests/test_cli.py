@@ -38,11 +38,9 @@ WORK = (
     "tlkit.fitting.estimate.trace_step",
     "tlkit.strategies.apply_strategy",
     "tlkit.doctor.examine",
-    "tlkit.acceptance.bench.bench_for",
 )
 NEEDED = {
     "fetch": ["tiny"],
-    "accept": ["--device", "cpu"],
     "train": ["--strategy", "bitfit"],
     "sweep": ["general"],
     "validate": ["quick"],

@@ -84,7 +84,6 @@ _WHERE = {
     "evidence.planning": ("detectable_difference", "items_needed", "seeds_needed"),
     "evidence.fronts": ("front_shares", "on_front"),
     "evidence.leaderboards": ("leaderboard",),
-    "acceptance.record": ("device_table", "recorded_devices"),
     "reports.charts": ("accuracy_chart", "differences_chart", "pairs_chart", "pareto_of", "perplexity_chart"),
     "reports.cost_charts": ("cost_chart", "forgetting_chart", "parameters_chart"),
     "reports.training_charts": ("overfitting_chart", "sweep_chart", "tradeoff_chart"),

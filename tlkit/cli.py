@@ -10,7 +10,6 @@ import warnings
 from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 
-from tlkit.commands.acceptance import accept
 from tlkit.commands.doctor import doctor
 from tlkit.commands.evidence import audit, compare, sweep, validate
 from tlkit.commands.fetching import fetch
@@ -22,7 +21,6 @@ from tlkit.commands.using import generate, tokens
 
 CHOSEN = (
     doctor,
-    accept,
     fetch,
     params,
     estimate,

@@ -48,31 +48,6 @@ def examine() -> list[Finding]:
     return findings
 
 
-def examine_accelerator() -> list[Finding]:
-    """Make the short form of the acceptance run on the accelerator of this machine; nothing is written.
-
-    Returns:
-        What each check found; a single FAIL where there is no accelerator.
-    """
-    from tlkit.acceptance.bench import bench_for, device_named
-    from tlkit.acceptance.running import CHECKS as EVERY
-    from tlkit.acceptance.running import SHORT, accept
-
-    try:
-        device = device_named(None)
-    except RuntimeError as error:
-        return [Finding("accelerator", "FAIL", str(error), "without `--gpu` the doctor looks at all else")]
-    findings = []
-    for check in accept(bench_for(device), {name: EVERY[name] for name in SHORT}).checks:
-        name, found = f"{device.kind}, {check.name}", check.found or check.reason
-        if check.status == "failed":
-            fix = "python -m tlkit accept makes every check and writes a record to show to whoever helps you"
-            findings.append(Finding(name, "FAIL", found, fix))
-        else:
-            findings.append(Finding(name, "OK", f"left out: {found}" if check.status == "skipped" else found))
-    return findings
-
-
 def python(name: str) -> Finding:
     """New enough for this package."""
     version = ".".join(map(str, sys.version_info[:3]))

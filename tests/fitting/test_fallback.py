@@ -319,6 +319,21 @@ def test_the_real_allocator_is_recognised_and_its_numbers_read():
     assert failure.bytes_asked == 2**50
 
 
+def test_an_apple_device_is_emptied_by_its_own_module(monkeypatch):
+    """torch.accelerator.empty_cache fails there, up to torch 2.12: running out of memory ended the training."""
+
+    def fails():
+        raise RuntimeError("Allocator for mps is not a DeviceAllocator")
+
+    emptied = []
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("mps"))
+    monkeypatch.setattr(torch.accelerator, "empty_cache", fails)
+    monkeypatch.setattr(torch.mps, "empty_cache", lambda: emptied.append(1))
+    failure, _ = catch_out_of_memory(lambda: torch.empty(2**50, dtype=torch.uint8))
+    assert failure is not None and emptied == [1]
+
+
 def test_evaluation_and_generation_survive_too():
     tiny, log = load_model("tiny"), FallbackLog()
     texts, prompts = ["One sentence about traits. " * 20] * 6, ["In Rust,", "A slice", "The borrow checker"]

@@ -1,0 +1,186 @@
+"""Does the device compute what the processor computes: products, training, checkpoints, text?"""
+
+from itertools import islice
+
+import pytest
+import torch
+from device_bench import ROUNDINGS, STEPS, largest_gap
+
+from tlkit.checkpoints.folder import Checkpoints, Journal
+from tlkit.checkpoints.identity import identity_of
+from tlkit.fitting.placement import device_context, move_to_device
+from tlkit.models import generate
+from tlkit.models.generation import PROMPTS, prompt_tokens
+from tlkit.options import Plan
+from tlkit.prefix import cached_prefix
+from tlkit.quantization import dequantized
+from tlkit.steps import mean_loss
+from tlkit.strategies import apply_strategy, strategies_named
+from tlkit.training import new_state, training_steps
+
+pytestmark = pytest.mark.gpu
+TERMS = 64  # of each sum in the product: so few that a rounding to TF32's 10 bits is larger than the bound for fp32
+NEW_TOKENS = 12
+
+
+def test_arithmetic(bench, record_property):
+    """A product in fp32 is one of fp32, and not of TF32 or bf16.
+
+    The bound holds whatever the order of the additions (Higham 2002, Accuracy and Stability, section 3.5).
+    """
+    draws = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(shape, generator=draws) for shape in ((256, TERMS), (TERMS, 256)))
+    with device_context(bench.device):
+        found = (left.to(bench.device.torch) @ right.to(bench.device.torch)).cpu().double()
+    exact, size = left.double() @ right.double(), left.double().abs() @ right.double().abs()
+    unit = torch.finfo(torch.float32).eps / 2
+    bound = TERMS * unit / (1 - TERMS * unit)
+    worst = float(((found - exact).abs() / size).max())
+    record_property("relative error", worst)
+    record_property("tolerance", f"{bound:.1e}: rounding of {TERMS} terms in any order")
+    assert worst <= bound
+
+
+@pytest.mark.parametrize("strategy", strategies_named(["all"]))
+def test_training(bench, record_property, strategy):
+    """A strategy trains with the losses that it has on the processor."""
+    if strategy == "qlora":
+        pytest.importorskip("bitsandbytes", exc_type=ImportError)
+    reference = bench.reference(strategy)
+    run = bench.run(bench.adapted(strategy), bench.config(strategy))
+    record_property("loss", run.losses[-1])
+    record_property("changed by training", reference.changed_by_training)
+    record_property("seconds of a step", sorted(record.seconds for record in run.records)[len(run.records) // 2])
+    reference.hold(run.losses, record_property)
+
+
+def test_bf16(bench, record_property):
+    """Under bf16 autocast losses are about those of fp32: as near as the processor's own bf16 comes."""
+    config, plan = bench.config("full"), Plan(precision="bf16")
+    on_host = bench.run(bench.adapted("full"), config, plan, bench.host).losses
+    spread = largest_gap(on_host, bench.reference("full").losses)
+    # One after the other, and of each the losses only: a small card has no room for two.
+    in_fp32, in_bf16 = (bench.run(bench.adapted("full"), config, how).losses for how in (Plan(), plan))
+    gap, moved = largest_gap(in_bf16, on_host), largest_gap(in_bf16, in_fp32)
+    # Each of the two lies about as far from fp32, and not to the same side; a maximum of few values varies.
+    tolerance = 4 * spread
+    record_property("difference", gap)
+    record_property("difference from fp32", moved)
+    record_property("tolerance", f"{tolerance:.1e} nats: 4 times what bf16 changes on the processor")
+    assert gap <= tolerance
+    assert moved > spread / 10, "bf16 was not used"
+
+
+def test_four_bits(bench, record_property):
+    """Weights quantised on the device are as near to the originals, and as small, as those of the processor."""
+    pytest.importorskip("bitsandbytes", exc_type=ImportError)
+    there = bench.adapted("full")  # plain weights, which are brought to the device and quantised there
+    originals = {name: weight.detach().clone() for name, weight in there.named_parameters()}
+    with device_context(bench.device):
+        move_to_device(there, bench.device)
+        there = apply_strategy(there, "qlora").model
+        error, size = _rounding_error(there, originals), _packed_bytes(there)
+    here = bench.adapted("qlora")
+    ratio = error / _rounding_error(here, originals)
+    record_property("rounding error, as a share of the processor's", ratio)
+    record_property("bytes", size)
+    record_property("tolerance", "1%: weights halfway between two of the 16 levels may fall to either")
+    assert abs(ratio - 1) <= 0.01 and size == _packed_bytes(here)
+
+
+def test_frozen_prefix(bench, record_property):
+    """Blocks that are computed once and then passed over leave the losses as they are."""
+    options, config = {"train_norms": False}, bench.config("last_layers", epochs=2)
+    plain = bench.run(bench.adapted("last_layers", **options), config).losses
+    model = bench.adapted("last_layers", **options)
+    with device_context(bench.device):
+        move_to_device(model, bench.device)
+        with cached_prefix(model) as cache:
+            kept = bench.run(model, config).losses
+            reused = cache.rows_reused
+    gap, reference = largest_gap(kept, plain), bench.reference("last_layers", **options)
+    record_property("difference", gap)
+    record_property("sequences that passed over them", reused)
+    record_property("tolerance", reference.why)
+    assert gap <= reference.tolerance and reused >= STEPS
+
+
+@pytest.mark.parametrize("way", ["device to processor", "processor to device"])
+def test_checkpoints(bench, record_property, tmp_path, way):
+    """A training that changes from the device to the processor, or back, goes on as if it had not."""
+    first, then = (bench.device, bench.host) if way == "device to processor" else (bench.host, bench.device)
+    _go_on(bench, tmp_path, first, until=STEPS - 1)
+    begun, losses = _go_on(bench, tmp_path, then, until=STEPS)
+    assert begun == STEPS - 1, "the steps were taken anew"
+    bench.reference("full").hold(losses, record_property)
+
+
+def _go_on(bench, folder, device, until):
+    """Train up to a step from the newest checkpoint, and save one; the step of that checkpoint, and all losses."""
+    model, config, journal = bench.adapted("full"), bench.config("full"), Journal()
+    saved = Checkpoints(folder, 1, identity_of(model, [bench.blocks], {"run": "on a device"}))
+    with saved.hold(resume=True), device_context(device):
+        move_to_device(model, device)
+        state = new_state(model, config, device.host)
+        saved.restore(state, journal)
+        begun = state.step
+        journal.records += islice(training_steps(state, bench.blocks, config), until - begun)
+        saved.save(state, journal)
+        return begun, (*(record.loss for record in journal.records), mean_loss(model, bench.validation, Plan(1)))
+
+
+def test_generation(bench, record_property):
+    """The likeliest token each time is the one that the processor writes, and the logits behind it agree."""
+    there, here, tokenizer = bench.adapted("full"), bench.adapted("full"), bench.loaded.tokenizer
+    expected, gap, narrowest = [], 0.0, float("inf")
+    with device_context(bench.device):
+        move_to_device(there, bench.device)
+        texts = generate(there, tokenizer, PROMPTS, new_tokens=NEW_TOKENS)
+    for prompt in PROMPTS:
+        ids, margin = _written_by_hand(here, prompt_tokens(tokenizer, prompt))
+        logits = _logits(here, ids)
+        with device_context(bench.device):
+            gap = max(gap, float((_logits(there, ids) - logits).abs().max()))
+        narrowest = min(narrowest, margin)
+        expected.append(tokenizer.decode(ids, skip_special_tokens=True))
+    # Each logit is a sum of its own: a rounding of the largest, as often as in the losses.
+    tolerance = ROUNDINGS * torch.finfo(torch.float32).eps * float(logits.abs().max())
+    record_property("difference of logits", gap)
+    record_property("narrowest choice of a token", narrowest)
+    record_property("tolerance", f"{tolerance:.1e}: {ROUNDINGS} roundings of the largest logit")
+    assert gap <= tolerance
+    # Two tokens may be so near to each other that either may be written.
+    assert texts == expected or narrowest <= 2 * gap
+
+
+def _written_by_hand(model, prompt):
+    """A prompt with the likeliest tokens behind it, and the least distance of such a choice to the second best."""
+    ids, narrowest = list(prompt), float("inf")
+    while len(ids) < len(prompt) + NEW_TOKENS and ids[-1] != model.config.eos_token_id:
+        (best, second), (chosen, _) = (values.tolist() for values in _logits(model, ids)[-1].topk(2))
+        narrowest = min(narrowest, best - second)
+        ids.append(chosen)
+    return ids, narrowest
+
+
+@torch.no_grad()
+def _logits(model, ids):
+    """Of each place in a text, on the processor."""
+    model.eval()
+    device = next(model.parameters()).device
+    return model(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0].float().cpu()
+
+
+def _rounding_error(model, originals):
+    """The root of the mean squared difference between 4-bit weights and those that they came from."""
+    squares = values = 0.0
+    for name, weight in model.named_parameters():
+        if hasattr(weight, "quant_state"):
+            plain = name.removeprefix("base_model.model.").replace(".base_layer", "")
+            difference = dequantized(weight).float().cpu() - originals[plain].cpu()
+            squares, values = squares + float(difference.square().sum()), values + difference.numel()
+    return (squares / values) ** 0.5
+
+
+def _packed_bytes(model):
+    return sum(weight.nbytes for weight in model.parameters() if hasattr(weight, "quant_state"))
