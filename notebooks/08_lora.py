@@ -31,7 +31,7 @@ import torch
 
 import course
 import tlkit as tl
-from course.lesson08 import pictures
+from course.lesson08 import low_rank, pictures
 
 profile = tl.setup()
 rust = tl.load_corpus().limited(profile.train_passages, profile.test_passages)
@@ -191,8 +191,8 @@ after_full = tl.perplexity(full.model, base.tokenizer, rust.validation)
 # `decompose_change` computes the pieces of every matrix, and `ranks_needed` counts them from the largest down.
 
 # %%
-change = tl.decompose_change(base.model, full.model)
-needed = tl.ranks_needed(change, 0.9)
+change = low_rank.decompose_change(base.model, full.model)
+needed = low_rank.ranks_needed(change, 0.9)
 pictures.grid_chart(
     needed,
     "Most matrices need a rank of 30 to 115 to hold 90% of their change",
@@ -215,7 +215,7 @@ def nats(model):
 
 
 ranks = (1, 2, 4, 8, 16, 64, 192)
-kept = tl.rank_table(base.model, change, nats, ranks, progress=True)
+kept = low_rank.rank_table(base.model, change, nats, ranks, progress=True)
 named = kept[["gain", "size"]].set_axis(["of the gain in loss", "of the size"], axis=1)
 pictures.rank_chart(
     named,
@@ -267,7 +267,8 @@ rest = copy.deepcopy(full.model)
 for name in change:
     rest.get_parameter(name).data.copy_(base.model.get_parameter(name).data)
 alike = {
-    f"rank {rank}": (start - nats(tl.cut_to_rank(rest, change, rank))) / (start - end)
+    f"rank {rank}": (start - nats(low_rank.cut_to_rank(rest, change, rank)))
+    / (start - end)
     for rank in (1, 8, 64)
 }
 larger = {"rank 1": 0.77, "rank 8": 0.93, "rank 64": 0.98}

@@ -31,7 +31,7 @@ from torch.nn.functional import cross_entropy
 
 import course
 import tlkit as tl
-from course.lesson14 import pictures
+from course.lesson14 import interpolation, pictures
 
 profile = tl.setup()
 
@@ -465,7 +465,7 @@ tl.tradeoff_chart(paths)
 general = tl.load_corpus("general").limited(test=profile.test_passages)
 rows = []
 for share in (0, 0.25, 0.5, 0.75, 1):
-    model = tl.interpolate(base.model, trained["full", 1e-3], share)
+    model = interpolation.interpolate(base.model, trained["full", 1e-3], share)
     scores = [
         tl.perplexity(model, base.tokenizer, texts).perplexity
         for texts in (rust.validation, general.validation)

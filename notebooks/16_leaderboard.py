@@ -26,9 +26,9 @@ from scipy import stats
 
 import course
 import tlkit as tl
-from course.lesson16 import pictures
+from course.lesson16 import leaderboards, pictures
 
-board = tl.leaderboard("peft_metamathqa")
+board = leaderboards.leaderboard("peft_metamathqa")
 questions = 1319
 pictures.standings_chart(board.test_accuracy)
 
@@ -218,7 +218,7 @@ print(f"undecided {audit.undecided}, out of reach {audit.out_of_reach}")
 # **Predict first.** How much does a score change if the same experiment is run again a few days later?
 
 # %%
-runs = tl.leaderboard("peft_metamathqa_reruns")
+runs = leaderboards.leaderboard("peft_metamathqa_reruns")
 
 
 def run_again(before, after):

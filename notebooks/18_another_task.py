@@ -27,7 +27,7 @@ import torch
 
 import course
 import tlkit as tl
-from course.lesson18 import pictures
+from course.lesson18 import pictures, probing
 
 tl.setup()
 rust = tl.load_labelled()
@@ -107,14 +107,16 @@ print(f"balanced accuracy: {sum(in_each) / 9:.0%}")
 # values of $\lambda$ and keeps the one that does best on validation text.
 
 # %% tags=["check-words"]
-words, others = tl.bag_of_words(rust.train, [*rust.validation, *rust.test])
+words, others = probing.bag_of_words(rust.train, [*rust.validation, *rust.test])
 bag = {"train": words, "validation": others[:65], "test": others[65:]}
 
 
 def fitted(features, rows=503):
     """The best linear classifier on the first so many training texts."""
     train = features["train"][:rows], texts["train"].labels[:rows]
-    return tl.best_linear(train, (features["validation"], texts["validation"].labels))
+    return probing.best_linear(
+        train, (features["validation"], texts["validation"].labels)
+    )
 
 
 def accuracy(features, linear, split):
@@ -249,10 +251,12 @@ layers = {
     "random weights, mean": {},
 }
 for split, part in texts.items():
-    both = tl.layer_features(base.model, part, pool="both")  # last token, then mean
+    both = probing.layer_features(
+        base.model, part, pool="both"
+    )  # last token, then mean
     layers["pretrained, last token"][split] = both[..., :192]
     layers["pretrained, mean"][split] = both[..., 192:]
-    layers["random weights, mean"][split] = tl.layer_features(
+    layers["random weights, mean"][split] = probing.layer_features(
         untrained, part, pool="mean"
     )
 probes, curves = {}, {}
@@ -482,7 +486,7 @@ course.claim("On other passages it is hardly better than guessing", on_new < 0.2
 record = tl.recorded("passages", task="classify")
 counted, behind_six = [], probes["pretrained, mean"][7][0]
 for size in (8, 32, 128, 503):
-    words, others = tl.bag_of_words(rust.train[:size], rust.validation)
+    words, others = probing.bag_of_words(rust.train[:size], rust.validation)
     ways = {
         "bag of words": {"train": words, "validation": others},
         "pretrained mean, linear": behind_six,

@@ -27,7 +27,7 @@ from dataclasses import replace
 import pandas as pd
 import course
 import tlkit as tl
-from course.lesson19 import pictures
+from course.lesson19 import pictures, preferences
 import torch
 
 profile = tl.setup()
@@ -637,7 +637,7 @@ print(f"{pair.difference:.1f}, from {pair.low:.1f} to {pair.high:.1f}")
 # long and vague:
 
 # %%
-pairs = tl.load_preferences()
+pairs = preferences.load_preferences()
 pair = pairs.train[0]
 print(f"? {pair.prompt}\n\nwon:  {pair.chosen}\n\nlost: {pair.rejected}")
 
@@ -673,10 +673,12 @@ def dpo_loss(won, lost, won_before, lost_before, beta=0.1):
     return -torch.nn.functional.logsigmoid(beta * margin)
 
 
-won, lost = tl.preference_examples(pairs.train, tokenizer)
+won, lost = preferences.preference_examples(pairs.train, tokenizer)
 with torch.no_grad():
     sample = [answer_log_probability(base.model, part[:4]) for part in (won, lost)]
-    library = [tl.log_probabilities(base.model, part[:4]) for part in (won, lost)]
+    library = [
+        preferences.log_probabilities(base.model, part[:4]) for part in (won, lost)
+    ]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The reference is the model *answers* from above, and the loop trains a copy of it. One pass over the 102 pairs, 6 at
@@ -719,7 +721,7 @@ course.claim("After one pass the loss is below 0.05", max(losses[-3:]) < 0.05)
 with torch.no_grad():
     changes = [
         answer_log_probability(policy, part) - answer_log_probability(reference, part)
-        for part in tl.preference_examples(pairs.test, tokenizer)
+        for part in preferences.preference_examples(pairs.test, tokenizer)
     ]
 pictures.preference_chart(*changes)
 

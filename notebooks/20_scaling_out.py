@@ -32,7 +32,7 @@ from transformers import AutoModelForCausalLM
 
 import course
 import tlkit as tl
-from course.lesson20 import pictures
+from course.lesson20 import on_paper, pictures, rehearsal
 
 profile = tl.setup()
 tiny = tl.load_model("tiny")
@@ -169,7 +169,7 @@ apart = (sums[0] / 4 - gradient(batch, batch)).abs().max()
 # %% tags=["check-tl"]
 model = tl.apply_strategy(tl.load_model("tiny").model, "full").model
 for n in (2, 4):
-    print(f"{n} cards: {tl.sent_per_step(model, n) / 1e6:.2f} MB sent by each")
+    print(f"{n} cards: {on_paper.sent_per_step(model, n) / 1e6:.2f} MB sent by each")
 course.claim("Our ring sent as much as the formula says", sent_by_each == 24_220_800)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -187,7 +187,7 @@ course.claim("Our ring sent as much as the formula says", sent_by_each == 24_220
 # **Predict first.** The batch stays at eight blocks, whoever computes them. How far apart will the three curves be?
 
 # %%
-steps, runs = tl.rehearse(progress=True)
+steps, runs = rehearsal.rehearse(progress=True)
 together = steps[steps.exchange == "ddp"]
 losses = together.pivot(index="step", columns="processes", values="loss")
 pictures.same_curve_chart(losses)
@@ -324,7 +324,7 @@ links = {
 rows = []
 for strategy in ("full", "lora"):
     seven = tl.apply_strategy(tl.meta_model("llama2-7b"), strategy).model
-    sent = tl.sent_per_step(seven, 8)
+    sent = on_paper.sent_per_step(seven, 8)
     rows.append(
         {"strategy": strategy, "GB sent": sent / 1e9}
         | {f"seconds by {name}": sent / rate for name, rate in links.items()}
@@ -376,7 +376,7 @@ pictures.sharding_scheme(4)
 # 80 GB does it take? And will twice as many cards need half the memory each?
 
 # %%
-needs = tl.memory_in_parts("llama2-7b", processes=(1, 2, 4, 8, 64))
+needs = on_paper.memory_in_parts("llama2-7b", processes=(1, 2, 4, 8, 64))
 names = ("RTX 4090 24GB", "A100 40GB", "A100 80GB")
 budgets = {name: tl.CARDS[name] * 2**30 for name in names}
 shown = {count: need for count, need in needs.items() if count <= 8}

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from course.lesson16.leaderboards import leaderboard
 from tlkit.cli import main
 from tlkit.evidence.audit import audit
 from tlkit.evidence.fronts import front_shares, on_front
-from tlkit.evidence.leaderboards import leaderboard
 from tlkit.evidence.planning import detectable_difference, items_needed, seeds_needed
 from tlkit.evidence.published_tables import read_table
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from scipy.stats import binom, ttest_1samp
 from scipy.stats import t as student_t
 
+from course.lesson14.interpolation import interpolate
 from tlkit.corpus import load_corpus
 from tlkit.evaluation import perplexity
-from tlkit.evidence.forgetting import interpolate, mix_in
+from tlkit.evidence.forgetting import mix_in
 from tlkit.evidence.statistics import (
     compare_pairs,
     document_scores,

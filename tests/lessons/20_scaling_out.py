@@ -40,7 +40,7 @@ assert len(whole) == 4_036_800 and (first - second).abs().max() > 0.01
 assert round(2 * (2 - 1) / 2 * 4 * 4_036_800 / 1e6, 2) == 16.15
 assert round(6 * 4 * 4_036_800 / 4 / 1e6, 2) == 24.22
 assert round(3 * 4 * 4_036_800 / 1e6, 2) == 48.44
-assert 2 * (4 - 1) / 4 * 4 * 4_036_800 == 24_220_800 == tl.sent_per_step(model, 4)
+assert 2 * (4 - 1) / 4 * 4 * 4_036_800 == 24_220_800 == on_paper.sent_per_step(model, 4)
 
 # after: check-tl-2
 assert [round(100 * share) for share in idle.values()] == [75, 43, 16]

@@ -3,11 +3,11 @@
 import pandas as pd
 import pytest
 
+from course.lesson16.leaderboards import leaderboard
 from course.lesson16.pictures import apart_chart, reruns_chart, scores_chart, standings_chart
 from tests.reports.pictures import collisions, struck
 from tlkit.evidence.audit import audit
 from tlkit.evidence.fronts import front_shares
-from tlkit.evidence.leaderboards import leaderboard
 from tlkit.reports.fronts import front_chart
 
 BOARD = leaderboard()

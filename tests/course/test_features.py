@@ -4,15 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tlkit.evidence.classification import (
-    bag_of_words,
-    balanced_accuracy,
-    balanced_interval,
-    best_linear,
-    confusion,
-    fit_linear,
-    layer_features,
-)
+from course.lesson18.probing import bag_of_words, best_linear, confusion, fit_linear, layer_features
+from tlkit.evidence.classification import balanced_accuracy, balanced_interval
 from tlkit.examples import PADDING, Examples
 from tlkit.examples.labelled import Labelled, class_examples, class_names, load_labelled
 from tlkit.models import load_model

@@ -2,10 +2,10 @@
 
 import pytest
 
+from course.lesson20.on_paper import memory_in_parts, sent_per_step
+from course.lesson20.rehearsal import rehearse
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.models import meta_model
-from tlkit.scaling.on_paper import memory_in_parts, sent_per_step
-from tlkit.scaling.rehearsal import rehearse
 from tlkit.strategies import apply_strategy
 
 VALUES = 4_036_800
@@ -59,6 +59,6 @@ def test_a_rehearsal_of_what_cannot_be_is_refused_before_any_process_starts(monk
 
 
 def test_a_rehearsal_that_fails_says_what_its_processes_said(monkeypatch):
-    monkeypatch.setattr("tlkit.scaling.rehearsal.LAUNCH", "import sys; sys.exit('planted')")
+    monkeypatch.setattr("course.lesson20.rehearsal.LAUNCH", "import sys; sys.exit('planted')")
     with pytest.raises(RuntimeError, match="ended with 1:\nplanted"):
         rehearse()

@@ -15,6 +15,7 @@ import psutil
 import torch
 from torch import distributed
 
+from course.lesson20.on_paper import sent_per_step
 from tlkit.corpus import load_corpus, pack
 from tlkit.jobs import Part, reported
 from tlkit.models import load_model, meta_model
@@ -32,7 +33,7 @@ LAUNCH = f"""
 import sys
 from tlkit.scaling.processes import launch
 qwen2 = "transformers.models.qwen2.modeling_qwen2"
-launch({max(count for _, count in RUNS)}, "tlkit.scaling.rehearsal:take_part", *sys.argv[1:], imports=(qwen2,))
+launch({max(count for _, count in RUNS)}, "course.lesson20.rehearsal:take_part", *sys.argv[1:], imports=(qwen2,))
 """
 
 
@@ -53,21 +54,24 @@ def rehearse(strategy: str = "full", *, progress: bool = False) -> tuple[pd.Data
         ValueError: for an unknown strategy, before any process starts.
         RuntimeError: with what the processes said, where one fails.
     """
-    from tlkit.scaling.on_paper import sent_per_step  # the processes themselves do without it
-
     model = apply_strategy(meta_model("tiny"), strategy).model
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "runs.json"
         command = [sys.executable, "-c", LAUNCH, strategy, str(found)]
-        without_cards = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": _with_this_package()}
         with reported(progress, "rehearsal") as part:
-            _run_apart(command, without_cards, found, part)
+            _run_apart(command, environment, found, part)
         runs = json.loads(found.read_text(encoding="utf-8"))
     for run in runs:
         run["predicted"] = sent_per_step(model, run["processes"], run["exchange"], backend="gloo")
     named = [({key: run[key] for key in ("exchange", "processes")}, run.pop("steps")) for run in runs]
     steps = pd.DataFrame([name | step for name, steps in named for step in steps])
     return steps, pd.DataFrame(runs)
+
+
+def _with_this_package() -> str:
+    """PYTHONPATH for processes that are started in another folder than the lessons'."""
+    return os.pathsep.join([str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def _run_apart(command: list[str], environment: dict[str, str], found: Path, part: Part) -> None:

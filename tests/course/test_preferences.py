@@ -8,13 +8,13 @@ import pytest
 import torch
 from small_models import small_model
 
-from tlkit.examples import IGNORED, PADDING, Examples
-from tlkit.examples.preferences import (
+from course.lesson19.preferences import (
     load_preferences,
     log_probabilities,
     preference_examples,
     preference_loss,
 )
+from tlkit.examples import IGNORED, PADDING, Examples
 from tlkit.losses import summed_loss
 from tlkit.models import load_model
 from tlkit.steps import Plan
