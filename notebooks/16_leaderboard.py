@@ -84,7 +84,7 @@ course.claim(
 # this from the table. Its intervals are Wilson's, a variant that stays between 0 and 1 even when the score is close to
 # either.
 
-# %%
+# %% tags=["check-np"]
 audit = tl.audit(board, "test_accuracy", questions, name="name")
 pictures.scores_chart(audit.table)
 

@@ -385,7 +385,7 @@ for learn, part in {"answers": 0.025, "everything": 0.051}.items():
 # adds it again.
 
 
-# %%
+# %% tags=["check-first"]
 def said_about(attempt):
     """The error message that an attempt leads to."""
     try:
