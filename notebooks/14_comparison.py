@@ -525,7 +525,7 @@ tl.parameters_chart(comparison.table)
 sizes = tl.recorded("passages")
 tl.sweep_chart(sizes, "passages", "passages of Rust text (log scale); 120 steps each")
 
-# %% tags=["check-name"]
+# %%
 means = sizes.pivot_table(
     index="passages", columns="strategy", values="validation_perplexity"
 )

@@ -207,7 +207,7 @@ course.claim(
 # **What would you check?** Two things in this table cannot happen if the weights arrived and the evaluation is
 # correct. Which?
 
-# %% tags=["check-math-2"]
+# %%
 guessing = math.exp(-math.log(1 / vocabulary))
 print(f"guessing among {vocabulary:,} tokens: perplexity {guessing:,.0f}")
 

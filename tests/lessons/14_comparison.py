@@ -12,6 +12,7 @@ assert (forgotten > 0).all() and forgotten.idxmax() == "freeze_lower"
 rates = tl.default_rates()
 
 assert rates["full"] == 1e-3 and rates["freeze_lower"] == 2e-3
+assert rates["bitfit"] == max(rates[name] for name in seven) and rates["full"] == min(rates.values())
 general_means = tuning.groupby(["strategy", "learning_rate"]).general_perplexity.mean()
 assert sorted(moved, key=moved.get) == sorted(moved, key=general_means.get)
 
@@ -73,10 +74,8 @@ assert all(name in said.may[0] for name in seven) and said.may[0].startswith("A 
 )
 
 # after: check-means
-assert rates["bitfit"] == max(rates[name] for name in seven)
 assert tuning.groupby("strategy").size().eq(16).all()
 assert tuning.learning_rate.nunique() == 8
-assert [rates[name] for name in shown] == sorted(rates[name] for name in shown)
 assert [means[name].idxmin() for name in pair] == [0.001, 0.002]
 
 # after: check-high
@@ -95,7 +94,6 @@ assert table.loc["full", "improvement_percent"] >= 25
 assert table.loc[tl.CONTROL, "perplexity"] > 1.5 * adapted_rows.perplexity.max()
 differ = pairs.set_index(["first", "second"]).separated
 assert differ["full", "lora"] and not differ["lora", "qlora"]
-assert rates["full"] == min(rates.values())
 
 # after: check-gain
 loss = (half.general - start.general) / (end.general - start.general)
@@ -106,11 +104,6 @@ if profile.name == "ci":  # other profiles train on more text
     assert 0.75 < gain < 0.9 and 0.05 < loss < 0.15
 assert mixing.general.is_monotonic_decreasing
 assert mixing.general.iloc[-1] < 0.95 * start.general
-
-# after: check-name
-assert often.lora.round(1).tolist() == [44.5, 39.7, 39.1, 76.1]
-assert round(100 * (kept.lora[2] / kept.lora[1] - 1)) == 19
-assert often.full[4].round() == 122
 
 # after: check-rows
 assert set(table.index) == rows, "Every strategy has its row"
