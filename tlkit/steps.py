@@ -21,6 +21,7 @@ from tlkit.memory import CPU, Host, move_weights, saved_on_host
 from tlkit.models import evaluation_mode, mode
 from tlkit.models.compilation import compiled
 from tlkit.options import Plan
+from tlkit.phases import BACKWARD, UPDATE, phase
 from tlkit.strategies import find_blocks, groups_of, in_phases
 from tlkit.team import ALONE, Team, gather_full
 
@@ -116,6 +117,7 @@ class TrainingState:
                 copies = [p.detach().to(CPU, copy=True).requires_grad_() for p in self.parameters]
             self._give_optimizer_to_host(copies)
 
+    @phase(UPDATE)
     def update_weights(self, learning_rate: float) -> None:
         """One step of the optimizer, by the gradients that lie in the weights.
 
@@ -133,6 +135,7 @@ class TrainingState:
             self.optimizer.step()
         self._copy_back()
 
+    @phase(UPDATE)
     def make_moments(self) -> None:
         """AdamW's moments, before its first step would make them.
 
@@ -225,29 +228,36 @@ def take_step(
             with team.sync_out_of_memory():
                 losses = accumulate_gradients(state.model, batch, plan, state.host, team)
                 state.make_moments()
-            team.add_up_gradients(state.parameters)
             loss = team.sum(sum(part.item() for part in losses))
-            gradients = [parameter.grad for parameter in state.parameters if parameter.grad is not None]
-            total_norm = nn.utils.get_total_norm(gradients)
-            norm = gather_full(total_norm).item()
-            if not (math.isfinite(loss) and math.isfinite(norm)):
-                raise FloatingPointError(
-                    f"the loss became {loss} and the norm of the gradient {norm} at step {done + 1}; the weights are "
-                    f"those of step {done}: try a learning rate below {learning_rate:g}"
-                    + (", or the precision fp32" if plan.precision != "fp32" else "")
-                )
-            if norm > max_gradient_norm:  # else there is nothing to change, and no need to walk over all gradients
-                nn.utils.clip_grads_with_norm_(state.parameters, max_gradient_norm, total_norm)
-            with interrupts_wait():
-                state.update_weights(learning_rate)
-                state.drop_gradients()
-                state.step = done + 1
+            norm = _update(state, loss, learning_rate, max_gradient_norm)
     except BaseException:
         if state.step == done:
             state.undo(done)
         raise
     labels = labels_in(batch)
     return StepRecord(done + 1, loss, learning_rate, norm, len(batch), labels, time.perf_counter() - started)
+
+
+@phase(UPDATE)
+def _update(state: TrainingState, loss: float, learning_rate: float, max_gradient_norm: float) -> float:
+    """Clip the gradients, move the weights and count the step; the norm before clipping."""
+    state.team.add_up_gradients(state.parameters)
+    gradients = [parameter.grad for parameter in state.parameters if parameter.grad is not None]
+    total_norm = nn.utils.get_total_norm(gradients)
+    norm = gather_full(total_norm).item()
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        raise FloatingPointError(
+            f"the loss became {loss} and the norm of the gradient {norm} at step {state.step + 1}; the weights are "
+            f"those of step {state.step}: try a learning rate below {learning_rate:g}"
+            + (", or the precision fp32" if state.plan.precision != "fp32" else "")
+        )
+    if norm > max_gradient_norm:  # else there is nothing to change, and no need to walk over all gradients
+        nn.utils.clip_grads_with_norm_(state.parameters, max_gradient_norm, total_norm)
+    with interrupts_wait():
+        state.update_weights(learning_rate)
+        state.drop_gradients()
+        state.step += 1
+    return norm
 
 
 @contextmanager
@@ -308,7 +318,8 @@ def accumulate_gradients(
                         "nothing can be trained: the loss depends on no trainable tensor; expected that the forward "
                         "pass uses what the strategy made trainable, and detaches nothing above it"
                     )
-                (loss * team.scale).backward()
+                with phase(BACKWARD):
+                    (loss * team.scale).backward()
             losses.append(loss.detach())
     return losses
 

@@ -11,6 +11,7 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tlkit.examples import Batch
+from tlkit.phases import OTHER_PROCESS, phase
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ class Team:
             self.any_rank(True)
             raise
         if self.any_rank(False):
-            raise torch.OutOfMemoryError("another process of this training ran out of memory")
+            with phase(OTHER_PROCESS):
+                raise torch.OutOfMemoryError("another process of this training ran out of memory")
 
 
 ALONE = Team()

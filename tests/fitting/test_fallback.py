@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from tlkit.adapters import base_model
 from tlkit.devices import probe
 from tlkit.evaluation import perplexity
 from tlkit.fitting.attempts import FallbackLog
@@ -21,7 +22,7 @@ from tlkit.fitting.out_of_memory import catch_out_of_memory, is_out_of_memory
 from tlkit.memory import VirtualDevice, virtual_device
 from tlkit.models import generate, load_model
 from tlkit.steps import Plan, mean_loss
-from tlkit.strategies import CLASSIC, apply_strategy
+from tlkit.strategies import CLASSIC, apply_strategy, find_blocks
 from tlkit.training import TrainingConfig, new_state, train, training_steps
 
 CONFIG = TrainingConfig(1e-3, batch_size=4, epochs=1)
@@ -137,6 +138,54 @@ def test_half_made_moments_are_dropped():
     assert failure.failed_in == "optimizer step" and state.step == 0
     list(training_steps(state, BLOCKS, CONFIG))
     assert torch.equal(weights_of(model), weights_of(reference))
+
+
+def refuse_in(part, state, card, monkeypatch):
+    """Let the card refuse the first allocation that is made in a part of the step, wherever that begins."""
+
+    def refuse_next(*_):
+        card.numbers = (card.seen + 1,)
+
+    def refused(function):
+        def called(*arguments, **named):
+            refuse_next()
+            return function(*arguments, **named)
+
+        return called
+
+    if part == "forward":
+        find_blocks(base_model(state.model))[-1].register_forward_pre_hook(refuse_next)
+    elif part == "backward":
+
+        def at_the_logits(module, inputs, logits):
+            logits.register_hook(refuse_next)  # the backward pass goes on from there
+
+        base_model(state.model).get_output_embeddings().register_forward_hook(at_the_logits)
+    elif part == "clipping":
+        monkeypatch.setattr(torch.nn.utils, "get_total_norm", refused(torch.nn.utils.get_total_norm))
+    else:
+        monkeypatch.setattr(torch, "zeros_like", refused(torch.zeros_like))
+
+
+@pytest.mark.parametrize("strategy", ["full", "lora_plus", "gradual_unfreezing", "discriminative_rates"])
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        ("forward", "forward pass"),
+        ("backward", "backward pass"),
+        ("clipping", "optimizer step"),
+        ("moments", "optimizer step"),
+    ],
+)
+@pytest.mark.parametrize("plan", [Plan(), Plan(activation_checkpointing=True, offload_optimizer=True)])
+def test_the_step_says_which_part_of_it_ran_out_of_memory(strategy, part, expected, plan, monkeypatch):
+    """AdamW with one group makes its moments in its first step, with several before it: both are the optimizer step."""
+    state = new_state(small_model(strategy), CONFIG)
+    with Failing() as card:
+        state.apply_plan(plan)
+        refuse_in(part, state, card, monkeypatch)
+        failure, _ = catch_out_of_memory(lambda: list(training_steps(state, BLOCKS, CONFIG)))
+    assert failure.failed_in == expected and state.step == 0
 
 
 def test_dropout_draws_the_same_numbers_again():

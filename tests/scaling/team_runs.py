@@ -98,7 +98,7 @@ def with_little_memory(team: Team) -> dict:
     card = VirtualDevice("tight" if team.rank == 0 else "roomy", int(needed * (0.97 if team.rank == 0 else 2)))
     order = ("smaller micro-batch", "smaller micro-batch", "activation checkpointing", "training on the host")
     result, log = train_with_fallback(model, BLOCKS, CONFIG, device=card, order=order, team=team)
-    rows = log.table[["rung", "first_step", "steps_done", "error"]].to_dict("records")
+    rows = log.table[["rung", "first_step", "steps_done", "failed_in", "error"]].to_dict("records")
     mine = {"rank": team.rank, "rows": rows, "weights": weights_of(model)}
     return {"losses": result.history.loss.tolist(), "processes": gathered(team, [mine])}
 

@@ -100,6 +100,7 @@ def test_out_of_memory_in_one_process_moves_all_down_together(found, alone, size
     assert len(taken[0]) > 1 and sum(done for _, _, done in taken[0]) == 3  # it did fall, and lost no step
     assert "CUDA out of memory" in logs[0][0]["error"]
     assert all("another process" in logs[rank][0]["error"] for rank in range(1, size))
+    assert {logs[rank][0]["failed_in"] for rank in range(1, size)} == {"other process"}
     assert memory["losses"] == pytest.approx(alone["full plain"]["losses"], abs=TOLERANCE)
     for entry in memory["processes"]:
         assert entry["weights"] == pytest.approx(alone["full plain"]["weights"], abs=TOLERANCE)

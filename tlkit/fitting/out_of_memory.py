@@ -9,6 +9,8 @@ from typing import TypeVar
 
 import torch
 
+from tlkit.phases import phase_of
+
 T = TypeVar("T")
 
 
@@ -17,7 +19,7 @@ class Failure:
     """What an out-of-memory error said; the error itself would keep the tensors of the failed step alive.
 
     Attributes:
-        failed_in: "forward pass", "backward pass" or "optimizer step".
+        failed_in: "forward pass", "backward pass", "optimizer step" or "other process".
         bytes_asked: of the allocation that failed, NaN where unknown.
         bytes_available: that were free, NaN where unknown.
         message: the first line of the error.
@@ -68,17 +70,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _describe(error: BaseException) -> Failure:
-    names = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
-    if "update_weights" in names or "clip_grad_norm_" in names:
-        where = "optimizer step"
-    elif "backward" in names:
-        where = "backward pass"
-    else:
-        where = "forward pass"
     message = str(error).splitlines()[0] if str(error) else type(error).__name__
     asked = re.search(r"(?:allocate|allocated) ([\d.]+) (bytes|KiB|MiB|GiB)", message)
     free = re.search(r"of which ([\d.]+) (bytes|KiB|MiB|GiB) is free", message)
-    return Failure(where, _bytes(asked), _bytes(free), message)
+    return Failure(phase_of(error), _bytes(asked), _bytes(free), message)
 
 
 def let_go(error: BaseException) -> None:

@@ -14,8 +14,6 @@ from tlkit.quantization import tensors_of
 from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy
 
-PHASES = ("forward pass", "backward pass", "optimizer step")
-
 
 class _Recorder(StepTrace):
     """Notes what is there each time a tensor is made, freed, or found to be a gradient."""

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tlkit.memory import MemoryTrack
 from tlkit.models.example_checks import blank_batch
+from tlkit.phases import BACKWARD, FORWARD, UPDATE
 from tlkit.quantization import tensors_of
 from tlkit.steps import NothingToTrain, Plan, TrainingState, accumulate_gradients
 
@@ -39,11 +40,11 @@ class StepTrace(MemoryTrack):
         """The category of a new tensor, by its shape and by when it is made."""
         if tensor.ndim > 1 and tensor.shape[-1] == self.vocabulary:
             return "logits and loss"
-        return "activations" if self.phase == "forward pass" and not _in_backward() else "temporary"
+        return "activations" if self.phase == FORWARD and not _in_backward() else "temporary"
 
     def phase_now(self) -> str:
         """The part of the step that runs; autograd is asked where the forward pass ends."""
-        return "backward pass" if self.phase == "forward pass" and _in_backward() else self.phase
+        return BACKWARD if self.phase == FORWARD and _in_backward() else self.phase
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function is torch.ops.prim.device.default:  # two thirds of all calls: answered without asking further
@@ -161,10 +162,10 @@ def train_one_step(
     blocks = blank_batch(twin, shape, layout)
     trace.peaks = {}
     with trace.host() if plan.train_on_host else nullcontext():
-        trace.phase = "forward pass"
+        trace.phase = FORWARD
         with around(twin):
             accumulate_gradients(twin, blocks, plan, trace.host)
-        trace.phase = "optimizer step"
+        trace.phase = UPDATE
         nn.utils.clip_grad_norm_(state.parameters, 1.0)
         state.update_weights(1e-3)
         state.drop_gradients()
