@@ -419,12 +419,10 @@ def test_settings_of_train_reach_the_training(tmp_path, capsys, monkeypatch, sma
     given |= {"schedule": "constant", "optimizer": "sgd", "evaluate_every": 2, "micro_batch_size": 2, "epochs": 3.0}
     words = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
     words += ["--chunked-loss", "--activation-checkpointing", "--offload-activations", "--offload-optimizer"]
-    words += ["--fused-lora"]
     line = ["train", "--strategy", "bitfit", "--profile", "small", "--output", str(tmp_path / "out"), *words]
     assert main(line) == 1
     assert seen.items() >= given.items() and seen["learning_rate"] > 0
     assert seen["chunked_loss"] and seen["activation_checkpointing"] and seen["offload_optimizer"]
-    assert seen["fused_lora"]
     assert seen["validation"].shape[1] == seen["blocks"].shape[1] == 128
     assert REACHED in said(capsys)
 

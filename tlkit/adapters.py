@@ -1,14 +1,7 @@
-"""What peft adds to a model: how it is made, told from the model's own weights, continued, and computed."""
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import MethodType
-from typing import Any
+"""What peft adds to a model: how it is made, told from the model's own weights, and continued."""
 
 import torch
 from torch import nn
-from torch.nn import functional
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tlkit.options import Plan
 
@@ -173,100 +166,6 @@ def _made_by(model: nn.Module) -> str:
     if str(config.init_lora_weights).startswith("pissa"):
         return "pissa"
     return "dora" if config.use_dora else "rslora" if config.use_rslora else "lora"
-
-
-@contextmanager
-def fused_lora(model: nn.Module) -> Iterator[None]:
-    """Inside, a linear layer with LoRA writes its output once; peft writes it, its correction and their sum.
-
-    The layers, their weights and what is saved of them stay peft's own. The result is peft's up to rounding, because
-    the same products are summed in another order. Where a layer does anything else than `x W^T + scaling (x A^T) B^T`
-    it is computed by peft: with weights in 4 bits or stored transposed, a trained base, several adapters or none,
-    merged ones, DoRA and the like, a bias of the adapter, hooks on its parts, or mixed types without autocast.
-
-    Args:
-        model: with adapters or without; its layers are as they were afterwards.
-
-    Source: Hu et al. 2021, LoRA.
-    """
-    from peft.tuners.lora.layer import Linear
-
-    layers = [layer for layer in model.modules() if type(layer) is Linear and "forward" not in vars(layer)]
-    try:
-        for layer in layers:
-            layer.forward = MethodType(_fused_or_by_peft, layer)
-        yield
-    finally:
-        for layer in layers:
-            vars(layer).pop("forward", None)
-
-
-def _fused_or_by_peft(layer: nn.Module, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    name = None if args or kwargs else _plain_adapter(layer)
-    if name is None:
-        return type(layer).forward(layer, x, *args, **kwargs)
-    base, dropout = layer.base_layer, layer.lora_dropout[name]
-    A, B = layer.lora_A[name].weight, layer.lora_B[name].weight
-    autocast = torch.is_autocast_enabled(x.device.type)
-    dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
-    found = {tensor.dtype for tensor in (x, base.weight, base.bias, A, B) if tensor is not None}
-    if not found <= ({dtype, torch.float32} if autocast else {dtype}):
-        return type(layer).forward(layer, x)
-    dropped = None if isinstance(dropout, nn.Identity) else dropout(x.to(A.dtype))  # in the type of A, as peft does
-    x, dropped, weight, bias, A, B = (
-        None if tensor is None else tensor.to(dtype) for tensor in (x, dropped, base.weight, base.bias, A, B)
-    )
-    rows = [None if tensor is None else tensor.reshape(-1, tensor.shape[-1]) for tensor in (x, dropped)]
-    wide = _adapted_linear(*rows, weight, bias, A, B, layer.scaling[name])
-    return wide.view(*x.shape[:-1], wide.shape[-1])
-
-
-def _adapted_linear(
-    x: torch.Tensor,
-    dropped: torch.Tensor | None,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    A: torch.Tensor,
-    B: torch.Tensor,
-    scaling: float,
-) -> torch.Tensor:
-    """`x W^T + bias + scaling (z A^T) B^T` with frozen W and bias; z is what dropout has left of x, or x itself.
-
-    Shapes: x and dropped (tokens, in), weight (out, in), A (r, in), B (out, r); returns (tokens, out). The second
-    product is added in place: autograd needs nothing of the first one's result, as W is frozen.
-    """
-    thin = functional.linear(x if dropped is None else dropped, A)
-    return functional.linear(x, weight, bias).addmm_(thin, B.T, alpha=scaling)
-
-
-def _plain_adapter(layer: nn.Module) -> str | None:
-    """The name of the one adapter at work in a layer, where it adds `scaling (x A^T) B^T` and nothing else."""
-    active = [name for name in layer.active_adapters if name in layer.lora_A]
-    if layer.disable_adapters or layer.merged or len(active) != 1 or active[0] in layer.lora_variant:
-        return None
-    name, base = active[0], layer.base_layer
-    A, B = layer.lora_A[name], layer.lora_B[name]
-    plain = (
-        all(type(part) is nn.Linear and not _is_watched(part) for part in (base, A, B))
-        and A.bias is None
-        and B.bias is None
-        and not any(parameter.requires_grad for parameter in base.parameters())
-        # Weights that are no plain tensors, such as DTensor, have arithmetic of their own.
-        and not any(is_traceable_wrapper_subclass(parameter) for parameter in (*base.parameters(), A.weight, B.weight))
-        and isinstance(layer.scaling[name], int | float)
-    )
-    return name if plain else None
-
-
-def _is_watched(module: nn.Module) -> bool:
-    """True where calling the module does more than its forward pass."""
-    hooks = (
-        module._forward_pre_hooks,
-        module._forward_hooks,
-        module._backward_pre_hooks,
-        module._backward_hooks,
-    )
-    return any(hooks) or "forward" in vars(module)
 
 
 def _same_layers(model: nn.Module, targets: str | list[str]) -> bool:

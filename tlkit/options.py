@@ -91,8 +91,8 @@ class TrainingConfig:
 class Plan:
     """How a step is carried out, never what it computes.
 
-    Only `precision`, `fused_lora` and `compiled_blocks` round differently.
-    A model that draws random numbers draws others for smaller micro-batches, see `draws_random_numbers`.
+    Only `precision` rounds differently. A model that draws random numbers draws others for smaller micro-batches, see
+    `draws_random_numbers`.
     """
 
     micro_batch_size: int | None = option(None, "blocks in one forward pass; default: the whole batch", at_least=1)
@@ -103,8 +103,6 @@ class Plan:
     activation_checkpointing: bool = option(False, "forget activations, compute them again in the backward pass")
     offload_activations: bool = option(False, "keep activations in the host's memory until the backward pass")
     offload_optimizer: bool = option(False, "keep the optimizer's moments, and its update, on the host")
-    fused_lora: bool = option(False, "with LoRA, write a layer's output once instead of three times: faster")
-    compiled_blocks: bool = option(False, "compile the model's blocks: faster, once it has taken some 30 seconds")
     train_on_host: bool = False  # weights too: only evaluation is left to the device
     evaluate_on_host: bool = False
 

@@ -14,12 +14,11 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tlkit.adapters import base_model, fused_lora
+from tlkit.adapters import base_model
 from tlkit.examples import Batch, labels_in
 from tlkit.losses import SummedLoss, loss_of
 from tlkit.memory import CPU, Host, move_weights, saved_on_host
 from tlkit.models import evaluation_mode, mode
-from tlkit.models.compilation import compiled
 from tlkit.options import Plan
 from tlkit.phases import BACKWARD, UPDATE, phase
 from tlkit.strategies import find_blocks, groups_of, in_phases
@@ -304,11 +303,7 @@ def accumulate_gradients(
     labels = labels_in(batch)
     losses = []
     parts = team.shard_batch(batch, plan.micro_batch_size)
-    with (
-        saved_on_host(model, host) if plan.offload_activations else nullcontext(),
-        fused_lora(model) if plan.fused_lora else nullcontext(),
-        compiled(find_blocks(base)) if plan.compiled_blocks else nullcontext(),
-    ):
+    with saved_on_host(model, host) if plan.offload_activations else nullcontext():
         for number, (part, weight) in enumerate(parts, 1):
             with team.exchange_in(last=number == len(parts)):
                 # Divide by the labels of the whole batch, not by the number of micro-batches: each counts the same.

@@ -19,12 +19,11 @@ from tlkit.jobs import Part, reported
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import Host, MemoryTrack, freed_memory_kept
 from tlkit.models import longest_input
-from tlkit.models.compilation import refuse_without_compiler
 from tlkit.models.example_checks import refuse_examples
 from tlkit.options import Plan, TrainingConfig, check_settings_alone
 from tlkit.quantization import tensors_of
 from tlkit.steps import StepRecord, TrainingState, first_step, mean_loss, take_step
-from tlkit.strategies import find_blocks, in_phases, trainable_parameters
+from tlkit.strategies import in_phases, trainable_parameters
 from tlkit.team import ALONE, Team, restore_full_weights, twin_for_parts
 
 DIVERGED = 1.0  # nats per token above the first step: the noise of batches is smaller
@@ -114,8 +113,6 @@ def train(
         raise ValueError("early stopping (patience) keeps the best weights whole: expected the exchange ddp with it")
     if team.in_parts and in_phases(model):
         raise ValueError("what is trained changes between the phases, and fsdp settles it: expected the exchange ddp")
-    if team.in_parts and plan.compiled_blocks:
-        raise ValueError("compiled_blocks: not tried with weights in parts: expected the exchange ddp with it")
     if checkpoint_dir is None and resume:
         raise ValueError("resume=True: expected checkpoint_dir, the folder of the run to go on with")
     if every < 1:
@@ -360,9 +357,6 @@ def check_settings(
     """
     check_settings_alone(config, plan)
     refuse_plan(model, plan)
-    if plan.compiled_blocks:
-        refuse_without_compiler(next(model.parameters()).device)
-        find_blocks(base_model(model))  # says so where there are none
     limit = longest_input(model)
     problems = [
         (

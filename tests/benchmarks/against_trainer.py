@@ -19,7 +19,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lora_profile import profiles_in_words
 from strategies_to_time import REAL, STRATEGIES, is_here, plan_for, ready, where
 
 HERE = Path(__file__).parent
@@ -29,12 +28,10 @@ LEARNING_RATE = 1e-4
 # large tensors go back to the system at once, in both processes: slower, and they are as large as their tensors.
 GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": "131072"}
 CACHED = ("last_layers", "freeze_lower, embeddings frozen")
-# The last of them compiles in the Trainer, too.
-LORA = ("lora", "lora, fused", "lora, fused, compiled", "lora, both compiled")
 # model, strategy, blocks in a batch, tokens in a block, batches in an epoch, turns
 CASES = {
-    "tiny": [("tiny", strategy, 8, 128, 4, 3) for strategy in ("full", *CACHED, "lora", "lora, fused")],
-    "real": [(REAL, strategy, 4, 128, 3, 3) for strategy in ("full", "last_layers", *LORA)],
+    "tiny": [("tiny", strategy, 8, 128, 4, 3) for strategy in ("full", *CACHED, "lora")],
+    "real": [(REAL, strategy, 4, 128, 3, 3) for strategy in ("full", "last_layers", "lora")],
     "large": [
         ("qwen2-0.5b", "full", 8, 32, 2, 2),
         ("qwen2-0.5b", "last_layers", 8, 32, 2, 4),  # the shortest step, and so the one most easily disturbed
@@ -42,7 +39,6 @@ CASES = {
     ],
     "long": [
         ("qwen2-0.5b", "lora", 4, 512, 1, 1),
-        ("qwen2-0.5b", "lora, fused", 4, 512, 1, 1),
         ("qwen2-0.5b", "lora, two micro-batches", 4, 512, 1, 1),  # of tlkit; the Trainer's step is the same
         ("qwen2-0.5b", "lora, two micro-batches, memory given back", 4, 512, 1, 1),
         ("qwen2-0.5b", "full", 8, 128, 1, 1),
@@ -70,7 +66,7 @@ def one(who: str, folder: str | None, name: str, strategy: str, rows: int, token
         if who == "tlkit":
             losses, seconds = _by_tlkit(model, order, rows, plan_for(model, rows, strategy))
         else:
-            losses, seconds = _by_trainer(model, order, rows, compiled="both compiled" in strategy)
+            losses, seconds = _by_trainer(model, order, rows)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         evaluate = _evaluate_by_tlkit if who == "tlkit" else _evaluate_by_trainer
         evaluations = []
@@ -114,7 +110,7 @@ def _by_tlkit(model, order, rows: int, plan) -> tuple[list[float], list[float]]:
     return [record.loss for record in records], [record.seconds for record in records]
 
 
-def _by_trainer(model, order, rows: int, compiled: bool) -> tuple[list[float], list[float]]:
+def _by_trainer(model, order, rows: int) -> tuple[list[float], list[float]]:
     import tempfile
     import time
 
@@ -149,7 +145,6 @@ def _by_trainer(model, order, rows: int, compiled: bool) -> tuple[list[float], l
             report_to="none",
             use_cpu=True,
             disable_tqdm=True,
-            torch_compile=compiled,
         )
         watch = Watch()
         data = [{"input_ids": block, "labels": block} for block in order]
@@ -291,7 +286,7 @@ def write(rows: list[dict], output: Path) -> None:
         + f"2048 x 2048 fp32 matrices, each share by that of its own process. {platform.machine()}, "
         + f"{torch.get_num_threads()} threads, torch {torch.__version__}, transformers {transformers.__version__}. "
         + "Where a frozen prefix is kept, the share counts the operations that a step without it would take, so it may "
-        + f"pass 1.\n\n## What bounds it\n\n{_bounds()}\n{profiles_in_words(output)}"
+        + f"pass 1.\n\n## What bounds it\n\n{_bounds()}\n"
     )
 
 
@@ -324,28 +319,8 @@ def _bounds() -> str:
         "- Share of the ceiling, `full`: whatever the batch, clipping and AdamW read and write every value's weight, "
         "gradient and two averages once more, 30 to 40 bytes a value, which is no matrix product. At 8 x 128 there is "
         "four times the arithmetic to the same traffic of 8 x 32.\n"
-        "- `lora, fused` on SmolLM2 at 4 x 128, by shapes in the profiler (2026-11-23, on the faster of the two "
-        "processors): of 1.53 s, products with "
-        "frozen matrices take 1.05 s, attention 0.11 s, what the architecture does to each number by itself "
-        "(SwiGLU, norms, rotation, residual sums) and the loss 0.25 s, and all products with thin matrices 0.13 s."
-        " The frozen products alone would take 0.91 s at the ceiling; they are slower in a step because weights "
-        "and activations come from memory, and in the measurement of the ceiling from the processor's cache. If "
-        "adapters cost nothing, 1.40 s would remain: a share of 0.65, and 1.21 times the speed of the Trainer, "
-        "whose step takes 1.70 s.\n"
-        "- Two further savings were tried there and left out. An autograd function that adds the adapter's part of the "
-        "input's gradient in place took 0.99 of the time of `fused_lora`. One function for all layers that read the "
-        "same input (queries, keys and values; gate and up) took 0.964, about 1.14 times the Trainer's speed; it has "
-        "to know which layers those are before they are called. Two micro-batches took 1.09 (so small a batch makes "
-        "products less efficient), and huge pages 1.00.\n"
-        "- How near LoRA comes to the ceiling depends on the processor. Where products are half as fast (177 for 320 "
-        "GFLOP/s), what lies between them weighs half as much: by the profiles below (2026-11-24, AMD EPYC), products "
-        "take 0.78 of a step of `lora, fused`, and 0.82 where blocks are compiled, too; attention 0.06 and 0.07.\n"
-        "- Compiled blocks save about 5% of a step of `lora, fused`. Compiling takes about 30 s in a process that "
-        "finds nothing in torch's cache, so it pays after some 250 steps of 512 tokens. *Three epochs* are nine steps, "
-        "here with a filled cache; without it their ratio was 0.50.\n"
         "- *Over turns* are the lowest and the highest ratio of one turn. The machine of 2026-11-24 was shared: a step "
-        "of the Trainer took 2.5 to 3.5 s there, so the ratio of one case may be off by a tenth. In every turn of "
-        "`lora, fused` and `lora, fused, compiled` it was 1.19 or more there."
+        "of the Trainer took 2.5 to 3.5 s there, so the ratio of one case may be off by a tenth."
     )
 
 

@@ -1,4 +1,4 @@
-"""The models and strategies whose steps are timed and profiled, the same in every process."""
+"""The models and strategies whose steps are timed, the same in every process."""
 
 REAL = "smollm2-135m-instruct"
 STRATEGIES = {
@@ -6,9 +6,6 @@ STRATEGIES = {
     "last_layers": ("last_layers", {"train_norms": False}),
     "freeze_lower, embeddings frozen": ("freeze_lower", {"freeze_embeddings": True}),
     "lora": ("lora", {}),
-    "lora, fused": ("lora", {}),
-    "lora, fused, compiled": ("lora", {}),
-    "lora, both compiled": ("lora", {}),
     "lora, two micro-batches": ("lora", {}),
     "lora, two micro-batches, memory given back": ("lora", {}),
 }
@@ -40,8 +37,6 @@ def plan_for(model, rows: int, strategy: str = ""):
     return Plan(
         micro_batch_size=rows // 2 if "micro" in strategy else rows,
         chunked_loss=model.config.vocab_size > 32_000,
-        fused_lora="fused" in strategy,
-        compiled_blocks="compiled" in strategy,
     )
 
 

@@ -64,23 +64,6 @@ def test_the_estimate_is_what_a_real_step_needs(strategy):
     assert estimate.peak == estimate_memory(model, batch_size=4, sequence_length=64, plan=plan).peak
 
 
-@pytest.mark.parametrize(
-    ("changes", "dropout"),
-    [({}, 0.0), ({}, 0.1), ({"activation_checkpointing": True}, 0.1), ({"precision": "bf16"}, 0.0)],
-)
-def test_a_step_with_fused_lora_is_estimated_as_well(changes, dropout):
-    """0.2%, as above; and what it never writes it does not need."""
-    config = architecture("tiny")
-    config.num_hidden_layers = 2
-    model = apply_strategy(AutoModelForCausalLM.from_config(config), "lora", dropout=dropout).model
-    plan = Plan(fused_lora=True, **changes)
-    estimate = estimate_memory(model, batch_size=4, sequence_length=64, plan=plan)
-    assert estimate.peak == pytest.approx(measured(model, (4, 64), plan), rel=2e-3)
-    by_peft = estimate_memory(model, batch_size=4, sequence_length=64, plan=Plan(**changes))
-    assert estimate.peak <= by_peft.peak
-    assert estimate.phases["forward pass"] <= by_peft.phases["forward pass"]
-
-
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 @pytest.mark.parametrize("family", ["llama", "gpt2", "opt", "gpt_neox", "phi"])
 def test_other_families_are_estimated_as_well(family, dtype):

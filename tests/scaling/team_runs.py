@@ -35,13 +35,13 @@ PLANS = {
     "plain": Plan(),
     "micro": Plan(micro_batch_size=2),
     "chunked": Plan(chunked_loss=True, micro_batch_size=1),
-    "fused": Plan(fused_lora=True, activation_checkpointing=True),
+    "checkpointed": Plan(activation_checkpointing=True),
 }
 # What N processes do, beside running out of memory and going on from a checkpoint.
 CASES = {
     2: [(how, name, "plain") for how in ("ddp", "fsdp") for name in STRATEGIES]
     + [("ddp", "full", "micro"), ("fsdp", "full", "micro"), ("fsdp", "full", "chunked")]
-    + [("ddp", "lora", "fused"), ("fsdp", "lora", "fused")]
+    + [("ddp", "lora", "checkpointed"), ("fsdp", "lora", "checkpointed")]
     + [("ddp", name, "plain") for name in OTHERS]
     + [("fsdp", name, "plain") for name in ("discriminative_rates", "vera", "prompt_tuning", ANSWERS)],
     4: [(how, name, "plain") for how in ("ddp", "fsdp") for name in STRATEGIES] + [("fsdp", "full", "micro")],

@@ -30,9 +30,7 @@ LADDER: dict[str, Callable[[Plan, int], Plan | None]] = {
     "bf16 autocast": lambda plan, batch: replace(plan, precision="bf16"),
     "activations on the host": lambda plan, batch: replace(plan, offload_activations=True),
     "optimizer on the host": lambda plan, batch: replace(plan, offload_optimizer=True),
-    "training on the host": lambda plan, batch: Plan(
-        plan.micro_batch_size, fused_lora=plan.fused_lora, train_on_host=True
-    ),
+    "training on the host": lambda plan, batch: Plan(plan.micro_batch_size, train_on_host=True),
     "everything on the host": lambda plan, batch: replace(plan, train_on_host=True, evaluate_on_host=True),
 }
 OFFLOADS = ("activations on the host", "optimizer on the host")

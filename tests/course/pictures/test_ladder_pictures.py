@@ -47,8 +47,8 @@ def test_a_rung_without_words_is_refused(monkeypatch):
     monkeypatch.setitem(ladder_pictures.LADDER, "nothing new", lambda plan, batch: plan)
     with pytest.raises(ValueError, match="rung 'nothing new' changes nothing"):
         facts_of_rungs()
-    monkeypatch.setitem(ladder_pictures.LADDER, "nothing new", lambda plan, batch: replace(plan, fused_lora=True))
-    with pytest.raises(ValueError, match=r"changes \['fused_lora'\]"):
+    monkeypatch.setitem(ladder_pictures.LADDER, "nothing new", lambda plan, batch: replace(plan, evaluate_on_host=True))
+    with pytest.raises(ValueError, match=r"changes \['evaluate_on_host'\]"):
         facts_of_rungs()
 
 
