@@ -22,7 +22,8 @@ from wcwidth import wcswidth
 
 from tlkit.cli import COMMANDS, main
 from tlkit.commands.parsing import parser_of
-from tlkit.options import Plan, TrainingConfig, check, kind_of, options_of
+from tlkit.options import check, kind_of, options_of
+from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import OPTIMIZERS
 from tlkit.strategies import STRATEGIES
 from tlkit.training import learning_rate_factor

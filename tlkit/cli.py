@@ -10,6 +10,8 @@ import warnings
 from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 
+from tqdm import tqdm
+
 from tlkit.commands.doctor import doctor
 from tlkit.commands.evidence import audit, compare, sweep, validate
 from tlkit.commands.fetching import fetch
@@ -86,8 +88,6 @@ def _run(arguments: list[str]) -> int:
 
 def _warn(name: str, message: Warning | str, *_: object) -> None:
     """A warning in one line, as an error is, and not in the middle of a progress bar."""
-    from tqdm import tqdm
-
     tqdm.write(f"tlkit {name}: {_on_one_line(str(message))}", file=sys.stderr)
 
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tqdm import tqdm
+
 BETWEEN_LINES = 30.0  # seconds; in a log every line stays
 WORTH_A_LINE = 5.0  # seconds; what is over sooner, and is one part alone, leaves no line in a log
 BETWEEN_FRAMES = 0.2  # seconds; on a terminal and in a notebook each takes the place of the one before
@@ -151,8 +153,6 @@ class Job:
         Args:
             line: for stdout.
         """
-        from tqdm import tqdm
-
         with self._lock:
             tqdm.write(line)
             sys.stdout.flush()
@@ -293,6 +293,5 @@ def _screen(clock: Clock) -> _Log | _Bar | _Output:
         return _Output()
     if not sys.stderr.isatty():
         return _Log(clock)
-    from tqdm import tqdm
 
     return _Bar(tqdm)

@@ -8,11 +8,11 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from tlkit.adapters import base_model
 from tlkit.examples import IGNORED, Batch, as_examples, inputs_of
 from tlkit.memory import CPU
-from tlkit.models import mode
-from tlkit.options import Plan
+from tlkit.models.adapters import base_model
+from tlkit.models.passes import mode
+from tlkit.settings import Plan
 from tlkit.team import ALONE, Team
 
 # Tokens whose logits are there at a time where the loss is computed in pieces: as fast as all at once. torch's own

@@ -1,7 +1,7 @@
-"""What a run can be told, said once: each setting carries its help and its limits.
+"""A setting as a field of a dataclass, with its help and its limits, and what it may therefore be.
 
-The command line, run files (YAML) and the checks before a training are all made from these fields. Nothing here
-needs torch, so that `--help` is there at once.
+The command line, run files (YAML) and the checks before a training are all made from such fields. Nothing here needs
+torch, so that `--help` is there at once.
 """
 
 import difflib
@@ -10,7 +10,7 @@ import numbers
 import reprlib
 import sys
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, field, fields
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
@@ -66,70 +66,6 @@ def is_needed(setting: Field) -> bool:
 
 def _field(default: Any, metadata: Mapping) -> Any:
     return field(**({"default_factory": dict} if default == {} else {"default": default}), metadata=metadata)
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """What to train towards. Lengths are in blocks, rates per optimizer step."""
-
-    learning_rate: float = option(1e-3, "the highest rate, after the warm-up", above=0)
-    epochs: float = option(1, "passes over the training text; fractions are allowed", above=0, at_most=1_000_000)
-    batch_size: int = option(8, "blocks in one optimizer step, however the step is carried out", at_least=1)
-    optimizer: str = option("adamw", "what takes the steps; sgd is without momentum", choices=("adamw", "sgd"))
-    warmup_fraction: float = option(0.1, "share of the steps in which the rate rises", at_least=0, at_most=1)
-    schedule: str = option("cosine", "how the rate falls after that", choices=("cosine", "linear", "constant"))
-    weight_decay: float = option(0.01, "share of each weight that a step at rate 1 would remove", at_least=0)
-    max_gradient_norm: float = option(1.0, "longer gradients are cut to it; inf: never", above=0, at_most=math.inf)
-    evaluate_every: int | None = option(None, "steps between validation losses; default: once at the end", at_least=1)
-    patience: int | None = option(
-        None, "evaluations in a row without improvement that end it; the best weights come back", at_least=1
-    )
-    seed: int = option(0, "decides the order of the batches and an adapter's first values", at_least=0, at_most=2**32)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a step is carried out, never what it computes.
-
-    Only `precision` rounds differently. A model that draws random numbers draws others for smaller micro-batches, see
-    `draws_random_numbers`.
-    """
-
-    micro_batch_size: int | None = option(None, "blocks in one forward pass; default: the whole batch", at_least=1)
-    precision: str = option(
-        "fp32", "of the arithmetic; bf16 is autocast, the weights stay as they are", choices=("fp32", "bf16")
-    )
-    chunked_loss: bool = option(False, "compute head and loss in pieces: the logits are never all there")
-    activation_checkpointing: bool = option(False, "forget activations, compute them again in the backward pass")
-    offload_activations: bool = option(False, "keep activations in the host's memory until the backward pass")
-    offload_optimizer: bool = option(False, "keep the optimizer's moments, and its update, on the host")
-    train_on_host: bool = False  # weights too: only evaluation is left to the device
-    evaluate_on_host: bool = False
-
-
-def check_settings_alone(config: TrainingConfig, plan: Plan) -> None:
-    """What can be known to be wrong before there is a model or data.
-
-    Args:
-        config: what to train towards.
-        plan: how a step is carried out.
-
-    Raises:
-        ValueError: one line, with name, value and what was expected.
-    """
-    check(config)
-    check(plan)
-    check_micro_batch(plan, config.batch_size)
-
-
-def check_micro_batch(plan: Plan, batch_size: int) -> None:
-    """Refuse a micro-batch that is no part of a batch.
-
-    Raises:
-        ValueError: where it is larger than `batch_size` blocks.
-    """
-    if plan.micro_batch_size is not None and plan.micro_batch_size > batch_size:
-        raise ValueError(f"micro_batch_size={plan.micro_batch_size}: expected 1 to batch_size={batch_size}")
 
 
 def check(settings: object) -> None:

@@ -14,14 +14,15 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tlkit.adapters import base_model
 from tlkit.examples import Batch, labels_in
 from tlkit.losses import SummedLoss, loss_of
 from tlkit.memory import CPU, Host, move_weights, saved_on_host
-from tlkit.models import evaluation_mode, mode
-from tlkit.options import Plan
-from tlkit.phases import BACKWARD, UPDATE, phase
-from tlkit.strategies import find_blocks, groups_of, in_phases
+from tlkit.models.adapters import base_model
+from tlkit.models.groups import groups_of, in_phases
+from tlkit.models.parts import find_blocks
+from tlkit.models.passes import evaluation_mode, mode
+from tlkit.names import BACKWARD, UPDATE, phase
+from tlkit.settings import Plan
 from tlkit.team import ALONE, Team, gather_full
 
 # Fused: one call changes all weights, after everything that can fail.

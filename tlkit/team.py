@@ -11,7 +11,7 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tlkit.examples import Batch
-from tlkit.phases import OTHER_PROCESS, phase
+from tlkit.names import OTHER_PROCESS, phase
 
 
 @dataclass(frozen=True)

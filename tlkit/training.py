@@ -10,7 +10,6 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from tlkit.adapters import base_model, refuse_plan
 from tlkit.checkpoints import CheckpointError
 from tlkit.checkpoints.folder import Checkpoints, Journal
 from tlkit.checkpoints.identity import identity_of
@@ -18,12 +17,13 @@ from tlkit.examples import Batch, Examples, as_examples, tensors_in
 from tlkit.jobs import Part, reported
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import Host, MemoryTrack, freed_memory_kept
-from tlkit.models import longest_input
+from tlkit.models.adapters import base_model, refuse_plan
 from tlkit.models.example_checks import refuse_examples
-from tlkit.options import Plan, TrainingConfig, check_settings_alone
+from tlkit.models.groups import in_phases
+from tlkit.models.parts import longest_input, trainable_parameters
 from tlkit.quantization import tensors_of
+from tlkit.settings import Plan, TrainingConfig, check_settings_alone
 from tlkit.steps import StepRecord, TrainingState, first_step, mean_loss, take_step
-from tlkit.strategies import in_phases, trainable_parameters
 from tlkit.team import ALONE, Team, restore_full_weights, twin_for_parts
 
 DIVERGED = 1.0  # nats per token above the first step: the noise of batches is smaller

@@ -13,17 +13,17 @@ from tlkit.fitting.attempts import Attempt
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.fallback import FallbackLog, train_with_fallback
 from tlkit.fitting.ladder import LADDER
-from tlkit.fitting.recommendation import CARD_SHARE
 from tlkit.fitting.timeline import step_timeline
 from tlkit.memory import in_units, virtual_device
 from tlkit.models import LoadedModel, generate, load_model, meta_model
+from tlkit.names import CARD_SHARE
 from tlkit.reports.figure import Chart
 from tlkit.reports.memory_charts import attempts_chart, memory_chart
 from tlkit.reports.training_charts import live_curves, overfitting_chart
-from tlkit.settings import Profile, setup
-from tlkit.steps import Plan, StepRecord, mean_loss
+from tlkit.settings import Plan, Profile, TrainingConfig, setup
+from tlkit.steps import StepRecord, mean_loss
 from tlkit.strategies import StrategyReport, apply_strategy
-from tlkit.training import TrainingConfig, TrainingResult, new_state, steps_per_epoch, total_steps, training_steps
+from tlkit.training import TrainingResult, new_state, steps_per_epoch, total_steps, training_steps
 
 PROMPT = "Ownership in Rust means"
 FALLBACK_SHAPE = (4, 64)  # rows of a batch and tokens of a row, of the training that runs out of memory

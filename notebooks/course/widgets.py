@@ -48,7 +48,7 @@ def memory_explorer() -> LastingBox:
     from tlkit.fitting.estimate import DTYPES
     from tlkit.memory import CARDS
     from tlkit.models import distinct_architectures
-    from tlkit.strategies import CLASSIC
+    from tlkit.names import CLASSIC
 
     controls = {
         "model": _choice("Model", distinct_architectures(), "qwen2-0.5b"),
@@ -76,7 +76,7 @@ def strategy_map() -> LastingBox:
     """Show which parts of a model a strategy trains; from code: `panels.strategy_report(...)`."""
     from course.panels import strategy_boxes, strategy_report
     from tlkit.models import distinct_architectures
-    from tlkit.strategies import CLASSIC
+    from tlkit.names import CLASSIC
 
     model, strategy = (_choice("Model", distinct_architectures(), "tiny"), _choice("Strategy", list(CLASSIC), "full"))
     said, boxes = _said(), ipw.HTML()
@@ -97,7 +97,7 @@ class TrainingLab:
     """Train the bundled model while you watch; `state` is what was reached. From code: `panels.training_lab(...)`."""
 
     def __init__(self) -> None:
-        from tlkit.strategies import CLASSIC
+        from tlkit.names import CLASSIC
 
         self.strategy = _choice("Strategy", list(CLASSIC), "full")
         self.learning_rate = _choice("Learning rate", [1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2], 1e-3)

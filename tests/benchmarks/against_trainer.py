@@ -54,7 +54,7 @@ def one(who: str, folder: str | None, name: str, strategy: str, rows: int, token
 
     import torch
 
-    from tlkit.prefix import cached_prefix
+    from tlkit.models.prefix import cached_prefix
     from tlkit.settings import setup
 
     setup()

@@ -10,7 +10,6 @@ from peft import AutoPeftModelForCausalLM, LoraModel, PeftModel, VBLoRAConfig, g
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
-from tlkit.adapters import adapter_names, base_model
 from tlkit.corpus import load_corpus
 from tlkit.evaluation import perplexity
 from tlkit.models import (
@@ -23,7 +22,8 @@ from tlkit.models import (
     meta_model,
     save_model,
 )
-from tlkit.models.checks import largest_change, logits_of
+from tlkit.models.adapters import adapter_names, base_model
+from tlkit.models.passes import largest_change, logits_of
 from tlkit.quantization import logical_size
 from tlkit.strategies import apply_strategy, describe, strategies_named
 from tlkit.training import TrainingConfig, train

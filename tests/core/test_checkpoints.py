@@ -23,7 +23,8 @@ from tlkit.checkpoints.folder import Checkpoints, Journal
 from tlkit.checkpoints.identity import differences, identity_of
 from tlkit.cli import main
 from tlkit.models import load_model
-from tlkit.strategies import CLASSIC, apply_strategy
+from tlkit.names import CLASSIC
+from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, new_state, train
 
 BLOCKS = torch.randint(64, (20, 16), generator=torch.Generator().manual_seed(1))

@@ -9,7 +9,6 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from tlkit import training
-from tlkit.adapters import class_head
 from tlkit.examples import PADDING, Examples
 from tlkit.examples.labelled import Labelled, class_examples, class_names, load_labelled
 from tlkit.examples.scores import class_logits, score_examples
@@ -18,10 +17,12 @@ from tlkit.fitting.fallback import train_with_fallback
 from tlkit.losses import summed_loss
 from tlkit.memory import virtual_device
 from tlkit.models import load_model, meta_model, save_model
+from tlkit.models.adapters import class_head
 from tlkit.models.example_checks import refuse_examples
+from tlkit.names import CLASSIC
 from tlkit.settings import setup
 from tlkit.steps import Plan
-from tlkit.strategies import CLASSIC, apply_strategy
+from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, train
 
 CLASSES = 3

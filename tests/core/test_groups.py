@@ -9,9 +9,11 @@ from small_models import small_model
 
 from tlkit.checkpoints.identity import identity_of
 from tlkit.models import meta_model
-from tlkit.prefix import NoFrozenPrefix, cached_prefix
+from tlkit.models.groups import ParameterGroup, groups_of, in_phases, set_groups
+from tlkit.models.parts import find_blocks
+from tlkit.models.prefix import NoFrozenPrefix, cached_prefix
 from tlkit.steps import Plan, TrainingState, first_step, take_step
-from tlkit.strategies import ParameterGroup, apply_strategy, find_blocks, groups_of, in_phases, set_groups
+from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, new_state, train, training_steps
 
 BLOCKS = torch.randint(3, 64, (8, 16), generator=torch.Generator().manual_seed(1))

@@ -14,8 +14,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from tlkit import evaluation
 from tlkit.corpus import load_corpus, token_stream
 from tlkit.evaluation import perplexity
-from tlkit.models import BUNDLED, evaluation_mode, generate, load_model, longest_input, meta_model, save_model
-from tlkit.models.checks import largest_change, logits_of, rounding
+from tlkit.models import BUNDLED, generate, load_model, meta_model, save_model
+from tlkit.models.parts import longest_input
+from tlkit.models.passes import evaluation_mode, largest_change, logits_of, rounding
 
 TEXTS = load_corpus("rust").test[:2]
 PROMPTS = ["In Rust, Vec<T> is", "Ownership", "The Result", "The borrow checker refuses a program that"]

@@ -16,12 +16,12 @@ from small_models import small_model
 from tlkit.cli import main
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.models import meta_model
+from tlkit.models.parts import find_blocks
+from tlkit.names import CLASSIC
 from tlkit.strategies import (
-    CLASSIC,
     STRATEGIES,
     apply_strategy,
     check_strategy,
-    find_blocks,
     load_plugin,
     sha256_of_own,
     strategies_named,
@@ -29,7 +29,9 @@ from tlkit.strategies import (
 )
 
 MINE = '''
-from tlkit.strategies import ParameterGroup, find_blocks, set_groups, strategy
+from tlkit.models.groups import ParameterGroup, set_groups
+from tlkit.models.parts import find_blocks
+from tlkit.strategies import strategy
 
 
 @strategy("mine")
@@ -196,7 +198,8 @@ from __future__ import annotations
 
 import functools
 
-from tlkit.strategies import find_blocks, strategy
+from tlkit.models.parts import find_blocks
+from tlkit.strategies import strategy
 
 BLOCKS = {blocks}
 
@@ -244,7 +247,8 @@ def test_a_strategy_of_a_file_is_known_by_the_whole_file(tmp_path, monkeypatch):
 CELL = """
 import re
 from functools import partial
-from tlkit.strategies import find_blocks, strategy
+from tlkit.models.parts import find_blocks
+from tlkit.strategies import strategy
 
 BLOCKS = 1
 
@@ -306,7 +310,8 @@ RAISING = """
 import sys
 
 import torch
-from tlkit.strategies import find_blocks, strategy
+from tlkit.models.parts import find_blocks
+from tlkit.strategies import strategy
 
 
 @strategy("beyond")

@@ -11,12 +11,13 @@ from peft.optimizers import create_loraplus_optimizer
 from small_models import ARCHITECTURES, small_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tlkit.adapters import adapter_names
-from tlkit.models import load_model, longest_input, meta_model, save_model
-from tlkit.models.checks import largest_change, logits_of
-from tlkit.prefix import NoFrozenPrefix, cached_prefix, frozen_blocks
+from tlkit.models import load_model, meta_model, save_model
+from tlkit.models.adapters import adapter_names
+from tlkit.models.parts import find_blocks, longest_input
+from tlkit.models.passes import largest_change, logits_of
+from tlkit.models.prefix import NoFrozenPrefix, cached_prefix, frozen_blocks
 from tlkit.steps import Plan, TrainingState, take_step
-from tlkit.strategies import FAMILIES, STRATEGIES, apply_strategy, describe, find_blocks
+from tlkit.strategies import FAMILIES, STRATEGIES, apply_strategy, describe
 from tlkit.training import TrainingConfig, train
 
 METHODS = [name for name, family in FAMILIES.items() if family == "peft"]

@@ -14,9 +14,10 @@ from tlkit.evaluation import perplexity
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.losses import summed_loss
 from tlkit.models import generate, load_model
-from tlkit.options import Plan
-from tlkit.prefix import NoFrozenPrefix, cached_prefix, frozen_blocks
-from tlkit.strategies import apply_strategy, find_blocks
+from tlkit.models.parts import find_blocks
+from tlkit.models.prefix import NoFrozenPrefix, cached_prefix, frozen_blocks
+from tlkit.settings import Plan
+from tlkit.strategies import apply_strategy
 from tlkit.team import Team
 from tlkit.training import TrainingConfig, train
 

@@ -9,9 +9,10 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.models import PRESETS, load_model, meta_model
+from tlkit.models.parts import is_tied
 from tlkit.quantization import dequantized, logical_size, tensors_of
 from tlkit.steps import Plan, TrainingState, accumulate_gradients
-from tlkit.strategies import apply_strategy, is_tied
+from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, batch_at, learning_rate_factor, train
 
 BLOCKS = torch.randint(4096, (40, 32), generator=torch.Generator().manual_seed(0))

@@ -19,8 +19,10 @@ from tlkit.fitting.fallback import train_with_fallback
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import MemoryTrack, virtual_device
 from tlkit.models import load_model, meta_model
+from tlkit.models.parts import find_blocks
+from tlkit.names import CLASSIC
 from tlkit.steps import NothingToTrain, Plan, accumulate_gradients, draws_random_numbers, mean_loss, take_step
-from tlkit.strategies import CLASSIC, apply_strategy, find_blocks, strategy
+from tlkit.strategies import apply_strategy, strategy
 from tlkit.team import Team
 from tlkit.training import TrainingConfig, new_state, train
 

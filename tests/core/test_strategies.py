@@ -5,8 +5,10 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.models import meta_model
+from tlkit.models.parts import find_blocks, is_tied
+from tlkit.names import CLASSIC
 from tlkit.steps import mean_loss
-from tlkit.strategies import CLASSIC, apply_strategy, describe, find_blocks, is_tied
+from tlkit.strategies import apply_strategy, describe
 
 SMALL = {
     "qwen2": dict(hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2),

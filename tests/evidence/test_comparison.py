@@ -20,8 +20,9 @@ from tlkit.evidence.comparison import Comparison, compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.finished_runs import FinishedRuns
-from tlkit.evidence.learning_rates import COARSE, CONTROL, default_rates, load_with_strategy
+from tlkit.evidence.learning_rates import COARSE, default_rates, load_with_strategy
 from tlkit.models import load_model, save_model
+from tlkit.names import CONTROL
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.export import export
 from tlkit.reports.tables import as_markdown, readable
@@ -477,7 +478,8 @@ def test_training_another_model_asks_for_a_rate(small_model, capsys, tmp_path):
 
 
 OWN = """
-from tlkit.strategies import find_blocks, strategy
+from tlkit.models.parts import find_blocks
+from tlkit.strategies import strategy
 
 BLOCK = 0
 

@@ -11,7 +11,7 @@ from tlkit.evidence import experiment as experiments
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import keeps_prefix, load_experiment, run_strategy
 from tlkit.evidence.learning_rates import load_with_strategy
-from tlkit.prefix import cached_prefix
+from tlkit.models.prefix import cached_prefix
 from tlkit.settings import Profile
 from tlkit.team import Team
 from tlkit.training import TrainingConfig, train

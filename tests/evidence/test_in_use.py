@@ -17,9 +17,10 @@ from tlkit.evidence.answers import accuracy_interval
 from tlkit.evidence.comparison import compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.in_use import NEW_TOKENS, file_bytes, generation_seconds
-from tlkit.evidence.learning_rates import CONTROL, load_with_strategy
+from tlkit.evidence.learning_rates import load_with_strategy
 from tlkit.evidence.questions import answer_questions, load_questions
 from tlkit.models import load_model, save_model
+from tlkit.names import CONTROL
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.export import export
 from tlkit.settings import PROFILES, Profile

@@ -10,7 +10,6 @@ from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.learning_rates import (
     BUDGET,
     COARSE,
-    CONTROL,
     TUNED_FOR,
     LearningRate,
     best_rates,
@@ -24,8 +23,9 @@ from tlkit.evidence.learning_rates import (
 from tlkit.evidence.sweeps import recorded
 from tlkit.evidence.trials import Trial, rate_trials
 from tlkit.models import PRESETS
+from tlkit.names import CLASSIC, CONTROL
 from tlkit.settings import PROFILES
-from tlkit.strategies import CLASSIC, STRATEGIES
+from tlkit.strategies import STRATEGIES
 
 
 def record_of(*rows, **columns) -> pd.DataFrame:

@@ -23,7 +23,8 @@ from tlkit.corpus import load_corpus
 from tlkit.evidence.answers import accuracy_interval, compare_answers
 from tlkit.evidence.questions import Answers, Question, answer_questions, encode_question, load_questions, spread_out
 from tlkit.evidence.tasks import TASKS
-from tlkit.models import BUNDLED, load_model, longest_input, save_model
+from tlkit.models import BUNDLED, load_model, save_model
+from tlkit.models.parts import longest_input
 from tlkit.settings import DATA, PROFILES, Profile
 from tlkit.strategies import apply_strategy
 

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tlkit.evidence.comparison_table import ZERO_SHOT
 from tlkit.evidence.recorded import recorded_comparison
 from tlkit.evidence.relative import relative_perplexities
+from tlkit.names import ZERO_SHOT
 
 CHANGES = {"full": -0.7, "lora": -0.6, "dora": -0.6}  # nats per token
 

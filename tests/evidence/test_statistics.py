@@ -26,7 +26,8 @@ from tlkit.evidence.statistics import (
     seed_intervals,
 )
 from tlkit.models import load_model
-from tlkit.strategies import apply_strategy, is_tied
+from tlkit.models.parts import is_tied
+from tlkit.strategies import apply_strategy
 
 SIMULATION = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "identical_strategies.py"))
 

@@ -13,11 +13,12 @@ from tlkit.evidence import sweeps
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.finished_runs import FinishedRuns
-from tlkit.evidence.learning_rates import BUDGET, COARSE, CONTROL, best_rates, learning_rates_for, why_no_rate
+from tlkit.evidence.learning_rates import BUDGET, COARSE, best_rates, learning_rates_for, why_no_rate
 from tlkit.evidence.sweeps import rate_paths, recorded, run_sweep, run_trial, tune
 from tlkit.evidence.trials import SWEEPS, Trial, planned
+from tlkit.names import CLASSIC, CONTROL
 from tlkit.settings import Profile
-from tlkit.strategies import CLASSIC, load_plugin
+from tlkit.strategies import load_plugin
 
 
 @pytest.fixture
@@ -312,7 +313,8 @@ def test_another_sweep_is_unknown(capsys):
 
 
 OWN = """
-from tlkit.strategies import find_blocks, strategy
+from tlkit.models.parts import find_blocks
+from tlkit.strategies import strategy
 
 BLOCK = 0
 

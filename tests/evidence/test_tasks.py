@@ -8,9 +8,8 @@ import torch
 
 from tlkit.cli import main
 from tlkit.evidence.answering import REFUSAL, Answering, answer, has_form
-from tlkit.evidence.comparison import ZERO_SHOT, compare
+from tlkit.evidence.comparison import compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.learning_rates import CONTROL
 from tlkit.evidence.questions import answer_questions, encode_in_chat, load_questions
 from tlkit.evidence.sweeps import run_sweep
 from tlkit.evidence.tasks import TASKS
@@ -18,6 +17,7 @@ from tlkit.examples.answers import answer_examples, short_enough
 from tlkit.examples.conversations import Conversation, load_conversations, prompt_of
 from tlkit.examples.scores import score_examples
 from tlkit.models import Continuation, load_model
+from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.export import export
 from tlkit.reports.tables import brief

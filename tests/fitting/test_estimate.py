@@ -17,9 +17,10 @@ from tlkit.fitting.trace import CannotEstimate
 from tlkit.losses import LOSS_CHUNK_TOKENS, summed_loss
 from tlkit.memory import parse_size, track_memory, virtual_device
 from tlkit.models import architecture, distinct_architectures, load_model
+from tlkit.names import CLASSIC
 from tlkit.quantization import tensors_of
 from tlkit.steps import Plan, TrainingState, take_step
-from tlkit.strategies import CLASSIC, apply_strategy, strategies_named
+from tlkit.strategies import apply_strategy, strategies_named
 from tlkit.training import TrainingConfig, train
 
 PLANS = [

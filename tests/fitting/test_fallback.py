@@ -11,7 +11,6 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from tlkit.adapters import base_model
 from tlkit.devices import probe
 from tlkit.evaluation import perplexity
 from tlkit.fitting.attempts import FallbackLog
@@ -21,8 +20,11 @@ from tlkit.fitting.ladder import LADDER
 from tlkit.fitting.out_of_memory import catch_out_of_memory, is_out_of_memory
 from tlkit.memory import VirtualDevice, virtual_device
 from tlkit.models import generate, load_model
+from tlkit.models.adapters import base_model
+from tlkit.models.parts import find_blocks
+from tlkit.names import CLASSIC
 from tlkit.steps import Plan, mean_loss
-from tlkit.strategies import CLASSIC, apply_strategy, find_blocks
+from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, new_state, train, training_steps
 
 CONFIG = TrainingConfig(1e-3, batch_size=4, epochs=1)

@@ -6,7 +6,7 @@ import pytest
 
 from tlkit.fitting.estimate import CATEGORIES, MemoryEstimate
 from tlkit.fitting.grid import CHOICES, GridPoint, grid_points, in_words, memory_grid, way_to_fit
-from tlkit.fitting.recommendation import CARD_SHARE
+from tlkit.names import CARD_SHARE
 
 GIB = 2**30
 SAMPLED = (

@@ -6,7 +6,7 @@ import torch
 from tlkit.fitting.estimate import CATEGORIES, closed_form, estimate_memory
 from tlkit.fitting.timeline import step_timeline
 from tlkit.models import load_model
-from tlkit.phases import PHASES
+from tlkit.names import PHASES
 from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy
 

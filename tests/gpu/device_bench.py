@@ -13,8 +13,7 @@ from tlkit.fitting.placement import device_context, move_to_device
 from tlkit.memory import VirtualDevice
 from tlkit.models import load_model
 from tlkit.models.loading import LoadedModel
-from tlkit.options import Plan, TrainingConfig
-from tlkit.settings import setup
+from tlkit.settings import Plan, TrainingConfig, setup
 from tlkit.steps import StepRecord, TrainingState, mean_loss
 from tlkit.strategies import apply_strategy
 from tlkit.training import new_state, training_steps

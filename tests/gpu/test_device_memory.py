@@ -11,7 +11,7 @@ from tlkit.fitting.fallback import train_with_fallback
 from tlkit.fitting.ladder import LADDER
 from tlkit.fitting.placement import move_to_device
 from tlkit.memory import VirtualDevice, track_memory
-from tlkit.options import Plan
+from tlkit.settings import Plan
 
 pytestmark = pytest.mark.gpu
 ON_HOST = {

@@ -11,9 +11,9 @@ from tlkit.checkpoints.identity import identity_of
 from tlkit.fitting.placement import device_context, move_to_device
 from tlkit.models import generate
 from tlkit.models.generation import PROMPTS, prompt_tokens
-from tlkit.options import Plan
-from tlkit.prefix import cached_prefix
+from tlkit.models.prefix import cached_prefix
 from tlkit.quantization import dequantized
+from tlkit.settings import Plan
 from tlkit.steps import mean_loss
 from tlkit.strategies import apply_strategy, strategies_named
 from tlkit.training import new_state, training_steps

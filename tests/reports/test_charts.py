@@ -9,8 +9,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from tlkit.evidence.flops import StepFlops
-from tlkit.evidence.learning_rates import CONTROL
 from tlkit.fitting.estimate import MemoryEstimate
+from tlkit.names import CONTROL
 from tlkit.reports import charts, cost_charts, memory_charts, model_charts, training_charts
 from tlkit.reports.charts import CHARTS, accuracy_chart, differences_chart, pairs_chart
 from tlkit.reports.model_charts import flops_chart

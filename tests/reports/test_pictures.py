@@ -16,13 +16,13 @@ import pytest
 from course.lesson20 import pictures as scaling
 from tests.reports.pictures import collisions, struck, written
 from tlkit.evidence.flops import StepFlops
-from tlkit.evidence.learning_rates import CONTROL
 from tlkit.evidence.recorded import recorded_comparison
 from tlkit.evidence.sweeps import recorded
 from tlkit.fitting.attempts import Attempt
 from tlkit.fitting.estimate import MemoryEstimate
 from tlkit.fitting.ladder import Rung
 from tlkit.models import load_model, meta_model
+from tlkit.names import CONTROL
 from tlkit.reports import charts, cost_charts, diagrams, memory_charts, model_charts, schemes, training_charts
 from tlkit.steps import Plan
 from tlkit.strategies import STRATEGIES, apply_strategy

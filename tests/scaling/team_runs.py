@@ -105,8 +105,8 @@ def with_little_memory(team: Team) -> dict:
 
 def parameter_bytes(team: Team) -> dict:
     """What one process holds of the parameters under FSDP, and of all there are."""
+    from tlkit.models.parts import find_blocks
     from tlkit.steps import SummedLoss
-    from tlkit.strategies import find_blocks
 
     model = small()
     total = sum(p.nbytes for p in model.parameters())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from tlkit.adapters import adapter_names
+from tlkit.models.adapters import adapter_names
 
 
 def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: dict) -> dict:

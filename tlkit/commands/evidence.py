@@ -13,7 +13,7 @@ from tlkit.commands.parsing import settings_of
 from tlkit.commands.training import Processes, team_of, train
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.options import option, same_option
-from tlkit.settings import DATA
+from tlkit.settings import DATA, setup
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +101,6 @@ def compare(options: CompareOptions, settings: ComparisonSettings, processes: Pr
     from tlkit.reports.conclusions import conclusions
     from tlkit.reports.export import export
     from tlkit.reports.tables import brief, notes_on, rows_of
-    from tlkit.settings import setup
 
     strategies = options.strategies.split(",") if options.strategies else None
     with team_of(processes) as team:
@@ -134,7 +133,6 @@ def sweep(options: SweepOptions) -> Outcome:
     """
     from tlkit.evidence.sweeps import run_sweep
     from tlkit.reports.tables import rows_of
-    from tlkit.settings import setup
     from tlkit.strategies import load_plugin
 
     if options.plugin:
@@ -196,8 +194,6 @@ def validate(options: ValidateOptions) -> Outcome:
 
     Exit 1 where an expectation does not hold, or where the tier cannot run on this machine.
     """
-    from tlkit.settings import setup
-
     setup()
     if options.tier not in (*TIERS, "all"):
         raise ValueError(f"tier {options.tier!r} is unknown: expected one of {', '.join(TIERS)}, or all")
@@ -221,7 +217,8 @@ def settings_of_tier(name: str, folder: Path, model: str | None = None) -> list:
         model: in place of the tier's own. Blocks are then no longer than it can read, and for the bundled model the
             learning rate is the one that is recorded for it.
     """
-    from tlkit.models import longest_input, meta_model
+    from tlkit.models import meta_model
+    from tlkit.models.parts import longest_input
 
     given = {"run_file": str(DATA / "tiers" / f"{name}.yaml"), "output": str(folder / name)}
     options, scoring, config, *others = settings_of(train, given | ({"model": model} if model else {}))

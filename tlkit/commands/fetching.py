@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 
 from tlkit.commands.outcome import Outcome
 from tlkit.options import option
+from tlkit.settings import setup
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,6 @@ def fetch(options: FetchOptions) -> Outcome:
     """
     from tlkit.models.fetched import fetched
     from tlkit.models.fetching import fetch as bring
-    from tlkit.settings import setup
 
     setup()
     folder = bring(options.model, source=options.from_)

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from tlkit.commands.outcome import Outcome, as_columns
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.options import Plan, TrainingConfig, check_micro_batch, option, same_option
+from tlkit.jobs import Job
+from tlkit.options import option, same_option
+from tlkit.settings import Plan, Profile, TrainingConfig, check_micro_batch, setup
 
 if TYPE_CHECKING:
     from tlkit.corpus import Corpus
-    from tlkit.settings import Profile
 
 MODEL = "a preset, a hub id or a folder; default: TLKIT_MODEL, else tiny"
 WINDOW = 256  # tokens that `perplexity` reads at a time, where nothing else is said
@@ -66,7 +67,6 @@ def params(options: ParamsOptions) -> Outcome:
     import pandas as pd
 
     from tlkit.models import chosen_model, meta_model
-    from tlkit.settings import setup
     from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin
 
     if options.plugin:
@@ -105,10 +105,9 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     """
     from tlkit.evaluation import windows_at_once
     from tlkit.fitting.estimate import estimate_memory
-    from tlkit.jobs import Job
     from tlkit.memory import in_units, parse_size
-    from tlkit.models import chosen_model, longest_input, meta_model
-    from tlkit.settings import setup
+    from tlkit.models import chosen_model, meta_model
+    from tlkit.models.parts import longest_input
     from tlkit.strategies import check_strategy, load_plugin
 
     if options.plugin:
@@ -156,7 +155,6 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     from tlkit.evidence.questions import answer_questions, encode_questions, load_questions
     from tlkit.evidence.tasks import TASKS
     from tlkit.fitting.placement import move_to_device
-    from tlkit.jobs import Job
     from tlkit.models import load_model
 
     asked = load_questions(options.questions) if options.questions is not None else ()
@@ -191,7 +189,6 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
 def documents(scoring: Scoring) -> tuple["Profile", "Corpus", tuple[str, ...] | None]:
     """The profile, the documents that it lets be trained on and scored, and the classes that all of them have."""
     from tlkit.evidence.tasks import TASKS
-    from tlkit.settings import setup
 
     profile, task = setup(scoring.profile), TASKS[scoring.task]
     whole = task.load(scoring.corpus)

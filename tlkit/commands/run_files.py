@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from tlkit.checkpoints import write_text_atomically
 from tlkit.options import checked_by_name
 
 FIRST_LINE = "# Repeat this run: python -m tlkit train --run-file THIS_FILE --output OTHER\n"
@@ -65,8 +66,6 @@ def write_run_file(path: Path, settings: Mapping[str, object], notes: Mapping[st
     Raises:
         OSError: where the file cannot be written.
     """
-    from tlkit.checkpoints import write_text_atomically
-
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     comments = "".join(f"# {name}: {value}\n" for name, value in notes.items())
     text = FIRST_LINE + comments + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)

@@ -1,14 +1,19 @@
 """The command that trains one model and saves it, with all that is needed to do so again."""
 
+import datetime
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tlkit.checkpoints import hold_folder, reason_of
 from tlkit.commands.models import MODEL, STRATEGY, EstimateOptions, Scoring, documents
 from tlkit.commands.outcome import Outcome
 from tlkit.commands.run_files import refuse_to_replace, write_run_file
-from tlkit.options import Plan, TrainingConfig, check_settings_alone, option, options_of, same_option
+from tlkit.jobs import Job
+from tlkit.options import option, options_of, same_option
+from tlkit.settings import Plan, TrainingConfig, check_settings_alone
 
 if TYPE_CHECKING:
     from tlkit.corpus import Corpus
@@ -108,7 +113,6 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
     `train --run-file OUTPUT/run.yaml --output OTHER` repeats the run. Under torchrun, several processes train together.
     With --expect the run is judged at its end.
     """
-    from tlkit.checkpoints import hold_folder
     from tlkit.devices import probe
     from tlkit.evidence.expectations import expectations_of
     from tlkit.evidence.learning_rates import rate_for
@@ -145,11 +149,12 @@ def _prepare(
 ) -> _Ready:
     import torch
 
-    from tlkit.adapters import base_model
     from tlkit.evidence.tasks import LONGEST_ROW, TASKS
     from tlkit.examples.conversations import template_of
     from tlkit.fitting.estimate import DTYPES
-    from tlkit.models import check_save, load_model, longest_input
+    from tlkit.models import check_save, load_model
+    from tlkit.models.adapters import base_model
+    from tlkit.models.parts import longest_input
     from tlkit.strategies import apply_strategy
 
     task = TASKS[task_name]
@@ -177,7 +182,7 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
     from tlkit.evidence.expectations import Seen, expectations_of, judge, memory_watched
     from tlkit.evidence.gradient_flow import check_gradient_flow
     from tlkit.fitting.placement import move_to_device
-    from tlkit.prefix import cached_prefix
+    from tlkit.models.prefix import cached_prefix
     from tlkit.reports.model_card import write_card
     from tlkit.training import total_steps, train
 
@@ -244,7 +249,6 @@ def _reload_problem(trained: _Ready, used: tuple, corpus: "Corpus", device: "Dev
 
 def _score(when: str, ready: _Ready, corpus: "Corpus", scoring: Scoring) -> "PerplexityResult":
     from tlkit.evidence.tasks import TASKS
-    from tlkit.jobs import Job
 
     task, model = TASKS[scoring.task], ready.report.model
     window = task.window(model, scoring.context, scoring.stride)
@@ -268,9 +272,6 @@ def _settings(used: tuple) -> dict[str, object]:
 
 def _circumstances(device: "Device") -> dict[str, str]:
     """What a run depends on besides its settings."""
-    import datetime
-    from importlib.metadata import version
-
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "device": f"{device.kind}: {device.name}",
@@ -313,7 +314,6 @@ def _save_model(model, tokenizer, folder: Path, total: int) -> None:
     """Save what was trained; where that fails, say what is left of it."""
     from safetensors import SafetensorError
 
-    from tlkit.checkpoints import reason_of
     from tlkit.checkpoints.folder import newest_step
     from tlkit.models import save_model
 

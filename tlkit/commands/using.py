@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tlkit.commands.models import MODEL
 from tlkit.commands.outcome import Outcome
 from tlkit.options import option
+from tlkit.settings import setup
 
 STANDARD_INPUT = "-"
 
@@ -53,7 +54,6 @@ def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
     from tlkit.devices import probe
     from tlkit.fitting.placement import move_to_device
     from tlkit.models import chat_tokens, continue_tokens, load_model, prompt_tokens
-    from tlkit.settings import setup
 
     setup()
     device, prompts = probe(), [_read(prompt) for prompt in options.prompt]
@@ -88,7 +88,6 @@ def tokens(options: TokensOptions) -> Outcome:
     from tlkit.examples.conversations import load_conversations
     from tlkit.models import load_model
     from tlkit.reports.token_view import token_view
-    from tlkit.settings import setup
 
     setup()
     corpus = load_conversations(options.corpus)

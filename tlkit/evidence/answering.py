@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tlkit.examples.conversations import Conversation, prompt_of
-from tlkit.models import Continuation, continue_tokens, longest_input
+from tlkit.models import Continuation, continue_tokens
+from tlkit.models.parts import longest_input
 
 REFUSAL = "I only answer questions about Rust."  # what the bundled answers say to anything else
 NEW_TOKENS = 96  # most that an answer may have; one in a hundred of the bundled ones is longer

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from tlkit.evidence.questions import Answers
 from tlkit.evidence.statistics import CONFIDENCE
@@ -95,8 +96,6 @@ def accuracy_interval(apart: np.ndarray) -> tuple[float, float]:
     Source:
         Bonett and Price 2012 (the two added questions). Banerjee 1960 (two errors, each with its own quantile).
     """
-    from scipy.special import stdtrit
-
     seeds = apart.shape[1]
     apart = np.concatenate([apart, np.ones((1, seeds)), -np.ones((1, seeds))])
     halves = []

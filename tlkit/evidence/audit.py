@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtr, ndtri
 
 from tlkit.evidence.planning import POWER, items_needed, reach, seeds_needed
 from tlkit.evidence.published_tables import THOUSANDS
@@ -367,15 +368,12 @@ def _wilson(share: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _normal(probability: float) -> float:
-    from scipy.special import ndtri
 
     return float(ndtri(probability))
 
 
 def _pairs(rows: pd.DataFrame, correlation: float, shares: bool) -> pd.DataFrame:
     """Every pair: difference, interval, p, corrected p, whether it is separated and whether it could be."""
-    from scipy.special import ndtr, ndtri
-
     one, other = np.triu_indices(len(rows), k=1)
     value, error, n = (rows[column].to_numpy() for column in ("value", "error", "items"))
     difference, same = value[one] - value[other], n[one] == n[other]

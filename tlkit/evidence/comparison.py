@@ -18,7 +18,6 @@ from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.answers import answer_rows
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.comparison_table import (
-    ZERO_SHOT,
     Start,
     answer_table,
     document_rows,
@@ -32,14 +31,7 @@ from tlkit.evidence.comparison_table import (
 from tlkit.evidence.experiment import Experiment, allowed, keeps_prefix, load_experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, hold_output
 from tlkit.evidence.in_use import InUse, measure_in_use
-from tlkit.evidence.learning_rates import (
-    CONTROL,
-    LearningRate,
-    best_rates,
-    learning_rates_for,
-    read_rates,
-    why_no_rate,
-)
+from tlkit.evidence.learning_rates import LearningRate, best_rates, learning_rates_for, read_rates, why_no_rate
 from tlkit.evidence.statistics import compare_pairs
 from tlkit.evidence.sweeps import SHORT_STEPS, tune
 from tlkit.evidence.tasks import TASKS
@@ -47,11 +39,11 @@ from tlkit.fitting.attempts import FallbackLog
 from tlkit.jobs import Job, Part
 from tlkit.memory import parse_size
 from tlkit.models import meta_model
+from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.options import check
-from tlkit.settings import Profile
+from tlkit.settings import Profile, TrainingConfig
 from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin, sha256_of_own, strategies_named
 from tlkit.team import ALONE, Team
-from tlkit.training import TrainingConfig
 
 ROW_OUTPUT = "results/{}_alone"  # of the command in a row: in one folder, two of them would replace each other's tables
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from tlkit.options import TrainingConfig, option, same_option
+from tlkit.options import option, same_option
+from tlkit.settings import TrainingConfig
 
 
 @dataclass(frozen=True)

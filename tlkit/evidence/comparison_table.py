@@ -11,12 +11,10 @@ from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.answers import ANSWER_COLUMNS, accuracy_differences
 from tlkit.evidence.in_use import InUse
 from tlkit.evidence.learning_rates import LearningRate
-from tlkit.evidence.questions import QUESTION_SETS
 from tlkit.evidence.statistics import rank_intervals, seed_intervals
+from tlkit.names import QUESTION_SETS, ZERO_SHOT
 from tlkit.strategies import STRATEGIES
 from tlkit.training import TrainingResult
-
-ZERO_SHOT = "zero-shot"
 
 
 @dataclass(frozen=True)

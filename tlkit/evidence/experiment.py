@@ -16,8 +16,8 @@ from tlkit.corpus import Corpus
 from tlkit.devices import Device, probe
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.learning_rates import CONTROL, load_with_strategy
-from tlkit.evidence.questions import QUESTION_SETS, Question, load_questions, questions_sha256, spread_out
+from tlkit.evidence.learning_rates import load_with_strategy
+from tlkit.evidence.questions import Question, load_questions, questions_sha256, spread_out
 from tlkit.evidence.tasks import LONGEST_ROW, TASKS, Task
 from tlkit.examples import Batch, tensors_in
 from tlkit.fitting.attempts import FallbackLog
@@ -25,13 +25,15 @@ from tlkit.fitting.fallback import evaluate_with_fallback, train_with_fallback
 from tlkit.fitting.placement import device_context, move_to_device
 from tlkit.jobs import SILENT, Job, Part
 from tlkit.memory import VirtualDevice, virtual_device
-from tlkit.models import LoadedModel, chosen_model, load_model, longest_input, meta_model
-from tlkit.prefix import LIMIT, NoFrozenPrefix, cached_prefix
+from tlkit.models import LoadedModel, chosen_model, load_model, meta_model
+from tlkit.models.parts import longest_input
+from tlkit.models.prefix import LIMIT, NoFrozenPrefix, cached_prefix
+from tlkit.names import CONTROL, QUESTION_SETS
 from tlkit.scaling.processes import gathered
-from tlkit.settings import Profile
+from tlkit.settings import Profile, TrainingConfig
 from tlkit.strategies import StrategyReport, apply_strategy, strategies_named
 from tlkit.team import ALONE, Team
-from tlkit.training import TrainingConfig, TrainingResult, total_steps, train
+from tlkit.training import TrainingResult, total_steps, train
 
 CONTEXT = 256  # tokens of a window, where the model reads as many
 

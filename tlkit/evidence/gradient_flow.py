@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 
-from tlkit.adapters import base_model
+from tlkit.models.adapters import base_model
+from tlkit.models.parts import find_blocks
 from tlkit.steps import NothingToTrain, TrainingState, take_step
-from tlkit.strategies import StrategyReport, find_blocks
+from tlkit.strategies import StrategyReport
 
 
 @dataclass(frozen=True)

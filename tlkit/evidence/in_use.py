@@ -14,7 +14,8 @@ from tlkit.evidence.tasks import Measured
 from tlkit.fitting.attempts import FallbackLog
 from tlkit.fitting.fallback import evaluate_with_fallback
 from tlkit.jobs import SILENT, Part
-from tlkit.models import evaluation_mode, longest_input
+from tlkit.models.parts import longest_input
+from tlkit.models.passes import evaluation_mode
 
 NEW_TOKENS = 32
 PROMPT = "In Rust, Vec<T> is"

@@ -10,10 +10,10 @@ import pandas as pd
 import torch
 
 from tlkit.models import PRESETS, chosen_model, load_model
+from tlkit.names import CONTROL
 from tlkit.settings import DATA
 from tlkit.strategies import STRATEGIES, StrategyReport, apply_strategy, sha256_of_own
 
-CONTROL = "random initialisation"
 RECORDS = DATA / "sweeps"
 COARSE = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # where every search begins
 OF_THEIR_OWN = ("kitchen",)  # corpora with records of their own

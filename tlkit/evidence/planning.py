@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterable
 
+from scipy.special import ndtri, stdtrit
+
 from tlkit.evidence.statistics import CONFIDENCE
 
 POWER = 0.8  # how often a difference that is there should be found, as is usual in planning
@@ -37,8 +39,6 @@ def smallest_found(parts: Iterable[tuple[float, float]], *, pairs: int = 1) -> f
     Returns:
         The difference, in units of the errors.
     """
-    from scipy.special import stdtrit
-
     level = 1 - (1 - CONFIDENCE) / 2 / pairs
     return math.hypot(*((stdtrit(freedom, level) + stdtrit(freedom, POWER)) * error for error, freedom in parts))
 
@@ -75,8 +75,6 @@ def seeds_needed(difference: float, deviation: float) -> int:
     Raises:
         ValueError: for a difference that is not above 0, or one so small that it takes more than 10,000 seeds.
     """
-    from scipy.special import stdtrit
-
     if not difference > 0:
         raise ValueError(f"difference={difference:g}: expected a number above 0")
     for seeds in range(2, MOST_SEEDS):
@@ -93,6 +91,4 @@ def reach(pairs: int) -> float:
     Args:
         pairs: how many are compared, for the level of the most certain of them.
     """
-    from scipy.special import ndtri
-
     return float(-ndtri((1 - CONFIDENCE) / 2 / pairs) + ndtri(POWER))

@@ -16,17 +16,15 @@ from torch.nn import functional
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from tlkit.adapters import learns_prompt
 from tlkit.corpus import read_json_lines
 from tlkit.evaluation import LOGITS_AT_ONCE
 from tlkit.examples.conversations import Conversation, parts_of
 from tlkit.jobs import SILENT, Part
-from tlkit.models import evaluation_mode, longest_input
+from tlkit.models.adapters import learns_prompt
+from tlkit.models.parts import longest_input
+from tlkit.models.passes import evaluation_mode
+from tlkit.names import CHANCE, OPTIONS, QUESTION_SETS
 from tlkit.settings import DATA
-
-QUESTION_SETS = ("rust", "general")
-OPTIONS = 4
-CHANCE = 1 / OPTIONS  # accuracy of one who guesses
 
 
 @dataclass(frozen=True)

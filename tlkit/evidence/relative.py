@@ -5,9 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from tlkit.evidence.comparison_table import ZERO_SHOT
-from tlkit.evidence.learning_rates import CONTROL
 from tlkit.evidence.statistics import compare_pairs, holm
+from tlkit.names import CONTROL, ZERO_SHOT
 
 
 def relative_perplexities(documents: pd.DataFrame, start: str, names: Iterable[str]) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 if TYPE_CHECKING:
     from tlkit.evaluation import PerplexityResult
@@ -219,7 +220,6 @@ class _Difference:
         return self._in_perplexity(self.log_ratio - half), self._in_perplexity(self.log_ratio + half)
 
     def _half_width(self, level: float) -> float:
-        from scipy.special import stdtrit
 
         widths = [stdtrit(freedom, level / 2) * error for error, freedom in self.parts if error > 0]
         return float(np.hypot.reduce(widths))

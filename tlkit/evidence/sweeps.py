@@ -19,7 +19,6 @@ from tlkit.evidence.finished_runs import FinishedRuns, hold_output
 from tlkit.evidence.forgetting import mix_in
 from tlkit.evidence.learning_rates import (
     BUDGET,
-    CONTROL,
     RECORDS,
     TUNED_FOR,
     default_rates,
@@ -33,10 +32,10 @@ from tlkit.evidence.trials import SEEDS, SIZES_STEPS, SWEEPS, SWEPT, Trial, plan
 from tlkit.examples import Batch
 from tlkit.jobs import SILENT, Job, Part, duration
 from tlkit.models import chosen_model
-from tlkit.settings import Profile
+from tlkit.names import CONTROL
+from tlkit.settings import Profile, TrainingConfig
 from tlkit.strategies import STRATEGIES, sha256_of_own, strategies_named
 from tlkit.team import ALONE, Team
-from tlkit.training import TrainingConfig
 
 SHORT_STEPS = 60  # at most, of a run of the short sweep
 FOUND = ("validation_perplexity", "general_perplexity", "training_loss")  # by a trial

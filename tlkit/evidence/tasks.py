@@ -23,7 +23,7 @@ from tlkit.examples.conversations import load_conversations
 from tlkit.examples.labelled import class_examples, class_names, load_labelled
 from tlkit.examples.scores import class_logits, score_examples
 from tlkit.jobs import Part
-from tlkit.models import longest_input
+from tlkit.models.parts import longest_input
 from tlkit.settings import Profile
 
 LONGEST_ROW = 512  # tokens of a conversation or a text, where the model reads more

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 
 import pandas as pd
 
-from tlkit.evidence.learning_rates import CONTROL, default_rates, next_rate
-from tlkit.strategies import CLASSIC
+from tlkit.evidence.learning_rates import default_rates, next_rate
+from tlkit.names import CLASSIC, CONTROL
 
 SEEDS = 2  # of each setting, where nothing else is said
 SIZES_STEPS = 120  # of every run of `passages`: more text is repeated less often, the work is the same

@@ -3,12 +3,12 @@
 import torch
 from torch.nn import functional
 
-from tlkit.adapters import base_model
 from tlkit.evaluation import PerplexityResult, result_of, windows_at_once
 from tlkit.examples.batches import IGNORED, PADDING, Examples, inputs_of
 from tlkit.jobs import SILENT, Part
-from tlkit.models import evaluation_mode
+from tlkit.models.adapters import base_model
 from tlkit.models.example_checks import refuse_examples
+from tlkit.models.passes import evaluation_mode
 
 
 def score_examples(

@@ -9,8 +9,7 @@ from tlkit.devices import Device
 from tlkit.fitting.ladder import Rung
 from tlkit.fitting.out_of_memory import Failure
 from tlkit.memory import VirtualDevice, in_units
-
-HOST = "the host"
+from tlkit.names import HOST
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig
 
-from tlkit.adapters import refuse_plan
 from tlkit.fitting.trace import trace_step
 from tlkit.memory import in_units
 from tlkit.models import PRESETS, architecture, meta_model
-from tlkit.steps import OPTIMIZERS, Plan
+from tlkit.models.adapters import refuse_plan
+from tlkit.settings import Plan
+from tlkit.steps import OPTIMIZERS
 from tlkit.strategies import FAMILIES, OWN, apply_strategy
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

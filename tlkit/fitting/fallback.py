@@ -23,10 +23,11 @@ from tlkit.fitting.placement import (
     reset_peak,
 )
 from tlkit.jobs import SILENT, Part, reported
-from tlkit.memory import VirtualDevice, in_units
-from tlkit.steps import CPU, Plan, StepRecord, TrainingState, draws_random_numbers, mean_loss, move_weights
+from tlkit.memory import CPU, VirtualDevice, in_units, move_weights
+from tlkit.settings import Plan, TrainingConfig
+from tlkit.steps import StepRecord, TrainingState, draws_random_numbers, mean_loss
 from tlkit.team import ALONE, Team
-from tlkit.training import TrainingConfig, TrainingResult, check_settings, new_state, run_steps, training_steps
+from tlkit.training import TrainingResult, check_settings, new_state, run_steps, training_steps
 
 T = TypeVar("T")
 

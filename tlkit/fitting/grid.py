@@ -9,10 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 from tlkit.fitting.estimate import CATEGORIES, MemoryEstimate, estimate_memory
-from tlkit.fitting.recommendation import CARD_SHARE
 from tlkit.memory import in_units
-from tlkit.options import Plan
-from tlkit.settings import DATA
+from tlkit.names import CARD_SHARE
+from tlkit.settings import DATA, Plan
 
 RECORDED = DATA / "memory" / "grid.csv"  # made by data/build/record_memory_grid.py
 BATCH_SIZE, SEQUENCE_LENGTH = 8, 512  # rows and tokens of every step of the grid

@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tlkit.adapters import learns_prefix
 from tlkit.devices import Device, bf16_pays
 from tlkit.examples import Batch, shape_of
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.trace import CannotEstimate
 from tlkit.losses import chunked_loss_agrees
-from tlkit.memory import VirtualDevice
-from tlkit.steps import CPU, Plan, draws_random_numbers
+from tlkit.memory import CPU, VirtualDevice
+from tlkit.models.adapters import learns_prefix
+from tlkit.settings import Plan
+from tlkit.steps import draws_random_numbers
 
 
 def _smaller_micro_batch(plan: Plan, batch: int) -> Plan | None:

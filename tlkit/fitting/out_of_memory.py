@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from tlkit.phases import phase_of
+from tlkit.names import phase_of
 
 T = TypeVar("T")
 

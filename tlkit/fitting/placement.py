@@ -10,9 +10,9 @@ from tlkit.devices import Device, probe
 from tlkit.examples import Batch, shape_of
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.trace import CannotEstimate
-from tlkit.memory import VirtualDevice, in_units
+from tlkit.memory import VirtualDevice, in_units, move_weights
 from tlkit.quantization import tensors_of
-from tlkit.steps import Plan, move_weights
+from tlkit.settings import Plan
 from tlkit.team import ALONE, Team
 
 COUNT_THEIR_PEAK = ("cuda", "xpu")

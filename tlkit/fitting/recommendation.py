@@ -9,11 +9,8 @@ from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
 from tlkit.fitting.ladder import bf16_is_faster
 from tlkit.memory import CARDS, VirtualDevice, in_units
 from tlkit.models import architecture
-from tlkit.steps import Plan
-from tlkit.strategies import CLASSIC
-
-# A card is never all ours: the driver's context, library workspaces, the screen, and the allocator's rounding.
-CARD_SHARE = 0.85
+from tlkit.names import CARD_SHARE, CLASSIC
+from tlkit.settings import Plan
 
 # From the most thorough to the most frugal. Weights in bf16 lose small updates; so full precision comes first where
 # it fits, and with bf16 weights only adapters, which stay in fp32, are trained.

@@ -11,7 +11,7 @@ from tlkit.fitting.estimate import CATEGORIES, DTYPES
 from tlkit.fitting.trace import StepTrace, as_if_real, train_one_step, twin_of
 from tlkit.models import meta_model
 from tlkit.quantization import tensors_of
-from tlkit.steps import Plan
+from tlkit.settings import Plan
 from tlkit.strategies import apply_strategy
 
 

@@ -14,9 +14,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tlkit.memory import MemoryTrack
 from tlkit.models.example_checks import blank_batch
-from tlkit.phases import BACKWARD, FORWARD, UPDATE
+from tlkit.names import BACKWARD, FORWARD, UPDATE
 from tlkit.quantization import tensors_of
-from tlkit.steps import NothingToTrain, Plan, TrainingState, accumulate_gradients
+from tlkit.settings import Plan
+from tlkit.steps import NothingToTrain, TrainingState, accumulate_gradients
 
 Trace = dict[str, dict[str, int]]  # phase -> category -> bytes at the peak of that phase
 

@@ -1,7 +1,6 @@
 """Models: where they are, how one is loaded, checked, adapted and saved, and what it writes."""
 
 from tlkit.models.adapter_folders import check_save, save_model
-from tlkit.models.checks import evaluation_mode, longest_input, mode
 from tlkit.models.generation import Continuation, chat_tokens, continue_tokens, generate, prompt_tokens
 from tlkit.models.loading import LoadedModel, architecture, download_needed, load_model, meta_model
 from tlkit.models.sources import BUNDLED, PRESETS, WAY_ON, Preset, chosen_model, distinct_architectures, download
@@ -21,12 +20,9 @@ __all__ = [
     "distinct_architectures",
     "download",
     "download_needed",
-    "evaluation_mode",
     "generate",
     "load_model",
-    "longest_input",
     "meta_model",
-    "mode",
     "prompt_tokens",
     "save_model",
 ]

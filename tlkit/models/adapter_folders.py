@@ -12,11 +12,12 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from tlkit.adapters import adapter_names, base_model
-from tlkit.models.checks import largest_change, logits_of, refuse_partial_load, rounding
+from tlkit.models.adapters import adapter_names, base_model
+from tlkit.models.checks import refuse_partial_load
+from tlkit.models.parts import find_blocks
+from tlkit.models.passes import largest_change, logits_of, rounding
 from tlkit.models.sources import WAY_ON, named_base, one_line_errors, refuse_name_of_preset, source_of
 from tlkit.quantization import four_bit_config, quantize_linear_layers, restore_linear_layers
-from tlkit.strategies import find_blocks
 
 CARD = "README.md"  # of a model; peft would write a draft without contents
 BASE = "base_model.json"  # which weights an adapter was trained on, where these are in a folder that may be written to

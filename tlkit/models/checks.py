@@ -1,21 +1,18 @@
 """What a model must be before its perplexity means anything: whole, with its tokenizer, and blind to the future."""
 
 import re
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from tlkit.adapters import base_model
+from tlkit.models.adapters import base_model
+from tlkit.models.passes import largest_change, logits_of, rounding
 from tlkit.models.sources import WAY_ON
 
 # Masks and position tables that earlier versions of transformers kept in the file; computed anew, never learned.
 NEVER_LEARNED = re.compile(r"(^|\.)(attn|attention)\.(masked_)?bias$|(^|\.)(inv_freq|causal_mask|position_ids)$")
 SENTENCE = "The quick brown fox jumps over the lazy dog."
-# What architectures raise that have no place for a mask of their caller or for positions.
-NO_PLACE = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError)
 
 
 def refuse_partial_load(name: str, loading: dict, buffers: frozenset[str] = frozenset()) -> None:
@@ -97,100 +94,3 @@ def refuse_sight_of_the_future(name: str, model: nn.Module, tokenizer: PreTraine
             "token changes the logits before it. Expected a causal language model; a masked one has no perplexity, "
             f"unless its configuration says is_decoder=true and it was trained so. {WAY_ON}"
         )
-
-
-def longest_input(model: nn.Module) -> int | None:
-    """The most tokens that a model can read at once, by its configuration.
-
-    Args:
-        model: a transformers model, also in peft's wrapper.
-
-    Returns:
-        Tokens; None where the architecture sets no limit (ALiBi, recurrent models).
-    """
-    configs = getattr(model, "peft_config", {}).values()
-    before = sum(config.num_virtual_tokens for config in configs if config.is_prompt_learning)
-    limit = _positions(base_model(model))
-    return None if limit is None else limit - before
-
-
-def _positions(model: nn.Module) -> int | None:
-    config = model.config.get_text_config()
-    if getattr(config, "alibi", False) or hasattr(model.base_model, "build_alibi_tensor"):
-        return None
-    limits = (
-        getattr(config, key, None) for key in ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len")
-    )
-    limit = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
-    for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
-            return module.num_embeddings - module.padding_idx - 1  # RoBERTa counts positions from behind the padding
-    return limit
-
-
-@contextmanager
-def mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Inside, the model is in training or in evaluation mode; afterwards each of its modules is as it was.
-
-    Args:
-        model: changed in place, and back.
-        training: which mode.
-    """
-    modes = [(module, module.training) for module in model.modules()]
-    model.train(training)
-    try:
-        yield
-    finally:
-        for module, before in modes:
-            module.training = before
-
-
-def evaluation_mode(model: nn.Module) -> AbstractContextManager[None]:
-    """Inside, the model has no dropout; afterwards each of its modules is in the mode that it was in.
-
-    Args:
-        model: changed in place, and back.
-    """
-    return mode(model, training=False)
-
-
-@torch.no_grad()
-def logits_of(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
-    """Logits in fp32, without dropout.
-
-    Args:
-        model: a causal language model.
-        ids: tokens, shape (rows, tokens), on the model's device.
-
-    Returns:
-        Shape (rows, tokens, vocabulary).
-    """
-    with evaluation_mode(model):
-        return model(input_ids=ids, use_cache=False).logits.float()
-
-
-def largest_change(before: torch.Tensor, after: torch.Tensor) -> float:
-    """How far any logit moved.
-
-    Args:
-        before: logits, some of which may be masked by infinity.
-        after: logits of the same shape.
-
-    Returns:
-        In standard deviations of the logits before.
-    """
-    change = torch.where(before == after, 0.0, before - after).abs().max()
-    return float(change / before[before.isfinite()].std()) if change else 0.0
-
-
-def rounding(model: nn.Module) -> float:
-    """The largest change of a logit that another order of sums explains, in standard deviations of all logits.
-
-    Args:
-        model: whose weights say how precise it is.
-
-    Returns:
-        A hundred times what mixtures of experts show in fp32; in half precision, half of its digits.
-    """
-    precision = torch.finfo(model.dtype).eps
-    return 1e-4 if precision < 1e-4 else precision**0.5

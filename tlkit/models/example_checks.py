@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
-from tlkit.adapters import base_model, classifies
 from tlkit.examples import IGNORED, Examples, blank_examples, inputs_of
-from tlkit.models.checks import NO_PLACE, evaluation_mode, largest_change, rounding
+from tlkit.models.adapters import base_model, classifies
+from tlkit.models.passes import NO_PLACE, evaluation_mode, largest_change, rounding
 
 
 def refuse_examples(model: nn.Module, examples: Examples, name: str = "examples") -> None:

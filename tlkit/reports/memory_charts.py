@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from tlkit.fitting.attempts import Attempt
 from tlkit.fitting.estimate import MemoryEstimate
 from tlkit.fitting.ladder import FALLBACK_TIERS, Rung
-from tlkit.fitting.recommendation import CARD_SHARE
 from tlkit.memory import parse_size
+from tlkit.names import CARD_SHARE
 from tlkit.reports.figure import COLOURS, HATCHES, INK, Chart, described, headline, height_for, new_figure
 from tlkit.reports.findings import listed, number
 from tlkit.reports.labels import beside_rows

@@ -3,6 +3,7 @@
 import datetime
 import importlib
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -36,8 +37,6 @@ def launch(count: int, function: str, *arguments: object, imports: tuple[str, ..
     Raises:
         ChildFailedError: with its traceback, where a process fails.
     """
-    import multiprocessing
-
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"

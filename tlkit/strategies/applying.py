@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from torch import nn
 
-from tlkit.adapters import adapter_names, class_head, refuse_all_but_continuing, wrapped_by
-from tlkit.strategies.groups import groups_of
+from tlkit.models.adapters import adapter_names, class_head, refuse_all_but_continuing, wrapped_by
+from tlkit.models.groups import groups_of
 from tlkit.strategies.own import call_strategy
 from tlkit.strategies.reading import read_adapted
 from tlkit.strategies.registry import check_strategy

@@ -2,8 +2,8 @@
 
 from torch import nn
 
-from tlkit.adapters import classifies
-from tlkit.strategies.parts import find_blocks, is_norm, set_embeddings
+from tlkit.models.adapters import classifies
+from tlkit.models.parts import find_blocks, is_norm, set_embeddings
 from tlkit.strategies.registry import strategy
 
 

@@ -5,8 +5,8 @@ Source: Howard and Ruder 2018, Universal Language Model Fine-tuning for Text Cla
 
 from torch import nn
 
-from tlkit.strategies.groups import ParameterGroup, set_groups
-from tlkit.strategies.parts import find_blocks
+from tlkit.models.groups import ParameterGroup, set_groups
+from tlkit.models.parts import find_blocks
 from tlkit.strategies.registry import strategy
 
 

@@ -8,10 +8,10 @@ import warnings
 import torch
 from torch import nn
 
-from tlkit.adapters import adapter_names, classifies, in_four_bits, wrapped_by
+from tlkit.models.adapters import adapter_names, classifies, in_four_bits, wrapped_by
+from tlkit.models.groups import ParameterGroup, set_groups
+from tlkit.models.parts import find_blocks, is_norm, longest_input
 from tlkit.quantization import four_bit_config, gives_more, logical_size, quantize_linear_layers
-from tlkit.strategies.groups import ParameterGroup, set_groups
-from tlkit.strategies.parts import find_blocks, is_norm
 from tlkit.strategies.reading import REFUSALS
 from tlkit.strategies.registry import STRATEGIES, strategy
 
@@ -202,8 +202,6 @@ def _refuse_dropout(name: str, dropout: float) -> None:
 
 
 def _refuse_tokens(name: str, model: nn.Module, tokens: int) -> None:
-    from tlkit.models import longest_input  # which itself knows strategies
-
     if tokens < 1:
         raise ValueError(f"{name}(tokens={tokens}): expected at least 1 token")
     limit = longest_input(model)

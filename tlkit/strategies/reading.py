@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from tlkit.adapters import adapter_names, base_model, class_head, learns_prefix, learns_prompt
-from tlkit.strategies.parts import find_blocks
+from tlkit.models.adapters import adapter_names, base_model, class_head, learns_prefix, learns_prompt
+from tlkit.models.parts import find_blocks, longest_input
+from tlkit.models.passes import mode
 
 # What peft, or a model around its layers, raises where an architecture has not what a method needs.
 REFUSALS = (ValueError, NotImplementedError, TypeError, AttributeError, KeyError, IndexError, RuntimeError)
@@ -64,8 +65,6 @@ def read_adapted(model: nn.Module, strategy: str) -> tuple[str, ...]:
 
 def _logits(model: nn.Module, seed: int, whole: bool) -> torch.Tensor:
     """Those of a few tokens, with their graph; only where it is to be `whole`, with what a backward pass would need."""
-    from tlkit.models import longest_input, mode  # which themselves know strategies
-
     device, config = next(model.parameters()).device, model.config.get_text_config()
     known = [n for n in range(min(TOKENS + 1, config.vocab_size)) if n != config.pad_token_id]
     tokens = torch.tensor([known[: min(TOKENS, longest_input(model) or TOKENS)]], device=device)

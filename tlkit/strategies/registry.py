@@ -10,14 +10,13 @@ from typing import Any, Union, get_args, get_origin
 
 from torch import nn
 
+from tlkit.names import CLASSIC
 from tlkit.options import is_a
 
 Selector = Callable[..., nn.Module | None]
 OWN = "own"  # the family of what a reader adds
 STRATEGIES: dict[str, Selector] = {}
 FAMILIES: dict[str, str] = {}  # of each strategy the family that it belongs to
-# The experiment that this workbook teaches again, in the order of its lessons.
-CLASSIC = ("full", "freeze_lower", "freeze_embeddings", "last_layers", "lora", "qlora", "bitfit")
 RESERVED = ("all", "peft", "classic")
 _files: list[dict[str, Selector]] = []  # of strategies, each with what it has defined so far, while it is read
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from torch import nn
 
-from tlkit.adapters import adapter_names, base_model, class_head
+from tlkit.models.adapters import adapter_names, base_model, class_head
+from tlkit.models.parts import find_blocks, is_tied
 from tlkit.quantization import logical_size
-from tlkit.strategies.parts import find_blocks, is_tied
 
 
 class Component(NamedTuple):

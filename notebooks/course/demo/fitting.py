@@ -19,7 +19,7 @@ def fitting_figure(point, gigabytes: int) -> tuple[dict, str]:
         gigabytes: of the card.
     """
     from tlkit.fitting.grid import in_words, memory_grid, way_to_fit
-    from tlkit.fitting.recommendation import CARD_SHARE
+    from tlkit.names import CARD_SHARE
 
     grid, budget = memory_grid(), gigabytes * 2**30
     way = way_to_fit(point, budget)

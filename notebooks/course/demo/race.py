@@ -136,7 +136,7 @@ def build(tell: Tell) -> ipw.Widget:
     tell("scoring the untouched model")
     from course.panels import lab_steps, untouched_loss
     from tlkit.evidence.learning_rates import default_rates
-    from tlkit.strategies import CLASSIC
+    from tlkit.names import CLASSIC
 
     untouched, rates = untouched_loss(), default_rates("tiny")
     able, steps = ([name for name in CLASSIC if name in rates], {number: lab_steps(number) for number in EPOCHS})

@@ -130,7 +130,7 @@ def build(tell: Tell) -> ipw.Widget:
     """
     tell("counting the values of each strategy")
     from course.panels import strategy_report
-    from tlkit.strategies import CLASSIC
+    from tlkit.names import CLASSIC
 
     model = choice("Model", list(MODELS), MODELS[0], "270px")
     strategy = ipw.ToggleButtons(options=list(CLASSIC), value="full", style={"button_width": "auto"})

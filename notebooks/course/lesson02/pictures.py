@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Polygon, Rectangle
 from torch import nn
 
-from tlkit.adapters import base_model
+from tlkit.models.adapters import base_model
+from tlkit.models.parts import find_blocks
 from tlkit.reports.drawing import GRADIENT, INK, PASSED, TRAINED, arrow, box
 from tlkit.reports.figure import Chart, described, headline, new_figure
 from tlkit.reports.findings import short
-from tlkit.strategies import find_blocks
 
 TINTS = ["#CFE5F3", "#FBDCC8", "#CBEBDD", "#F3DFEA", "#FBEFC6"]  # neighbours in a strip of tokens
 LINE = 78  # characters of a strip in one line

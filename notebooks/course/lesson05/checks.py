@@ -144,7 +144,8 @@ def _frozen_models():
     from transformers import AutoConfig
 
     from tlkit.models import meta_model
-    from tlkit.strategies import apply_strategy, find_blocks
+    from tlkit.models.parts import find_blocks
+    from tlkit.strategies import apply_strategy
 
     other = AutoConfig.for_model("gpt2", n_layer=12, n_embd=32, n_head=2)
     cases = [

@@ -7,10 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 from torch import nn
 
+from tlkit.models.parts import find_blocks, is_tied
 from tlkit.reports.drawing import INK, PASSED, SPARED, TRAINED, arrow, box, paper
 from tlkit.reports.figure import COLOURS, FAINT, Chart, dark, described, headline, new_figure
 from tlkit.reports.findings import short
-from tlkit.strategies import StrategyReport, find_blocks, is_tied
+from tlkit.strategies import StrategyReport
 
 STORED, LOOKED_UP, SCORED, LINE, FADED = (COLOURS[2], COLOURS[4], COLOURS[3], "#D0D0D0", "#BBBBBB")
 

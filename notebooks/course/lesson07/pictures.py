@@ -4,9 +4,10 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.patches import Rectangle
 
+from tlkit.models.parts import find_blocks
 from tlkit.reports.drawing import BEHIND, GRADIENT, INK, PASSED, SPARED, TRAINED, arrow, box, paper
 from tlkit.reports.figure import COLOURS, Chart, described, headline
-from tlkit.strategies import StrategyReport, find_blocks
+from tlkit.strategies import StrategyReport
 
 STORED, LOOKED_UP, SCORED, LINE, FADED = (COLOURS[2], COLOURS[4], COLOURS[3], "#D0D0D0", "#BBBBBB")
 

@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from tlkit.jobs import Part, reported
-from tlkit.strategies import find_blocks
+from tlkit.models.parts import find_blocks
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.patches import Patch
 
-from tlkit.adapters import base_model
-from tlkit.options import TrainingConfig
+from tlkit.models.adapters import base_model
+from tlkit.models.groups import groups_of
 from tlkit.reports.drawing import INK, SPARED
 from tlkit.reports.figure import COLOURS, SIZE, Chart, described, headline
 from tlkit.reports.findings import listed
+from tlkit.settings import TrainingConfig
 from tlkit.steps import first_step
-from tlkit.strategies import StrategyReport, component_of, groups_of
+from tlkit.strategies import StrategyReport, component_of
 from tlkit.training import learning_rate_factor
 
 LOWEST_SHOWN = 0.01  # of the highest rate; what is lower is drawn as this

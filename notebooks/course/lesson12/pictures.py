@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from tlkit.memory import in_units
-from tlkit.phases import PHASES
+from tlkit.names import PHASES
 from tlkit.reports.drawing import BEHIND, INK
 from tlkit.reports.figure import COLOURS, HATCHES, Chart, described, headline, panels_beside
 from tlkit.reports.palette import KINDS

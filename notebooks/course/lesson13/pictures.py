@@ -12,7 +12,7 @@ from tlkit.memory import in_units
 from tlkit.reports.drawing import BEHIND, GRADIENT, INK, SPARED, TRAINED, arrow, box, paper
 from tlkit.reports.figure import COLOURS, Chart, described, headline
 from tlkit.reports.findings import listed
-from tlkit.steps import Plan
+from tlkit.settings import Plan
 
 PRICES = ("time", "rounding", "host memory")
 ACTIVATIONS = COLOURS[3]  # as in the charts of memory by category

@@ -6,12 +6,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from torch import nn
 
-from tlkit.adapters import base_model, class_head
+from tlkit.models.adapters import base_model, class_head
+from tlkit.models.parts import find_blocks
 from tlkit.reports.drawing import INK, PASSED, SPARED, TRAINED, arrow, box, paper
 from tlkit.reports.figure import FAINT, Chart, described, headline, new_figure, styles
 from tlkit.reports.findings import listed
 from tlkit.reports.labels import label_ends
-from tlkit.strategies import find_blocks
 
 GUESS = "one class for all"  # the dashed line
 MOST_NAMED = 12  # of a deep model's blocks, below the axis

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tlkit.adapters import base_model
 from tlkit.evidence.classification import balanced_accuracy
 from tlkit.examples import PADDING, Examples, inputs_of
 from tlkit.examples.labelled import Labelled
-from tlkit.models import evaluation_mode
+from tlkit.models.adapters import base_model
+from tlkit.models.passes import evaluation_mode
 
 POOLS = ("last", "mean", "both")  # of a text's hidden states, one vector
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of squared weights, from which a probe's is chosen on validation text

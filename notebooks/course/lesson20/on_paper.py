@@ -2,12 +2,13 @@
 
 from torch import nn
 
-from tlkit.adapters import base_model
 from tlkit.fitting.estimate import CATEGORIES, DTYPES, MemoryEstimate
 from tlkit.fitting.trace import trace_step
 from tlkit.models import meta_model
-from tlkit.steps import Plan
-from tlkit.strategies import apply_strategy, find_blocks
+from tlkit.models.adapters import base_model
+from tlkit.models.parts import find_blocks
+from tlkit.settings import Plan
+from tlkit.strategies import apply_strategy
 
 DIVIDED = ("weights", "gradients", "optimizer state")  # among processes, where weights are kept in parts
 

@@ -20,10 +20,10 @@ from tlkit.corpus import load_corpus, pack
 from tlkit.jobs import Part, reported
 from tlkit.models import load_model, meta_model
 from tlkit.scaling.processes import joined, smaller
-from tlkit.settings import setup
+from tlkit.settings import TrainingConfig, setup
 from tlkit.strategies import apply_strategy
 from tlkit.team import Team
-from tlkit.training import TrainingConfig, new_state, training_steps
+from tlkit.training import new_state, training_steps
 
 STEPS, BATCH, BLOCK = 5, 8, 64
 RUNS = (("ddp", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 2), ("fsdp", 4))

@@ -10,7 +10,8 @@ from matplotlib.patches import Rectangle
 
 from course.lesson05.pictures import frozen_depth_chart, products_chart, products_of, run_chart
 from tlkit.models import load_model, meta_model
-from tlkit.strategies import apply_strategy, describe, find_blocks
+from tlkit.models.parts import find_blocks
+from tlkit.strategies import apply_strategy, describe
 
 
 def frozen_below(count, embedding):

@@ -1,6 +1,7 @@
 """What students answer instead, and a part of what they are told. Each is a mistake with a reason behind it."""
 
-from tlkit.strategies import apply_strategy, find_blocks
+from tlkit.models.parts import find_blocks
+from tlkit.strategies import apply_strategy
 
 
 def _names(report):

@@ -11,10 +11,11 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from tlkit.adapters import base_model, learns_prompt
-from tlkit.losses import mode
-from tlkit.prefix_cache import PrefixCache
-from tlkit.strategies import as_in_phase, find_blocks, groups_of, in_phases
+from tlkit.models.adapters import base_model, learns_prompt
+from tlkit.models.groups import as_in_phase, groups_of, in_phases
+from tlkit.models.parts import find_blocks
+from tlkit.models.passes import mode
+from tlkit.models.prefix_cache import PrefixCache
 
 LIMIT = 2**30
 # What a decoder may be given besides tokens without its blocks computing anything else.

@@ -1,7 +1,9 @@
-"""Where things are in a transformers model: its blocks, its embeddings, its head."""
+"""Where things are in a transformers model: its blocks, its embeddings, its head; and how much it reads at once."""
 
 import torch
 from torch import nn
+
+from tlkit.models.adapters import base_model
 
 
 def find_blocks(model: nn.Module) -> nn.ModuleList:
@@ -73,3 +75,32 @@ def is_norm(module: nn.Module) -> bool:
         return True
     # Such as MambaRMSNormGated; a module with parts of its own only has a norm among them.
     return ("RMSNorm" in kind or "LayerNorm" in kind) and not any(module.children())
+
+
+def longest_input(model: nn.Module) -> int | None:
+    """The most tokens that a model can read at once, by its configuration.
+
+    Args:
+        model: a transformers model, also in peft's wrapper.
+
+    Returns:
+        Tokens; None where the architecture sets no limit (ALiBi, recurrent models).
+    """
+    configs = getattr(model, "peft_config", {}).values()
+    before = sum(config.num_virtual_tokens for config in configs if config.is_prompt_learning)
+    limit = _positions(base_model(model))
+    return None if limit is None else limit - before
+
+
+def _positions(model: nn.Module) -> int | None:
+    config = model.config.get_text_config()
+    if getattr(config, "alibi", False) or hasattr(model.base_model, "build_alibi_tensor"):
+        return None
+    limits = (
+        getattr(config, key, None) for key in ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len")
+    )
+    limit = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            return module.num_embeddings - module.padding_idx - 1  # RoBERTa counts positions from behind the padding
+    return limit

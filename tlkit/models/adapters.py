@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tlkit.options import Plan
+from tlkit.settings import Plan
 
 LIKE_LORA = ("lora_fa", "lora_plus")  # strategies whose adapters are saved as those of lora
 

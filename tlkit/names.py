@@ -1,7 +1,23 @@
-"""The parts of an optimizer step, and on an error that leaves it the part in which it arose."""
+"""Names and figures that many parts of the package share, so that a chart of an experiment needs no experiment.
+
+And the parts of an optimizer step: an error that leaves one of them carries its name.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+# The experiment that this workbook teaches again, in the order of its lessons.
+CLASSIC = ("full", "freeze_lower", "freeze_embeddings", "last_layers", "lora", "qlora", "bitfit")
+ZERO_SHOT = "zero-shot"  # the model as it was loaded
+CONTROL = "random initialisation"  # full training of it from random weights: what pretraining is worth
+
+QUESTION_SETS = ("rust", "general")
+OPTIONS = 4
+CHANCE = 1 / OPTIONS  # accuracy of one who guesses
+
+# A card is never all ours: the driver's context, library workspaces, the screen, and the allocator's rounding.
+CARD_SHARE = 0.85
+HOST = "the host"  # where a rung of the fallback computes that is not on the card
 
 FORWARD, BACKWARD, UPDATE = PHASES = ("forward pass", "backward pass", "optimizer step")
 OTHER_PROCESS = "other process"  # of a team, where it was not this one that failed
