@@ -1,15 +1,12 @@
-"""A reader's own strategies: from a file, known by their text, and in one line what they raise."""
+"""A reader's own strategies: from a file, known by their source, and in one line what they raise."""
 
-import dis
 import functools
 import hashlib
 import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
 
 import torch
 from torch import nn
@@ -63,21 +60,37 @@ def load_plugin(path: str | Path) -> list[str]:
 
 
 def sha256_of_own(name: str) -> str | None:
-    """The SHA-256 of the text of a strategy that a reader has added: a run with another text is another run.
+    """The SHA-256 of the source of a strategy that a reader has added: a run with another source is another run.
 
     Args:
         name: of a strategy.
 
     Returns:
-        Of one from a file, that of the whole file. Of one from a notebook, that of its function, and of the constants
-        and functions beside it that it uses, as far as Python knows them. None for one of this package.
+        Of one from a file, that of the whole file. Of one from a notebook, that of its function alone: constants and
+        other functions that it uses are no part of it, so what changes them belongs into a file. None for one of this
+        package.
+
+    Raises:
+        ValueError: for one whose source Python does not know.
     """
     if FAMILIES.get(name) != OWN:
         return None
     select, digest = _from_files.get(name, (None, ""))
     if select is STRATEGIES[name]:
         return digest
-    return hashlib.sha256("\n".join(_texts(STRATEGIES[name], set())).encode()).hexdigest()
+    return hashlib.sha256(_source_of(name, STRATEGIES[name]).encode()).hexdigest()
+
+
+def _source_of(name: str, select: Selector) -> str:
+    while isinstance(select, functools.partial):
+        select = select.func
+    try:
+        return inspect.getsource(select if inspect.isroutine(select) else type(select))
+    except (OSError, TypeError) as error:
+        raise ValueError(
+            f"strategy {name!r}: Python does not know its source, and runs could not be told from those of another "
+            f"({error}): expected it in a file, for `load_plugin` or --plugin, or in a cell of a notebook"
+        ) from error
 
 
 def call_strategy(name: str, model: nn.Module, options: dict[str, object]) -> object:
@@ -118,48 +131,3 @@ def _line_in(file: str, error: BaseException) -> int | None:
         line = traced.tb_lineno if traced.tb_frame.f_code.co_filename == file else line
         traced = traced.tb_next
     return line
-
-
-def _texts(value: object, seen: set[int]) -> Iterator[str]:
-    """What a function is made of: its text, its defaults, and what it uses from around it and from its own module."""
-    if isinstance(value, functools.partial):
-        for part in (value.func, value.args, value.keywords):
-            yield from _texts(part, seen)
-    elif isinstance(value, FunctionType):
-        if id(value) in seen:
-            return
-        seen.add(id(value))
-        yield _text_of(value.__code__)
-        yield from _texts((value.__defaults__, value.__kwdefaults__), seen)
-        around = inspect.getclosurevars(value).nonlocals
-        for name in _globals_in(value.__code__):
-            if name in value.__globals__:
-                around[name] = value.__globals__[name]
-        for name in sorted(around):
-            yield name
-            # Of other modules the name is enough: their versions are among the settings of a run.
-            part = around[name]
-            its_own = not isinstance(part, FunctionType) or part.__module__ == value.__module__
-            yield from _texts(part if its_own else part.__qualname__, seen)
-    elif isinstance(value, dict | set | frozenset | tuple | list):
-        yield f"{type(value).__name__} of {len(value)}"
-        parts = value.items() if isinstance(value, dict) else value
-        # The order of a set is another in each process.
-        for part in sorted(parts, key=repr) if isinstance(value, set | frozenset) else parts:
-            yield from _texts(part, seen)
-    elif not isinstance(value, ModuleType):
-        yield re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))  # so are addresses
-
-
-def _globals_in(code: CodeType) -> set[str]:
-    names = {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
-    return names.union(*(_globals_in(part) for part in code.co_consts if isinstance(part, CodeType)))
-
-
-def _text_of(code: CodeType) -> str:
-    """The lines of a function; where Python keeps none, its instructions."""
-    try:
-        return inspect.getsource(code)
-    except OSError:
-        parts = [(_text_of(part),) if isinstance(part, CodeType) else _texts(part, set()) for part in code.co_consts]
-        return " ".join([code.co_code.hex(), *code.co_names, *(text for part in parts for text in part)])
