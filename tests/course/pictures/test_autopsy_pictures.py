@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
+from figure_checks import collisions
 
 from course.lesson15.pictures import label_shift_scheme, margins_chart, published_chart, speedup_chart
 from course.lesson20.pictures import same_curve_chart
-from tests.reports.pictures import collisions
 
 TOKENS = ["In", " R", "ust", ",", " V", "ec", "<", "T"]
 LOSSES = pd.DataFrame({"full": [3.0, 3.1, 2.0, 2.5], "last_layers": [3.1, 3.0, 2.2, 2.6]})

@@ -2,9 +2,9 @@
 
 import pandas as pd
 import pytest
+from figure_checks import collisions, struck
 
 from course.lesson18.pictures import class_head_picture, depth_chart, examples_chart
-from tests.reports.pictures import collisions, struck
 from tlkit.models import meta_model
 from tlkit.reports.drawing import TRAINED
 

@@ -6,14 +6,8 @@ import torch
 from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from course.lesson06.pictures import (
-    LOOKED_UP,
-    prefix_picture,
-    row_gradients_chart,
-    table_share_chart,
-    table_uses,
-    trained_depth_chart,
-)
+from course.lesson06.pictures import LOOKED_UP, row_gradients_chart, table_share_chart, table_uses
+from course.lesson07.pictures import prefix_picture, trained_depth_chart
 from tlkit.models import load_model, meta_model
 from tlkit.reports.drawing import TRAINED
 from tlkit.strategies import apply_strategy, describe

@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
+from figure_checks import collisions
 from scipy import stats
 
 from course.lesson14.pictures import bootstrap_chart, pairing_chart
-from tests.reports.pictures import collisions
 
 
 def test_a_bootstrap_is_drawn_with_the_middle_of_its_draws():

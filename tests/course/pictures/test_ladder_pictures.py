@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from figure_checks import collisions
 from matplotlib.patches import FancyBboxPatch
 
 from course.lesson13 import pictures as ladder_pictures
 from course.lesson13.pictures import checkpointing_picture, facts_of_rungs, ladder_diagram, micro_batch_picture
-from tests.reports.pictures import collisions
 from tlkit.fitting.ladder import FALLBACK_TIERS, LADDER
 from tlkit.losses import summed_loss
 from tlkit.models import load_model

@@ -2,10 +2,10 @@
 
 import pandas as pd
 import pytest
+from figure_checks import collisions, struck
 
 from course.lesson16.leaderboards import leaderboard
 from course.lesson16.pictures import apart_chart, reruns_chart, scores_chart, standings_chart
-from tests.reports.pictures import collisions, struck
 from tlkit.evidence.audit import audit
 from tlkit.evidence.fronts import front_shares
 from tlkit.reports.fronts import front_chart

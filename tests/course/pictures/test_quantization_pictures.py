@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 import torch
+from figure_checks import collisions
 
 from course.lesson09.pictures import four_bit_layer, levels_chart, output_error_chart, rounding_chart
-from tests.reports.pictures import collisions
 from tlkit.models import load_model
 from tlkit.strategies import apply_strategy
 

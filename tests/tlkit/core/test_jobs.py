@@ -10,7 +10,7 @@ import pytest
 
 from tlkit.jobs import SILENT, Job, duration, reported
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import sys
 from tlkit.jobs import Job, reported

@@ -22,7 +22,7 @@ from tlkit.steps import Plan
 from tlkit.team import ALONE, Team
 from tlkit.training import TrainingConfig, train
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SIZES = (2, 4)
 # Sums over processes are added in another order. Where a gradient is near zero AdamW makes a visible part of a step of
 # that rounding, so steps are small, 1e-4; each is still ten times the tolerance.
