@@ -23,7 +23,7 @@ MARKERS = "osD^vPX*"
 HATCHES = ["", "///", "...", "xxx", "\\\\\\", "--", "++"]
 UNTOUCHED = "untouched"  # the model before any training
 SIZE = (8, 4.5)
-TITLE_WIDTHS = range(100, 30, -2)  # characters in a line of a title: as many as the picture has room for
+TITLE_WIDTH = 72  # characters in a line of a title
 # A picture brings its own white ground, whatever style a reader has set: so it is legible on a dark page, too.
 LOOK = [
     "default",
@@ -110,7 +110,8 @@ def described(draw: Callable[..., Chart]) -> Callable[..., Chart]:
     def drawn(*tables, **options) -> Chart:
         with matplotlib.style.context(LOOK):
             chart = draw(*tables, **options)
-            fix_layout(chart)
+            settle(chart)
+            chart.set_layout_engine("none")  # what is drawn later moves no panel, and computes no layout again
         chart.about = draw.__doc__.splitlines()[0]
         return chart
 
@@ -125,16 +126,6 @@ def settle(figure: Figure) -> None:
     """
     if engine := figure.get_layout_engine():
         engine.execute(figure)
-
-
-def fix_layout(figure: Figure) -> None:
-    """Give each panel its last place: what is drawn or written later moves none, and computes no layout again.
-
-    Args:
-        figure: whose layout is computed once more, and then no longer.
-    """
-    settle(figure)
-    figure.set_layout_engine("none")
 
 
 def new_figure(height: float = SIZE[1]) -> tuple[Chart, Axes]:
@@ -173,16 +164,9 @@ def headline(figure: Chart, finding: str) -> None:
         finding: a sentence without a full stop, made from the numbers that are drawn.
     """
     figure.finding = finding
-    title = figure.suptitle(finding, x=0.01, ha="left", fontsize="large", fontweight="bold")
-    room = 0.98 * figure.get_figwidth() * figure.dpi
-    for width in TITLE_WIDTHS:
-        title.set_text(textwrap.fill(finding, width))
-        if title.get_window_extent().width <= room:
-            break
-    lines = len(textwrap.wrap(finding, width))
-    # As narrow as it may be with that many lines, so that no word stands alone in the last.
-    narrow = next(less for less in range(20, width + 1) if len(textwrap.wrap(finding, less)) == lines)
-    title.set_text(textwrap.fill(finding, narrow))
+    lines = -(-len(finding) // TITLE_WIDTH)
+    width = min(TITLE_WIDTH, len(finding) // lines + 10)  # so that no word stands alone in the last line
+    figure.suptitle(textwrap.fill(finding, width), x=0.01, ha="left", fontsize="large", fontweight="bold")
 
 
 def panels_beside(count: int, *, height: float = SIZE[1], rows: int = 1, **options) -> tuple[Chart, list[Axes]]:
@@ -229,29 +213,6 @@ def styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     }
 
 
-def strategy_legend(figure: Chart, axes: Axes) -> None:
-    """Name the markers of a chart in a column at its right.
-
-    Args:
-        figure: the chart.
-        axes: one of its panels, in which every strategy is drawn.
-    """
-    handles, names = axes.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside right center", fontsize="small", frameon=False)
-
-
-def colour(number: int) -> str:
-    """Choose a colour for what is no strategy.
-
-    Args:
-        number: place in the chart.
-
-    Returns:
-        The colour as "#RRGGBB".
-    """
-    return COLOURS[number % len(COLOURS)]
-
-
 def dark(shade: str) -> str:
     """Darken a colour, so that letters in it are legible on white.
 
@@ -262,18 +223,6 @@ def dark(shade: str) -> str:
         The darker colour as "#RRGGBB".
     """
     return "#" + "".join(f"{int(0.62 * int(shade[place : place + 2], 16)):02X}" for place in (1, 3, 5))
-
-
-def marker(number: int) -> str:
-    """Choose a marker for what is no strategy.
-
-    Args:
-        number: place in the chart.
-
-    Returns:
-        The marker's letter in matplotlib.
-    """
-    return MARKERS[number % len(MARKERS)]
 
 
 def mark(axes: Axes, x: float, name: str) -> None:
@@ -287,19 +236,6 @@ def mark(axes: Axes, x: float, name: str) -> None:
     axes.axvline(x, color=INK, linestyle="--", linewidth=1.2, label=name)
     above = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": "small"}
     axes.annotate(name, (x, 1), xycoords=axes.get_xaxis_transform(), **above)
-
-
-def untouched_line(axes: Axes, value: float) -> None:
-    """Draw a dashed horizontal line at what the model scored before any training.
-
-    Args:
-        axes: where to draw.
-        value: in units of the vertical axis.
-    """
-    axes.axhline(value, color=INK, linestyle="--", linewidth=1.2)
-    where = {"xytext": (4, 3), "textcoords": "offset points", "fontsize": "small"}
-    digits = 0 if value >= 100 else 1
-    axes.annotate(f"{UNTOUCHED} {value:,.{digits}f}", (0, value), xycoords=axes.get_yaxis_transform(), **where)
 
 
 def plain_numbers(axis, low: float, high: float) -> None:
@@ -316,15 +252,3 @@ def plain_numbers(axis, low: float, high: float) -> None:
         marks = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
     axis.set_major_locator(LogLocator(subs=marks))
     axis.set_minor_formatter("")
-
-
-def best_corner(axes: Axes, side: str = "left") -> None:
-    """Say in a corner at the bottom that it is the best.
-
-    Args:
-        axes: of a chart of what is forgotten, upwards, against what is gained.
-        side: "left" where a perplexity goes from left to right, and "right" where a gain does.
-    """
-    place, inwards = {"left": (0, 6), "right": (1, -6)}[side]
-    where = {"xytext": (inwards, 6), "textcoords": "offset points", "ha": side, "fontsize": "small", "style": "italic"}
-    axes.annotate("best corner: gains much, forgets little", (place, 0), xycoords="axes fraction", color=FAINT, **where)

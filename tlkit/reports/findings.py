@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import pandas as pd
-
 MOST_NAMES = 3  # that a sentence lists; beyond, it counts
 WORDS, LETTERS = {" billion": 1e9, " million": 1e6}, {"B": 1e9, "M": 1e6, "k": 1e3}  # of units
 
@@ -27,25 +25,3 @@ def listed(names: Sequence[str], what: str = "others") -> str:
     if len(names) > MOST_NAMES:
         return f"{len(names)} {what}"
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else ""
-
-
-def lowest_of(names: Sequence[str], values: Sequence[float], lows: Sequence[float], highs: Sequence[float]) -> str:
-    """Say which is lowest, and which others cannot be told from it because their intervals overlap.
-
-    Args:
-        names: of what is compared, at least two.
-        values: one for each.
-        lows: lower ends of their intervals; NaN where there are none.
-        highs: upper ends.
-
-    Returns:
-        A phrase; without intervals, or where they overlap, it claims no order.
-    """
-    table = pd.DataFrame({"name": list(names), "value": list(values), "low": list(lows), "high": list(highs)})
-    table = table.sort_values("value", kind="stable")
-    best, others = table.iloc[0], table.iloc[1:]
-    said = f"{best['name']} is lowest ({number(best.value)})"
-    if table[["low", "high"]].isna().any(axis=None):
-        return f"{said} in one run each"
-    unclear = others[others.low <= best.high]["name"]
-    return f"{said}, but not separated from {listed(unclear)}" if len(unclear) else f"{said}, separated from the rest"

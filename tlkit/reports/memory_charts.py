@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -14,8 +15,6 @@ from tlkit.names import CARD_SHARE
 from tlkit.reports.figure import COLOURS, HATCHES, INK, Chart, described, headline, height_for, new_figure
 from tlkit.reports.findings import listed, number
 from tlkit.reports.labels import beside_rows
-
-LARGE = 0.05  # share of the longest bar below which nobody misses a kind of bytes
 
 
 @described
@@ -30,21 +29,16 @@ def memory_chart(estimates: dict[str, MemoryEstimate], budgets: dict[str, int] |
     peaks = {estimate.phase for estimate in estimates.values() if estimate.phases}
     figure, axes = new_figure(height_for(len(estimates), 0.5 if len(peaks) > 1 else 0.34) + 0.7)
     unit, divisor = ("GiB", 2**30) if max(e.peak for e in estimates.values()) >= 2**30 else ("MiB", 2**20)
-    names, left = list(estimates), [0.0] * len(estimates)
+    rows, left = range(len(estimates)), [0.0] * len(estimates)
     for place, category in enumerate(max((e.categories for e in estimates.values()), key=len)):
         sizes = [estimate.categories.get(category, 0) / divisor for estimate in estimates.values()]
         style = {"color": COLOURS[place], "edgecolor": INK, "hatch": HATCHES[place]}
-        axes.barh(names, sizes, left=left, label=category, **style)
-        left = [a + b for a, b in zip(left, sizes, strict=True)]
-    mark_limits(axes, {name: budget / divisor for name, budget in budgets.items()})
-    labels = [f"{name}\npeak: {e.phase}" if len(peaks) > 1 else name for name, e in estimates.items()]
-    axes.set_yticks(range(len(names)), labels)
-    axes.invert_yaxis()
-    axes.set_axisbelow(True)
-    beside_rows(axes, range(len(names)), [f"{number(size)} {unit}" for size in left])
-    # A kind of bytes that is there in one bar and not in another would puzzle the reader.
-    axes.set_xlabel("\n".join([f"tensors held at the peak of a step ({unit})", *_absent(estimates)]))
-    figure.legend(loc="outside lower center", ncols=4, fontsize="small", frameon=False)
+        axes.barh(rows, sizes, left=left, label=category, **style)
+        left = [before + size for before, size in zip(left, sizes, strict=True)]
+    _mark_cards(axes, {name: budget / divisor for name, budget in budgets.items()})
+    names = [f"{name}\npeak: {e.phase}" if len(peaks) > 1 else name for name, e in estimates.items()]
+    _finish_bars(figure, axes, names, [f"{number(size)} {unit}" for size in left])
+    axes.set_xlabel(f"tensors held at the peak of a step ({unit})")
     headline(figure, _memory_finding(estimates, budgets))
     return figure
 
@@ -60,23 +54,18 @@ def ladder_chart(rungs: list[Rung], budgets: dict[str, int]) -> Chart:
     figure, axes = new_figure(height_for(len(rungs)) + 0.5)
     for order, (tier, names) in enumerate(FALLBACK_TIERS.items()):
         places = [place for place, rung in enumerate(rungs) if rung.name in names]
-        if not places:
-            continue
         sizes = [rungs[place].estimate / 2**30 for place in places]
         style = {"color": COLOURS[order], "edgecolor": INK, "hatch": HATCHES[order]}
-        axes.barh(places, sizes, label=tier, **style)
-    mark_limits(axes, {name: budget / 2**30 for name, budget in budgets.items()})
-    axes.set_yticks(range(len(rungs)), [_rung_label(rung) for rung in rungs])
-    axes.invert_yaxis()
-    axes.set_axisbelow(True)
-    beside_rows(axes, range(len(rungs)), [f"{rung.estimate / 2**30:.1f} GiB" for rung in rungs])
+        axes.barh(places, sizes, label=tier if places else None, **style)
+    _mark_cards(axes, {name: budget / 2**30 for name, budget in budgets.items()})
+    labels = [_rung_label(rung) for rung in rungs]
+    _finish_bars(figure, axes, labels, [f"{rung.estimate / 2**30:.1f} GiB" for rung in rungs])
     axes.set_xlabel("peak of a training step on the device (GiB)")
-    figure.legend(loc="outside lower center", ncols=3, fontsize="small", frameon=False)
     said = []
     for name, budget in sorted(budgets.items(), key=lambda pair: pair[1]):
-        fits = [_rung_label(rung) for rung in rungs if rung.estimate <= CARD_SHARE * budget]
-        said.append(f"the first rung that fits {name} is “{fits[0]}”" if fits else f"no rung fits {name}")
-    headline(figure, _sentence(said) or "What each rung of the ladder needs")
+        fits = [label for label, rung in zip(labels, rungs, strict=True) if rung.estimate <= CARD_SHARE * budget]
+        said.append(f"{name}: {fits[0] if fits else 'none'}")
+    headline(figure, f"First rung that fits {'; '.join(said)}" if said else "What each rung of the ladder needs")
     return figure
 
 
@@ -96,28 +85,19 @@ def attempts_chart(attempts: list[Attempt], limit: int | None = None) -> Chart:
         axes.barh(places, sizes, color=COLOURS[1 + order], hatch=HATCHES[1 - order], edgecolor=INK, label=label)
     # What was asked for when memory ran out, on top of what was held then.
     for place, attempt in enumerate(attempts):
-        if (
-            attempt.failed_in
-            and math.isfinite(attempt.bytes_asked)
-            and math.isfinite(attempt.bytes_available)
-            and limit
-        ):
+        if limit and attempt.failed_in and not math.isnan(attempt.bytes_asked + attempt.bytes_available):
             held = (limit - attempt.bytes_available) / 2**20
             style = {"facecolor": "none", "edgecolor": COLOURS[1], "linestyle": ":", "linewidth": 1.5}
-            asked = axes.barh(place, attempt.bytes_asked / 2**20, left=held, **style)
-            asked.set_label("_asked for")
+            axes.barh(place, attempt.bytes_asked / 2**20, left=held, **style)
     if limit:
-        mark_limits(axes, {f"card: {limit / 2**20:.0f} MiB": limit / 2**20}, share=1.0)
-    axes.set_yticks(range(len(attempts)), [f"{n}. {attempt.rung}" for n, attempt in enumerate(attempts, 1)])
-    axes.invert_yaxis()
-    axes.set_axisbelow(True)
-    beside_rows(axes, range(len(attempts)), [_end_of(attempt) for attempt in attempts])
+        _mark_limit(axes, limit / 2**20, f"card: {limit / 2**20:.0f} MiB")
+    names = [f"{place}. {attempt.rung}" for place, attempt in enumerate(attempts, 1)]
+    _finish_bars(figure, axes, names, [_end_of(attempt) for attempt in attempts])
     axes.set_xlabel("most bytes held on the card (MiB); dotted: asked for when memory ran out")
-    figure.legend(loc="outside lower center", ncols=2, fontsize="small", frameon=False)
     failed = sum(bool(attempt.failed_in) for attempt in attempts)
-    done = next((attempt.rung for attempt in attempts if not attempt.failed_in), None)
+    done = [attempt.rung for attempt in attempts if not attempt.failed_in]
     tried = f"{failed} attempt{'s' * (failed != 1)} ran out of memory"
-    headline(figure, f"{tried}; “{done}” holds" if done else tried)
+    headline(figure, f"{tried}; “{done[0]}” holds" if done else tried)
     return figure
 
 
@@ -130,131 +110,73 @@ def fit_chart(table: pd.DataFrame) -> Chart:
     """
     table = table.dropna(subset="gib").reset_index(drop=True)
     figure, axes = new_figure(height_for(len(table)) + 0.3)
-    cards = {column: float(column.split()[0]) for column in table.columns[table.columns.str.endswith(" GB")]}
+    cards = {column: float(column.split()[0]) for column in table if column.endswith(" GB")}
     axes.set_xscale("log", base=2)
     axes.plot(table.gib, table.index, "o", color=COLOURS[0], markersize=9)
-    axes.set_yticks(range(len(table)), table.strategy)
+    axes.set_yticks(table.index, table.strategy)
     axes.set_ylim(len(table) - 0.5, -0.5)
-    usable = [CARD_SHARE * size for size in cards.values()]
-    if usable:
-        low, high = min(table.gib.min(), *usable), max(table.gib.max(), *usable)
-        axes.set_xlim(low / 1.25, high * 1.25)
-    mark_limits(axes, cards, whole=False)
+    places = [*table.gib, *(CARD_SHARE * size for size in cards.values())]
+    axes.set_xlim(min(places) / 1.25, max(places) * 1.25)
+    for order, (name, size) in enumerate(cards.items()):
+        _mark_limit(axes, CARD_SHARE * size, name, order % 2)
     axes.xaxis.set_major_formatter("{x:g}")
     smallest = [
-        next((card for card, size in cards.items() if row.gib <= CARD_SHARE * size), "") for row in table.itertuples()
+        next((card for card, size in cards.items() if gib <= CARD_SHARE * size), "none of these") for gib in table.gib
     ]
-    told = [
-        f"{number(gib)} GiB: " + (f"{card} card" if card else "none of these")
-        for gib, card in zip(table.gib, smallest, strict=True)
-    ]
-    beside_rows(axes, range(len(table)), told, "smallest card")
+    beside_rows(
+        axes, table.index, [f"{number(gib)} GiB: {card}" for gib, card in zip(table.gib, smallest, strict=True)]
+    )
     axes.set_xlabel("peak of a step (GiB, log scale); dashed: the 85% of a card that can be used")
-    if cards and len(table):
-        first, fits = next(
-            (
-                (card, [name for name, found in zip(table.strategy, smallest, strict=True) if found == card])
-                for card in cards
-                if card in smallest
-            ),
-            (None, []),
-        )
-        if first is None:
-            headline(figure, f"Nothing fits {list(cards)[-1]}")
-        else:
-            said = f"{listed(fits, 'strategies')} fit{'s' * (len(fits) == 1)} a card of {first}"
-            none = [name for name, found in zip(table.strategy, smallest, strict=True) if not found]
-            headline(
-                figure,
-                said
-                + (
-                    f", and {listed(none, 'strategies')} do{'es' * (len(none) == 1)} not even fit {list(cards)[-1]}"
-                    if none
-                    else f", and {table.strategy[table.gib.idxmax()]} needs one of {smallest[table.gib.idxmax()]}"
-                ),
-            )
+    by_card = table.strategy.groupby(pd.Categorical(smallest, [*cards, "none of these"], ordered=True), observed=True)
+    said = [f"{card}: {listed(names, 'strategies')}" for card, names in by_card]
+    headline(figure, f"Smallest card that is enough: {'; '.join(said)}")
     return figure
 
 
-def mark_limits(axes: Axes, sizes: dict[str, float], *, share: float = CARD_SHARE, whole: bool = True) -> None:
-    """Mark what cards allow: a dashed line at the share that can be used, shaded from there to the whole card.
-
-    Args:
-        axes: of a chart with bars or points along the horizontal axis; its limits are kept, or made to hold the cards.
-        sizes: by name what a card has, in units of the horizontal axis.
-        share: of it that can be used.
-        whole: whether the rest of the card is shaded.
-    """
-    label = {"ha": "center", "va": "bottom", "fontsize": "x-small", "textcoords": "offset points"}
-    texts = []
-    for name, size in sizes.items():
-        axes.axvline(share * size, color=INK, linestyle="--", linewidth=1.2, label=f"_{name}")
-        if whole and share < 1:
-            axes.axvspan(share * size, size, color=INK, alpha=0.12, linewidth=0, zorder=0)
-        told = f"{name}\n{100 * share:.0f}%: {share * size:.3g}" if share < 1 and whole else name
-        texts.append(
-            axes.annotate(told, (share * size, 1), xytext=(0, 3), xycoords=axes.get_xaxis_transform(), **label)
-        )
-    _lift(axes, texts)
+def _mark_cards(axes: Axes, sizes: dict[str, float]) -> None:
+    """Mark what cards allow: a dashed line at the share that can be used, shaded from there to the whole card."""
+    for order, (name, size) in enumerate(sizes.items()):
+        axes.axvspan(CARD_SHARE * size, size, color=INK, alpha=0.12, linewidth=0, zorder=0)
+        told = f"{name}\n{CARD_SHARE:.0%}: {CARD_SHARE * size:.3g}"
+        _mark_limit(axes, CARD_SHARE * size, told, 2 * (order % 2))
 
 
-def _lift(axes: Axes, texts: list) -> None:
-    """Move labels over the axes up, step by step, until none lies over one that is written already."""
-    axes.figure.draw_without_rendering()
-    placed = []
-    for text in sorted(texts, key=lambda text: text.xy[0]):
-        for height in range(3, 60, 6):
-            text.set_position((0, height))
-            box = text.get_window_extent().padded(1)
-            if not any(box.overlaps(other) for other in placed):
-                break
-        placed.append(box)
+def _mark_limit(axes: Axes, place: float, name: str, lines_up: int = 0) -> None:
+    """Draw a dashed line with its name over it, so many lines up that neighbours do not collide."""
+    axes.axvline(place, color=INK, linestyle="--", linewidth=1.2, label=f"_{name}")
+    style = {"ha": "center", "va": "bottom", "fontsize": "x-small", "textcoords": "offset points"}
+    axes.annotate(name, (place, 1), xytext=(0, 3 + 10 * lines_up), xycoords=axes.get_xaxis_transform(), **style)
+
+
+def _finish_bars(figure: Chart, axes: Axes, names: Sequence[str], told: Sequence[str]) -> None:
+    """Name the bars of a chart, the first on top, with a figure at the right of each and a legend below."""
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_axisbelow(True)
+    beside_rows(axes, range(len(names)), told)
+    figure.legend(loc="outside lower center", ncols=4, fontsize="small", frameon=False)
 
 
 def _memory_finding(estimates: dict[str, MemoryEstimate], budgets: dict[str, int]) -> str:
-    """Which estimates fit the cards, or what the largest needs most of."""
+    """Which of several estimates fit each card; of one, whether it fits and what it needs most of."""
     if budgets and len(estimates) > 1:
-        fitting = {
+        fits = {
             card: [name for name, estimate in estimates.items() if estimate.peak <= CARD_SHARE * budget]
             for card, budget in budgets.items()
         }
-        if all(re.fullmatch(r"\d+ cards?", name) for name in estimates):
-            most = list(estimates)[-1]
-            enough = [f"{fits[0] if fits else 'more than ' + most} of {card}" for card, fits in fitting.items()]
-            return f"{' or '.join(filter(None, [', '.join(enough[:-1]), enough[-1]]))} are enough"
-        said = []
-        for card, fits in fitting.items():
-            who = "all of these" if len(fits) == len(estimates) else listed(fits, "of these") or "none of these"
-            said.append(f"{card} {'' if said else 'is enough '}for {who}")
-        return _sentence(said)
+        told = [
+            f"{card}: {'all of these' if len(names) == len(estimates) else listed(names, 'of these') or 'none'}"
+            for card, names in fits.items()
+        ]
+        return f"What fits {'; '.join(told)}"
     name, estimate = max(estimates.items(), key=lambda pair: pair[1].peak)
     part = max(estimate.categories, key=estimate.categories.get)
     verdicts = [
         f"{'fits' if estimate.peak <= CARD_SHARE * budget else 'does not fit'} {card}"
         for card, budget in budgets.items()
     ]
-    share = f"{100 * estimate.categories[part] / estimate.peak:.0f}% of {'its' if verdicts else 'the'} peak is {part}"
+    share = f"{100 * estimate.categories[part] / estimate.peak:.0f}% of its peak is {part}"
     return f"{name} {' and '.join(verdicts)}, and {share}" if verdicts else f"{name}: {share}"
-
-
-def _sentence(said: list[str]) -> str:
-    """Clauses as one sentence, with a capital letter and without a full stop."""
-    whole = ", and ".join(filter(None, ["; ".join(said[:-1]), *said[-1:]]))
-    return whole[:1].upper() + whole[1:]
-
-
-def _absent(estimates: dict[str, MemoryEstimate]) -> list[str]:
-    """Which kinds of bytes are there in one bar and missing in another, and at what moment that one has its peak."""
-    found = []
-    for category in dict.fromkeys(name for estimate in estimates.values() for name in estimate.categories):
-        sizes = {name: estimate.categories.get(category, 0) for name, estimate in estimates.items()}
-        without = [name for name, size in sizes.items() if not size]
-        largest = max(estimate.peak for estimate in estimates.values())
-        if category == "gathered" or not without or max(sizes.values()) < LARGE * largest:
-            continue
-        phases = listed(dict.fromkeys(estimates[name].phase for name in without), "phases")
-        found.append(f"there are no {category} at the peak of {listed(without, 'estimates')}, in the {phases}")
-    return found
 
 
 def _limit_of(attempts: list[Attempt]) -> int | None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tlkit.reports.figure import INK, new_figure
-from tlkit.reports.findings import listed, lowest_of, number, short
+from tlkit.reports.findings import listed, number, short
 from tlkit.reports.labels import label_ends, label_path, spread
 
 PLACES = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(sorted)
@@ -61,17 +61,3 @@ def test_numbers_are_written_as_people_say_them():
 
 def test_a_few_are_named_and_many_are_counted():
     assert [listed("abcd"[:count]) for count in range(5)] == ["", "a", "a and b", "a, b and c", "4 others"]
-
-
-@pytest.mark.parametrize(
-    ("lows", "highs", "said"),
-    [
-        ([9, 19, 29], [11, 21, 31], "a is lowest (10), separated from the rest"),
-        ([9, 10.5, 29], [11, 21, 31], "a is lowest (10), but not separated from b"),
-        ([float("nan")] * 3, [float("nan")] * 3, "a is lowest (10) in one run each"),
-    ],
-)
-def test_what_overlaps_is_not_called_lowest(lows, highs, said):
-    order = [1, 0, 2]
-    rows = [[column[place] for place in order] for column in ("abc", (10, 20, 30), lows, highs)]
-    assert lowest_of(*rows) == said
