@@ -3,7 +3,7 @@
 import pytest
 
 from course.lesson20.pictures import ring_scheme, ring_states, sharding_scheme
-from tests.reports.pictures import collisions
+from figure_checks import collisions
 
 
 def test_every_card_of_a_ring_ends_with_every_sum():
