@@ -1,9 +1,9 @@
 """The pictures of several cards move every sum to every card, and shards add up to the whole."""
 
 import pytest
+from figure_checks import collisions
 
 from course.lesson20.pictures import ring_scheme, ring_states, sharding_scheme
-from figure_checks import collisions
 
 
 def test_every_card_of_a_ring_ends_with_every_sum():
