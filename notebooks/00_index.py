@@ -20,7 +20,7 @@
 #
 # ## The lessons
 #
-# Each lesson asks one question, lets you predict the answer, measures it, and explains what came out.
+# Each lesson asks one question, measures the answer, and explains what came out.
 #
 # | lesson | question | minutes |
 # | --- | --- | --- |
@@ -49,9 +49,9 @@
 # | [18 · Another task](18_another_task.ipynb) | What is pretraining worth when the task is a different one? | 30 |
 # | [19 · Instruction tuning](19_instruction_tuning.ipynb) | How does a model learn to answer, and to stop? | 30 |
 # | [20 · Scaling out](20_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 20 |
-# | [21 · Your own study](21_your_own_study.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 28 |
+# | [21 · Your own study](21_your_own_study.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 18 |
 #
-# About 459 minutes of reading and running in all; quizzes and exercises come on top. The lessons build on one
+# About 449 minutes of reading and running in all; quizzes and exercises come on top. The lessons build on one
 # another, so take them in order the first time. Words that you do not know are in the [glossary](glossary.md).
 #
 #
@@ -60,13 +60,10 @@
 # - **Work in a copy.** `make lab` opens one of each lesson, in `my_lessons`, that nobody has run yet. If you came here in
 #   another way, begin each lesson with *Edit → Clear Outputs of All Cells*: the recorded answers would spoil your guess.
 # - **Run the cells from the top** with Shift+Enter. Where the text says *Predict first*, make your guess before you run
-#   on. Some of these questions have a field for it. The lesson then puts your guess beside the result and says what the
-#   difference may come from. A wrong guess that you made teaches you more than a right answer that you only read.
-# - **Make an experiment of your own** where a lesson asks for one, near its end. Your runs are kept in a lab notebook,
-#   and what is judged is your method, whatever comes out.
+#   on. A wrong guess that you made teaches you more than a right answer that you only read.
 # - **Change something** and see what happens. Then choose *Kernel → Restart Kernel and Run All Cells*, because training
-#   changes a model in place: a training cell that is run twice trains the same model twice. Your changes are saved in the
-#   lesson. `tl.restore("05")` brings the original of lesson 5 back, and keeps yours under another name.
+#   changes a model in place: a training cell that is run twice trains the same model twice. Your changes are saved in
+#   your copy. To begin a lesson anew, delete its copy and start `make lab` again.
 # - **The lessons check what they claim.** A line that begins with ✓ is a claim that was just tested on your machine. If a
 #   claim does not hold there, the cell stops and says which one.
 # - **To use more data and more epochs**, set `TLKIT_PROFILE` before you start JupyterLab. Without it the lessons are
@@ -79,7 +76,6 @@
 
 # %% tags=["nbval-ignore-output"]
 import course
-import tlkit as tl
 from tlkit.cli import main
 
 exit_code = main(["doctor"])
@@ -89,12 +85,6 @@ course.claim("Everything that the lessons need is here", exit_code == 0)
 
 # %% [markdown]
 # A line with [FAIL] says what is missing and how to get it. The README has a table of problems and their remedies.
-#
-# ## Where was I?
-#
-# The next cell lists what you have solved so far, and `tl.guesses()` lists what you have guessed. Both are kept in a file
-# of your own, outside of this folder. `python -m tlkit progress` says where it is, and `--output mine.csv` writes the
-# list of what you have solved to a file that you can hand in.
 
 # %% [markdown]
 # Next: [1 · What can this machine do?](01_setup_and_devices.ipynb)

@@ -418,10 +418,9 @@ course.claim("Five steps, five equal losses", len(by_hand) == 5 and apart < 1e-6
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
-# Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the answer
-# is not right yet, why. Stuck? Its card has hints to unfold, and `course.hint("ex07_1", 1)` gives the first one, too. After
-# *Restart Kernel* run the next cell first; then each exercise works by itself. What you have solved is kept in a file of
-# your own, and the last cell lists it, with your guesses.
+# Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the
+# answer is not right yet, why. If you are stuck, its card has hints to unfold, and `course.hint("ex07_1", 1)` gives the
+# first one, too. After *Restart Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
 import course

@@ -5,7 +5,7 @@
 import course
 
 # %% [markdown]
-# A test split of 25 documents shows a difference of 0.08 nats a token, in the sense of station 1. You want it to show
+# A test split of 25 documents shows a difference of 0.08 nats a token, in the sense of *what this test can show*. You want it to show
 # 0.02 nats. How many documents does the test split need then, if they are like these?
 
 # %%
@@ -45,7 +45,7 @@ def not_tuned(runs):
 course.check("ex21_2", not_tuned)
 
 # %% [markdown]
-# Write a function that decides as station 7 does. It gets the two ends of an interval for the difference of two
+# Write a function that decides as a plan asks for. It gets the two ends of an interval for the difference of two
 # perplexities in percent, the first strategy minus the second; the smallest difference that is worthwhile; a pair with
 # what each of the two forgets, in percent; and how much may be forgotten. It returns
 #

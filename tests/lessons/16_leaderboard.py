@@ -65,11 +65,11 @@ assert audit.table["rank"][0] == "tied 1-25" and first.separated.iloc[24:].all()
 assert not first.separated.iloc[:24].any()
 
 # after: check-np-2
-assert tl.items_needed(0.01, 0.5) == int(np.ceil(by_hand)) and 39_000 < by_hand < 39_500
+assert items_needed(0.01, 0.5) == int(np.ceil(by_hand)) and 39_000 < by_hand < 39_500
 
 # after: check-tl
 detectable = [round(100 * value, 1) for value in audit.detectable.values()]
-assert detectable == [5.5, 9.8] and tl.seeds_needed(0.01, 0.01) == 17
+assert detectable == [5.5, 9.8] and seeds_needed(0.01, 0.01) == 17
 assert [round(value) for value in (minutes, *hours)] == [19, 11, 24]
 names = audit.table.name
 thirds = audit.pairs["first"].isin(names[:21]) & audit.pairs["second"].isin(names[-21:])
