@@ -120,7 +120,6 @@ pictures.products_chart(everything, report, deeper)
 # **Predict first.** With the lower half frozen, what share of the *whole* step's arithmetic is left? Is it more than
 # 83%, or less?
 
-
 # %%
 def arithmetic(model, frozen, embedding_trained, rows=4, tokens=128):
     """Operations of a training step with the `frozen` lowest blocks frozen."""
@@ -325,9 +324,6 @@ tl.tradeoff_chart(paths)
 by_rate = {name: path.set_index("label") for name, path in paths.items()}
 best = {name: path.rust.idxmin() for name, path in by_rate.items()}
 print("the best rate of those tried:", best)
-
-# %%
-forgotten = {name: path.general.mean() for name, path in by_rate.items()}
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Compare points of the same rate: `freeze_lower` always lies lower, so it forgets less. The tuning tried 5e-4, 1e-3,
