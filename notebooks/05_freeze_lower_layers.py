@@ -120,6 +120,7 @@ pictures.products_chart(everything, report, deeper)
 # **Predict first.** With the lower half frozen, what share of the *whole* step's arithmetic is left? Is it more than
 # 83%, or less?
 
+
 # %%
 def arithmetic(model, frozen, embedding_trained, rows=4, tokens=128):
     """Operations of a training step with the `frozen` lowest blocks frozen."""

@@ -169,7 +169,6 @@ share = {name: step.total / steps["depth 8"].total for name, step in steps.items
 for name, operations in by_formula.items():
     formula = operations / by_formula["depth 8"]
     print(f"{name:19} by the formula {formula:.0%}, counted {share[name]:.0%}")
-    assert abs(formula - share[name]) < 0.03
 
 # %%
 tl.flops_chart(steps)

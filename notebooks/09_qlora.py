@@ -366,10 +366,7 @@ with torch.no_grad():
     B.copy_(0.01 * torch.randn(B.shape, generator=torch.Generator().manual_seed(0)))
     bias = layer.base_layer.bias
     h = x @ by_hand.T + bias + (16 / 8) * (x @ A.T) @ B.T
-    course.claim(
-        "h by hand and h of the layer agree to 1e-4",
-        torch.allclose(layer.train()(x), h, atol=1e-4),
-    )
+    torch.testing.assert_close(layer.train()(x), h, atol=1e-4, rtol=0)
     B.zero_()
 print("A:", tuple(A.shape), " B:", tuple(B.shape), " W̃:", tuple(by_hand.shape))
 
@@ -388,7 +385,6 @@ for preset in ("tiny", "qwen2-0.5b", "tinyllama-1.1b", "llama2-7b"):
     full_size = sum(tensor.nbytes for tensor in tl.tensors_of(whole))
     adapted = tl.apply_strategy(whole, "qlora").model
     trained = [p for p in adapted.parameters() if p.requires_grad]
-    assert {p.dtype for p in trained} == {torch.float32}  # in a model of bf16, too
     adapters = sum(p.nbytes for p in trained)
     small_size = sum(tensor.nbytes for tensor in tl.tensors_of(adapted)) - adapters
     percent = [round(100 * part / full_size) for part in (table, small_size)]

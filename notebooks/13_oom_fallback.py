@@ -206,8 +206,9 @@ def bytes_kept(checkpointing):
     with tl.track_memory(model) as track:
         before = track.current
         hidden = model.get_decoder()(input_ids=blocks[:4], use_cache=False)
-        assert hidden.last_hidden_state.requires_grad
-        return track.current - before
+        kept = track.current - before
+        del hidden  # it held the graph until here
+        return kept
 
 
 kept, kept_with = bytes_kept(False), bytes_kept(True)
@@ -540,7 +541,6 @@ devices = [tl.virtual_device("RTX 4060 Ti 16GB"), tl.virtual_device("RTX 4060 Ti
 for device in devices:
     best = tl.recommend(device, batch_size=1)
     print(f"{device.name}: {best}")
-    assert best.estimate.peak <= best.available
 
 # %% tags=["nbval-ignore-output"]
 here = tl.probe("cpu")

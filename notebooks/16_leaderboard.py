@@ -183,12 +183,6 @@ for rho in (0, 0.3, 0.5, 0.7):
     alone = (found.pairs.p < 0.05).sum()
     print(f"correlation {rho}: {alone} pairs without correction, ", end="")
     print(f"{found.separated} with it")
-    assert (rho, alone, found.separated) in [
-        (0, 0, 0),
-        (0.3, 1, 0),
-        (0.5, 3, 0),
-        (0.7, 7, 1),
-    ]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With 0.5 it is still none after the correction (3 without it), and with a correlation of 0.7 just one, because the
@@ -276,8 +270,6 @@ for deviation in (0.004, 0.01, 0.02):
     kept = (order[:, :10] < 10).sum(axis=1).mean()
     print(f"±{100 * deviation:.1f}: the first row stays first in {stays:.0%}, ", end="")
     print(f"and {kept:.1f} of the first ten stay among them")
-    expected = {0.004: (0.85, 0.93), 0.01: (0.42, 0.5), 0.02: (0.2, 0.26)}[deviation]
-    assert expected[0] < stays < expected[1]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # If a seed matters as little as a mere repetition, the first row stays first in about nine of ten draws. If it matters

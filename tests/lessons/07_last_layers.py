@@ -40,3 +40,5 @@ assert same_rate["perplexity"] > reached[2] + 5, "With the rate of two blocks, e
 
 difference = (losses["computed anew"] - losses["from the cache"]).abs()
 assert (difference < 1e-6).all(), "The losses are the same, step by step"
+
+assert all(abs(operations / by_formula["depth 8"] - share[name]) < 0.03 for name, operations in by_formula.items())

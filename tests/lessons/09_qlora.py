@@ -45,6 +45,8 @@ assert max(scores[name].perplexity for name in runs) < 0.75 * before.perplexity,
 theirs = torch.tensor(losses)
 assert torch.allclose(mine, theirs, rtol=1e-4), "All three losses agree to 1e-4"
 
+assert {p.dtype for p in trained} == {torch.float32}  # adapters, in a model of bf16, too
+
 # after: check-tl
 assert 2 * packed.numel() == tl.logical_size(packed) == 192 * 192 == 36_864
 

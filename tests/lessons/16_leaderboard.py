@@ -57,6 +57,17 @@ assert (
 assert np.allclose(shares.share.to_numpy()[by_cost], on_front.mean(axis=0)), "The library counts the same shares"
 assert 0.40 < shares.share[0] < 0.55, "The most accurate row is on this front in 40 to 55%"
 
+separated_at = {
+    rho: tl.audit(board.head(10), "test_accuracy", questions, correlation=rho) for rho in (0, 0.3, 0.5, 0.7)
+}
+assert [(rho, (one.pairs.p < 0.05).sum(), one.separated) for rho, one in separated_at.items()] == [
+    (0, 0, 0),
+    (0.3, 1, 0),
+    (0.5, 3, 0),
+    (0.7, 7, 1),
+]
+assert 0.2 < stays < 0.26  # with the largest deviation
+
 # after: check-np
 assert np.allclose(audit.table.error, error)
 
@@ -65,6 +76,8 @@ assert audit.table["rank"][0] == "tied 1-25" and first.separated.iloc[24:].all()
 assert not first.separated.iloc[:24].any()
 
 # after: check-np-2
+from tlkit.evidence.planning import items_needed, seeds_needed
+
 assert items_needed(0.01, 0.5) == int(np.ceil(by_hand)) and 39_000 < by_hand < 39_500
 
 # after: check-tl
