@@ -354,7 +354,6 @@ for name, history in {"without the cache": plain, "with it": cached}.items():
 # %%
 apart = (cached.loss / plain.loss - 1).abs().max()
 course.claim("The same 32 losses", len(cached) == 32 and apart < 1e-5)
-course.claim("64 more come from the cache, in the second and the third", reused == 64)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each phase reads every piece of text only once, and yet two of them need less arithmetic with the cache. The second

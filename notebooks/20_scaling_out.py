@@ -106,11 +106,7 @@ whole = gradient(batch, labels)
 shares = list(zip(batch.chunk(2), labels.chunk(2), strict=True))
 own = [gradient(*share) for share in shares]
 tokens = [int((share[:, 1:] != -100).sum()) for _, share in shares]
-weighted = (tokens[0] * own[0] + tokens[1] * own[1]) / sum(tokens)
 print("scored tokens of the two cards:", tokens)
-course.claim(
-    "Weighted by tokens it is right, to 1e-6", (weighted - whole).abs().max() < 1e-6
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It is off by more than a third. With the plain mean, each of the 60 tokens on the second card counts 4.2 times as much

@@ -25,6 +25,8 @@ assert [round(mean) for mean in means] == [77, 67], "On average 77% without the 
 
 assert computed == 32, "32 pieces of text are computed, in the first phase"
 
+assert reused == 64, "64 more come from the cache, in the second and the third"
+
 # after: check-means
 at_rate_of_full = means.xs(0.001, level="learning_rate")
 worse = (at_rate_of_full - means.groupby("strategy").min())[list(names[1:])]

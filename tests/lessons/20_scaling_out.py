@@ -49,6 +49,8 @@ assert round(512 * config.hidden_size * 4 / 1e6, 1) == 8.4
 assert config.num_hidden_layers == 32
 
 # after: check-own
+weighted = (tokens[0] * own[0] + tokens[1] * own[1]) / sum(tokens)
+assert (weighted - whole).abs().max() < 1e-6, "Weighted by tokens it is right, to 1e-6"
 plain_mean = (own[0] + own[1]) / 2
 error = (plain_mean - whole).norm() / whole.norm()
 assert error > 1 / 3, "The plain mean is wrong by more than a third of its size"
