@@ -2,13 +2,14 @@
 
 import hashlib
 import importlib.metadata as metadata
-import re
 import shutil
 import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from tlkit.settings import DATA
 
@@ -57,61 +58,29 @@ def python(name: str) -> Finding:
 
 
 def packages(name: str) -> Finding:
-    """All that tlkit needs is installed, in versions between the oldest and the newest that were tested."""
-    from packaging.version import Version
-
-    missing, outside, shown = [], [], []
-    for package, (oldest, newest) in tested_window().items():
+    """All that tlkit needs is installed, in versions that it was made for."""
+    missing, outside = [], []
+    for requirement in map(Requirement, needed()):
         try:
-            version = metadata.version(package).split("+")[0]
+            version = metadata.version(requirement.name).split("+")[0]
         except metadata.PackageNotFoundError:
-            missing.append(package)
+            missing.append(requirement.name)
             continue
-        if package in SHOWN:
-            shown.append(f"{package} {version} (tested: {oldest} to {newest or 'any'})")
-        if Version(version) < Version(oldest):
-            outside.append(f"{package} {version} is older than {oldest}, the oldest that was tested")
-        elif newest and Version(version) > Version(newest):
-            outside.append(f"{package} {version} is newer than {newest}, the newest that was tested")
+        if not requirement.specifier.contains(version, prereleases=True):
+            outside.append(f"{requirement.name} {version} is outside {requirement.specifier}")
     if missing:
         return Finding(name, "FAIL", f"missing: {', '.join(missing)}", INSTALL)
     if outside:
         return Finding(name, "WARN", "; ".join(outside), INSTALL)
-    return Finding(name, "OK", ", ".join(shown))
+    return Finding(name, "OK", ", ".join(f"{package} {metadata.version(package)}" for package in SHOWN))
 
 
-def tested_window() -> dict[str, tuple[str, str]]:
-    """The versions that tlkit was tested with: those pinned for the tests, and those of `make test-versions`.
-
-    Returns:
-        For each package that tlkit needs, the oldest version, and the newest; that is empty where tlkit was installed
-        without its repository, which names it.
-    """
-    from packaging.requirements import Requirement
-    from packaging.version import Version
-
-    project, pins = ROOT / "pyproject.toml", ROOT / "constraints.txt"
+def needed() -> list[str]:
+    """The requirements of tlkit: of the repository, or of the installed package."""
+    project = ROOT / "pyproject.toml"
     if project.is_file():
-        needed = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"]
-    else:
-        needed = [line for line in metadata.requires("tlkit") or () if "extra ==" not in line]
-    pinned = pins.read_text(encoding="utf-8") if pins.is_file() else ""
-    tested = [*re.findall(r"^([\w.-]+)==(\S+)$", pinned.lower(), re.MULTILINE), *_versions_in_the_table()]
-    newest = {name: str(max(Version(version) for other, version in tested if other == name)) for name, _ in tested}
-    windows = {}
-    for requirement in map(Requirement, needed):
-        oldest = next(bound.version for bound in requirement.specifier if bound.operator == ">=")
-        windows[requirement.name] = (oldest, newest.get(requirement.name.lower(), ""))
-    return windows
-
-
-def _versions_in_the_table() -> list[tuple[str, str]]:
-    """Every package and version in the table of `make test-versions`; none without the repository."""
-    table = ROOT / "tests" / "versions.md"
-    text = table.read_text(encoding="utf-8") if table.is_file() else ""
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
-    cells = [cell for row in rows[2:] for cell in zip(rows[0], row, strict=True)]
-    return [(name, cell) for name, cell in cells if name.islower() and re.fullmatch(r"\d+(\.\d+)+", cell)]
+        return tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"]
+    return [line for line in metadata.requires("tlkit") or () if "extra ==" not in line]
 
 
 def kernel(name: str) -> Finding:
