@@ -164,7 +164,7 @@ def headline(figure: Chart, finding: str) -> None:
         finding: a sentence without a full stop, made from the numbers that are drawn.
     """
     figure.finding = finding
-    lines = -(-len(finding) // TITLE_WIDTH)
+    lines = max(1, -(-len(finding) // TITLE_WIDTH))
     width = min(TITLE_WIDTH, len(finding) // lines + 10)  # so that no word stands alone in the last line
     figure.suptitle(textwrap.fill(finding, width), x=0.01, ha="left", fontsize="large", fontweight="bold")
 
