@@ -166,7 +166,7 @@ def test_a_file_of_strategies(plugin, tmp_path):
         ("broken.py", ValueError, "broken.py, line 2: ZeroDivisionError"),
         ("torn.py", ValueError, "torn.py, line 1: SyntaxError"),
         ("ends.py", ValueError, "ends.py, line 3: SystemExit: it ends the whole program"),
-        ("two.py", ValueError, "two.py, line 16: ValueError: strategy 'mine' is defined twice in this file"),
+        ("two.py", ValueError, "two.py, line 20: ValueError: strategy 'mine' is defined twice in this file"),
         ("notes.txt", ValueError, "notes.txt: expected a .py file"),
         ("nowhere.py", FileNotFoundError, "nowhere.py: no such file"),
     ):
@@ -326,9 +326,9 @@ def test_what_a_strategy_raises_is_said_in_one_line_with_its_name_and_place(tmp_
     load_plugin(tmp_path / "my.py")
     where = "a model without weights, where there are no values to ask for"
     for name, said in (
-        ("beyond", r"strategy 'beyond' \(my.py, line 10\) raised IndexError: index 99 is out of range$"),
-        ("largest", rf"strategy 'largest' \(my.py, line 15\) raised RuntimeError: .* meta tensors; .* {where}"),
-        ("ends", r"strategy 'ends' \(my.py, line 20\) raised SystemExit: not this model$"),
+        ("beyond", r"strategy 'beyond' \(my.py, line 11\) raised IndexError: index 99 is out of range$"),
+        ("largest", rf"strategy 'largest' \(my.py, line 16\) raised RuntimeError: .* meta tensors; .* {where}"),
+        ("ends", r"strategy 'ends' \(my.py, line 21\) raised SystemExit: not this model$"),
     ):
         with pytest.raises(ValueError, match=said):
             apply_strategy(meta_model("tiny"), name)
@@ -348,7 +348,7 @@ def test_a_strategy_that_raises_is_a_row_with_a_reason(tmp_path, capsys, few):
     assert main(["params", "--plugin", str(tmp_path / "my.py"), "--json"]) == 0
     rows = {row["strategy"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["mine"]["trainable_values"] and rows["full"]["trainable_values"]
-    assert "(my.py, line 21) raised IndexError" in rows["beyond"]["cannot"] and "meta" in rows["largest"]["cannot"]
+    assert "(my.py, line 24) raised IndexError" in rows["beyond"]["cannot"] and "meta" in rows["largest"]["cannot"]
 
 
 def test_an_estimate_is_of_the_strategy_as_it_is_now():
