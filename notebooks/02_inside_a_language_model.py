@@ -27,7 +27,7 @@ from torch.nn import functional as F
 import course
 import tlkit as tl
 from course.lesson02 import pictures
-from course.lesson02 import steps
+from course.lesson03.pictures import surprise_chart
 
 tl.setup()
 tiny = tl.load_model("tiny")
@@ -64,10 +64,9 @@ sentence = (
 )
 about_rust = "Rust's borrow checker rejects a second mutable reference: error[E0499]."
 vocabulary = [tokenizer.decode([number]) for number in range(len(tokenizer))]
-cut = [
-    [vocabulary[n] for n in tokenizer(t)["input_ids"]] for t in (sentence, about_rust)
-]
-pictures.token_strip(*cut)
+for text in (sentence, about_rust):
+    tokens = [vocabulary[number] for number in tokenizer(text)["input_ids"]]
+    print(len(tokens), "tokens:", "|".join(tokens))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The first sentence needs one token a word, because its words are frequent in documentation. The second one is about
@@ -96,16 +95,10 @@ x = table[ids]
 print(f"table: {tuple(table.shape)}   x: {tuple(x.shape)}")
 print(f"the table has {table.numel():,} values, {table.numel() / 4_036_800:.0%} of all")
 
-# %%
-first, second = (place for place, word in enumerate(words) if word == " argument")
-course.claim(
-    "Both tokens ' argument' have the same vector here",
-    torch.equal(x[0, first], x[0, second]),
-)
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At this point a vector knows its token and nothing else. It does not know its neighbours, and it does not even know
-# where in the text it stands. Both have to come from the blocks.
+# At this point a vector knows its token and nothing else: the two ` argument` of the sentence have the same vector.
+# It does not know its neighbours, and it does not even know where in the text it stands. Both have to come from the
+# blocks.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### A3 · One block, taken apart
@@ -144,18 +137,10 @@ def norm(x, g):
     return g * x / size
 
 
-def differ(ours, theirs):
-    """The largest difference, as a share of the largest number."""
-    return ((ours - theirs).abs().max() / theirs.abs().max()).item()
-
-
 block = model.model.layers[0]
 normed = norm(x, block.input_layernorm.weight)
 print(f"in and out: {tuple(x.shape)} {tuple(normed.shape)}")
-course.claim(
-    "Our norm equals the library's to 1e-5",
-    differ(normed, block.input_layernorm(x)) < 1e-5,
-)
+torch.testing.assert_close(normed, block.input_layernorm(x))  # the library's norm
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # #### Queries, keys and values
@@ -213,10 +198,9 @@ def rotate(x):
 # %%
 same_q, same_k = (t[:, :, 5:6].expand(-1, -1, 22, -1) for t in (q, k))
 products = (rotate(same_q[:, :1]) @ rotate(same_k[:, :1]).mT)[0, 0]
-course.claim(
-    "The same query and key, 3 tokens apart, give the same product anywhere",
-    differ(products.diagonal(-3), products[3, :1]) < 1e-5,
-)
+for gap in (3, 10):
+    somewhere = [f"{product:.3f}" for product in products.diagonal(-gap)[:4]]
+    print(f"products of vectors {gap} tokens apart: {somewhere} ...")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # #### Attention
@@ -233,7 +217,7 @@ course.claim(
 # which is at itself and at earlier tokens, and $-\infty$ at all later ones. After the softmax, $-\infty$ becomes a
 # weight of exactly zero. Without the mask the model could read the token that it is meant to predict.
 
-# %% tags=["check-torch"]
+# %%
 q, k = rotate(q), rotate(k)
 k, v = (t.repeat_interleave(2, dim=1) for t in (k, v))  # each serves two query heads
 scores = q @ k.mT / math.sqrt(48)
@@ -244,17 +228,9 @@ print(f"weights: {tuple(weights.shape)}   weights @ v: {tuple(mixed.shape)}")
 
 # %%
 pictures.attention_chart(
-    weights[0, 2:3],
+    {"block 0, head 2": weights[0, 2]},
     words,
-    ["block 0, head 2"],
     "Head 2 of block 0 looks mostly at the last few tokens",
-)
-
-# %%
-near = weights[0, 2].tril() - weights[0, 2].tril(-4)  # itself and three before
-course.claim(
-    "This head puts more than half of its weight on the token and the 3 before",
-    near.sum(-1).mean() > 0.5,
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -301,13 +277,8 @@ print(f"stream after the block: {tuple(after_block.shape)}")
 
 # %%
 library = model(ids, output_hidden_states=True)
-course.claim(
-    "Block 0 by hand equals the library's to 1e-5",
-    differ(after_block, library.hidden_states[1]) < 1e-5,
-)
-of_mlp, of_block = (
-    sum(p.numel() for p in part.parameters()) for part in (block.mlp, block)
-)
+theirs = library.hidden_states[1]
+torch.testing.assert_close(after_block, theirs, rtol=1e-4, atol=1e-4)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # #### All eight blocks
@@ -353,42 +324,26 @@ depths, looks = by_hand(ids)
 print(f"{len(depths)} depths of {tuple(depths[0].shape)}")
 sizes = [x.square().mean().sqrt().item() for x in depths]
 print(f"root mean square of the stream: {[round(size, 1) for size in sizes]}")
-pairs = zip(depths[:8], library.hidden_states[:8], strict=True)
-course.claim(
-    "Seven blocks by hand equal the library's to 1e-4",
-    max(differ(ours, theirs) for ours, theirs in pairs) < 1e-4,
-)
-course.claim("The stream grows with every block", sizes == sorted(sizes))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The library's last hidden state already contains the final norm, so the eighth block is compared in A4, by its
-# logits.
+# The stream grows with every block. The library returns the same vectors. Only its last ones already contain the final
+# norm, so the eighth block is compared in A4, by its logits.
 #
 # In the higher blocks some heads do work that one can recognise. Here are two of them, with an orange frame around
 # one example in each.
 
-# %%
+# %% tags=["check-heads"]
 of_second, of_first = words.index(" second"), words.index(" argument")
 again = of_second + 1  # the second ' argument'
 pictures.attention_chart(
-    torch.stack([looks[6][0, 1], looks[7][0, 0]]),
+    {"block 6, head 1": looks[6][0, 1], "block 7, head 0": looks[7][0, 0]},
     words,
-    ["block 6, head 1", "block 7, head 0"],
     "One head looks at the token before, "
     "the other at what followed the same token earlier",
-    examples=[(0, again, of_second), (1, again, of_first + 1)],
-)
-
-# %%
-copying = looks[7][0, 0]
-course.claim(
-    "The second ' argument' looks at ' is', with over half of its weight (block 7)",
-    copying[again].argmax() == of_first + 1 and copying[again, of_first + 1] > 0.5,
-)
-before = looks[6][0, 1].diagonal(-1)[1:]
-course.claim(
-    "On average, block 6, head 1 puts over two thirds on the token before",
-    before.mean() > 2 / 3,
+    examples={
+        "block 6, head 1": (again, of_second),
+        "block 7, head 0": (again, of_first + 1),
+    },
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -403,7 +358,7 @@ course.claim(
 # set the 48 columns of `o_proj` that read it to zero, and look at the loss of the second ` argument`.
 
 
-# %% tags=["check-math"]
+# %%
 def loss_of_place(place):
     return F.cross_entropy(model(ids).logits[0, place - 1], ids[0, place])
 
@@ -413,9 +368,8 @@ whole, kept = loss_of_place(again), columns.clone()
 columns.zero_()
 removed = loss_of_place(again)
 columns.copy_(kept)
-course.claim(
-    "Without this head, ' argument' costs at least 0.3 nats more",
-    removed > whole + 0.3,
+print(
+    f"loss of the second ' argument': {whole:.2f} nats, without the head {removed:.2f}"
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -447,7 +401,7 @@ probabilities = logits.softmax(-1)[0]
 print(f"logits: {tuple(logits.shape)}")
 course.claim(
     "All logits by hand equal the library's to 1e-4",
-    differ(logits, library.logits) < 1e-4,
+    (logits - library.logits).abs().max() < 1e-4 * logits.abs().max(),
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -458,17 +412,9 @@ course.claim(
 # it, and which two tokens come second and third?
 
 # %%
-pictures.next_token_chart(
-    probabilities[of_second],
-    vocabulary,
-    right=int(ids[0, of_second + 1]),
-    title="After “… and the second” the model is nearly sure",
-)
-
-# %%
-sure = probabilities[of_second, ids[0, of_second + 1]]
-course.claim("The right token gets over three quarters of the probability", sure > 0.75)
-likely = [vocabulary[token] for token in probabilities[of_second].topk(3).indices]
+likely = probabilities[of_second].topk(3)
+for share, token in zip(*likely, strict=True):
+    print(f"{vocabulary[token]:12} {share:.0%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The model gives ` argument` 86%. It has seen the first half of the sentence, and heads such as the one above find
@@ -495,36 +441,20 @@ losses = -right.log()
 mean = losses.mean()
 perplexity = math.exp(mean)
 print(f"mean loss {mean:.2f} nats, perplexity {perplexity:.2f}")
-
-# %%
-pictures.token_losses_chart(
-    words[1:],
-    losses.tolist(),
-    "Open choices are expensive, and repeated words are cheap",
-)
-
-# %%
-course.claim(
-    "torch's cross_entropy gives the same loss to 1e-4",
-    abs(F.cross_entropy(logits[0, :-1], answers) - mean) < 1e-4,
-)
 score = tl.perplexity(model, tokenizer, [sentence])
-course.claim(
-    "tl.perplexity gives the same perplexity to 1e-3",
-    abs(score.perplexity - perplexity) < 1e-3,
-)
+print(f"with tl.perplexity: {score.perplexity:.2f}")
+
+# %%
+surprise_chart(words[1:], losses.tolist())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A perplexity of 4.4 means: on average the model was as unsure as someone who chooses among 4.4 equally likely
-# tokens. The chart shows how uneven that is. The word ` of` and the ` the` after it cost next to nothing. Where many
-# words were possible, at ` first`, ` file` and ` directory`, they cost 3 to 5 nats, and so does the full stop,
-# because the sentence could have gone on. In the second half almost everything else is cheap, because it repeats the
-# first.
+# tokens. The chart, in which `␣` stands for a space, shows how uneven that is. The word ` of` and the ` the` after it
+# cost next to nothing. Where many words were possible, at ` first`, ` file` and ` directory`, they cost 3 to 5 nats,
+# and so does the full stop, because the sentence could have gone on. In the second half almost everything else is
+# cheap, because it repeats the first.
 #
 # This sentence is easy on purpose. [Lesson 3](03_data_and_baseline.ipynb) scores whole documents.
-
-# %%
-costly = {words[1 + place] for place in losses.topk(3).indices}
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### A6 · Generation: one token at a time
@@ -550,15 +480,13 @@ pd.DataFrame(rows, columns=["the last four tokens", "1st", "2nd", "3rd"])
 # %%
 continued = tokenizer.decode(written[0])
 print(continued)
-course.claim(
-    "tl.generate writes the same eight tokens",
-    continued == tl.generate(model, tokenizer, [prompt], new_tokens=8)[0],
-)
+print(tl.generate(model, tokenizer, [prompt], new_tokens=8)[0])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Look at the percentages: often the likeliest token has less than half of the probability, and the greedy choice
-# hides that. Our loop also computes all earlier tokens anew in each step. Libraries keep their keys and values
-# instead, in the *KV cache*. This is where grouped heads pay: they halve that cache.
+# `tl.generate` writes the same. Look at the percentages: often the likeliest token has less than half of the
+# probability, and the greedy choice hides that. Our loop also computes all earlier tokens anew in each step.
+# Libraries keep their keys and values instead, in the *KV cache*. This is where grouped heads pay: they halve that
+# cache.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### A7 · What the layers already know
@@ -568,7 +496,7 @@ course.claim(
 #
 # **Predict first.** What will we read directly after the embedding, before any block?
 
-# %%
+# %% tags=["check-lens"]
 by_depth = torch.stack([read(x)[0].softmax(-1) for x in depths])
 print(f"by depth: {tuple(by_depth.shape)}")
 pictures.lens_chart(
@@ -576,16 +504,6 @@ pictures.lens_chart(
     ids[0, 12:].tolist(),
     vocabulary,
     "One block is enough to predict ‘the’ after ‘of’, but ‘second’ takes all eight",
-)
-
-# %%
-hits = by_depth[:, :-1].argmax(-1) == ids[0, 1:]
-course.claim(
-    "‘of’ → ‘the’ is right from the first block on", hits[1:, words.index(" of")].all()
-)
-course.claim(
-    "‘the’ → ‘second’ is right after the last block only",
-    hits[:, of_second - 1].tolist() == [False] * 8 + [True],
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -604,24 +522,21 @@ by_depth = [
     F.cross_entropy(read(x)[:, :-1].flatten(0, 1), blocks[:, 1:].flatten()).item()
     for x in by_hand(blocks)[0]
 ]
-pictures.layer_losses_chart(
-    by_depth,
-    4096,
-    "Every block improves the prediction, and after block 0 the last one does most",
-)
+print("loss, read from the embedding and after each block:")
+print([round(loss, 1) for loss in by_depth])
 
 # %%
 course.claim(
     "Every block lowers the loss",
     all(lower > upper for lower, upper in itertools.pairwise(by_depth)),
 )
-gains = [lower - upper for lower, upper in itertools.pairwise(by_depth[1:])]
-course.claim("After the first block, the last one gains most", max(gains) == gains[-1])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Keep this picture in mind for [lesson 7](07_last_layers.ipynb), which trains only the last blocks. It does not mean
-# that the lower blocks do little, because the last block works with what they have prepared. The lens also has a bias,
-# because norm and head were trained for the last depth only. A much deeper model may look different in the middle.
+# At the embedding the prediction is far worse than guessing among 4,096 tokens, which would cost 8.3 nats. After the
+# first block, the last one lowers the loss most. Keep this in mind for [lesson 7](07_last_layers.ipynb), which trains
+# only the last blocks. It does not mean that the lower blocks do little, because the last block works with what they
+# have prepared. The lens also has a bias, because norm and head were trained for the last depth only. A much deeper
+# model may look different in the middle.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Part B: a training step
@@ -645,7 +560,7 @@ batches = blocks[order].split(4)
 print(f"{len(batches)} batches of {tuple(batches[0].shape)}")
 
 
-# %% tags=["check-values"]
+# %%
 def loss_of(model, batch):
     logits = model(input_ids=batch[:, :-1]).logits  # the last token predicts none
     return F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
@@ -672,7 +587,7 @@ print(f"loss {loss:.2f} nats; {len(gradients)} gradients with {values:,} numbers
 # Here $g$ stands for all 4,036,800 numbers taken as one long vector, and $c = 1$ is usual.
 
 
-# %% tags=["check-length"]
+# %%
 def clipped(gradients, limit=1.0):
     length = torch.stack([g.norm() for g in gradients]).norm().item()
     factor = min(1.0, limit / (length + 1e-6))
@@ -813,14 +728,12 @@ course.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So `tl.train` does nothing that you have not written yourself. Here are the rate, the clipping and the loss of each
-# step.
+# So `tl.train` does nothing that you have not written yourself. Here are the rate, the length of the gradient before
+# clipping, and the loss of some of the steps.
 
 # %%
-steps.training_chart(log, max_gradient_norm=1.0, warmup_steps=4)
-
-# %%
-course.claim("Every step is clipped here", (log.gradient_norm > 1).all())
+shown = log.set_index("step").loc[[1, 4, 8, 12, 16, 20], columns]
+shown.round({"learning_rate": 5, "gradient_norm": 2, "loss": 2})
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With these settings every gradient is cut to length 1, from a norm of 3 to 4.5. With AdamW this matters little here.
@@ -838,18 +751,17 @@ moments = pd.DataFrame(
         "second": log.second / (1 - 0.999**log.step),
     }
 )
-steps.moments_chart(moments)
-
-# %%
-steps = moments["first"] / moments.second**0.5
-course.claim("The first step has full length", abs(abs(steps[0]) - 1) < 1e-3)
-course.claim("The second half stays below full length", steps[10:].abs().max() < 1)
+distance = moments["first"] / moments.second**0.5
+signs = "".join("+" if gradient > 0 else "-" for gradient in log.gradient)
+print("sign of the gradient, step by step:", signs)
+print("distance moved, in learning rates:")
+print(" ".join(f"{moved:.2f}" for moved in distance.abs()))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The gradient of a single value often changes its sign from one batch to the next. The first moment averages this
-# away and keeps what the batches agree on. The second moment changes slowly and gives the scale. Their ratio, in the
-# lower panel, is the distance moved in units of the learning rate: 1 in the first step, which has only one gradient,
-# then smaller, and near 0 where the gradients contradict one another.
+# away and keeps what the batches agree on. The second moment changes slowly and gives the scale. The ratio of the
+# first to the root of the second is the distance moved in units of the learning rate: 1 in the first step, which has
+# only one gradient, then smaller, and near 0 where the gradients contradict one another.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### B6 · The same in plain transformers and torch
@@ -874,12 +786,8 @@ for batch in batches[:10]:
     schedule.step()
     optimizer.zero_grad()
     written.append(loss.item())
-
-# %%
-course.claim(
-    "Ten losses of plain transformers equal ours to 1e-4",
-    apart(pd.Series(written), log.loss[:10]) < 1e-4,
-)
+print("plain:  ", [round(loss, 2) for loss in written[:5]])
+print("by hand:", log.loss[:5].round(2).tolist())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # One detail often causes differences between programs. The scheduler that comes with transformers,
@@ -890,7 +798,7 @@ course.claim(
 from transformers import get_cosine_schedule_with_warmup
 
 other = get_cosine_schedule_with_warmup(torch.optim.AdamW(plain.parameters()), 4, 20)
-course.claim("Its first learning rate is zero", other.get_last_lr() == [0.0])
+print("its first learning rate:", other.get_last_lr()[0])
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Part C: packed documents
@@ -928,10 +836,6 @@ _, looks = by_hand(packed)
 across = torch.stack([w[:, :, 82:, 1:81].sum(-1).mean() for w in looks])
 print("share of attention across the border, by block:")
 print([f"{share:.0%}" for share in across])
-course.claim(
-    "A tenth to a quarter of all attention goes across", 0.1 < across.mean() < 0.25
-)
-evenly = sum(80 / (place + 1) for place in range(82, 102)) / 20
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It does, but less than it could. If each token spread its weight evenly over everything it may look at, 87% would go
@@ -968,23 +872,17 @@ first = {name: (case - alone)[:, 0].mean().item() for name, case in cases.items(
 pd.Series(first).round(1).to_frame("change for the first token (nats)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# That is the very first token of the document. The chart shows the mean of tokens 6 to 20, when the model has had a
-# few tokens to find out what it is reading.
+# That is the very first token of the document. The next table has the mean of tokens 6 to 20, when the model has had a
+# few tokens to find out what it is reading, with the half width of its 95% interval over documents.
 
 # %%
-later = {name: (case - alone)[:, 5:].mean(1).tolist() for name, case in cases.items()}
-
-# %%
-steps.borders_chart(
-    later, "The model copies what it has just read only if no border token follows it"
+later = pd.DataFrame(
+    {name: (case - alone)[:, 5:].mean(1).tolist() for name, case in cases.items()}
 )
+change = later.mean()
+pd.DataFrame({"change (nats)": change, "±": 1.96 * later.sem()}).round(2)
 
 # %%
-all_20 = (cases["another document, border"] - alone).mean()
-course.claim(
-    "Another document changes the loss by less than 0.05 nats", abs(all_20) < 0.05
-)
-change = {name: sum(values) / 65 for name, values in later.items()}
 course.claim(
     "Copying saves over half a nat per token, but not across a border token",
     change["the same document, no border"] < -0.5
@@ -993,7 +891,7 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # As long as the border token stands between them, the text before a document hardly matters: on average the 20 losses
-# change by only 0.03 nats, and in the chart the other document even helps a little. Without the token the model
+# change by only 0.03 nats, and in the table the other document even helps a little. Without the token the model
 # expects the old text to go on, and the new beginning, whose first token has no space before it either, costs about 8
 # nats more.
 #
@@ -1011,10 +909,7 @@ owner = torch.tensor([0] * 81 + [1] * 21)  # the document of each token
 may_look = torch.ones(102, 102, dtype=torch.bool).tril()
 may_look &= owner[:, None] == owner[None, :]
 masked = loss_of_starts(border, ends, border, may_look=may_look)
-course.claim(
-    "With this mask the other document changes nothing (to 1e-4)",
-    torch.allclose(masked, alone, atol=1e-4),
-)
+torch.testing.assert_close(masked, alone, rtol=0, atol=1e-4)  # as if it stood alone
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The document now starts at position 81 instead of 0, and its losses do not change, because with rotary embedding

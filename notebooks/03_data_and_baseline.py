@@ -39,17 +39,7 @@ tiny = tl.load_model("tiny")
 #
 # The Rust text of this course consists of 631 short passages. They are divided into three parts, called
 # [splits](glossary.md#split).
-
-# %%
-pictures.splits_chart(
-    {
-        "training": (len(rust.train), "changes the weights"),
-        "validation": (len(rust.validation), "chooses\nsettings"),
-        "test": (len(rust.test), "scored\nonce"),
-    }
-)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
+#
 # | split | what it is for | how often we look at its score |
 # | --- | --- | --- |
 # | training | changes the weights | all the time; the model may know this text by heart |
@@ -62,13 +52,9 @@ pictures.splits_chart(
 # gives an honest one.
 
 # %%
-print(rust.validation[0])
-
-# %%
-course.claim(
-    "There are 631 passages in all",
-    len(rust.train) + len(rust.validation) + len(rust.test) == 631,
-)
+for split in ("train", "validation", "test"):
+    print(f"{split}: {len(getattr(rust, split))} passages")
+print(f"\nOne of them:\n{rust.validation[0]}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Duplicates and leakage
@@ -91,14 +77,17 @@ def leaked(held_out, training):
     return [text for text in held_out if runs(text) & known]
 
 
-course.claim(
-    "No validation or test passage shares twelve words in a row with training text",
-    not leaked(rust.validation + rust.test, rust.train),
-)
+held_out = rust.validation + rust.test
+almost = rust.validation[0].replace("Box::new(value)", "Box::new(v)")
+print("held-out passages that share twelve words with training text:", end=" ")
+print(len(leaked(held_out, rust.train)))
+print("validation passages that share them with `almost`:", end=" ")
+print(len(leaked(rust.validation, [almost])))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The last two lines plant a fault and check that the search finds it: `almost` is the first validation passage with
-# one variable renamed, so it equals no passage, but it shares nearly all of its runs of twelve words with one.
+# Nothing has leaked. The last line plants a fault and checks that the search finds it: `almost` is the first validation
+# passage with one variable renamed, so it equals no passage, but it shares nearly all of its runs of twelve words with
+# that one.
 #
 # **Predict first.** How much does leakage matter? Below, one model is trained for a few seconds on five training
 # passages, and another one, for just as many steps, on the five validation passages that both are then scored on.
@@ -125,10 +114,6 @@ for name, (on_asked, on_others) in after.items():
 course.claim(
     "On the five passages the honest model scores over fifteen times the leaked one's",
     after["honest"][0] > 15 * after["leaked"][0],
-)
-course.claim(
-    "On other passages the two models are within 10% of each other",
-    0.9 < after["leaked"][1] / after["honest"][1] < 1.1,
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -169,16 +154,9 @@ print(
     f"{len(losses)} tokens, {losses.mean():.2f} nats a token, perplexity {by_hand:.1f}"
 )
 
-# %%
+# %% tags=["check-losses"]
 pieces = [tiny.tokenizer.decode([token]) for token in next_ids[:32]]
 pictures.surprise_chart(pieces, losses[:32].tolist())
-
-# %%
-surprise = dict(zip(pieces, losses[:32].tolist(), strict=True))
-course.claim(
-    "A comma, ` the`, ` and`, and `ved` after `mo`, cost less than 1.2 nats each",
-    max(surprise[piece] for piece in (",", " the", " and", "ved")) < 1.2,
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The chart shows the losses of the first 32 of the 170 tokens. They are a little easier than the rest, so their
@@ -191,21 +169,15 @@ course.claim(
 # right one the probability $1/V$, so its loss is $\ln V$ and its perplexity is exactly $V$. A perplexity of 85 thus
 # means that the model is, on average, as unsure as someone who has to choose between 85 equally likely tokens.
 
-# %% tags=["check-losses"]
+# %%
 library = tl.perplexity(tiny.model, tiny.tokenizer, rust.validation[:1])
-course.claim(
-    "tl.perplexity gives what we computed by hand, to 1e-5",
-    math.isclose(library.perplexity, by_hand, rel_tol=1e-5),
-)
 with torch.no_grad():
     loss = tiny.model(input_ids=ids, labels=ids).loss
-course.claim(
-    "So does the loss that any transformers model returns with labels",
-    math.isclose(loss.exp().item(), by_hand, rel_tol=1e-5),
-)
+print(f"by hand {by_hand:.2f}, with tl.perplexity {library.perplexity:.2f},", end=" ")
+print(f"from the model's own loss {loss.exp():.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The last check is the form in which you will meet this elsewhere: `model(input_ids=ids, labels=ids).loss` in plain
+# The last of them is the form in which you will meet this elsewhere: `model(input_ids=ids, labels=ids).loss` in plain
 # transformers. Note that `labels` are the *same* tokens as the inputs. The model moves them by one place itself. One
 # published program had already moved them before it handed them over, so its model was scored on the token after the
 # next one; [lesson 15](15_autopsy.ipynb) shows what this did to the results.
@@ -247,18 +219,6 @@ for name, result in {"Rust": on_rust, "Python reference": on_general}.items():
         "  token-weighted {:.1f}, by document {:.1f}, mean {:.1f}".format(*ways[name])
     )
 
-# %% tags=["check-math"]
-course.claim(
-    "On both texts the mean of perplexities is more than 7% above the token-weighted",
-    all(by_mean > 1.07 * by_token for by_token, _, by_mean in ways.values()),
-)
-shift = {name: abs(own / by_token - 1) for name, (by_token, own, _) in ways.items()}
-course.claim(
-    "Weighting by documents matters more where their lengths differ more",
-    shift["Python reference"] > 2 * shift["Rust"] and shift["Rust"] < 0.01,
-)
-own = document_losses(on_rust)
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # *By document* gives a paragraph of 40 tokens the same weight as one of 400, so the short ones count for more than
 # their share. For the Python reference this shifts the score by a few percent. For Rust, whose passages are of
@@ -275,12 +235,17 @@ own = document_losses(on_rust)
 # The model can read at most 256 tokens at once, and forty passages have thousands. So the passages are joined to one
 # stream, with an end-of-text token in front of each, and the stream is read in *windows*. The first tokens of a
 # window have hardly anything before them. If windows overlap, only the first one scores tokens with hardly anything
-# before them, but more has to be computed. In the picture each box is a token.
-
-# %%
-pictures.window_chart(24, (8, 8), (8, 4))
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
+# before them, but more has to be computed. In this sketch each sign is a token, `#` is scored, and `.` is only read:
+#
+# ```text
+# windows of 8 tokens, stride 8      windows of 8 tokens, stride 4
+# ########                           ########
+#         ########                       ....####
+#                 ########                   ....####
+#                                                ....####
+#                                                    ....####
+# ```
+#
 # **Predict first.** By how many percent does the same model score worse on the same text in windows of 32 tokens than
 # in windows of 256? And by how many percent does an overlap of 128 tokens lower the perplexity of windows of 256?
 
@@ -296,13 +261,9 @@ for (context, stride), value in by_window.items():
     print(f"windows of {context:3} tokens that advance by {stride:3}: {value:.0f}")
 
 # %%
-scores = list(by_window.values())
-course.claim(
-    "Each step gave more context, and a better score", scores == sorted(scores)[::-1]
-)
 course.claim(
     "The first score is more than 20% above the last, for the same model",
-    scores[0] > 1.2 * scores[-1],
+    by_window[32, 32] > 1.2 * by_window[256, 128],
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -365,10 +326,6 @@ course.claim(
     "The pretrained model is four times better than frequencies of real Rust text",
     4 * on_rust.perplexity < frequencies,
 )
-course.claim(
-    "Random weights are a little worse than uniform guessing",
-    vocabulary < control.perplexity < 1.1 * vocabulary,
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Token frequencies score 667, which is a sixth of uniform guessing. Counting alone gains so much because a few hundred
@@ -399,11 +356,25 @@ course.claim(
 #    interval](glossary.md#confidence-interval).
 
 # %%
-pictures.resampling_chart(on_rust)
+nats = torch.tensor(on_rust.document_nats, dtype=torch.float64)
+tokens = torch.tensor(on_rust.document_tokens, dtype=torch.float64)
+
+
+def draws_of(size):
+    """The perplexity of 1,000 draws of `size` documents."""
+    seeded = torch.Generator().manual_seed(0)
+    drawn = torch.randint(len(nats), (1000, size), generator=seeded)
+    return (nats[drawn].sum(1) / tokens[drawn].sum(1)).exp()
+
+
+ends = torch.tensor([0.025, 0.975], dtype=torch.float64)
+low, high = draws_of(len(nats)).quantile(ends).tolist()
+print(f"perplexity {on_rust.perplexity:.0f}, 95% interval {low:.0f} to {high:.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The circles in the top row are the forty documents. They are far apart, from below 70 to above 320. The score of all
-# of them together (the diamond) moves much less from draw to draw, because easy and hard documents balance each other.
+# `tl.perplexity` computes the same interval and returns it as `low` and `high`. Single passages are far apart, from a
+# perplexity below 70 to one above 320. The score of forty together moves much less from draw to draw, because easy and
+# hard documents balance each other.
 #
 # It is important to draw whole documents and not single tokens. Tokens in one document are correlated: if a passage is
 # about an unfamiliar part of Rust, most of its tokens are hard. Resampling single tokens would treat thousands of
@@ -413,7 +384,8 @@ pictures.resampling_chart(on_rust)
 # tests of few documents are worth, each drawn from the forty as in the bootstrap. The model is the same in every row.
 
 # %%
-pictures.small_tests_chart(on_rust)
+sizes = {"1 document": 1, "10 documents": 10, "40 documents": 40}
+pictures.draws_chart({name: draws_of(size) for name, size in sizes.items()})
 
 # %%
 single = [
@@ -426,10 +398,6 @@ print(f"{short} of 10 tests of one passage warn: they have fewer than 256 tokens
 course.claim(
     "Of ten tests of one passage, the largest score is twice the smallest",
     max(values) > 2 * min(values),
-)
-course.claim(
-    "One passage alone has no interval: it can only be drawn in one way",
-    all(math.isclose(result.low, result.high) for result in single),
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -471,10 +439,6 @@ print(
 
 # %%
 course.claim(
-    "By perplexity the model that knows nothing is more than four times better",
-    4 * byte_perplexity < on_rust.perplexity,
-)
-course.claim(
     "By bits per byte it is twice as bad",
     byte_bits > 2 * on_rust.bits_per_byte,
 )
@@ -500,21 +464,6 @@ for name, (result, texts) in both.items():
         f"{result.bits_per_byte:.2f} bits per byte,",
         f"{per_token[name]:.1f} bytes a token",
     )
-
-# %%
-course.claim(
-    "Rust is harder: its perplexity is over three times as high, its interval apart",
-    on_rust.perplexity > 3 * on_general.perplexity and on_rust.low > on_general.high,
-)
-course.claim(
-    "Its bits per byte are higher too, but less than twice as high",
-    1 < on_rust.bits_per_byte / on_general.bits_per_byte < 2,
-)
-by_losses = on_general.nats_per_token / on_rust.nats_per_token * on_rust.bits_per_byte
-if profile.name == "ci":
-    found = (on_rust.bits_per_byte, on_general.bits_per_byte, by_losses)
-    assert [round(bits, 2) for bits in found] == [2.22, 1.33, 1.66]
-    assert round(on_general.perplexity) == 39
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The Python reference has 1.33 bits per byte. Rust is harder by both measures, which fits a model that was pretrained
