@@ -30,7 +30,8 @@ from torch.nn import functional
 
 import course
 import tlkit as tl
-from course.lesson04 import pictures
+from course.lesson04.pictures import run_chart
+from tlkit.reports.training_charts import overfitting_chart
 
 profile = tl.setup()
 rust = tl.load_corpus().limited(profile.train_passages, profile.test_passages)
@@ -105,10 +106,6 @@ weight.grad = torch.tensor([30.0, -0.0003])  # a large gradient, and a tiny one
 torch.optim.AdamW([weight], lr=1e-3, weight_decay=0.0).step()
 moved = (weight.detach() - 0.5).tolist()
 print("moved by", [round(change, 4) for change in moved])
-course.claim(
-    "Both weights moved by the learning rate, against their gradients",
-    abs(moved[0] + 1e-3) < 1e-6 and abs(moved[1] - 1e-3) < 1e-6,
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ## The schedule
@@ -188,16 +185,12 @@ print(f"{before.nats_per_token:.2f} nats per token, perplexity {before.perplexit
 # %%
 settings = tl.TrainingConfig(learning_rate=1e-3, epochs=1, batch_size=4)
 result = tl.train(report.model, blocks, settings, progress=True)
-pictures.run_chart(result, untouched=before.nats_per_token)
+run_chart(result, untouched=before.nats_per_token)
 
 # %%
 losses = result.history.loss
 furthest = max(abs(a - b) for a, b in zip(hand_losses, losses[:6], strict=True))
 course.claim("Loop by hand and tl.train: six losses equal to 1e-4", furthest < 1e-4)
-course.claim(
-    "The first training loss is within 0.3 nats of the baseline",
-    abs(losses.iloc[0] - before.nats_per_token) < 0.3,
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The two loops do the same work, so their losses agree. They need not agree to the last digit, because float32 keeps
@@ -215,11 +208,7 @@ course.claim(
 # token after the next ([lesson 15](15_autopsy.ipynb) repeats the mistake).
 
 # %%
-baseline = math.log(254_801)
-course.claim(
-    f"The check warns: 4.6 is far from ln(254,801) = {baseline:.1f}",
-    tl.first_loss_warning(4.6, baseline),
-)
+print(tl.first_loss_warning(4.6, math.log(254_801)))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The same with transformers' `Trainer`
@@ -257,8 +246,8 @@ with tempfile.TemporaryDirectory() as folder:
 theirs = [record["loss"] for record in trainer.state.log_history if "loss" in record]
 again = tl.load_model("tiny").model
 ours = train_by_hand(again, four.split(4), 1e-3, steps=4, warmup=0, decay=0.0)
-furthest = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
-course.claim("Trainer and the loop by hand: four losses equal to 1e-4", furthest < 1e-4)
+print("Trainer:", [round(loss, 2) for loss in theirs])
+print("by hand:", [round(loss, 2) for loss in ours])
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two texts, before and after
@@ -320,8 +309,8 @@ for old, new in zip(
 # from a model of four million weights after 17 steps, so read them for vocabulary and tone, not for truth. All
 # numbers in this section come from one run.
 #
-# How much is forgotten depends on the model, on the strategy and on the length of the training. The end of this lesson
-# shows it for `full` on a model of 135 million weights. Large models forget, too (Luo et al. below).
+# How much is forgotten depends on the model, on the strategy and on the length of the training. Large models forget,
+# too (Luo et al. below).
 #
 # ## Try other settings
 #
@@ -353,15 +342,10 @@ settings = tl.TrainingConfig(
 )
 first = tl.train(overfitted.model, few, settings, validation=unseen, progress=True)
 runs = {"6 epochs": first}
-tl.overfitting_chart(runs, untouched=untouched)
+overfitting_chart(runs, untouched=untouched)
 
 # %%
 curve = first.validation.validation_loss
-last_loss = first.history.loss.tail(3).mean()
-course.claim("The training loss ends below 0.3 nats per token", last_loss < 0.3)
-course.claim(
-    "Validation loss is lowest in the first half", curve.idxmin() < len(curve) / 2
-)
 course.claim("At the end it is above the untouched model's", curve.iloc[-1] > untouched)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -382,10 +366,6 @@ endings = [
 written = tl.generate(overfitted.model, tiny.tokenizer, beginnings)
 recited = sum(
     ending[:30] in text for ending, text in zip(endings, written, strict=True)
-)
-course.claim(
-    "It recites 30 characters of the sentence, for more than half of them",
-    recited > len(facts.train) / 2,
 )
 
 # %% tags=["nbval-ignore-output"]
@@ -423,7 +403,7 @@ attempt("last_layers", strategy="last_layers")
 attempt("last_layers, rate 5e-3", strategy="last_layers", learning_rate=5e-3)
 
 # %%
-tl.overfitting_chart(runs, untouched=untouched)
+overfitting_chart(runs, untouched=untouched)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The grey curve in each panel is the first run. A low validation loss can also mean that the model has hardly learned
@@ -444,13 +424,9 @@ table.loc["early stopping"] = early.history.loss[:step].tail(3).mean(), stopped
 print(f"untouched: validation {untouched:.2f} nats per token")
 table.round(2)
 
-# %% tags=["check-math"]
-plain, ends = table.validation["6 epochs"], table.validation
-course.claim("Early stopping ends lowest", ends.idxmin() == "early stopping")
-low = ["2 epochs", "rate 2e-4", "last_layers"]
+# %%
 course.claim(
-    "The others that end well below 6 epochs have not learned the sentences either",
-    (ends[low] < plain - 0.3).all() and (table.training[low] > 1).all(),
+    "Early stopping ends lowest", table.validation.idxmin() == "early stopping"
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -472,50 +448,6 @@ course.claim(
 # the same training loss.
 #
 # None of these remedies replaces having more text. [Lesson 14](14_comparison.ipynb) shows what more text does.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## On the real model
-#
-# Everything above was measured on a model of four million values. Does it hold for a model that people use? The
-# workbook comes with a recorded comparison of SmolLM2-135M-Instruct, the model of [lesson 17](17_a_real_model.ipynb).
-# It has 135 million values and was pretrained on about two trillion tokens. For the table below, both models were
-# trained on the same 200 passages (more than above, so the figures differ) and tested on the same 40 documents with
-# three seeds, each at the learning rate that suited it best on validation text. The runs of the large model took more
-# than an hour, so you read their results here and do not repeat them.
-#
-# All figures have 95% intervals in brackets. The last column compares the two intervals: *same* means that both
-# exclude zero on the same side and overlap, *same direction* that they do so without overlapping, *open* that both
-# include zero, and *only on* that one of them excludes it. A minus sign means the opposite of what the claim says.
-
-# %%
-carry = tl.recorded_carry_over("tiny", "smollm2-135m-instruct")
-tl.carried_over(carry, "full")
-
-# %%
-full = carry[carry.strategy == "full"].set_index("claim")
-small, real = full["value, tiny"], full["value, smollm2-135m-instruct"]
-course.claim(
-    "Perplexity on Rust falls by more than half on both models",
-    min(small.gain, real.gain) > 50,
-)
-course.claim(
-    "The real model forgets, but less than half as much as the tiny one",
-    0 < real.forgetting < small.forgetting / 2,
-)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **The gain carries over.** Both models more than halve their perplexity on Rust, and the real one does so at a third
-# of the learning rate (0.000316 against 0.001). **The price carries over, too, but it is smaller.** The tiny model
-# loses far more on general text. Two reasons are likely, and this recording cannot separate them. With the lower rate
-# the weights move less. And the general text is Python's documentation, which is the kind of text that the tiny model
-# was pretrained on, while it is only a small part of what SmolLM2 has read.
-#
-# The table has two rows that the lesson had no means to measure: questions with four options, where guessing gets 25%
-# right. Those on Rust can be answered from the training passages. The tiny model got 19% of them right before
-# training and 24% after it, the real one 22% and 23%, so both stay near guessing, even though their perplexity was
-# halved. **Perplexity measures how well a model predicts this kind of text, which is not the same as knowing what it
-# says.** On the general questions SmolLM2 lost something that it had: it got 48% of them right before and only 41%
-# after.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -58,7 +58,7 @@ _WHERE = {
     "reports.score_charts": ("class_accuracy_chart", "pairs_chart", "perplexity_chart"),
     "reports.cost_charts": ("cost_chart", "flops_chart", "parameters_chart"),
     "reports.forgetting_charts": ("forgetting_chart", "tradeoff_chart"),
-    "reports.training_charts": ("overfitting_chart", "sweep_chart"),
+    "reports.training_charts": ("sweep_chart",),
     "reports.diagrams": ("network_strip",),
     "reports.schemes": ("step_flow",),
     "reports.memory_charts": ("attempts_chart", "fit_chart", "ladder_chart", "memory_chart"),

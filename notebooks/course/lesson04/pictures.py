@@ -2,12 +2,8 @@
 
 import matplotlib.pyplot as plt
 
-from tlkit.reports.drawing import GRADIENT, TRAINED
-from tlkit.reports.figure import COLOURS, SIZE, Chart, described, headline
+from tlkit.reports.figure import COLOURS, FAINT, SIZE, Chart, described, headline
 from tlkit.training import TrainingResult
-
-FORWARD, FAINT = "#BBBBBB", "#666666"
-PRODUCTS = {"forward": FORWARD, "gradient of the input": GRADIENT, "gradient of the weights": TRAINED}
 
 
 @described
