@@ -196,8 +196,7 @@ print(f"of the training state:   {unneeded:.0%}, {size:.1f} MB in fp32")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A frozen value still has to be stored, so it saves three of its four numbers: its gradient and the two averages.
 # Three quarters of the 19% that are frozen make about 15% of the whole training state. The saving in arithmetic is only
-# 6%, because two of the three products with $E$ remain and the blocks are all trained. (In the recorded runs at the
-# end of this lesson, peak memory, which includes activations, fell by 5% on this model and by 9% on a larger one.)
+# 6%, because two of the three products with $E$ remain and the blocks are all trained.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train the rest
@@ -352,6 +351,8 @@ def adapted(**options):
 
 # %%
 embedding, head = adapted()
+changed = {"embedding": not embedding.equal(E), "head": not head.equal(E)}
+print("trained by default:", changed)
 embedding, head = adapted(ensure_weight_tying=True)
 course.claim(
     "With ensure_weight_tying the two are one tensor, which was trained",

@@ -20,7 +20,6 @@ assert rows[0] == len(tokens[:-1].unique()), "The lookup reaches only tokens of 
 
 assert saved == 2 * blocks[:4].numel() * E.numel(), "One of three products with E is saved"
 
-assert not embedding.equal(E) and head.equal(E), "The embedding was trained, and the head is as it was"
 
 # after: check-tl
 one_hot = F.one_hot(tokens, len(E)).float()  # (T, V)
