@@ -30,6 +30,7 @@ import course
 import tlkit as tl
 from course.lesson08 import pictures as lesson08_pictures
 from course.lesson10 import pictures
+from tlkit.evidence.statistics import paired_differences
 
 profile = tl.setup()
 rust = tl.load_corpus().limited(profile.train_passages, profile.test_passages)
@@ -511,7 +512,7 @@ course.claim(
 
 def general_beside_lora(runs):
     """How much general text differs from LoRA's, run by run: logarithms, intervals."""
-    return tl.paired_differences(runs.assign(log=np.log(runs.general)), "lora", "log")
+    return paired_differences(runs.assign(log=np.log(runs.general)), "lora", "log")
 
 
 peaks = table.peak_memory_mb[["qlora", "lora_fa", "lora"]]

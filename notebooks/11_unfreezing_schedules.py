@@ -26,6 +26,7 @@ import pandas as pd
 import course
 import tlkit as tl
 from course.lesson11 import pictures
+from tlkit.evidence.sweeps import rate_paths
 import torch
 
 profile = tl.setup()
@@ -259,7 +260,7 @@ course.claim(
 # picture shows these lines, from the tuning runs, up to the best rate of each.
 
 # %%
-on_tiny = tl.rate_paths("tiny", names, worst=100)
+on_tiny = rate_paths("tiny", names, worst=100)
 tl.tradeoff_chart(on_tiny)
 
 

@@ -26,6 +26,8 @@ import torch
 import course
 import tlkit as tl
 from course.lesson12 import pictures
+from tlkit.fitting.estimate import closed_form
+from tlkit.fitting.timeline import step_timeline
 
 profile = tl.setup()
 MiB = 2**20
@@ -38,7 +40,7 @@ MiB = 2**20
 
 # %%
 model = tl.load_model("tiny").model
-full = tl.step_timeline(model, batch_size=8, sequence_length=128)
+full = step_timeline(model, batch_size=8, sequence_length=128)
 pictures.memory_timeline(full, "The memory of a step peaks where the loss is computed")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -192,7 +194,7 @@ for name, options in (
     ("last_layers", {"train_norms": False}),
 ):
     report = tl.apply_strategy(tl.load_model("tiny").model, name, **options)
-    timelines[name] = tl.step_timeline(report.model, batch_size=8, sequence_length=128)
+    timelines[name] = step_timeline(report.model, batch_size=8, sequence_length=128)
     percent[name] = round(report.percent)
 pictures.memory_timeline(
     timelines, "LoRA keeps nearly all activations, last_layers a quarter"
@@ -227,7 +229,7 @@ course.claim(
 # %%
 shapes = {}
 for rows_, length in ((1, 128), (8, 128), (8, 64)):
-    line = tl.step_timeline("tiny", batch_size=rows_, sequence_length=length)
+    line = step_timeline("tiny", batch_size=rows_, sequence_length=length)
     shapes[f"{rows_} x {length}"] = line[list(by_hand)].max() / MiB
 pd.DataFrame(shapes).round(1)
 
@@ -271,7 +273,7 @@ with tl.Job(3, "trace") as job:
         full = tl.estimate_memory("qwen2-0.5b", "full", sequence_length=512)
     for count, rows_ in (("one row", 1), ("eight rows", 8)):
         with job.part(count):
-            line = tl.step_timeline("qwen2-0.5b", batch_size=rows_)
+            line = step_timeline("qwen2-0.5b", batch_size=rows_)
         lines[f"{count} of 512 tokens"] = line
 print(f"{tl.in_units(full.peak)} = {full.peak / 1e9:.1f} GB, in the {full.phase}")
 title = "With one row the backward pass ends at the peak, with eight it begins there"
@@ -290,7 +292,7 @@ pictures.memory_timeline(lines, title)
 # `closed_form` adds up both moments for one row, by the formulas from above.
 
 # %%
-by_hand = tl.closed_form("qwen2-0.5b", batch_size=1, sequence_length=512)
+by_hand = closed_form("qwen2-0.5b", batch_size=1, sequence_length=512)
 in_gb = pd.Series(by_hand, name="GB") / 1e9
 in_gb.round(2).to_frame()
 
@@ -323,7 +325,7 @@ ways = {
     "checkpointing": tl.Plan(activation_checkpointing=True),
 }
 lines = {
-    name: tl.step_timeline(model, batch_size=8, sequence_length=128, plan=plan)
+    name: step_timeline(model, batch_size=8, sequence_length=128, plan=plan)
     for name, plan in ways.items()
 }
 title = "Micro-batches and checkpointing halve the peak; the chunked loss saves a fifth"
@@ -400,7 +402,7 @@ ways = {
 }
 rows = {}
 for name, options in ways.items():
-    line = tl.step_timeline("tiny", batch_size=8, sequence_length=128, **options)
+    line = step_timeline("tiny", batch_size=8, sequence_length=128, **options)
     lasting = (
         (line[["weights", "gradients", "optimizer state"]].max() / N)
         .round()
@@ -543,7 +545,9 @@ course.check("ex12_1", answer)
 # rows with which the loss needs more than the end.
 
 # %%
-one_row = tl.closed_form(
+from tlkit.fitting.estimate import closed_form
+
+one_row = closed_form(
     "qwen2-0.5b", batch_size=1, sequence_length=512
 )  # the names of the parts are its keys
 

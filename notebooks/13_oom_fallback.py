@@ -30,6 +30,8 @@ from torch.nn.functional import cross_entropy
 import course
 import tlkit as tl
 from course.lesson13 import pictures
+from tlkit.fitting.ladder import FALLBACK_TIERS
+from tlkit.reports.memory_charts import attempts_chart, ladder_chart
 
 profile = tl.setup()
 base = tl.load_model("tiny")
@@ -99,7 +101,7 @@ pictures.ladder_diagram()
 # %% tags=["check-tl"]
 lower = tl.LADDER["smaller micro-batch"](tl.Plan(), 4)  # a plan, and rows in the batch
 print("rows at once:", lower.micro_batch_size)
-every_rung = {name for names in tl.FALLBACK_TIERS.values() for name in names}
+every_rung = {name for names in FALLBACK_TIERS.values() for name in names}
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Smaller micro-batches
@@ -278,7 +280,7 @@ result, log = tl.train_with_fallback(
 log.table[["rung", "first_step", "steps_done", "failed_in"]]
 
 # %%
-tl.attempts_chart(log.attempts)
+attempts_chart(log.attempts)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Go through the attempts from the top. As planned, and with the [chunked loss](glossary.md#chunked-loss), the step
@@ -512,7 +514,7 @@ steps = []
 for name, plan in plans.items():
     needed = tl.estimate_memory("qwen2-0.5b", "full", batch_size=4, plan=plan).peak
     steps.append(tl.Rung(name, plan, needed))
-tl.ladder_chart(steps, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
+ladder_chart(steps, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
 
 # %%
 for size in (16, 8):

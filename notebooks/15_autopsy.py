@@ -32,6 +32,7 @@ import torch
 import course
 import tlkit as tl
 from course.lesson15 import pictures
+from tlkit.evidence.flops import speedup_warning
 
 profile = tl.setup()
 rust = tl.load_corpus("rust").limited(profile.train_passages, profile.test_passages)
@@ -523,7 +524,7 @@ estimate = {"batch_size": 1, "sequence_length": 32}
 needed = tl.estimate_memory("qwen2-0.5b", "full", **estimate).peak
 print(f"a full step of 32 tokens needs {needed / 1e9:.1f} GB")
 print(f"a card of 8 GiB has {8 * 2**30 / 1e9:.1f} GB")
-print(tl.speedup_warning(14.3, steps["full"], steps["last_layers"]))
+print(speedup_warning(14.3, steps["full"], steps["last_layers"]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # You can watch the three parts of a step on your own machine. The bundled model takes one block of 32 tokens, so that

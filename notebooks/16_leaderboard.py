@@ -27,6 +27,7 @@ from scipy import stats
 import course
 import tlkit as tl
 from course.lesson16 import leaderboards, pictures
+from tlkit.reports.fronts import front_chart
 
 board = leaderboards.leaderboard("peft_metamathqa")
 questions = 1319
@@ -340,7 +341,7 @@ shares = tl.front_shares(board, "test_accuracy", ["forgetting"], questions)
 # %% slideshow={"slide_type": "subslide"}
 forgot = board.join(shares).assign(accuracy=p)
 unit = "forgetting: rise of the loss on Wikipedia text, nats per token"
-tl.front_chart(forgot, "forgetting", unit, log=True, least=0.46)
+front_chart(forgot, "forgetting", unit, log=True, least=0.46)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The percentages beside the names are the shares of draws. The row with the highest accuracy, at the top right, is on
@@ -362,12 +363,12 @@ tl.front_chart(forgot, "forgetting", unit, log=True, least=0.46)
 # %%
 memory = tl.front_shares(board, "test_accuracy", ["peak_memory_bytes"], questions)
 by_memory = board.join(memory).assign(accuracy=p, memory=board.peak_memory_bytes / 1e9)
-tl.front_chart(by_memory, "memory", "peak memory, GB", log=True, least=0.36)
+front_chart(by_memory, "memory", "peak memory, GB", log=True, least=0.36)
 
 # %%
 size = tl.front_shares(board, "test_accuracy", ["file_bytes"], questions)
 by_size = board.join(size).assign(accuracy=p, size=board.file_bytes / 1e6)
-tl.front_chart(by_size, "size", "size of the saved file, MB", log=True, least=0.3)
+front_chart(by_size, "size", "size of the saved file, MB", log=True, least=0.3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In the memory chart, `miss-default` is on the front in all draws: it reaches 48.7% with 20.3 GB, and the first row is

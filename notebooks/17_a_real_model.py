@@ -30,6 +30,7 @@ import torch
 
 import course
 import tlkit as tl
+from tlkit.evidence.answers import compare_answers
 
 profile = tl.setup()
 NAME = "smollm2-135m-instruct"
@@ -320,7 +321,7 @@ with tl.Job(2, "model") as job:
         answers_after = tl.answer_questions(
             lora.model, real.tokenizer, asked, progress=part
         )
-change = tl.compare_answers(answers_before, answers_after)
+change = compare_answers(answers_before, answers_after)
 
 # %% tags=["nbval-ignore-output"]
 for name, answers in (("before", answers_before), ("after", answers_after)):

@@ -14,7 +14,10 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "notebooks"))
+
 import tlkit as tl
+from course.lesson18 import probing
 from tlkit.checkpoints.identity import hash_of
 
 SIZES = (8, 32, 128)  # labelled passages, beside all
@@ -34,7 +37,7 @@ def main() -> None:
             for split, documents in splits.items()
         }
         labels = {split: part.labels for split, part in texts.items()}
-        both = {split: tl.layer_features(loaded.model, part, pool="both") for split, part in texts.items()}
+        both = {split: probing.layer_features(loaded.model, part, pool="both") for split, part in texts.items()}
         width = both["train"].shape[2] // 2
         del loaded
         for pool, half in (("last token", slice(0, width)), ("mean", slice(width, None))):
@@ -53,7 +56,7 @@ def probed(features: dict[str, torch.Tensor], labels: dict[str, torch.Tensor]) -
 
     def fitted(depth: int, passages: int) -> tuple[dict[str, object], object]:
         train = features["train"][depth][:passages], labels["train"][:passages]
-        linear = tl.best_linear(train, (features["validation"][depth], labels["validation"]))
+        linear = probing.best_linear(train, (features["validation"][depth], labels["validation"]))
         found = linear.predict(features["validation"][depth])
         row = {"depth": depth, "passages": passages, "penalty": linear.penalty}
         return row | {"balanced_accuracy": tl.balanced_accuracy(found, labels["validation"])}, linear

@@ -22,7 +22,9 @@ course.check("ex12_1", answer)
 # the smallest number of rows with which the loss needs more than the end.
 
 # %%
-one_row = tl.closed_form(
+from tlkit.fitting.estimate import closed_form
+
+one_row = closed_form(
     "qwen2-0.5b", batch_size=1, sequence_length=512
 )  # the names of the parts are its keys
 

@@ -25,7 +25,9 @@ assert saved == 2 * blocks[:4].numel() * E.numel(), "One of three products with 
 one_hot = F.one_hot(tokens, len(E)).float()  # (T, V)
 assert torch.equal(one_hot @ E, X), "A lookup is a product with one-hot vectors"
 assert Z.allclose(logits, atol=1e-4), "H times E transposed gives the model's logits"
-assert tl.is_tied(tiny.model)
+from tlkit.models.parts import is_tied
+
+assert is_tied(tiny.model)
 assert E.shape == (4096, 192) and tokens.shape == (64,)
 
 # after: check-Z

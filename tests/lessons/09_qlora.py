@@ -48,7 +48,9 @@ assert torch.allclose(mine, theirs, rtol=1e-4), "All three losses agree to 1e-4"
 assert {p.dtype for p in trained} == {torch.float32}  # adapters, in a model of bf16, too
 
 # after: check-tl
-assert 2 * packed.numel() == tl.logical_size(packed) == 192 * 192 == 36_864
+from tlkit.quantization import logical_size
+
+assert 2 * packed.numel() == logical_size(packed) == 192 * 192 == 36_864
 
 # after: check-scales
 changed = ((coarse_scales - scales.flatten()) / scales.flatten()).abs()

@@ -98,13 +98,15 @@ assert "no block is trainable" in report.doubts[0] and not intended.doubts
 # after: check-tl-2
 assert round(needed / 1e9, 1) == 9.0 and needed > 8 * 2**30
 assert round(254.28 / 140, 1) == 1.8 and moved["full"] / 288 < 0.1
-assert tl.speedup_warning(14.3, steps["full"], steps["last_layers"])
+assert speedup_warning(14.3, steps["full"], steps["last_layers"])
 
 # after: check-worse
 assert len(worse) == 9, "9 of these 11 perplexities are above 151,936"
 
 # after: check-names
 few = tl.perplexity(tiny.model, tiny.tokenizer, [tiny.tokenizer.decode(single[0])])
-ranks = tl.rank_intervals(tl.compare_pairs(one_seed), names).to_dict()
+from tlkit.evidence.statistics import rank_intervals
+
+ranks = rank_intervals(tl.compare_pairs(one_seed), names).to_dict()
 assert any("tokens" in warning for warning in few.warnings), "A score on 32 tokens warns that they are few"
 assert set(ranks.values()) == {""}, "One seed gives no ranks"
