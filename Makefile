@@ -22,12 +22,13 @@ test-browser: .venv/installed
 	$(BIN)/python -m pytest $(AT_ONCE) -m browser tests
 test-versions: .venv/installed
 	$(BIN)/python tests/versions.py
+# Not in notebooks/, so that paths such as TLKIT_CORPUS=my_texts/ are meant from here.
 lab: .venv/installed
-	cd notebooks && ../$(BIN)/python -m course lab
+	PYTHONPATH=notebooks $(BIN)/python -m course lab
 demo: .venv/installed
 	cd notebooks && ../$(BIN)/python -m course demo
 slides: .venv/installed
-	$(BIN)/python -m tlkit handouts
+	cd notebooks && ../$(BIN)/python -m course slides
 book: .venv/installed
 	$(BIN)/python -m sphinx -M html book results/book -q -W --keep-going
 notebooks: .venv/installed

@@ -1,23 +1,22 @@
 """The lessons as a web book: `python -m sphinx -M html book results/book -W --keep-going`.
 
-The notebooks are shown as they are stored, never executed; `tests/classroom/test_book.py` checks the pages.
+The notebooks are shown as they are stored, never executed; `tests/course/test_book.py` checks the pages.
 """
 
 import json
-import re
 import shutil
+import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-from tlkit.classroom.handouts import MATHJAX, packaged
-from tlkit.classroom.stills import VIEW, without_views
-
 BOOK = Path(__file__).resolve().parent
 NOTEBOOKS = BOOK.parent / "notebooks"
 LESSONS = BOOK / "lessons"
-PANEL = "(Here stands a panel with controls, when the lesson is open in JupyterLab.)"
+sys.path.insert(0, str(NOTEBOOKS))
+
+from course.slides import MATHJAX, packaged  # noqa: E402
 
 project = "Transfer learning, hands on"
 author = "the workbook's authors"
@@ -45,44 +44,20 @@ html_theme_options = {
 
 
 def for_page(notebook: dict) -> dict:
-    """A notebook with its pictures' words where myst-nb looks for them, and with words for its widgets."""
-    without_views(notebook)  # with a stored state, myst-nb would load scripts from another server
-    fold_answers(notebook["cells"])
+    """A notebook with the words of its pictures where myst-nb looks for them."""
     for cell in notebook["cells"]:
-        if cell["cell_type"] != "code":
-            continue
-        alts = [output.get("metadata", {}).get("image/png", {}).get("alt") for output in cell["outputs"]]
-        if any(alts):
-            cell["metadata"]["mystnb"] = {"image": {"alt": " ".join(filter(None, alts))}}
-        cell["outputs"] = [shown for output in cell["outputs"] if (shown := _without_widget(output))]
+        outputs = cell.get("outputs", [])
+        words = [output.get("metadata", {}).get("image/png", {}).get("alt") for output in outputs]
+        if any(words):
+            cell["metadata"]["mystnb"] = {"image": {"alt": " ".join(filter(None, words))}}
     return notebook
-
-
-def fold_answers(cells: list[dict]) -> None:
-    """Fold up the code that answers a prediction: the cells between the text, or the question, and the outcome."""
-    for place, cell in enumerate(cells):
-        if not re.search(r"^tl\.outcome\(", "".join(cell["source"]), re.MULTILINE):
-            continue
-        for before in reversed(cells[:place]):
-            if before["cell_type"] != "code" or "".join(before["source"]).startswith("tl.predict("):
-                break
-            before["metadata"].setdefault("tags", []).append("hide-cell")
-
-
-def _without_widget(output: dict) -> dict | None:
-    """Of a library's progress bar nothing remains, of a widget without a still a sentence."""
-    if VIEW not in output.get("data", {}):
-        return output
-    if "%|" in "".join(output["data"].get("text/plain", "")):
-        return None
-    return {"output_type": "display_data", "data": {"text/plain": PANEL}, "metadata": {}}
 
 
 def copy_lessons(app: Sphinx, config: Config) -> None:
     """Sphinx reads only below its source folder. Copies, not links, because of Windows."""
     shutil.copytree(NOTEBOOKS / "images", LESSONS / "images", dirs_exist_ok=True)
     lessons = {path.name: path for path in NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")}
-    for page in ("glossary.md", "instructors.md", "places.md"):
+    for page in ("glossary.md", "instructors.md"):
         shutil.copy2(NOTEBOOKS / page, LESSONS / page)
     for copy in LESSONS.glob("*.ipynb"):
         if copy.name not in lessons:
@@ -96,7 +71,7 @@ def copy_lessons(app: Sphinx, config: Config) -> None:
 
 def copy_mathjax(app: Sphinx, failure: Exception | None) -> None:
     """Of the 24 MB that sphinx-mathjax-offline brings, the one file that draws formulas; no other server is asked."""
-    source = packaged("formulas need sphinx-mathjax-offline", "sphinx-mathjax-offline", f"static/{MATHJAX}")
+    source = packaged("sphinx-mathjax-offline", "sphinx-mathjax-offline") / "static" / MATHJAX
     if failure is None and app.builder.format == "html":
         target = Path(app.outdir) / "_static" / mathjax_path
         target.parent.mkdir(parents=True, exist_ok=True)
