@@ -1,7 +1,8 @@
-"""`python -m course run|lab|demo|grade`, in notebooks/: execute the lessons, work in copies, show the demo, grade."""
+"""For those who run and teach the lessons: `python -m course run|lab|demo|slides|grade`, in notebooks/."""
 
 import argparse
 import csv
+import json
 import os
 import secrets
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from course.grade import Limits, container, how
 from course.grade import grade as marks_of
-from course.lessons import FOLDER, INDEX, copy_lessons, execute_all, sources
+from course.lessons import FOLDER, INDEX, SECONDS, copy_lessons, execute_all, recorded_seconds, sources
 from course.pages import write_generated
 from course.results import draw_result
 
@@ -29,9 +30,13 @@ def run(arguments: argparse.Namespace) -> int:
         write_generated()
         draw_result()
         scripts = [*scripts, FOLDER / "demo.py"]
-    failed = execute_all(scripts, FOLDER if arguments.in_place else RESULTS, RESULTS, jobs=arguments.jobs)
+    ended = execute_all(scripts, FOLDER if arguments.in_place else RESULTS, RESULTS, jobs=arguments.jobs)
+    failed = {name: one.failure for name, one in ended.items() if one.failure}
     for name, reason in failed.items():
         print(f"FAILED {name}: {reason}", file=sys.stderr)
+    if arguments.in_place:
+        seconds = recorded_seconds() | {name: round(one.seconds) for name, one in ended.items()}
+        SECONDS.write_text(json.dumps(seconds, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     table = RESULTS / "comparison.md"
     if table.is_file():
         print(table.read_text(encoding="utf-8"))
@@ -72,6 +77,15 @@ def demo(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def slides(arguments: argparse.Namespace) -> int:
+    """Write the lessons, as executed, as slides for a browser, which need no network (results/slides)."""
+    from course.slides import write_slides
+
+    pages = write_slides(RESULTS / "slides")
+    print(f"{len(pages)} lessons are in {RESULTS / 'slides'}: open one in a browser; the key S shows what comes next")
+    return 0
+
+
 def grade(arguments: argparse.Namespace) -> int:
     """Run the exercises of handed-in lessons anew, and write a table with a row for each exercise of each file."""
     # Windows hands `week1/*.ipynb` on as it is.
@@ -95,16 +109,21 @@ def grade(arguments: argparse.Namespace) -> int:
 
 
 def _with_course() -> dict[str, str]:
-    """The environment in which a kernel finds this package from any folder, and a server its settings."""
+    """The environment in which kernels find this package and what you bring, and a server its settings.
+
+    A kernel runs in the folder of its notebook, so a path that is meant from here would lead elsewhere.
+    """
     found = {"PYTHONPATH": FOLDER, "JUPYTER_CONFIG_PATH": FOLDER / "share"}
-    return {name: os.pathsep.join([str(path), *filter(None, [os.environ.get(name)])]) for name, path in found.items()}
+    places = {name: os.pathsep.join([str(path), *filter(None, [os.environ.get(name)])]) for name, path in found.items()}
+    brought = {name: Path(os.environ[name]) for name in ("TLKIT_CORPUS", "TLKIT_MODEL") if os.environ.get(name)}
+    return places | {name: str(path.resolve()) for name, path in brought.items() if path.exists()}
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line, a function above for each command."""
-    whole = argparse.ArgumentParser(prog="python -m course", description="For those who run and teach the lessons.")
+    whole = argparse.ArgumentParser(prog="python -m course", description=__doc__)
     names = whole.add_subparsers(required=True, metavar="COMMAND")
-    for command in (run, lab, demo, grade):
+    for command in (run, lab, demo, slides, grade):
         one = names.add_parser(command.__name__, help=command.__doc__, description=command.__doc__)
         one.set_defaults(command=command)
         if command is run:
@@ -120,6 +139,8 @@ def parser() -> argparse.ArgumentParser:
             one.add_argument("--seconds", type=int, default=Limits.file, help="for one file, default: %(default)s")
             one.add_argument("--memory", type=int, default=Limits.memory, help="gigabytes, default: %(default)s")
             one.add_argument("--jobs", type=int, default=1, help="files at a time")
+            continue
+        if command is slides:
             continue
         one.add_argument("--browser", action=argparse.BooleanOptionalAction, default=True, help="open a browser")
         if command is demo:

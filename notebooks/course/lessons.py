@@ -22,6 +22,8 @@ from tlkit.models.fetched import fetched_folder
 FOLDER = Path(__file__).resolve().parents[1]
 INDEX = "00_index"
 CELL_SECONDS = 7200  # the comparison of the larger profiles takes half an hour on a small machine
+SECONDS = Path(__file__).resolve().parent / "seconds.json"  # how long each lesson ran when it was last recorded
+MINUTES = r"About (\d+) minutes\."
 EXERCISES_IMPORT = "import course\nimport tlkit as tl"  # the first cell of a lesson's exercises
 # As JupyterLab writes them: a lesson that is opened and saved stays as it is.
 PAIRED = {"formats": "ipynb,py:percent", "notebook_metadata_filter": "-all"}
@@ -43,6 +45,14 @@ class Lesson:
         return int(self.stem[:2])
 
 
+@dataclass(frozen=True)
+class Execution:
+    """How the run of a lesson ended: after how many seconds, and why it failed; None where it did not."""
+
+    seconds: float
+    failure: str | None
+
+
 def lessons(folder: Path = FOLDER) -> list[Lesson]:
     """Read what every lesson says of itself, in order.
 
@@ -54,12 +64,35 @@ def lessons(folder: Path = FOLDER) -> list[Lesson]:
         if source.stem == INDEX:
             continue
         text = _as_script(source)
-        parts = [re.search(p, text, re.M) for p in (r"^# # (.+)$", r"^# \*([^*]+\?)\*$", r"About (\d+) minutes\.")]
+        parts = [re.search(p, text, re.M) for p in (r"^# # (.+)$", r"^# \*([^*]+\?)\*$", MINUTES)]
         if not all(parts):
             raise ValueError(f"{source.name}: expected title, *question?* and 'About N minutes.' at the top")
         title, question, minutes = (part.group(1) for part in parts)
         found.append(Lesson(source.stem, title, question, int(minutes)))
     return found
+
+
+def minutes_needed(lesson: nbformat.NotebookNode, seconds: float) -> int:
+    """Compute how long a lesson takes its reader.
+
+    Args:
+        lesson: its cells.
+        seconds: that it runs.
+
+    Returns:
+        Minutes: 180 words in each, 8 seconds for each line of code, the running, and 4 minutes for each exercise.
+    """
+    headings = [n for n, cell in enumerate(lesson.cells) if cell.source.startswith("## Exercises")]
+    page, exercises = lesson.cells[: headings[0] if headings else None], lesson.cells[headings[0] :] if headings else []
+    words = sum(len(cell.source.split()) for cell in page if cell.cell_type == "markdown")
+    code = [line for cell in page if cell.cell_type == "code" for line in cell.source.splitlines() if line.strip()]
+    answers = [cell for cell in exercises if cell.cell_type == "code" and "course.check(" in cell.source]
+    return round(words / 180 + (8 * len(code) + seconds) / 60 + 4 * len(answers))
+
+
+def recorded_seconds() -> dict[str, float]:
+    """How long each lesson ran when it was last recorded, by the stem of its file."""
+    return json.loads(SECONDS.read_text(encoding="utf-8")) if SECONDS.is_file() else {}
 
 
 def missing_model(source: Path) -> str | None:
@@ -159,7 +192,7 @@ def execute(source: Path, target: Path, results: Path, *, threads: int | None = 
         nbformat.write(notebook, target)
 
 
-def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int = 1) -> dict[str, str]:
+def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int = 1) -> dict[str, Execution]:
     """Execute lessons, show how far they are, and print a line for each that has ended.
 
     Side by side, each lesson gets its share of the cores: small models leave the second core idle half of the time,
@@ -174,7 +207,7 @@ def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int =
         jobs: lessons at a time.
 
     Returns:
-        From the stem of each lesson that failed to the reason; the others go on.
+        How each lesson ended, by the stem of its file; where one fails, the others go on.
     """
     results.mkdir(parents=True, exist_ok=True)
     missing = {source: sentence for source in scripts if (sentence := missing_model(source))}
@@ -183,21 +216,21 @@ def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int =
     scripts = [source for source in scripts if source not in missing]
     threads = None if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
 
-    def one(source: Path) -> str | None:
-        begun = time.monotonic()
+    def one(source: Path) -> Execution:
+        begun, failure = time.monotonic(), None
         try:
             with job.part(source.stem) as part:
                 execute(source, folder / f"{source.stem}.ipynb", results, threads=threads, progress=part)
         except CellExecutionError as error:
-            return f"{error.ename}: {error.evalue}"
+            failure = f"{error.ename}: {error.evalue}"
         except (DeadKernelError, CellTimeoutError) as error:  # the other lessons go on
-            return str(error)
-        finally:
-            job.say(f"{source.stem}: {time.monotonic() - begun:.0f} s")
-        return None
+            failure = str(error)
+        seconds = time.monotonic() - begun
+        job.say(f"{source.stem}: {seconds:.0f} s")
+        return Execution(seconds, failure)
 
     # The last lessons are the longest; begun last, they would run alone.
     order = list(reversed(scripts)) if jobs > 1 else scripts
     with Job(len(scripts), "lesson") as job, ThreadPoolExecutor(jobs) as pool:
-        reasons = dict(zip((source.stem for source in order), pool.map(one, order), strict=True))
-    return {source.stem: reasons[source.stem] for source in scripts if reasons[source.stem] is not None}
+        ended = dict(zip((source.stem for source in order), pool.map(one, order), strict=True))
+    return {source.stem: ended[source.stem] for source in scripts}

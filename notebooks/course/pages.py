@@ -12,13 +12,23 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from course.exercises import LEVELS, Exercise, Quiz, tasks_of
-from course.lessons import EXERCISES_IMPORT, FOLDER, INDEX, Lesson, lessons
+from course.lessons import (
+    EXERCISES_IMPORT,
+    FOLDER,
+    INDEX,
+    MINUTES,
+    Lesson,
+    lessons,
+    minutes_needed,
+    recorded_seconds,
+)
 
 WIDTH = 118  # of a line of text, behind its `# `
 SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION$", re.DOTALL | re.MULTILINE)
 # The course has five parts, each named by the number of its first lesson.
 PARTS = {1: "Look inside", 4: "Choose what to train", 12: "Make it fit", 14: "Know what is true", 17: "For real"}
-LAST = 21  # lesson of the course
+MINUTES_OFF = 0.1  # what a lesson says may be off by this share: seconds differ from run to run
+TABLE = re.compile(r"^\| lesson \| question \| minutes \|\n(?:\|.*\n)+", re.MULTILINE)
 GENERATED = re.compile(r"\n# %% \[markdown\][^\n]*\n# (?:## Exercises|Previous: |Next: )")
 
 
@@ -39,20 +49,10 @@ def lesson_table(found: list[Lesson], link: str = "{}.ipynb") -> str:
     return "\n".join(["| lesson | question | minutes |", "| --- | --- | --- |", *rows])
 
 
-def unwritten(found: list[Lesson]) -> str:
-    """Say which numbers of the course have no lesson yet; nothing where all have one."""
-    numbers = [str(n) for n in range(1, LAST + 1) if n not in {lesson.number for lesson in found}]
-    if not numbers:
-        return ""
-    several = len(numbers) > 1
-    listed = f"{', '.join(numbers[:-1])} and {numbers[-1]}" if several else numbers[0]
-    return f"{'Lessons' if several else 'Lesson'} {listed} {'are' if several else 'is'} still to be written."
-
-
 def index_source(found: list[Lesson]) -> str:
     """Write the index page as a percent script."""
-    minutes = sum(lesson.minutes for lesson in found)
-    values = {"table": lesson_table(found), "minutes": minutes, "first": found[0], "unwritten": unwritten(found)}
+    hours = sum(lesson.minutes for lesson in found) / 60
+    values = {"table": lesson_table(found), "hours": round(hours), "first": found[0]}
     top, middle, bottom = (
         new_markdown_cell(text.format(**values).strip()) for text in (INDEX_TOP, INDEX_MIDDLE, INDEX_BOTTOM)
     )
@@ -140,15 +140,30 @@ def _way(stem: str, found: list[Lesson]) -> str:
 
 
 def write_generated(folder: Path = FOLDER) -> None:
-    """Write the index, and the generated part of every lesson, into their files.
+    """Write the index, the minutes and the generated part of every lesson, and README's table, into their files.
 
     Raises:
         ValueError: where a lesson lacks what the index needs, or its solutions do not fit its checks.
     """
+    _write_minutes(folder)
     found = lessons(folder)
     wanted = {INDEX: index_source(found)} | {lesson.stem: lesson_source(lesson.stem, found, folder) for lesson in found}
     for stem, text in wanted.items():
         (folder / f"{stem}.py").write_text(text, encoding="utf-8")
+    readme = folder.parent / "README.md"
+    table = lesson_table(found, "notebooks/{}.ipynb") + "\n"
+    readme.write_text(TABLE.sub(lambda _: table, readme.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _write_minutes(folder: Path) -> None:
+    """Where a lesson's minutes are off by more than a tenth, write those that are computed."""
+    seconds = recorded_seconds()
+    for lesson in lessons(folder):
+        script = folder / f"{lesson.stem}.py"
+        needed = minutes_needed(jupytext.read(script), seconds.get(lesson.stem, 0))
+        if abs(lesson.minutes - needed) > MINUTES_OFF * needed:
+            said = re.sub(MINUTES, f"About {needed} minutes.", script.read_text(encoding="utf-8"), count=1)
+            script.write_text(said, encoding="utf-8")
 
 
 EXERCISES_TOP = """\
@@ -189,9 +204,8 @@ Each lesson asks one question, measures the answer, and explains what came out.
 
 {table}
 
-About {minutes} minutes of reading and running in all; quizzes and exercises come on top. The lessons build on one
-another, so take them in order the first time. Words that you do not know are in the [glossary](glossary.md).
-{unwritten}
+About {hours} hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
+Words that you do not know are in the [glossary](glossary.md).
 
 ## How to work
 
@@ -212,7 +226,8 @@ another, so take them in order the first time. Words that you do not know are in
 
 The next cell looks for all parts that the lessons need."""
 INDEX_MIDDLE = """\
-A line with [FAIL] says what is missing and how to get it. The README has a table of problems and their remedies."""
+A line with [FAIL] says what is missing and how to get it. If something goes wrong later, `notebooks/troubleshooting.md`
+has a table of problems and their remedies."""
 INDEX_BOTTOM = """\
 Next: [{first.title}]({first.stem}.ipynb)
 """

@@ -1,5 +1,6 @@
 """Guards that nbval does not give: pairs agree, every cell was executed, few cells escape comparison."""
 
+import json
 import os
 import re
 import shutil
@@ -10,15 +11,18 @@ from pathlib import Path
 import jupytext
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
+from jupyter_server.services.contents.largefilemanager import LargeFileManager
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from traitlets.config import PyFileConfigLoader
 
-from course.lessons import INDEX, copy_lessons, execute_all, lessons, sources
+from course.lessons import INDEX, copy_lessons, execute_all, lessons, minutes_needed, sources
 from course.pages import index_source, lesson_source, lesson_table
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 SOURCES = sorted(FOLDER.glob("*.py"))
 LESSONS = [source for source in SOURCES if source.stem not in (INDEX, "demo")]
 SOLUTIONS = sorted((FOLDER / "solutions").glob("*.py"))
+WIDGET = "application/vnd.jupyter.widget-view+json"
 IGNORED = "nbval-ignore-output"
 MOST_IGNORED = 1 / 5  # of a lesson's code cells: their times, memory or raw losses differ between machines
 PANEL = re.compile(r"\bcourse\.(quiz|strategy_map|TrainingLab|memory_explorer|ladder_player|before_and_after)\(")
@@ -42,6 +46,12 @@ def shown(cell):
 
 def cells(notebook):
     return [(c.cell_type, c.source.strip(), sorted(c.metadata.get("tags", []))) for c in notebook.cells]
+
+
+def ended(folder, jobs=1):
+    """Why each lesson of a folder failed; None where it did not."""
+    runs = execute_all(sources(folder), folder, folder / "results", jobs=jobs)
+    return {name: run.failure for name, run in runs.items()}
 
 
 def test_every_notebook_has_its_source_and_every_source_its_notebook():
@@ -108,6 +118,19 @@ def test_index_exercises_links_and_readme_are_current():
     assert lesson_table(found, "notebooks/{}.ipynb") in readme
 
 
+def test_minutes_are_counted_from_words_code_running_and_exercises():
+    page = [
+        new_markdown_cell("word " * 900),
+        new_code_cell("a = 1\n\nb = 2\n# three"),
+        new_markdown_cell("## Exercises"),
+    ]
+    asked = [new_markdown_cell("many words " * 900), new_code_cell('course.quiz("quiz04")')]
+    answers = [new_code_cell(f'# a line more\ncourse.check("ex04_{n}", ...)') for n in (1, 2)]
+    lesson = new_notebook(cells=[*page, *asked, *answers])
+    assert minutes_needed(lesson, 36) == round(900 / 180 + (3 * 8 + 36) / 60 + 2 * 4)
+    assert minutes_needed(new_notebook(cells=page[:2]), 0) == round(5.4)
+
+
 def test_each_lesson_leads_to_the_next_and_back():
     found = lessons()
     for one, following in zip(found, found[1:], strict=False):
@@ -133,10 +156,31 @@ def test_copies_to_work_in_have_no_outputs_and_are_never_written_over(tmp_path):
     assert copy_lessons(tmp_path / "mine") == [written[1]] and written[0].read_text() == "mine"
 
 
+def test_a_lesson_that_is_opened_run_and_saved_is_as_before_beside_its_outputs(tmp_path):
+    config = PyFileConfigLoader("jupyter_server_config.py", path=str(FOLDER / "share")).load_config()
+    before = json.loads((FOLDER / "04_full_fine_tuning.ipynb").read_text(encoding="utf-8"))
+    after = json.loads(json.dumps(before))
+    after["metadata"]["widgets"] = {"application/vnd.jupyter.widget-state+json": {"state": {}}}
+    after["metadata"]["language_info"]["version"] = "3.99"
+    code = [cell for cell in after["cells"] if cell["cell_type"] == "code"]
+    panel = {"output_type": "display_data", "metadata": {}, "data": {WIDGET: {"model_id": "0"}, "text/plain": "VBox()"}}
+    chart = {**panel, "data": {WIDGET: {"model_id": "1"}, "image/png": "iVBO", "text/plain": "VBox()"}}
+    code[0]["metadata"]["execution"] = {"iopub.execute_input": "2026-11-25T08:00:00Z"}
+    code[0]["outputs"] += [panel, chart]
+    LargeFileManager(root_dir=str(tmp_path), config=config).save({"type": "notebook", "content": after}, "04.ipynb")
+    saved = json.loads((tmp_path / "04.ipynb").read_text(encoding="utf-8"))
+    place = before["cells"].index(next(cell for cell in before["cells"] if cell["cell_type"] == "code"))
+    (kept,) = saved["cells"][place]["outputs"][len(before["cells"][place]["outputs"]) :]
+    assert set(kept["data"]) == {"image/png", "text/plain"}
+    del saved["cells"][place]["outputs"][-1]
+    before["metadata"]["language_info"].pop("version", None)
+    assert saved == before
+
+
 def test_lessons_side_by_side_share_the_cores(tmp_path, capsys):
     for name in ("01_one", "02_two"):
         (tmp_path / f"{name}.py").write_text("# %%\nimport os\nprint('threads', os.environ['OMP_NUM_THREADS'])\n")
-    assert execute_all(sources(tmp_path), tmp_path, tmp_path / "results", jobs=2) == {}
+    assert list(ended(tmp_path, jobs=2).values()) == [None, None]
     assert sorted(line[:6] for line in capsys.readouterr().out.splitlines()) == ["01_one", "02_two"]
     share = max(1, os.cpu_count() // 2)
     assert all(f"threads {share}" in (tmp_path / f"{name}.ipynb").read_text() for name in ("01_one", "02_two"))
@@ -144,7 +188,7 @@ def test_lessons_side_by_side_share_the_cores(tmp_path, capsys):
 
 def test_a_lesson_that_fails_is_written_and_named(tmp_path, capsys):
     (tmp_path / "01_wrong.py").write_text("# %%\nprint('reached')\n\n# %%\nassert 1 == 2, 'planted'\n")
-    failed = execute_all(sources(tmp_path), tmp_path, tmp_path / "results")
+    failed = ended(tmp_path)
     assert re.fullmatch(r"01_wrong: \d+ s\n", capsys.readouterr().out)
     assert failed == {"01_wrong": "AssertionError: planted"}
     assert "reached" in (tmp_path / "01_wrong.ipynb").read_text()
@@ -158,8 +202,8 @@ def test_a_lesson_that_takes_too_long_or_dies_does_not_end_the_others(tmp_path, 
         ("03_fine", "1"),
     ):
         (tmp_path / f"{name}.py").write_text(f"# %%\n{code}\n")
-    failed = execute_all(sources(tmp_path), tmp_path, tmp_path / "results")
-    assert list(failed) == ["01_slow", "02_dead"]
+    failed = ended(tmp_path)
+    assert [name for name, reason in failed.items() if reason] == ["01_slow", "02_dead"]
     assert "timed out" in failed["01_slow"] and "died" in failed["02_dead"].lower()
 
 
@@ -167,7 +211,7 @@ def test_a_lesson_whose_model_was_not_fetched_is_left_out_and_says_how_to_get_it
     monkeypatch.setenv("TLKIT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "01_real.py").write_text("# %% [markdown]\n# `python -m tlkit fetch smollm2-135m`.\n\n# %%\n1 / 0\n")
     (tmp_path / "02_tiny.py").write_text("# %%\nprint('ran')\n")
-    assert execute_all(sources(tmp_path), tmp_path, tmp_path / "results") == {}
+    assert ended(tmp_path) == {"02_tiny": None}
     assert "left out: 01_real needs smollm2-135m, which is not on this machine" in capsys.readouterr().out
     assert "ran" in (tmp_path / "02_tiny.ipynb").read_text() and not (tmp_path / "01_real.ipynb").exists()
 
