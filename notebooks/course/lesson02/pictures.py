@@ -25,16 +25,10 @@ def transformer_block(model: nn.Module) -> Chart:
     width, inner = config.hidden_size, config.intermediate_size
     queries, keys = attend.q_proj.out_features, attend.k_proj.out_features
     heads = f"rotary positions\n{config.num_attention_heads} query heads\n{config.num_key_value_heads} key/value\nheads"
+    learned_in_qkv = _values(attend.q_proj, attend.k_proj, attend.v_proj)
     boxes = [  # name, what stands above it, left edge, width, learned
         ("RMSNorm", f"{width}", 3, 8, True),
-        (
-            "Q K V",
-            f"Q {width} → {queries}\nK {width} → {keys}\nV {width} → {keys}\n"
-            + _values(attend.q_proj, attend.k_proj, attend.v_proj),
-            14,
-            13,
-            True,
-        ),
+        ("Q K V", f"Q {width} → {queries}\nK {width} → {keys}\nV {width} → {keys}\n{learned_in_qkv}", 14, 13, True),
         ("attention", f"{heads}, causal", 29.5, 13, False),
         ("O", f"{queries} → {width}\n{_values(attend.o_proj)}", 45, 8, True),
         ("RMSNorm", f"{width}", 59, 8, True),

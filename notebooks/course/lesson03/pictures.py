@@ -23,12 +23,7 @@ def surprise_chart(pieces: Sequence[str], nats: Sequence[float]) -> Chart:
     Args:
         pieces: the tokens as text, in order.
         nats: the loss of each.
-
-    Raises:
-        ValueError: where there is not one loss for each token.
     """
-    if len(pieces) != len(nats) or not pieces:
-        raise ValueError(f"{len(pieces)} tokens and {len(nats)} losses: expected one loss for each token")
     figure, axes = new_figure(height=3.8)
     mean = math.fsum(nats) / len(nats)
     axes.bar(range(len(nats)), nats, color=TRAINED, width=0.8)
@@ -70,8 +65,7 @@ def draws_chart(draws: Mapping[str, torch.Tensor]) -> Chart:
     axes.margins(x=0.2)
     axes.set_xlabel("perplexity of a test (bar: the middle 95% of all tests)")
     few, *_, many = draws
-    apart, close = (told[name].removeprefix("95%: ") for name in (few, many))
-    headline(figure, f"Tests of {few} score {apart}, and tests of {many} {close}")
+    headline(figure, f"Tests of {few} score {told[few]}, and tests of {many} {told[many]}")
     figure.words = tuple(f"{name}: {span}" for name, span in told.items())
     return figure
 
@@ -98,13 +92,13 @@ def draws_row(
         digits: behind the decimal point of the ends.
 
     Returns:
-        What is written beside the bar.
+        The ends of the bar, as text.
     """
     counts, _ = np.histogram(scores, edges)
     axes.bar(edges[:-1], counts / counts.max(), np.diff(edges), base, align="edge", color=shade, alpha=0.6)
     axes.plot(ends, [base - 0.12] * 2, color=INK, linewidth=3, solid_capstyle="butt")
-    told = f"95%: {ends[0]:.{digits}f} to {ends[1]:.{digits}f}"
-    axes.text(ends[1], base - 0.12, f"  {told}", va="center", fontweight="bold", color=INK)
+    told = f"{ends[0]:.{digits}f} to {ends[1]:.{digits}f}"
+    axes.text(ends[1], base - 0.12, f"  95%: {told}", va="center", fontweight="bold", color=INK)
     return told
 
 
