@@ -261,7 +261,6 @@ for old, new in zip(
 # %%
 names = ["tiny", "smollm2-135m", "qwen2-0.5b", "tinyllama-1.1b", "llama2-7b"]
 models = {name: tl.describe(tl.meta_model(name)) for name in names}
-pictures.table_share_chart(models)
 
 # %%
 shares = {

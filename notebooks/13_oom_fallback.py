@@ -214,10 +214,9 @@ def bytes_kept(checkpointing):
 
 
 kept, kept_with = bytes_kept(False), bytes_kept(True)
-pictures.checkpointing_picture(len(tl.find_blocks(base.model)), kept, kept_with)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The filled part of each box is drawn to scale. The price is one more forward pass through the blocks. A backward
+# The price is one more forward pass through the blocks. A backward
 # pass costs about two forward passes, so a step takes four units of arithmetic instead of three, which is a third
 # more. Nothing is rounded differently, because the second computation repeats the first one.
 

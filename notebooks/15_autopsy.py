@@ -491,18 +491,6 @@ for name in choices:
 # 5.9 of traffic.
 
 # %%
-pictures.speedup_chart(
-    14.3,
-    {
-        "arithmetic, as published": arithmetic["last_layers"],
-        "arithmetic, norms frozen": arithmetic["last_layers, norms frozen"],
-        "traffic, as published": traffic["last_layers"],
-        "traffic, norms frozen": traffic["last_layers, norms frozen"],
-        "measured, norms frozen": 9.743 / 3.042,
-    },
-)
-
-# %%
 ratio = 9.743 / 3.042
 course.claim(
     "The published 14.3 is above all of them", max(traffic.values()) < 14.3 / 2

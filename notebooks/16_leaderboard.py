@@ -227,7 +227,6 @@ def run_again(before, after):
 
 same = run_again(("2025-06-17", "2025-06-18"), ("2025-06-19", "2025-06-20"))
 newer = run_again(("2026-01-01", "2026-01-31"), ("2026-07-01", "2026-07-31"))
-pictures.reruns_chart(same, newer)
 
 # %%
 change = same.after - same.before

@@ -4,14 +4,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 from torch import nn
 
 from tlkit.models.parts import find_blocks, is_tied
-from tlkit.reports.drawing import INK, PASSED, SPARED, TRAINED, arrow, box, paper
-from tlkit.reports.figure import COLOURS, FAINT, Chart, dark, described, headline, new_figure
-from tlkit.reports.findings import short
-from tlkit.strategies import StrategyReport
+from tlkit.reports.drawing import INK, PASSED, SPARED, arrow, box, paper
+from tlkit.reports.figure import COLOURS, FAINT, Chart, dark, described, headline
 
 STORED, LOOKED_UP, SCORED, LINE, FADED = (COLOURS[2], COLOURS[4], COLOURS[3], "#D0D0D0", "#BBBBBB")
 
@@ -158,36 +156,4 @@ def row_gradients_chart(
         panels[1].text(*middle, name, **style)
     panels[0].set_ylabel("length of the row's gradient (log scale)")
     headline(figure, f"The gradient reaches {counts[0]} rows through the lookup and {counts[1]} rows through the head")
-    return figure
-
-
-@described
-def table_share_chart(reports: dict[str, StrategyReport]) -> Chart:
-    """What part of a model's values is its token table, and its head where that is another matrix.
-
-    Args:
-        reports: by model what `describe` or `apply_strategy` returned.
-    """
-    figure, axes = new_figure(height=1.3 + 0.5 * len(reports))
-    shares = []
-    for place, report in enumerate(reports.values()):
-        table, head = (
-            100 * report.components[part].total_values / report.total_values if part in report.components else 0
-            for part in ("embedding", "head")
-        )
-        axes.barh(place, table, color=TRAINED, edgecolor=INK)
-        axes.barh(place, head, left=table, color=COLOURS[5], edgecolor=INK)
-        told = f"{table:.1f}% + {head:.1f}% head" if head else f"{table:.1f}%"
-        axes.text(table + head + 0.5, place, told, va="center", fontsize="small")
-        shares.append(table)
-    names = [f"{name}\n{short(report.total_values)} values" for name, report in reports.items()]
-    axes.set_yticks(range(len(reports)), names)
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.25 * max(shares))
-    axes.set_xlabel("share of all values (%)")
-    axes.grid(axis="y", visible=False)
-    headline(figure, f"The token table holds between {min(shares):.0f}% and {max(shares):.0f}% of the values")
-    kinds = {"token table": Patch(facecolor=TRAINED, edgecolor=INK)}
-    kinds["head of its own"] = Patch(facecolor=COLOURS[5], edgecolor=INK)
-    axes.legend(kinds.values(), kinds, loc="lower right", fontsize="small")
     return figure

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 from tlkit.models.adapters import base_model
 from tlkit.models.groups import groups_of
 from tlkit.reports.drawing import INK, SPARED
-from tlkit.reports.figure import COLOURS, SIZE, Chart, described, headline
+from tlkit.reports.figure import SIZE, Chart, described, headline
 from tlkit.reports.findings import listed
 from tlkit.settings import TrainingConfig
 from tlkit.steps import first_step
@@ -89,36 +89,3 @@ def _tick_the_borders(axes: Axes, report: StrategyReport, steps: int) -> None:
     """The first step of every phase, and the last step of all."""
     begins = sorted({first_step(group.begins, steps) + 1 for group in groups_of(report.model)})
     axes.set_xticks([*begins, steps])
-
-
-@described
-def phase_cost_chart(costs: dict[str, list[tuple[float, float]]]) -> Chart:
-    """The arithmetic of a step in each phase, in forward passes and in backpropagation.
-
-    Args:
-        costs: by the name of a way to train, for each phase the arithmetic forward and backward, in percent of a step
-            of full fine-tuning.
-    """
-    figure, panels = plt.subplots(
-        1, len(costs), FigureClass=Chart, figsize=(SIZE[0], 3.6), sharey=True, squeeze=False, layout="constrained"
-    )
-    plt.close(figure)
-    for axes, (name, phases) in zip(panels[0], costs.items(), strict=True):
-        forward, backward = (np.array(part) for part in zip(*phases, strict=True))
-        places = np.arange(1, len(phases) + 1)
-        axes.bar(places, forward, color=COLOURS[5], edgecolor=INK, linewidth=0.6, label="forward")
-        axes.bar(places, backward, bottom=forward, color=COLOURS[1], edgecolor=INK, linewidth=0.6, label="backward")
-        for place, total in zip(places, forward + backward, strict=True):
-            axes.text(place, total + 1.5, f"{total:.0f}%", ha="center", va="bottom", fontsize="small", color=INK)
-        axes.set_title(name, fontsize="medium")
-        axes.set_xticks(places)
-        axes.set_xlabel("phase")
-        axes.set_ylim(0, 112)
-        axes.grid(alpha=0.3, axis="y")
-    panels[0][0].set_ylabel("arithmetic of a step (% of full)")
-    handles, names = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize="small", frameon=False)
-    means = {name: np.mean([sum(phase) for phase in phases]) for name, phases in costs.items()}
-    told = [f"{mean:.0f}% {name}" for name, mean in means.items()]
-    headline(figure, f"On average a step needs this much of the arithmetic of full fine-tuning: {', '.join(told)}")
-    return figure

@@ -8,14 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from tlkit.fitting.ladder import FALLBACK_TIERS, LADDER
-from tlkit.memory import in_units
-from tlkit.reports.drawing import BEHIND, GRADIENT, INK, SPARED, TRAINED, arrow, box, paper
+from tlkit.reports.drawing import INK, SPARED, TRAINED, arrow, box, paper
 from tlkit.reports.figure import COLOURS, Chart, described, headline
 from tlkit.reports.findings import listed
 from tlkit.settings import Plan
 
 PRICES = ("time", "rounding", "host memory")
-ACTIVATIONS = COLOURS[3]  # as in the charts of memory by category
 BATCH = 4  # rows of the batch that the rungs of the diagram are asked about
 # What each setting of a plan means in a picture, and what has to be given for it.
 _MEANS = {
@@ -140,39 +138,6 @@ def micro_batch_picture(targets: torch.Tensor, size: int) -> Chart:
     headline(figure, finding)
     sizes = ", ".join(str(int(part.sum())) for part in parts)
     figure.words = (f"{len(parts)} micro-batches with {sizes} tokens that count", finding)
-    return figure
-
-
-@described
-def checkpointing_picture(blocks: int, kept: int, kept_with: int) -> Chart:
-    """Which activations are in memory after the forward pass and during the backward pass, with checkpointing or not.
-
-    Args:
-        blocks: how many the model has.
-        kept: bytes of activations that the forward pass leaves without checkpointing.
-        kept_with: the same with checkpointing.
-    """
-    figure, axes = paper(3.6)
-    share = kept_with / kept
-    rows = (
-        (0.0, f"without: the forward pass keeps {in_units(kept)} of activations", [1.0] * blocks),
-        (1.5, f"with checkpointing: it keeps {in_units(kept_with)}, of each block only its input", [share] * blocks),
-    )
-    at = blocks // 2
-    later = [share] * at + [1.0] + [0.0] * (blocks - at - 1)
-    rows += ((3.0, f"the backward pass at block {at}: this block alone is computed again", later),)
-    for y, said, filled in rows:
-        axes.text(0, y - 0.28, said, fontsize="medium", color=INK, va="center")
-        for number, part in enumerate(filled):
-            axes.add_patch(Rectangle((number, y), 0.9, 0.7, facecolor=SPARED, edgecolor=INK))
-            axes.add_patch(Rectangle((number, y), 0.9 * part, 0.7, facecolor=ACTIVATIONS, edgecolor=INK, hatch=".."))
-            axes.text(number + 0.5, y + 0.35, str(number), ha="center", va="center", fontsize="small", bbox=BEHIND)
-    arrow(axes, (blocks, 3.95), (at + 0.45, 3.95), shade=GRADIENT, linewidth=2)
-    axes.text(blocks, 4.05, "backpropagation so far", color=GRADIENT, fontsize="small", ha="right", va="top")
-    axes.set_xlim(-0.1, blocks + 0.1)
-    axes.set_ylim(4.45, -0.6)
-    headline(figure, "Checkpointing keeps the inputs of the blocks and computes the rest again")
-    figure.words = tuple(said for _, said, _ in rows)
     return figure
 
 

@@ -74,28 +74,6 @@ def label_shift_scheme(tokens: list[str]) -> Chart:
 
 
 @described
-def speedup_chart(claimed: float, explained: dict[str, float]) -> Chart:
-    """A claimed speed-up beside those that can be counted or measured.
-
-    Args:
-        claimed: how many times faster a step is said to be.
-        explained: by its reason, how many times faster a step can be or was.
-    """
-    figure, axes = new_figure(height_for(len(explained) + 1, 0.42))
-    bars = {"claimed": claimed, **explained}
-    shades = [GRADIENT, *[TRAINED] * len(explained)]
-    axes.barh(list(bars), list(bars.values()), color=shades, edgecolor=INK)
-    axes.axvline(1, color=FAINT, linewidth=1)
-    axes.invert_yaxis()
-    axes.set_xlabel("times faster than full fine-tuning")
-    beside_rows(axes, range(len(bars)), [f"{value:.3g}" for value in bars.values()])
-    headline(
-        figure, f"{claimed:g} times faster was claimed; nothing here explains more than {max(explained.values()):.2g}"
-    )
-    return figure
-
-
-@described
 def margins_chart(losses: pd.DataFrame, first: str, second: str) -> Chart:
     """How far apart two strategies are on each single block of text, from the first one's best block to its worst.
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from tlkit.evidence.audit import Audit
-from tlkit.reports.figure import COLOURS, FAINT, INK, Chart, described, headline, height_for, new_figure, panels_beside
+from tlkit.reports.figure import COLOURS, INK, Chart, described, headline, height_for, new_figure
 from tlkit.reports.labels import beside_rows
 
 
@@ -85,31 +85,4 @@ def apart_chart(audit: Audit) -> Chart:
         f"{audit.separated:,} of {len(pairs):,} pairs can be told apart, but only {beside} of {size - 1} neighbours",
     )
     figure.words = tuple(name.replace("\n", " ") for _, name in kinds.values())
-    return figure
-
-
-@described
-def reruns_chart(same: pd.DataFrame, newer: pd.DataFrame) -> Chart:
-    """How much each score changed when the same experiment was run again with the same settings and the same seed.
-
-    Args:
-        same: run again with the same libraries: a row for each experiment, with columns before and after (0 to 1).
-        newer: run again with newer libraries, likewise.
-    """
-    figure, panels = panels_beside(2, height=4.2)
-    changes = [100 * (table.after - table.before) for table in (same, newer)]
-    names = ("the same libraries, two days later", "newer libraries, half a year later")
-    for number, (axes, table, change) in enumerate(zip(panels, (same, newer), changes, strict=True)):
-        axes.axhline(0, color=FAINT, linewidth=1)
-        axes.axhline(change.mean(), color=COLOURS[number], linestyle="--", linewidth=1.2)
-        axes.scatter(100 * table.before, change, color=COLOURS[number], s=26, zorder=3)
-        axes.set_title(f"{names[number]} ({len(table)} experiments)", fontsize="medium")
-        axes.set_xlabel("accuracy the first time (%; dashed: mean change)")
-        axes.grid(alpha=0.3)
-    panels[0].set_ylabel("change when run again (points)")
-    headline(
-        figure,
-        f"With the same seed and libraries a score changes by {changes[0].std():.1f} points (standard deviation); with "
-        f"newer libraries {int((changes[1] < 0).sum())} of {len(newer)} fall, by {-changes[1].mean():.1f} on average",
-    )
     return figure

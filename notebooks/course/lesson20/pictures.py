@@ -1,15 +1,12 @@
 """Pictures of cards and processes that share the work: adding up gradients in a ring, sharding, and equal losses."""
 
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from tlkit.reports.drawing import GRADIENT, INK, PASSED, TRAINED, arrow, box, paper
-from tlkit.reports.figure import COLOURS, FAINT, Chart, described, headline, new_figure
+from tlkit.reports.figure import COLOURS, FAINT, Chart, described, headline
 
 STATE = {"weights": (4, TRAINED), "gradients": (4, GRADIENT), "optimizer state": (8, COLOURS[2])}  # bytes a value, fp32
-
-SIZES = (18, 11, 5)  # markers within one another, so that equal curves can all be seen
 
 
 def ring_states(cards: int) -> list[list[list[int]]]:
@@ -142,36 +139,6 @@ def sharding_scheme(cards: int = 4, values: int = 6_738_415_616) -> Chart:
 
 def _gib(size: float) -> str:
     return f"{size / 2**30:.3g} GiB" if size >= 2**30 else f"{size / 2**20:.3g} MiB"
-
-
-@described
-def same_curve_chart(losses: pd.DataFrame) -> Chart:
-    """Training losses of the same steps, taken by different numbers of processes.
-
-    Args:
-        losses: nats a token, a row a step, a column a number of processes (at most three).
-
-    Raises:
-        ValueError: for more numbers of processes.
-    """
-    if losses.shape[1] > len(SIZES):
-        raise ValueError(f"{losses.shape[1]} numbers of processes: expected at most {len(SIZES)}, more are not legible")
-    figure, axes = new_figure(3.6)
-    for count, size, shade in zip(losses.columns, SIZES, (COLOURS[5], COLOURS[4], COLOURS[0]), strict=False):
-        name = f"{count} process{'es' * (count > 1)}"
-        axes.plot(losses.index, losses[count], "o-", color=shade, markersize=size, label=name, linewidth=size / 4)
-    axes.set_xticks(losses.index)
-    axes.set_xlabel("optimizer step")
-    axes.set_ylabel("training loss (nats per token)")
-    axes.legend(frameon=False)
-    apart = float((losses.max(axis=1) - losses.min(axis=1)).max())
-    headline(figure, f"{_listed(losses.columns)} processes: the losses are at most {apart:.7f} nats apart")
-    return figure
-
-
-def _listed(counts) -> str:
-    *first, last = map(str, counts)
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _ring_back(axes: Axes, left: float, cards: int) -> None:

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from figure_checks import collisions
 
-from course.lesson15.pictures import label_shift_scheme, margins_chart, published_chart, speedup_chart
+from course.lesson15.pictures import label_shift_scheme, margins_chart, published_chart
 from course.lesson20.pictures import same_curve_chart
 
 TOKENS = ["In", " R", "ust", ",", " V", "ec", "<", "T"]
@@ -58,8 +58,3 @@ def test_the_bars_of_blocks_are_the_differences_in_order():
 def test_too_few_or_too_many_tokens_are_refused(tokens):
     with pytest.raises(ValueError, match="expected 3 to 10"):
         label_shift_scheme(tokens)
-
-
-def test_more_curves_than_can_be_told_apart_are_refused():
-    with pytest.raises(ValueError, match="at most 3"):
-        same_curve_chart(CURVES.assign(**{"8": [5.0, 4.9]}))

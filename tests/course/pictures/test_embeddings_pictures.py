@@ -6,11 +6,11 @@ import torch
 from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from course.lesson06.pictures import LOOKED_UP, row_gradients_chart, table_share_chart, table_uses
+from course.lesson06.pictures import LOOKED_UP, row_gradients_chart, table_uses
 from course.lesson07.pictures import prefix_picture, trained_depth_chart
 from tlkit.models import load_model, meta_model
 from tlkit.reports.drawing import TRAINED
-from tlkit.strategies import apply_strategy, describe
+from tlkit.strategies import apply_strategy
 
 
 def written(chart):
@@ -69,14 +69,6 @@ def test_row_gradients_leave_out_rows_that_have_none():
     assert list(marked.get_xdata()) == [1, 4]
     assert "rare" in written(row_gradients_chart(lookup, head, named={"rare": range(3, 6)}))
     assert chart.finding == "The gradient reaches 2 rows through the lookup and 10 rows through the head"
-
-
-def test_shares_of_the_table_add_up_from_the_report():
-    chart = table_share_chart({name: describe(meta_model(name)) for name in ("qwen2-0.5b", "tinyllama-1.1b")})
-    widths = [bar.get_width() for bar in chart.axes[0].patches]
-    assert widths == pytest.approx([27.556, 0, 5.9576, 5.9576], abs=1e-3)
-    assert written(chart) == ["27.6%", "6.0% + 6.0% head"]
-    assert chart.finding == "The token table holds between 6% and 28% of the values"
 
 
 def test_the_depth_chart_shows_every_run_and_its_title_is_computed():

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from figure_checks import collisions
 from matplotlib.patches import FancyBboxPatch
 
 from course.lesson13 import pictures as ladder_pictures
-from course.lesson13.pictures import checkpointing_picture, facts_of_rungs, ladder_diagram, micro_batch_picture
+from course.lesson13.pictures import facts_of_rungs, ladder_diagram, micro_batch_picture
 from tlkit.fitting.ladder import FALLBACK_TIERS, LADDER
 from tlkit.losses import summed_loss
 from tlkit.models import load_model
@@ -79,19 +78,6 @@ def test_a_micro_batch_of_nothing_is_refused():
     targets[1] = -100
     with pytest.raises(ValueError, match="has no mean"):
         micro_batch_picture(targets, 1)
-
-
-def test_checkpointing_says_what_is_kept():
-    chart = checkpointing_picture(8, 12 * 2**20, 2 * 2**20)
-    assert len(chart.axes[0].patches) == 2 * 3 * 8
-    assert "without: the forward pass keeps 12.00 MiB" in chart.alt and "it keeps 2.00 MiB" in chart.alt
-
-
-def test_nothing_is_written_over_anything_else():
-    targets = torch.zeros(4, 6, dtype=torch.long)
-    targets[2, 2:] = targets[3, 1:] = -100
-    for chart in (ladder_diagram(), micro_batch_picture(targets, 2), checkpointing_picture(8, 12 * 2**20, 2**20)):
-        assert collisions(chart) == [], chart.finding
 
 
 def test_what_the_diagram_says_of_autocast_is_true():

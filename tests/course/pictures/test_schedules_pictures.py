@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from course.lesson11.pictures import phase_cost_chart, rates_by_part, schedule_chart
+from course.lesson11.pictures import rates_by_part, schedule_chart
 from tlkit.models import load_model, meta_model
 from tlkit.strategies import apply_strategy, component_of
 from tlkit.training import TrainingConfig, new_state, training_steps
@@ -45,9 +45,3 @@ def test_a_row_is_a_part_and_frozen_cells_are_left_out():
     assert f"gradual_unfreezing trains in {share:.0f}% of the steps, full in all of them" in chart.finding
     alone = schedule_chart({"full": reports["full"]}, CONFIG, STEPS)
     assert alone.finding == "On average over the parts, full trains in every step"
-
-
-def test_the_phases_are_stacked_and_their_sum_is_written():
-    chart = phase_cost_chart({"without": [(30, 20), (30, 60)], "with": [(10, 20), (20, 60)]})
-    assert [text.get_text() for text in chart.axes[1].texts] == ["30%", "80%"]
-    assert chart.finding.endswith("70% without, 55% with")
