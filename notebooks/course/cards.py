@@ -7,6 +7,8 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from markdown_it import MarkdownIt
+
 
 @dataclass(frozen=True)
 class Look:
@@ -19,19 +21,10 @@ class Look:
 
 RIGHT = Look("✓", "right", "#0067a0")
 NOT_YET = Look("✗", "not yet", "#a83f00")
-NOTE = Look("i", "note", "#5a5a5a")
 BUTTON = "display:inline-block;cursor:pointer;border:1px solid;border-radius:.3em;padding:.1em .6em;margin-top:.3em"
 
 
-def card(
-    look: Look,
-    title: str,
-    text: str,
-    hints: Sequence[str] = (),
-    picture: str = "",
-    kind: str = "",
-    widest: str = "50em",
-) -> str:
+def card(look: Look, title: str, text: str, hints: Sequence[str] = ()) -> str:
     """Draw a card as HTML that needs no other file and no program.
 
     Args:
@@ -39,27 +32,16 @@ def card(
         title: what it is about, as plain text.
         text: what is said, in Markdown.
         hints: in Markdown; each is folded into the one before.
-        picture: what stands below the text, as HTML.
-        kind: a name by which programs find the card on a page.
-        widest: as CSS writes it; "none" for a card with a table, which takes the room that there is.
     """
     badge = f"background:{look.colour};color:#fff;border-radius:.2em;padding:0 .45em"
-    frame = f"border-left:.4em solid {look.colour};padding:.2em .9em;margin:.4em 0;max-width:{widest};line-height:1.45"
+    frame = f"border-left:.4em solid {look.colour};padding:.2em .9em;margin:.4em 0;max-width:50em;line-height:1.45"
     head = f'<strong><span style="{badge}">{look.sign} {look.word}</span> {html.escape(title)}</strong>'
-    inside = f"{head}{rendered(text[:1].upper() + text[1:])}{picture}{_folded(hints)}"
-    named = f' class="{kind}"' if kind else ""
-    return f'<div role="status"{named} style="{frame}">{inside}</div>'
-
-
-def folded(title: str, text: str) -> str:
-    """Fold a text in Markdown behind a title, as HTML."""
-    return f'<details><summary style="{BUTTON}">{html.escape(title)}</summary>{rendered(text)}</details>'
+    inside = f"{head}{rendered(text[:1].upper() + text[1:])}{_folded(hints)}"
+    return f'<div role="status" style="{frame}">{inside}</div>'
 
 
 def rendered(text: str) -> str:
     """Markdown as HTML; HTML in it is shown as text."""
-    from markdown_it import MarkdownIt
-
     return MarkdownIt("commonmark", {"html": False}).render(text).strip()
 
 

@@ -91,7 +91,7 @@ def grade(files: list[Path], program: str | None, limits: Limits, jobs: int = 1)
         return [mark for marks in pool.map(lambda file: _grade_one(file, program, limits), files) for mark in marks]
 
 
-def exercise_cells(file: Path) -> list[str]:
+def handed_in_cells(file: Path) -> list[str]:
     """The code from a notebook's heading "Exercises" on, or from its first answer where the heading is gone.
 
     Raises:
@@ -109,7 +109,7 @@ def exercise_cells(file: Path) -> list[str]:
 
 def _grade_one(file: Path, program: str | None, limits: Limits) -> list[Mark]:
     try:
-        cells = exercise_cells(file)
+        cells = handed_in_cells(file)
         names = dict(CHECKED.findall("\n".join(cells)))
         tasks = [task.name for task in tasks_of(next(iter(names.values()))).values() if isinstance(task, Exercise)]
         said, ended = _run(cells, program, limits)

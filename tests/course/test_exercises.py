@@ -133,3 +133,11 @@ def test_the_generated_part_comes_back_where_it_is_missing(tmp_path):
         (tmp_path / f"{stem}.py").write_text(bare, encoding="utf-8")
         bare = lesson_source(stem, found, tmp_path)
         assert bare == whole
+
+
+def test_a_verdict_is_a_card_with_its_hints_folded_into_one_another_and_nothing_of_the_answer_is_run():
+    wrong = check("ex04_1", "<script>alert(1)</script>")._repr_html_()
+    assert "✗ not yet" in wrong and "<script>" not in wrong and "&lt;script&gt;" in wrong
+    assert wrong.count("<details>") == len(find("ex04_1").hints) and wrong.endswith("</details></details></div>")
+    right = check("quiz04", "b")._repr_html_()
+    assert "✓ right" in right and "<details>" not in right

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from course.__main__ import parser
-from course.grade import Limits, Mark, container, exercise_cells, grade, how
+from course.grade import Limits, Mark, container, grade, handed_in_cells, how
 
 LESSON = Path(__file__).resolve().parents[2] / "notebooks" / "04_full_fine_tuning.ipynb"
 NAMES = ["ex04_1", "ex04_2", "ex04_3"]
@@ -117,11 +117,11 @@ def test_a_file_that_runs_too_long_as_a_whole_is_ended(tmp_path):
 
 def test_only_cells_below_the_exercises_run_and_their_heading_may_be_gone(tmp_path):
     file = handed_in(tmp_path, "copy", RIGHT)
-    cells, lesson = exercise_cells(file), nbformat.read(file, as_version=4)
+    cells, lesson = handed_in_cells(file), nbformat.read(file, as_version=4)
     assert len(cells) < sum(cell.cell_type == "code" for cell in lesson.cells) and RIGHT in cells
     lesson.cells = [cell for cell in lesson.cells if not cell.source.startswith("## Exercises")]
     nbformat.write(lesson, file)
-    assert exercise_cells(file)[0] == RIGHT
+    assert handed_in_cells(file)[0] == RIGHT
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the stand-in for docker is a shell script")
