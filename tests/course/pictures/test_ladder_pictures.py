@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from figure_checks import collisions
 from matplotlib.patches import FancyBboxPatch
 
 from course.lesson13 import pictures as ladder_pictures
@@ -78,6 +79,13 @@ def test_a_micro_batch_of_nothing_is_refused():
     targets[1] = -100
     with pytest.raises(ValueError, match="has no mean"):
         micro_batch_picture(targets, 1)
+
+
+def test_nothing_is_written_over_anything_else():
+    targets = torch.zeros(4, 6, dtype=torch.long)
+    targets[2, 2:] = targets[3, 1:] = -100
+    for chart in (ladder_diagram(), micro_batch_picture(targets, 2)):
+        assert collisions(chart) == [], chart.finding
 
 
 def test_what_the_diagram_says_of_autocast_is_true():
