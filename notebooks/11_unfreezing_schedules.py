@@ -26,7 +26,7 @@ import pandas as pd
 import course
 import tlkit as tl
 from course.lesson11 import pictures
-from tlkit.evidence.sweeps import rate_paths
+from tlkit.evidence.recorded import rate_paths
 import torch
 
 profile = tl.setup()

@@ -11,13 +11,17 @@ import shlex
 import subprocess
 import sys
 from dataclasses import fields
+from functools import wraps
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
 
+from tlkit.checkpoints import CheckpointError
 from tlkit.cli import COMMANDS, main
+from tlkit.commands.models import evaluate
+from tlkit.commands.outcome import Outcome, as_columns
 from tlkit.commands.parsing import parser_of
 from tlkit.options import check, kind_of, options_of
 from tlkit.settings import Plan, TrainingConfig
@@ -32,15 +36,13 @@ WORK = (
     "tlkit.models.load_model",
     "tlkit.models.fetching.fetch",
     "tlkit.evidence.experiment.load_model",
-    "tlkit.evidence.sweeps.run_trial",
-    "tlkit.fitting.estimate.trace_step",
+    "tlkit.fitting.estimate.estimate_memory",
     "tlkit.strategies.apply_strategy",
     "tlkit.doctor.examine",
 )
 NEEDED = {
     "fetch": ["tiny"],
     "train": ["--strategy", "bitfit"],
-    "sweep": ["general"],
     "validate": ["quick"],
     "audit": ["table.csv", "--metric", "accuracy", "--items", "1319"],
     "generate": ["--prompt", "In Rust,"],
@@ -153,14 +155,14 @@ def test_a_model_that_leads_nowhere_leaves_no_folder(tmp_path, capsys, monkeypat
         (["estimate", "--micro-batch-size", "-1"], "--micro-batch-size '-1': expected a whole number of at least 1"),
         (["estimate", "--micro-batch-size", "2"], "micro_batch_size=2: expected 1 to batch_size=1"),
         (["estimate", "--dtype", "int4"], "--dtype 'int4': expected fp32 or bf16 or fp16"),
-        (["compare", "--learning-rates", "folder"], "folder: not a record of `sweep rates`"),
+        (["compare", "--learning-rates", "folder"], "folder: not a record of learning rates"),
         (["compare", "--learning-rates", "full=fast"], "full=fast: expected a number above 0"),
         (["compare", "--learning-rates", "nowhere.csv"], "nowhere.csv: no such file"),
         (["compare", "--strategies", "full,adapter"], "['adapter']: expected some of full"),
         (["compare", "--stride", "0"], "--stride '0': expected a whole number of at least 1"),
         (["compare", "--output", "file"], "--output file: this is a file, expected a folder"),
         (["compare", "--output", "file/below"], "file is a file, expected a folder"),
-        (["sweep", "rates", "--output", "folder"], "--output folder: this is a folder, expected a file"),
+        (["audit", "folder", "--metric", "a", "--items", "9"], "TABLE folder: this is a folder, expected a file"),
         (["audit"], "the following arguments are required: TABLE"),
         (["nonsense"], "invalid choice: 'nonsense'"),
         ([], "the following arguments are required: COMMAND"),
@@ -202,6 +204,7 @@ def test_a_device_that_is_not_there_is_a_failure(stopped, monkeypatch, capsys):
         (OSError(errno.ENOSPC, "No space left on device", "out/model"), 1, "out/model: No space left on device"),
         (OSError(errno.ENOENT, "No such file or directory", "corpus"), 2, "corpus: No such file or directory"),
         (OSError(errno.ENAMETOOLONG, "File name too long"), 2, "tlkit evaluate: File name too long"),
+        (CheckpointError("no checkpoints can be kept"), 1, "tlkit evaluate: no checkpoints can be kept"),
         (RuntimeError(""), 1, "tlkit evaluate: RuntimeError (not foreseen"),
         (KeyError("x"), 1, "tlkit evaluate: KeyError 'x' (not foreseen: TLKIT_TRACEBACK=1 shows where)"),
         (KeyboardInterrupt(), 130, "tlkit evaluate: interrupted"),
@@ -214,20 +217,10 @@ def test_every_failure_is_one_line_with_its_exit_code(error, code, expected, sto
     monkeypatch.setattr("tlkit.models.load_model", fail)
     assert main(["evaluate"]) == code
     assert expected in said(capsys)
-
-
-def test_a_checkpoint_error_is_a_failure_and_a_traceback_is_there_for_who_asks(stopped, monkeypatch, capsys):
-    from tlkit.checkpoints import CheckpointError
-
-    def fail(*_, **__):
-        raise CheckpointError("no checkpoints can be kept in out: Permission denied")
-
-    monkeypatch.setattr("tlkit.models.load_model", fail)
-    assert main(["evaluate"]) == 1
-    assert "no checkpoints can be kept" in said(capsys)
     monkeypatch.setenv("TLKIT_TRACEBACK", "1")
-    assert main(["evaluate"]) == 1
-    assert "Traceback (most recent call last)" in capsys.readouterr().err
+    assert main(["evaluate"]) == code
+    shown = "Traceback (most recent call last)" in capsys.readouterr().err
+    assert shown is not isinstance(error, KeyboardInterrupt), "for who asks"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of this kind")
@@ -513,18 +506,18 @@ def test_an_estimate_includes_the_evaluation_that_train_makes(capsys):
     assert told["peak"] == estimate_memory("tiny", **shape, evaluation=(8, 256)).peak
 
 
-def test_json_is_all_that_stdout_has(tmp_path, capsys, monkeypatch):
+def test_json_is_all_that_stdout_has(capsys, monkeypatch):
     """Numbers that are none are null, and what is said on the way goes to stderr."""
 
-    def run_sweep(*_, **__):
+    @wraps(evaluate)
+    def talkative(*_):
         print("one run")
-        return pd.DataFrame({"strategy": ["a"], "learning_rate": [0.1], "validation_perplexity": [math.inf]})
+        return Outcome({"score": math.inf, "where": Path("out")}, "for people", 1)
 
-    monkeypatch.setattr("tlkit.evidence.sweeps.run_sweep", run_sweep)
-    assert main(["sweep", "rates", "--output", str(tmp_path / "record.csv"), "--json"]) == 0
+    monkeypatch.setitem(COMMANDS, "evaluate", talkative)
+    assert main(["evaluate", "--json"]) == 1
     told = capsys.readouterr()
-    assert json.loads(told.out) == [{"strategy": "a", "learning_rate": 0.1, "validation_perplexity": None}]
-    assert told.err == "one run\n"
+    assert json.loads(told.out) == {"score": None, "where": "out"} and told.err == "one run\n"
 
 
 def test_what_a_terminal_shows_fits_it(capsys, monkeypatch):
@@ -539,8 +532,6 @@ def test_what_a_terminal_shows_fits_it(capsys, monkeypatch):
 
 
 def test_a_table_repeats_its_first_column_where_it_is_too_wide():
-    from tlkit.commands.outcome import as_columns
-
     table = pd.DataFrame({"strategy": ["full", "last_layers"]} | {f"long-heading-{n}": [n, None] for n in range(9)})
     lines = as_columns(table).splitlines()
     assert max(map(len, lines)) <= 100 and sum(line.startswith("last_layers") for line in lines) > 1
@@ -556,7 +547,6 @@ def test_a_table_repeats_its_first_column_where_it_is_too_wide():
 @pytest.mark.parametrize("digits", [1, 9])
 def test_a_comparison_fits_a_terminal(digits):
     """With the widest names, and figures as large as those of a model that has diverged."""
-    from tlkit.commands.outcome import as_columns
     from tlkit.evidence.comparison_table import impossible_rows
     from tlkit.reports.tables import brief, notes_on
 

@@ -13,13 +13,13 @@ from functools import partial
 from tqdm import tqdm
 
 from tlkit.commands.doctor import doctor
-from tlkit.commands.evidence import audit, compare, sweep, validate
+from tlkit.commands.evidence import audit, compare, validate
 from tlkit.commands.fetching import fetch
 from tlkit.commands.models import estimate, evaluate, params
 from tlkit.commands.outcome import Outcome, fitted, plain
 from tlkit.commands.parsing import parser_of, settings_of
 from tlkit.commands.training import train
-from tlkit.commands.using import generate, tokens
+from tlkit.commands.using import generate
 
 CHOSEN = (
     doctor,
@@ -27,11 +27,9 @@ CHOSEN = (
     params,
     estimate,
     evaluate,
-    tokens,
     train,
     generate,
     compare,
-    sweep,
     validate,
     audit,
 )

@@ -1,4 +1,4 @@
-"""Commands that measure or judge: compare strategies, sweep settings, validate, audit a published table."""
+"""Commands that measure or judge: compare strategies, validate, audit a published table."""
 
 import math
 import sys
@@ -12,12 +12,10 @@ from tlkit.commands.outcome import Outcome, as_columns, fitted
 from tlkit.commands.parsing import settings_of
 from tlkit.commands.training import Processes, team_of, train
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.options import option, same_option
+from tlkit.options import option
 from tlkit.settings import DATA, setup
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from tlkit.evidence.expectations import Verdict
 
 TIERS = ("quick", "convergence", "memory", "extended", "full")
@@ -34,28 +32,6 @@ class CompareOptions:
     output: Path = option(
         Path("results"), "the folder for runs, tables and charts; what is finished there is kept", path="new folder"
     )
-
-
-@dataclass(frozen=True)
-class SweepOptions:
-    """What to sweep"""
-
-    sweep: str = option(help="rates, epochs, passages or general", positional=True)
-    model: str | None = option(None, MODEL)
-    task: str = same_option(ComparisonSettings, "task", "text")
-    corpus: str | None = same_option(ComparisonSettings, "corpus", None)
-    learning_rates: str | None = option(None, "of the sweeps that are not about them: as for compare")
-    profile: str | None = option(None, "ci, real, laptop or gpu: how much data")
-    strategies: str | None = option(
-        None, "comma-separated, or classic, peft or all; default: those that the sweep is about"
-    )
-    plugin: Path | None = same_option(ComparisonSettings, "plugin", None)
-    seeds: int = option(2, "runs of each setting", at_least=1, at_most=1000)
-    values: str | None = option(
-        None, "comma-separated: epochs, numbers of passages, or shares of general text; default: as recorded for tiny"
-    )
-    steps: int = option(120, "optimizer steps of each run of passages", at_least=1)
-    output: Path | None = option(None, "CSV file; a record that is there is gone on with", path="new file")
 
 
 @dataclass(frozen=True)
@@ -124,69 +100,6 @@ def compare(options: CompareOptions, settings: ComparisonSettings, processes: Pr
     said = fitted(str(conclusions(comparison)))
     text = "\n".join([as_columns(brief(table)), *notes_on(table), "", said, "", where])
     return Outcome(rows_of(table), text, code)
-
-
-def sweep(options: SweepOptions) -> Outcome:
-    """Run the same settings for all strategies, judged on validation text.
-
-    Every run is added to OUTPUT when it is done, and what is there already is not run again.
-    """
-    from tlkit.evidence.sweeps import run_sweep
-    from tlkit.reports.tables import rows_of
-    from tlkit.strategies import load_plugin
-
-    if options.plugin:
-        load_plugin(options.plugin)
-    output = options.output or Path("results") / f"sweep_{options.sweep}.csv"
-    record = run_sweep(
-        options.sweep,
-        output,
-        profile=setup(options.profile),
-        model=options.model,
-        task=options.task,
-        corpus=options.corpus,
-        learning_rates=options.learning_rates,
-        strategies=options.strategies.split(",") if options.strategies else None,
-        seeds=options.seeds,
-        values=_numbers(options.values),
-        steps=options.steps,
-        progress=True,
-    )
-    text = f"{as_columns(_summary(options.sweep, record))}\n{len(record)} rows are in {output}"
-    return Outcome(rows_of(record), text)
-
-
-def _numbers(text: str | None) -> list[float] | None:
-    """The numbers of an option, whole ones as such: a trial is known by what it says."""
-    if text is None:
-        return None
-    try:
-        return [int(number) if number.is_integer() else number for number in map(float, text.split(","))]
-    except ValueError:
-        raise ValueError(f"--values {text}: expected numbers, such as 0.5,1,2") from None
-
-
-def _summary(sweep: str, record: "pd.DataFrame") -> "pd.DataFrame":
-    """Of a sweep of rates the best of each strategy, or why it has none; of the others a row for each setting."""
-    import pandas as pd
-
-    from tlkit.evidence.learning_rates import best_rates, why_no_rate
-
-    scores = [name for name in ("validation_perplexity", "general_perplexity") if name in record]
-    if sweep != "rates":
-        setting = {"epochs": "epochs", "passages": "passages", "general": "general_share"}[sweep]
-        shown = record.groupby(["strategy", setting], sort=False)[scores].mean().reset_index()
-        return shown.rename(columns=lambda name: name.replace("_", " "))
-    rates, rows = best_rates(record), []
-    for strategy, part in record.groupby("strategy", sort=False):
-        row = {"strategy": strategy, "learning rate": "", "rates tried": part.learning_rate.nunique()}
-        if (rate := rates.get(strategy)) is None:
-            rows.append(row | {"note": why_no_rate(record, strategy)})
-            continue
-        means = part[part.learning_rate == rate.value][scores].mean()
-        row |= {name.replace("_", " "): mean for name, mean in means.items()}
-        rows.append(row | {"learning rate": f"{rate.value:g}", "note": "" if rate.tuned else "the edge of those tried"})
-    return pd.DataFrame(rows)
 
 
 def validate(options: ValidateOptions) -> Outcome:

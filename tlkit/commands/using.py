@@ -1,4 +1,4 @@
-"""Commands that use a model: let it write, and show what it would learn of a conversation."""
+"""The command that lets a model write."""
 
 import sys
 from dataclasses import dataclass
@@ -33,18 +33,6 @@ class WritingOptions:
     seed: int = option(0, "of the samples", at_least=0, at_most=2**32)
 
 
-@dataclass(frozen=True)
-class TokensOptions:
-    """Which conversations, and how they are put into rows"""
-
-    model: str | None = option(None, MODEL + "; only its tokenizer is used")
-    corpus: str = option("rust", "conversations: rust, general, or a .jsonl file")
-    example: str | None = option(None, "the id of a conversation; default: the first of the training split")
-    sequence_length: int | None = option(None, "tokens in a row; default: as many as the longest has", at_least=2)
-    layout: str = option("padded", "of the rows", choices=("padded", "packed", "mixed"))
-    learn: str = option("answers", "what is learned", choices=("answers", "everything"))
-
-
 def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
     """Let a model continue a text, or answer in its own chat template.
 
@@ -76,33 +64,6 @@ def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
     ]
     figures = {"model": loaded.name, "chat": options.chat, **settings, "written": found}
     return Outcome(figures, "\n\n".join(_shown(one, options.chat) for one in found))
-
-
-def tokens(options: TokensOptions) -> Outcome:
-    """Show a training example token by token: only read, learned, or the end of an answer.
-
-    All conversations of the training split are checked first. Exit 2 where one of them would teach the wrong thing, and
-    says which and why.
-    """
-    from tlkit.examples.answers import answer_examples
-    from tlkit.examples.conversations import load_conversations
-    from tlkit.models import load_model
-    from tlkit.reports.token_view import token_view
-
-    setup()
-    corpus = load_conversations(options.corpus)
-    conversations, tokenizer = corpus.train or corpus.test, load_model(options.model).tokenizer
-    settings = {"length": options.sequence_length, "layout": options.layout, "learn": options.learn}
-    examples = answer_examples(conversations, tokenizer, **settings)
-    if options.example is not None:
-        chosen = [one for split in (corpus.train, corpus.validation, corpus.test) for one in split]
-        chosen = [one for one in chosen if one.id == options.example]
-        if not chosen:
-            raise ValueError(f"--example {options.example}: no conversation of {corpus.name} has this id")
-        examples = answer_examples(chosen, tokenizer, **settings)
-    view = token_view(examples, tokenizer)
-    names = ", ".join(f"{count} {kind}" for kind, count in view.counts.items() if count)
-    return Outcome(view.table.to_dict("records"), f"{view}\n{len(view.table)} tokens: {names}")
 
 
 def _read(prompt: str) -> str:

@@ -33,8 +33,8 @@ from tlkit.evidence.finished_runs import FinishedRuns, hold_output
 from tlkit.evidence.in_use import InUse, measure_in_use
 from tlkit.evidence.learning_rates import LearningRate, best_rates, learning_rates_for, read_rates, why_no_rate
 from tlkit.evidence.statistics import compare_pairs
-from tlkit.evidence.sweeps import SHORT_STEPS, tune
 from tlkit.evidence.tasks import TASKS
+from tlkit.evidence.tuning import SHORT_STEPS, tune
 from tlkit.fitting.attempts import FallbackLog
 from tlkit.jobs import Job, Part
 from tlkit.memory import parse_size

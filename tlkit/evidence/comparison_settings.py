@@ -45,10 +45,10 @@ class ComparisonSettings:
     against: str | None = option(None, "the strategy that the others are compared with; default: full")
     learning_rates: str | None = option(
         None,
-        "record of `sweep rates` for this model, or numbers such as full=1e-4,lora=1e-3, which count as not tuned, so "
-        "that nothing is ranked by them; default: as recorded for the model, else a short sweep finds them first",
+        "a rates.csv that `compare` has written for this model, or numbers such as full=1e-4,lora=1e-3, which count as "
+        "not tuned, so that nothing is ranked by them; default: as recorded for the model, else searched for first",
     )
-    tune: bool = option(False, "find the learning rates in a short sweep even where some are recorded")
+    tune: bool = option(False, "search for the learning rates even where some are recorded")
     plugin: Path | None = option(None, "a file of Python with strategies of your own (@strategy)", path="file")
     device_memory: str | None = option(None, "such as 48MB: play a card of that size on the CPU")
     fallback: bool = option(False, "go on with less when memory runs out")

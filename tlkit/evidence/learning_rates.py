@@ -74,7 +74,7 @@ def best_rates(record: pd.DataFrame, origin: str = "swept") -> dict[str, Learnin
 
     Args:
         record: a row for each run, with the columns strategy, learning_rate and validation_perplexity, and those of
-            `sweep rates` that say which model, corpus and batch the runs had.
+            the search that say which model, corpus and batch the runs had.
         origin: the first word of each source, such as "recorded".
 
     Raises:
@@ -177,7 +177,7 @@ def learning_rates_for(
         strategies: names of `STRATEGIES`, or `CONTROL`.
         settings: what the runs have in common: the keys of `TUNED_FOR`, profile and corpus by name, and the task
             where it is not text.
-        given: a record of `sweep rates`, or rates by strategy as plain numbers; see `read_rates`.
+        given: a record of the search, or rates by strategy as plain numbers; see `read_rates`.
 
     Returns:
         A rate for each strategy that has one. Plain numbers never count as tuned, and those of a record only where
@@ -202,7 +202,7 @@ def read_rates(given: str | Path | Mapping[str, float]) -> pd.DataFrame | dict[s
     """Read learning rates as a command line gives them.
 
     Args:
-        given: the CSV file of `sweep rates`; or "full=1e-4,lora=1e-3"; or the same as a dict.
+        given: a rates.csv that `compare` has written; or "full=1e-4,lora=1e-3"; or the same as a dict.
 
     Returns:
         The record, or rates by strategy.
@@ -230,12 +230,13 @@ def read_rates(given: str | Path | Mapping[str, float]) -> pd.DataFrame | dict[s
 
 def _read_record(path: Path) -> pd.DataFrame:
     if not os.path.exists(path):
-        raise FileNotFoundError(f"{path}: no such file; expected a record of `sweep rates` or rates such as full=1e-4")
+        expected = "a rates.csv that `compare` has written, or rates such as full=1e-4"
+        raise FileNotFoundError(f"{path}: no such file; expected {expected}")
     try:
         record = pd.read_csv(path)
         _refuse_record(record)
     except (ValueError, IsADirectoryError) as error:  # pandas' own, and bytes that are no text, are ValueErrors too
-        raise ValueError(f"{path}: not a record of `sweep rates`: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{path}: not a record of learning rates: {str(error).splitlines()[0]}") from None
     return record
 
 
@@ -330,7 +331,7 @@ def _recorded(model: str, task: str = "text", corpus: str = "") -> pd.DataFrame:
     if path is None:
         raise ValueError(
             f"no learning rates are recorded for {model}: give one (full fine-tuning of a pretrained model often wants "
-            f"1e-5 to 1e-4, lora ten times that), or find them with `python -m tlkit sweep rates --model {model}`"
+            f"1e-5 to 1e-4, lora ten times that), or let `python -m tlkit compare --model {model}` search for them"
         )
     return pd.read_csv(path)
 

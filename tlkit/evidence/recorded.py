@@ -1,15 +1,19 @@
-"""The comparisons that come with the workbook, as `compare` wrote them."""
+"""What comes with the workbook: comparisons as `compare` wrote them, and what one setting does to each strategy."""
 
 import io
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
 import pandas as pd
 
+from tlkit.evidence.learning_rates import RECORDS, default_rates, record_folder
+from tlkit.evidence.tasks import TASKS
 from tlkit.settings import DATA
 
 RECORDED = DATA / "comparisons"  # a folder for each model, with some of the files that `compare` writes
+SWEEPS = ("rates", "epochs", "passages", "general", "depth")
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,53 @@ def recorded_comparison(
     tables = [_table(place / f"{name}.csv") for name in names]
     written = _table(place / "written.csv")[0] if (place / "written.csv").is_file() else pd.DataFrame()
     return RecordedComparison(*(table for table, _ in tables), tables[0][1], written)
+
+
+def recorded(sweep: str, model: str = "tiny", task: str = "text") -> pd.DataFrame:
+    """The record of a sweep that comes with the workbook; its columns say where and when it was made.
+
+    Args:
+        sweep: `rates`, `epochs`, `passages` or `general`; or `depth`, of linear classifiers behind each block.
+        model: a preset.
+        task: of `TASKS`; what is recorded of another than "text" is in a folder of the task's name.
+
+    Raises:
+        ValueError: where nothing is recorded under these names.
+    """
+    if sweep not in SWEEPS:
+        raise ValueError(f"sweep {sweep!r} is unknown: expected one of {', '.join(SWEEPS)}")
+    if task not in TASKS:
+        raise ValueError(f"task {task!r} is unknown: expected one of {', '.join(TASKS)}")
+    path = record_folder(model, task) / f"{sweep}.csv"
+    if not path.is_file():
+        presets = sorted(folder.name for folder in RECORDS.iterdir())
+        known = ", ".join(name for name in presets if (record_folder(name, task) / path.name).is_file()) or "none"
+        of_task = "" if task == "text" else f" and task {task}"
+        raise ValueError(f"no sweep of {sweep} is recorded for {model!r}{of_task}: expected one of {known}")
+    return pd.read_csv(path)
+
+
+def rate_paths(model: str, strategies: Iterable[str], worst: float) -> dict[str, pd.DataFrame]:
+    """What strategies gain and forget at the learning rates that were tried, from low ones up to the best of each.
+
+    Args:
+        model: a preset whose search for rates is recorded.
+        strategies: names in that record.
+        worst: perplexity on Rust; rates at which it is no lower are left out.
+
+    Returns:
+        By strategy a row for each rate, with columns label (the rate), rust and general: perplexities on validation
+        text, means over seeds.
+    """
+    best, runs = default_rates(model), recorded("rates", model)
+    scores = ["validation_perplexity", "general_perplexity"]
+    paths = {}
+    for name in strategies:
+        path = runs[runs.strategy == name].groupby("learning_rate")[scores].mean().loc[: best[name]]
+        path = path[path.validation_perplexity < worst].reset_index()
+        path["learning_rate"] = path.learning_rate.map("{:g}".format)
+        paths[name] = path.set_axis(["label", "rust", "general"], axis=1)
+    return paths
 
 
 def _table(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:

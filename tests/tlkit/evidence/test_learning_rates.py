@@ -20,8 +20,8 @@ from tlkit.evidence.learning_rates import (
     read_rates,
     why_no_rate,
 )
-from tlkit.evidence.sweeps import recorded
-from tlkit.evidence.trials import Trial, rate_trials
+from tlkit.evidence.recorded import recorded
+from tlkit.evidence.tuning import Trial, rate_trials
 from tlkit.models import PRESETS
 from tlkit.names import CLASSIC, CONTROL
 from tlkit.settings import PROFILES
@@ -139,7 +139,7 @@ def test_recorded_rates_serve_their_model_alone(here):
     assert learning_rates_for("smollm2-135m", CLASSIC, here) == {}
     assert rate_for(None, "lora").value == rate_for(PRESETS["tiny"].source, "lora").value == default_rates()["lora"]
     for model in ("smollm2-135m", "HuggingFaceTB/SmolLM2-135M", "some/folder"):
-        with pytest.raises(ValueError, match=rf"no learning rates are recorded for {model}: .*sweep rates --model"):
+        with pytest.raises(ValueError, match=rf"no learning rates are recorded for {model}: .*compare --model"):
             rate_for(model, "full")
         with pytest.raises(ValueError, match="no learning rates are recorded"):
             default_rates(model)
@@ -204,7 +204,7 @@ def test_rates_are_read_as_a_command_line_gives_them(tmp_path):
         ("full=1e-4,lora", "lora=: expected a number above 0"),
         ("adapter=1e-4", "strategy 'adapter' is unknown: expected some of full, "),
         ({"full": None}, "full=None: expected a number above 0"),
-        ("text.csv", "text.csv: not a record of `sweep rates`: the column"),
+        ("text.csv", "text.csv: not a record of learning rates: the column"),
         ("empty.csv", "empty.csv: not a record"),
         ("bytes.csv", "bytes.csv: not a record"),
         (".", "not a record"),
@@ -221,7 +221,7 @@ def test_bad_rates_are_refused_in_one_line(tmp_path, monkeypatch, given, said):
 
 @pytest.mark.parametrize("given", ["nowhere.csv", "x" * 5000])
 def test_a_file_that_is_not_there_is_named(given):
-    with pytest.raises(FileNotFoundError, match="no such file; expected a record of `sweep rates` or rates such as"):
+    with pytest.raises(FileNotFoundError, match="no such file; expected a rates.csv that `compare` has written"):
         read_rates(given)
 
 

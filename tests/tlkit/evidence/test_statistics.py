@@ -17,7 +17,6 @@ from scipy.stats import t as student_t
 from course.lesson14.interpolation import interpolate
 from tlkit.corpus import load_corpus
 from tlkit.evaluation import perplexity
-from tlkit.evidence.forgetting import mix_in
 from tlkit.evidence.statistics import (
     compare_pairs,
     document_scores,
@@ -277,14 +276,3 @@ def test_weights_in_between():
         interpolate(base, other, 1.5)
     with pytest.raises(ValueError, match="only two models of one architecture"):
         interpolate(base, apply_strategy(other, "lora").model, 0.5)
-
-
-def test_a_share_of_other_text():
-    blocks, others = torch.zeros(30, 8, dtype=torch.long), torch.ones(20, 8, dtype=torch.long)
-    mixed = mix_in(blocks, others, 0.25)
-    assert len(mixed) == 40 and int(mixed[:, 0].sum()) == 10
-    assert torch.equal(mix_in(blocks, others, 0.0), blocks)
-    with pytest.raises(ValueError, match="takes 30 others, and 20 are there"):
-        mix_in(blocks, others, 0.5)
-    with pytest.raises(ValueError, match="share=1"):
-        mix_in(blocks, others, 1)

@@ -1,8 +1,7 @@
 """Every task goes through the same comparison: answers and classes are trained on, scored, measured and exported."""
 
-import json
+import math
 
-import pandas as pd
 import pytest
 import torch
 
@@ -10,9 +9,10 @@ from tlkit.cli import main
 from tlkit.evidence.answering import REFUSAL, Answering, answer, has_form
 from tlkit.evidence.comparison import compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.questions import answer_questions, encode_in_chat, load_questions
-from tlkit.evidence.sweeps import run_sweep
 from tlkit.evidence.tasks import TASKS
+from tlkit.evidence.tuning import Trial, row_of
 from tlkit.examples.answers import answer_examples, short_enough
 from tlkit.examples.conversations import Conversation, load_conversations, prompt_of
 from tlkit.examples.scores import score_examples
@@ -141,16 +141,11 @@ def test_a_card_that_is_too_small_is_survived(answered, compared, tmp_path):
     assert plain == pytest.approx(again, rel=1e-3)  # micro-batches sum in another order, for two steps
 
 
-def swept(model: str, sweep: str, folder, value: float, **more) -> pd.DataFrame:
-    """One run of full fine-tuning to classes."""
-    task = {"profile": LITTLE, "model": model, "task": "classify", "learning_rates": {"full": 1e-3}}
-    return run_sweep(sweep, folder / "record.csv", strategies=["full"], seeds=1, values=[value], **task, **more)
-
-
-def test_rates_of_a_task_are_searched_on_its_validation_text(three_blocks, tmp_path):
-    record = swept(three_blocks, "passages", tmp_path, 16, steps=2)
-    assert record.balanced_accuracy.between(0, 1).all() and record.general_perplexity.isna().all()
-    assert pd.read_csv(tmp_path / "record.csv").validation_perplexity.between(1, 1e4).all()
+def test_rates_of_a_task_are_searched_on_its_validation_text(three_blocks):
+    experiment, _ = load_experiment(three_blocks, LITTLE, ComparisonSettings(task="classify", questions=0))
+    row = row_of(Trial("full", 1e-3, steps=2), experiment)
+    assert row["error"] is None and 0 <= row["balanced_accuracy"] <= 1
+    assert 1 < row["validation_perplexity"] < 1e4 and math.isnan(row["general_perplexity"])
 
 
 def written(text: str, ended: bool = True) -> Continuation:
@@ -227,18 +222,6 @@ def test_the_token_view_marks_what_is_learned(tiny):
     assert view._repr_html_().count("<span") == len(view.table) + 4 and "padding" in str(view)
     with pytest.raises(ValueError, match="row 2: expected 0 to 1"):
         token_view(examples, tiny.tokenizer, 2)
-
-
-def test_tokens_from_the_command_line(capsys, tmp_path):
-    assert main(["tokens", "--example", "option-question-01", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert rows[-1]["kind"] == "end" and {row["kind"] for row in rows} == {"read", "learned", "end"}
-    path = tmp_path / "chats.jsonl"
-    path.write_text(
-        "\n".join(json.dumps({"prompt": f"Why {n}?", "completion": "Because <|endoftext|>"}) for n in range(12))
-    )
-    assert main(["tokens", "--corpus", str(path)]) == 2
-    assert "a message contains '<|endoftext|>'" in capsys.readouterr().err
 
 
 def test_a_model_is_taught_to_answer_and_keeps_its_template(three_blocks, tmp_path, capsys, monkeypatch):

@@ -11,9 +11,8 @@ import pytest
 from figure_checks import collisions
 
 from tlkit.evidence.flops import StepFlops
-from tlkit.evidence.recorded import recorded_comparison
+from tlkit.evidence.recorded import recorded, recorded_comparison
 from tlkit.evidence.statistics import compare_pairs
-from tlkit.evidence.sweeps import recorded
 from tlkit.fitting.attempts import Attempt
 from tlkit.fitting.estimate import MemoryEstimate
 from tlkit.fitting.ladder import Rung

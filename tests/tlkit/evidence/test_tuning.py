@@ -1,0 +1,229 @@
+"""The search for learning rates: judged on validation text alone, kept trial by trial; and what is recorded of it."""
+
+import math
+import runpy
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from tlkit.corpus import Corpus, load_corpus, token_stream
+from tlkit.evidence import tuning
+from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.evidence.experiment import load_experiment
+from tlkit.evidence.finished_runs import FinishedRuns
+from tlkit.evidence.learning_rates import BUDGET, COARSE, best_rates, learning_rates_for, why_no_rate
+from tlkit.evidence.recorded import rate_paths, recorded
+from tlkit.evidence.tuning import Trial, run_trial, tune
+from tlkit.names import CLASSIC, CONTROL
+from tlkit.settings import DATA, PROFILES, Profile
+from tlkit.strategies import load_plugin
+
+
+@pytest.fixture
+def profile() -> Profile:
+    return Profile("test", train_passages=6, test_passages=5, epochs=1, seeds=2)
+
+
+@pytest.fixture
+def experiment(small_model, profile):
+    return load_experiment(small_model, profile, ComparisonSettings())[0]
+
+
+def test_records_are_whole_and_say_where_they_were_made():
+    varied = {"rates": ["learning_rate"], "epochs": ["epochs"], "passages": ["passages"], "general": ["general_share"]}
+    for sweep, setting in varied.items():
+        record = recorded(sweep)
+        assert record.groupby(["strategy", *setting]).seed.agg(set).eq({0, 1}).all()
+        made = ["model", "weights_sha256", "profile", "corpus", "corpus_sha256", "torch", "python"]
+        assert record[[*made, "device", "date"]].notna().all().all() and record[made].nunique().eq(1).all()
+    with pytest.raises(ValueError, match="sweep 'everything' is unknown: expected one of rates, epochs, pass"):
+        recorded("everything")
+    with pytest.raises(ValueError, match="is recorded for 'gpt': expected one of smollm2-135m-instruct, tiny"):
+        recorded("rates", "gpt")
+
+
+def test_a_record_of_another_task_is_in_a_folder_of_its_name():
+    record = recorded("rates", task="classify")
+    assert record.balanced_accuracy.notna().all() and recorded("rates").columns.isin(["balanced_accuracy"]).sum() == 0
+    with pytest.raises(ValueError, match="of rates is recorded for 'gpt' and task classify: expected one of smoll"):
+        recorded("rates", "gpt", "classify")
+    with pytest.raises(ValueError, match="of epochs is recorded for 'tiny' and task classify: expected one of none"):
+        recorded("epochs", task="classify")
+    with pytest.raises(ValueError, match="task 'translate' is unknown: expected one of text, answer, classify, conv"):
+        recorded("rates", task="translate")
+
+
+@pytest.mark.parametrize("model", ["tiny", "smollm2-135m-instruct"])
+def test_every_recorded_best_rate_lies_close_between_worse_ones(model):
+    record = recorded("rates", model)
+    made = ["model", "weights_sha256", "profile", "corpus", "corpus_sha256", "torch", "python"]
+    assert record[[*made, "device", "date"]].notna().all().all() and record[made].nunique().eq(1).all()
+    best = best_rates(record)
+    refused = set(record[record.error.notna()].strategy) if "error" in record else set()
+    assert set(best) >= {*CLASSIC, CONTROL} - refused
+    for strategy, rate in best.items():
+        tried = sorted(record[record.strategy == strategy].learning_rate.unique())
+        place = tried.index(rate.value)
+        close = 3.5 if strategy in (*CLASSIC, CONTROL) else 10.1  # a search that ends above 0.1 steps by tens there
+        assert rate.tuned and tried[place + 1] / close <= rate.value <= close * tried[place - 1], strategy
+        if strategy not in (*CLASSIC, CONTROL):
+            assert len(tried) == BUDGET, "as many as any other"
+
+
+def test_a_trial_never_sees_the_test_split_and_a_diverged_one_is_infinite(experiment):
+    class Guarded(Corpus):
+        closed = False
+
+        def __getattribute__(self, name):
+            assert name != "test" or not Guarded.closed, "a trial has looked at the test split"
+            return super().__getattribute__(name)
+
+    guarded = {name: Guarded(**vars(getattr(experiment, name))) for name in ("whole", "corpus", "general")}
+    Guarded.closed = True
+    found = run_trial(Trial("last_layers", 3e-3), replace(experiment, **guarded))
+    assert 1 < found["validation_perplexity"] < 10_000 and 1 < found["general_perplexity"] < 10_000
+    with pytest.raises(AssertionError, match="looked at the test split"):
+        guarded["corpus"].test  # noqa: B018 - the guard itself, seen to work
+    diverged = run_trial(Trial("full", 1e30, steps=6), experiment)
+    assert diverged["validation_perplexity"] == diverged["training_loss"] == math.inf
+
+
+def test_the_scores_of_a_trial_are_those_of_its_training(experiment):
+    """A trial done by hand: the same model, blocks and order of batches."""
+    from tlkit.evaluation import perplexity
+    from tlkit.evidence.learning_rates import load_with_strategy
+    from tlkit.settings import TrainingConfig
+    from tlkit.training import train
+
+    found = run_trial(Trial("full", 1e-2, epochs=2, seed=1), experiment)
+    report, tokenizer = load_with_strategy("full", model=experiment.model, seed=1)
+    train(report.model, experiment.blocks, TrainingConfig(1e-2, epochs=2, batch_size=4, seed=1))
+    assert experiment.blocks.shape[1] == experiment.context == 64  # as many as this model reads
+    by_hand = perplexity(report.model, tokenizer, load_corpus("rust").validation[:5], context=64)
+    assert found["validation_perplexity"] == pytest.approx(by_hand.perplexity, rel=1e-6)  # the same sums in fp32
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """Trials that cost nothing: what was asked for, and a perplexity that is lowest at 1e-4."""
+    asked = []
+
+    def run(trial, experiment, **_):
+        asked.append(trial.name)
+        if trial.strategy == "bitfit":
+            raise IndexError("planted fault")
+        score = 10 + (math.log10(trial.learning_rate) + 4) ** 2
+        return dict.fromkeys(("validation_perplexity", "general_perplexity", "training_loss"), score)
+
+    monkeypatch.setattr(tuning, "run_trial", run)
+    return asked
+
+
+def test_the_short_sweep_says_its_cost_first_and_goes_on_where_it_stopped(
+    monkeypatch, tmp_path, capsys, noted, experiment
+):
+    kept = FinishedRuns(tmp_path, experiment.settings)
+    done = tuning.run_trial
+
+    def stopped(trial, experiment, **_):
+        said = capsys.readouterr().err
+        if not noted:
+            assert "No tuned learning rates for full, bitfit" in said
+            assert f"about {2 * BUDGET} runs of {experiment.steps} steps ({2 * BUDGET * experiment.steps}" in said
+            # At a second for each token that is read forward, and three for each that is trained on.
+            texts = (*experiment.corpus.validation, *experiment.general.validation)
+            scored = len(token_stream(texts, experiment.tokenizer)[0])
+            hours = 2 * BUDGET * (3 * experiment.steps * experiment.batch_size * 64 + scored) / 3600
+            assert f"about {hours:.1f} h)" in said
+        if len(noted) == 5:
+            raise KeyboardInterrupt
+        return done(trial, experiment)
+
+    monkeypatch.setattr(tuning, "run_trial", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        tune(experiment, ["full", "bitfit"], 1.0, kept=kept)
+    assert len(kept.read()) == 4  # what could not run is tried again
+    monkeypatch.setattr(tuning, "run_trial", done)
+    record = tune(experiment, ["full", "bitfit"], 1.0, kept=kept)
+    assert noted.count(noted[0]) == 1 and len(noted) == 1 + len(record)  # bitfit, which failed, twice
+    assert best_rates(record)["full"].value == 1e-4 and "full" not in why_no_rate(record, "bitfit")
+    assert best_rates(pd.read_csv(tmp_path / "rates.csv"))["full"].value == 1e-4
+    assert len(record) == BUDGET + 1 and set(COARSE) < set(record.learning_rate)
+
+
+def test_runs_of_other_settings_are_refused_by_name(tmp_path, experiment):
+    FinishedRuns(tmp_path, experiment.settings).keep("full, seed 0", {"row": {}})
+    with pytest.raises(ValueError, match="holds runs with other settings: stride was 64 and is now 32. Name another"):
+        FinishedRuns(tmp_path, experiment.settings | {"stride": 32}).read()
+    (tmp_path / "runs" / "notes.json").write_text("[my own]")
+    assert FinishedRuns(tmp_path, experiment.settings).read() == {"full, seed 0": {"row": {}}}
+    for torn in ('{"run": "full, seed 0", "sett', "[1]", '{"run": "full, seed 0"}'):
+        (tmp_path / "runs" / "full, seed 0.json").write_text(torn)
+        with pytest.raises(ValueError, match="full, seed 0.json is damaged: remove it"):
+            FinishedRuns(tmp_path, experiment.settings).read()
+
+
+OWN = """
+from tlkit.models.parts import find_blocks
+from tlkit.strategies import strategy
+
+BLOCK = 0
+
+
+@strategy("mine")
+def mine(model):
+    find_blocks(model)[BLOCK].requires_grad_(True)
+"""
+
+
+@pytest.mark.usefixtures("registry_as_before")
+def test_a_record_belongs_to_the_text_of_a_strategy_of_ones_own(tmp_path, noted, small_model, profile):
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(OWN)
+    load_plugin(plugin)
+    experiment = load_experiment(small_model, profile, ComparisonSettings())[0]
+    assert "strategy_sha256" not in tune(experiment, ["full"], None), "a record of ours is as it was"
+    record = tune(experiment, ["full", "mine"], None)
+    assert record[record.strategy == "full"].strategy_sha256.isna().all()
+    (digest,) = set(record[record.strategy == "mine"].strategy_sha256)
+    rate = learning_rates_for("my model", ["mine"], experiment.settings, record)["mine"]
+    assert len(digest) == 64 and rate.value == 1e-4 and rate.tuned and "another text" not in rate.source
+    plugin.write_text(OWN.replace("BLOCK = 0", "BLOCK = 1"))
+    load_plugin(plugin)
+    for given in (record, record.drop(columns="strategy_sha256")):
+        rates = learning_rates_for("my model", ["full", "mine"], experiment.settings, given)
+        assert rates["full"].tuned and "another" not in rates["full"].source
+        assert rates["mine"].value == 1e-4 and not rates["mine"].tuned
+        assert rates["mine"].source.endswith("; here: another text of the strategy")
+
+
+def test_the_path_of_a_strategy_ends_at_its_best_rate_and_has_the_means_of_its_seeds():
+    runs = recorded("rates")
+    (name, path), (other, _) = rate_paths("tiny", ["full", "lora"], worst=100).items()
+    assert (name, other) == ("full", "lora") and path.label.tolist() == ["0.0005", "0.001"]
+    for row in path.itertuples():
+        of_rate = runs[(runs.strategy == "full") & (runs.learning_rate == float(row.label))]
+        assert len(of_rate) == 2 and row.rust == pytest.approx(of_rate.validation_perplexity.mean())
+        assert row.general == pytest.approx(of_rate.general_perplexity.mean())
+    (longer,) = rate_paths("tiny", ["lora"], worst=1000).values()
+    assert longer.rust.iloc[0] > 100 and longer.rust.idxmin() == longer.index[-1]
+
+
+def test_a_sweep_is_recorded_and_what_it_has_added_is_not_run_again(tmp_path, monkeypatch, shallow, profile):
+    """By the script that makes data/sweeps, run as it stands."""
+    monkeypatch.setitem(PROFILES, "ci", profile)
+    script = str(DATA / "build" / "record_sweeps.py")
+
+    def record(sweep: str, values: str, seeds: int = 1) -> pd.DataFrame:
+        file, shape = str(tmp_path / f"{sweep}.csv"), ["--strategies", "full", "--seeds", str(seeds), "--steps", "2"]
+        monkeypatch.setattr("sys.argv", [script, sweep, file, *shape, "--values", values])
+        runpy.run_path(script, run_name="__main__")
+        return pd.read_csv(file)
+
+    first = record("passages", "3,6")
+    assert first.passages.tolist() == [3, 6] and first.error.isna().all()
+    assert first.validation_perplexity.between(1, 1e4).all() and first.general_perplexity.between(1, 1e4).all()
+    assert record("passages", "3,6", seeds=2).iloc[:2].equals(first) and len(record("passages", "3,6", seeds=2)) == 4
+    assert record("general", "0,0.5").general_share.tolist() == [0, 0.5]
+    assert record("epochs", "0.5").epochs.tolist() == [0.5]

@@ -1,0 +1,207 @@
+"""The search for learning rates: short runs that differ in one setting, judged on validation text alone."""
+
+import datetime
+import math
+import platform
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+import pandas as pd
+import torch
+
+from tlkit.checkpoints import write_atomically
+from tlkit.evidence.experiment import Experiment, run_all, run_strategy
+from tlkit.evidence.finished_runs import FinishedRuns
+from tlkit.evidence.learning_rates import BUDGET, TUNED_FOR, next_rate
+from tlkit.examples import Batch
+from tlkit.jobs import SILENT, Job, Part, duration
+from tlkit.settings import TrainingConfig
+from tlkit.strategies import sha256_of_own
+from tlkit.team import ALONE, Team
+
+SHORT_STEPS = 60  # at most, of a run of the search
+FOUND = ("validation_perplexity", "general_perplexity", "training_loss")  # by a trial
+COLUMNS = ("trial", "strategy", "learning_rate", "seed", "validation_perplexity", "error")  # of a record, among others
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training run, of so many `steps` where they are given, and else of so many epochs."""
+
+    strategy: str
+    learning_rate: float
+    epochs: float = 1
+    steps: int | None = None
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its settings in one line, so that a record says what was done already."""
+        return " ".join(f"{key}={value}" for key, value in asdict(self).items() if value is not None)
+
+
+def tune(
+    experiment: Experiment,
+    strategies: list[str],
+    seconds_per_token: float | None,
+    *,
+    kept: FinishedRuns | None = None,
+    progress: bool = False,
+    team: Team = ALONE,
+    spread: bool = False,
+) -> pd.DataFrame:
+    """Search for the learning rates of one model in short runs on validation text, and say first what it costs.
+
+    Args:
+        experiment: model, text, blocks and batch that the rates are for.
+        strategies: those to search for.
+        seconds_per_token: of a forward pass, for an estimate of the time; None where it is not known.
+        kept: where finished trials are kept and found again; the record is written there as `rates.csv`.
+        progress: whether to show run k of n, its steps and the time left.
+        team: the processes there are.
+        spread: whether each process does trials of its own.
+
+    Returns:
+        The record, for `best_rates`; a trial that could not run says why in the column `error`.
+    """
+    steps, count = min(experiment.steps, SHORT_STEPS), len(strategies) * BUDGET
+    if team.rank == 0:
+        texts = (*experiment.corpus.validation, *experiment.general.validation)
+        read = experiment.task.read(texts, experiment.tokenizer, experiment.context, experiment.classes)[0]
+        # A step goes forward once over its tokens, and backward takes about twice that.
+        tokens = 3 * steps * experiment.batch_size * experiment.blocks.shape[1] + read.numel()
+        time = f", about {duration(count * tokens * seconds_per_token)}" if seconds_per_token else ""
+        print(
+            f"No tuned learning rates for {', '.join(strategies)} on {experiment.model} with {experiment.corpus.name}: "
+            f"a short sweep on validation text comes first, about {count} runs of {steps} steps ({count * steps:,} "
+            f"steps{time}). Learning rates that are given (--learning-rates) save it.",
+            file=sys.stderr,
+            flush=True,
+        )
+    short = Trial("", 0.0, experiment.profile.epochs, steps if steps < experiment.steps else None)
+    finished = kept.read() if kept else {}
+    record, sharing = pd.DataFrame(columns=COLUMNS), ALONE if spread else team
+    with Job(math.ceil(count / (team.size if spread else 1)), shown=progress and team.rank == 0) as job:
+        while trials := rate_trials(record, strategies, 1, short):
+            rows = run_all(
+                {trial.name: partial(row_of, trial, experiment, team=sharing) for trial in trials},
+                job,
+                finished=finished,
+                keep=lambda name, row: None if row["error"] or not kept else kept.keep(name, row),
+                team=team,
+                spread=spread,
+            )
+            record = pd.DataFrame([*record.to_dict("records"), *rows.values()])
+            if kept and team.rank == 0:
+                write_atomically(kept.output / "rates.csv", partial(record.to_csv, index=False))
+    return record
+
+
+def run_trial(
+    trial: Trial,
+    experiment: Experiment,
+    *,
+    blocks: Batch | None = None,
+    progress: Part = SILENT,
+    team: Team = ALONE,
+) -> dict[str, float]:
+    """Train as a trial says, and score it on validation texts; a run that diverges scores infinity.
+
+    Args:
+        trial: strategy, rate, length and seed.
+        experiment: model, texts, blocks and window.
+        blocks: what to train on, where it is not what the experiment has.
+        progress: is told each step.
+        team: the processes that share every batch.
+
+    Returns:
+        Perplexity on the validation documents of the corpus and on general ones, the loss of the last steps in nats a
+        token, and what the task measures beside.
+    """
+    blocks = experiment.blocks if blocks is None else blocks
+    batch = experiment.batch_size
+    epochs = trial.epochs if trial.steps is None else trial.steps / math.ceil(len(blocks) / batch)
+    config = TrainingConfig(trial.learning_rate, epochs=epochs, batch_size=batch, seed=trial.seed)
+    texts = {"corpus": experiment.corpus.validation}
+    if experiment.general.validation:
+        texts["general"] = experiment.general.validation
+    found = dict.fromkeys(FOUND, math.inf)
+    try:
+        report, result, scores = run_strategy(
+            experiment, trial.strategy, config, blocks, texts, progress=progress, team=team
+        )
+    except FloatingPointError:
+        return found  # a rate that is too high is a finding, and infinity is its name
+    tail = result.history.loss.tail(max(1, len(result.history) // 10)).mean()
+    values = {name: score.perplexity for name, score in scores.items()} | {"loss": tail}
+    finite = {name: float(value) if math.isfinite(value) else math.inf for name, value in values.items()}
+    found = dict(zip(FOUND, (finite["corpus"], finite.get("general", math.nan), finite["loss"]), strict=True))
+    validation, tokenizer = experiment.corpus.validation, experiment.tokenizer
+    measured = experiment.task.measure(
+        report.model, tokenizer, validation, experiment.profile, experiment.classes, progress
+    )
+    return found | measured.figures
+
+
+def rate_trials(record: pd.DataFrame, strategies: Iterable[str], seeds: int, like: Trial) -> list[Trial]:
+    """Say which trials the search for the best rates wants next; none where it is over.
+
+    Args:
+        record: the trials done so far.
+        strategies: those to search for, each by `next_rate`.
+        seeds: of every rate.
+        like: what all trials have in common.
+    """
+    wanted = []
+    for strategy in strategies:
+        part = record[record.strategy == strategy]
+        if part.error.notna().any():
+            continue  # it cannot run at all
+        rates = part.groupby("learning_rate").validation_perplexity
+        begun = [rate for rate, count in rates.size().items() if count < seeds]
+        rate = begun[0] if begun else next_rate(rates.mean().to_dict())
+        if rate is not None:
+            trials = [replace(like, strategy=strategy, learning_rate=float(rate), seed=seed) for seed in range(seeds)]
+            wanted += [trial for trial in trials if trial.name not in set(part.trial)]
+    return wanted
+
+
+def row_of(
+    trial: Trial, experiment: Experiment, progress: Part = SILENT, team: Team = ALONE, blocks: Batch | None = None
+) -> dict[str, object]:
+    """Carry out a trial for a record.
+
+    Args:
+        trial: strategy, rate, length and seed.
+        experiment: model, texts, blocks and window.
+        progress: is told each step.
+        team: the processes that share every batch.
+        blocks: what to train on, where it is not what the experiment has.
+
+    Returns:
+        Settings, what was found or in `error` why nothing was, and where and when.
+    """
+    found, error = dict.fromkeys(FOUND, math.inf), None
+    try:
+        found = run_trial(trial, experiment, blocks=blocks, progress=progress, team=team)
+    except Exception as problem:  # a strategy that cannot run on this model must not keep the others from running
+        error = f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
+    return _described(trial, experiment) | found | {"error": error}
+
+
+def _described(trial: Trial, experiment: Experiment) -> dict[str, object]:
+    """The settings of a trial, and where and when it took place."""
+    device = experiment.device()
+    made = {
+        "profile": experiment.profile.name,
+        "device": f"{device.kind}: {device.name}",
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    nothing, own = dict.fromkeys(FOUND), sha256_of_own(trial.strategy)  # what is found keeps its place
+    of_text = {name: experiment.settings[name] for name in (*TUNED_FOR, "corpus", "context", "stride")}
+    of_text |= {"strategy_sha256": own} if own else {}
+    return {"trial": trial.name, **asdict(trial), **nothing, "model": experiment.model, **made, **of_text}
