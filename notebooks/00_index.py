@@ -25,35 +25,34 @@
 # | lesson | question | minutes |
 # | --- | --- | --- |
 # | **Part 1: Look inside** | | |
-# | [1 · What can this machine do?](01_setup_and_devices.ipynb) | What can this machine do, and did the weights load? | 14 |
-# | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 33 |
-# | [3 · Data and a baseline to trust](03_data_and_baseline.ipynb) | What is measured before training, and how sure is it? | 18 |
+# | [1 · What can this machine do?](01_setup_and_devices.ipynb) | What can this machine do, and did the weights load? | 38 |
+# | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 83 |
+# | [3 · Data and a baseline to trust](03_data_and_baseline.ipynb) | What is measured before training, and how sure is it? | 51 |
 # | **Part 2: Choose what to train** | | |
-# | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 15 |
-# | [5 · Freeze the lower layers](05_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 12 |
-# | [6 · Freeze the embeddings](06_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 13 |
-# | [7 · Train the last layers only](07_last_layers.ipynb) | What was in the published 29,865,088? | 15 |
-# | [8 · LoRA](08_lora.ipynb) | Can a few thousand new numbers do the work of changing millions? | 25 |
-# | [9 · QLoRA](09_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 18 |
-# | [10 · BitFit and its relatives](10_bitfit_and_the_peft_family.ipynb) | How few numbers can a method train, and what does a training step still cost then? | 35 |
-# | [11 · Unfreezing schedules](11_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 25 |
+# | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 48 |
+# | [5 · Freeze the lower layers](05_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 45 |
+# | [6 · Freeze the embeddings](06_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 41 |
+# | [7 · Train the last layers only](07_last_layers.ipynb) | What was in the published 29,865,088? | 44 |
+# | [8 · LoRA](08_lora.ipynb) | Can a few thousand new numbers do the work of changing millions? | 60 |
+# | [9 · QLoRA](09_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 57 |
+# | [10 · BitFit and its relatives](10_bitfit_and_the_peft_family.ipynb) | How few numbers can a method train, and what does a training step still cost then? | 57 |
+# | [11 · Unfreezing schedules](11_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 47 |
 # | **Part 3: Make it fit** | | |
-# | [12 · Anatomy of a training step](12_memory_anatomy.ipynb) | Which bytes does a training step need, and at which moment? | 18 |
-# | [13 · Out of memory](13_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 20 |
+# | [12 · Anatomy of a training step](12_memory_anatomy.ipynb) | Which bytes does a training step need, and at which moment? | 53 |
+# | [13 · Out of memory](13_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 54 |
 # | **Part 4: Know what is true** | | |
-# | [14 · The comparison](14_comparison.ipynb) | Which differences between strategies are real? | 25 |
-# | [15 · The autopsy](15_autopsy.ipynb) | How can five reports full of numbers be wrong, and how would you have noticed? | 25 |
-# | [16 · The leaderboard](16_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 25 |
+# | [14 · The comparison](14_comparison.ipynb) | Which differences between strategies are real? | 56 |
+# | [15 · The autopsy](15_autopsy.ipynb) | How can five reports full of numbers be wrong, and how would you have noticed? | 75 |
+# | [16 · The leaderboard](16_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 48 |
 # | **Part 5: For real** | | |
-# | [17 · A real model](17_a_real_model.ipynb) | What changes when the model already knows something? | 15 |
-# | [18 · Another task](18_another_task.ipynb) | What is pretraining worth when the task is a different one? | 30 |
-# | [19 · Instruction tuning](19_instruction_tuning.ipynb) | How does a model learn to answer, and to stop? | 30 |
-# | [20 · Scaling out](20_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 20 |
-# | [21 · Your own study](21_your_own_study.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 18 |
+# | [17 · A real model](17_a_real_model.ipynb) | What changes when the model already knows something? | 54 |
+# | [18 · Another task](18_another_task.ipynb) | What is pretraining worth when the task is a different one? | 73 |
+# | [19 · Instruction tuning](19_instruction_tuning.ipynb) | How does a model learn to answer, and to stop? | 77 |
+# | [20 · Scaling out](20_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 52 |
+# | [21 · Your own study](21_your_own_study.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 31 |
 #
-# About 449 minutes of reading and running in all; quizzes and exercises come on top. The lessons build on one
-# another, so take them in order the first time. Words that you do not know are in the [glossary](glossary.md).
-#
+# About 19 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
+# Words that you do not know are in the [glossary](glossary.md).
 #
 # ## How to work
 #
@@ -84,7 +83,8 @@ exit_code = main(["doctor"])
 course.claim("Everything that the lessons need is here", exit_code == 0)
 
 # %% [markdown]
-# A line with [FAIL] says what is missing and how to get it. The README has a table of problems and their remedies.
+# A line with [FAIL] says what is missing and how to get it. If something goes wrong later, `notebooks/troubleshooting.md`
+# has a table of problems and their remedies.
 
 # %% [markdown]
 # Next: [1 · What can this machine do?](01_setup_and_devices.ipynb)

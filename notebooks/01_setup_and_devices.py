@@ -18,7 +18,7 @@
 # - check in three ways, in seconds, whether a model's weights were really loaded.
 #
 # **You need** some Python, and a rough idea of what a neural network is.
-# About 14 minutes.
+# About 38 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import shutil

@@ -14,7 +14,7 @@
 # - say which other documents the model can see in a packed block, and whether it uses them.
 #
 # **You need** some Python and torch, matrix products, and [lesson 1](01_setup_and_devices.ipynb). The three parts can
-# be read on three days: *A* goes forward, *B* trains, *C* looks at packed documents. About 33 minutes.
+# be read on three days: *A* goes forward, *B* trains, *C* looks at packed documents. About 83 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import itertools

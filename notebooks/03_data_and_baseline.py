@@ -18,7 +18,7 @@
 # **You need** [lesson 1](01_setup_and_devices.ipynb), which loads the model. [Lesson
 # 2](02_inside_a_language_model.ipynb) explains what happens inside it; here it is enough that a model gives every
 # possible next token a probability.
-# About 18 minutes.
+# About 51 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math

@@ -17,7 +17,7 @@
 # **You need** the parts of a model from [lesson 2](02_inside_a_language_model.ipynb), and the baseline of
 # [lesson 3](03_data_and_baseline.ipynb): perplexity, nats per token, and validation text.
 #
-# About 15 minutes.
+# About 48 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math

@@ -17,7 +17,7 @@
 # **You need** the training step and the terms *learning rate* and *forgetting* from
 # [lesson 4](04_full_fine_tuning.ipynb).
 #
-# About 12 minutes.
+# About 45 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math

@@ -18,7 +18,7 @@
 # 4](04_full_fine_tuning.ipynb), and the strips from [lesson 5](05_freeze_lower_layers.ipynb) that show what is
 # frozen.
 #
-# About 13 minutes.
+# About 41 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import warnings

@@ -16,7 +16,7 @@
 # - skip the frozen part altogether after the first epoch, with the same result.
 #
 # **You need** [lesson 5](05_freeze_lower_layers.ipynb) (frozen blocks) and [lesson 6](06_freeze_embeddings.ipynb) (tied
-# heads). About 15 minutes.
+# heads). About 44 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 from contextlib import nullcontext

@@ -18,7 +18,7 @@
 # **You need** [lesson 4](04_full_fine_tuning.ipynb) for the training loop, and [lesson 5](05_freeze_lower_layers.ipynb)
 # for how far down backpropagation goes. From linear algebra you need the product of two matrices.
 #
-# About 25 minutes.
+# About 60 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import copy

@@ -17,7 +17,7 @@
 #
 # **You need** [lesson 8](08_lora.ipynb) (LoRA).
 #
-# About 18 minutes. The exercises take about 20 more.
+# About 57 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 from statistics import NormalDist

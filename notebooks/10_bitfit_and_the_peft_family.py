@@ -19,7 +19,7 @@
 # **You need** lesson 8. It helps to have read [lesson 5](05_freeze_lower_layers.ipynb), where the
 # backward pass is taken apart.
 #
-# About 35 minutes. The exercises take about 15 more.
+# About 57 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import numpy as np

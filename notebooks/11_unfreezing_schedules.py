@@ -17,7 +17,7 @@
 # - write a strategy of your own and let the whole workbook use it.
 #
 # **You need** [lesson 5](05_freeze_lower_layers.ipynb) (frozen blocks) and [lesson 7](07_last_layers.ipynb) (the cache
-# for a frozen prefix). About 25 minutes. The exercises take about 15 more.
+# for a frozen prefix). About 47 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math

@@ -17,7 +17,7 @@
 #
 # **You need** [lesson 4](04_full_fine_tuning.ipynb) (a training step) and [lesson 8](08_lora.ipynb) (LoRA).
 #
-# About 18 minutes. The exercises take about 25 more.
+# About 53 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import pandas as pd

@@ -18,7 +18,7 @@
 # **You need** [lesson 12](12_memory_anatomy.ipynb), which says what a training step keeps in memory, and [lesson
 # 4](04_full_fine_tuning.ipynb).
 #
-# About 20 minutes.
+# About 54 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 from dataclasses import replace

@@ -18,7 +18,7 @@
 # 4](04_full_fine_tuning.ipynb) for forgetting, and the strategies of lessons 5 to
 # [10](10_bitfit_and_the_peft_family.ipynb).
 #
-# About 25 minutes.
+# About 56 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import os

@@ -17,7 +17,7 @@
 # **You need** [lesson 3](03_data_and_baseline.ipynb) for perplexity, [lesson 5](05_freeze_lower_layers.ipynb) and
 # [lesson 7](07_last_layers.ipynb) for the strategies, and [lesson 12](12_memory_anatomy.ipynb) for memory.
 #
-# About 25 minutes.
+# About 75 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math

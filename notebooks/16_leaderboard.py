@@ -17,7 +17,7 @@
 # **You need** [lesson 14](14_comparison.ipynb) for intervals of differences and Holm's correction, and [lesson
 # 10](10_bitfit_and_the_peft_family.ipynb) for the methods.
 #
-# About 25 minutes. The exercises take about 15 more.
+# About 48 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import numpy as np

@@ -22,7 +22,7 @@
 # python -m tlkit fetch smollm2-135m-instruct
 # ```
 #
-# About 15 minutes. The exercises take about 15 more.
+# About 54 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import pandas as pd

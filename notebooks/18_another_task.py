@@ -17,7 +17,7 @@
 #   pretraining.
 #
 # **You need** [lesson 2](02_inside_a_language_model.ipynb) for hidden states and heads, and
-# [lesson 7](07_last_layers.ipynb) for what a frozen part of a model saves. About 30 minutes.
+# [lesson 7](07_last_layers.ipynb) for what a frozen part of a model saves. About 73 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import tempfile

@@ -17,7 +17,7 @@
 # - write direct preference optimisation (DPO) in plain PyTorch, and say what it changes and what it costs.
 #
 # **You need** [lesson 2](02_inside_a_language_model.ipynb) (tokens and the loss) and
-# [lesson 4](04_full_fine_tuning.ipynb) (a training run). About 30 minutes.
+# [lesson 4](04_full_fine_tuning.ipynb) (a training run). About 77 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import copy

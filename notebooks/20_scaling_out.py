@@ -17,7 +17,7 @@
 # **You need** lesson 8 ([LoRA](08_lora.ipynb)) and lesson 12 ([where the memory goes](12_memory_anatomy.ipynb)) for
 # weights, gradients and optimizer state.
 #
-# About 20 minutes.
+# About 52 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import os

@@ -17,7 +17,7 @@
 # **You need** [lesson 3](03_data_and_baseline.ipynb) for splits and leakage, [lesson 14](14_comparison.ipynb) for
 # intervals, and a strategy or two from lessons 4 to 11.
 #
-# About 18 minutes. The exercises take about 15 more, and your own study two to four hours.
+# About 31 minutes. Your own study takes two to four hours more.
 
 # %% slideshow={"slide_type": "subslide"}
 import math
@@ -154,7 +154,8 @@ for documents in (10, 40, 100):
 shape = {"batch_size": 4, "sequence_length": 64}
 for strategy in plan["strategies"]:
     need = tl.estimate_memory("tiny", strategy, **shape).peak
-    print(f"{strategy}: {need / 1e6:.0f} MB, fits: {need < plan['memory']}")
+    verdict = "fits" if need < plan["memory"] else "does not fit"
+    print(f"{strategy}: {need / 1e6:.0f} MB, {verdict}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The runs
@@ -230,11 +231,13 @@ report = f"""# {plan["question"]}
 **Answer:** {decision}. full minus lora: {difference.difference:.0f}% of perplexity
 ({difference.low:.0f} to {difference.high:.0f}, 95% over documents and seeds).
 
-**Text:** {len(splits["train"])} training and {len(splits["test"])} test notes, written for this course.
-Runs of twelve words shared between splits: {sum(shared.values())}.
+**Text:** {len(splits["train"])} training and {len(splits["test"])} test notes,
+written for this course. Runs of twelve words shared between splits:
+{sum(shared.values())}.
 
-**Planned before the runs:** worthwhile from {plan["worthwhile"]}%, general perplexity may rise by
-{plan["may_forget"]}%. The test was expected to show {detectable(len(splits["test"])):.1f}%.
+**Planned before the runs:** worthwhile from {plan["worthwhile"]}%, general perplexity
+may rise by {plan["may_forget"]}%. The test was expected to show
+{detectable(len(splits["test"])):.1f}%.
 
 **Price:** general perplexity rose by {forgotten["mean"]["full"]:.0f}% (full) and
 {forgotten["mean"]["lora"]:.0f}% (lora), means of {profile.seeds} seeds.

@@ -187,6 +187,7 @@ def execute(source: Path, target: Path, results: Path, *, threads: int | None = 
     finally:
         # What changes with every run, and is nobody's reading.
         without_views(notebook)
+        notebook.metadata.get("language_info", {}).pop("version", None)
         for cell in notebook.cells:
             cell.metadata.pop("execution", None)
         nbformat.write(notebook, target)

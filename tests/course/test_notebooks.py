@@ -15,8 +15,8 @@ from jupyter_server.services.contents.largefilemanager import LargeFileManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from traitlets.config import PyFileConfigLoader
 
-from course.lessons import INDEX, copy_lessons, execute_all, lessons, minutes_needed, sources
-from course.pages import index_source, lesson_source, lesson_table
+from course.lessons import INDEX, copy_lessons, execute_all, lessons, minutes_needed, recorded_seconds, sources
+from course.pages import MINUTES_OFF, index_source, lesson_source, lesson_table
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 SOURCES = sorted(FOLDER.glob("*.py"))
@@ -25,6 +25,7 @@ SOLUTIONS = sorted((FOLDER / "solutions").glob("*.py"))
 WIDGET = "application/vnd.jupyter.widget-view+json"
 IGNORED = "nbval-ignore-output"
 MOST_IGNORED = 1 / 5  # of a lesson's code cells: their times, memory or raw losses differ between machines
+MOST_CLAIMS = 5
 PANEL = re.compile(r"\bcourse\.(quiz|strategy_map|TrainingLab|memory_explorer|ladder_player|before_and_after)\(")
 
 
@@ -81,6 +82,15 @@ def test_few_cells_escape_comparison(source):
     assert not any(claims(cell.source) for cell in ignored), "a claim belongs in a compared cell"
 
 
+@pytest.mark.parametrize("source", LESSONS, ids=lambda path: path.stem)
+def test_a_page_claims_little_asserts_nothing_and_its_numbers_are_guarded_elsewhere(source):
+    code = [cell.source for cell in code_of(source)]
+    assert [text for text in code if re.search(r"^\s*assert\b", text, re.MULTILINE)] == []
+    assert 1 <= sum(map(claims, code)) <= MOST_CLAIMS
+    checks = FOLDER.parent / "tests" / "lessons" / source.name
+    assert re.search(r"^\s*assert\b", checks.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_no_output_is_a_column_of_true(source):
     """What holds is a claim, in the reader's words; `nothing failed: True` is a test suite's."""
@@ -116,6 +126,12 @@ def test_index_exercises_links_and_readme_are_current():
         )
     readme = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
     assert lesson_table(found, "notebooks/{}.ipynb") in readme
+
+
+@pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: lesson.stem)
+def test_the_minutes_that_a_lesson_states_are_honest(lesson):
+    needed = minutes_needed(jupytext.read(FOLDER / f"{lesson.stem}.py"), recorded_seconds().get(lesson.stem, 0))
+    assert lesson.minutes == pytest.approx(needed, rel=MINUTES_OFF)
 
 
 def test_minutes_are_counted_from_words_code_running_and_exercises():
