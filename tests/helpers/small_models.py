@@ -41,3 +41,8 @@ def small_model(kind: str, **changes) -> torch.nn.Module:
     tokens = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
     config = AutoConfig.for_model(kind, **tokens | ARCHITECTURES.get(kind, WIDE | KEYS) | changes)
     return AutoModelForCausalLM.from_config(config)
+
+
+def weights_of(model: torch.nn.Module) -> torch.Tensor:
+    """All weights in one row."""
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])

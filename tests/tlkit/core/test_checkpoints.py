@@ -10,19 +10,20 @@ import shutil
 import subprocess
 import sys
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies
+from interrupted import assert_goes_on_bit_for_bit
 from safetensors.torch import load_file
+from small_models import weights_of
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from tlkit.checkpoints import CheckpointError, hold_folder, write_atomically
 from tlkit.checkpoints.folder import Checkpoints, Journal
-from tlkit.checkpoints.identity import differences, identity_of
-from tlkit.cli import main
-from tlkit.models import load_model
+from tlkit.checkpoints.identity import identity_of
 from tlkit.names import CLASSIC
 from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, new_state, train
@@ -44,10 +45,6 @@ def small_model(strategy="full", **options):
     sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4}
     config = Qwen2Config(**sizes, num_attention_heads=4, num_key_value_heads=2, attention_dropout=0.1)
     return apply_strategy(AutoModelForCausalLM.from_config(config, dtype=torch.float32), strategy, **options).model
-
-
-def weights_of(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def until(step, folder, model=None, config=CONFIG, **options):
@@ -75,46 +72,29 @@ def undisturbed(model=None, config=CONFIG):
     return model, train(model, BLOCKS, config, validation=HELD_OUT)
 
 
-def test_thirty_runs_killed_at_any_moment_end_bit_identical(tmp_path):
+def test_runs_killed_at_any_moment_end_bit_identical(tmp_path):
     """Half of them inside a write, spread over the run's checkpoints, or little is shown."""
     if not hasattr(os, "fork"):
         pytest.skip("needs fork")
     script = Path(__file__).with_name("killed_runs.py")
-    done = subprocess.run([sys.executable, script, tmp_path, "30"], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, script, tmp_path, "8"], capture_output=True, text=True, check=True)
     whole, *runs = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(runs) == 30
-    assert [run["hash"] for run in runs] == [whole["hash"]] * 30
+    assert [run["hash"] for run in runs] == [whole["hash"]] * 8
     inside = [run["reached"] for run in runs if run["inside a write"]]  # seeded, so that these never change
-    assert len(inside) == 15 and len(set(inside)) >= 5
+    assert len(inside) == 4 and len(set(inside)) >= 3
 
 
 @pytest.mark.parametrize(
-    ("strategy", "optimizer"), [*((name, "adamw") for name in RESUMED), *((name, "sgd") for name in CLASSIC)]
+    ("strategy", "optimizer"), [*((name, "adamw") for name in RESUMED), ("full", "sgd"), ("qlora", "sgd")]
 )
 def test_a_resumed_run_is_the_undisturbed_one(tmp_path, strategy, optimizer):
-    """Weights bit for bit, the records of all steps, the validation scores, the early stop."""
+    """Dropout, scores and the early stop included."""
     config = TrainingConfig(learning_rate=1e-2, batch_size=2, evaluate_every=2, patience=2, optimizer=optimizer)
     options = {"dropout": 0.1} if strategy == "lora" else {}
-    expected, reference = undisturbed(small_model(strategy, **options), config)
-    until(6, tmp_path, small_model(strategy, **options), config)
-    model, result = resumed(tmp_path, small_model(strategy, **options), config)
-    assert torch.equal(weights_of(model), weights_of(expected))
-    same = [name for name in reference.history.columns if name not in ("seconds", "memory_counted")]
-    assert result.history[same].equals(reference.history[same])
-    assert result.validation.equals(reference.validation)
-    assert result.stopped_early == reference.stopped_early
-    assert reference.stopped_early or strategy != "full"
-
-
-def test_a_run_that_is_done_is_not_done_again(tmp_path):
-    config = TrainingConfig(learning_rate=1e-2, batch_size=2)
-    first = small_model()
-    train(first, BLOCKS, config, checkpoint_dir=tmp_path, every=4)
-    again = small_model()
-    again.register_forward_pre_hook(lambda *_: pytest.fail("trained again"))
-    result = train(again, BLOCKS, config, checkpoint_dir=tmp_path, every=4, resume=True)
-    assert torch.equal(weights_of(again), weights_of(first))
-    assert len(result.history) == 10
+    result = assert_goes_on_bit_for_bit(
+        lambda: small_model(strategy, **options), BLOCKS, config, 5, tmp_path, validation=HELD_OUT
+    )
+    assert result.stopped_early or (strategy, optimizer) != ("full", "adamw")
 
 
 def test_only_what_is_trainable_is_saved_and_only_the_newest_two(tmp_path):
@@ -138,15 +118,10 @@ def flip(path):
 @pytest.mark.parametrize(
     ("suffix", "damage", "said"),
     [
-        ("safetensors", lambda path: path.write_bytes(path.read_bytes()[:-100]), "is damaged"),
         ("safetensors", flip, "is damaged"),
         ("safetensors", Path.unlink, "is missing"),
-        ("json", lambda path: path.write_text(path.read_text()[:-100]), "is damaged"),
         ("json", lambda path: path.write_text(path.read_text().replace('"step": 4', '"step": 5', 1)), "is damaged"),
-        ("json", lambda path: path.write_text("[]"), "is damaged"),
-        ("json", lambda path: path.write_text("[" * 100_000), "is damaged"),
         ("json", lambda path: path.write_bytes(b"\xff\xfe\x00"), "is damaged"),
-        ("json", lambda path: path.write_bytes(path.with_stem("step-00000002").read_bytes()), "is damaged"),
     ],
 )
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(tmp_path, suffix, damage, said):
@@ -157,19 +132,6 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(tmp_path, su
         model, result = resumed(tmp_path)
     assert torch.equal(weights_of(model), weights_of(expected))
     assert result.history.step.tolist() == list(range(1, len(result.history) + 1))
-
-
-def test_nothing_whole_is_an_error_each_time_and_no_new_beginning(tmp_path):
-    until(5, tmp_path)
-    for path in tmp_path.glob("*.safetensors"):
-        flip(path)
-    before = content_of(tmp_path)
-    for _ in range(2):
-        with pytest.raises(
-            CheckpointError, match=r"no checkpoint in .* is whole \(.*4.* is damaged; .*2.* is damaged\)"
-        ):
-            resumed(tmp_path)
-        assert content_of(tmp_path) == before
 
 
 @pytest.mark.parametrize("suffix", ["json", "safetensors"])
@@ -209,59 +171,9 @@ FOREIGN = (
     "step-by-step.json",
     "step-1.json",
     "step-00000004.json.bak",
-    "step-00000004.safetensors.index.json",
     "step-000000004.json",
-    "step-０００００００４.json",
-    "Step-00000004.json",
-    ".writable",
     "model.safetensors",
 )
-
-
-def test_files_of_others_are_never_touched(tmp_path):
-    for name in FOREIGN:
-        (tmp_path / name).write_text(f"mine: {name}")
-    (tmp_path / "x.part").mkdir()
-    (tmp_path / "step-00000003.json").mkdir()
-    (tmp_path / "step-00000004.json.part").write_text("left by a run that was killed")
-    expected, _ = undisturbed()
-    until(5, tmp_path)
-    model, _ = resumed(tmp_path)
-    assert torch.equal(weights_of(model), weights_of(expected))
-    for name in FOREIGN:
-        assert (tmp_path / name).read_text() == f"mine: {name}"
-    assert (tmp_path / "x.part").is_dir() and (tmp_path / "step-00000003.json").is_dir()
-    assert not (tmp_path / "step-00000004.json.part").exists()
-
-
-def test_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    folder = tmp_path / "checkpoints"
-    folder.mkdir()
-    (folder / "step-00000002.safetensors").symlink_to(tmp_path / "notes.txt")
-    (folder / "step-00000002.json.part").symlink_to(tmp_path / "notes.txt")
-    until(3, folder)
-    assert (tmp_path / "notes.txt").read_text() == "mine"
-    assert not (folder / "step-00000002.safetensors").is_symlink()
-
-
-def test_a_folder_in_use_is_refused_before_any_work(tmp_path):
-    second = small_model()
-    second.register_forward_pre_hook(lambda *_: pytest.fail("work was done"))
-    first, refused = small_model(), []
-
-    def intrude(module, inputs):
-        if not refused:
-            for resume in (False, True):
-                with pytest.raises(
-                    CheckpointError, match="is in use by another run: wait for it, or name another fold"
-                ):
-                    train(second, BLOCKS, CONFIG, validation=HELD_OUT, checkpoint_dir=tmp_path, resume=resume)
-            refused.append(True)
-
-    first.register_forward_pre_hook(intrude)
-    train(first, BLOCKS, CONFIG, validation=HELD_OUT, checkpoint_dir=tmp_path)
-    assert refused and list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")
@@ -281,25 +193,20 @@ def written(tmp_path_factory):
     return state, folder
 
 
-def damage_of(kind):
-    return {
-        "whole": lambda notes, tensors: None,
-        "tensors flipped": lambda notes, tensors: flip(tensors),
-        "tensors cut": lambda notes, tensors: tensors.write_bytes(tensors.read_bytes()[:-9]),
-        "tensors missing": lambda notes, tensors: tensors.unlink(),
-        "notes missing": lambda notes, tensors: notes.unlink(),
-        "notes torn": lambda notes, tensors: notes.write_bytes(notes.read_bytes()[:-9]),
-        "notes of others": lambda notes, tensors: notes.write_text('{"step": 4, "loss": 0.1}'),
-        "notes empty": lambda notes, tensors: notes.write_bytes(b""),
-    }[kind]
+DAMAGES = {
+    "absent": None,
+    "whole": lambda notes, tensors: None,
+    "tensors flipped": lambda notes, tensors: flip(tensors),
+    "tensors cut": lambda notes, tensors: tensors.write_bytes(tensors.read_bytes()[:-9]),
+    "tensors missing": lambda notes, tensors: tensors.unlink(),
+    "notes missing": lambda notes, tensors: notes.unlink(),
+    "notes torn": lambda notes, tensors: notes.write_bytes(notes.read_bytes()[:-9]),
+    "notes of others": lambda notes, tensors: notes.write_text('{"step": 4, "loss": 0.1}'),
+}
+STATES_OF_A_CHECKPOINT = strategies.sampled_from(sorted(DAMAGES))
 
 
-KINDS = ["absent", "whole", "tensors flipped", "tensors cut", "tensors missing", "notes missing", "notes torn"]
-KINDS += ["notes of others", "notes empty"]
-STATES_OF_A_CHECKPOINT = strategies.sampled_from(KINDS)
-
-
-@settings(deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, derandomize=True, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kinds=strategies.tuples(*[STATES_OF_A_CHECKPOINT] * 4),
     foreign=strategies.dictionaries(strategies.sampled_from(FOREIGN), strategies.binary(max_size=20)),
@@ -314,7 +221,7 @@ def test_the_newest_whole_checkpoint_is_restored_from_any_folder(written, tmp_pa
     for step, kind in there.items():
         for path in (source / str(step)).iterdir():
             shutil.copyfile(path, folder / path.name)
-        damage_of(kind)(folder / f"step-{step:08d}.json", folder / f"step-{step:08d}.safetensors")
+        DAMAGES[kind](folder / f"step-{step:08d}.json", folder / f"step-{step:08d}.safetensors")
     for name, content in foreign.items():
         (folder / name).write_bytes(content)
     for name in parts:
@@ -387,25 +294,31 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(tmp_path):
             train(model, BLOCKS, checkpoint_dir=folder)
 
 
-def test_a_full_disk_is_one_error_and_loses_nothing(tmp_path):
-    """A limit on the size of files, kept by the kernel, stands for the full disk."""
+@contextmanager
+def disk_full_from(model, step):
+    """A limit on the size of files, kept by the kernel, stands for a disk that is full from that step on."""
     resource = pytest.importorskip("resource")
-    expected, _ = undisturbed()
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    model, passes = small_model(), []
+    limit, passes = resource.getrlimit(resource.RLIMIT_FSIZE), []
 
     def fill(module, inputs):
         passes.append(module.training)
-        if sum(passes) == 3:
+        if sum(passes) == step:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
 
     handle = model.register_forward_pre_hook(fill)
     try:
-        with pytest.raises(CheckpointError, match=r"step 4 could not be .* \(.*\); step-00000002 is there and whole"):
-            train(model, BLOCKS, CONFIG, validation=HELD_OUT, checkpoint_dir=tmp_path, every=2)
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         handle.remove()
+
+
+def test_a_full_disk_is_one_error_and_loses_nothing(tmp_path):
+    expected, _ = undisturbed()
+    model = small_model()
+    said = r"step 4 could not be .* \(.*\); step-00000002 is there and whole"
+    with disk_full_from(model, 3), pytest.raises(CheckpointError, match=said):
+        train(model, BLOCKS, CONFIG, validation=HELD_OUT, checkpoint_dir=tmp_path, every=2)
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors"]
     assert not torch.equal(weights_of(model), weights_of(small_model())), "the model keeps what it has learned"
     again, _ = resumed(tmp_path)
@@ -414,25 +327,11 @@ def test_a_full_disk_is_one_error_and_loses_nothing(tmp_path):
 
 def test_a_full_disk_at_the_last_save_leaves_the_trained_model_and_its_result(tmp_path):
     config = TrainingConfig(learning_rate=1e-2, batch_size=4, evaluate_every=2)
-    resource = pytest.importorskip("resource")
     expected, reference = undisturbed(config=config)
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    model, last, passes = small_model(), len(reference.history), []
-
-    def fill(module, inputs):
-        passes.append(module.training)
-        if sum(passes) == last:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
-
-    handle = model.register_forward_pre_hook(fill)
-    try:
-        with pytest.warns(
-            UserWarning, match=rf"step {last} could not be .* Training is complete and the model is in me"
-        ):
-            result = train(model, BLOCKS, config, validation=HELD_OUT, checkpoint_dir=tmp_path, every=2)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        handle.remove()
+    model, last = small_model(), len(reference.history)
+    said = rf"step {last} could not be .* Training is complete and the model is in me"
+    with disk_full_from(model, last), pytest.warns(UserWarning, match=said):
+        result = train(model, BLOCKS, config, validation=HELD_OUT, checkpoint_dir=tmp_path, every=2)
     assert torch.equal(weights_of(model), weights_of(expected))
     assert result.validation.equals(reference.validation)
 
@@ -450,16 +349,13 @@ def with_adapter(settings, seed):
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        ("LoraConfig", {}),
         ("LoraConfig", {"use_dora": True, "modules_to_save": ["norm"]}),
-        ("LoHaConfig", {}),
         ("VeraConfig", {}),
-        ("IA3Config", {"feedforward_modules": []}),
         ("PrefixTuningConfig", {"num_virtual_tokens": 2}),
     ],
 )
 def test_a_new_adapter_may_begin_at_other_random_weights_and_a_trained_one_may_not(method, options):
-    """Whatever the method of peft. Where training cannot be seen in the weights (IA3, prefixes), nothing is refused."""
+    """Whatever the method of peft. Where training cannot be seen in the weights (a prefix), nothing is refused."""
     import peft
 
     targets = {} if method.startswith("Prefix") else {"target_modules": ["q_proj", "v_proj"]}
@@ -476,7 +372,7 @@ def test_a_new_adapter_may_begin_at_other_random_weights_and_a_trained_one_may_n
     if targets:
         other.peft_config["default"].target_modules = {"q_proj"}
     assert identity["adapter"] != identity_of(other, [BLOCKS], {})["adapter"]
-    if method in ("IA3Config", "PrefixTuningConfig"):
+    if method == "PrefixTuningConfig":
         return
     with torch.no_grad():
         for parameter in first.parameters():
@@ -485,43 +381,6 @@ def test_a_new_adapter_may_begin_at_other_random_weights_and_a_trained_one_may_n
     trained = identity_of(first, [BLOCKS], {})
     assert trained["base model"] != identity["base model"]
     assert trained | {"base model": ""} == identity | {"base model": ""}
-
-
-def test_frozen_weights_of_an_adapter_belong_to_the_run():
-    """No checkpoint holds them, so a run that goes on with others would not be the same run."""
-    from peft import LoraConfig
-
-    first, second = (with_adapter(LoraConfig(target_modules=["q_proj"]), seed) for seed in (1, 2))
-    assert identity_of(first, [BLOCKS], {}) == identity_of(second, [BLOCKS], {})
-    for model in (first, second):
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_("lora_B" in name)
-    one, other = (identity_of(model, [BLOCKS], {}) for model in (first, second))
-    (said,) = differences(one, other)
-    assert said.startswith("what the adapter has drawn and does not train (set the seed before) was ")
-
-
-def test_the_command_resumes_and_its_adapter_is_read_by_others(tmp_path, capsys, shallow):
-    """Plain peft on the base model, and plain transformers after merging: the same logits to 1e-5."""
-    from peft import PeftModel
-
-    command = ["train", "--strategy", "lora", "--corpus", "facts", "--sequence-length", "64", "--batch-size", "2"]
-    command += ["--output", str(tmp_path / "out"), "--checkpoint-every", "2", "--json"]
-    assert main(command) == 0
-    assert main(command) == 1
-    assert "of an earlier run" in capsys.readouterr().err
-    assert main([*command, "--resume", "--learning-rate", "0.1"]) == 2
-    assert "learning_rate was" in capsys.readouterr().err
-    assert main([*command, "--resume"]) == 0
-
-    tokens = torch.arange(40)[None]
-    trained = PeftModel.from_pretrained(load_model("tiny").model, tmp_path / "out").eval()
-    with torch.no_grad():
-        adapted, plain = trained(tokens).logits, load_model("tiny").model(tokens).logits
-        trained.merge_and_unload().save_pretrained(tmp_path / "merged")
-        merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32)(tokens).logits
-    assert (adapted - plain).abs().max() > 1e-2
-    assert (merged - adapted).abs().max() < 1e-5 * adapted.abs().max()
 
 
 def test_a_folder_is_held_by_one_run_until_it_ends_or_dies(tmp_path):

@@ -77,11 +77,6 @@ def test_training_shows_what_use_shows(chatml):
     assert shown == chat_tokens(chatml, ASKED.messages[0][1]) == prompt_of(ASKED.question, chatml)
 
 
-def test_everything_can_be_learned(chatml):
-    everything = answer_examples([LONGER], chatml, learn="everything")
-    assert (everything.labels == everything.tokens).all()
-
-
 @pytest.mark.parametrize("layout", ["packed", "mixed"])
 def test_rows_are_filled_and_nothing_is_lost(layout, chatml):
     padded = answer_examples([ASKED, LONGER, replace(ASKED, id="three")], chatml)
@@ -131,29 +126,23 @@ def test_a_mask_that_hides_everything_is_refused(tokenizer):
         refuse_answers(replace(examples, labels=torch.full_like(examples.labels, IGNORED)), tokenizer)
 
 
-def test_a_row_cut_within_the_answer_is_refused(tokenizer):
-    examples = answer_examples(
-        [replace(ASKED, messages=(ASKED.messages[0], ("assistant", "the keyword mut")))], tokenizer
-    )
-    cut = Examples(*(part[:, :-2] for part in (examples.tokens, examples.labels, examples.texts)))
-    with pytest.raises(ValueError, match="row 0: its answer is cut away at the end of the row"):
-        refuse_answers(cut, tokenizer)
-
-
-def test_a_row_cut_before_the_answer_is_refused(tokenizer):
-    examples = answer_examples([ASKED], tokenizer)
-    answer = int((examples.labels[0] != IGNORED).nonzero().min())
-    cut = Examples(*(part[:, :answer] for part in (examples.tokens, examples.labels, examples.texts)))
-    with pytest.raises(ValueError, match="row 0: no token is learned: the row is full before the answer begins"):
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [(-2, "its answer is cut away at the end of the row"), (-3, "the row is full before the answer begins")],
+)
+def test_a_row_that_is_cut_is_refused(end, said, tokenizer):
+    """Within an answer of two tokens and the end token, and before it."""
+    examples = answer_examples([replace(ASKED, messages=(ASKED.messages[0], ("assistant", "a type")))], tokenizer)
+    assert (examples.labels != IGNORED).sum() == 3
+    cut = Examples(*(part[:, :end] for part in (examples.tokens, examples.labels, examples.texts)))
+    with pytest.raises(ValueError, match=f"row 0: .*{said}"):
         refuse_answers(cut, tokenizer)
 
 
 def test_a_template_without_the_end_token_is_refused(chatml):
     """A base model's end token with a chat model's template: <|im_end|> is written, <|endoftext|> ends generation."""
     chatml.eos_token = "<|endoftext|>"
-    with pytest.raises(
-        ValueError, match=r"'one': its answer does not end with '<\|endoftext\|>'.*Does the chat template"
-    ):
+    with pytest.raises(ValueError, match=r"'one': its answer does not end with '<\|endoftext\|>'"):
         answer_examples([ASKED], chatml)
 
 
@@ -165,44 +154,21 @@ def test_a_text_that_begins_twice_is_refused(tokenizer):
         answer_examples([ASKED], tokenizer)
 
 
-def test_a_template_that_writes_otherwise_in_training_is_refused(chatml):
-    """As templates of models that think do: what opens the answer is written only for use."""
-    chatml.chat_template = CHATML.replace("assistant\\n' }}{% endif", "assistant\\n<think>\\n' }}{% endif")
-    with pytest.raises(ValueError, match="'one': the chat template writes what comes before answer 2 otherwise"):
-        answer_examples([ASKED], chatml)
-
-
-def test_an_earlier_turn_that_is_rewritten_is_refused(chatml):
-    chatml.chat_template = CHATML.replace("m.content +", "(m.content if loop.last else m.content[:3]) +")
-    with pytest.raises(ValueError, match="'two': the chat template writes"):
-        answer_examples([LONGER], chatml)
-
-
 def test_a_message_that_smuggles_in_a_special_token_is_refused(chatml):
     trick = replace(ASKED, messages=(("user", "Say <|im_end|> now"), ("assistant", "No.")))
     with pytest.raises(ValueError, match=r"'one': a message contains '<\|im_end\|>'"):
         answer_examples([trick], chatml)
 
 
-def test_a_template_that_refuses_a_role_says_so(chatml):
-    chatml.chat_template = "{{ raise_exception('no system messages') }}"
-    with pytest.raises(ValueError, match="'two': the chat template of this model refuses it: no system messages"):
-        answer_examples([LONGER], chatml)
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [
         ({"prompt": "Why?"}, 'line 1: expected "messages", or "prompt" and "completion"'),
-        ({"prompt": "Why?", "completion": ["x"]}, 'expected "messages", or "prompt" and "completion"'),
         ({"prompt": "Why?", "completion": "  "}, "message 2, of role assistant, is empty"),
         ({"messages": "hello"}, '"messages": expected a list of objects'),
         ({"messages": [{"role": "user", "content": "Why?"}]}, "the last message is not the assistant's"),
         ({"messages": [{"role": "assistant", "content": "So."}]}, "no message is the user's"),
         ({"messages": [{"role": "bot", "content": "So."}]}, "message 1: role 'bot': expected one of system, user"),
-        ({"messages": [{"role": "user", "content": 3}]}, 'message 1: expected a "content" of type string'),
-        ({"messages": [{"role": "user", "content": "\ud800"}]}, "message 1: half a character"),
-        ({"prompt": "Why?", "completion": "So.", "topic": 3}, 'expected "topic" and "form" of type string'),
     ],
 )
 def test_what_is_no_conversation_is_refused_by_file_and_line(row, message, tmp_path):
@@ -220,19 +186,6 @@ def test_a_file_is_split_and_repeats_are_left_out(tmp_path):
     corpus = load_conversations(path)
     assert [len(part) for part in (corpus.train, corpus.validation, corpus.test)] == [16, 2, 2]
     assert corpus.duplicates == 1 and corpus.sha256 == load_conversations(path).sha256
-
-
-@pytest.mark.parametrize("name", ["chats.txt", "nothing"])
-def test_other_files_are_refused(name):
-    with pytest.raises(ValueError, match="expected rust, general, or a path to a .jsonl file"):
-        load_conversations(name)
-
-
-def test_an_id_that_is_there_twice_is_refused(tmp_path):
-    path = tmp_path / "chats.jsonl"
-    path.write_text("\n".join(json.dumps({"id": "a", "prompt": f"{n}?", "completion": "Yes."}) for n in range(2)))
-    with pytest.raises(ValueError, match="line 2: id 'a' is in line 1 already"):
-        load_conversations(path)
 
 
 def test_the_bundled_conversations_are_what_their_datasheet_says():

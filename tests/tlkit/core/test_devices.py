@@ -8,7 +8,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tlkit import devices
 from tlkit.devices import bf16_pays, probe
-from tlkit.memory import virtual_device
 
 
 @pytest.fixture
@@ -37,12 +36,6 @@ def test_bf16_pays_where_its_product_is_faster(products, in_bf16, in_fp32, pays)
     assert bf16_pays(emulated) is pays and len(timed) == measured  # the instructions say nothing; measured once
 
 
-def test_a_hopeless_bf16_is_not_measured_again_and_again(products):
-    seconds, timed = products
-    seconds[True] = 400.0
-    assert not bf16_pays(probe("cpu")) and timed.count(True) == 2
-
-
 @pytest.mark.parametrize("native", [True, False])
 def test_a_cuda_card_is_taken_at_its_word(products, native):
     card = dataclasses.replace(probe("cpu"), kind="cuda", native_bf16=native)
@@ -65,11 +58,3 @@ def test_the_products_are_of_the_types_that_are_compared():
         for in_bf16 in (True, False):
             assert devices._seconds_of_product(*torch.ones(2, 8, 8), in_bf16) > 0
     assert seen.types == [torch.bfloat16, torch.float32]
-
-
-def test_measuring_takes_nothing_from_a_virtual_device():
-    devices._bf16_is_faster.cache_clear()
-    processor = probe("cpu")
-    with virtual_device(memory="1KB") as card:
-        bf16_pays(processor)
-    assert card.peak == 0

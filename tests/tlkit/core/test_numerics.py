@@ -10,7 +10,7 @@ from transformers import Trainer, TrainingArguments
 from tlkit.corpus import load_corpus, pack, token_stream
 from tlkit.evaluation import first_loss_warning, perplexity
 from tlkit.models import generate, load_model
-from tlkit.steps import Plan, mean_loss
+from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, batch_at, steps_per_epoch, train
 
@@ -75,12 +75,6 @@ def test_sliding_window_equals_masking_labels(tiny):
     assert result.nats_per_token == pytest.approx(total / (len(stream) - 1), rel=1e-5)
 
 
-@pytest.mark.parametrize(("context", "stride"), [(16, 16), (64, 5), (256, 100), (33, 32)])
-def test_every_token_is_scored_once(tiny, context, stride):
-    stream, _ = token_stream(TEXTS, tiny.tokenizer)
-    assert perplexity(tiny.model, tiny.tokenizer, TEXTS, context=context, stride=stride).tokens == len(stream) - 1
-
-
 def test_sanity_warnings(tiny):
     assert not perplexity(tiny.model, tiny.tokenizer, TEXTS).warnings
     assert "only" in perplexity(tiny.model, tiny.tokenizer, ["A short one."]).warnings[0]
@@ -91,37 +85,12 @@ def test_sanity_warnings(tiny):
     assert first_loss_warning(4.6, 4.7) is None and "labels" in first_loss_warning(4.6, 12.4)
 
 
-@pytest.mark.parametrize("bad", [{"context": 1}, {"context": 257}, {"stride": 300}, {"stride": -1}])
+@pytest.mark.parametrize("bad", [{"context": 1}, {"context": 257}, {"stride": -1}])
 def test_impossible_windows_are_refused(tiny, bad):
     with pytest.raises(ValueError, match="expected"):
         perplexity(tiny.model, tiny.tokenizer, TEXTS, **bad)
     with pytest.raises(ValueError, match="empty"):
         perplexity(tiny.model, tiny.tokenizer, [])
-
-
-def test_generation_batched_equals_one_at_a_time(tiny):
-    prompts = ["The function returns", "A", "In this case the value of the parameter"]
-    together = generate(tiny.model, tiny.tokenizer, prompts, new_tokens=8)
-    assert together == [generate(tiny.model, tiny.tokenizer, [prompt], new_tokens=8)[0] for prompt in prompts]
-    with pytest.raises(ValueError, match="empty prompt"):
-        generate(tiny.model, tiny.tokenizer, [""])
-    for temperature in (-1, 1e-40):  # by the second, logits would become infinite
-        with pytest.raises(ValueError, match="expected 0 .greedy., or 1e-06 and more"):
-            generate(tiny.model, tiny.tokenizer, temperature=temperature)
-    assert generate(tiny.model, tiny.tokenizer, prompts, new_tokens=8, temperature=1e-6) == together
-
-
-def test_generation_stops_at_the_end_of_text(tiny):
-    """Declare the third token it would write to be the end of text: it must then write two and that one."""
-    model = copy.deepcopy(tiny.model)
-    prompt = "The function returns"
-    opening = len(tiny.tokenizer(prompt)["input_ids"])
-    freely = tiny.tokenizer(generate(model, tiny.tokenizer, [prompt], new_tokens=12)[0])["input_ids"]
-    end = freely[opening + 2]
-    assert end not in freely[opening : opening + 2]
-    model.generation_config.eos_token_id = end
-    stopped = generate(model, tiny.tokenizer, [prompt], new_tokens=12)[0]
-    assert stopped == tiny.tokenizer.decode(freely[: opening + 3])
 
 
 def test_sampling_depends_on_the_seed_alone_and_differs_from_greedy(tiny):
@@ -138,16 +107,6 @@ def test_training_is_repeatable_bit_for_bit(blocks):
         losses.append(train(model, blocks, TrainingConfig(epochs=0.5, batch_size=4)).history.loss.tolist())
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     assert losses[0] == losses[1] and torch.equal(*weights)
-
-
-def test_micro_batches_change_memory_and_not_the_result(blocks):
-    """1e-5: the sums of a batch are added in another order."""
-    runs = []
-    for micro in (None, 1):
-        model = apply_strategy(load_model("tiny").model, "full").model
-        runs.append(train(model, blocks, TrainingConfig(batch_size=16), plan=Plan(micro_batch_size=micro)))
-    assert runs[0].history.loss.tolist() == pytest.approx(runs[1].history.loss.tolist(), rel=1e-5)
-    assert runs[1].peak_memory < runs[0].peak_memory
 
 
 class _InGivenOrder(Trainer):
@@ -189,48 +148,24 @@ def test_losses_equal_the_transformers_trainer(strategy, blocks, tmp_path):
     assert ours_losses == pytest.approx(theirs_losses, abs=1e-5)
 
 
-def test_early_stopping_restores_the_best_weights(blocks):
-    model = apply_strategy(load_model("tiny").model, "full").model
-    config = TrainingConfig(0.03, epochs=6, batch_size=4, evaluate_every=2, patience=1, schedule="constant")
-    result = train(model, blocks[:8], config, validation=blocks[8:])
-    assert result.stopped_early
-    assert mean_loss(model, blocks[8:]) == pytest.approx(result.validation.validation_loss.min(), rel=1e-6)
-
-
 def test_every_block_is_used_once_an_epoch(blocks):
     config = TrainingConfig(batch_size=5)
     epoch = torch.cat([batch_at(step, blocks, config) for step in range(steps_per_epoch(len(blocks), config))])
     assert sorted(map(tuple, epoch.tolist())) == sorted(map(tuple, blocks.tolist()))
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"learning_rate": math.nan},
-        {"learning_rate": 0},
-        {"epochs": 0},
-        {"epochs": math.nan},
-        {"batch_size": 0},
-        {"evaluate_every": 0},
-        {"max_gradient_norm": 0},
-        {"warmup_fraction": 1.5},
-        {"weight_decay": -1},
-        {"schedule": "step"},
-        {"optimizer": "adam"},
-        {"patience": 1},
-    ],
-)
-def test_bad_settings_are_refused_before_any_work(bad, blocks):
-    model = apply_strategy(load_model("tiny").model, "bitfit").model
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        train(model, blocks, TrainingConfig(**bad))
+BAD_SETTINGS = {"learning_rate": math.nan, "epochs": 0, "batch_size": 0, "evaluate_every": 0, "max_gradient_norm": 0}
+BAD_SETTINGS |= {"warmup_fraction": 1.5, "weight_decay": -1, "schedule": "step", "optimizer": "adam", "patience": 1}
 
 
-@pytest.mark.parametrize("bad", [{"micro_batch_size": 9}, {"micro_batch_size": 0}, {"precision": "fp8"}])
-def test_bad_plans_are_refused_before_any_work(bad, blocks):
+def test_bad_settings_and_plans_are_refused_before_any_work(blocks):
     model = apply_strategy(load_model("tiny").model, "bitfit").model
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        train(model, blocks, plan=Plan(**bad))
+    for name, value in BAD_SETTINGS.items():
+        with pytest.raises(ValueError, match=name):
+            train(model, blocks, TrainingConfig(**{name: value}))
+    for name, value in {"micro_batch_size": 9, "precision": "fp8"}.items():
+        with pytest.raises(ValueError, match=name):
+            train(model, blocks, plan=Plan(**{name: value}))
 
 
 def test_bad_blocks_are_refused(tiny, blocks):
@@ -244,12 +179,4 @@ def test_bad_blocks_are_refused(tiny, blocks):
             train(model, bad)
     model.requires_grad_(False)
     with pytest.raises(ValueError, match="nothing in this model is trainable"):
-        train(model, blocks)
-
-
-def test_a_diverging_run_says_so(blocks):
-    model = apply_strategy(load_model("tiny").model, "full").model
-    with torch.no_grad():
-        next(model.parameters()).fill_(math.nan)
-    with pytest.raises(FloatingPointError, match="learning rate"):
         train(model, blocks)

@@ -7,15 +7,13 @@ import os
 import pytest
 import torch
 from small_models import ARCHITECTURES, GPT2_WITHOUT_DROPOUT, small_model
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.cli import main
-from tlkit.evaluation import perplexity
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.losses import summed_loss
 from tlkit.models import generate, load_model
 from tlkit.models.parts import find_blocks
-from tlkit.models.prefix import NoFrozenPrefix, cached_prefix, frozen_blocks
+from tlkit.models.prefix import cached_prefix, frozen_blocks
 from tlkit.settings import Plan
 from tlkit.strategies import apply_strategy
 from tlkit.team import Team
@@ -25,24 +23,20 @@ PREFIXED = {
     "last_layers": {"train_norms": False},
     "freeze_lower": {"freeze_embeddings": True},
 }
-BLOCKS = torch.randint(4096, (6, 16), generator=torch.Generator().manual_seed(0))
-PLANS = {"plain": Plan(), "in pieces": Plan(chunked_loss=True, micro_batch_size=2), "bf16": Plan(precision="bf16")}
+BLOCKS = torch.randint(64, (6, 16), generator=torch.Generator().manual_seed(0))
+PIECES = Plan(chunked_loss=True, micro_batch_size=2)
 CONFIG = TrainingConfig(1e-3, epochs=3, batch_size=4, evaluate_every=2)
 
 
-def small(kind: str = "qwen2", **changes):
-    sizes = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 64}
-    if kind == "qwen2":
-        sizes["num_key_value_heads"] = 2
-    if kind == "opt":
-        sizes = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "ffn_dim": 64}
-        sizes |= {"word_embed_proj_dim": 32}
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, vocab_size=4096, **sizes | changes))
-
-
-@pytest.mark.parametrize("plan", list(PLANS.values()), ids=list(PLANS))
-@pytest.mark.parametrize("strategy", PREFIXED)
+@pytest.mark.parametrize(
+    ("strategy", "plan"),
+    [
+        ("freeze_lower", Plan()),
+        ("last_layers", Plan()),
+        ("last_layers", PIECES),
+        ("freeze_lower", Plan(precision="bf16")),
+    ],
+)
 def test_losses_are_those_without_a_cache(strategy, plan, shallow):
     results, weights = [], []
     for cached in (False, True):
@@ -92,7 +86,7 @@ def loss_and_gradients(model, blocks):
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_every_architecture_has_the_same_losses_and_gradients(kind):
     """1e-6, as promised: below the first trained block nothing but the cutting into batches may differ."""
-    model, blocks = of(kind), BLOCKS % 64
+    model, blocks = of(kind), BLOCKS
     expected, slopes = loss_and_gradients(model.train(), blocks)
     with cached_prefix(model) as cache:
         for _ in range(2):
@@ -116,32 +110,8 @@ def test_blocks_that_hand_on_more_than_hidden_states_are_refused():
     assert all("forward" not in vars(block) for block in find_blocks(model))
 
 
-def test_a_decoder_that_is_not_told_from_the_head_is_refused():
-    experts = {"head_dim": 16, "intermediate_size_mlp": 64, "num_local_experts": 4, "num_experts_per_tok": 1}
-    model = small_model("llama4_text", **experts)
-    model.requires_grad_(False)
-    find_blocks(model)[-1].requires_grad_(True)
-    said = "Llama4ForCausalLM does not tell its decoder from its head"
-    with pytest.raises(NoFrozenPrefix, match=said), cached_prefix(model):
-        pass
-
-
-def test_blocks_below_are_not_computed_twice_and_come_back_afterwards():
-    model = apply_strategy(small(), "last_layers", blocks=1, train_norms=False).model
-    calls = []
-    lowest = find_blocks(model)[0]
-    with cached_prefix(model):
-        lowest.self_attn.register_forward_hook(lambda *_: calls.append("computed"))
-        for _ in range(3):
-            model(input_ids=BLOCKS, use_cache=False)
-        assert calls.count("computed") == 1
-    assert "forward" not in vars(lowest)
-    model(input_ids=BLOCKS, use_cache=False)
-    assert calls.count("computed") == 2
-
-
 def test_changed_weights_and_changed_data_are_computed_anew():
-    model = apply_strategy(small(), "last_layers", blocks=1, train_norms=False).model
+    model = of("qwen2")
     with cached_prefix(model) as cache:
         before = model(input_ids=BLOCKS, use_cache=False).logits
         with torch.no_grad():
@@ -157,11 +127,8 @@ def test_changed_weights_and_changed_data_are_computed_anew():
 
 
 CHANGES = {
-    "all of a tensor": lambda weight: weight.data.mul_(1.01),
-    "one value": lambda weight: weight.data[5, 7].mul_(1.0001),
     "one value, set to its neighbour float": lambda weight: weight.data.view(torch.int32)[0, 0].add_(1),
     "exchanged rows": lambda weight: weight.data.copy_(weight.data.flip(0)),
-    "exchanged columns": lambda weight: weight.data.copy_(weight.data.flip(1)),
     "other memory": lambda weight: setattr(weight, "data", weight.data * 2),
 }
 
@@ -169,8 +136,8 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_weights_changed_behind_the_back_of_autograd_are_noticed(change):
     """`.data` leaves `_version` as it is."""
-    model = apply_strategy(small(), "last_layers", blocks=1, train_norms=False).model
-    for weight in (find_blocks(model)[2].mlp.up_proj.weight, model.get_input_embeddings().weight):
+    model = of("qwen2")
+    for weight in (find_blocks(model)[1].mlp.up_proj.weight, model.get_input_embeddings().weight):
         with cached_prefix(model) as cache:
             model(input_ids=BLOCKS, use_cache=False)
             version = weight._version
@@ -181,7 +148,7 @@ def test_weights_changed_behind_the_back_of_autograd_are_noticed(change):
 
 
 def test_a_copy_of_the_model_computes_for_itself():
-    model = apply_strategy(small(), "last_layers", blocks=1, train_norms=False).model
+    model = of("qwen2")
     with cached_prefix(model) as cache:
         model(input_ids=BLOCKS, use_cache=False)
         twin = copy.deepcopy(model)
@@ -198,7 +165,7 @@ def test_a_copy_of_the_model_computes_for_itself():
 
 
 def test_weights_in_parts_are_refused_before_they_are_taken_apart():
-    model = apply_strategy(small(), "last_layers", blocks=1, train_norms=False).model
+    model = of("qwen2")
     sizes = [p.numel() for p in model.parameters()]
     with cached_prefix(model), pytest.raises(ValueError, match="cached_prefix .* weights in parts"):
         train(model, BLOCKS, CONFIG, team=Team(exchange="fsdp"))
@@ -207,7 +174,7 @@ def test_weights_in_parts_are_refused_before_they_are_taken_apart():
 
 def test_a_full_disk_is_an_error_that_leaves_nothing_behind(tmp_path, monkeypatch):
     """Written to through a mapping, a full disk ends the process; so its place is taken before."""
-    model = apply_strategy(small(), "last_layers", blocks=1, train_norms=False).model
+    model = of("qwen2")
     plain, real, calls = model(input_ids=BLOCKS, use_cache=False).logits, os.posix_fallocate, []
 
     def full(descriptor, offset, length):
@@ -229,15 +196,6 @@ def test_a_full_disk_is_an_error_that_leaves_nothing_behind(tmp_path, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
-def test_where_the_system_cannot_reserve_zeros_are_written(tmp_path, monkeypatch):
-    monkeypatch.delattr(os, "posix_fallocate")
-    model = apply_strategy(small(), "last_layers", blocks=1, train_norms=False).model
-    plain = model(input_ids=BLOCKS, use_cache=False).logits
-    with cached_prefix(model, limit=0, folder=tmp_path):
-        for _ in range(2):
-            torch.testing.assert_close(model(input_ids=BLOCKS, use_cache=False).logits, plain)
-
-
 def test_padding_positions_and_generation_are_computed_as_ever():
     bundled = load_model("tiny")
     model = apply_strategy(bundled.model, "last_layers", train_norms=False).model
@@ -256,19 +214,8 @@ def test_padding_positions_and_generation_are_computed_as_ever():
     assert cache.rows_reused == 0
 
 
-def test_repeated_evaluation_scores_the_same():
-    bundled = load_model("tiny")
-    model = apply_strategy(bundled.model, "last_layers", train_norms=False).model
-    texts = ["A vector owns its elements. " * 40, "Each match must be exhaustive. " * 30]
-    plain = perplexity(model, bundled.tokenizer, texts, context=64)
-    with cached_prefix(model) as cache:
-        scores = [perplexity(model, bundled.tokenizer, texts, context=64) for _ in range(2)]
-    assert cache.rows_reused == cache.rows_computed > 0
-    assert [score.nats_per_token for score in scores] == pytest.approx([plain.nats_per_token] * 2, abs=1e-6)
-
-
 def test_beyond_the_limit_states_lie_on_disk_until_the_end(tmp_path):
-    model = apply_strategy(small(), "last_layers", blocks=1, train_norms=False).model
+    model = of("qwen2")
     row = 16 * 32 * 4
     plain = model(input_ids=BLOCKS, use_cache=False).logits
     with cached_prefix(model, limit=2 * row, folder=tmp_path) as cache:
@@ -288,32 +235,28 @@ def test_beyond_the_limit_states_lie_on_disk_until_the_end(tmp_path):
     ("strategy", "options", "named"),
     [
         ("full", {}, "embed_tokens"),
-        ("freeze_lower", {}, "embed_tokens"),  # the embeddings are trained
         ("freeze_embeddings", {}, "layers.0"),
         ("last_layers", {}, "layers.0.input_layernorm"),  # every norm is trained
         ("last_layers", {"train_norms": False, "train_head": True}, "embed_tokens"),  # tied
         ("lora", {}, "lora_A"),
-        ("bitfit", {}, "bias"),
     ],
 )
 def test_refuses_where_nothing_stays_the_same(strategy, options, named):
-    model = apply_strategy(small(tie_word_embeddings=True), strategy, **options).model
+    model = apply_strategy(small_model("qwen2", tie_word_embeddings=True), strategy, **options).model
     with pytest.raises(ValueError, match=f"no frozen prefix: .*{named}.*train_norms=False"), cached_prefix(model):
         pass
-    assert model(input_ids=BLOCKS, use_cache=False).logits.shape == (6, 16, 4096)
+    assert model(input_ids=BLOCKS, use_cache=False).logits.shape == (6, 16, 64)
 
 
 @pytest.mark.parametrize("changes", [{"resid_pdrop": 0.1}, {"embd_pdrop": 0.1}, {"attn_pdrop": 0.1}], ids=str)
 def test_refuses_dropout_below(changes):
-    model = apply_strategy(
-        small("gpt2", **GPT2_WITHOUT_DROPOUT | changes), "last_layers", blocks=1, train_norms=False
-    ).model
+    model = of("gpt2", **GPT2_WITHOUT_DROPOUT | changes)
     with pytest.raises(ValueError, match="dropout"):
         frozen_blocks(model)
 
 
 def test_refuses_what_becomes_trainable_inside():
-    model = apply_strategy(small(), "last_layers", blocks=1, train_norms=False).model
+    model = of("qwen2")
     with cached_prefix(model):
         find_blocks(model)[1].requires_grad_(True)
         with pytest.raises(RuntimeError, match="has become trainable"):
@@ -321,22 +264,12 @@ def test_refuses_what_becomes_trainable_inside():
     assert "forward" not in vars(find_blocks(model)[0])
 
 
-def test_the_probe_leaves_random_numbers_and_mode_alone():
-    model = apply_strategy(small(), "last_layers", blocks=1, train_norms=False).model.eval()
-    torch.manual_seed(3)
-    expected = torch.rand(2)
-    torch.manual_seed(3)
-    assert frozen_blocks(model) == 3
-    assert torch.equal(torch.rand(2), expected) and not model.training
-
-
-def test_the_command_keeps_a_prefix_and_refuses_where_there_is_none(tmp_path, capsys):
+def test_the_command_keeps_a_prefix_and_refuses_where_there_is_none(tmp_path, capsys, shallow):
     command = ["train", "--corpus", "facts", "--sequence-length", "64", "--epochs", "2", "--strategy", "last_layers"]
+    command += ["--strategy-option", "blocks=1"]
     assert main([*command, "--output", str(tmp_path / "no"), "--cached-prefix"]) == 2
     assert "no frozen prefix" in capsys.readouterr().err
-    for wrong, said in (("train_norms", "expected NAME=VALUE"), ("norms=false", "last_layers has no option norms")):
-        assert main([*command, "--output", str(tmp_path / "no"), "--strategy-option", wrong]) == 2
-        assert said in capsys.readouterr().err
+
     kept = ["--strategy-option", "train_norms=false", "--cached-prefix"]
     assert main([*command, "--output", str(tmp_path / "yes"), *kept]) == 0
-    assert "frozen prefix: 6 blocks computed for" in capsys.readouterr().out
+    assert "frozen prefix: 2 blocks computed for" in capsys.readouterr().out

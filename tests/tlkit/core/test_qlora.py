@@ -7,16 +7,15 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
-from tlkit.fitting.estimate import estimate_memory
 from tlkit.models import PRESETS, load_model, meta_model
 from tlkit.models.parts import is_tied
-from tlkit.quantization import dequantized, logical_size, tensors_of
+from tlkit.quantization import dequantized, logical_size
 from tlkit.steps import Plan, TrainingState, accumulate_gradients
 from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, batch_at, learning_rate_factor, train
 
-BLOCKS = torch.randint(4096, (40, 32), generator=torch.Generator().manual_seed(0))
-CONFIG = TrainingConfig(learning_rate=5e-3, batch_size=2)  # twenty steps
+BLOCKS = torch.randint(4096, (20, 32), generator=torch.Generator().manual_seed(0))
+CONFIG = TrainingConfig(learning_rate=5e-3, batch_size=2)  # ten steps
 
 
 def by_the_libraries(strategy):
@@ -41,39 +40,38 @@ def adapted(strategy="qlora"):
 
 
 @pytest.mark.parametrize("strategy", ["lora", "qlora"])
-def test_twenty_steps_have_the_losses_of_peft_and_transformers(strategy, shallow):
+def test_ten_steps_have_the_losses_of_peft_and_transformers(strategy, shallow):
     """1e-5 relative: fp32, the same seed, batches and kernels; only the order of sums differs."""
     found = train(adapted(strategy).model, BLOCKS, CONFIG).history.loss
     model, expected = by_the_libraries(strategy), []
     model.train()
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.0, weight_decay=0.01)
-    for step in range(20):
+    for step in range(10):
         batch = batch_at(step, BLOCKS, CONFIG)
         loss = model(input_ids=batch, labels=batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.param_groups[0]["lr"] = CONFIG.learning_rate * learning_rate_factor(step, 20, CONFIG)
+        optimizer.param_groups[0]["lr"] = CONFIG.learning_rate * learning_rate_factor(step, 10, CONFIG)
         optimizer.step()
         optimizer.zero_grad()
         expected.append(loss.item())
-    assert len(found) == 20 and found.iloc[-1] < found.iloc[0]
+    assert len(found) == 10 and found.iloc[-1] < found.iloc[0]
     assert found.tolist() == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("preset", ["tiny", "llama2-7b"])
-def test_it_is_counted_in_weights_and_not_in_packed_bytes(preset):
-    lora, qlora = (apply_strategy(meta_model(preset), strategy) for strategy in ("lora", "qlora"))
+def test_it_is_counted_in_weights_and_not_in_packed_bytes():
+    lora, qlora = (apply_strategy(meta_model("tiny"), strategy) for strategy in ("lora", "qlora"))
     for figure in ("trainable_values", "total_values", "trainable_tensors", "total_tensors", "components"):
         assert getattr(qlora, figure) == getattr(lora, figure), figure
 
 
-def test_only_the_linear_layers_of_the_blocks_change():
+def test_only_the_linear_layers_of_the_blocks_change(shallow):
     report, base = adapted(), load_model("tiny").model
     model = report.model.get_base_model()
     assert is_tied(model) and model.get_input_embeddings().weight.dtype == torch.float32
     assert torch.equal(model.get_input_embeddings().weight, base.get_input_embeddings().weight)
     packed = {name: p for name, p in model.named_parameters() if logical_size(p) != p.numel()}
-    assert len(packed) == 8 * 7
+    assert len(packed) == 3 * 7
     for name, parameter in packed.items():
         original = base.get_parameter(name.replace("base_layer.", ""))
         error = (dequantized(parameter) - original).norm() / original.norm()
@@ -84,17 +82,7 @@ def test_only_the_linear_layers_of_the_blocks_change():
             assert torch.equal(parameter, base.get_parameter(name.replace("base_layer.", ""))), name
 
 
-def test_a_weight_takes_a_little_more_than_half_a_byte():
-    """4 bits, an 8-bit scale for 64 of them, a 32-bit one for 256 of those: 4.127; the tables add their own."""
-    model = apply_strategy(meta_model("qwen2-0.5b"), "qlora").model
-    packed = {id(p) for p in model.parameters() if logical_size(p) != p.numel()}
-    ordinary = {id(t) for t in (*model.parameters(), *model.buffers())} - packed
-    weights = sum(logical_size(p) for p in model.parameters() if id(p) in packed)
-    bits = 8 * sum(t.nbytes for t in tensors_of(model) if id(t) not in ordinary) / weights
-    assert 4.127 <= bits < 4.14
-
-
-def test_checkpointing_changes_no_gradient_and_evaluation_stops_none():
+def test_checkpointing_changes_no_gradient_and_evaluation_stops_none(shallow):
     """1e-6 relative: the same kernels, run again."""
     report = adapted()
     norms = []
@@ -124,15 +112,6 @@ def test_its_adapters_are_read_by_peft_alone(tmp_path, shallow):
     with torch.no_grad():
         found, expected = loaded(BLOCKS[:2]).logits, report.model.eval()(BLOCKS[:2]).logits
     assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5 * expected.abs().max())
-
-
-def test_an_estimate_leaves_no_table_without_contents_behind():
-    import bitsandbytes.functional
-
-    bitsandbytes.functional.name2qmap.clear()
-    estimate_memory("tiny", "qlora", sequence_length=16)
-    assert type(bitsandbytes.functional.name2qmap["dynamic"]) is torch.Tensor
-    assert not bitsandbytes.functional.name2qmap["dynamic"].is_meta
 
 
 def test_what_is_missing_is_said(monkeypatch):

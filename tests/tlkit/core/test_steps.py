@@ -15,39 +15,19 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.opt import modeling_opt
 
 from tlkit.fitting.estimate import estimate_memory
-from tlkit.fitting.fallback import train_with_fallback
 from tlkit.losses import chunked_loss_agrees
-from tlkit.memory import MemoryTrack, virtual_device
-from tlkit.models import load_model, meta_model
+from tlkit.memory import MemoryTrack
 from tlkit.models.parts import find_blocks
-from tlkit.names import CLASSIC
 from tlkit.steps import NothingToTrain, Plan, accumulate_gradients, draws_random_numbers, mean_loss, take_step
 from tlkit.strategies import apply_strategy, strategy
 from tlkit.team import Team
 from tlkit.training import TrainingConfig, new_state, train
 
 BLOCKS = torch.randint(97, (8, 12), generator=torch.Generator().manual_seed(0))
-LLAMA = {
-    "vocab_size": 97,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-GPT2 = {
-    "vocab_size": 97,
-    "n_embd": 32,
-    "n_layer": 2,
-    "n_head": 4,
-    "n_positions": 64,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+TOKENS = {"bos_token_id": 1, "eos_token_id": 2}
+LLAMA = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+LLAMA |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": 0}
+GPT2 = {"vocab_size": 97, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 VISION = {
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -60,7 +40,7 @@ WITHOUT_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 
 def small(kind: str, device: str = "cpu", **settings) -> torch.nn.Module:
     """A model of that architecture with two blocks and random weights."""
-    config = AutoConfig.for_model(kind, **(GPT2 if kind == "gpt2" else LLAMA) | settings)
+    config = AutoConfig.for_model(kind, **TOKENS | (GPT2 if kind == "gpt2" else LLAMA) | settings)
     torch.manual_seed(0)
     with torch.device(device):
         return AutoModelForCausalLM.from_config(config)
@@ -75,13 +55,11 @@ OPT_ALWAYS_DRAWS = "self.layerdrop > 0" not in inspect.getsource(modeling_opt.OP
     [
         ("gpt2", {}, True),
         ("gpt2", WITHOUT_DROPOUT, False),
-        ("gpt2", WITHOUT_DROPOUT | {"attn_pdrop": 0.1}, True),
         ("llama", {}, False),
         ("llama", {"attention_dropout": 0.1}, True),
         ("falcon", {"hidden_dropout": 0.1}, True),  # read from the configuration, in no module
         ("mixtral", {"num_local_experts": 4, "router_jitter_noise": 0.01}, True),  # no dropout at all
         ("opt", {"dropout": 0.0, "ffn_dim": 48, "word_embed_proj_dim": 32}, OPT_ALWAYS_DRAWS),
-        ("opt", {"dropout": 0.0, "layerdrop": 0.1, "ffn_dim": 48, "word_embed_proj_dim": 32}, True),
     ],
 )
 def test_the_model_is_asked_whether_it_draws_random_numbers(kind, settings, draws):
@@ -94,21 +72,6 @@ def test_the_model_is_asked_whether_it_draws_random_numbers(kind, settings, draw
     assert [module.training for module in model.modules()] == [True] + [False] * (len(list(model.modules())) - 1)
 
 
-def test_dropout_set_on_a_module_or_on_adapters_is_noticed():
-    model = load_model("tiny").model
-    assert not draws_random_numbers(model)
-    with virtual_device(memory="1KB"):  # nothing is counted
-        assert not draws_random_numbers(model)
-    model.model.layers[3].self_attn.attention_dropout = 0.1
-    assert draws_random_numbers(model)
-    assert draws_random_numbers(apply_strategy(load_model("tiny").model, "lora", dropout=0.1).model)
-
-
-def test_a_model_without_weights_is_not_asked():
-    with pytest.raises(ValueError, match="meta"):
-        draws_random_numbers(meta_model("tiny"))
-
-
 # The weights of the head are multiplied by this, so that logits are as large as those of a trained model.
 AS_TRAINED = 300
 
@@ -117,14 +80,10 @@ AS_TRAINED = 300
     ("kind", "settings", "agrees"),
     [
         ("gpt2", {}, True),
-        ("llama", {}, True),
-        ("qwen2", {}, True),
         ("opt", {"ffn_dim": 48, "word_embed_proj_dim": 16}, True),  # a projection, inside its decoder
-        ("falcon", {}, True),
         ("mixtral", {"num_local_experts": 4, "output_router_logits": True}, True),
         ("gemma2", {"head_dim": 8}, False),
         ("gemma2", {"head_dim": 8, "final_logit_softcapping": None}, True),
-        ("cohere", {}, False),
         ("cohere", {"logit_scale": 1.0}, True),
         ("granite", {"logits_scaling": 8.0}, False),
         ("bert", {"is_decoder": True}, False),
@@ -182,8 +141,7 @@ def snapshot(state) -> list[torch.Tensor]:
     return [*(p.detach().clone() for p in state.parameters), *moments, torch.tensor(state.step)]
 
 
-@pytest.mark.parametrize("planted", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("taken", [0, 2])
+@pytest.mark.parametrize(("planted", "taken"), [(math.nan, 0), (math.nan, 2), (-math.inf, 2)])
 def test_a_gradient_that_is_not_finite_changes_nothing(planted, taken):
     """The loss is as good as ever; only the backward pass is poisoned, in one value of one tensor."""
     model, undisturbed = (small("llama") for _ in range(2))
@@ -208,15 +166,6 @@ def test_a_gradient_that_is_not_finite_changes_nothing(planted, taken):
     take_step(state, BLOCKS, 1e-2)
     take_step(other, BLOCKS, 1e-2)
     assert all(map(torch.equal, snapshot(state), snapshot(other)))
-
-
-def test_a_gradient_that_is_not_finite_is_no_want_of_memory():
-    model = small("llama")
-    before = copy.deepcopy(model.state_dict())
-    model.lm_head.weight.register_hook(lambda gradient: gradient * math.nan)
-    with pytest.raises(FloatingPointError, match="gradient .* step 1.*precision fp32"):
-        train_with_fallback(model, BLOCKS, device=virtual_device(memory="1GB"), plan=Plan(precision="bf16"))
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 def test_in_a_team_the_gradient_of_another_process_may_be_the_bad_one(monkeypatch):
@@ -259,7 +208,7 @@ def test_micro_batches_of_any_size_give_the_gradients_of_the_whole_batch(rows, t
         assert (parameter.grad - gradient).abs().max() <= 1e-5 * max(gradient.abs().max(), 1e-3)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(blocks=st.integers(1, 30), size=st.integers(1, 12), rows=st.none() | st.integers(1, 31))
 def test_a_team_of_any_size_counts_each_row_once(blocks, size, rows):
     batch = torch.arange(blocks)[:, None]
@@ -272,16 +221,13 @@ def test_a_team_of_any_size_counts_each_row_once(blocks, size, rows):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("strategy", [*CLASSIC, "dora", "oft", "prefix_tuning"])
+@pytest.mark.parametrize("strategy", ["full", "qlora", "oft", "prefix_tuning"])
 def test_counting_memory_changes_no_result(strategy, precision):
     """Bit for bit. The operator for 4-bit weights is made of others, and autocast reaches into it."""
     results = []
     for counting in (nullcontext(), MemoryTrack()):
         model = small("qwen2")
-        state = new_state(
-            apply_strategy(model, strategy, **({"blocks": 1} if strategy == "last_layers" else {})).model,
-            TrainingConfig(),
-        )
+        state = new_state(apply_strategy(model, strategy).model, TrainingConfig())
         state.apply_plan(Plan(precision=precision))
         with counting:
             records = [take_step(state, BLOCKS, 1e-2) for _ in range(2)]
@@ -311,34 +257,6 @@ def test_training_needs_no_float64(plan):
     assert len(result.history) == 2
 
 
-def test_figures_of_processes_are_added_up_on_the_host(monkeypatch):
-    """The default device may be one without float64, or as here without any numbers."""
-    monkeypatch.setattr("tlkit.team.distributed.all_reduce", lambda tensor, group=None: tensor.mul_(2))
-    with torch.device("meta"):
-        assert Team(0, 2).sum(0.1) == 0.2
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings", "limit"),
-    [
-        ("gpt2", {"n_positions": 8}, 8),
-        ("llama", {"max_position_embeddings": 8}, 8),
-        ("bloom", {"n_layer": 2, "n_head": 4}, None),
-    ],
-)
-def test_blocks_longer_than_the_model_reads_are_refused(kind, settings, limit):
-    model = small(kind, **settings)
-    if limit is None:
-        assert len(train(model, BLOCKS).history) == 1
-        return
-    before = copy.deepcopy(model.state_dict())
-    for part in ({"blocks": BLOCKS}, {"blocks": BLOCKS[:, :8], "validation": BLOCKS}):
-        with pytest.raises(ValueError, match=f"of 12 tokens: this model reads at most {limit}"):
-            train(model, **part)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert len(train(model, BLOCKS[:, :8]).history) == 1
-
-
 def beside_the_model(model: torch.nn.Module) -> None:
     model.extra = torch.nn.Linear(4, 4)
 
@@ -349,8 +267,10 @@ def above_a_cut(model: torch.nn.Module) -> None:
 
 
 @pytest.mark.usefixtures("registry_as_before")
-@pytest.mark.parametrize("select", [beside_the_model, above_a_cut])
-@pytest.mark.parametrize("plan", [Plan(), Plan(micro_batch_size=2), Plan(chunked_loss=True)])
+@pytest.mark.parametrize(
+    ("select", "plan"),
+    [(beside_the_model, Plan()), (above_a_cut, Plan(micro_batch_size=2)), (above_a_cut, Plan(chunked_loss=True))],
+)
 def test_where_no_gradient_can_arrive_the_first_step_says_so(select, plan):
     strategy("mine")(select)
     model = apply_strategy(small("llama"), "mine").model
