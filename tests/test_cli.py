@@ -142,8 +142,6 @@ def test_a_model_that_leads_nowhere_leaves_no_folder(tmp_path, capsys, monkeypat
         (["train", "--strategy", "lora", "--strategy-option", "r=abc"], "lora: r='abc': expected a value of type int"),
         (["train", "--strategy", "lora", "--strategy-option", "r=[1"], "'r=[1': expected NAME=VALUE"),
         (["train", "--strategy", "lora", "--strategy-option", "dropout=.nan"], "dropout=nan"),
-        (["train", "--strategy", "last_layers", "--strategy-option", "blocks=1.5"], "blocks=1.5"),
-        (["train", "--strategy", "last_layers", "--strategy-option", "train_norms=3"], "train_norms=3"),
         (["train", "--strategy", "adapter"], "strategy 'adapter' is unknown"),
         (["train", "--micro-batch-size", "5"], "micro_batch_size=5: expected 1 to batch_size=4"),
         (["train", "--epoch", "3"], "unrecognized arguments: --epoch 3"),
@@ -153,33 +151,27 @@ def test_a_model_that_leads_nowhere_leaves_no_folder(tmp_path, capsys, monkeypat
         (["train", "--corpus", "nowhere"], "corpus 'nowhere'"),
         (["train", "--run-file", "nowhere.yaml"], "--run-file nowhere.yaml: no such file"),
         (["estimate", "--micro-batch-size", "-1"], "--micro-batch-size '-1': expected a whole number of at least 1"),
-        (["estimate", "--micro-batch-size", "2"], "micro_batch_size=2: expected 1 to batch_size=1"),
         (["estimate", "--dtype", "int4"], "--dtype 'int4': expected fp32 or bf16 or fp16"),
         (["compare", "--learning-rates", "folder"], "folder: not a record of learning rates"),
         (["compare", "--learning-rates", "full=fast"], "full=fast: expected a number above 0"),
         (["compare", "--learning-rates", "nowhere.csv"], "nowhere.csv: no such file"),
         (["compare", "--strategies", "full,adapter"], "['adapter']: expected some of full"),
-        (["compare", "--stride", "0"], "--stride '0': expected a whole number of at least 1"),
         (["compare", "--output", "file"], "--output file: this is a file, expected a folder"),
         (["compare", "--output", "file/below"], "file is a file, expected a folder"),
         (["audit", "folder", "--metric", "a", "--items", "9"], "TABLE folder: this is a folder, expected a file"),
         (["audit"], "the following arguments are required: TABLE"),
         (["nonsense"], "invalid choice: 'nonsense'"),
+        (["train", "--output", "out"], "--strategy is missing: what to train: full, "),
         ([], "the following arguments are required: COMMAND"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(arguments, expected, stopped, capsys):
     (stopped / "folder").mkdir()
     (stopped / "file").write_text("")
-    line = command_line(*arguments) if arguments[:1] == ["train"] else arguments
+    line = command_line(*arguments) if arguments[:1] == ["train"] and arguments[1] != "--output" else arguments
     assert main(line) == 2
     assert expected in said(capsys)
     assert not (stopped / "out").exists()
-
-
-def test_train_says_what_it_lacks(stopped, capsys):
-    assert main(["train", "--output", "out"]) == 2
-    assert "--strategy is missing: what to train: full, " in said(capsys)
 
 
 def test_a_device_that_is_not_there_is_a_failure(stopped, monkeypatch, capsys):
@@ -262,7 +254,7 @@ def test_every_setting_of_a_training_is_an_option_of_train_and_of_its_run_file(s
         assert said(capsys).startswith(f"tlkit train: run.yaml: {setting.name}: {{}}: expected ")
 
 
-@pytest.mark.parametrize("page", ["README.md", "notebooks/commands.md"])
+@pytest.mark.parametrize("page", ["README.md", "notebooks/commands.md", "notebooks/instructors.md"])
 def test_the_commands_in_the_documentation_are_understood(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     found = re.findall(r"-m tlkit ([a-z][^\n`#|…]*)", text)
@@ -286,23 +278,18 @@ def test_choices_are_those_that_there_are():
     ("text", "expected"),
     [
         ("epoch: 2", "run.yaml: 'epoch' is unknown: did you mean epochs?"),
-        ("learning-rate: 2", "run.yaml: 'learning-rate' is unknown: did you mean learning_rate?"),
         ("zzz: 2", "run.yaml: 'zzz' is unknown: expected some of strategy, output, "),
         ("run_file: other.yaml", "run.yaml: 'run_file' is unknown"),
         ("epochs: 2\nepochs: 3", "run.yaml: epochs is there more than once"),
         ("epochs: .inf", "run.yaml: epochs: inf: expected a number above 0"),
         ("batch_size: true", "run.yaml: batch_size: True: expected a whole number of at least 1"),
-        ("batch_size: 2.0", "run.yaml: batch_size: 2.0: expected a whole number"),
         ("chunked_loss: 1", "run.yaml: chunked_loss: 1: expected true or false"),
-        ("seed: 2026-01-01", "run.yaml: seed: datetime.date(2026, 1, 1): expected a whole number"),
         ("seed: 2026-13-01", "run.yaml: no valid YAML"),
         ("strategy_option: r=3", "run.yaml: strategy_option: 'r=3': expected names with values"),
         ("strategy_option: {r: a}", "bitfit has no option r"),
         ("model: ''", "run.yaml: model: '': expected a text"),
-        ("a: [", "run.yaml: no valid YAML"),
         ("[" * 2000, "run.yaml: no valid YAML"),
         ("- 1", "run.yaml: expected names with values"),
-        ("", "run.yaml: expected names with values"),
         ("output: file", "--output file: this is a file"),
         (b"epochs: \xe9", "run.yaml: not UTF-8 text (byte 8)"),
     ],
