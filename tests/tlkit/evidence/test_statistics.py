@@ -15,11 +15,8 @@ from scipy.stats import binom, ttest_1samp
 from scipy.stats import t as student_t
 
 from course.lesson14.interpolation import interpolate
-from tlkit.corpus import load_corpus
-from tlkit.evaluation import perplexity
 from tlkit.evidence.statistics import (
     compare_pairs,
-    document_scores,
     paired_differences,
     rank_intervals,
     seed_intervals,
@@ -252,13 +249,6 @@ def test_scores_that_cannot_be_paired_are_refused():
         compare_pairs(other)
     with pytest.raises(ValueError, match="document 3 has no score in strategy 'b', seed 2"):
         compare_pairs(scores[(scores.strategy != "b") | (scores.document != 3) | (scores.seed != 2)])
-
-
-def test_a_score_as_rows_is_the_score(tiny):
-    result = perplexity(tiny.model, tiny.tokenizer, load_corpus("rust").validation[:6])
-    rows = document_scores("zero-shot", 0, result)
-    assert list(rows.document) == list(range(6)) and set(rows.strategy) == {"zero-shot"}
-    assert math.exp(rows.nats.sum() / rows.tokens.sum()) == pytest.approx(result.perplexity)
 
 
 def test_weights_in_between():
