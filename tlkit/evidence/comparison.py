@@ -4,7 +4,6 @@ import math
 import os
 import platform
 import shlex
-import time
 import traceback
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -134,7 +133,7 @@ def compare(
         finished = kept.read() if kept else {}
         start = _measure_start(experiment, base.model, progress)
         del base  # every run loads its own
-        rates, reasons = _rates(experiment, strategies, settings, given, start, kept, progress, team)
+        rates, reasons = _rates(experiment, strategies, settings, given, kept, progress, team)
         planned = [(name, seed) for name in strategies for seed in range(settings.seeds)] + [(CONTROL, 0)]
         failures = {_name(*run): reasons[run[0]] for run in planned if run[0] in reasons}
         planned = [run for run in planned if run[0] in rates]
@@ -192,14 +191,13 @@ def _refuse(asked: list[str], strategies: list[str], settings: ComparisonSetting
 
 def _measure_start(experiment: Experiment, model, progress: bool) -> Start:
     """On the host: what is compared later has the device for itself."""
-    window, started = {"context": experiment.context, "stride": experiment.stride}, time.perf_counter()
+    window = {"context": experiment.context, "stride": experiment.stride}
     with Job(shown=progress) as job, job.part("the model before any training") as part:
         scores = {name: experiment.score(model, texts, window, part) for name, texts in _test_texts(experiment).items()}
-        seconds = (time.perf_counter() - started) / sum(score.tokens for score in scores.values())
         in_use = measure_in_use(experiment, model, progress=part)
     if experiment.device().kind != "cpu":  # on another device than the runs it says nothing beside theirs
         in_use = replace(in_use, generate_seconds=math.nan)
-    return Start(scores, in_use, sum(parameter.numel() for parameter in model.parameters()), seconds)
+    return Start(scores, in_use, sum(parameter.numel() for parameter in model.parameters()))
 
 
 def _test_texts(experiment: Experiment) -> dict[str, tuple[str, ...]]:
@@ -212,7 +210,6 @@ def _rates(
     strategies: list[str],
     settings: ComparisonSettings,
     given: pd.DataFrame | dict[str, float] | None,
-    start: Start,
     kept: FinishedRuns | None,
     progress: bool,
     team: Team,
@@ -223,16 +220,7 @@ def _rates(
     missing = [name for name in wanted if name not in rates]
     if not missing:
         return rates, {}
-    on_host = experiment.device().kind == "cpu"  # only there the pace of the baseline says how long training takes
-    record = tune(
-        experiment,
-        missing,
-        start.seconds_per_token if on_host else None,
-        kept=kept,
-        progress=progress,
-        team=team,
-        spread=settings.spread,
-    )
+    record = tune(experiment, missing, kept=kept, progress=progress, team=team, spread=settings.spread)
     rates |= best_rates(record, f"short sweep of {min(experiment.steps, SHORT_STEPS)} steps in this run")
     return rates, {name: why_no_rate(record, name) for name in missing if name not in rates}
 

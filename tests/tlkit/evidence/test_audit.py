@@ -270,7 +270,7 @@ def test_a_frame_in_memory_is_read_like_a_file():
         table = shares(500, 600).assign(model=pd.Series(["a", missing], dtype=object))
         with pytest.raises(ValueError, match="which is no row's name"):
             audit(table, "accuracy", 1000)
-    with pytest.raises(ValueError, match="row 'm1': accuracy is '<NA>', expected a number"):
+    with pytest.raises(ValueError, match="row 'm1': accuracy is .*, expected a number"):
         audit(held.assign(accuracy=pd.array([0.5, None])), "accuracy", 1000)
 
 

@@ -241,15 +241,14 @@ def test_nothing_is_ranked_by_a_rate_that_was_not_tuned(tmp_path, whole):
     assert said in (tmp_path / "comparison.md").read_text() and said in (tmp_path / "comparison.html").read_text()
 
 
-def test_rates_recorded_for_other_text_serve_without_a_rank(monkeypatch, tmp_path, small_model, profile):
+def test_rates_recorded_for_other_text_serve_without_a_rank(monkeypatch, small_model, profile):
     """As if a sweep of this model were recorded; once on the text of that record, and once on other text."""
     settings = load_experiment(small_model, profile, ComparisonSettings())[0].settings
     rows = [(name, rate * GIVEN[name], 5 + abs(rate - 1)) for name in GIVEN for rate in (0.1, 1, 10)]
     record = pd.DataFrame(rows, columns=["strategy", "learning_rate", "validation_perplexity"])
     for name, value in (settings | {"model": "mine", "profile": "ci", "date": "2026-11-22"}).items():
         record[name] = value
-    record.to_csv(tmp_path / "rates.csv", index=False)
-    monkeypatch.setattr(learning_rates, "_record_of", lambda *_: tmp_path / "rates.csv")
+    monkeypatch.setattr(learning_rates, "recorded_rates", lambda *_: record)
     own, other = (
         quick(small_model, profile, learning_rates=None, corpus=corpus).table.set_index("strategy")
         for corpus in ("rust", "facts")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from tlkit.corpus import Corpus, load_corpus, token_stream
+from tlkit.corpus import Corpus, load_corpus
 from tlkit.evidence import tuning
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
@@ -130,22 +130,17 @@ def test_the_short_sweep_says_its_cost_first_and_goes_on_where_it_stopped(
         said = capsys.readouterr().err
         if not noted:
             assert "No tuned learning rates for full, bitfit" in said
-            assert f"about {2 * BUDGET} runs of {experiment.steps} steps ({2 * BUDGET * experiment.steps}" in said
-            # At a second for each token that is read forward, and three for each that is trained on.
-            texts = (*experiment.corpus.validation, *experiment.general.validation)
-            scored = len(token_stream(texts, experiment.tokenizer)[0])
-            hours = 2 * BUDGET * (3 * experiment.steps * experiment.batch_size * 64 + scored) / 3600
-            assert f"about {hours:.1f} h)" in said
+            assert f"about {2 * BUDGET} runs of {experiment.steps} steps" in said
         if len(noted) == 5:
             raise KeyboardInterrupt
         return done(trial, experiment)
 
     monkeypatch.setattr(tuning, "run_trial", stopped)
     with pytest.raises(KeyboardInterrupt):
-        tune(experiment, ["full", "bitfit"], 1.0, kept=kept)
+        tune(experiment, ["full", "bitfit"], kept=kept)
     assert len(kept.read()) == 4  # what could not run is tried again
     monkeypatch.setattr(tuning, "run_trial", done)
-    record = tune(experiment, ["full", "bitfit"], 1.0, kept=kept)
+    record = tune(experiment, ["full", "bitfit"], kept=kept)
     assert noted.count(noted[0]) == 1 and len(noted) == 1 + len(record)  # bitfit, which failed, twice
     assert best_rates(record)["full"].value == 1e-4 and "full" not in why_no_rate(record, "bitfit")
     assert best_rates(pd.read_csv(tmp_path / "rates.csv"))["full"].value == 1e-4
@@ -156,7 +151,6 @@ def test_runs_of_other_settings_are_refused_by_name(tmp_path, experiment):
     FinishedRuns(tmp_path, experiment.settings).keep("full, seed 0", {"row": {}})
     with pytest.raises(ValueError, match="holds runs with other settings: stride was 64 and is now 32. Name another"):
         FinishedRuns(tmp_path, experiment.settings | {"stride": 32}).read()
-    (tmp_path / "runs" / "notes.json").write_text("[my own]")
     assert FinishedRuns(tmp_path, experiment.settings).read() == {"full, seed 0": {"row": {}}}
     for torn in ('{"run": "full, seed 0", "sett', "[1]", '{"run": "full, seed 0"}'):
         (tmp_path / "runs" / "full, seed 0.json").write_text(torn)
@@ -183,8 +177,8 @@ def test_a_record_belongs_to_the_text_of_a_strategy_of_ones_own(tmp_path, noted,
     plugin.write_text(OWN)
     load_plugin(plugin)
     experiment = load_experiment(small_model, profile, ComparisonSettings())[0]
-    assert "strategy_sha256" not in tune(experiment, ["full"], None), "a record of ours is as it was"
-    record = tune(experiment, ["full", "mine"], None)
+    assert "strategy_sha256" not in tune(experiment, ["full"]), "a record of ours is as it was"
+    record = tune(experiment, ["full", "mine"])
     assert record[record.strategy == "full"].strategy_sha256.isna().all()
     (digest,) = set(record[record.strategy == "mine"].strategy_sha256)
     rate = learning_rates_for("my model", ["mine"], experiment.settings, record)["mine"]
