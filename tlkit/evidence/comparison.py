@@ -37,11 +37,10 @@ from tlkit.evidence.tuning import SHORT_STEPS, tune
 from tlkit.fitting.attempts import FallbackLog
 from tlkit.jobs import Job, Part
 from tlkit.memory import parse_size
-from tlkit.models import meta_model
 from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.options import check
 from tlkit.settings import Profile, TrainingConfig
-from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin, sha256_of_own, strategies_named
+from tlkit.strategies import STRATEGIES, load_plugin, sha256_of_own, strategies_named
 from tlkit.team import ALONE, Team
 
 ROW_OUTPUT = "results/{}_alone"  # of the command in a row: in one folder, two of them would replace each other's tables
@@ -127,7 +126,6 @@ def compare(
         strategies, impossible = allowed(asked, base.model.config, experiment.class_count)
         if settings.against in impossible:
             raise ValueError(f"against={settings.against!r}: {impossible[settings.against]}")
-        strategies = _lightest_first(strategies, base.model) if settings.fallback else strategies
         texts = {name: sha256_of_own(name) for name in (*strategies, CONTROL)}
         kept = FinishedRuns(Path(output), experiment.settings, texts) if output is not None else None
         finished = kept.read() if kept else {}
@@ -282,11 +280,6 @@ def _scored(scores: dict[str, PerplexityResult], in_use: InUse) -> dict[str, obj
         "answers": answer_rows(in_use.answers),
         "written": list(in_use.measured.written),
     }
-
-
-def _lightest_first(strategies: list[str], model) -> list[str]:
-    """By the values they train."""
-    return sorted(strategies, key=lambda name: apply_strategy(meta_model(model.config), name).trainable_values)
 
 
 def _command(

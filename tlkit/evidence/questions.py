@@ -174,7 +174,7 @@ def answer_questions(
         The score of every option.
 
     Raises:
-        ValueError: for no questions, one that is longer than the model reads, or an option without tokens; by id.
+        ValueError: for no questions, or one that is longer than the model reads, by its id.
 
     Source: Brown et al. 2020, Language Models are Few-Shot Learners, section 2.4 (options scored per token).
     """
@@ -238,9 +238,6 @@ def encode_question(tokenizer, question: Question) -> tuple[list[int], list[list
 
     Returns:
         Token ids of the prompt, the same for all options, and of each option with the space before it.
-
-    Raises:
-        ValueError: where the tokenizer makes nothing of an option.
     """
 
     def ids(text: str) -> list[int]:
@@ -250,8 +247,6 @@ def encode_question(tokenizer, question: Question) -> tuple[list[int], list[list
     for option in question.options:
         whole = ids(f"{question.prompt} {option}")
         options.append(whole[len(prompt) :] if whole[: len(prompt)] == prompt else ids(f" {option}"))
-        if not options[-1]:
-            raise ValueError(f"question {question.id!r}: this tokenizer makes no tokens of the option {option!r}")
     opening = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     return opening + prompt, options
 
