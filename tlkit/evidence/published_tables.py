@@ -88,15 +88,7 @@ def _with_points(column: pd.Series, path: Path) -> pd.Series:
 def scores_of(
     table: pd.DataFrame, metric: str, items: float | str, name: str | None, deviation: str | None, percent: bool
 ) -> pd.DataFrame:
-    """What a table says of each row, as numbers.
-
-    Args:
-        table: as for `audit`, like all else.
-        metric: as for `audit`.
-        items: as for `audit`.
-        name: as for `audit`.
-        deviation: as for `audit`.
-        percent: as for `audit`.
+    """What a table says of each row, as numbers; the arguments are those of `audit`.
 
     Returns:
         Columns name, value, spread (the standard deviation over items), items and rounding: half a unit of the last

@@ -13,14 +13,11 @@ from pathlib import Path
 
 import torch
 from torch.nn import functional
-from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from tlkit.corpus import read_json_lines
 from tlkit.evaluation import LOGITS_AT_ONCE
 from tlkit.examples.conversations import Conversation, parts_of
 from tlkit.jobs import SILENT, Part
-from tlkit.models.adapters import learns_prompt
 from tlkit.models.parts import longest_input
 from tlkit.models.passes import evaluation_mode
 from tlkit.names import CHANCE, OPTIONS, QUESTION_SETS
@@ -159,8 +156,7 @@ def answer_questions(
     """Let a model choose: the option with the highest mean log-probability per token behind the question.
 
     The model reads the end-of-text token, which opens every document here, then "Question: …", a line break,
-    "Answer:" and the option. A question is read once for its four options where the architecture's cache allows it.
-    Log-probabilities are computed in fp32.
+    "Answer:" and the option. Log-probabilities are computed in fp32.
 
     Args:
         model: a causal language model, also with an adapter.
@@ -284,30 +280,9 @@ def _scores(model: torch.nn.Module, prompts: torch.Tensor, options: list[list[in
     device, longest = next(model.parameters()).device, max(map(len, options))
     ids = torch.tensor([option + [0] * (longest - len(option)) for option in options])  # no token sees those behind it
     real = torch.tensor([[1] * len(option) + [0] * (longest - len(option)) for option in options])
-    logits = _logits(model, prompts.to(device), ids.to(device), real.to(device))
-    nats = functional.cross_entropy(logits.flatten(0, 1), ids.flatten().to(device), reduction="none")
-    nats = nats.view(ids.shape).cpu().double()
+    prompts = prompts.repeat_interleave(OPTIONS, 0)
+    rows, seen = torch.cat([prompts, ids[:, :-1]], 1), torch.cat([torch.ones_like(prompts), real[:, :-1]], 1)
+    read = model(input_ids=rows.to(device), attention_mask=seen.to(device), use_cache=False, logits_to_keep=longest)
+    logits = read.logits.float().flatten(0, 1)
+    nats = functional.cross_entropy(logits, ids.flatten().to(device), reduction="none").view(ids.shape).cpu().double()
     return -nats.where(real.bool(), 0.0).sum(1) / real.sum(1)
-
-
-def _logits(model: torch.nn.Module, prompts: torch.Tensor, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """Logits in fp32 that predict each token of the options, shape (options, tokens, vocabulary)."""
-    count = ids.shape[1]
-    seen = torch.cat([torch.ones_like(prompts).repeat_interleave(OPTIONS, 0), real[:, :-1]], 1)
-    if not learns_prompt(model):  # else they would stand before the options, too
-        read = model(input_ids=prompts, attention_mask=torch.ones_like(prompts), use_cache=True, logits_to_keep=1)
-        first, cache = read.logits.float().repeat_interleave(OPTIONS, 0), read.get("past_key_values")
-        if count == 1:
-            return first
-        if _can_be_repeated(cache):
-            cache.batch_repeat_interleave(OPTIONS)
-            rest = model(input_ids=ids[:, :-1], attention_mask=seen, past_key_values=cache, use_cache=True).logits
-            return torch.cat([first, rest.float()], 1)
-    rows = torch.cat([prompts.repeat_interleave(OPTIONS, 0), ids[:, :-1]], 1)
-    return model(input_ids=rows, attention_mask=seen, use_cache=False, logits_to_keep=count).logits.float()
-
-
-def _can_be_repeated(cache: object) -> bool:
-    """Keys and values can be; the state of a recurrent layer, or what a family keeps in its own way, perhaps not."""
-    kinds = (DynamicLayer, DynamicSlidingWindowLayer)
-    return isinstance(cache, DynamicCache) and all(type(layer) in kinds for layer in cache.layers)

@@ -35,17 +35,13 @@ FEW = (
     Question("d", "colours", "Which colour has the sky?", ("Black at noon", "Grass green", "Blue", "Pink"), 2),
 )
 SIZES = dict(hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=2)
-GPT2 = dict(n_embd=32, n_head=4, n_layer=2)
-# The ways there are to know a token's place, to look back, and to keep what was read.
+# The ways there are to know a token's place and to look back.
 FAMILIES = {
     "qwen2": SIZES,
-    "gpt2": GPT2,  # places are learned
-    "opt": dict(hidden_size=32, ffn_dim=48, num_attention_heads=4, word_embed_proj_dim=32, num_hidden_layers=2),
+    "gpt2": dict(n_embd=32, n_head=4, n_layer=2),  # places are learned
     "bloom": dict(hidden_size=32, n_layer=2, n_head=4),  # places are distances
     "mistral": SIZES | {"sliding_window": 8},  # forgets the beginning of the question
-    "mixtral": SIZES | {"num_local_experts": 4},
-    "mamba": dict(hidden_size=32, num_hidden_layers=2),  # keeps a state, not keys and values
-    "openai-gpt": GPT2,  # keeps nothing
+    "mamba": dict(hidden_size=32, num_hidden_layers=2),  # no attention at all
 }
 
 
@@ -150,7 +146,7 @@ def planted(tokenizer, questions, chances) -> torch.nn.Module:
 
     `chances` has for each option of a question the chance of its tokens.
     """
-    model, known = small("openai-gpt"), {}
+    model, known = small(), {}
     for asked, of_options in zip(questions, chances, strict=True):
         opening = [tokenizer.eos_token_id, *ids_of(tokenizer, asked.prompt)]
         for option, chance in zip(asked.options, of_options, strict=True):

@@ -1,4 +1,4 @@
-"""Statistics against tables with a known answer, and remedies against what they promise."""
+"""Statistics against tables with a known answer."""
 
 import math
 import runpy
@@ -8,22 +8,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, ttest_1samp
 from scipy.stats import t as student_t
 
-from course.lesson14.interpolation import interpolate
 from tlkit.evidence.statistics import (
     compare_pairs,
     paired_differences,
     rank_intervals,
     seed_intervals,
 )
-from tlkit.models import load_model
-from tlkit.models.parts import is_tied
-from tlkit.strategies import apply_strategy
 
 SIMULATION = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "identical_strategies.py"))
 
@@ -249,20 +244,3 @@ def test_scores_that_cannot_be_paired_are_refused():
         compare_pairs(other)
     with pytest.raises(ValueError, match="document 3 has no score in strategy 'b', seed 2"):
         compare_pairs(scores[(scores.strategy != "b") | (scores.document != 3) | (scores.seed != 2)])
-
-
-def test_weights_in_between():
-    base, other = load_model("tiny").model, load_model("tiny", random_init=True).model
-    before = {name: tensor.clone() for name, tensor in base.state_dict().items()}
-    start, middle, end = (interpolate(base, other, share).state_dict() for share in (0, 0.5, 1))
-    for name, tensor in other.state_dict().items():
-        assert torch.equal(start[name], before[name]) and torch.equal(end[name], tensor)
-        assert torch.allclose(
-            middle[name], (before[name] + tensor) / 2, atol=1e-6
-        )  # two fp32 roundings of values near 1
-        assert torch.equal(base.state_dict()[name], before[name])
-    assert is_tied(interpolate(base, other, 0.5))
-    with pytest.raises(ValueError, match="share=1.5"):
-        interpolate(base, other, 1.5)
-    with pytest.raises(ValueError, match="only two models of one architecture"):
-        interpolate(base, apply_strategy(other, "lora").model, 0.5)
