@@ -45,11 +45,8 @@ def front_shares(
         By the rows of `table`: `front`, whether the published figures put it there, and `share`, of the draws.
 
     Raises:
-        ValueError: for no costs, a column that is not there, or shares outside 0 to 1.
+        ValueError: for no costs, or shares outside 0 to 1.
     """
-    for column in (metric, *costs):
-        if column not in table:
-            raise ValueError(f"the table has no column {column!r}: expected one of {', '.join(table.columns)}")
     if not costs or not table[metric].between(0, 1).all():
         raise ValueError(f"metric={metric!r}, costs={costs}: expected shares from 0 to 1 and at least one cost")
     value, price = table[metric].to_numpy(dtype=float), table[costs].to_numpy(dtype=float)

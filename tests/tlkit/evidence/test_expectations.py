@@ -11,6 +11,8 @@ import pytest
 import torch
 import yaml
 
+from tlkit import training
+from tlkit.checkpoints.folder import Checkpoints
 from tlkit.cli import main
 from tlkit.commands.evidence import TIERS, settings_of_tier
 from tlkit.commands.training import train
@@ -106,9 +108,7 @@ def test_another_model_takes_blocks_that_it_can_read_and_its_own_rate(tmp_path):
 
 def test_a_leak_is_found(tier, monkeypatch):
     """A tensor kept from each step, as by a list of losses that still hang on their graphs."""
-    import tlkit.training
-
-    kept, take_step = [], tlkit.training.take_step
+    kept, take_step = [], training.take_step
 
     def leaking(*arguments, **options):
         kept.append(torch.zeros(10_000))
@@ -138,8 +138,6 @@ def test_adapters_that_do_not_train_are_found(tier, monkeypatch):
 
 
 def test_a_checkpoint_that_brings_back_other_weights_is_found(tier, monkeypatch):
-    from tlkit.checkpoints.folder import Checkpoints
-
     restore = Checkpoints.restore
 
     def wrong(self, state, journal):

@@ -8,16 +8,25 @@ import pandas as pd
 import pytest
 
 from tlkit.corpus import Corpus, load_corpus
+from tlkit.evaluation import perplexity
 from tlkit.evidence import tuning
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.finished_runs import FinishedRuns
-from tlkit.evidence.learning_rates import BUDGET, COARSE, best_rates, learning_rates_for, why_no_rate
+from tlkit.evidence.learning_rates import (
+    BUDGET,
+    COARSE,
+    best_rates,
+    learning_rates_for,
+    load_with_strategy,
+    why_no_rate,
+)
 from tlkit.evidence.recorded import rate_paths, recorded
 from tlkit.evidence.tuning import Trial, run_trial, tune
 from tlkit.names import CLASSIC, CONTROL
-from tlkit.settings import DATA, PROFILES, Profile
+from tlkit.settings import DATA, PROFILES, Profile, TrainingConfig
 from tlkit.strategies import load_plugin
+from tlkit.training import train
 
 
 @pytest.fixture
@@ -85,11 +94,6 @@ def test_a_trial_never_sees_the_test_split_and_a_diverged_one_is_infinite(experi
 
 def test_the_scores_of_a_trial_are_those_of_its_training(experiment):
     """A trial done by hand: the same model, blocks and order of batches."""
-    from tlkit.evaluation import perplexity
-    from tlkit.evidence.learning_rates import load_with_strategy
-    from tlkit.settings import TrainingConfig
-    from tlkit.training import train
-
     found = run_trial(Trial("full", 1e-2, epochs=2, seed=1), experiment)
     report, tokenizer = load_with_strategy("full", model=experiment.model, seed=1)
     train(report.model, experiment.blocks, TrainingConfig(1e-2, epochs=2, batch_size=4, seed=1))
