@@ -15,7 +15,6 @@ UNIX_ONLY = {
     *("os.fork", "os.killpg", "os.setsid", "os.getuid", "os.geteuid", "os.uname", "os.getpgid", "os.sched_setaffinity"),
     *("signal.SIGKILL", "signal.SIGALRM", "signal.alarm", "signal.setitimer", "signal.pause", "os.mkfifo"),
 }
-LINUX_ONLY = ("_go_on_in_a_child",)  # called where `walls_here` has found namespaces, which only Linux has
 GUARDS = ("sys.platform", "os.name", "hasattr", "platform.system")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -28,8 +27,6 @@ def unguarded(source: str) -> list[str]:
         return isinstance(node, ast.If | ast.IfExp) and any(word in ast.unparse(node.test) for word in GUARDS)
 
     def walk(node: ast.AST, guarded: bool) -> None:
-        if getattr(node, "name", None) in LINUX_ONLY:
-            return
         asks = (
             asked(node) or isinstance(node, ast.BoolOp) and any(word in ast.unparse(node.values[0]) for word in GUARDS)
         )

@@ -175,22 +175,25 @@ def _run_cells() -> None:
     shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
     for standard in (0, 1, 2):  # what the notebook prints is nobody's reading
         os.dup2(nowhere, standard)
-    timed = hasattr(signal, "setitimer")
-    if timed:
+    if hasattr(signal, "SIGALRM"):
         signal.signal(signal.SIGALRM, stop)
     for source in work["cells"]:
         told: set[str] = set()
         course.check = course.exercises.check = checked  # also where a cell before has put something else there
-        if timed:
-            signal.setitimer(signal.ITIMER_REAL, work["seconds"], 1)
+        _ring_after(work["seconds"])
         result = shell.run_cell(source, store_history=False)
-        if timed:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        _ring_after(0)
         error = result.error_before_exec or result.error_in_exec
         for name, _ in CHECKED.findall(source):
             if error is not None and name not in told:
                 tell(name, False, f"its cell stopped with {type(error).__name__}: {error}")
     os._exit(0)  # threads that the notebook started do not keep the process
+
+
+def _ring_after(seconds: int) -> None:
+    """Set the alarm that stops a cell; 0 takes it back. On Windows, which has none, only the file's limit holds."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds, 1)
 
 
 if __name__ == "__main__":
