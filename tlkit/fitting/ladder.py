@@ -1,6 +1,6 @@
 """The ladder: ways to carry out the same step with less memory, from the cheapest to the dearest."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -34,6 +34,7 @@ LADDER: dict[str, Callable[[Plan, int], Plan | None]] = {
     "training on the host": lambda plan, batch: Plan(plan.micro_batch_size, train_on_host=True),
     "everything on the host": lambda plan, batch: replace(plan, train_on_host=True, evaluate_on_host=True),
 }
+SAME_RESULT = ("chunked loss", "smaller micro-batch", "activation checkpointing")  # and all on the device
 OFFLOADS = ("activations on the host", "optimizer on the host")
 # The three tiers of the published guide.
 FALLBACK_TIERS = {
@@ -116,10 +117,22 @@ def descend(
         other_draws = lower.micro_batch_size != plan.micro_batch_size or lower.train_on_host and device.torch != CPU
         return Rung(name, lower, estimate, lower.precision != plan.precision or random and other_draws, note)
 
+    return walk(plan, len(batch), names, rung_of)
+
+
+def walk(plan: Plan, batch: int, names: Iterable[str], rung_of: Callable[[str, Plan], Rung]) -> Iterator[Rung]:
+    """Go down the ladder from a plan: yield it, then every rung that is not known to save less than 1%.
+
+    Args:
+        plan: what was asked for.
+        batch: blocks in a step.
+        names: of rungs, in their order.
+        rung_of: makes a rung from its name and its plan, with an estimate where there is one.
+    """
     rung = rung_of("as planned", plan)
     yield rung
     for name in names:
-        while (lower := LADDER[name](rung.plan, len(batch))) not in (None, rung.plan):
+        while (lower := LADDER[name](rung.plan, batch)) not in (None, rung.plan):
             candidate = rung_of(name, lower)
             known = None not in (candidate.estimate, rung.estimate) and name not in ON_HOST
             if known and candidate.estimate > 0.99 * rung.estimate:

@@ -1,29 +1,22 @@
 """What fits where: strategies against cards, and what to choose for a device, each justified by its estimate."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pandas as pd
 
 from tlkit.devices import Device
 from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
-from tlkit.fitting.ladder import bf16_is_faster
+from tlkit.fitting.ladder import SAME_RESULT, Rung, bf16_is_faster, walk
 from tlkit.memory import CARDS, VirtualDevice, in_units
 from tlkit.models import architecture
 from tlkit.names import CARD_SHARE, CLASSIC
 from tlkit.settings import Plan
 
-# From the most thorough to the most frugal. Weights in bf16 lose small updates; so full precision comes first where
-# it fits, and with bf16 weights only adapters, which stay in fp32, are trained.
-CHOICES = (
-    ("full", "fp32", Plan()),
-    ("full", "fp32", Plan(activation_checkpointing=True)),
-    ("last_layers", "fp32", Plan()),
-    ("lora", "fp32", Plan(activation_checkpointing=True)),
-    ("lora", "bf16", Plan(activation_checkpointing=True)),
-    ("qlora", "bf16", Plan(activation_checkpointing=True)),
-)
-# A processor is short of speed, not of memory: the strategies whose backward pass ends early come first.
-CHOICES_CPU = (("last_layers", "fp32", Plan()), *CHOICES[3:])
+# Strategies and the precision of their weights, from the most thorough to the most frugal. Weights in bf16 lose small
+# updates; so full precision comes first where it fits, and with bf16 weights only adapters, which stay in fp32, are
+# trained. A processor is short of speed, not of memory: the first, whose backward pass is the longest, is not for it.
+CHOICES = (("full", "fp32"), ("last_layers", "fp32"), ("lora", "fp32"), ("lora", "bf16"), ("qlora", "bf16"))
 
 
 @dataclass(frozen=True)
@@ -33,8 +26,8 @@ class Recommendation:
     Attributes:
         strategy: a name of `STRATEGIES`.
         dtype: of the weights.
-        micro_batch_size: blocks in one forward pass.
-        plan: how the step is carried out otherwise.
+        batch_size: blocks in an optimizer step.
+        plan: how the step is carried out.
         estimate: what it will need there.
         available: bytes it may use there.
         note: what else there is to know, or empty.
@@ -42,36 +35,53 @@ class Recommendation:
 
     strategy: str
     dtype: str
-    micro_batch_size: int
+    batch_size: int
     plan: Plan
     estimate: MemoryEstimate
     available: int
     note: str = ""
 
+    @property
+    def micro_batch_size(self) -> int:
+        """Blocks in one forward pass."""
+        return self.plan.micro_batch_size or self.batch_size
+
     def __str__(self) -> str:
         checkpointing = "with" if self.plan.activation_checkpointing else "without"
+        loss = ", chunked loss" if self.plan.chunked_loss else ""
         text = (
             f"{self.strategy}, weights in {self.dtype}, micro-batches of {self.micro_batch_size}, {checkpointing} "
-            f"activation checkpointing: {in_units(self.estimate.peak)} of {in_units(self.available)}"
+            f"activation checkpointing{loss}: {in_units(self.estimate.peak)} of {in_units(self.available)}"
         )
         return f"{text} ({self.note})" if self.note else text
 
 
 def recommend(
-    device: Device | VirtualDevice, model: str = "qwen2-0.5b", *, batch_size: int = 8, sequence_length: int = 512
+    device: Device | VirtualDevice,
+    model: str = "qwen2-0.5b",
+    strategy: str | None = None,
+    *,
+    dtype: str = "fp32",
+    plan: Plan | None = None,
+    batch_size: int = 8,
+    sequence_length: int = 512,
 ) -> Recommendation:
-    """Choose the most thorough way to adapt `model` that fits `device`.
+    """Choose the most thorough way to adapt `model` that fits `device`, and of its plans the cheapest.
 
-    Where `device` is slower in bf16 than in fp32, bf16 is chosen only if nothing else fits, and the note says so.
+    Each strategy goes down those rungs of the ladder that leave the step on the device and its result as it is. Where
+    `device` is slower in bf16 than in fp32, bf16 is chosen only if nothing else fits, and the note says so.
 
     Args:
         device: real or virtual; a virtual card counts as fast in bf16.
         model: a preset, folder or hub id.
-        batch_size: blocks in an optimizer step; its micro-batches are as large as fits.
+        strategy: the only one to consider, by default those of `CHOICES`.
+        dtype: of the weights, with that strategy.
+        plan: how the step is carried out at first; what it already does to save memory is kept.
+        batch_size: blocks in an optimizer step.
         sequence_length: tokens in a block.
 
     Returns:
-        Strategy, precision, micro-batch, checkpointing, and the estimate that justifies them.
+        Strategy, precision, plan, and the estimate that justifies them.
 
     Raises:
         MemoryError: with numbers, where nothing fits.
@@ -82,24 +92,18 @@ def recommend(
     else:
         memory = device.total_memory if device.has_host else device.free_memory
     available, fewest, problem = int(memory * CARD_SHARE), None, None
+    shape = {"batch_size": batch_size, "sequence_length": sequence_length}
     architecture(model)  # an unknown one is refused once, not for each choice
-    for strategy, dtype, plan in choices_for(device):
-        best = None
-        for size in [1 << power for power in range(batch_size.bit_length())]:
-            question = {"dtype": dtype, "batch_size": size, "sequence_length": sequence_length, "plan": plan}
-            try:
-                estimate = estimate_memory(model, strategy, **question)
-            except ValueError as error:  # this strategy is not for this model, or cannot be estimated for it
-                problem = error
-                break
-            fewest = min(fewest or estimate.peak, estimate.peak)
-            if estimate.peak > available:
-                break
-            slower = dtype == "bf16" and not bf16_is_faster(device)
-            note = "slower than fp32 on this device, but fp32 does not fit" if slower else ""
-            best = Recommendation(strategy, dtype, size, plan, estimate, available, note)
-        if best is not None:
-            return best
+    for choice in [(strategy, dtype)] if strategy else choices_for(device):
+        slower = choice[1] == "bf16" and not bf16_is_faster(device)
+        note = "slower than fp32 on this device, but fp32 does not fit" if slower and strategy is None else ""
+        try:
+            for lower, estimate in _plans(model, *choice, plan or Plan(), shape):
+                if estimate.peak <= available:
+                    return Recommendation(*choice, batch_size, lower, estimate, available, note)
+                fewest = min(fewest or estimate.peak, estimate.peak)
+        except ValueError as error:  # this strategy is not for this model, or cannot be estimated for it
+            problem = error
     if fewest is None:
         raise problem
     raise MemoryError(
@@ -108,14 +112,27 @@ def recommend(
     )
 
 
-def choices_for(device: Device | VirtualDevice) -> tuple[tuple[str, str, Plan], ...]:
-    """The ways to adapt a model on `device`, the most preferable first: strategy, precision of the weights, plan."""
-    choices = CHOICES if device.has_host else CHOICES_CPU
+def choices_for(device: Device | VirtualDevice) -> list[tuple[str, str]]:
+    """The ways to adapt a model on `device`, the most preferable first: strategy and precision of the weights."""
+    choices = list(CHOICES if device.has_host else CHOICES[1:])
     if bf16_is_faster(device):
         return choices
     in_fp32 = [choice for choice in choices if choice[1] == "fp32"]
-    in_bf16 = [choice for choice in choices if choice[1] == "bf16"]
-    return (*in_fp32, ("qlora", "fp32", Plan(activation_checkpointing=True)), *in_bf16)
+    return [*in_fp32, ("qlora", "fp32"), *(choice for choice in choices if choice not in in_fp32)]
+
+
+def _plans(
+    model: str, strategy: str, dtype: str, plan: Plan, shape: dict[str, int]
+) -> Iterator[tuple[Plan, MemoryEstimate]]:
+    """The plan and what needs less, one estimate at a time."""
+    estimates = {}
+
+    def rung_of(name: str, lower: Plan) -> Rung:
+        estimates[lower] = estimate_memory(model, strategy, dtype=dtype, plan=lower, **shape)
+        return Rung(name, lower, estimates[lower].peak)
+
+    for rung in walk(plan, shape["batch_size"], SAME_RESULT, rung_of):
+        yield rung.plan, estimates[rung.plan]
 
 
 def fit_table(

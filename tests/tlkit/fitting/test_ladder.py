@@ -89,6 +89,28 @@ def test_recommendations_leave_bf16_until_nothing_else_fits(slow_in_bf16, monkey
     assert (card.strategy, card.dtype, card.note) == ("lora", "bf16", "")
 
 
+def by_plan(model, strategy, *, plan, **question):
+    """64 MiB; each row of a micro-batch is 2 of them, and checkpointing and the chunked loss save 8 each."""
+    size = 48 + 2 * (plan.micro_batch_size or 8) - 8 * plan.chunked_loss - 8 * plan.activation_checkpointing
+    return MemoryEstimate({"weights": size * 2**20}, {"forward pass": size * 2**20})
+
+
+def test_a_strategy_goes_down_the_ladder_as_far_as_it_must_and_keeps_what_was_asked_for(monkeypatch):
+    monkeypatch.setattr("tlkit.fitting.recommendation.estimate_memory", by_plan)
+    found = {size: recommend(virtual_device(memory=f"{size / 0.85}MB"), "tiny", "lora") for size in (65, 57, 45, 35)}
+    assert [way.plan for way in found.values()] == [
+        Plan(),
+        Plan(chunked_loss=True),
+        Plan(2, chunked_loss=True),
+        Plan(1, chunked_loss=True, activation_checkpointing=True),
+    ]
+    assert {way.strategy for way in found.values()} == {"lora"} and found[45].micro_batch_size == 2
+    asked = Plan(activation_checkpointing=True)
+    assert recommend(virtual_device(memory="70MB"), "tiny", "lora", plan=asked).plan == asked
+    with pytest.raises(MemoryError, match="needs at least 34.00 MiB"):
+        recommend(virtual_device(memory="39MB"), "tiny", "lora")
+
+
 @pytest.mark.parametrize(("dropout", "changes"), [(0.0, False), (0.3, True)])
 def test_smaller_micro_batches_change_numbers_where_random_numbers_are_drawn(dropout, changes):
     """And are said to do so exactly where they do; those of the whole batch are drawn again as they were."""
