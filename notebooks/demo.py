@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Live demo
 #
-# Six panels for a room with a projector. `python -m tlkit demo` shows each on a screen of its own, with its question as
-# the title; what stands below a question here is the presenter's note, which the page shows only when N is pressed.
-# Everything runs on this machine.
+# Six panels for a room with a projector. `make demo` shows each on a screen of its own, with its question as the title;
+# what stands below a question here is the presenter's note, which the page shows only when N is pressed. Everything runs
+# on this machine.
 
 # %% [markdown] tags=["panel"]
 # ## Which earlier words does a word look at?
@@ -14,54 +14,53 @@
 # “file” with 84%. Such an induction head copies what came after the same words earlier.
 
 # %%
-import tlkit as tl
-from course import demo
+import course
 
-demo.inside_panel()
+course.inside_the_model()
 
 # %% [markdown] tags=["panel"]
 # ## How much of the model does each strategy train?
 #
 # Ask what happens to the head when the embedding is frozen. It is frozen, too, because both are the same matrix. Point
-# at the pale boxes: with `last_layers` the gradient never reaches them, and with `freeze_embeddings` it passes through
-# all blocks although the embedding is not trained. LoRA trains about 5% of the values here, but its gradient still
-# travels down to the first block, so it saves far more memory than time.
+# at the pale box: with `last_layers` and with `freeze_embeddings` the gradient never reaches the embedding. With
+# `last_layers` it still passes through all blocks, because their norms are trained. LoRA trains about 5% of the values
+# here, and its gradient travels down to the first block, so it saves far more memory than time.
 
 # %%
-demo.strategies_panel()
+course.strategy_map()
 
 # %% [markdown] tags=["panel"]
 # ## Which strategy learns Rust faster?
 #
-# Collect bets, then press the space bar. Both start from the same weights and read the same text at the learning rate
-# that was recorded as best for each. Then set one rate to ten times its recorded value and ask what will happen: the run
-# is given up and named as diverged when its loss is 1 nat above the untouched model's. The pale lines are the races
+# Collect bets, then press the space bar. Both start from the same weights and read the same text, each at the learning
+# rate that was recorded as best for it. Then set one rate to ten times its value and ask what will happen: the run is
+# given up and named as diverged when its loss is 1 nat above the untouched model's. The pale lines are the races
 # before; one seed decides nothing, and lesson 14 has three.
 
 # %%
-demo.race_panel()
+course.TrainingLab(2)
 
 # %% [markdown] tags=["panel"]
 # ## What would make it fit?
 #
-# Ask whether full fine-tuning of half a billion values fits 8 GiB. In fp32 no switch makes it fit, because weights,
-# gradients and AdamW's averages alone take 16 bytes a value, which is 7.4 GiB. Let people choose a switch, and look at
-# which colour shrinks: smaller micro-batches and checkpointing reduce activations, and the chunked loss reduces the
-# logits. The space bar takes the proposal.
+# Ask whether full fine-tuning of half a billion values fits a card of 8 GB. In fp32 no switch makes it fit, because
+# weights, gradients and AdamW's averages alone take 16 bytes a value, which is 7.4 GiB. Let people choose a switch, and
+# look at which colour shrinks: smaller micro-batches and checkpointing reduce activations, and the chunked loss reduces
+# the logits. The space bar looks for the first way that fits, which takes some seconds.
 
 # %%
-demo.fitting_panel()
+course.memory_explorer()
 
 # %% [markdown] tags=["panel"]
 # ## Out of memory: what would you change first?
 #
 # The card has 48 MiB and the model 15 MiB of weights. Ask in which part of the step training will fail, then press
-# the space bar. Each attempt really failed or held on a card that is played on the processor; the areas show such a
-# step from its second time on, when AdamW's averages are there. Only moving those averages to the host brings it
-# below the line: at attempt 5 they are 31 of the 71 MiB that are left.
+# the space bar: the first attempt takes some seconds, because each really fails or holds on a card that is played on the
+# processor. Weights, gradients and AdamW's averages together need 62 MiB, so nothing that saves activations is enough.
+# Only moving the averages, which are 31 MiB, to the host brings the step below the line.
 
 # %%
-demo.ladder_panel()
+course.ladder_player()
 
 # %% [markdown] tags=["panel"]
 # ## What did the training change: knowledge or manners?
@@ -72,4 +71,4 @@ demo.ladder_panel()
 # Fine-tuning on few texts teaches how to answer, and hardly what is true.
 
 # %%
-demo.real_model_panel()
+course.before_and_after()

@@ -5,10 +5,8 @@ import csv
 import json
 import os
 import secrets
-import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import asdict
 from glob import glob
 from pathlib import Path
@@ -57,23 +55,15 @@ def lab(arguments: argparse.Namespace) -> int:
 
 def demo(arguments: argparse.Namespace) -> int:
     """Serve the live demo on this machine, behind a token; Ctrl+C ends it."""
-    from course.demo.chart import ADDRESS, library
-
     token = arguments.token or secrets.token_urlsafe()
     command = ["--Voila.ip=localhost", f"--port={arguments.port}", "--template=stage", f"--token={token}"]
-    for other_page in ("jupyterlab-jupytext", "jupyterlab-plotly"):
-        command.append(f"--VoilaConfiguration.extension_denylist={other_page}")
+    command.append("--VoilaConfiguration.extension_denylist=jupyterlab-jupytext")
     command += [] if arguments.browser else ["--no-browser"]
-    with tempfile.TemporaryDirectory() as beside:
-        static = Path(beside) / "voila" / "templates" / "stage" / "static"
-        static.mkdir(parents=True)
-        shutil.copy(library(), static)
-        os.environ[ADDRESS] = f"/voila/templates/stage/static/{library().name}"
-        os.environ["JUPYTER_PATH"] = os.pathsep.join([str(FOLDER / "share"), beside])  # read when Voilà is imported
-        from voila.app import main as serve
+    os.environ["JUPYTER_PATH"] = str(FOLDER / "share")  # read when Voilà is imported
+    from voila.app import main as serve
 
-        print(f"http://localhost:{arguments.port}/?token={token}", flush=True)
-        serve([*command, str(FOLDER / "demo.ipynb")])
+    print(f"http://localhost:{arguments.port}/?token={token}", flush=True)
+    serve([*command, str(FOLDER / "demo.ipynb")])
     return 0
 
 

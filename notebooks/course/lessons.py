@@ -15,7 +15,6 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbconvert.preprocessors import ClearOutputPreprocessor
 
-from course.stills import without_views
 from tlkit.jobs import SILENT, Job, Part
 from tlkit.models.fetched import fetched_folder
 
@@ -27,6 +26,7 @@ MINUTES = r"About (\d+) minutes\."
 EXERCISES_IMPORT = "import course\nimport tlkit as tl"  # the first cell of a lesson's exercises
 # As JupyterLab writes them: a lesson that is opened and saved stays as it is.
 PAIRED = {"formats": "ipynb,py:percent", "notebook_metadata_filter": "-all"}
+WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 
 
@@ -149,6 +149,19 @@ def copy_lessons(target: Path, folder: Path = FOLDER) -> list[Path]:
     shutil.copyfile(folder / "glossary.md", target / "glossary.md")
     shutil.copytree(folder / "images", target / "images", dirs_exist_ok=True)
     return written
+
+
+def without_views(notebook: nbformat.NotebookNode | dict) -> None:
+    """Leave of each panel in a notebook what is seen without widgets, and of the state of widgets nothing.
+
+    Args:
+        notebook: changed in place.
+    """
+    notebook["metadata"].pop("widgets", None)
+    for cell in notebook["cells"]:
+        for output in list(cell.get("outputs", ())):
+            if output.get("data", {}).pop(WIDGET, None) and not output["data"]:
+                cell["outputs"].remove(output)
 
 
 def execute(source: Path, target: Path, results: Path, *, threads: int | None = None, progress: Part = SILENT) -> None:

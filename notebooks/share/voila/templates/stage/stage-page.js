@@ -68,7 +68,7 @@
     tellNote();
   }
 
-  // In a control keys belong to the control.
+  // In a control, keys belong to the control.
   const CONTROLS = "input, select, textarea, [contenteditable=true], [role=slider], .noUi-handle";
   addEventListener("keydown", (event) => {
     if (!screens.length || event.ctrlKey || event.altKey || event.metaKey) return;
@@ -107,22 +107,13 @@
     makeScreens();
     doing("Connecting the page with Python …", 0.4);
     shown();
-    const steps = new Set(), begun = performance.now();
+    const begun = performance.now();
     const timer = setInterval(() => {
-      const first = screens[0];
-      const status = $(".stage-status p", first)?.textContent;
-      if (status) {
-        steps.add(status);
-        doing(status, Math.min(0.45 + 0.13 * steps.size, 0.95));
-      }
       // A cell that failed has put up no panel: what Voilà says of it must be seen.
-      const failed = !$(".stage-panel", first) && performance.now() - begun > 20000;
-      const told = $(".stage-status", first), drawn = $(".js-plotly-plot", first);
-      if (!failed && !($(".stage-ready", first) && (told || drawn))) return;
+      if (!$(".course-panel", screens[0]) && performance.now() - begun < 20000) return;
       clearInterval(timer);
       $("#curtain")?.remove();
       $("#foot").style.visibility = "visible";
-      performance.mark("stage-ready");
     }, 50);
   };
 })();
