@@ -184,7 +184,6 @@ def extras(name: str) -> Finding:
     wanted = {
         "bitsandbytes": "qlora",
         "voila": "live demo",
-        "plotly": "live demo",
         "jupyterlab": "JupyterLab (any Jupyter opens the lessons)",
     }
     missing = {}

@@ -7,8 +7,6 @@ from matplotlib.ticker import MaxNLocator
 from tlkit.reports.figure import (
     COLOURS,
     FAINT,
-    INK,
-    MARKERS,
     UNTOUCHED,
     Chart,
     described,
@@ -96,53 +94,6 @@ def overfitting_chart(runs: dict[str, TrainingResult], *, untouched: float | Non
     handles = panels[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=3, fontsize="small", frameon=False)
     headline(figure, _overfitting_finding(runs, curves, untouched))
-    return figure
-
-
-@described
-def live_curves(
-    curves: dict[str, list[tuple[int, float]]],
-    now: str,
-    *,
-    untouched: float,
-    across: tuple[float, float],
-    upwards: tuple[float, float],
-    diverged: dict[str, int],
-) -> Chart:
-    """Validation loss by optimizer step, of a run while it trains, over the runs before it.
-
-    Args:
-        curves: by name of each run the steps and losses (nats per token) so far.
-        now: the name of the run that trains, which is drawn last and strongest.
-        untouched: the loss before any training, where every curve begins.
-        across: from where to where the steps go.
-        upwards: from where to where the losses go; both stay, so that curves do not move while one grows.
-        diverged: by name at which step a run was given up; it leaves the picture at the top.
-    """
-    figure, axes = new_figure()
-    axes.set_xlim(*across)
-    axes.set_ylim(*upwards)
-    axes.axhline(untouched, color=INK, linestyle="--", linewidth=1.2)
-    ends, shades = {}, {}
-    for place, name in enumerate([*(name for name in curves if name != now), now]):
-        shown = [(0, untouched), *((step, min(loss, 2 * upwards[1])) for step, loss in curves[name] if loss == loss)]
-        shade, width = (COLOURS[0], 2.5) if name == now else (FAINT, 1.2)
-        form = MARKERS[place % len(MARKERS)]
-        axes.plot(*zip(*shown, strict=True), color=shade, marker=form, markersize=4, linewidth=width)
-        label = f"{name}: diverged at step {diverged[name]}" if name in diverged else f"{name}: {shown[-1][1]:.2f}"
-        ends[label] = next((point for point in reversed(shown) if point[1] <= upwards[1]), shown[0])
-        shades[label] = shade
-    axes.set_xlabel("optimizer step")
-    axes.set_ylabel("validation loss (nats per token)")
-    before = f"{UNTOUCHED}: {untouched:.2f}"
-    label_ends(axes, ends | {before: (across[1], untouched)}, shades | {before: INK})
-    if now in diverged:
-        headline(figure, f"The run diverged at step {diverged[now]}: its learning rate is too high")
-    else:
-        step, loss = curves[now][-1]
-        side = "below" if loss < untouched else "above"
-        finding = f"At step {step} the run is {abs(untouched - loss):.2f} nats per token {side} the untouched model"
-        headline(figure, finding)
     return figure
 
 
