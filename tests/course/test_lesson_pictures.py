@@ -1,0 +1,385 @@
+"""The pictures of lessons draw what they are given without words over each other; what they count, others count too."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from figure_checks import collisions
+from matplotlib.patches import Rectangle
+from scipy import stats
+
+from course.lesson02 import pictures as inside
+from course.lesson03 import pictures as baseline
+from course.lesson04.pictures import run_chart
+from course.lesson05.pictures import frozen_depth_chart, products_chart, products_of
+from course.lesson06 import pictures as embeddings
+from course.lesson07.pictures import prefix_picture, trained_depth_chart
+from course.lesson08 import pictures as adapters
+from course.lesson09 import pictures as quantization
+from course.lesson10.pictures import family_picture
+from course.lesson11.pictures import rates_by_part, schedule_chart
+from course.lesson12.pictures import KINDS, memory_timeline, phase_borders
+from course.lesson13 import pictures as ladder
+from course.lesson14.pictures import bootstrap_chart, pairing_chart
+from course.lesson15 import pictures as autopsy
+from course.lesson16 import pictures as board
+from course.lesson16.leaderboards import leaderboard
+from course.lesson18 import pictures as classes
+from course.lesson19 import pictures as answers
+from course.lesson20 import pictures as scaling
+from tlkit.evidence.answering import Answering
+from tlkit.evidence.audit import audit
+from tlkit.evidence.fronts import front_shares
+from tlkit.evidence.gradient_flow import check_gradient_flow
+from tlkit.examples import IGNORED, PADDING, Examples
+from tlkit.examples.conversations import Conversation
+from tlkit.fitting.ladder import LADDER
+from tlkit.models import Continuation, load_model, meta_model
+from tlkit.models.parts import find_blocks
+from tlkit.reports.fronts import front_chart
+from tlkit.steps import Plan
+from tlkit.strategies import apply_strategy, component_of, describe
+from tlkit.training import TrainingConfig, new_state, training_steps
+
+VOCABULARY = ["<|endoftext|>", "The", " file", " is", " new", "."]
+TOKENS = ["In", " R", "ust", ",", " V", "ec", "<", "T"]
+LEVELS = torch.tensor([-1.0, -0.4, 0.0, 0.3, 1.0])
+HISTORY = pd.DataFrame({"step": [1, 2, 3], "loss": [5.0, 4.0, 3.0], "learning_rate": [1e-3, 5e-4, 1e-4]})
+LOSSES = pd.DataFrame({"full": [3.0, 3.1, 2.0, 2.5], "last_layers": [3.1, 3.0, 2.2, 2.6]})
+CONFIG = TrainingConfig(1e-2, batch_size=2)
+COUNTED = torch.zeros(4, 3, dtype=torch.long)  # targets of four rows, of which two have one token that counts
+COUNTED[2, 1:] = COUNTED[3, 1:] = -100
+
+
+def tiny(strategy="full", **options):
+    return apply_strategy(load_model("tiny").model, strategy, **options)
+
+
+def adapted_layer(strategy, part):
+    torch.manual_seed(0)
+    return tiny(strategy).model.get_base_model().model.layers[0].get_submodule(part)
+
+
+def timeline(*rows):
+    """Rows of a phase, and MiB of each kind in the order of `KINDS`."""
+    table = pd.DataFrame([{"phase": phase} | dict(zip(KINDS, sizes, strict=True)) for phase, *sizes in rows])
+    return table.assign(**{kind: table[kind] * 2**20 for kind in KINDS})
+
+
+STEP = timeline(
+    ("forward pass", 4, 8, 0, 0, 0, 0),
+    ("forward pass", 4, 8, 0, 6, 2, 0),
+    ("backward pass", 4, 8, 0, 6, 4, 0),
+    ("backward pass", 4, 8, 3, 1, 0, 1),
+    ("optimizer step", 4, 8, 4, 0, 0, 0),
+    ("optimizer step", 4, 8, 0, 0, 0, 0),
+)
+
+
+def frozen_depths():
+    costs = {"frozen": [0, 4, 0, 4], "embedding": ["trained", "trained", "frozen", "frozen"]}
+    costs |= {"arithmetic": [100, 87, 95, 65], "memory_mb": [130, 110, 120, 70]}
+    runs = pd.DataFrame({"frozen": [0, 0, 4, 4], "seed": [0, 1, 0, 1], "perplexity": [80, 82, 86, 88]})
+    return frozen_depth_chart(pd.DataFrame(costs), runs)
+
+
+def trained_depths():
+    rows = [(1, 0, 50, 99.5), (1, 1, 50, 100.5), (4, 0, 100, 79.5), (4, 1, 100, 80.5)]
+    return trained_depth_chart(pd.DataFrame(rows, columns=["blocks", "seed", "arithmetic", "perplexity"]), 120.0)
+
+
+def learned_sizes():
+    rows = [
+        (name, size, end * size / 503 + 0.1) for name, end in (("full", 0.4), ("lora", 0.3)) for size in (8, 32, 503)
+    ]
+    return classes.examples_chart(pd.DataFrame(rows, columns=["strategy", "passages", "balanced_accuracy"]), 9)
+
+
+def asked(*lengths):
+    question = Conversation("a", (("user", "Why?"), ("assistant", "So.")))
+    written = tuple(Continuation("So", "So", tokens, ended) for tokens, ended in lengths)
+    return Answering((question,) * len(written), written)
+
+
+def conversation():
+    tokens, texts = torch.arange(10)[None], torch.tensor([[0] * 8 + [PADDING] * 2])
+    learned = tokens.masked_fill((torch.arange(10) < 5) | (texts == PADDING), IGNORED)
+    return Examples(tokens, learned, texts)
+
+
+def board_front():
+    scores = leaderboard()
+    table = scores.assign(accuracy=scores.test_accuracy)
+    table = table.join(front_shares(table, "test_accuracy", ["forgetting"], 1319))
+    return front_chart(table, "forgetting", "forgetting", log=True, least=0.46)
+
+
+def hard_documents():
+    hard = np.random.default_rng(0).normal(0, 1, 40)  # a hard document is hard for both
+    return pd.DataFrame({"lora": hard + 0.1, "full": hard + np.random.default_rng(1).normal(0, 0.05, 40)})
+
+
+PICTURES = {
+    "block": lambda: inside.transformer_block(load_model("tiny").model),
+    "attention": lambda: inside.attention_chart({"one": torch.rand(3, 3)}, VOCABULARY[:3], "What it does"),
+    "lens": lambda: inside.lens_chart(torch.rand(3, 2, 6).softmax(-1), [2, 3], VOCABULARY, "Deeper is surer"),
+    "draws": lambda: baseline.draws_chart(
+        {"1 document": torch.linspace(50, 150, 99), "8 documents": torch.linspace(90, 110, 99)}
+    ),
+    "surprise": lambda: baseline.surprise_chart(["The", " heap", "\n", "."], [1.0, 8.0, 0.5, 2.5]),
+    "ruler": lambda: baseline.perplexity_ruler({"random": 4249.0, "pretrained": 133.0}, 4096),
+    "run": lambda: run_chart(SimpleNamespace(history=HISTORY), 4.9),
+    "products": lambda: products_chart(tiny("freeze_lower"), tiny("freeze_lower", freeze_embeddings=True)),
+    "frozen depths": frozen_depths,
+    "token table": lambda: embeddings.table_uses(meta_model("tiny"), {7: "x", 90: "y"}),
+    "row gradients": lambda: embeddings.row_gradients_chart(torch.eye(10, 4), torch.ones(10, 4)),
+    "trained depths": trained_depths,
+    "prefix": lambda: prefix_picture(tiny("last_layers", blocks=3, train_norms=False), 5),
+    "lora": lambda: adapters.lora_picture(adapted_layer("lora", "mlp.down_proj")),
+    "adapter gradients": lambda: adapters.adapter_gradients_chart(
+        check_gradient_flow(tiny("lora"), torch.arange(32).reshape(2, 16))
+    ),
+    "ranks": lambda: adapters.rank_chart(pd.DataFrame({"kept": [0.5, 0.9]}, index=[1, 8]), "Few ranks keep most", "%"),
+    "grid": lambda: adapters.grid_chart(pd.DataFrame([[1.25, 3.0], [2.0, 9.0]]), "The last is largest", "nats"),
+    "shares": lambda: adapters.shares_chart({"file": 0.06, "work": 0.74}, "The file is smallest", "% of full"),
+    "qlora": lambda: quantization.four_bit_layer(adapted_layer("qlora", "mlp.gate_proj")),
+    "rounding": lambda: quantization.rounding_chart(torch.tensor([0.1, 0.5, -0.3, 2.0]), LEVELS),
+    "levels": lambda: quantization.levels_chart(torch.linspace(-1, 1, 50), {"few": LEVELS}, "Levels are uneven"),
+    "output errors": lambda: quantization.output_error_chart(
+        pd.DataFrame({"layer": ["q", "q", "v"], "block": [0, 1, 0], "error": [0.05, 0.06, 0.11]}), 0.09, "v is worst"
+    ),
+    "family": family_picture,
+    "schedules": lambda: schedule_chart({"gradual_unfreezing": tiny("gradual_unfreezing")}, CONFIG, 8),
+    "memory timeline": lambda: memory_timeline({"all": STEP, "a part": STEP.iloc[2:4]}, "Most is optimizer state"),
+    "ladder": ladder.ladder_diagram,
+    "micro-batches": lambda: ladder.micro_batch_picture(COUNTED, 2),
+    "bootstrap": lambda: bootstrap_chart({"documents": np.arange(1001.0), "tokens": np.linspace(400, 600, 1001)}),
+    "pairing": lambda: pairing_chart(hard_documents(), "nats per token"),
+    "published": lambda: autopsy.published_chart({"Python: before": 254_801.06, "Rust: lower": 64_249.05}, 151_936),
+    "label shift": lambda: autopsy.label_shift_scheme(TOKENS),
+    "margins": lambda: autopsy.margins_chart(LOSSES, "full", "last_layers"),
+    "standings": lambda: board.standings_chart(leaderboard().test_accuracy),
+    "board": lambda: board.scores_chart(audit(leaderboard(), "test_accuracy", 1319, name="name").table),
+    "pairs": lambda: board.apart_chart(audit(leaderboard(), "test_accuracy", 1319, name="name")),
+    "front": board_front,
+    "class head": lambda: classes.class_head_picture(meta_model("tiny", classes=9), [TOKENS[:6], TOKENS[:3]]),
+    "depths": lambda: classes.depth_chart({"mean": [0.5, 0.6, 0.55], "last token": [0.13, 0.2, 0.41]}, 9),
+    "examples": learned_sizes,
+    "answer": lambda: answers.answer_picture(conversation()),
+    "stopping": lambda: answers.stopping_chart({"good": asked((3, True), (9, False)), "bad": asked((9, False))}, 9),
+    "preferences": lambda: answers.preference_chart(torch.tensor([-1.0, 2.0]), torch.tensor([-5.0, -1.0])),
+    "ring": lambda: scaling.ring_scheme(8),
+    "shards": lambda: scaling.sharding_scheme(8),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_described_and_no_text_lies_over_another(name):
+    chart = PICTURES[name]()
+    assert len(chart.about.split()) > 5 and chart.alt.startswith(chart.about)
+    assert collisions(chart) == []
+
+
+def texts(chart):
+    return [text.get_text() for axes in chart.axes for text in axes.texts]
+
+
+@pytest.mark.parametrize(
+    ("name", "finding"),
+    [
+        ("run", "The last batches average 4.00 nats per token, 0.90 below the untouched model"),
+        ("frozen depths", "Freezing 4 blocks leaves 87% of the arithmetic, 65% with the embedding frozen too"),
+        ("row gradients", "The gradient reaches 4 rows through the lookup and 10 rows through the head"),
+        ("trained depths", "takes 50% of the arithmetic of 4 blocks and brings 50% of their fall in perplexity"),
+        ("qlora", "The frozen weights take 50.7 kB, and 393.2 kB only while the layer computes"),
+        ("micro-batches", "some tokens count 3 times as much as others"),
+        ("bootstrap", "Drawing documents gives an interval 5.0 times as wide as drawing tokens"),
+        ("published", "1 of 2 published perplexities are worse than guessing at random"),
+        ("label shift", "After 'In' comes 'R'; the report asked for the one after that"),
+        ("margins", "full wins on 3 blocks and last_layers on 1, so one block may name either"),
+        ("standings", "The first 10 of 63 lie between 52.6% and 49.1%"),
+        ("board", "The interval of the first row holds the scores of 6 of the other 9"),
+        ("depths", "The best features here, 60%: mean, out of block 0"),
+        ("examples", "Highest: full (all sizes)"),
+        ("answer", "3 of 8 tokens are learned"),
+        ("stopping", "Bad: no answer ever stops"),
+        ("preferences", "2 of 2 margins widen"),
+        ("ring", "each card sends 1.75 times"),
+    ],
+)
+def test_a_title_says_what_the_numbers_say(name, finding):
+    assert finding in PICTURES[name]().alt
+
+
+def test_a_block_is_drawn_with_the_shapes_and_values_of_its_parameters():
+    chart = PICTURES["block"]()
+    counted = sum(parameter.numel() for parameter in load_model("tiny").model.model.layers[0].parameters())
+    assert counted == 406_272 and "one block: 406k values" in texts(chart)
+    assert "Q 192 → 192\nK 192 → 96\nV 192 → 96\n74.1k" in texts(chart)
+
+
+def test_attention_hides_the_future_and_nothing_else():
+    heads = {"one": torch.rand(3, 3), "two": torch.rand(3, 3)}
+    chart = inside.attention_chart(heads, VOCABULARY[:3], "What they do", {"one": (1, 0), "two": (2, 0)})
+    panels = [axes for axes in chart.axes if axes.images and axes.get_title()]
+    for panel, head in zip(panels, heads.values(), strict=True):
+        shown = torch.as_tensor(panel.images[0].get_array().filled(np.nan))
+        assert shown.isnan().equal(torch.ones(3, 3, dtype=torch.bool).triu(1))
+        assert torch.allclose(shown.nan_to_num(), head.tril())
+
+
+def test_a_lens_frames_what_is_right_and_only_that():
+    probabilities = torch.full((3, 2, 6), 0.05)
+    probabilities[0, :, 1] = probabilities[1, 0, 2] = probabilities[2, 0, 2] = probabilities[2, 1, 3] = 0.75
+    probabilities[1, 1, 4] = 0.75
+    axes = inside.lens_chart(probabilities, [2, 3], VOCABULARY, "t").axes[0]
+    assert sum(isinstance(patch, Rectangle) for patch in axes.patches) == 3
+    assert axes.images[0].get_array().tolist() == probabilities[:, [0, 1], [2, 3]].tolist()
+
+
+def test_draws_are_counted_once_and_their_middle_is_under_them():
+    draws = {"1 document": torch.linspace(50, 150, 1000), "40 documents": torch.linspace(90, 110, 1000)}
+    axes = baseline.draws_chart(draws).axes[0]
+    for line, foot, scores in zip(axes.lines, (0.0, -1.5), draws.values(), strict=True):
+        assert list(line.get_xdata()) == pytest.approx(np.quantile(scores, [0.025, 0.975]))
+        heights = [bar.get_height() for bar in axes.patches if bar.get_y() == foot]
+        counts = np.histogram(scores, np.linspace(50, 150, 60))[0]
+        assert heights == pytest.approx(counts / counts.max())
+
+
+@pytest.mark.parametrize("count, embedding", [(0, True), (4, True), (4, False), (7, False)])
+def test_the_products_of_a_step_are_those_that_autograd_computes(count, embedding):
+    model, reached = load_model("tiny").model, {}
+    for block in find_blocks(model)[:count]:
+        block.requires_grad_(False)
+    model.get_input_embeddings().requires_grad_(embedding)
+    for number, block in enumerate(find_blocks(model)):
+        block.register_full_backward_hook(lambda *_, number=number: reached.update({number: True}))
+    text = torch.arange(8)[None]
+    model(input_ids=text, labels=text, use_cache=False).loss.backward()
+    products = products_of(describe(model))
+    assert products["gradient of the input"] == tuple(reached.get(number, False) for number in range(8))
+    given = tuple(all(p.grad is not None for p in block.parameters()) for block in find_blocks(model))
+    assert products["gradient of the weights"] == given
+    assert products["forward"] == (True,) * 8
+
+
+@pytest.mark.parametrize("strategy", ["full", "gradual_unfreezing", "discriminative_rates", "freeze_lower"])
+def test_a_schedule_is_coloured_where_the_part_moves_in_that_step(strategy):
+    report = tiny(strategy)
+    rates, model, owners = rates_by_part(report, CONFIG, 8), report.model, component_of(report.model)
+    blocks = torch.randint(4096, (16, 8), generator=torch.Generator().manual_seed(0))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for record in training_steps(new_state(model, CONFIG), blocks, CONFIG):
+        moved = {owners[id(p)] for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        coloured = {name for name, rate in rates.items() if rate[record.step - 1] > 0}
+        assert {name.replace("final norm and others", "norm") for name in moved} == coloured
+        assert max(rate[record.step - 1] for rate in rates.values()) == pytest.approx(record.learning_rate)
+
+
+@pytest.mark.parametrize("part", ["self_attn.k_proj", "mlp.gate_proj", "mlp.down_proj"])
+def test_a_layer_and_its_adapter_are_drawn_to_scale(part):
+    layer = adapted_layer("lora", part)
+    boxes = [box for box in adapters.lora_picture(layer).axes[0].patches if type(box) is Rectangle]
+    drawn = [(box.get_height(), box.get_width()) for box in boxes]
+    assert [drawn[1], drawn[3], drawn[4]] == [
+        tuple(weight.shape)
+        for weight in (layer.base_layer.weight, layer.lora_B["default"].weight, layer.lora_A["default"].weight)
+    ]
+
+
+def test_gradients_of_an_adapter_are_drawn_apart_and_the_titles_say_who_has_one():
+    chart = PICTURES["adapter gradients"]()
+    said = ["step 1: B alone receives a gradient", "step 2: A and B receive a gradient"]
+    assert [axes.get_title() for axes in chart.axes] == said
+    report = tiny("lora")
+    for name, parameter in report.model.named_parameters():
+        if "lora_A" in name:
+            torch.nn.init.zeros_(parameter)
+    chart = adapters.adapter_gradients_chart(check_gradient_flow(report, torch.arange(32).reshape(2, 16)))
+    assert all(axes.get_title().endswith("neither receives a gradient") for axes in chart.axes)
+
+
+def test_weights_are_drawn_at_their_nearest_levels():
+    axes = PICTURES["rounding"]().axes[0]
+    drawn = {form: [line.get_ydata()[0] for line in axes.lines if line.get_marker() == form] for form in "o_"}
+    assert drawn["o"] == pytest.approx([0.1, 0.5, -0.3, 2.0]) and drawn["_"] == pytest.approx([0.0, 0.6, 0.0, 2.0])
+
+
+def test_layers_of_memory_lie_on_one_another_and_the_dot_is_at_the_peak():
+    assert phase_borders(STEP) == [("forward pass", 0, 2), ("backward pass", 2, 4), ("optimizer step", 4, 6)]
+    axes = memory_timeline(STEP).axes[0]
+    heights = {layer.get_label(): layer.get_paths()[0].vertices[:, 1].max() for layer in axes.collections}
+    assert (heights["weights"], heights["optimizer state"], heights["temporary"]) == (4, 12, 22)
+    (dot,) = [line for line in axes.lines if line.get_marker() == "o"]
+    assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (2, 22)
+
+
+def test_the_prices_of_rungs_are_those_of_their_plans(monkeypatch):
+    facts = ladder.facts_of_rungs()
+    assert [rung.name for rung in facts] == list(LADDER)
+    for rung in facts:
+        plan = LADDER[rung.name](Plan(), 4)
+        on_host = plan.offload_activations or plan.offload_optimizer or plan.train_on_host
+        assert ("host memory" in rung.prices) == on_host, rung.name
+        assert ("rounding" in rung.prices) == (plan.precision != "fp32"), rung.name
+    monkeypatch.setitem(LADDER, "nothing new", lambda plan, batch: plan)
+    with pytest.raises(ValueError, match="rung 'nothing new' changes nothing"):
+        ladder.facts_of_rungs()
+
+
+def test_a_token_counts_as_much_as_its_gradient_says():
+    """The mean of two means, told by autograd: the derivative by each token's loss."""
+    losses, counted = torch.ones(4, 3, requires_grad=True), COUNTED != -100
+    (sum(losses[rows][counted[rows]].mean() for rows in (slice(0, 2), slice(2, 4))) / 2).backward()
+    cells = [text.split("/") for text in texts(PICTURES["micro-batches"]()) if "/" in text]
+    drawn = [int(above) / int(below) for above, below in cells]
+    assert drawn == pytest.approx([1 / 8] * 8 + losses.grad[counted].tolist())
+    with pytest.raises(ValueError, match="has no mean"):
+        ladder.micro_batch_picture(torch.tensor([[0, 0], [-100, -100]]), 1)
+
+
+def test_pairs_are_worth_what_scipy_says():
+    documents, chart = hard_documents(), PICTURES["pairing"]()
+    low, high = stats.ttest_rel(documents.lora, documents.full).confidence_interval()
+    wide_low, wide_high = stats.ttest_ind(documents.lora, documents.full, equal_var=False).confidence_interval()
+    assert f"paired interval {low:+.3f} to {high:+.3f}" in chart.alt
+    assert f"{(wide_high - wide_low) / (high - low):.1f} times narrower" in chart.finding
+
+
+def test_a_front_says_how_much_of_it_is_sure():
+    scores = leaderboard()
+    shares = front_shares(scores, "test_accuracy", ["forgetting"], 1319)
+    shown = shares[scores.test_accuracy >= 0.46]
+    held = (shown.front & (shown.share >= 0.95)).sum()
+    chart = PICTURES["front"]()
+    assert f"{len(shown)} rows shown, {shown.front.sum()} are on the front, {held} of them in 95%" in chart.finding
+    assert f"lily-rank140 {100 * shares.share[0]:.0f}%" in texts(chart)
+    table = scores.assign(accuracy=scores.test_accuracy).join(shares)
+    with pytest.raises(ValueError, match="least=2: expected one that leaves some of the 63 rows"):
+        front_chart(table, "forgetting", "forgetting", least=2)
+
+
+def test_the_head_reads_the_last_token_and_not_the_padding():
+    chart = PICTURES["class head"]()
+    assert chart.words[1] == "text 2 has 3 tokens and 3 of padding; the head reads the hidden state of 'ust'"
+
+
+def test_every_card_of_a_ring_ends_with_every_sum():
+    for cards in range(2, 9):
+        states = scaling.ring_states(cards)
+        assert len(states) == 2 * (cards - 1) + 1 and states[-1] == [[cards] * cards] * cards
+        for before, after in zip(states, states[1:], strict=False):
+            changes = [sum(a != b for a, b in zip(*held, strict=True)) for held in zip(before, after, strict=True)]
+            assert changes == [1] * cards  # a card receives one part a step
+    with pytest.raises(ValueError, match="cards=9: expected 2 to 8"):
+        scaling.ring_scheme(9)
+
+
+def test_the_shards_of_all_cards_together_are_the_whole():
+    boxes = [box for box in scaling.sharding_scheme(4, 10**9).axes[0].patches if type(box) is Rectangle]
+    filled = [box.get_width() for box in boxes[1::2]]
+    assert sum(filled[12:]) == pytest.approx(sum(filled[:12]) / 4)  # DDP: three kinds on each of four cards
