@@ -9,7 +9,8 @@ import textwrap
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from small_models import weights_of
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tlkit.devices import probe
 from tlkit.evaluation import perplexity
@@ -35,25 +36,14 @@ SAME_NUMBERS = tuple(name for name in LADDER if name != "bf16 autocast")
 def small_model(strategy="full", **options):
     """Two blocks of random weights: small enough to be interrupted a hundred times."""
     torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=64,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        tie_word_embeddings=True,
-    )
-    model = Qwen2ForCausalLM(config)
+    sizes = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    model = Qwen2ForCausalLM(Qwen2Config(**sizes, **heads, tie_word_embeddings=True))
     with torch.no_grad():
         for parameter in model.parameters():
             # Biases start at zero, where rounding decides the sign of a gradient and Adam follows signs.
             parameter.add_(0.1 * torch.randn_like(parameter))
     return apply_strategy(model, strategy, **options).model
-
-
-def weights_of(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def assert_same(model, expected):
@@ -87,7 +77,7 @@ def test_an_allocation_that_fails_anywhere_loses_no_step(strategy):
     losses = train(reference, BLOCKS, CONFIG).history.loss
     expected, total, places = weights_of(reference), allocations(strategy), set()
     loading = len(list(reference.parameters())) + len(list(reference.buffers()))
-    points = 8 if strategy == "full" else 3
+    points = 6 if strategy == "full" else 2
     for number in [*range(loading + 1, total, max(1, total // points)), total - 3]:
         card, model = Failing(number, number + 1), small_model(strategy)
         result, log = train_with_fallback(model, BLOCKS, CONFIG, device=card, order=SAME_NUMBERS)
@@ -98,11 +88,11 @@ def test_an_allocation_that_fails_anywhere_loses_no_step(strategy):
         failed = [a for a in log.attempts if a.failed_in]
         assert len(failed) == 2 and sum(a.steps_done for a in log.attempts) == 4
         places |= {a.failed_in for a in failed}
-    if points == 8:
+    if strategy == "full":
         assert {"forward pass", "backward pass"} <= places, "the points must reach both passes"
 
 
-@pytest.mark.parametrize("step", [1, 2, 4])
+@pytest.mark.parametrize("step", [1, 3])
 def test_a_failure_in_the_optimizer_step_is_undone(step, monkeypatch):
     """Fail after the counters of the bias correction went up and before the kernel ran, as far as it can get."""
     reference = small_model()
@@ -122,22 +112,6 @@ def test_a_failure_in_the_optimizer_step_is_undone(step, monkeypatch):
     state = new_state(model, CONFIG)
     failure, _ = catch_out_of_memory(lambda: list(training_steps(state, BLOCKS, CONFIG)))
     assert failure.failed_in == "optimizer step" and state.step == step - 1
-    list(training_steps(state, BLOCKS, CONFIG))
-    assert torch.equal(weights_of(model), weights_of(reference))
-
-
-def test_half_made_moments_are_dropped():
-    """The very first update makes AdamW's moments, one after the other: fail between two of them."""
-    reference = small_model()
-    train(reference, BLOCKS, CONFIG)
-    state = new_state(small_model(), CONFIG)
-    with Failing() as card:
-        next(training_steps(state, BLOCKS, CONFIG))
-    model = small_model()
-    state = new_state(model, CONFIG)
-    with Failing(card.seen - 5):
-        failure, _ = catch_out_of_memory(lambda: list(training_steps(state, BLOCKS, CONFIG)))
-    assert failure.failed_in == "optimizer step" and state.step == 0
     list(training_steps(state, BLOCKS, CONFIG))
     assert torch.equal(weights_of(model), weights_of(reference))
 
@@ -169,7 +143,14 @@ def refuse_in(part, state, card, monkeypatch):
         monkeypatch.setattr(torch, "zeros_like", refused(torch.zeros_like))
 
 
-@pytest.mark.parametrize("strategy", ["full", "lora_plus", "gradual_unfreezing", "discriminative_rates"])
+@pytest.mark.parametrize(
+    ("strategy", "plan"),
+    [
+        ("full", Plan()),
+        ("lora_plus", Plan(activation_checkpointing=True, offload_optimizer=True)),
+        ("gradual_unfreezing", Plan()),
+    ],
+)
 @pytest.mark.parametrize(
     ("part", "expected"),
     [
@@ -179,7 +160,6 @@ def refuse_in(part, state, card, monkeypatch):
         ("moments", "optimizer step"),
     ],
 )
-@pytest.mark.parametrize("plan", [Plan(), Plan(activation_checkpointing=True, offload_optimizer=True)])
 def test_the_step_says_which_part_of_it_ran_out_of_memory(strategy, part, expected, plan, monkeypatch):
     """AdamW with one group makes its moments in its first step, with several before it: both are the optimizer step."""
     state = new_state(small_model(strategy), CONFIG)
@@ -188,6 +168,10 @@ def test_the_step_says_which_part_of_it_ran_out_of_memory(strategy, part, expect
         refuse_in(part, state, card, monkeypatch)
         failure, _ = catch_out_of_memory(lambda: list(training_steps(state, BLOCKS, CONFIG)))
     assert failure.failed_in == expected and state.step == 0
+    reference = small_model(strategy)
+    train(reference, BLOCKS, CONFIG)
+    list(training_steps(state, BLOCKS, CONFIG))
+    assert_same(state.model, weights_of(reference))  # half made moments were dropped
 
 
 def test_dropout_draws_the_same_numbers_again():
@@ -199,7 +183,7 @@ def test_dropout_draws_the_same_numbers_again():
     assert not torch.equal(weights_of(reference), weights_of(undisturbed)), "dropout must matter here"
     total = allocations("lora", **options)
     order = ("chunked loss", "activation checkpointing", "activations on the host", "optimizer on the host")
-    for number in range(total // 3, total, total // 5):
+    for number in (total // 3, 3 * total // 4):
         model = small_model("lora", **options)
         train_with_fallback(model, BLOCKS, CONFIG, device=Failing(number, number + 1), order=order)
         assert_same(model, weights_of(reference))
@@ -211,7 +195,7 @@ def test_an_interrupt_anywhere_leaves_whole_steps():
     state = new_state(reference, CONFIG)
     with Failing() as card:
         list(training_steps(state, BLOCKS, CONFIG))
-    for number in range(5, card.seen, card.seen // 12):
+    for number in range(5, card.seen, card.seen // 8):
         model = small_model()
         state = new_state(model, CONFIG)
         with Failing(number, error=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
@@ -250,20 +234,13 @@ def test_an_interrupt_while_weights_change_waits_until_they_have_changed(monkeyp
     assert torch.equal(weights_of(model), weights_of(reference))
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        Plan(chunked_loss=True),
-        Plan(micro_batch_size=1),
-        Plan(activation_checkpointing=True),
-        Plan(offload_activations=True),
-        Plan(offload_optimizer=True),
-        Plan(train_on_host=True),
-        Plan(2, "fp32", True, True, True, True),
-    ],
-)
-@pytest.mark.parametrize("strategy", ["full", "lora"])
-def test_a_plan_changes_how_and_not_what(plan, strategy):
+TOGETHER = Plan(2, "fp32", True, True, True, True)
+PLANS = [Plan(chunked_loss=True), Plan(micro_batch_size=1), Plan(activation_checkpointing=True)]
+PLANS += [Plan(offload_activations=True), Plan(offload_optimizer=True), Plan(train_on_host=True), TOGETHER]
+
+
+@pytest.mark.parametrize(("strategy", "plan"), [*(("full", plan) for plan in PLANS), ("lora", TOGETHER)])
+def test_a_plan_changes_how_and_not_what(strategy, plan):
     """Offloading above all must be seen to train: the weights move as they do without it."""
     start, reference, model = small_model(strategy), small_model(strategy), small_model(strategy)
     train(reference, BLOCKS, CONFIG)
@@ -272,30 +249,9 @@ def test_a_plan_changes_how_and_not_what(plan, strategy):
     assert not torch.equal(weights_of(model), weights_of(start))
 
 
-def test_logits_changed_behind_the_head_are_not_cut():
-    """Gemma 2 caps its logits: computing its loss from the head's output would be another loss."""
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "head_dim": 8}
-    config = AutoConfig.for_model(
-        "gemma2", **sizes, num_attention_heads=2, num_key_value_heads=1, final_logit_softcapping=0.5
-    )
-    model = apply_strategy(AutoModelForCausalLM.from_config(config), "full").model
-    with torch.no_grad():
-        model.get_input_embeddings().weight.normal_()  # logits large enough to reach the cap
-    with pytest.raises(ValueError, match="chunked_loss: Gemma2ForCausalLM changes its logits"):
-        train(model, BLOCKS, CONFIG, plan=Plan(chunked_loss=True))
-    _, log = train_with_fallback(
-        model, BLOCKS, CONFIG, device=Failing(200), order=("chunked loss", "smaller micro-batch")
-    )
-    assert log.table.rung.tolist() == ["as planned", "smaller micro-batch"]
-
-
-def test_bf16_is_announced_and_changes_numbers():
-    reference, model = small_model(), small_model()
-    train(reference, BLOCKS, CONFIG)
-    _, log = train_with_fallback(model, BLOCKS, CONFIG, device=Failing(100), order=("bf16 autocast",))
+def test_bf16_is_announced():
+    _, log = train_with_fallback(small_model(), BLOCKS, CONFIG, device=Failing(100), order=("bf16 autocast",))
     assert log.table.changes_numerics.tolist() == [False, True]
-    assert not torch.equal(weights_of(model), weights_of(reference))
 
 
 def test_after_recovery_memory_is_what_it_was():
@@ -410,8 +366,9 @@ def test_evaluation_and_generation_survive_too():
     assert torch.equal(weights_of(tiny.model), before)
 
 
-@pytest.mark.parametrize("strategy", CLASSIC)
-@pytest.mark.parametrize("failing", [(1, 2), (3,), (4, 5)])
+@pytest.mark.parametrize(
+    ("strategy", "failing"), [("full", (1, 2)), ("full", (3,)), ("full", (4, 5)), ("lora", (1, 2)), ("qlora", (4, 5))]
+)
 def test_memory_that_runs_out_in_a_validation_changes_nothing(strategy, failing, monkeypatch):
     """At the first, a middle and the last of four validations, some of them twice in a row."""
     config = dataclasses.replace(CONFIG, evaluate_every=1)
@@ -444,7 +401,8 @@ def test_validation_falls_back_and_the_peak_stays_below_the_budget():
     for memory, rung in ((1.01 * needed, "as planned"), (1.05 * weights, "training on the host")):
         model = small_model("last_layers")
         card = virtual_device(memory=f"{memory:.4f}MB")
-        result, log = train_with_fallback(model, BLOCKS, config, device=card, validation=BLOCKS[:8])
+        order = ("chunked loss", "training on the host")
+        result, log = train_with_fallback(model, BLOCKS, config, device=card, order=order, validation=BLOCKS[:8])
         table = log.table[log.table.action == "training"]
         assert card.peak <= card.budget
         assert rung == table.rung.iloc[-1]
@@ -454,17 +412,6 @@ def test_validation_falls_back_and_the_peak_stays_below_the_budget():
         )
 
 
-def test_estimates_choose_the_rung_so_that_nothing_fails():
-    model = apply_strategy(load_model("tiny").model, "full").model
-    blocks = torch.randint(4096, (8, 64), generator=torch.Generator().manual_seed(0))
-    card = virtual_device(memory="80MB")
-    _, log = train_with_fallback(model, blocks, CONFIG, device=card)
-    table = log.table
-    assert len(table) > 1, "as planned it does not fit"
-    assert (table.failed_in[:-1] == "not tried").all() and table.failed_in.iloc[-1] == ""
-    assert table.peak.iloc[-1] <= 80 * 2**20
-
-
 def test_what_the_host_cannot_hold_is_refused_with_numbers(monkeypatch):
     here = probe("cpu")
     for module in ("fallback", "placement"):
@@ -472,7 +419,7 @@ def test_what_the_host_cannot_hold_is_refused_with_numbers(monkeypatch):
         monkeypatch.setattr(f"tlkit.fitting.{module}.probe", lambda kind=None: little)  # noqa: B023 - always the same
     frugal = Plan(1, "bf16", chunked_loss=True, activation_checkpointing=True)
     with pytest.raises(MemoryError, match=r"needs at least [\d.]+ MiB on .* which has [\d.]+ MiB"):
-        train_with_fallback(small_model(), BLOCKS, CONFIG, plan=frugal)
+        train_with_fallback(small_model(), BLOCKS, CONFIG, plan=frugal, order=())
     with pytest.raises(MemoryError, match=r"on the host needs [\d.]+ MiB and [\d.]+ MiB"):
         train_with_fallback(small_model(), BLOCKS, CONFIG, plan=frugal, device=virtual_device(memory="10KB"))
 
@@ -519,19 +466,3 @@ def test_a_process_that_really_runs_out_of_memory_recovers():
     assert rows[0] in (["as planned", "forward pass", "0"], ["as planned", "backward pass", "0"])
     assert rows[-1][:2] == ["smaller micro-batch", ""]
     assert sum(int(done) for *_, done in rows) == 2
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-def test_a_real_gpu_with_little_memory_recovers():
-    reference = apply_strategy(load_model("tiny").model, "full").model
-    blocks = torch.randint(4096, (16, 256), generator=torch.Generator().manual_seed(0))
-    train(reference, blocks, CONFIG)
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(120e6 / total)
-    try:
-        model = apply_strategy(load_model("tiny").model, "full").model
-        _, log = train_with_fallback(model, blocks, CONFIG, device=probe("cuda"), order=SAME_NUMBERS)
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
-    assert (log.table.failed_in != "").any()
-    assert float((weights_of(model).cpu() - weights_of(reference)).norm() / weights_of(reference).norm()) <= 1e-4
