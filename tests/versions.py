@@ -28,14 +28,14 @@ ENDS = {
 }
 TOOLS = ("pytest", "pytest-xdist", "nbval", "hypothesis")
 TESTS = tuple(
-    f"tests/{name}.py"
+    f"tests/tlkit/{name}.py"
     for name in (
         "core/test_numerics",
         "core/test_strategies",
         "core/test_steps",
         "core/test_training_loop",
         "core/test_qlora",
-        "core/test_inputs",
+        "core/test_models",
         "core/test_examples",
         "core/test_classifiers",
         "core/test_conversations",

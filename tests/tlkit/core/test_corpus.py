@@ -1,8 +1,10 @@
-"""Text that readers bring: what is read, what makes a document, and that nothing is lost or counted twice."""
+"""Text that readers bring, and the bundled one: what is read, what makes a document, nothing lost or counted twice."""
 
 import hashlib
 import json
 import os
+import re
+from collections import defaultdict
 from pydoc_data.topics import topics
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tlkit.corpus import SPLITS, Corpus, _parts, load_corpus, pack, token_stream
+from tlkit.corpus import DATA, SPLITS, Corpus, _parts, load_corpus, pack, token_stream
 from tlkit.evaluation import _windows
 
 TEN = [f"Document number {number}." for number in range(10)]
@@ -213,3 +215,39 @@ def test_windows_score_every_token_but_the_first_exactly_once(data):
         assert bool((before >= torch.minimum(places, torch.tensor(context - stride))).all())
         scored += places.flatten().tolist()
     assert scored == list(range(1, length))
+
+
+ROWS = {
+    split: [json.loads(line) for line in (DATA / "rust" / f"{split}.jsonl").read_text().splitlines()]
+    for split in SPLITS
+}
+
+
+def ngrams(text: str, size: int) -> set[tuple[str, ...]]:
+    words = re.findall(r"\w+", text.lower())
+    return {tuple(words[i : i + size]) for i in range(len(words) - size + 1)}
+
+
+def test_rust_passages_have_the_stated_form():
+    rows = [row for split in SPLITS for row in ROWS[split]]
+    assert len({row["id"] for row in rows}) == len(rows)
+    assert all(40 <= len(row["text"].split()) <= 110 for row in rows)
+    topics = {row["topic"] for row in rows}
+    assert all({row["topic"] for row in ROWS[split]} == topics for split in SPLITS)
+    assert 0.07 < len(ROWS["test"]) / len(rows) < 0.13 and 0.07 < len(ROWS["validation"]) / len(rows) < 0.13
+    assert len(load_corpus("facts").train) == 25
+
+
+def test_rust_passages_do_not_repeat_one_another():
+    rows = [(split, row["text"]) for split in SPLITS for row in ROWS[split]]
+    shared = defaultdict(int)
+    owners = defaultdict(list)
+    for number, (_, text) in enumerate(rows):
+        for gram in ngrams(text, 8):
+            for other in owners[gram]:
+                shared[other, number] += 1
+            owners[gram].append(number)
+    assert max(shared.values(), default=0) <= 1
+    twelve = {split: set().union(*(ngrams(row["text"], 12) for row in ROWS[split])) for split in SPLITS}
+    assert not twelve["train"] & twelve["test"] and not twelve["train"] & twelve["validation"]
+    assert not twelve["validation"] & twelve["test"]

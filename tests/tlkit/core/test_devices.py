@@ -1,4 +1,4 @@
-"""Devices: whether bf16 pays is measured, once, and in bf16."""
+"""Devices: whether bf16 pays is measured, once, and in bf16; a broken driver is reported; memory is counted exactly."""
 
 import dataclasses
 
@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tlkit import devices
 from tlkit.devices import bf16_pays, probe
+from tlkit.memory import track_memory
 
 
 @pytest.fixture
@@ -58,3 +59,22 @@ def test_the_products_are_of_the_types_that_are_compared():
         for in_bf16 in (True, False):
             assert devices._seconds_of_product(*torch.ones(2, 8, 8), in_bf16) > 0
     assert seen.types == [torch.bfloat16, torch.float32]
+
+
+def test_a_broken_driver_is_reported_and_the_cpu_used(monkeypatch):
+    monkeypatch.delenv("TLKIT_DEVICE", raising=False)
+    monkeypatch.setattr(devices, "_try_out", lambda kind: None if kind == "cpu" else "present but broken (planted)")
+    device = devices.probe()
+    assert device.kind == "cpu" and device.notes[0] == "cuda: present but broken (planted)"
+    assert 0 < device.free_memory <= device.total_memory and device.cores >= 1
+
+
+def test_track_memory_counts_exactly():
+    model = torch.nn.Linear(10, 10, bias=False)
+    with track_memory(model) as track:
+        assert track.current == 400
+        extra = torch.zeros(1000)
+        view = extra[10:]  # shares the storage
+        assert track.current == 4400
+        del extra, view
+        assert track.current == 400 and track.peak == 4400

@@ -1,5 +1,6 @@
 """What may be loaded as a causal language model, what is refused, and that every architecture is scored and heard."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -220,3 +221,11 @@ def test_evaluation_leaves_modes_and_random_numbers_as_they_were(tiny):
         assert not any(module.training for module in model.modules())
         raise ZeroDivisionError
     assert [module.training for module in model.modules()] == before
+
+
+def test_the_bundled_model_comes_wholly_from_its_file(tiny):
+    assert tiny.tensors_loaded == tiny.tensors_total == 98
+    record = json.loads((BUNDLED / "training_record.json").read_text())
+    assert record["sha256"] == hashlib.sha256((BUNDLED / "model.safetensors").read_bytes()).hexdigest()
+    one, two = (load_model("tiny", random_init=True, seed=seed).model.lm_head.weight for seed in (0, 1))
+    assert not torch.equal(one, two)
