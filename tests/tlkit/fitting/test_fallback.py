@@ -419,7 +419,7 @@ def test_what_the_host_cannot_hold_is_refused_with_numbers(monkeypatch):
         monkeypatch.setattr(f"tlkit.fitting.{module}.probe", lambda kind=None: little)  # noqa: B023 - always the same
     frugal = Plan(1, "bf16", chunked_loss=True, activation_checkpointing=True)
     with pytest.raises(MemoryError, match=r"needs at least [\d.]+ MiB on .* which has [\d.]+ MiB"):
-        train_with_fallback(small_model(), BLOCKS, CONFIG, plan=frugal, order=())
+        train_with_fallback(small_model(), BLOCKS, CONFIG, plan=frugal)
     with pytest.raises(MemoryError, match=r"on the host needs [\d.]+ MiB and [\d.]+ MiB"):
         train_with_fallback(small_model(), BLOCKS, CONFIG, plan=frugal, device=virtual_device(memory="10KB"))
 
