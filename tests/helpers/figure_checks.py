@@ -2,8 +2,6 @@
 
 from itertools import combinations
 
-import numpy as np
-from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.text import Text
 
 
@@ -41,25 +39,6 @@ def collisions(chart):
     ]
     page = chart.bbox.padded(1)
     return over + [(text, "leaves the picture") for text, box in texts if not _inside(box, page)]
-
-
-def struck(chart):
-    """Texts among the points of a chart that lie over a marker, or over an interval."""
-    chart.draw_without_rendering()
-    found = []
-    for axes in chart.axes:
-        places = [
-            line.get_transform().transform(line.get_xydata()) for line in axes.lines if line.get_marker() != "None"
-        ]
-        for drawn in axes.collections:
-            if isinstance(drawn, PathCollection):
-                places.append(axes.transData.transform(np.asarray(drawn.get_offsets())))
-            elif isinstance(drawn, LineCollection):
-                segments = [drawn.get_transform().transform(segment) for segment in drawn.get_segments()]
-                places += [np.linspace(segment[0], segment[-1], 200) for segment in segments]
-        texts = [(text.get_text(), Text.get_window_extent(text)) for text in axes.texts if text.get_text()]
-        found += [name for name, box in texts if box.count_contains(np.concatenate([np.empty((0, 2)), *places]))]
-    return found
 
 
 def _inside(box, page):

@@ -93,36 +93,18 @@ def network_strip(*reports: StrategyReport, names: Sequence[str] = ()) -> Chart:
 
 
 def _finding(reports: Sequence[StrategyReport], names: Sequence[str]) -> str:
-    """How far backpropagation goes with each, and of one alone also how much it trains."""
+    """How much is trained, and how far backpropagation goes with each."""
     reached: dict[str, list[str]] = {}
     for report, name in zip(reports, names, strict=True):
         parts = [place.reached for place in places_of(report)]
         count = "every part" if all(parts) else f"{sum(parts)} of {len(parts)} parts"
         reached.setdefault(count, []).append(name)
+    shares = ["every value" if report.percent == 100 else f"{report.percent:.2g}% of the values" for report in reports]
     if len(reports) == 1:
-        trained = "every value" if reports[0].percent == 100 else f"{reports[0].percent:.2g}% of the values"
-        return f"{names[0]} trains {trained}, and backpropagation passes through {next(iter(reached))}"
-    if len({len(places_of(report)) for report in reports}) > 1:  # of other depths: only shares can be compared
-        return _of_models(reports, names)
-    blocks = [_blocks_trained(report) for report in reports]
-    if len(reached) == 1 and min(blocks) == 0:
-        first, *others = (f"{name} trains {count or 'none'}" for name, count in zip(names, blocks, strict=True))
-        told = [first, *(other.replace(" trains ", " ") for other in others)]
-        return f"Of {len(find_blocks(base_model(reports[0].model)))} blocks, {' and '.join(told)}"
-    told = ", ".join(f"through {count} with {' and '.join(some)}" for count, some in reached.items())
-    return f"Backpropagation passes {told}"
-
-
-def _of_models(reports: Sequence[StrategyReport], names: Sequence[str]) -> str:
-    """The share of each model's values that is trained."""
-    shares = [f"{report.percent:.2g}% of the values of {name}" for report, name in zip(reports, names, strict=True)]
-    strategies = {report.strategy for report in reports}
-    return f"{strategies.pop() if len(strategies) == 1 else 'The strategy'} trains {' and '.join(shares)}"
-
-
-def _blocks_trained(report: StrategyReport) -> int:
-    """How many blocks have trained values, of their own or of an adapter."""
-    return sum(place.name.isdigit() and bool(place.trained or place.adapter) for place in places_of(report))
+        return f"{names[0]} trains {shares[0]}, and backpropagation passes through {next(iter(reached))}"
+    trained = ", ".join(f"{name} trains {share}" for name, share in zip(names, shares, strict=True))
+    passes = ", ".join(f"{count} with {' and '.join(some)}" for count, some in reached.items())
+    return f"{trained}; backpropagation passes through {passes if len(reached) > 1 else next(iter(reached))}"
 
 
 def _in_words(report: StrategyReport, name: str) -> str:

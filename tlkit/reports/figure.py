@@ -78,17 +78,10 @@ class Chart(Figure):
         with matplotlib.style.context(LOOK):
             super().savefig(*where, **options)
 
-    def png(self, dpi: int = 100) -> str:
-        """Draw the picture as a PNG file, for a page or a notebook.
-
-        Args:
-            dpi: dots per inch.
-
-        Returns:
-            The file in base64.
-        """
+    def png(self) -> str:
+        """Draw the picture as a PNG file in base64, for a page or a notebook."""
         buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=dpi)
+        self.savefig(buffer, format="png", dpi=100)
         return base64.b64encode(buffer.getvalue()).decode()
 
     def _repr_mimebundle_(self, include=None, exclude=None):
@@ -202,15 +195,15 @@ def styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
         By name the colour as "#RRGGBB" and the marker's letter. Other names take colours that are left, and where there
         are more of them than colours, markers tell them apart.
     """
-    names, count = list(dict.fromkeys(names)), len(COLOURS)
-    taken = {PLACES[name] % count for name in names if name in PLACES}
-    free = [place for place in range(count) if place not in taken] or list(range(count))
+    names = list(dict.fromkeys(names))
+    taken = {PLACES[name] for name in names if name in PLACES}
+    free = [place for place in range(len(COLOURS)) if place not in taken] or list(range(len(COLOURS)))
     others = [name for name in names if name not in PLACES]
-    places = {name: (PLACES[name] % count, 0) for name in names if name in PLACES}
-    places |= {name: (free[number % len(free)], number // len(free)) for number, name in enumerate(others)}
-    return {
-        name: (COLOURS[place], MARKERS[(place + turn * 3) % len(MARKERS)]) for name, (place, turn) in places.items()
-    }
+    chosen = {name: (COLOURS[PLACES[name]], MARKERS[PLACES[name]]) for name in names if name in PLACES}
+    for number, name in enumerate(others):
+        turn, place = divmod(number, len(free))
+        chosen[name] = COLOURS[free[place]], MARKERS[(free[place] + 3 * turn) % len(MARKERS)]
+    return chosen
 
 
 def dark(shade: str) -> str:
