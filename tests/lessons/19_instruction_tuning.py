@@ -33,7 +33,6 @@ assert trained.refused_wrongly.filter(like="everything").max() < 0.02, (
     "Learning everything, fewer than 1 in 50 questions about Rust are refused"
 )
 
-assert all(said_about(attempt) != "nothing" for attempt in mistakes.values()), "Each of the five is refused"
 
 theirs = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 apart = max(abs(a - b) for a, b in zip(theirs, ours, strict=True))
@@ -67,6 +66,7 @@ assert abs(sum(rows) / 8 / loss.item() - 1) > 0.02, (
 assert int(learned.min()) == 2 and 110 < int(learned.max()) < 150
 
 # after: check-first
+assert all(said_about(attempt) != "nothing" for attempt in mistakes.values()), "Each of the five is refused"
 assert said_about(lambda: tl.refuse_answers(first, tokenizer)) == "nothing"
 
 # after: check-after
