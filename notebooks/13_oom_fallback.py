@@ -31,7 +31,8 @@ import course
 import tlkit as tl
 from course.lesson13 import pictures
 from tlkit.fitting.ladder import FALLBACK_TIERS
-from tlkit.reports.memory_charts import attempts_chart, ladder_chart
+from tlkit.fitting.recommendation import fit_table, recommend
+from tlkit.reports.memory_charts import attempts_chart, fit_chart, ladder_chart
 
 profile = tl.setup()
 base = tl.load_model("tiny")
@@ -444,14 +445,14 @@ saving = trained_plainly(
 # **Predict first.** Which strategies fit on a card of 8 GB, with one row of 512 tokens, in fp32? We leave 15% of the
 # card to the driver and the libraries.
 #
-# `tl.fit_table("qwen2-0.5b")` estimates every strategy in some twenty seconds. To save that time we read a record of
+# `fit_table("qwen2-0.5b")` estimates every strategy in some twenty seconds. To save that time we read a record of
 # such estimates, made with torch 2.13, and estimate one strategy again.
 
 # %%
 record = pd.read_csv(tl.DATA.parent / "tests/benchmarks/fit_tables.csv")
 record = record.dropna(subset="gib")  # Llama has no biases for bitfit
 fits = record[record.model == "qwen2-0.5b"]
-tl.fit_chart(fits)
+fit_chart(fits)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Full fine-tuning needs 8.4 GiB in fp32, so it could not fit on the card of the reports, which has 8 GB (that is 8
@@ -463,7 +464,7 @@ tl.fit_chart(fits)
 # checkpointed, and here neither is the case.)
 
 # %%
-tl.fit_chart(record[record.model == "llama2-7b"])
+fit_chart(record[record.model == "llama2-7b"])
 
 # %%
 seven = record[record.model == "llama2-7b"].set_index("strategy")
@@ -529,7 +530,7 @@ for size in (16, 8):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What to choose
 #
-# The guide among the reports recommends a strategy by the size of the card alone. `tl.recommend` uses the estimate
+# The guide among the reports recommends a strategy by the size of the card alone. `recommend` uses the estimate
 # instead, here for Qwen2-0.5B. It goes through a short list (`full`, `last_layers`, `lora`, `qlora`) and takes the
 # first strategy that fits, in the largest micro-batch that fits. Here a batch is one row. The first that fits is not
 # necessarily the best, which is the subject of [lesson 14](14_comparison.ipynb).
@@ -540,12 +541,12 @@ for size in (16, 8):
 # %%
 devices = [tl.virtual_device("RTX 4060 Ti 16GB"), tl.virtual_device("RTX 4060 Ti 8GB")]
 for device in devices:
-    best = tl.recommend(device, batch_size=1)
+    best = recommend(device, batch_size=1)
     print(f"{device.name}: {best}")
 
 # %% tags=["nbval-ignore-output"]
 here = tl.probe("cpu")
-print(f"{here.name}: {tl.recommend(here, batch_size=1)}")
+print(f"{here.name}: {recommend(here, batch_size=1)}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

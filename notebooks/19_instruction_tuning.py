@@ -28,6 +28,7 @@ import pandas as pd
 import course
 import tlkit as tl
 from course.lesson19 import pictures, preferences
+from tlkit.reports.token_view import token_view
 import torch
 
 profile = tl.setup()
@@ -113,7 +114,7 @@ course.claim(
 
 # %%
 short = tl.answer_examples([asked], tokenizer)
-tl.token_view(short, tokenizer)
+token_view(short, tokenizer)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The loss on the answer

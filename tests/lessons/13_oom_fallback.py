@@ -27,7 +27,7 @@ apart_by = abs(again / fits.set_index("strategy").gib["last_layers"] - 1)
 assert apart_by < 0.01, "The record still holds, to one percent"
 assert not on_8["full"], "The published model: full fine-tuning does not fit 8 GB"
 
-assert all(tl.recommend(card_, batch_size=1).estimate.peak <= 0.85 * card_.budget for card_ in devices)
+assert all(recommend(card_, batch_size=1).estimate.peak <= 0.85 * card_.budget for card_ in devices)
 
 # after: check-message
 assert card.peak <= card.budget, "The budget was never exceeded"
