@@ -1,11 +1,10 @@
-"""What a strategy costs: values trained, arithmetic, seconds and memory."""
+"""What a strategy costs in a comparison: values trained, seconds and memory."""
 
 import math
 
 import pandas as pd
 from matplotlib.axes import Axes
 
-from tlkit.evidence.flops import StepFlops
 from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.reports.figure import (
     COLOURS,
@@ -19,7 +18,6 @@ from tlkit.reports.figure import (
     panels_beside,
 )
 from tlkit.reports.findings import number
-from tlkit.reports.labels import beside_rows
 from tlkit.reports.points import draw_points, name_points, over_seeds
 
 
@@ -72,34 +70,6 @@ def cost_chart(table: pd.DataFrame) -> Chart:
     right.set_xlabel(f"peak memory of tensors ({unit})")
     left.invert_yaxis()
     headline(figure, _cost_finding(table))
-    return figure
-
-
-@described
-def flops_chart(steps: dict[str, StepFlops]) -> Chart:
-    """Arithmetic of a training step by strategy: forward and backward pass, in billions of operations.
-
-    Args:
-        steps: by strategy what `count_flops` returned.
-    """
-    figure, axes = new_figure(height_for(len(steps)))
-    passes = pd.DataFrame({name: (step.forward, step.backward) for name, step in steps.items()}) / 1e9
-    forward, backward = passes.to_numpy()
-    axes.barh(passes.columns, forward, color=COLOURS[5], edgecolor=INK, label="forward pass")
-    style = {"color": COLOURS[4], "edgecolor": INK, "hatch": "//", "label": "backward pass"}
-    axes.barh(passes.columns, backward, left=forward, **style)
-    axes.set_xlabel("billion floating-point operations in a training step")
-    axes.invert_yaxis()
-    total = passes.sum()
-    shares, most, least = 100 * total / total.max(), total.idxmax(), total.idxmin()
-    told = [f"{value:.3g}" + f" ({shares[name]:.0f}%)" * (name != most) for name, value in total.items()]
-    beside_rows(axes, range(len(total)), told)
-    figure.legend(loc="outside lower center", ncols=2, fontsize="small", frameon=False)
-    if len(steps) > 1:
-        headline(figure, f"{least} needs {shares[least]:.0f}% of the arithmetic of {most}")
-    else:
-        ratio = backward[0] / forward[0]
-        headline(figure, f"The backward pass is {ratio:.2g} times the arithmetic of the forward pass")
     return figure
 
 

@@ -1,22 +1,25 @@
-"""Charts of training: validation loss by epoch or step, and results over a setting that was varied."""
+"""Charts of training: validation loss by epoch or step, results over a setting, and the arithmetic of a step."""
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from tlkit.evidence.flops import StepFlops
 from tlkit.reports.figure import (
     COLOURS,
     FAINT,
+    INK,
     UNTOUCHED,
     Chart,
     described,
     headline,
+    height_for,
     new_figure,
     panels_beside,
     plain_numbers,
     styles,
 )
-from tlkit.reports.labels import label_ends
+from tlkit.reports.labels import beside_rows, label_ends
 from tlkit.training import TrainingResult
 
 CLEARLY = 0.05  # nats per token; a run that ends closer to the untouched model than this is not counted as better
@@ -94,6 +97,34 @@ def overfitting_chart(runs: dict[str, TrainingResult], *, untouched: float | Non
     handles = panels[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=3, fontsize="small", frameon=False)
     headline(figure, _overfitting_finding(runs, curves, untouched))
+    return figure
+
+
+@described
+def flops_chart(steps: dict[str, StepFlops]) -> Chart:
+    """Arithmetic of a training step by strategy: forward and backward pass, in billions of operations.
+
+    Args:
+        steps: by strategy what `count_flops` returned.
+    """
+    figure, axes = new_figure(height_for(len(steps)))
+    passes = pd.DataFrame({name: (step.forward, step.backward) for name, step in steps.items()}) / 1e9
+    forward, backward = passes.to_numpy()
+    axes.barh(passes.columns, forward, color=COLOURS[5], edgecolor=INK, label="forward pass")
+    style = {"color": COLOURS[4], "edgecolor": INK, "hatch": "//", "label": "backward pass"}
+    axes.barh(passes.columns, backward, left=forward, **style)
+    axes.set_xlabel("billion floating-point operations in a training step")
+    axes.invert_yaxis()
+    total = passes.sum()
+    shares, most, least = 100 * total / total.max(), total.idxmax(), total.idxmin()
+    told = [f"{value:.3g}" + f" ({shares[name]:.0f}%)" * (name != most) for name, value in total.items()]
+    beside_rows(axes, range(len(total)), told)
+    figure.legend(loc="outside lower center", ncols=2, fontsize="small", frameon=False)
+    if len(steps) > 1:
+        headline(figure, f"{least} needs {shares[least]:.0f}% of the arithmetic of {most}")
+    else:
+        ratio = backward[0] / forward[0]
+        headline(figure, f"The backward pass is {ratio:.2g} times the arithmetic of the forward pass")
     return figure
 
 

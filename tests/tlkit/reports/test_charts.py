@@ -13,12 +13,12 @@ from tlkit.evidence.flops import StepFlops
 from tlkit.fitting.estimate import MemoryEstimate
 from tlkit.names import CONTROL
 from tlkit.reports.charts import CHARTS
-from tlkit.reports.cost_charts import cost_chart, flops_chart
+from tlkit.reports.cost_charts import cost_chart
 from tlkit.reports.forgetting_charts import forgetting_chart, tradeoff_chart
 from tlkit.reports.memory_charts import attempts_chart, fit_chart, memory_chart
 from tlkit.reports.schemes import step_flow
 from tlkit.reports.score_charts import accuracy_chart, differences_chart, pairs_chart, perplexity_chart
-from tlkit.reports.training_charts import overfitting_chart, sweep_chart
+from tlkit.reports.training_charts import flops_chart, overfitting_chart, sweep_chart
 
 DIFFERENCES = pd.DataFrame(
     {

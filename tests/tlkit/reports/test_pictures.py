@@ -118,7 +118,7 @@ PICTURES = {
     "pairs": lambda: score_charts.pairs_chart(pairs()),
     "parameters": lambda: cost_charts.parameters_chart(table()),
     "cost": lambda: cost_charts.cost_chart(table()),
-    "flops": lambda: cost_charts.flops_chart({"full": StepFlops(20, 40), "last_layers": StepFlops(20, 5)}),
+    "flops": lambda: training_charts.flops_chart({"full": StepFlops(20, 40), "last_layers": StepFlops(20, 5)}),
     "forgetting": lambda: forgetting_charts.forgetting_chart(table()),
     "forgetting of two": lambda: forgetting_charts.forgetting_chart({"tiny": table(), "SmolLM2": table(REAL)}),
     "two paths": lambda: forgetting_charts.tradeoff_chart(
