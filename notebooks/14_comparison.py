@@ -42,7 +42,7 @@ profile = tl.setup()
 # *validation* text. The test text stays closed until all choices have been made. Otherwise we would report the
 # luckiest of many tries on that text, and the score would look better than it is.
 #
-# The record of this tuning comes with the workbook (`python -m tlkit sweep rates` makes it again in about ten
+# The record of this tuning comes with the workbook (`python data/build/record_sweeps.py rates rates.csv` makes it again in about ten
 # minutes). It was made for the profile `ci`, which is 60 passages read once. More text or another model needs a sweep
 # of its own. The chart shows four of the seven strategies, and leaves out rates at which training diverged.
 #

@@ -483,15 +483,13 @@ course.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On the command line, four commands lead from your text to a model of your own. `merge` reads back what it wrote,
-# compares all logits with those of base model and adapter, and keeps nothing unless they agree. `train` and `merge`
-# both leave a model card with data, settings and results.
+# On the command line, three commands lead from your text to a model of your own. `train` also leaves a model card
+# with data, settings and results, and every command takes the folder of an adapter as a model.
 #
 # ```
 # python -m tlkit train --model smollm2-135m-instruct --strategy lora --corpus notes/ --output out
 # python -m tlkit evaluate --model out --questions rust
-# python -m tlkit merge --adapter out --output merged
-# python -m tlkit generate --model merged --chat --prompt "What is a slice?"
+# python -m tlkit generate --model out --chat --prompt "What is a slice?"
 # ```
 
 # %% [markdown] slideshow={"slide_type": "slide"}

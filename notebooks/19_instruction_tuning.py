@@ -110,7 +110,6 @@ course.claim(
 # Before you train, it is worth looking at one example token by token. The view below shows the row from the first
 # picture; its answer is the refusal. The model only reads the grey tokens and learns to predict the light blue ones.
 # The dark blue one is the end token, which it learns to predict too. `·` stands for a space and `⏎` for a line break.
-# The command `python -m tlkit tokens --corpus yours.jsonl` shows the same view for your own file of conversations.
 
 # %%
 short = tl.answer_examples([asked], tokenizer)
@@ -513,11 +512,10 @@ ours = tl.train(same, examples[:16], constant).history.loss
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ### On the command line, and in TRL
 #
-# On the command line, you can do the same with your own conversations. The third line compares full fine-tuning with
-# LoRA on the answers, and the fourth does so with the loss on the questions, too:
+# On the command line, you can do the same with your own conversations. The second line compares full fine-tuning with
+# LoRA on the answers, and the third does so with the loss on the questions, too:
 #
 # ```
-# python -m tlkit tokens --corpus mine.jsonl
 # python -m tlkit train --task answer --corpus mine.jsonl --strategy lora --output out
 # python -m tlkit compare --task answer --corpus mine.jsonl --strategies full,lora
 # python -m tlkit compare --task conversation --corpus mine.jsonl --output results/whole
