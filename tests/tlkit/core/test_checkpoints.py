@@ -92,7 +92,7 @@ def test_a_resumed_run_is_the_undisturbed_one(tmp_path, strategy, optimizer):
     config = TrainingConfig(learning_rate=1e-2, batch_size=2, evaluate_every=2, patience=2, optimizer=optimizer)
     options = {"dropout": 0.1} if strategy == "lora" else {}
     result = assert_goes_on_bit_for_bit(
-        lambda: small_model(strategy, **options), BLOCKS, config, 5, tmp_path, validation=HELD_OUT
+        lambda: small_model(strategy, **options), BLOCKS, config, 3, tmp_path, validation=HELD_OUT
     )
     assert result.stopped_early or (strategy, optimizer) != ("full", "adamw")
 
