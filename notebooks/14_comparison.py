@@ -42,9 +42,10 @@ profile = tl.setup()
 # *validation* text. The test text stays closed until all choices have been made. Otherwise we would report the
 # luckiest of many tries on that text, and the score would look better than it is.
 #
-# The record of this tuning comes with the workbook (`python data/build/record_sweeps.py rates rates.csv` makes it again in about ten
-# minutes). It was made for the profile `ci`, which is 60 passages read once. More text or another model needs a sweep
-# of its own. The chart shows four of the seven strategies, and leaves out rates at which training diverged.
+# The record of this tuning comes with the workbook; `python data/build/record_sweeps.py rates rates.csv` makes it again
+# in about ten minutes. It was made for the profile `ci`, which is 60 passages read once. More text or another model
+# needs a search of its own. The chart shows four of the seven strategies, and leaves out rates at which training
+# diverged.
 #
 # **Predict first.** With rates of their own, `full` is ahead of `freeze_embeddings` (a rate of 1e-3 is best for the
 # first and 2e-3 for the second). Which of the two is ahead if both use 2e-3?
