@@ -324,7 +324,7 @@ measured, documents = both_ways("tiny")
 columns = ["perplexity", "stopped", "sampled_stopped", "empty", "refused_wrongly"]
 measured[columns].astype(float).round(2)
 
-# %%
+# %% tags=["check-pairs"]
 pairs = tl.compare_pairs(documents[documents.strategy.isin(measured.index)])
 pairs = pairs.set_index(["first", "second"])
 for strategy in ("full", "lora"):

@@ -50,6 +50,7 @@ assert less_likely > 0.5, "Most preferred answers are less likely now"
 assert lengths[1] < lengths[0], "The answers have become shorter"
 assert scores[1] > 1.05 * scores[0], "Perplexity on held-out answers has risen"
 
+# after: check-pairs
 assert not any(pairs.loc[(f"{name}, answers", f"{name}, everything")].separated for name in ("full", "lora"))
 for learn, part in {"answers": 0.025, "everything": 0.051}.items():
     counts = (tl.answer_examples(train, tokenizer, learn=learn).labels != -100).sum(1)
