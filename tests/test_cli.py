@@ -152,7 +152,7 @@ def test_a_model_that_leads_nowhere_leaves_no_folder(tmp_path, capsys, monkeypat
         (["train", "--run-file", "nowhere.yaml"], "--run-file nowhere.yaml: no such file"),
         (["estimate", "--micro-batch-size", "-1"], "--micro-batch-size '-1': expected a whole number of at least 1"),
         (["estimate", "--dtype", "int4"], "--dtype 'int4': expected fp32 or bf16 or fp16"),
-        (["compare", "--learning-rates", "folder"], "folder: not a record of learning rates"),
+        (["compare", "--learning-rates", "folder"], "folder: no such file"),
         (["compare", "--learning-rates", "full=fast"], "full=fast: expected a number above 0"),
         (["compare", "--learning-rates", "nowhere.csv"], "nowhere.csv: no such file"),
         (["compare", "--strategies", "full,adapter"], "['adapter']: expected some of full"),

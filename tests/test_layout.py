@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 # Each part: the most lines and the most bytes of its Python files, and how many files there may be.
 BUDGETS = {
-    "tlkit": (18_400, 812_000, 121),
+    "tlkit": (18_040, 796_000, 121),
     "notebooks/course": (9_200, 443_000, 87),
-    "tests": (20_700, 975_000, 140),
+    "tests": (20_300, 955_000, 140),
 }
 LESSON_LINES = 13_100
 MOST_NAMES = 90

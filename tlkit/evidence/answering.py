@@ -12,7 +12,6 @@ from tlkit.models.parts import longest_input
 
 REFUSAL = "I only answer questions about Rust."  # what the bundled answers say to anything else
 NEW_TOKENS = 96  # most that an answer may have; one in a hundred of the bundled ones is longer
-FORMS = ("one_word", "fix", "refuse")  # those whose form can be told by looking
 
 
 @dataclass(frozen=True)
@@ -94,25 +93,13 @@ def answer(
             f"conversation {conversations[longest].id!r}: its question has {len(prompts[longest])} tokens, and this "
             f"model reads {limit}: no room is left for an answer"
         )
-    written = continue_tokens(
-        model,
-        tokenizer,
-        prompts,
-        new_tokens=room,
-        temperature=temperature,
-        seed=seed,
-        batch_size=batch_size,
-    )
+    sampling = {"temperature": temperature, "seed": seed, "batch_size": batch_size}
+    written = continue_tokens(model, tokenizer, prompts, new_tokens=room, **sampling)
     return Answering(tuple(conversations), tuple(written))
 
 
 def has_form(form: str, text: str) -> bool | None:
-    """Whether an answer has the form that was asked for; None where looking does not tell.
-
-    Args:
-        form: of `FORMS`, or another.
-        text: the answer.
-    """
+    """Whether an answer has the form that was asked for; None where looking does not tell."""
     if form == "one_word":
         return len(text.split()) == 1
     if form == "fix":

@@ -52,9 +52,6 @@ def compare_answers(before: Answers, after: Answers) -> AnswerChange:
         before: of the first model.
         after: of the second model, to the same questions in the same order.
 
-    Returns:
-        What was gained and lost, and how sure the difference is.
-
     Raises:
         ValueError: where the questions differ.
 
@@ -66,10 +63,7 @@ def compare_answers(before: Answers, after: Answers) -> AnswerChange:
     from scipy.stats import binomtest
 
     if before.questions != after.questions:
-        raise ValueError(
-            f"{len(before.questions)} questions before and {len(after.questions)} after are not the same: expected "
-            "the same questions in the same order"
-        )
+        raise ValueError("the two models were asked other questions: expected the same ones in the same order")
     pairs = list(zip(before.questions, before.correct, after.correct, strict=True))
     gained = tuple(asked.id for asked, first, second in pairs if second and not first)
     lost = tuple(asked.id for asked, first, second in pairs if first and not second)
@@ -113,12 +107,12 @@ def answer_rows(answers: dict[str, Answers]) -> dict[str, list]:
     Args:
         answers: by the name of the set of questions.
     """
-    rows = [
-        (name, asked.id, chosen, correct)
-        for name, found in answers.items()
-        for asked, chosen, correct in zip(found.questions, found.chosen, found.correct, strict=True)
-    ]
-    return {column: [row[place] for row in rows] for place, column in enumerate(ANSWER_COLUMNS[2:])}
+    return {
+        "questions": [name for name, found in answers.items() for _ in found.questions],
+        "question": [asked.id for found in answers.values() for asked in found.questions],
+        "chosen": [place for found in answers.values() for place in found.chosen],
+        "correct": [right for found in answers.values() for right in found.correct],
+    }
 
 
 def accuracy_differences(answers: pd.DataFrame, against: str) -> pd.DataFrame:

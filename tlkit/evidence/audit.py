@@ -5,7 +5,6 @@ What it leaves open (the pairs' covariance, the luck of training) is said in `Au
 """
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,19 +12,14 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from tlkit.evidence.planning import POWER, items_needed, reach, seeds_needed
-from tlkit.evidence.published_tables import THOUSANDS
+from tlkit.evidence.published_tables import scores_of
 from tlkit.evidence.statistics import CONFIDENCE, PAIR_COLUMNS, SMALLEST_P, holm, rank_intervals
 
 POINT = 0.01  # of shares
-FEWEST_ITEMS = 30  # below, a normal distribution is a poor picture of a mean
 ENOUGH_ITEMS = 100  # from here on two equal rows are separated in at most 6% of all tables, with 44 items in 7%
-MOST_ITEMS = 10**12  # more than any test has
-LARGEST = 1e100  # of numbers, and its inverse the smallest, so that their squares are numbers, too
 FARTHEST = 1e6  # so many times larger or smaller than the spread, a difference is no plan
 FEW = 5  # as few right or wrong answers make the normal approximation rough
-MOST_ROWS = 2_000  # two million pairs take about 2 GB
 TIE = 1e-6  # of an item: so far may a product of two numbers be off
-SINGLE = 6e-8  # how far a number of 32 bits is from what it stands for, as a share of it
 
 
 @dataclass(frozen=True)
@@ -90,10 +84,7 @@ class Audit:
         wanted = (POINT if self.shares else widest / 10) if difference is None else difference / unit
         least, most = widest / FARTHEST, 1 if self.shares else widest * FARTHEST
         if not least <= wanted <= most:
-            of = "percentages" if self.percent else "shares" if self.shares else "means"
-            raise ValueError(
-                f"difference={difference:g}: expected {unit * least:.3g} to {unit * most:.3g}, as of two {of}"
-            )
+            raise ValueError(f"difference={difference:g}: expected {unit * least:.3g} to {unit * most:.3g}")
         rows = [
             ("items", f"answers that correlate by {shared:g}", items_needed(wanted, widest, correlation=shared))
             for shared in (0, 0.5)
@@ -196,79 +187,23 @@ def audit(
     """
     if not 0 <= correlation < 1:
         raise ValueError(f"correlation={correlation:g}: expected a number from 0 up to below 1")
-    rows = _rows(table, metric, items, name, deviation, percent)
+    shares = deviation is None
+    rows = scores_of(table, metric, items, name, deviation, percent)
     rows = rows.sort_values("value", ascending=lower_is_better, kind="stable", ignore_index=True)
-    pairs = _pairs(rows, correlation, shares=deviation is None)
+    rows["error"] = rows.spread / np.sqrt(rows["items"])
+    rows["low"], rows["high"] = _wilson(rows) if shares else _normal(rows)
+    pairs = _pairs(rows, correlation, shares)
     better = pairs if lower_is_better else pairs.assign(difference=-pairs.difference)
     rows["rank"] = rank_intervals(better, rows.name.tolist()).to_numpy()
     least = pairs.loc[pairs.error.idxmax()]
     counts = {"one_pair": 1, "all_pairs": len(pairs)}
     detectable = {key: reach(count) * (least.error or math.nan) for key, count in counts.items()}
-    shares = deviation is None
     said = _assumptions(rows, correlation, deviation, unit=100 if percent else 1)
-    table, pairs = rows.drop(columns="rounding"), pairs.drop(columns="error")
-    return Audit(table, pairs, detectable, (least["first"], least["second"]), shares, shares and percent, said)
-
-
-def _rows(
-    table: pd.DataFrame, metric: str, items: float | str, name: str | None, deviation: str | None, percent: bool
-) -> pd.DataFrame:
-    """Name, value, spread over items, error, low, high, items and rounding of each row.
-
-    The last is half a unit of the last decimal that a share in the table has; 0 for means.
-    """
-    counted, columns = isinstance(items, str), table.columns.tolist()
-    name = _names_column(table, {metric, items, deviation}) if name is None and columns else name
-    for column in (metric, name, deviation, items if counted else None):
-        if column is not None and column not in columns:
-            also = ", or a plain number such as 1000" if column == items else ""
-            raise ValueError(
-                f"the table has no column {column!r}: expected one of {', '.join(map(repr, columns))}{also}"
-            )
-        if columns.count(column) > 1:
-            raise ValueError(f"the table has {columns.count(column)} columns {column!r}: expected one of that name")
-    if len(table) < 2:
-        raise ValueError(f"the table has {len(table)} row{'s' * (len(table) != 1)}: expected at least 2 to compare")
-    if len(table) > MOST_ROWS:
-        raise ValueError(
-            f"the table has {len(table):,} rows: expected at most {MOST_ROWS:,}, as every pair is compared (keep those "
-            "that you ask about)"
-        )
-    names = table[name].astype(str).mask(table[name].isna(), "")
-    for place, row in enumerate(names, start=1):
-        if not row.strip():
-            raise ValueError(f"row {place} of {len(names)} has no name in column {name!r}: expected one (name, --name)")
-    if twice := names[names.duplicated()].tolist():
-        raise ValueError(f"row {twice[0]!r} is there twice: expected a column whose names differ (name, --name)")
-    for row, given in zip(names, table[items] if counted else (), strict=False):
-        if THOUSANDS.fullmatch(str(given)):
-            raise ValueError(f"row {row!r}: items is {given!r}, expected a whole number without a mark for thousands")
-    n = _numbers(table[items], names) if counted else np.full(len(table), _number(items))
-    for row, number in zip(names, n, strict=True):
-        if not (FEWEST_ITEMS <= number <= MOST_ITEMS and number == int(number)):
-            raise ValueError(
-                f"row {row!r}: items is {number:g}, expected a whole number of at least {FEWEST_ITEMS} and at most "
-                f"{MOST_ITEMS:.0e}"
-            )
-    rounding = 0.0
-    if deviation is None:
-        printed = _without_sign(table[metric], names, percent)
-        value = _shares(_numbers(printed, names), names, metric, percent)
-        _refuse_impossible(value, n, names, printed, percent)
-        rounding = 0.5 * 10.0 ** -max(map(_decimals, printed)) / (100 if percent else 1)
-        spread = np.sqrt(value * (1 - value))
-        low, high = _wilson(value, n)
-    else:
-        value, spread = _numbers(table[metric], names), _numbers(table[deviation], names)
-        if (spread < 0).any():
-            row = int((spread < 0).argmax())
-            raise ValueError(f"row {names.iloc[row]!r}: {deviation} is {spread[row]:g}, expected at least 0")
-        if not spread.any():
-            raise ValueError(f"{deviation} is 0 in every row: expected standard deviations over items")
-        half = _normal((1 + CONFIDENCE) / 2) * spread / np.sqrt(n)
-        low, high = value - half, value + half
-    columns = {"name": names.to_numpy(), "value": value, "spread": spread, "error": spread / np.sqrt(n)}
-    return pd.DataFrame(columns | {"low": low, "high": high, "items": n.astype(int), "rounding": rounding})
+    columns = ["name", "value", "spread", "error", "low", "high", "items", "rank"]
+    least_certain = (least["first"], least["second"])
+    return Audit(
+        rows[columns], pairs.drop(columns="error"), detectable, least_certain, shares, shares and percent, said
+    )
 
 
 def _right_answers(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -279,97 +214,17 @@ def _right_answers(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return np.clip(fewest, 0, right), np.clip(most, right, n)
 
 
-def _names_column(table: pd.DataFrame, others: Collection[object]) -> str:
-    """The first column that is not asked for otherwise and has not only numbers, as places and years are."""
-    left = [place for place, column in enumerate(table.columns) if column not in others]
-    named = [place for place in left if any(math.isnan(_number(given)) for given in table.iloc[:, place])]
-    return table.columns[(named or left or [0])[0]]
-
-
-def _numbers(column: pd.Series, names: pd.Series) -> np.ndarray:
-    numbers = np.array([_number(given) for given in column])
-    for row, given, number in zip(names, column, numbers, strict=True):
-        if number != 0 and not 1 / LARGEST <= abs(number) <= LARGEST:
-            raise ValueError(
-                f"row {row!r}: {column.name} is {given!r}, expected a number such as 1062.5, without comma, "
-                f"in size from {1 / LARGEST:g} to {LARGEST:g} (leave a row without one out)"
-            )
-    return numbers
-
-
-def _number(given: object) -> float:
-    """By way of its text, as which True is none, nor is 1_000."""
-    try:
-        return math.nan if "_" in str(given) else float(str(given))
-    except ValueError:
-        return math.nan
-
-
-def _without_sign(column: pd.Series, names: pd.Series, percent: bool) -> pd.Series:
-    """The scores without the percent signs behind them, which only percentages may have."""
-    signed = column.astype(str).str.strip().str.endswith("%")
-    if signed.any() and not percent:
-        row, given = names[signed.to_numpy()].iloc[0], column[signed].iloc[0]
-        raise ValueError(f"row {row!r}: {column.name} is {given!r}, expected a number, or percent (--percent)")
-    return column.mask(signed, column.astype(str).str.strip().str.removesuffix("%").str.strip())
-
-
-def _decimals(given: object) -> int:
-    """How many decimals were written; all that a number has, where it was no text."""
-    digits = str(given) if isinstance(given, str) else repr(float(given)).removesuffix(".0")
-    return 15 if "e" in digits.lower() else len(digits.strip().partition(".")[2])
-
-
-def _shares(value: np.ndarray, names: pd.Series, metric: str, percent: bool) -> np.ndarray:
-    most = 100 if percent else 1
-    for row, number in zip(names, value, strict=True):
-        if number < 0 or number > 100:
-            raise ValueError(
-                f"row {row!r}: {metric} is {number:g}, expected 0 to {most}, or means with a deviation (--deviation)"
-            )
-    small, large = (value > 0) & (value <= 1), value > 1
-    if percent:
-        if small.any():
-            raise ValueError(
-                f"row {names[small].iloc[0]!r}: {metric} is {value[small][0]:g} with percent, expected 0 or above "
-                "1, as this may be a share (are all rows shares, leave percent out; else divide them all by 100 first)"
-            )
-        return value / 100
-    if small.any() and large.any():
-        raise ValueError(
-            f"{metric} mixes shares and percentages: row {names[small].iloc[0]!r} has {value[small][0]:g}, "
-            f"row {names[large].iloc[0]!r} {value[large][0]:g}: expected 0 to 1 in all rows"
-        )
-    if large.any():
-        raise ValueError(
-            f"row {names[large].iloc[0]!r}: {metric} is {value[large][0]:g}, expected 0 to 1, or percent (--percent)"
-        )
-    return value
-
-
-def _refuse_impossible(value: np.ndarray, n: np.ndarray, names: pd.Series, printed: pd.Series, percent: bool) -> None:
-    """A share of n items is a whole number of them divided by n, up to the rounding of what was printed."""
-    for row, share, count, given in zip(names, value, n, printed, strict=True):
-        rounding = 0.5 * 10.0 ** -_decimals(given) / (100 if percent else 1)
-        right = round(share * count)
-        if abs(share - right / count) > max(rounding, SINGLE * share) + 1e-9:
-            raise ValueError(
-                f"row {row!r}: {printed.name} is {given}, which is {share * count:.6g} of {count:.0f} items, expected "
-                "a whole number of them (is the number of items right? a mean of something else needs --deviation)"
-            )
-
-
-def _wilson(share: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _wilson(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Wilson's interval of a share (1927), which stays within 0 and 1 and has a width at 0, too."""
-    z = _normal((1 + CONFIDENCE) / 2)
+    share, n, z = rows.value, rows["items"], ndtri((1 + CONFIDENCE) / 2)
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
     return np.maximum(middle - half, 0), np.minimum(middle + half, 1)
 
 
-def _normal(probability: float) -> float:
-
-    return float(ndtri(probability))
+def _normal(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    half = ndtri((1 + CONFIDENCE) / 2) * rows.error
+    return rows.value - half, rows.value + half
 
 
 def _pairs(rows: pd.DataFrame, correlation: float, shares: bool) -> pd.DataFrame:
@@ -388,17 +243,13 @@ def _pairs(rows: pd.DataFrame, correlation: float, shares: bool) -> pd.DataFrame
         least = both * (1 - both) * (1 / n[one] + 1 / n[other])
         squared = np.where(same, squared, np.maximum(squared, least))
     wide = np.sqrt(np.maximum(squared, 0))
-    apart = difference != 0
-    distance = np.divide(np.abs(difference), wide, out=np.where(apart, np.inf, 0.0), where=wide > 0)
-    p = np.maximum(2 * ndtr(-distance), SMALLEST_P)
+    p = _two_sided(difference, wide)
     if shares:  # McNemar's exact test, where the better row answered all that the worse one did and more
         fewest, most = _right_answers(rows)
         more = np.maximum(most[one] - fewest[other], most[other] - fewest[one])
         best = np.maximum(np.minimum(2 * 0.5**more, 1), SMALLEST_P)
     else:  # where the scores of the items correlate as much as they can
-        narrow = np.abs(error[one] - error[other])
-        distance = np.divide(np.abs(difference), narrow, out=np.where(apart, np.inf, 0.0), where=narrow > 0)
-        best = np.maximum(2 * ndtr(-distance), SMALLEST_P)
+        best = _two_sided(difference, np.abs(error[one] - error[other]))
     best = np.where(same, best, p)
     adjusted = holm(np.maximum(p, best))
     separated = adjusted < 1 - CONFIDENCE
@@ -411,13 +262,18 @@ def _pairs(rows: pd.DataFrame, correlation: float, shares: bool) -> pd.DataFrame
     return found.assign(possible=separated | (holm(best) < 1 - CONFIDENCE))
 
 
+def _two_sided(difference: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """The normal p of each difference; where there is no error, any difference is certain."""
+    without = np.where(difference != 0, np.inf, 0.0)
+    distance = np.divide(np.abs(difference), error, out=without, where=error > 0)
+    return np.maximum(2 * ndtr(-distance), SMALLEST_P)
+
+
 def _assumptions(rows: pd.DataFrame, correlation: float, deviation: str | None, unit: float) -> tuple[str, ...]:
-    n = rows["items"]
+    n, shares = rows["items"], deviation is None
     said = ["The items are independent of each other; where they come in groups, all intervals are too narrow."]
-    if deviation is None:
-        said.append(
-            "Each item was right or wrong. Means of something finer, such as F1, are no shares: they need a deviation."
-        )
+    if shares:
+        said.append("Each item was right or wrong; means of something finer, such as F1, need a deviation.")
     else:
         said.append(
             f"{deviation} is the standard deviation over items. Where it is a standard error or the spread over seeds, "
@@ -427,7 +283,7 @@ def _assumptions(rows: pd.DataFrame, correlation: float, deviation: str | None, 
         said.append("Rows with other numbers of items were tested on other items, independent of each other.")
     if n.nunique() < len(n):
         same = "All rows" if n.nunique() == 1 else "Rows with the same number of items"
-        said.append(f"{same} answered the same items, {_of_covariance(correlation, deviation is None)}")
+        said.append(f"{same} answered the same items, {_of_covariance(correlation)}")
     said.append(
         "Each row is one trained model. The table says nothing of other seeds, so a separated pair is two models that "
         "differ on items like these, and not yet two methods."
@@ -435,33 +291,25 @@ def _assumptions(rows: pd.DataFrame, correlation: float, deviation: str | None, 
     fewest, most = _right_answers(rows)
     if (spread := int((most - fewest).max())) > 0:
         said.append(
-            f"Scores are taken as they are printed. If they were rounded to {2 * rows.rounding[0] * unit:g}, a row may "
-            f"have answered up to {spread:,} item{'s' * (spread != 1)} more than another with the same score."
+            f"If scores were rounded to {2 * rows.rounding[0] * unit:g}, a row may have answered up to {spread:,} "
+            "items more than another with the same score."
         )
-    if n.min() < ENOUGH_ITEMS:
+    rough = shares and (np.minimum(rows.value, 1 - rows.value) * n < FEW).any()
+    if n.min() < ENOUGH_ITEMS or rough:
         said.append(
-            f"Fewer than {ENOUGH_ITEMS} items: the normal approximation is rough, and a false alarm may be somewhat "
-            f"more frequent than {1 - CONFIDENCE:.0%}."
+            f"With fewer than {ENOUGH_ITEMS} items, or fewer than {FEW} right or wrong answers, as here, a false alarm "
+            f"may be somewhat more frequent than {1 - CONFIDENCE:.0%}."
         )
-    if deviation is None:
-        rough = int((np.minimum(rows.value, 1 - rows.value) * n < FEW).sum())
-        if rough:
-            said.append(
-                f"Fewer than {FEW} right or wrong answers: {rough} row{'s' * (rough != 1)}; there the normal "
-                "approximation is rough."
-            )
     return tuple(said)
 
 
-def _of_covariance(correlation: float, shares: bool) -> str:
+def _of_covariance(correlation: float) -> str:
     if correlation == 0:
         return (
             "but who answered which is not known, so the covariance of a pair is taken as zero. This is cautious: "
-            "answers nearly always correlate positively, which makes the true error smaller. It would not be cautious "
-            "where one row fails on just the items that another gets right."
+            "answers nearly always correlate positively, which makes the true error smaller."
         )
-    less = " (by less where two shares do not allow it)" if shares else ""
     return (
-        f"and two rows' answers correlate by {correlation:g} over the items{less}. The table does not show this: where "
-        "they correlate less, too many pairs are separated."
+        f"and two rows' answers correlate by {correlation:g} over the items, as far as two shares allow it. The table "
+        "does not show this: where they correlate less, too many pairs are separated."
     )

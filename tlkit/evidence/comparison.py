@@ -4,7 +4,6 @@ import math
 import os
 import platform
 import shlex
-import time
 import traceback
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -38,11 +37,10 @@ from tlkit.evidence.tuning import SHORT_STEPS, tune
 from tlkit.fitting.attempts import FallbackLog
 from tlkit.jobs import Job, Part
 from tlkit.memory import parse_size
-from tlkit.models import meta_model
 from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.options import check
 from tlkit.settings import Profile, TrainingConfig
-from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin, sha256_of_own, strategies_named
+from tlkit.strategies import STRATEGIES, load_plugin, sha256_of_own, strategies_named
 from tlkit.team import ALONE, Team
 
 ROW_OUTPUT = "results/{}_alone"  # of the command in a row: in one folder, two of them would replace each other's tables
@@ -128,13 +126,12 @@ def compare(
         strategies, impossible = allowed(asked, base.model.config, experiment.class_count)
         if settings.against in impossible:
             raise ValueError(f"against={settings.against!r}: {impossible[settings.against]}")
-        strategies = _lightest_first(strategies, base.model) if settings.fallback else strategies
         texts = {name: sha256_of_own(name) for name in (*strategies, CONTROL)}
         kept = FinishedRuns(Path(output), experiment.settings, texts) if output is not None else None
         finished = kept.read() if kept else {}
         start = _measure_start(experiment, base.model, progress)
         del base  # every run loads its own
-        rates, reasons = _rates(experiment, strategies, settings, given, start, kept, progress, team)
+        rates, reasons = _rates(experiment, strategies, settings, given, kept, progress, team)
         planned = [(name, seed) for name in strategies for seed in range(settings.seeds)] + [(CONTROL, 0)]
         failures = {_name(*run): reasons[run[0]] for run in planned if run[0] in reasons}
         planned = [run for run in planned if run[0] in rates]
@@ -192,14 +189,13 @@ def _refuse(asked: list[str], strategies: list[str], settings: ComparisonSetting
 
 def _measure_start(experiment: Experiment, model, progress: bool) -> Start:
     """On the host: what is compared later has the device for itself."""
-    window, started = {"context": experiment.context, "stride": experiment.stride}, time.perf_counter()
+    window = {"context": experiment.context, "stride": experiment.stride}
     with Job(shown=progress) as job, job.part("the model before any training") as part:
         scores = {name: experiment.score(model, texts, window, part) for name, texts in _test_texts(experiment).items()}
-        seconds = (time.perf_counter() - started) / sum(score.tokens for score in scores.values())
         in_use = measure_in_use(experiment, model, progress=part)
     if experiment.device().kind != "cpu":  # on another device than the runs it says nothing beside theirs
         in_use = replace(in_use, generate_seconds=math.nan)
-    return Start(scores, in_use, sum(parameter.numel() for parameter in model.parameters()), seconds)
+    return Start(scores, in_use, sum(parameter.numel() for parameter in model.parameters()))
 
 
 def _test_texts(experiment: Experiment) -> dict[str, tuple[str, ...]]:
@@ -212,7 +208,6 @@ def _rates(
     strategies: list[str],
     settings: ComparisonSettings,
     given: pd.DataFrame | dict[str, float] | None,
-    start: Start,
     kept: FinishedRuns | None,
     progress: bool,
     team: Team,
@@ -223,16 +218,7 @@ def _rates(
     missing = [name for name in wanted if name not in rates]
     if not missing:
         return rates, {}
-    on_host = experiment.device().kind == "cpu"  # only there the pace of the baseline says how long training takes
-    record = tune(
-        experiment,
-        missing,
-        start.seconds_per_token if on_host else None,
-        kept=kept,
-        progress=progress,
-        team=team,
-        spread=settings.spread,
-    )
+    record = tune(experiment, missing, kept=kept, progress=progress, team=team, spread=settings.spread)
     rates |= best_rates(record, f"short sweep of {min(experiment.steps, SHORT_STEPS)} steps in this run")
     return rates, {name: why_no_rate(record, name) for name in missing if name not in rates}
 
@@ -294,11 +280,6 @@ def _scored(scores: dict[str, PerplexityResult], in_use: InUse) -> dict[str, obj
         "answers": answer_rows(in_use.answers),
         "written": list(in_use.measured.written),
     }
-
-
-def _lightest_first(strategies: list[str], model) -> list[str]:
-    """By the values they train."""
-    return sorted(strategies, key=lambda name: apply_strategy(meta_model(model.config), name).trainable_values)
 
 
 def _command(

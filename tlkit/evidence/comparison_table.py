@@ -19,12 +19,11 @@ from tlkit.training import TrainingResult
 
 @dataclass(frozen=True)
 class Start:
-    """The model before any training: its score on each text, its size in values, and how long a token took to score."""
+    """The model before any training: its score on each text, how it is in use, and its size in values."""
 
     scores: dict[str, PerplexityResult]
     in_use: InUse
     total_values: int
-    seconds_per_token: float
 
 
 def run_row(

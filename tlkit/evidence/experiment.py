@@ -127,9 +127,6 @@ def load_experiment(
 
     Returns:
         The experiment, and the model as it is before any training, on the host.
-
-    Raises:
-        ValueError: for settings that no run could have.
     """
     task = TASKS[settings.task]
     whole, general = task.load(settings.corpus), task.general().limited(test=profile.test_passages)
@@ -194,9 +191,6 @@ def allowed(
 
     Returns:
         The strategies that are possible, and from each other one to the reason.
-
-    Raises:
-        ValueError: where one that was named is not possible.
     """
     possible, reasons, named = [], {}, set(strategies or ())
     for strategy in strategies_named(strategies):
@@ -225,9 +219,7 @@ def run_strategy(
     """Train a freshly loaded model by one strategy, and score it.
 
     Where the strategy leaves the lowest blocks as they are, they are computed once for each block of text
-    (`cached_prefix`); the losses are the same up to rounding, and a step takes less time and memory. It is left where
-    nothing would be read twice, where the result would not fit in memory, and where memory itself is what is tried
-    out: with fallback, on a virtual card, or with weights in parts.
+    (`cached_prefix`); the losses are the same up to rounding, and a step takes less time and memory.
 
     Args:
         experiment: what the run has in common with others.
@@ -241,9 +233,6 @@ def run_strategy(
 
     Returns:
         What was trained, how training went, and a score for each of `texts`.
-
-    Raises:
-        Exception: whatever the model, the strategy or the device raises.
     """
     report, _ = load_with_strategy(strategy, model=experiment.model, seed=config.seed, **_head_of(experiment.classes))
     device = experiment.device()
@@ -273,12 +262,7 @@ def _head_of(classes: tuple[str, ...] | None) -> dict[str, int]:
 
 
 def keeps_prefix(experiment: Experiment, team: Team = ALONE) -> bool:
-    """Whether `run_strategy` computes a frozen prefix once, where a strategy leaves one.
-
-    Args:
-        experiment: what its runs have in common.
-        team: the processes that share every batch.
-    """
+    """Whether a frozen prefix is computed once: not where memory is what is tried out, or weights are in parts."""
     return not (experiment.fallback or experiment.device_memory or team.in_parts)
 
 

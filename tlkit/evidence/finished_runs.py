@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tlkit.checkpoints import hold_folder, write_text_atomically
 
-NAMED_BY_US = re.compile(r"seed[ =]\d+$")  # what the name of every run ends in
-
 
 @dataclass(frozen=True)
 class FinishedRuns:
@@ -41,14 +39,11 @@ class FinishedRuns:
         """
         outcomes = {}
         for path in sorted(self.folder.glob("*.json")) if self.folder.is_dir() else ():
-            if not NAMED_BY_US.search(path.stem):
-                continue
             try:
                 content = json.loads(path.read_text(encoding="utf-8"))
                 name, settings, outcome = content["run"], dict(content["settings"]), dict(content["outcome"])
             except (ValueError, KeyError, TypeError):
                 raise ValueError(f"{path} is damaged: remove it, and that run will be done again") from None
-            settings.pop("own_strategies", None)  # in older folders: the texts of all, and no hash of any
             text, strategy = settings.pop("strategy_sha256", None), outcome.get("strategy")
             if differences := _differences(settings, self.settings):
                 raise ValueError(

@@ -1,7 +1,5 @@
 """Who is on a Pareto front, and how surely: of a published table, and of a comparison of ours."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
@@ -47,11 +45,8 @@ def front_shares(
         By the rows of `table`: `front`, whether the published figures put it there, and `share`, of the draws.
 
     Raises:
-        ValueError: for no costs, a column that is not there, or shares outside 0 to 1.
+        ValueError: for no costs, or shares outside 0 to 1.
     """
-    for column in (metric, *costs):
-        if column not in table:
-            raise ValueError(f"the table has no column {column!r}: expected one of {', '.join(table.columns)}")
     if not costs or not table[metric].between(0, 1).all():
         raise ValueError(f"metric={metric!r}, costs={costs}: expected shares from 0 to 1 and at least one cost")
     value, price = table[metric].to_numpy(dtype=float), table[costs].to_numpy(dtype=float)
@@ -87,11 +82,12 @@ def perplexity_front(
     if cost not in runs or not (runs[cost] > 0).all():
         raise ValueError(f"cost={cost!r}: expected a column of the runs with values above 0")
     generator, names = np.random.default_rng(seed), list(dict.fromkeys(runs.strategy))
-    spread, price = _over_seeds(runs, "perplexity", names), _over_seeds(runs, cost, names)
-    found = pd.DataFrame({"strategy": names, "perplexity": np.exp(spread.means), cost: np.exp(price.means)})
-    found["front"] = on_front(-spread.means, price.means[:, None])
+    (score, score_error), (price, price_error) = (_over_seeds(runs, column, names) for column in ("perplexity", cost))
+    found = pd.DataFrame({"strategy": names, "perplexity": np.exp(score), cost: np.exp(price)})
+    found["front"] = on_front(-score, price[:, None])
     found["share"] = np.nan
-    if spread.freedom:
+    freedom = len(runs) - len(names)
+    if freedom:
         part = documents[documents.strategy.isin(names)]
         nats = part.pivot_table(index=["strategy", "seed"], columns="document", values="nats")
         tokens = part.pivot_table(index=["strategy", "seed"], columns="document", values="tokens")
@@ -99,30 +95,17 @@ def perplexity_front(
         weights = generator.multinomial(count, np.full(count, 1 / count), size=draws)
         scores = pd.DataFrame((nats.to_numpy() @ weights.T) / (tokens.to_numpy() @ weights.T), index=nats.index)
         drawn = scores.groupby("strategy", sort=False).mean().loc[names].to_numpy().T
-        drawn = drawn + spread.moved(generator, draws)
-        costs = price.means + price.moved(generator, draws)
+        shape = (draws, len(names))
+        drawn = drawn + generator.standard_t(freedom, shape) * score_error
+        costs = price + generator.standard_t(freedom, shape) * price_error
         found["share"] = on_front(-drawn, costs[..., None]).mean(axis=0)
     return found
 
 
-@dataclass(frozen=True)
-class _OverSeeds:
-    """Logarithms of a figure: the mean of each strategy, its standard error, and the degrees of freedom behind it."""
-
-    means: np.ndarray
-    errors: np.ndarray
-    freedom: int
-
-    def moved(self, generator: np.random.Generator, draws: int) -> np.ndarray:
-        """Errors of the means, shape (draws, strategies)."""
-        from scipy.stats import t as student  # takes a second to import, and most charts do without
-
-        return student.rvs(self.freedom, size=(draws, len(self.means)), random_state=generator) * self.errors
-
-
-def _over_seeds(runs: pd.DataFrame, column: str, names: list[str]) -> _OverSeeds:
+def _over_seeds(runs: pd.DataFrame, column: str, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Of a figure's logarithm each strategy's mean, and its standard error from the spread of all strategies' seeds."""
     grouped = np.log(runs[column]).groupby(runs.strategy)
-    counts, freedom = grouped.count().loc[names], int((grouped.count() - 1).sum())
+    counts, freedom = grouped.count().loc[names].to_numpy(), len(runs) - len(names)
     squares = ((grouped.count() - 1) * grouped.var().fillna(0)).sum()
     spread = np.sqrt(squares / freedom) if freedom else np.nan
-    return _OverSeeds(grouped.mean().loc[names].to_numpy(), spread / np.sqrt(counts.to_numpy()), freedom)
+    return grouped.mean().loc[names].to_numpy(), spread / np.sqrt(counts)

@@ -44,11 +44,7 @@ def measure_in_use(
 ) -> InUse:
     """Answer the questions of an experiment, count what is to be saved, and time the writing of text.
 
-    Args:
-        experiment: names the questions; with its fallback, less is computed at a time where memory runs out.
-        model: as it was loaded, or as a strategy has trained it.
-        log: gets what fails.
-        progress: the part of a job that this is.
+    With the experiment's fallback, less is computed at a time where memory runs out, and `log` gets what fails.
     """
 
     def careful(action, rows: int):
@@ -75,26 +71,18 @@ def measure_in_use(
 def file_bytes(model: torch.nn.Module) -> int:
     """Count the bytes of the file of weights that `save_model` would write: the adapter's, or the whole model's.
 
-    Nothing is written. The file's header names every tensor with its type, shape and place; tied weights are there
-    once. The configuration and the tokenizer come on top.
-
-    Args:
-        model: of a strategy, `report.model`.
-
-    Returns:
-        Bytes.
-
-    Source: the format's description, https://huggingface.co/docs/safetensors.
+    The file's header names every tensor with its type, shape and place (https://huggingface.co/docs/safetensors); tied
+    weights are there once.
     """
     if hasattr(model, "peft_config"):
         from peft import get_peft_model_state_dict
 
         tensors = get_peft_model_state_dict(model, save_embedding_layers=False)
     else:
-        by_identity: dict[int, tuple[str, torch.Tensor]] = {}
-        for name, tensor in model.state_dict(keep_vars=True).items():
-            by_identity.setdefault(id(tensor), (name, tensor))
-        tensors = dict(by_identity.values())
+        named = model.state_dict(keep_vars=True).items()
+        tensors = dict(
+            {id(tensor): (name, tensor) for name, tensor in reversed(named)}.values()
+        )  # tied: the first name
     header, end = {"__metadata__": {"format": "pt"}}, 0
     for name in sorted(tensors, key=lambda name: (-tensors[name].element_size(), name)):
         tensor = tensors[name]
@@ -108,14 +96,7 @@ def file_bytes(model: torch.nn.Module) -> int:
 def generation_seconds(model: torch.nn.Module, tokenizer) -> float:
     """Time the writing of 32 tokens: greedy, one text at a time, with the cache of keys and values, after a warm-up.
 
-    The end-of-text token does not stop it, so that all models write as much.
-
-    Args:
-        model: a causal language model, on the device that is timed.
-        tokenizer: its tokenizer.
-
-    Returns:
-        Seconds; NaN where the model cannot read as many tokens.
+    The end-of-text token does not stop it, so that all models write as much; NaN where one cannot read as many.
     """
     device = next(model.parameters()).device
     ids = torch.tensor([tokenizer(PROMPT, add_special_tokens=False)["input_ids"]], device=device)

@@ -84,13 +84,14 @@ def best_rates(record: pd.DataFrame, origin: str = "swept") -> dict[str, Learnin
     _refuse_record(record)
     rates = {}
     for strategy in dict.fromkeys(record.strategy):
-        means = _mean_scores(record, strategy)
+        part = record[record.strategy == strategy].fillna({"validation_perplexity": math.inf})  # diverged, or failed
+        means = part.groupby("learning_rate").validation_perplexity.mean().to_dict()
         if all(map(math.isinf, means.values())):  # also where there is none, for the architecture does not allow it
             continue
         best = min(means, key=means.get)
         interior = min(means) < best < max(means)
         source = f"{origin} for {_described(record)}" + ("" if interior else "; the edge of the rates that were tried")
-        rates[strategy] = LearningRate(best, source, interior, int((record.strategy == strategy).sum()))
+        rates[strategy] = LearningRate(best, source, interior, len(part))
     return rates
 
 
@@ -136,11 +137,7 @@ def next_rate(scores: Mapping[float, float]) -> float | None:
 
 
 def default_rates(model: str = "tiny") -> dict[str, float]:
-    """The recorded learning rate of each strategy, as a plain number.
-
-    Raises:
-        ValueError: where nothing is recorded for the model.
-    """
+    """The recorded learning rate of each strategy, as a plain number; a ValueError where there is no record."""
     return {strategy: rate.value for strategy, rate in best_rates(_recorded(model)).items()}
 
 
@@ -189,8 +186,8 @@ def learning_rates_for(
     """
     found, settings = {}, {"model": model, **settings}
     task, corpus = str(settings.get("task", "text")), str(settings.get("corpus"))
-    if _record_of(model, task, corpus):
-        found |= _judged(_recorded(model, task, corpus), "recorded", settings)
+    if (record := recorded_rates(model, task, corpus)) is not None:
+        found |= _judged(record, "recorded", settings)
     if isinstance(given, pd.DataFrame):
         found |= _judged(given, "given, swept", settings)
     elif given:
@@ -211,31 +208,31 @@ def read_rates(given: str | Path | Mapping[str, float]) -> pd.DataFrame | dict[s
         ValueError: where the file is no such record, a strategy is unknown, or a rate is no number above 0.
         FileNotFoundError: where there is no such file.
     """
-    if not isinstance(given, Mapping) and (os.path.exists(given) or "=" not in str(given)):
+    if isinstance(given, Mapping):
+        pairs = given
+    elif "=" in str(given) and not os.path.exists(given):
+        pairs = dict(part.partition("=")[::2] for part in str(given).split(","))
+    else:
         return _read_record(Path(given))
-    pairs = given.items() if isinstance(given, Mapping) else (part.split("=", 1) for part in str(given).split(","))
     rates = {}
-    for strategy, value in (pair if len(pair) == 2 else (*pair, "") for pair in pairs):
+    for strategy, value in pairs.items():
         if strategy not in (*STRATEGIES, CONTROL):
             expected = ", ".join([*STRATEGIES, CONTROL])
             raise ValueError(f"learning rates: strategy {strategy!r} is unknown: expected some of {expected}")
-        try:
-            rates[strategy] = float(value)
-        except (TypeError, ValueError):
-            rates[strategy] = math.nan
+        rates[strategy] = float(pd.to_numeric(str(value), errors="coerce"))
         if not 0 < rates[strategy] < math.inf:
             raise ValueError(f"learning rates: {strategy}={value}: expected a number above 0")
     return rates
 
 
 def _read_record(path: Path) -> pd.DataFrame:
-    if not os.path.exists(path):
+    if not os.path.isfile(path):
         expected = "a rates.csv that `compare` has written, or rates such as full=1e-4"
         raise FileNotFoundError(f"{path}: no such file; expected {expected}")
     try:
         record = pd.read_csv(path)
         _refuse_record(record)
-    except (ValueError, IsADirectoryError) as error:  # pandas' own, and bytes that are no text, are ValueErrors too
+    except ValueError as error:  # pandas' own, and bytes that are no text, are ValueErrors too
         raise ValueError(f"{path}: not a record of learning rates: {str(error).splitlines()[0]}") from None
     return record
 
@@ -255,14 +252,6 @@ def _refuse_record(record: pd.DataFrame) -> None:
             raise ValueError(f"it holds runs of more than one {column}: {several}; expected one")
 
 
-def _mean_scores(record: pd.DataFrame, strategy: str) -> dict[float, float]:
-    """For each rate of a strategy the mean over its seeds, infinite where one of them diverged or failed."""
-    part = record[record.strategy == strategy].fillna({"validation_perplexity": math.inf})
-    return {
-        float(rate): float(mean) for rate, mean in part.groupby("learning_rate").validation_perplexity.mean().items()
-    }
-
-
 def _judged(record: pd.DataFrame, origin: str, settings: Mapping[str, object]) -> dict[str, LearningRate]:
     """The best rates of a record; not tuned where the runs to come differ from its runs in what matters."""
     # Examples are padded to the longest of a run, so their width differs with the documents and decides nothing.
@@ -277,22 +266,19 @@ def _judged(record: pd.DataFrame, origin: str, settings: Mapping[str, object]) -
         said.append(f"profile {settings['profile']}")
     rates = best_rates(record, origin)
     for strategy, rate in rates.items():
-        changed = ["another text of the strategy"] if has_other_text(record, strategy) else []
+        changed = ["another text of the strategy"] if _has_other_text(record, strategy) else []
         if here := ", ".join([*said, *changed]):
             tuned = rate.tuned and not differences and not changed
             rates[strategy] = replace(rate, source=f"{rate.source}; here: {here}", tuned=tuned)
     return rates
 
 
-def has_other_text(record: pd.DataFrame, strategy: str) -> bool:
-    """Whether runs of a record are of a strategy that has the same name and another text today.
-
-    Args:
-        record: of a sweep; its column `strategy_sha256`, where it has one, is empty for strategies of this package.
-        strategy: its name.
-    """
-    part, now = record[record.strategy == strategy], sha256_of_own(strategy)
-    before = part.strategy_sha256 if "strategy_sha256" in part else [None] * len(part)
+def _has_other_text(record: pd.DataFrame, strategy: str) -> bool:
+    """Whether its runs are of a strategy of the reader's own that has the same name and another text today."""
+    now = sha256_of_own(strategy)
+    if "strategy_sha256" not in record:
+        return now is not None
+    before = record[record.strategy == strategy].strategy_sha256
     return any((None if pd.isna(text) else text) != now for text in before)
 
 
@@ -305,46 +291,33 @@ def _described(record: pd.DataFrame) -> str:
 
 
 def record_folder(model: str, task: str = "text") -> Path:
-    """Where the sweeps of a preset are: those of going on with texts by the model, the others below, by the task.
-
-    Args:
-        model: a preset.
-        task: of `TASKS`.
-    """
+    """Where the sweeps of a preset are: those of going on with texts by the model, the others below, by the task."""
     return RECORDS / model / ("" if task == "text" else task)
 
 
-def recorded_rates(model: str, task: str, corpus: str) -> pd.DataFrame | None:
-    """The recorded search for learning rates that `learning_rates_for` goes by; None where there is none.
+def recorded_rates(model: str, task: str = "text", corpus: str = "") -> pd.DataFrame | None:
+    """The search for learning rates that is recorded for a model; None where there is none.
 
     Args:
-        model: preset, hub id or folder.
+        model: a preset, also by the hub id behind it; of others nothing is recorded.
         task: of `TASKS`.
-        corpus: its name; a corpus that comes with the workbook may have a record of its own.
-    """
-    path = _record_of(model, task, corpus)
-    return None if path is None else pd.read_csv(path)
-
-
-def _recorded(model: str, task: str = "text", corpus: str = "") -> pd.DataFrame:
-    path = _record_of(model, task, corpus)
-    if path is None:
-        raise ValueError(
-            f"no learning rates are recorded for {model}: give one (full fine-tuning of a pretrained model often wants "
-            f"1e-5 to 1e-4, lora ten times that), or let `python -m tlkit compare --model {model}` search for them"
-        )
-    return pd.read_csv(path)
-
-
-def _record_of(model: str, task: str = "text", corpus: str = "") -> Path | None:
-    """The record that comes with the workbook for a preset, be it given by its name or by the hub id behind it.
-
-    A corpus with a record of its own has it in a folder below the model's.
+        corpus: its name; one of `OF_THEIR_OWN` may have a record of its own, in a folder below the model's.
     """
     preset = next((name for name, known in PRESETS.items() if model in (name, known.source)), None)
     folder = record_folder(str(preset), task)
     own = [folder / corpus / "rates.csv"] if corpus in OF_THEIR_OWN else []
-    return next((path for path in (*own, folder / "rates.csv") if path.is_file()), None)
+    path = next((path for path in (*own, folder / "rates.csv") if path.is_file()), None)
+    return None if path is None else pd.read_csv(path)
+
+
+def _recorded(model: str, task: str = "text") -> pd.DataFrame:
+    record = recorded_rates(model, task)
+    if record is None:
+        raise ValueError(
+            f"no learning rates are recorded for {model}: give one (full fine-tuning of a pretrained model often wants "
+            f"1e-5 to 1e-4, lora ten times that), or let `python -m tlkit compare --model {model}` search for them"
+        )
+    return record
 
 
 def _rounded(rate: float) -> float:

@@ -1,23 +1,28 @@
-"""Tables as they are published: read from a file as they are written, or refused where a number may mean two things."""
+"""Tables as they are published: read as they are written, or refused where a number may mean two things."""
 
 import csv
 import io
 import math
 import re
 from collections.abc import Collection
+from itertools import dropwhile
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+")  # such as 1,240, which may be 1240 or 1.24
+FEWEST_ITEMS = 30  # below, a normal distribution is a poor picture of a mean
+MOST_ITEMS = 10**12  # more than any test has
+SINGLE = 6e-8  # how far a number of 32 bits is from what it stands for, as a share of it
 
 
 def read_table(path: Path, numbers: Collection[str] = ()) -> pd.DataFrame:
     """Read a table from a CSV file as it is written: every field stays a text, so that 007 and None are names.
 
     Fields are separated by commas, semicolons or tabs: by what gives every line as many fields as the line of column
-    names, finds the columns of numbers, and gives the most fields. Spaces around a field do not count, nor do lines
-    without any content, nor comments that begin with "# " before the first line.
+    names, finds the columns of numbers, and gives the most fields. Lines without content do not count, nor do comments
+    that begin with "# " before the first line.
 
     Args:
         path: a text file in UTF-8.
@@ -27,62 +32,160 @@ def read_table(path: Path, numbers: Collection[str] = ()) -> pd.DataFrame:
         A row for each line.
 
     Raises:
-        ValueError: naming the file, and the line where one does not have as many fields as there are column names; or
-            a number that may have a decimal comma or a mark for thousands.
+        ValueError: where a line does not have as many fields as there are column names, or a number may have a decimal
+            comma or a mark for thousands.
         OSError: where the file cannot be read.
     """
-    wanted = "expected a CSV file with a line of column names, as plain text in UTF-8 (not compressed)"
+    wanted = "expected a CSV file with a line of column names, as plain text in UTF-8"
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: {wanted}; save a sheet of Excel as 'CSV UTF-8' ({error})") from None
-    for sign, what in {r"\s*(\{|\[\s*[\[{])": "JSON", r"\s*\|": "a Markdown table"}.items():
-        if re.match(sign, text):
-            raise ValueError(f"{path}: begins as {what} does, {wanted}")
-    mark, lines = _fields(path, text, numbers, wanted)
-    if not lines:
+        raise ValueError(f"{path}: {wanted} ({error})") from None
+    lines = list(dropwhile(lambda line: line.startswith("# ") or not line.strip(), io.StringIO(text)))
+    by_mark = {mark: _fields(lines, mark) for mark in ",;\t"}
+    mark = max(by_mark, key=lambda mark: _fit(by_mark[mark], numbers))
+    rows = by_mark[mark]
+    if not rows:
         raise ValueError(f"{path}: is empty, {wanted}")
-    header, *rows = (fields for _, fields in lines)
-    for number, fields in lines:
+    header = rows[0]
+    for fields in rows:
         if len(fields) != len(header):
             raise ValueError(
-                f"{path}: line {number} has {len(fields)} field{'s' * (len(fields) != 1)}, expected {len(header)}, one "
-                "for each column name "
-                f"(write decimals behind a point, quote a field that holds {mark!r}, and end no line with it)"
+                f"{path}: the line {mark.join(fields)!r} has {len(fields)} fields, expected {len(header)}, one for "
+                f"each column name (write decimals behind a point, and quote a field that holds {mark!r})"
             )
-    table = pd.DataFrame(rows, columns=header, dtype=str)
-    for place in [place for place, column in enumerate(header) if mark == ";" and column in numbers]:
-        column = table.iloc[:, place]
-        with_comma = column[column.str.contains(",")]
-        if len(with_comma) and with_comma.str.fullmatch(THOUSANDS.pattern).all():
-            raise ValueError(
-                f"{path}: {header[place]} is {with_comma.iloc[0]!r}, which may be a decimal comma or a mark for "
-                "thousands: expected decimals behind a point, and thousands without a mark"
-            )
-        table.isetitem(place, column.str.replace(r"^([+-]?\d+),(\d+)", r"\1.\2", regex=True))
+    table = pd.DataFrame(rows[1:], columns=header, dtype=str)
+    for place, name in enumerate(header):
+        if mark == ";" and name in numbers:
+            table.isetitem(place, _with_points(table.iloc[:, place], path))
     return table
 
 
-def _fields(path: Path, text: str, numbers: Collection[str], wanted: str) -> tuple[str, list[tuple[int, list[str]]]]:
-    """By which mark a text is separated, and by that the number and the fields of each line with content."""
-    first = re.match(r"(# .*\n|\s*\n)*(sep=(.)\s*\n)?", text)
-    skipped, marks = first.group().count("\n"), first.group(3) or ",;\t"
-    found, wrong = {}, None
-    for mark in marks:
-        reader = csv.reader(io.StringIO(text[first.end() :]), delimiter=mark, skipinitialspace=True, strict=True)
-        try:
-            lines = [(skipped + reader.line_num, [field.strip() for field in fields]) for fields in reader]
-        except csv.Error as error:
-            wrong = error
-            continue
-        found[mark] = [(number, fields) for number, fields in lines if any(fields)]
-    if not found:
-        raise ValueError(f"{path}: {wanted} ({wrong})")
+def _fields(lines: list[str], mark: str) -> list[list[str]]:
+    """The fields of each line that has content."""
+    rows = [[field.strip() for field in fields] for fields in csv.reader(lines, delimiter=mark, skipinitialspace=True)]
+    return [fields for fields in rows if any(fields)]
 
-    def fits(mark: str) -> tuple[bool, int, float]:
-        lengths = [len(fields) for _, fields in found[mark]] or [math.inf]  # nothing but marks: the table is empty
-        header = found[mark][0][1] if found[mark] else []
-        return lengths[0] > 1 and set(lengths) == {lengths[0]}, len({*header} & {*numbers}), lengths[0]
 
-    mark = max(found, key=fits)
-    return mark, found[mark]
+def _fit(rows: list[list[str]], numbers: Collection[str]) -> tuple[bool, int, int]:
+    """What speaks for a mark, the strongest reason first."""
+    header = rows[0] if rows else []
+    whole = len(header) > 1 and all(len(fields) == len(header) for fields in rows)
+    return whole, len({*header} & {*numbers}), len(header)
+
+
+def _with_points(column: pd.Series, path: Path) -> pd.Series:
+    """Numbers with a decimal comma as numbers with a point."""
+    with_comma = column[column.str.contains(",")]
+    if len(with_comma) and with_comma.str.fullmatch(THOUSANDS.pattern).all():
+        raise ValueError(
+            f"{path}: {column.name} is {with_comma.iloc[0]!r}, which may be a decimal comma or a mark for thousands: "
+            "expected decimals behind a point, and thousands without a mark"
+        )
+    return column.str.replace(r"^([+-]?\d+),(\d+)", r"\1.\2", regex=True)
+
+
+def scores_of(
+    table: pd.DataFrame, metric: str, items: float | str, name: str | None, deviation: str | None, percent: bool
+) -> pd.DataFrame:
+    """What a table says of each row, as numbers; the arguments are those of `audit`.
+
+    Returns:
+        Columns name, value, spread (the standard deviation over items), items and rounding: half a unit of the last
+        decimal that a share in the table has, 0 for means.
+
+    Raises:
+        ValueError: naming column, row and what was expected.
+    """
+    columns, counted = table.columns.tolist(), isinstance(items, str)
+    name = _names_column(table, {metric, items, deviation}) if name is None else name
+    for column in (metric, name, *([items] if counted else []), *([deviation] if deviation else [])):
+        if (count := columns.count(column)) != 1:
+            known = ", ".join(map(repr, columns))
+            raise ValueError(
+                f"the table has {count or 'no'} column{'s' * (count > 1)} {column!r}: expected one of {known}"
+            )
+    if len(table) < 2:
+        raise ValueError(f"the table has {len(table)} row(s): expected at least 2 to compare")
+    names = table[name].astype(str).mask(table[name].isna(), "")
+    if (unclear := names.duplicated() | (names.str.strip() == "")).any():
+        raise ValueError(
+            f"column {name!r} has {names[unclear].iloc[0]!r}, which is no row's name or that of several: expected a "
+            "name of its own in each row (name, --name)"
+        )
+    n = _items(table[items] if counted else pd.Series(items, table.index, name="items"), names)
+    if deviation is None:
+        value, rounding = _shares(table[metric], n, names, percent)
+        spread = np.sqrt(value * (1 - value))
+    else:
+        value, spread, rounding = _numbers(table[metric], names), _numbers(table[deviation], names), 0.0
+        _refuse(spread < 0, table[deviation], names, "at least 0")
+        if not spread.any():
+            raise ValueError(f"{deviation} is 0 in every row: expected standard deviations over items")
+    found = {"name": names.to_numpy(), "value": value, "spread": spread, "items": n.astype(int), "rounding": rounding}
+    return pd.DataFrame(found)
+
+
+def _names_column(table: pd.DataFrame, others: Collection[object]) -> str | None:
+    """The first column that is not asked for otherwise and has not only numbers, as places and years are."""
+    left = [place for place, column in enumerate(table.columns) if column not in others]
+    named = [place for place in left if any(math.isnan(_number(given)) for given in table.iloc[:, place])]
+    return table.columns[(named or left or [0])[0]] if len(table.columns) else None
+
+
+def _refuse(where: np.ndarray, column: pd.Series, names: pd.Series, expected: str) -> None:
+    if where.any():
+        row = int(np.argmax(where))
+        raise ValueError(f"row {names.iloc[row]!r}: {column.name} is {str(column.iloc[row])!r}, expected {expected}")
+
+
+def _number(given: object) -> float:
+    """By way of its text, as which True is none, nor is 1_000."""
+    try:
+        return math.nan if "_" in str(given) else float(str(given))
+    except ValueError:
+        return math.nan
+
+
+def _numbers(column: pd.Series, names: pd.Series) -> np.ndarray:
+    numbers = np.array([_number(given) for given in column])
+    _refuse(~np.isfinite(numbers), column, names, "a number such as 1062.5, without comma")
+    return numbers
+
+
+def _items(column: pd.Series, names: pd.Series) -> np.ndarray:
+    marked = column.astype(str).str.fullmatch(THOUSANDS.pattern).to_numpy(dtype=bool)
+    _refuse(marked, column, names, "a whole number without a mark for thousands")
+    n = _numbers(column, names)
+    wanted = f"a whole number of at least {FEWEST_ITEMS} and at most {MOST_ITEMS:.0e}"
+    _refuse((n < FEWEST_ITEMS) | (n > MOST_ITEMS) | (n % 1 != 0), column, names, wanted)
+    return n
+
+
+def _shares(column: pd.Series, n: np.ndarray, names: pd.Series, percent: bool) -> tuple[np.ndarray, float]:
+    """Shares from 0 to 1, and half a unit of the last decimal that one of them has.
+
+    A share of n items is a whole number of them divided by n, up to the rounding of what was printed.
+    """
+    printed = column.astype(str).str.strip()
+    if pd.api.types.is_numeric_dtype(column):
+        printed = printed.str.removesuffix(".0")
+    if percent:
+        printed = printed.str.removesuffix("%").str.strip()
+        value = _numbers(printed, names)
+        unclear = (value < 0) | ((value > 0) & (value <= 1)) | (value > 100)
+        _refuse(unclear, column, names, "0, or above 1 to 100 (what is 1 or less may be a share: leave percent out)")
+    else:
+        value = _numbers(printed, names)
+        _refuse(
+            (value < 0) | (value > 1), column, names, "0 to 1, or percent (--percent), or a deviation (--deviation)"
+        )
+    unit = 100 if percent else 1
+    value, rounding = value / unit, 0.5 * 10.0 ** -printed.map(_decimals).to_numpy(dtype=float) / unit
+    off = np.abs(value - np.round(value * n) / n) > np.maximum(rounding, SINGLE * value) + 1e-9
+    _refuse(off, column, names, "what a whole number of items gives (is their number right? else give a --deviation)")
+    return value, float(rounding.min())
+
+
+def _decimals(printed: str) -> int:
+    return 15 if "e" in printed.lower() else len(printed.partition(".")[2])

@@ -13,14 +13,11 @@ from pathlib import Path
 
 import torch
 from torch.nn import functional
-from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from tlkit.corpus import read_json_lines
 from tlkit.evaluation import LOGITS_AT_ONCE
 from tlkit.examples.conversations import Conversation, parts_of
 from tlkit.jobs import SILENT, Part
-from tlkit.models.adapters import learns_prompt
 from tlkit.models.parts import longest_input
 from tlkit.models.passes import evaluation_mode
 from tlkit.names import CHANCE, OPTIONS, QUESTION_SETS
@@ -96,9 +93,6 @@ def load_questions(name: str | Path) -> tuple[Question, ...]:
     Args:
         name: `rust`, `general`, or a path to a .jsonl file in UTF-8.
 
-    Returns:
-        The questions, in the file's order.
-
     Raises:
         FileNotFoundError: where there is no such file.
         ValueError: naming file and line, for what is not a question, or an id that is there twice.
@@ -106,28 +100,38 @@ def load_questions(name: str | Path) -> tuple[Question, ...]:
     path = DATA / "questions" / f"{name}.jsonl" if name in QUESTION_SETS else Path(name)
     if path.suffix.lower() != ".jsonl":
         raise ValueError(f"questions {str(name)!r}: expected {', '.join(QUESTION_SETS)}, or a path to a .jsonl file")
-    lines: dict[str, int] = {}
-    questions = []
+    questions: dict[str, Question] = {}
     for number, row in read_json_lines(path):
-        try:
-            question = _question(row)
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from None
-        if question.id in lines:
-            raise ValueError(f"{path}, line {number}: id {question.id!r} is in line {lines[question.id]} already")
-        lines[question.id] = number
-        questions.append(question)
+        question = _question(row)
+        if question is None or question.id in questions:
+            raise ValueError(
+                f'{path}, line {number}: expected an "id" of its own, "subject", "question", "options" ({OPTIONS} '
+                f'different texts) and "answer" (a place from 0 to {OPTIONS - 1}), and it is {reprlib.repr(row)}'
+            )
+        questions[question.id] = question
     if not questions:
         raise ValueError(f"{path}: no questions in this file")
-    return tuple(questions)
+    return tuple(questions.values())
+
+
+def _question(row: dict) -> Question | None:
+    """The question of a line; None where it is none."""
+    options, answer, passage = row.get("options"), row.get("answer"), row.get("passage")
+    if not isinstance(options, list) or len(options) != OPTIONS:
+        return None
+    if type(answer) is not int or answer not in range(OPTIONS):
+        return None
+    texts = [row.get("id"), row.get("subject"), row.get("question"), *options, *([] if passage is None else [passage])]
+    if not all(isinstance(text, str) and text.strip() for text in texts):
+        return None
+    options = tuple(option.strip() for option in options)
+    if len(set(options)) < OPTIONS:
+        return None
+    return Question(*(text.strip() for text in texts[:3]), options, answer, passage and passage.strip())
 
 
 def questions_sha256(questions: Sequence[Question]) -> str:
-    """Hash of all that decides how questions are answered and judged, to name them in a result.
-
-    Args:
-        questions: in the order in which they are asked.
-    """
+    """Hash of all that decides how questions are answered and judged, to name them in a result."""
     digest = hashlib.sha256()
     for asked in questions:
         digest.update("\0".join([asked.id, asked.question, *asked.options, str(asked.answer), ""]).encode())
@@ -135,12 +139,7 @@ def questions_sha256(questions: Sequence[Question]) -> str:
 
 
 def spread_out(questions: Sequence[Question], most: int | None) -> tuple[Question, ...]:
-    """Choose some questions at equal distances, because the files are ordered by subject.
-
-    Args:
-        questions: all there are.
-        most: how many to choose; None or more than there are for all.
-    """
+    """Choose at most so many questions at equal distances, because the files are ordered by subject; None: all."""
     count = len(questions) if most is None else min(most, len(questions))
     return tuple(questions[place * len(questions) // count] for place in range(count))
 
@@ -157,8 +156,7 @@ def answer_questions(
     """Let a model choose: the option with the highest mean log-probability per token behind the question.
 
     The model reads the end-of-text token, which opens every document here, then "Question: …", a line break,
-    "Answer:" and the option. A question is read once for its four options where the architecture's cache allows it.
-    Log-probabilities are computed in fp32.
+    "Answer:" and the option. Log-probabilities are computed in fp32.
 
     Args:
         model: a causal language model, also with an adapter.
@@ -172,7 +170,7 @@ def answer_questions(
         The score of every option.
 
     Raises:
-        ValueError: for no questions, one that is longer than the model reads, or an option without tokens; by id.
+        ValueError: for no questions, or one that is longer than the model reads, by its id.
 
     Source: Brown et al. 2020, Language Models are Few-Shot Learners, section 2.4 (options scored per token).
     """
@@ -200,22 +198,27 @@ def encode_questions(
     """Tokenise questions, and refuse those that a model cannot be asked; ask before longer work.
 
     Args:
-        model: as for `answer_questions`.
-        tokenizer: as for `answer_questions`.
-        questions: as for `answer_questions`.
-        in_chat: as for `answer_questions`.
+        model: as for `answer_questions`, like all else.
+        tokenizer: of the model.
+        questions: to be asked.
+        in_chat: in the model's chat template.
 
     Returns:
         For each question the token ids of its prompt and of its options.
-
-    Raises:
-        ValueError: as `answer_questions` does.
     """
     if not questions:
         raise ValueError("no questions to answer")
-    encode = encode_in_chat if in_chat else encode_question
-    encoded = [encode(tokenizer, question) for question in questions]
-    _refuse_too_long(questions, encoded, longest_input(model))
+    limit, encode = longest_input(model), encode_in_chat if in_chat else encode_question
+    encoded = []
+    for question in questions:
+        prompt, options = encode(tokenizer, question)
+        length = len(prompt) + max(map(len, options))
+        if limit and length > limit:
+            raise ValueError(
+                f"question {question.id!r} has {length} tokens with its longest option, and this model reads at most "
+                f"{limit}: ask shorter ones, or none (in compare: --questions 0)"
+            )
+        encoded.append((prompt, options))
     return encoded
 
 
@@ -231,9 +234,6 @@ def encode_question(tokenizer, question: Question) -> tuple[list[int], list[list
 
     Returns:
         Token ids of the prompt, the same for all options, and of each option with the space before it.
-
-    Raises:
-        ValueError: where the tokenizer makes nothing of an option.
     """
 
     def ids(text: str) -> list[int]:
@@ -243,8 +243,6 @@ def encode_question(tokenizer, question: Question) -> tuple[list[int], list[list
     for option in question.options:
         whole = ids(f"{question.prompt} {option}")
         options.append(whole[len(prompt) :] if whole[: len(prompt)] == prompt else ids(f" {option}"))
-        if not options[-1]:
-            raise ValueError(f"question {question.id!r}: this tokenizer makes no tokens of the option {option!r}")
     opening = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     return opening + prompt, options
 
@@ -267,38 +265,6 @@ def encode_in_chat(tokenizer, question: Question) -> tuple[list[int], list[list[
     return prompt, options
 
 
-def _question(row: dict) -> Question:
-    options, answer = row.get("options"), row.get("answer")
-    if not isinstance(options, list) or len(options) != OPTIONS:
-        raise ValueError(f'expected "options" to be a list of {OPTIONS}, and it is {reprlib.repr(options)}')
-    options = tuple(_text("options", option) for option in options)
-    if twice := [option for option in options if options.count(option) > 1]:
-        raise ValueError(f"expected {OPTIONS} different options, and {twice[0]!r} is there twice")
-    if type(answer) is not int or not 0 <= answer < OPTIONS:
-        raise ValueError(f'expected "answer" to be a place from 0 to {OPTIONS - 1}, and it is {reprlib.repr(answer)}')
-    passage = None if row.get("passage") is None else _text("passage", row["passage"])
-    texts = [_text(key, row.get(key)) for key in ("id", "subject", "question")]
-    return Question(*texts, options, answer, passage)
-
-
-def _text(key: str, value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f'expected a text in "{key}", and it is {reprlib.repr(value)}')
-    value.encode()  # half a character is a ValueError: no tokenizer could read it
-    return value.strip()
-
-
-def _refuse_too_long(questions: Sequence[Question], encoded: list, limit: int | None) -> None:
-    lengths = [len(prompt) + max(map(len, options)) for prompt, options in encoded]
-    long = [place for place, length in enumerate(lengths) if limit and length > limit]
-    if long:
-        others = f" ({len(long) - 1} others are too long, too)" if len(long) > 1 else ""
-        raise ValueError(
-            f"question {questions[long[0]].id!r} has {lengths[long[0]]} tokens with its longest option, and this model "
-            f"reads at most {limit}{others}: ask shorter ones, or none (in compare: --questions 0)"
-        )
-
-
 def _with_equal_prompts(encoded: list, at_once: int) -> Iterator[list[int]]:
     """Yield places of questions whose prompts have as many tokens: so no prompt has to be padded."""
     by_length: dict[int, list[int]] = {}
@@ -314,30 +280,9 @@ def _scores(model: torch.nn.Module, prompts: torch.Tensor, options: list[list[in
     device, longest = next(model.parameters()).device, max(map(len, options))
     ids = torch.tensor([option + [0] * (longest - len(option)) for option in options])  # no token sees those behind it
     real = torch.tensor([[1] * len(option) + [0] * (longest - len(option)) for option in options])
-    logits = _logits(model, prompts.to(device), ids.to(device), real.to(device))
-    nats = functional.cross_entropy(logits.flatten(0, 1), ids.flatten().to(device), reduction="none")
-    nats = nats.view(ids.shape).cpu().double()
+    prompts = prompts.repeat_interleave(OPTIONS, 0)
+    rows, seen = torch.cat([prompts, ids[:, :-1]], 1), torch.cat([torch.ones_like(prompts), real[:, :-1]], 1)
+    read = model(input_ids=rows.to(device), attention_mask=seen.to(device), use_cache=False, logits_to_keep=longest)
+    logits = read.logits.float().flatten(0, 1)
+    nats = functional.cross_entropy(logits, ids.flatten().to(device), reduction="none").view(ids.shape).cpu().double()
     return -nats.where(real.bool(), 0.0).sum(1) / real.sum(1)
-
-
-def _logits(model: torch.nn.Module, prompts: torch.Tensor, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """Logits in fp32 that predict each token of the options, shape (options, tokens, vocabulary)."""
-    count = ids.shape[1]
-    seen = torch.cat([torch.ones_like(prompts).repeat_interleave(OPTIONS, 0), real[:, :-1]], 1)
-    if not learns_prompt(model):  # else they would stand before the options, too
-        read = model(input_ids=prompts, attention_mask=torch.ones_like(prompts), use_cache=True, logits_to_keep=1)
-        first, cache = read.logits.float().repeat_interleave(OPTIONS, 0), read.get("past_key_values")
-        if count == 1:
-            return first
-        if _can_be_repeated(cache):
-            cache.batch_repeat_interleave(OPTIONS)
-            rest = model(input_ids=ids[:, :-1], attention_mask=seen, past_key_values=cache, use_cache=True).logits
-            return torch.cat([first, rest.float()], 1)
-    rows = torch.cat([prompts.repeat_interleave(OPTIONS, 0), ids[:, :-1]], 1)
-    return model(input_ids=rows, attention_mask=seen, use_cache=False, logits_to_keep=count).logits.float()
-
-
-def _can_be_repeated(cache: object) -> bool:
-    """Keys and values can be; the state of a recurrent layer, or what a family keeps in its own way, perhaps not."""
-    kinds = (DynamicLayer, DynamicSlidingWindowLayer)
-    return isinstance(cache, DynamicCache) and all(type(layer) in kinds for layer in cache.layers)

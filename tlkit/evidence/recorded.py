@@ -9,11 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 from tlkit.evidence.learning_rates import RECORDS, default_rates, record_folder
-from tlkit.evidence.tasks import TASKS
 from tlkit.settings import DATA
 
 RECORDED = DATA / "comparisons"  # a folder for each model, with some of the files that `compare` writes
-SWEEPS = ("rates", "epochs", "passages", "general", "depth")
 
 
 @dataclass(frozen=True)
@@ -54,11 +52,8 @@ def recorded_comparison(
     """
     place = folder / model / ("" if task == "text" else task) / ("" if strategies == "classic" else strategies)
     if not (place / "comparison.csv").is_file():
-        if (folder / model / "comparison.csv").is_file():
-            asked = f"strategies={strategies!r} and task={task!r}"
-            raise ValueError(f"no comparison of {asked} is recorded for {model!r}: expected classic and text")
-        known = sorted(path.parent.name for path in folder.glob("*/comparison.csv"))
-        raise ValueError(f"no comparison is recorded for {model!r}: expected one of {', '.join(known) or 'none yet'}")
+        known = ", ".join(_below(folder, "**/comparison.csv"))
+        raise ValueError(f"no comparison is recorded in {place.relative_to(folder).as_posix()}: there are {known}")
     names = ("comparison", "runs", "documents", "answers")
     tables = [_table(place / f"{name}.csv") for name in names]
     written = _table(place / "written.csv")[0] if (place / "written.csv").is_file() else pd.DataFrame()
@@ -76,16 +71,10 @@ def recorded(sweep: str, model: str = "tiny", task: str = "text") -> pd.DataFram
     Raises:
         ValueError: where nothing is recorded under these names.
     """
-    if sweep not in SWEEPS:
-        raise ValueError(f"sweep {sweep!r} is unknown: expected one of {', '.join(SWEEPS)}")
-    if task not in TASKS:
-        raise ValueError(f"task {task!r} is unknown: expected one of {', '.join(TASKS)}")
     path = record_folder(model, task) / f"{sweep}.csv"
     if not path.is_file():
-        presets = sorted(folder.name for folder in RECORDS.iterdir())
-        known = ", ".join(name for name in presets if (record_folder(name, task) / path.name).is_file()) or "none"
-        of_task = "" if task == "text" else f" and task {task}"
-        raise ValueError(f"no sweep of {sweep} is recorded for {model!r}{of_task}: expected one of {known}")
+        known = ", ".join(_below(RECORDS, "**/*.csv"))
+        raise ValueError(f"no sweep is recorded in {path.relative_to(RECORDS).as_posix()}: there are {known}")
     return pd.read_csv(path)
 
 
@@ -110,6 +99,12 @@ def rate_paths(model: str, strategies: Iterable[str], worst: float) -> dict[str,
         path["learning_rate"] = path.learning_rate.map("{:g}".format)
         paths[name] = path.set_axis(["label", "rust", "general"], axis=1)
     return paths
+
+
+def _below(folder: Path, pattern: str) -> list[str]:
+    """The folders and files of a pattern, as they are asked for."""
+    found = [path.parent if path.stem == "comparison" else path for path in folder.glob(pattern)]
+    return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
 def _table(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:

@@ -12,35 +12,15 @@ accounts for three values. `tests/benchmarks/identical_strategies.csv` records h
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-if TYPE_CHECKING:
-    from tlkit.evaluation import PerplexityResult
-
 CONFIDENCE = 0.95
 FEWEST_DOCUMENTS = 5
 SMALLEST_P = 1e-15  # beyond it the tails of the distributions are not to be trusted
-SCORE_COLUMNS = ["strategy", "seed", "document", "nats", "tokens"]
 PAIR_COLUMNS = ["first", "second", "difference", "low", "high", "p", "p_adjusted", "separated"]
-
-
-def document_scores(strategy: str, seed: int, result: "PerplexityResult") -> pd.DataFrame:
-    """Lay out the score of one run as rows for `compare_pairs`, one row for each document.
-
-    Args:
-        strategy: the name under which the run is compared.
-        seed: the seed of the run; runs of one seed are compared with each other.
-        result: what `perplexity` returned for the trained model.
-
-    Returns:
-        Columns strategy, seed, document (its place in the evaluated texts), nats (summed over the document), tokens.
-    """
-    scores = {"document": range(result.documents), "nats": result.document_nats, "tokens": result.document_tokens}
-    return pd.DataFrame({"strategy": strategy, "seed": seed} | scores)
 
 
 def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
@@ -56,10 +36,9 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
     nothing is separated, because the spread cannot be known.
 
     Args:
-        scores: a row for each strategy, seed and document, with columns strategy, seed, document, nats, tokens;
-            `document_scores` makes them. All runs have the same documents. Strategies may lack seeds: a pair is
-            compared on the seeds that both have. Leave out what is trained in another way, such as a control:
-            the seeds of all strategies together say how much a seed matters.
+        scores: a row for each strategy, seed and document, with columns strategy, seed, document, nats, tokens. All
+            runs have the same documents; a pair is compared on the seeds that both have. Leave out what is trained in
+            another way, such as a control: the seeds of all strategies together say how much a seed matters.
 
     Returns:
         A row for each pair, with columns first, second; difference, the perplexity of the first minus that of the
@@ -68,7 +47,7 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
         p, at least 1e-15; p_adjusted, by Holm; separated, whether p_adjusted is below 0.05.
 
     Raises:
-        ValueError: where a column is missing, a run has a document twice or lacks one, or has other token counts.
+        ValueError: where a run has a document twice or lacks one, or has other token counts.
 
     Source:
         Banerjee 1960, Approximate confidence interval for linear functions of means of k populations when the
@@ -147,8 +126,7 @@ def seed_intervals(runs: pd.DataFrame, column: str = "perplexity") -> pd.DataFra
     Returns:
         Columns mean, low, high, seeds, by strategy. With one seed there is no interval: low and high are NaN.
     """
-    rows = {name: _interval(part[column]) for name, part in runs.groupby("strategy", sort=False)}
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "low", "high", "seeds"]).astype({"seeds": int})
+    return _intervals({name: part[column] for name, part in runs.groupby("strategy", sort=False)})
 
 
 def paired_differences(runs: pd.DataFrame, against: str, column: str = "perplexity") -> pd.DataFrame:
@@ -165,15 +143,22 @@ def paired_differences(runs: pd.DataFrame, against: str, column: str = "perplexi
 
     Returns:
         Columns mean, low, high, seeds, by strategy; seeds are those that both have.
-
-    Raises:
-        ValueError: where `against` has no runs.
     """
-    if against not in set(runs.strategy):
-        raise ValueError(f"against={against!r} has no runs: expected one of {', '.join(dict.fromkeys(runs.strategy))}")
     by_seed = runs.pivot(index="seed", columns="strategy", values=column)
     names = [name for name in dict.fromkeys(runs.strategy) if name != against]
-    rows = {name: _interval((by_seed[name] - by_seed[against]).dropna()) for name in names}
+    return _intervals({name: (by_seed[name] - by_seed[against]).dropna() for name in names})
+
+
+def _intervals(values: dict[str, pd.Series]) -> pd.DataFrame:
+    """The mean of each and its 95% t-interval, by the formula: a test of the mean warns where all values are equal."""
+    from scipy import stats
+
+    rows = {}
+    for name, column in values.items():
+        mean, half = float(column.mean()), float("nan")
+        if len(column) > 1:
+            half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(column) - 1) * stats.sem(column))
+        rows[name] = (mean, mean - half, mean + half, len(column))
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "low", "high", "seeds"])
     return table.astype({"seeds": int})
 
@@ -220,7 +205,6 @@ class _Difference:
         return self._in_perplexity(self.log_ratio - half), self._in_perplexity(self.log_ratio + half)
 
     def _half_width(self, level: float) -> float:
-
         widths = [stdtrit(freedom, level / 2) * error for error, freedom in self.parts if error > 0]
         return float(np.hypot.reduce(widths))
 
@@ -282,14 +266,7 @@ def over_seeds(per_token: np.ndarray, pair: Sequence[int]) -> tuple[float, float
 
 def _by_run(scores: pd.DataFrame) -> _Runs:
     """Scores as arrays, once it is sure that all runs have been measured on the same documents."""
-    missing = [column for column in SCORE_COLUMNS if column not in scores]
-    if missing:
-        raise ValueError(f"scores lack {', '.join(missing)}: expected columns {', '.join(SCORE_COLUMNS)}")
-    twice = scores[scores.duplicated(SCORE_COLUMNS[:3])]
-    if len(twice):
-        strategy, seed, document = twice[SCORE_COLUMNS[:3]].iloc[0]
-        raise ValueError(f"strategy {strategy!r}, seed {seed} has document {document} twice: expected one row each")
-    names, seeds, documents = (scores[column].unique().tolist() for column in SCORE_COLUMNS[:3])
+    names, seeds, documents = (scores[column].unique().tolist() for column in ("strategy", "seed", "document"))
     every = pd.MultiIndex.from_product([documents, names, seeds])
     by_place = scores.set_index(["document", "strategy", "seed"]).reindex(every)
     shape = (len(documents), len(names), len(seeds))
@@ -307,13 +284,3 @@ def _by_run(scores: pd.DataFrame) -> _Runs:
         )
     scored = tokens > 0
     return _Runs(names, nats[scored], present, tokens[scored])
-
-
-def _interval(values: pd.Series) -> tuple[float, float, float, int]:
-    from scipy import stats
-
-    if len(values) < 2:
-        return float(values.mean()), float("nan"), float("nan"), len(values)
-    # By the formula and not by a test of the mean, which warns where all values are equal, as peaks of memory are.
-    mean, half = float(values.mean()), float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * stats.sem(values))
-    return mean, mean - half, mean + half, len(values)

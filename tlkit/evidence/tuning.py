@@ -16,7 +16,7 @@ from tlkit.evidence.experiment import Experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns
 from tlkit.evidence.learning_rates import BUDGET, TUNED_FOR, next_rate
 from tlkit.examples import Batch
-from tlkit.jobs import SILENT, Job, Part, duration
+from tlkit.jobs import SILENT, Job, Part
 from tlkit.settings import TrainingConfig
 from tlkit.strategies import sha256_of_own
 from tlkit.team import ALONE, Team
@@ -45,7 +45,6 @@ class Trial:
 def tune(
     experiment: Experiment,
     strategies: list[str],
-    seconds_per_token: float | None,
     *,
     kept: FinishedRuns | None = None,
     progress: bool = False,
@@ -57,7 +56,6 @@ def tune(
     Args:
         experiment: model, text, blocks and batch that the rates are for.
         strategies: those to search for.
-        seconds_per_token: of a forward pass, for an estimate of the time; None where it is not known.
         kept: where finished trials are kept and found again; the record is written there as `rates.csv`.
         progress: whether to show run k of n, its steps and the time left.
         team: the processes there are.
@@ -68,15 +66,10 @@ def tune(
     """
     steps, count = min(experiment.steps, SHORT_STEPS), len(strategies) * BUDGET
     if team.rank == 0:
-        texts = (*experiment.corpus.validation, *experiment.general.validation)
-        read = experiment.task.read(texts, experiment.tokenizer, experiment.context, experiment.classes)[0]
-        # A step goes forward once over its tokens, and backward takes about twice that.
-        tokens = 3 * steps * experiment.batch_size * experiment.blocks.shape[1] + read.numel()
-        time = f", about {duration(count * tokens * seconds_per_token)}" if seconds_per_token else ""
         print(
             f"No tuned learning rates for {', '.join(strategies)} on {experiment.model} with {experiment.corpus.name}: "
-            f"a short sweep on validation text comes first, about {count} runs of {steps} steps ({count * steps:,} "
-            f"steps{time}). Learning rates that are given (--learning-rates) save it.",
+            f"a short sweep on validation text comes first, about {count} runs of {steps} steps. Learning rates that "
+            "are given (--learning-rates) save it.",
             file=sys.stderr,
             flush=True,
         )

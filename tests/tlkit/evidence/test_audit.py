@@ -1,9 +1,7 @@
 """What a published table can show: the arithmetic against scipy, false alarms, and what is refused."""
 
 import json
-import lzma
 import math
-import zipfile
 
 import numpy as np
 import pandas as pd
@@ -14,7 +12,7 @@ from course.lesson16.leaderboards import leaderboard
 from tlkit.cli import main
 from tlkit.evidence.audit import audit
 from tlkit.evidence.fronts import front_shares, on_front
-from tlkit.evidence.planning import detectable_difference, items_needed, seeds_needed
+from tlkit.evidence.planning import items_needed, seeds_needed
 from tlkit.evidence.published_tables import read_table
 
 
@@ -110,7 +108,6 @@ def test_what_no_answers_could_tell_apart_is_mcnemars_best_case():
 
 def test_a_plan_finds_what_it_promises():
     items = items_needed(0.05, 0.5)
-    assert detectable_difference(0.5, items) == pytest.approx(0.05, rel=1e-3)
     chance = np.random.default_rng(0)
     one, other = (chance.binomial(items, share, 4000) / items for share in (0.525, 0.475))
     error = np.sqrt((one * (1 - one) + other * (1 - other)) / items)
@@ -119,96 +116,39 @@ def test_a_plan_finds_what_it_promises():
     drawn = chance.normal(0, 1, (4000, 2, seeds)) + np.array([[0.0], [1.0]])
     p = stats.ttest_ind(drawn[:, 0], drawn[:, 1], axis=1).pvalue
     assert seeds == 17 and (p < 0.05).mean() == pytest.approx(0.8, abs=0.02)
-    with pytest.raises(ValueError, match="difference=0: expected a number above 0"):
-        items_needed(0, 0.5)
     with pytest.raises(ValueError, match="more than 10,000 seeds"):
         seeds_needed(1e-6, 1.0)
 
 
 REFUSED = [
     ("a,accuracy\nx,0.5\ny,0.6", ["--metric", "acc"], "no column 'acc': expected one of 'a', 'accuracy'"),
-    ("a,accuracy\nx,0.5\ny,0.6", ["--items", "tests"], "no column 'tests'"),
-    ("a,accuracy\nx,0.5", [], "the table has 1 row: expected at least 2 to compare"),
-    ("a,accuracy\nx,0.5\nx,0.6", [], "row 'x' is there twice"),
-    ("a,accuracy\nx,0.5\ny,60", [], "accuracy mixes shares and percentages: row 'x' has 0.5, row 'y' 60"),
-    ("a,accuracy\nx,50\ny,60", [], "row 'x': accuracy is 50, expected 0 to 1, or percent (--percent)"),
-    ("a,accuracy\nx,0.5\ny,0.6", ["--percent"], "row 'x': accuracy is 0.5 with percent, expected 0 or above 1"),
-    ("a,accuracy\nx,61\ny,0.6", ["--percent"], "are all rows shares, leave percent out; else divide them all by 100"),
-    ("a,accuracy\nx,61\ny,1", ["--percent"], "row 'y': accuracy is 1 with percent"),
-    ("a,accuracy\nx,-0.1\ny,0.6", [], "row 'x': accuracy is -0.1, expected 0 to 1"),
-    ("a,accuracy\nx,0.5\ny,160", [], "row 'y': accuracy is 160, expected 0 to 1"),
-    ("a,accuracy\nx,0.5\ny,?", [], "row 'y': accuracy is '?', expected a number"),
-    ("a,accuracy\nx,0.5\ny,", [], "row 'y': accuracy is '', expected a number"),
-    ("a,accuracy,n\nx,0.5,100\ny,0.6,", ["--items", "n"], "row 'y': n is '', expected a number"),
-    ("a,accuracy\nx,0.5\ny,0.6", ["--items", "10"], "row 'x': items is 10, expected a whole number of at least 30"),
-    ("a,accuracy\nx,0.512345\ny,0.6", [], "which is 51.2345 of 100 items, expected a whole number of them"),
-    ("a,accuracy,sd\nx,0.5,-1\ny,0.6,1", ["--deviation", "sd"], "row 'x': sd is -1, expected at least 0"),
-    ("a,accuracy\nx,0.5\ny,0.6", ["--correlation", "1"], "--correlation '1': expected a number"),
-    ("", [], "expected a CSV file with a line of column names"),
-    ('a,b\n"x', [], "expected a CSV file with a line of column names"),
-    ("\n , \n", [], "is empty, expected a CSV file"),
-    ("a,accuracy\nx,62,5\ny,60,0", ["--percent"], "line 2 has 3 fields, expected 2, one for each column name"),
-    ("a,accuracy\n\nx,0.5\ny,0,6", [], "line 4 has 3 fields, expected 2, one for each column name (write decimals"),
-    ("a,accuracy\nx,0.5,\ny,0.6,", [], "line 2 has 3 fields, expected 2"),
-    ("a,n,accuracy\nx,0.5\ny,0.6", [], "line 2 has 2 fields, expected 3"),
+    ("a,accuracy\nx,0.5", [], "the table has 1 row(s): expected at least 2 to compare"),
+    ("a,accuracy\nx,0.5\nx,0.6", [], "column 'a' has 'x', which is no row's name or that of several"),
+    ("a,accuracy\nx,0.5\n ,0.6", [], "column 'a' has '', which is no row's name"),
     ("a,accuracy,accuracy\nx,0.5,0.6\ny,0.6,0.7", [], "the table has 2 columns 'accuracy'"),
-    ("a,accuracy\nx,0.5\n ,0.6", [], "row 2 of 2 has no name in column 'a'"),
-    (
-        "a,accuracy\nx,50%\ny,60%",
-        [],
-        "row 'x': accuracy is '50%', expected a number, or percent (--percent)",
-    ),
-    (
-        'a,accuracy\nx,"62,5"\ny,60',
-        ["--percent"],
-        "accuracy is '62,5', expected a number such as 1062.5, without comma",
-    ),
-    ('a,accuracy,n\nx,0.5,"1,000"\ny,0.6,100', ["--items", "n"], "items is '1,000', expected a whole number without"),
-    (
-        "a;points;sd\nx;950;10\ny;1,240;10",
-        ["--metric", "points", "--deviation", "sd"],
-        "points is '1,240', which may be a decimal comma or a mark for thousands: expected decimals behind a point",
-    ),
-    (
-        "a;accuracy;n\nx;0,51;100,000\ny;0,49;100,000",
-        ["--items", "n"],
-        "n is '100,000', which may be a decimal comma or a mark for thousands",
-    ),
-    ("a;accuracy;n\nx;0,51;100.000\ny;0,49;100.000", ["--items", "n"], "items is '100.000', expected a whole number w"),
-    ("a,accuracy\nx,0.5_12\ny,0.6", [], "accuracy is '0.5_12', expected a number"),
-    ("a,accuracy\nx,0.500\ny,0.499", ["--items", "999"], "accuracy is 0.500, which is 499.5 of 999 items, expected"),
-    ("| a | accuracy |\n| --- | --- |\n| x | 0.5 |", [], "begins as a Markdown table does, expected a CSV file"),
+    ("a,accuracy\nx,50\ny,60", [], "row 'x': accuracy is '50', expected 0 to 1, or percent (--percent)"),
+    ("a,accuracy\nx,-0.1\ny,0.6", [], "row 'x': accuracy is '-0.1', expected 0 to 1"),
+    ("a,accuracy\nx,0.5\ny,0.6", ["--percent"], "row 'x': accuracy is '0.5', expected 0, or above 1 to 100"),
+    ("a,accuracy\nx,0.5\ny,", [], "row 'y': accuracy is '', expected a number"),
     ("a,accuracy\nx,True\ny,False", [], "row 'x': accuracy is 'True', expected a number"),
+    ("a,accuracy\nx,0.5_12\ny,0.6", [], "accuracy is '0.5_12', expected a number"),
     ("a,accuracy\nx,inf\ny,0.6", [], "row 'x': accuracy is 'inf', expected a number"),
-    (
-        "a,accuracy\nx,0.5\ny,0.6",
-        ["--items", "1,000"],
-        "no column '1,000': expected one of 'a', 'accuracy', or a plain",
-    ),
-    ("a,accuracy\nx,0.5\ny,0.6", ["--items", "-5"], "items is -5, expected a whole number of at least 30"),
-    ("a,accuracy\nx,0.5\ny,0.6", ["--items", "100.5"], "items is 100.5, expected a whole number of at least 30"),
-    (
-        "a,accuracy\nx,0.5\ny,0.6",
-        ["--items", f"{10**30}"],
-        "items is 1e+30, expected a whole number of at least 30 and",
-    ),
-    ("a,accuracy\nx,0.5\ny,0.6", ["--items", f"{10**400}"], "items is inf, expected a whole number"),
-    (
-        "a,accuracy,sd\nx,2,0\ny,3,0",
-        ["--deviation", "sd"],
-        "sd is 0 in every row: expected standard deviations over items",
-    ),
-    ("a,accuracy,sd\nx,2e300,1\ny,3,1", ["--deviation", "sd"], "accuracy is '2e300', expected a number"),
-    ("a,accuracy\nx,0.5\ny,0.6", ["--difference", "2"], "difference=2: expected 5e-07 to 1, as of two shares"),
-    ("a,accuracy\nx,50\ny,60", ["--percent", "--difference", "200"], "expected 5e-05 to 100, as of two percentages"),
-    ("a,accuracy\nx,0.5\ny,0.6", ["--difference", "1e-300"], "difference=1e-300: expected 5e-07 to 1"),
-    (
-        "a,accuracy,sd\nx,2,1\ny,3,1",
-        ["--deviation", "sd", "--difference", "1e-9"],
-        "expected 1e-06 to 1e+06, as of two m",
-    ),
-    ('[{"a": "x", "accuracy": 0.5}, {"a": "y", "accuracy": 0.6}]', [], "begins as JSON does, expected a CSV file"),
-    ('{"a": "x", "accuracy": 0.5}\n{"a": "y", "accuracy": 0.6}', [], "begins as JSON does, expected a CSV file"),
+    ("a,accuracy\nx,50%\ny,60%", [], "row 'x': accuracy is '50%', expected a number"),
+    ('a,accuracy\nx,"62,5"\ny,60', ["--percent"], "is '62,5', expected a number such as 1062.5, without comma"),
+    ("a,accuracy\nx,0.5\ny,0.6", ["--items", "10"], "row 'x': items is '10.0', expected a whole number of at least 30"),
+    ("a,accuracy\nx,0.5\ny,0.6", ["--items", f"{10**30}"], "items is '1e+30', expected a whole number"),
+    ('a,accuracy,n\nx,0.5,"1,000"\ny,0.6,100', ["--items", "n"], "n is '1,000', expected a whole number without"),
+    ("a;accuracy;n\nx;0,51;100.000\ny;0,49;100.000", ["--items", "n"], "n is '100.000', expected a whole number w"),
+    ("a;accuracy;n\nx;0,51;100,000\ny;0,49;100,000", ["--items", "n"], "n is '100,000', which may be a decimal comma"),
+    ("a,accuracy\nx,0.512345\ny,0.6", [], "accuracy is '0.512345', expected what a whole number of items gives"),
+    ("a,accuracy\nx,0.500\ny,0.499", ["--items", "999"], "accuracy is '0.500', expected what a whole number of items"),
+    ("a,accuracy,sd\nx,0.5,-1\ny,0.6,1", ["--deviation", "sd"], "row 'x': sd is '-1', expected at least 0"),
+    ("a,accuracy,sd\nx,2,0\ny,3,0", ["--deviation", "sd"], "sd is 0 in every row: expected standard deviations"),
+    ("a,accuracy\nx,62,5\ny,60,0", ["--percent"], "the line 'x,62,5' has 3 fields, expected 2, one for each column"),
+    ("a,n,accuracy\nx,0.5\ny,0.6", [], "the line 'x,0.5' has 2 fields, expected 3"),
+    ("\n  \n", [], "is empty, expected a CSV file"),
+    ("a,accuracy\nx,0.5\ny,0.6", ["--difference", "2"], "difference=2: expected 5e-07 to 1"),
+    ("a,accuracy\nx,50\ny,60", ["--percent", "--difference", "200"], "difference=200: expected 5e-05 to 100"),
 ]
 
 
@@ -216,82 +156,46 @@ REFUSED = [
 def test_a_table_that_cannot_support_it_is_refused_in_one_line(text, options, expected, tmp_path, capsys):
     path = tmp_path / "table.csv"
     path.write_text(text)
-    given = dict(zip(options[::2], options[1::2], strict=False)) if len(options) % 2 == 0 else {}
-    line = ["audit", str(path)]
-    for name, value in ({"--metric": "accuracy", "--items": "100"} | given).items():
-        line += [name, value]
-    assert main([*line, *(options if len(options) % 2 else [])]) == 2
+    words = ["audit", str(path), "--metric", "accuracy", "--items", "100", *options]  # of two, the last one counts
+    assert main(words) == 2
     heard = capsys.readouterr().err.splitlines()
     assert len(heard) == 1 and expected in heard[0], heard
 
 
-@pytest.mark.parametrize("name", ["table.csv", "table.csv.xz", "table.csv.zip"])
-def test_a_file_that_is_no_text_is_refused_in_one_line_whole_or_damaged(name, tmp_path, capsys):
-    path, text = tmp_path / name, "model,accuracy\na,0.5\nb,0.6\n"
-    if name.endswith(".zip"):
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("table.csv", 100 * text)
-    else:
-        path.write_bytes(lzma.compress(text.encode()) if name.endswith(".xz") else text.encode("utf-16"))
-    whole = path.read_bytes()
-    for content in (whole, whole[: len(whole) // 2], b"hello"):
-        path.write_bytes(content)
-        assert main(["audit", str(path), "--metric", "accuracy", "--items", "1000"]) == 2
-        heard = capsys.readouterr().err.splitlines()
-        expected = "no column 'accuracy': expected one of 'hello'" if content == b"hello" else "text in UTF-8 (not comp"
-        assert len(heard) == 1 and expected in heard[0], heard
+def test_a_file_that_is_no_text_is_refused_in_one_line(tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_bytes("model,accuracy\na,0.5\nb,0.6\n".encode("utf-16"))
+    assert main(["audit", str(path), "--metric", "accuracy", "--items", "1000"]) == 2
+    heard = capsys.readouterr().err.splitlines()
+    assert len(heard) == 1 and "as plain text in UTF-8" in heard[0], heard
 
 
+ITEMS = ["--items", "n"]
 READ = [
-    "model,accuracy,n\n007,0.5,1000\n1.10,0.6,1000\n1.1,0.7,1000\n",
-    "\ufeffmodel, accuracy ,n\nNone,0.5,1000\n\nNA, 0.6 ,1000\nnull,0.70,1000.0\n,,\n",
-    "model;accuracy;n\na;0,5;1000\nb;0,6;1000\nc;0,7;1000\n",
-    "model\taccuracy\tn\na\t0.5\t1e3\nb, c\t0.6\t1000\nc\t0.7\t1000\n",
-    'model,accuracy,n,note\n"a, big",0.5,1000,"x; y"\n "b ""large""", 0.6,1000,\n模型,0.7,1000,\n',
-    "model;accuracy;n\n1,5;0.5;1000\n1,50;.6;1000\n2,5;0,700;1000",
-]
-
-
-@pytest.mark.parametrize("text", READ)
-def test_names_are_read_as_they_are_written_and_numbers_as_they_are_meant(text, tmp_path, capsys):
-    path = tmp_path / "table.csv"
-    path.write_text(text, encoding="utf-8")
-    named = {
-        "007": ["1.1", "1.10", "007"],
-        "None": ["null", "NA", "None"],
-        "a": ["c", "b, c" if "\t" in text else "b", "a"],
-        "a, big": ["模型", 'b "large"', "a, big"],
-        "1,5": ["2,5", "1,50", "1,5"],
-    }[read_table(path).model[0]]
-    assert main(["audit", str(path), "--metric", "accuracy", "--items", "n", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    found = [(row["name"], row["value"], row["items"]) for row in rows]
-    assert found == list(zip(named, (0.7, 0.6, 0.5), (1000,) * 3, strict=True))
-
-
-MEANT = [
-    ("\n# a board\nplace,model,accuracy\n1,a,60%\n1,b ,50.0 %\n", ["--percent"], [("a", 0.6), ("b", 0.5)]),
-    ("sep=;\nModell;Genauigkeit, %;n\na;60,5;1000\nb;50,0;1000\n", ["--percent"], [("a", 0.605), ("b", 0.5)]),
-    ("Modell;Genauigkeit, %\na;60,5\nb;50,125\n", ["--percent", "--items", "800"], [("a", 0.605), ("b", 0.50125)]),
+    ("model,accuracy,n\n007,0.5,1000\n1.10,0.6,1000\n1.1,0.7,1000\n", ITEMS, ["1.1", "1.10", "007"]),
+    ("\ufeffmodel, accuracy ,n\nNone,0.5,1000\n\nNA, 0.6 ,1000\nnull,0.70,1000.0\n,,\n", ITEMS, ["null", "NA", "None"]),
+    ("model;accuracy;n\na;0,5;1000\nb;0,6;1000\nc;0,7;1000\n", ITEMS, ["c", "b", "a"]),
+    ("model\taccuracy\tn\na\t0.5\t1e3\nb, c\t0.6\t1000\nc\t0.7\t1000\n", ITEMS, ["c", "b, c", "a"]),
     (
-        "model,accuracy\na,0.6\nb,0.5117513537406921\n",
-        ["--items", "1319"],
-        [("a", 0.6), ("b", 675 / 1319)],
-    ),  # of 32 bits
-    ("accuracy,year,model\n0.6,2024,a\n0.5,2025,b\n", [], [("a", 0.6), ("b", 0.5)]),
+        'model,accuracy,n\n"a, big",0.5,1000\n "b ""large""", 0.6,1000\n模型,0.7,1000\n',
+        ITEMS,
+        ["模型", 'b "large"', "a, big"],
+    ),
+    ("model;accuracy;n\n1,5;0.5;1000\n1,50;.6;1000\n2,5;0,700;1000", ITEMS, ["2,5", "1,50", "1,5"]),
+    ("\n# a board\nplace,model,accuracy\n1,a,70%\n1,b,60.0 %\n1,c ,50%", ["--percent"], ["a", "b", "c"]),
+    ("model,accuracy\na,0.699999988079071\nb,0.6000000238418579\nc,0.5", [], ["a", "b", "c"]),  # of 32 bits
+    ("accuracy,year,model\n0.7,2024,a\n0.6,2025,b\n0.5,2025,c\n", [], ["a", "b", "c"]),
 ]
 
 
-@pytest.mark.parametrize(("text", "options", "expected"), MEANT)
-def test_tables_as_they_are_found_are_read_as_they_are_meant(text, options, expected, tmp_path, capsys):
+@pytest.mark.parametrize(("text", "options", "names"), READ)
+def test_names_are_read_as_they_are_written_and_numbers_as_they_are_meant(text, options, names, tmp_path, capsys):
     path = tmp_path / "table.csv"
     path.write_text(text, encoding="utf-8")
-    metric = "Genauigkeit, %" if "Genau" in text else "accuracy"
-    options = options if "--items" in options else [*options, "--items", "1000"]
-    code = main(["audit", str(path), "--metric", metric, *options, "--json"])
+    assert main(["audit", str(path), "--metric", "accuracy", "--items", "1000", *options, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert code == 0 and [row["name"] for row in rows] == [name for name, _ in expected]
-    assert [row["value"] for row in rows] == pytest.approx([value for _, value in expected])
+    assert [row["name"] for row in rows] == names and [row["items"] for row in rows] == [1000] * 3
+    assert [row["value"] for row in rows] == pytest.approx([0.7, 0.6, 0.5])
 
 
 def test_a_decimal_comma_may_have_three_digits_where_others_show_what_it_is(tmp_path):
@@ -306,7 +210,7 @@ def test_rounded_scores_leave_open_what_the_answers_were():
     texts = pd.DataFrame({"model": ["a", "b"], "accuracy": ["0.51", "0.51"]})
     found = audit(texts, "accuracy", 14042)
     assert found.pairs.possible[0] and (found.separated, found.undecided, found.out_of_reach) == (0, 1, 0)
-    assert "If they were rounded to 0.01, a row may have answered up to 139 items more" in " ".join(found.assumptions)
+    assert "If scores were rounded to 0.01, a row may have answered up to 139 items more" in " ".join(found.assumptions)
     in_percent = audit(texts.assign(accuracy=["51", "51.2"]), "accuracy", 14042, percent=True)
     assert "rounded to 0.1, a row may have answered up to 13 items more" in " ".join(in_percent.assumptions)
     exact = audit(texts.assign(accuracy=["0.510", "0.511"]), "accuracy", 1000)
@@ -336,21 +240,14 @@ def test_a_correlation_is_said_and_the_least_certain_pair_is_one_of_the_table():
     )
 
 
-def test_a_table_of_more_rows_than_can_be_paired_is_refused():
-    with pytest.raises(ValueError, match="has 2,001 rows: expected at most 2,000"):
-        audit(shares(*range(2001), items=3000), "accuracy", 3000)
-
-
-def test_a_frame_in_memory_needs_names_and_numbers_too():
+def test_a_frame_in_memory_is_read_like_a_file():
+    held, same = shares(500, 600).convert_dtypes(), audit(shares(500, 600), "accuracy", 1000.0)
+    assert audit(held, "accuracy", 1000).pairs.equals(same.pairs)
     for missing in (None, np.nan, pd.NA, " "):
         table = shares(500, 600).assign(model=pd.Series(["a", missing], dtype=object))
-        with pytest.raises(ValueError, match="row 2 of 2 has no name in column 'model'"):
+        with pytest.raises(ValueError, match="which is no row's name"):
             audit(table, "accuracy", 1000)
-    with pytest.raises(ValueError, match="row 'm0': accuracy is True, expected a number"):
-        audit(shares(500, 600).assign(accuracy=[True, False]), "accuracy", 1000)
-    held = shares(500, 600).convert_dtypes()
-    assert audit(held, "accuracy", 1000).pairs.equals(audit(shares(500, 600), "accuracy", 1000.0).pairs)
-    with pytest.raises(ValueError, match="row 'm1': accuracy is <NA>, expected a number"):
+    with pytest.raises(ValueError, match="row 'm1': accuracy is .*, expected a number"):
         audit(held.assign(accuracy=pd.array([0.5, None])), "accuracy", 1000)
 
 
@@ -434,8 +331,6 @@ def test_a_share_of_the_draws_is_the_chance_to_win():
     error = math.sqrt((0.52 * 0.48 + 0.5 * 0.5) / 1000)
     assert found.front.tolist() == [True, True, False]
     assert found.share.tolist() == pytest.approx([stats.norm.sf(-0.0195 / error), 1, 0], abs=0.01)
-    with pytest.raises(ValueError, match="no column 'seconds'"):
-        front_shares(table, "accuracy", ["seconds"], 1000)
 
 
 def test_the_leaderboard_is_whole_and_its_reruns_end_in_its_figures():

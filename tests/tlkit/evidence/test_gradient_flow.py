@@ -1,5 +1,7 @@
 """What is declared trainable receives a gradient and moves; planted faults are found and named."""
 
+import re
+
 import pytest
 import torch
 
@@ -82,8 +84,6 @@ def test_a_planted_fault_is_found_and_named(strategy, plant, said):
     plant(report)
     flow = check_gradient_flow(report, BLOCKS)
     assert flow.problems
-    import re
-
     assert re.search(said, "; ".join(flow.problems)), flow.problems
     assert str(flow).startswith(f"{strategy}: ") and flow.problems[0] in str(flow)
 

@@ -10,8 +10,6 @@ import torch
 from peft import LoHaConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tlkit.cli import main
-from tlkit.evidence import experiment as experiments
 from tlkit.evidence import in_use, questions
 from tlkit.evidence.answers import accuracy_interval
 from tlkit.evidence.comparison import compare
@@ -23,7 +21,7 @@ from tlkit.models import load_model, save_model
 from tlkit.names import CONTROL
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.export import export
-from tlkit.settings import PROFILES, Profile
+from tlkit.settings import Profile
 from tlkit.strategies import apply_strategy
 
 GIVEN = {"full": 3e-2, "lora": 1e-1, CONTROL: 1e-3}
@@ -129,21 +127,6 @@ def test_runs_that_were_asked_other_questions_are_not_mixed(found, asked, small_
     settings = ComparisonSettings(learning_rates=GIVEN, questions=0)
     with pytest.raises(ValueError, match="questions was {'rust': 6, 'general': 6} and is now {}"):
         compare(small_model, list(GIVEN)[:2], profile=PROFILE, settings=settings, output=folder)
-
-
-def test_a_question_too_long_for_the_model_is_named_before_any_training(small_model, asked, monkeypatch, capsys):
-    monkeypatch.setattr(experiments, "run_strategy", lambda *_, **__: pytest.fail("trained"))
-    monkeypatch.setitem(PROFILES, "test", PROFILE)
-    path = asked / "general.jsonl"
-    before = path.read_text()
-    path.write_text(before.replace("general number 4", "general " * 70))
-    try:
-        command = ["compare", "--profile", "test", "--model", small_model, "--strategies", "bitfit"]
-        assert main([*command, "--learning-rates", f"bitfit=0.1,{CONTROL}=0.1"]) == 2
-    finally:
-        path.write_text(before)
-    said = capsys.readouterr().err
-    assert "question 'general-4' has" in said and "reads at most 64" in said and "--questions 0" in said
 
 
 SIZES = dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=2, intermediate_size=48, num_hidden_layers=2)

@@ -43,7 +43,7 @@ def test_a_recorded_comparison_is_read_as_it_was_written(tmp_path):
     pd.testing.assert_frame_equal(found.documents, planted(CHANGES))
     assert found.provenance == ("model: small", "command: python -m tlkit compare", "date: 2026-11-22")
     assert found.table.note.tolist() == 3 * ["#1 of two"]
-    with pytest.raises(ValueError, match="'other': expected one of small"):
+    with pytest.raises(ValueError, match="no comparison is recorded in other: there are small"):
         recorded_comparison("other", folder=tmp_path)
 
 
@@ -56,7 +56,7 @@ def test_a_comparison_of_another_task_lies_below_its_model_with_what_was_written
     pd.testing.assert_frame_equal(found.written, written)
     plain = recorded_comparison("small", folder=tmp_path)
     assert plain.written.empty and not plain.documents.equals(found.documents)
-    with pytest.raises(ValueError, match="strategies='classic' and task='classify' is recorded for 'small'"):
+    with pytest.raises(ValueError, match="recorded in small/classify: there are small, small/answer"):
         recorded_comparison("small", task="classify", folder=tmp_path)
 
 

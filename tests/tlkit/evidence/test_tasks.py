@@ -92,11 +92,8 @@ def test_where_whole_conversations_are_learned_the_same_answers_are_scored(answe
     ends = [found.runs.set_index(["strategy", "seed"]).perplexity["full", 0] for found in (answered, whole)]
     assert abs(ends[0] / ends[1] - 1) > 1e-3  # what was learned from differs; the same would end alike to the last bit
     few, _ = short_enough(load_conversations().train[:8], tiny.tokenizer, 256)
-    learned = [
-        (TASKS[name].batch(few, tiny.tokenizer, 256, None).labels != -100).sum(1)
-        for name in TASKS
-        if TASKS[name].in_chat
-    ]
+    chats = [task for task in TASKS.values() if task.in_chat]
+    learned = [(task.batch(few, tiny.tokenizer, 256, None).labels != -100).sum(1) for task in chats]
     questions = torch.tensor([len(prompt_of(one.question, tiny.tokenizer)) for one in few])
     assert torch.equal(learned[1] - learned[0], questions)
 
@@ -157,15 +154,9 @@ def asked(form: str, completion: str) -> Conversation:
 
 
 def test_answers_are_judged_by_form_and_end():
-    conversations = [
-        asked("one_word", "mut"),
-        asked("one_word", "Rc"),
-        asked("refuse", REFUSAL),
-        asked("explain", "So."),
-    ]
-    answers = Answering(
-        tuple(conversations), (written(" `Mut`."), written("It is Rc", False), written(REFUSAL), written(REFUSAL))
-    )
+    wanted = [("one_word", "mut"), ("one_word", "Rc"), ("refuse", REFUSAL), ("explain", "So.")]
+    said = (written(" `Mut`."), written("It is Rc", False), written(REFUSAL), written(REFUSAL))
+    answers = Answering(tuple(asked(*one) for one in wanted), said)
     assert answers.table.in_form.tolist() == [True, False, True, None]
     assert answers.table.right.tolist() == [True, False, None, None]
     found = answers.summary()
@@ -227,21 +218,8 @@ def test_the_token_view_marks_what_is_learned(tiny):
 def test_a_model_is_taught_to_answer_and_keeps_its_template(three_blocks, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(PROFILES, "little", LITTLE)
     common = ["--task", "answer", "--profile", "little"]
-    code = main(
-        [
-            "train",
-            *common,
-            "--model",
-            three_blocks,
-            "--strategy",
-            "lora",
-            "--learning-rate",
-            "0.01",
-            "--output",
-            str(tmp_path / "out"),
-        ]
-    )
-    assert code == 0, capsys.readouterr().err
+    train = ["train", *common, "--model", three_blocks, "--strategy", "lora", "--learning-rate", "0.01"]
+    assert main([*train, "--output", str(tmp_path / "out")]) == 0, capsys.readouterr().err
     assert main(["generate", "--chat", "--model", str(tmp_path / "out"), "--prompt", "What is a slice?"]) == 0
     assert main(["evaluate", *common, "--model", str(tmp_path / "out"), "--json"]) == 0
     assert "stopped" in capsys.readouterr().out
@@ -255,8 +233,6 @@ def test_conversations_that_are_too_long_are_said_to_be_left_out(tiny):
 
 
 def test_tasks_are_known_by_their_names():
-    assert set(TASKS) == {"text", "answer", "conversation", "classify"} and all(
-        TASKS[name].name == name for name in TASKS
-    )
+    assert [task.name for task in TASKS.values()] == list(TASKS)
     with pytest.raises(ValueError, match="task='poem'"):
         compare("tiny", ["full"], profile=LITTLE, settings=ComparisonSettings(task="poem"))

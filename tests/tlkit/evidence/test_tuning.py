@@ -7,17 +7,26 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from tlkit.corpus import Corpus, load_corpus, token_stream
+from tlkit.corpus import Corpus, load_corpus
+from tlkit.evaluation import perplexity
 from tlkit.evidence import tuning
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.finished_runs import FinishedRuns
-from tlkit.evidence.learning_rates import BUDGET, COARSE, best_rates, learning_rates_for, why_no_rate
+from tlkit.evidence.learning_rates import (
+    BUDGET,
+    COARSE,
+    best_rates,
+    learning_rates_for,
+    load_with_strategy,
+    why_no_rate,
+)
 from tlkit.evidence.recorded import rate_paths, recorded
 from tlkit.evidence.tuning import Trial, run_trial, tune
 from tlkit.names import CLASSIC, CONTROL
-from tlkit.settings import DATA, PROFILES, Profile
+from tlkit.settings import DATA, PROFILES, Profile, TrainingConfig
 from tlkit.strategies import load_plugin
+from tlkit.training import train
 
 
 @pytest.fixture
@@ -37,21 +46,15 @@ def test_records_are_whole_and_say_where_they_were_made():
         assert record.groupby(["strategy", *setting]).seed.agg(set).eq({0, 1}).all()
         made = ["model", "weights_sha256", "profile", "corpus", "corpus_sha256", "torch", "python"]
         assert record[[*made, "device", "date"]].notna().all().all() and record[made].nunique().eq(1).all()
-    with pytest.raises(ValueError, match="sweep 'everything' is unknown: expected one of rates, epochs, pass"):
-        recorded("everything")
-    with pytest.raises(ValueError, match="is recorded for 'gpt': expected one of smollm2-135m-instruct, tiny"):
+    with pytest.raises(ValueError, match="no sweep is recorded in gpt/rates.csv: there are .*, tiny/rates.csv"):
         recorded("rates", "gpt")
 
 
 def test_a_record_of_another_task_is_in_a_folder_of_its_name():
     record = recorded("rates", task="classify")
     assert record.balanced_accuracy.notna().all() and recorded("rates").columns.isin(["balanced_accuracy"]).sum() == 0
-    with pytest.raises(ValueError, match="of rates is recorded for 'gpt' and task classify: expected one of smoll"):
-        recorded("rates", "gpt", "classify")
-    with pytest.raises(ValueError, match="of epochs is recorded for 'tiny' and task classify: expected one of none"):
+    with pytest.raises(ValueError, match="no sweep is recorded in tiny/classify/epochs.csv"):
         recorded("epochs", task="classify")
-    with pytest.raises(ValueError, match="task 'translate' is unknown: expected one of text, answer, classify, conv"):
-        recorded("rates", task="translate")
 
 
 @pytest.mark.parametrize("model", ["tiny", "smollm2-135m-instruct"])
@@ -91,11 +94,6 @@ def test_a_trial_never_sees_the_test_split_and_a_diverged_one_is_infinite(experi
 
 def test_the_scores_of_a_trial_are_those_of_its_training(experiment):
     """A trial done by hand: the same model, blocks and order of batches."""
-    from tlkit.evaluation import perplexity
-    from tlkit.evidence.learning_rates import load_with_strategy
-    from tlkit.settings import TrainingConfig
-    from tlkit.training import train
-
     found = run_trial(Trial("full", 1e-2, epochs=2, seed=1), experiment)
     report, tokenizer = load_with_strategy("full", model=experiment.model, seed=1)
     train(report.model, experiment.blocks, TrainingConfig(1e-2, epochs=2, batch_size=4, seed=1))
@@ -130,22 +128,17 @@ def test_the_short_sweep_says_its_cost_first_and_goes_on_where_it_stopped(
         said = capsys.readouterr().err
         if not noted:
             assert "No tuned learning rates for full, bitfit" in said
-            assert f"about {2 * BUDGET} runs of {experiment.steps} steps ({2 * BUDGET * experiment.steps}" in said
-            # At a second for each token that is read forward, and three for each that is trained on.
-            texts = (*experiment.corpus.validation, *experiment.general.validation)
-            scored = len(token_stream(texts, experiment.tokenizer)[0])
-            hours = 2 * BUDGET * (3 * experiment.steps * experiment.batch_size * 64 + scored) / 3600
-            assert f"about {hours:.1f} h)" in said
+            assert f"about {2 * BUDGET} runs of {experiment.steps} steps" in said
         if len(noted) == 5:
             raise KeyboardInterrupt
         return done(trial, experiment)
 
     monkeypatch.setattr(tuning, "run_trial", stopped)
     with pytest.raises(KeyboardInterrupt):
-        tune(experiment, ["full", "bitfit"], 1.0, kept=kept)
+        tune(experiment, ["full", "bitfit"], kept=kept)
     assert len(kept.read()) == 4  # what could not run is tried again
     monkeypatch.setattr(tuning, "run_trial", done)
-    record = tune(experiment, ["full", "bitfit"], 1.0, kept=kept)
+    record = tune(experiment, ["full", "bitfit"], kept=kept)
     assert noted.count(noted[0]) == 1 and len(noted) == 1 + len(record)  # bitfit, which failed, twice
     assert best_rates(record)["full"].value == 1e-4 and "full" not in why_no_rate(record, "bitfit")
     assert best_rates(pd.read_csv(tmp_path / "rates.csv"))["full"].value == 1e-4
@@ -156,7 +149,6 @@ def test_runs_of_other_settings_are_refused_by_name(tmp_path, experiment):
     FinishedRuns(tmp_path, experiment.settings).keep("full, seed 0", {"row": {}})
     with pytest.raises(ValueError, match="holds runs with other settings: stride was 64 and is now 32. Name another"):
         FinishedRuns(tmp_path, experiment.settings | {"stride": 32}).read()
-    (tmp_path / "runs" / "notes.json").write_text("[my own]")
     assert FinishedRuns(tmp_path, experiment.settings).read() == {"full, seed 0": {"row": {}}}
     for torn in ('{"run": "full, seed 0", "sett', "[1]", '{"run": "full, seed 0"}'):
         (tmp_path / "runs" / "full, seed 0.json").write_text(torn)
@@ -183,8 +175,8 @@ def test_a_record_belongs_to_the_text_of_a_strategy_of_ones_own(tmp_path, noted,
     plugin.write_text(OWN)
     load_plugin(plugin)
     experiment = load_experiment(small_model, profile, ComparisonSettings())[0]
-    assert "strategy_sha256" not in tune(experiment, ["full"], None), "a record of ours is as it was"
-    record = tune(experiment, ["full", "mine"], None)
+    assert "strategy_sha256" not in tune(experiment, ["full"]), "a record of ours is as it was"
+    record = tune(experiment, ["full", "mine"])
     assert record[record.strategy == "full"].strategy_sha256.isna().all()
     (digest,) = set(record[record.strategy == "mine"].strategy_sha256)
     rate = learning_rates_for("my model", ["mine"], experiment.settings, record)["mine"]
