@@ -1,23 +1,21 @@
 """Compute the frozen lower part of a model once, and begin every further pass above it."""
 
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from types import MethodType
 from unittest.mock import patch
 
 import torch
 from torch import nn
 
+from tlkit.memory import in_units
 from tlkit.models.adapters import base_model, learns_prompt
-from tlkit.models.groups import as_in_phase, groups_of, in_phases
+from tlkit.models.groups import as_in_phase, groups_of
 from tlkit.models.parts import find_blocks
 from tlkit.models.passes import mode
-from tlkit.models.prefix_cache import PrefixCache
 
-LIMIT = 2**30
+LIMIT = 2**30  # bytes of states that are worth keeping in memory
 # What a decoder may be given besides tokens without its blocks computing anything else.
 NEUTRAL = ("input_ids", "labels", "shift_labels", "num_items_in_batch", "logits_to_keep", "return_dict")
 
@@ -26,21 +24,47 @@ class NoFrozenPrefix(ValueError):
     """A model of which nothing stays the same from pass to pass, so that there is nothing to keep."""
 
 
+@dataclass
+class PrefixCache:
+    """What comes out of the lowest blocks, by the tokens that went in.
+
+    Attributes:
+        blocks: how many of them are passed over; where a strategy trains in phases, fewer in a later one.
+        rows_computed: sequences computed.
+        rows_reused: sequences passed over.
+    """
+
+    blocks: int
+    rows_computed: int = 0
+    rows_reused: int = 0
+    _states: dict[tuple, torch.Tensor] = field(default_factory=dict, repr=False)
+    _weights: dict[int, tuple[int, int]] = field(default_factory=dict, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes kept, in the host's memory."""
+        return sum(states.nbytes for states in self._states.values())
+
+    def __str__(self) -> str:
+        blocks = "1 block" if self.blocks == 1 else f"{self.blocks} blocks"
+        return (
+            f"{blocks} computed for {self.rows_computed:,} sequences and passed over for "
+            f"{self.rows_reused:,}; {in_units(self.nbytes)} kept"
+        )
+
+
 @contextmanager
-def cached_prefix(model: nn.Module, *, limit: int = LIMIT, folder: str | Path | None = None) -> Iterator[PrefixCache]:
+def cached_prefix(model: nn.Module) -> Iterator[PrefixCache]:
     """Inside, the frozen blocks below the lowest trainable one see no sequence twice; the losses stay what they were.
 
-    Generation, padded batches and other unusual inputs are computed as ever. Where frozen weights change, by whatever
-    means, all is computed anew: their values are summed up before each pass, which takes one reading of them (see
-    `_fingerprint` for the exchanges that it cannot see).
+    Generation, padded batches and other unusual inputs are computed as ever, and all is computed anew where torch has
+    counted a change of a frozen weight, or finds it in other memory.
 
     Where a strategy trains in phases, a later one begins its passes lower down. What it needs is kept while the first
     phase computes it, so that the blocks that are frozen in all phases but the last are computed once for all of them.
 
     Args:
         model: with its strategy applied, on one device.
-        limit: bytes to keep in memory.
-        folder: where the rest is kept, in files that are removed at the end; by default where temporary files go.
 
     Yields:
         What is kept, with its counts.
@@ -48,39 +72,30 @@ def cached_prefix(model: nn.Module, *, limit: int = LIMIT, folder: str | Path | 
     Raises:
         NoFrozenPrefix: a ValueError, where there is nothing to keep: what enters the second block is trained already,
             what is below draws random numbers (dropout), or blocks hand on more than hidden states.
-        RuntimeError: at the next pass, where a weight below becomes trainable inside.
     """
     base = base_model(model)
-    layers, decoder = find_blocks(base), base.get_decoder()
-    below, phased = _frozen_below(model), in_phases(model)
-    stand_in = _StandIn()
+    decoder, below, stand_in = base.get_decoder(), _frozen_below(model), _StandIn()
+    cache = PrefixCache(max(below))
+
+    def look_up(module, args: tuple, kwargs: dict) -> None:
+        stand_in.blocks = 0
+        tokens = kwargs.get("input_ids", args[0] if args else None)
+        if module is not decoder or not _is_plain(tokens, args[1:], kwargs):  # or a copy of it
+            return
+        frozen = [count for count, tensors in below.items() if not any(t.requires_grad for t in tensors)]
+        if (count := max(frozen, default=0)) < cache.blocks:
+            cache.blocks = count
+            for key in [key for key in cache._states if key[0] > count]:
+                del cache._states[key]
+        if count:
+            stand_in.states, stand_in.blocks = _states(cache, base, below, count, tokens), count
 
     with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True)))
-        cache = PrefixCache(max(below), limit, place)
-        stack.callback(cache.forget)  # before its files go
-
-        def look_up(module, args: tuple, kwargs: dict) -> None:
-            stand_in.blocks = 0
-            tokens = kwargs.get("input_ids", args[0] if args else None)
-            if module is not decoder or not _is_plain(tokens, args[1:], kwargs):  # or a copy of it
-                return
-            frozen = [count for count, tensors in below.items() if not any(t.requires_grad for t in tensors)]
-            if not frozen and not phased:
-                raise RuntimeError(
-                    "a weight that was frozen when cached_prefix was entered has become trainable: apply the strategy "
-                    "first, then enter it again"
-                )
-            if (count := max(frozen, default=0)) < cache.blocks:
-                cache.come_down_to(count)
-            if count:
-                stand_in.states = _states(cache, base, below, count, tokens)
-                stand_in.blocks = count
-
-        for number, block in enumerate(layers[: max(below)]):
+        for number, block in enumerate(find_blocks(base)[: max(below)]):
             stack.enter_context(patch.object(block, "forward", _forward_or(stand_in, number, block)))
         for count in below:
             _refuse_other_paths(base, count, stand_in)
+        stack.callback(cache._states.clear)
         stack.callback(decoder.register_forward_pre_hook(look_up, with_kwargs=True).remove)
         yield cache
 
@@ -136,8 +151,12 @@ def frozen_blocks(model: nn.Module) -> int:
     base = base_model(model)
     if base.get_decoder() is base:
         raise NoFrozenPrefix(f"no frozen prefix: {type(base).__name__} does not tell its decoder from its head")
-    entered = [_entering_blocks(model, seed) for seed in (0, 1)]
-    count = max(number for number, states in enumerate(entered[0]) if not states.requires_grad or number == 0)
+    every, entered = range(len(find_blocks(base))), []
+    for seed in (0, 1):
+        with mode(model, training=True), torch.random.fork_rng(), torch.enable_grad():
+            torch.manual_seed(seed)
+            entered.append(_entering(base, every, _few_tokens(base)))
+    count = max(number for number, states in entered[0].items() if not states.requires_grad or number == 0)
     if count == 0:
         trained = [name for name, p in base.named_parameters() if p.requires_grad][:2]
         raise NoFrozenPrefix(
@@ -153,28 +172,8 @@ def frozen_blocks(model: nn.Module) -> int:
     return count
 
 
-def _entering_blocks(model: nn.Module, seed: int) -> list[torch.Tensor]:
-    """What enters each block in training, for a few tokens."""
-    base = base_model(model)
-    entered = []
-
-    def note(_, args, kwargs):
-        entered.append(_entering(args, kwargs))
-
-    hooks = [block.register_forward_pre_hook(note, with_kwargs=True) for block in find_blocks(base)]
-    try:
-        with mode(model, training=True), torch.random.fork_rng(), torch.enable_grad():
-            torch.manual_seed(seed)
-            tokens = torch.arange(8, device=next(model.parameters()).device)[None]
-            base.get_decoder()(input_ids=tokens, use_cache=False)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return entered
-
-
-def _entering(args: tuple, kwargs: dict) -> torch.Tensor:
-    return args[0] if args else kwargs["hidden_states"]
+def _few_tokens(base: nn.Module) -> torch.Tensor:
+    return torch.arange(8, device=next(base.parameters()).device)[None]
 
 
 def _forward_or(stand_in: _StandIn, number: int, block: nn.Module) -> MethodType:
@@ -195,10 +194,10 @@ def _forward_or(stand_in: _StandIn, number: int, block: nn.Module) -> MethodType
 @torch.no_grad()
 def _refuse_other_paths(base: nn.Module, count: int, stand_in: _StandIn) -> None:
     """Raise NoFrozenPrefix where the model computes something else when its lower blocks give back their stand-in."""
-    tokens, reason = torch.arange(8, device=next(base.parameters()).device)[None], None
+    tokens, reason = _few_tokens(base), None
     with mode(base, training=False):
         expected = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
-        stand_in.states, stand_in.blocks = _compute(base, [count], tokens)[count], count
+        stand_in.states, stand_in.blocks = _entering(base, [count], tokens)[count], count
         try:
             found = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
         except (TypeError, AttributeError, KeyError, IndexError) as error:  # it looks for what is not handed on
@@ -227,55 +226,36 @@ def _states(
     cache: PrefixCache, base: nn.Module, below: dict[int, list[torch.Tensor]], blocks: int, tokens: torch.Tensor
 ) -> torch.Tensor:
     """What comes out of so many blocks, shape (sequences, tokens, width)."""
-    weights = {id(tensor): _fingerprint(tensor) for tensor in below[blocks]}
-    known = cache._weights
-    if any(key in known and not torch.equal(bits, known[key]) for key, bits in weights.items()):
-        cache.forget()
-    known.update(weights)
+    weights = {id(tensor): (tensor.data_ptr(), tensor._version) for tensor in below[blocks]}
+    if any(cache._weights.setdefault(key, now) != now for key, now in weights.items()):
+        cache._states.clear()
+        cache._weights.update(weights)
     kind = tokens.device.type
     rounding = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-    keys = [(blocks, rounding, row.numpy().tobytes()) for row in tokens.cpu()]
-    missing = [number for number, key in enumerate(keys) if key not in cache._states]
+    keys = [(rounding, row.numpy().tobytes()) for row in tokens.cpu()]
+    missing = [number for number, key in enumerate(keys) if (blocks, *key) not in cache._states]
     if missing:
-        computed = _compute(base, [count for count in below if count <= blocks], tokens[missing])
+        with torch.no_grad():
+            computed = _entering(base, [count for count in below if count <= blocks], tokens[missing])
         for count, found in computed.items():
             for number, states in zip(missing, found, strict=True):
-                cache.keep((count, *keys[number][1:]), states)
+                cache._states[(count, *keys[number])] = states.to("cpu", copy=True)
     cache.rows_computed += len(missing)
     cache.rows_reused += len(keys) - len(missing)
-    return torch.stack([cache._states[key] for key in keys]).to(tokens.device)
-
-
-SEGMENT = 61  # a prime, so that rows and columns of weights do not fall into step with it
-INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-@torch.no_grad()
-def _fingerprint(tensor: torch.Tensor) -> torch.Tensor:
-    """The bits of each 61 neighbouring values, summed up as whole numbers.
-
-    torch's own count of changes (`_version`) misses those through `.data`. These sums see every change of a single
-    value, however small, and all others but those within 61 neighbours that cancel exactly, as an exchange of two of
-    them does. A sum at memory speed takes a fraction of the pass that it guards.
-    """
-    bits = tensor.detach().reshape(-1).view(INTEGERS[tensor.element_size()])
-    whole = len(bits) // SEGMENT * SEGMENT
-    parts = (bits[:whole].view(-1, SEGMENT), bits[whole:][None])
-    return torch.cat([part.sum(1, dtype=bits.dtype).cpu().long() for part in parts])
+    return torch.stack([cache._states[(blocks, *key)] for key in keys]).to(tokens.device)
 
 
 class _Reached(Exception):
     """Ends a pass that need not go on."""
 
 
-@torch.no_grad()
-def _compute(base: nn.Module, counts: list[int], tokens: torch.Tensor) -> dict[int, torch.Tensor]:
-    """What comes out of so many blocks, for each number."""
+def _entering(base: nn.Module, counts: Iterable[int], tokens: torch.Tensor) -> dict[int, torch.Tensor]:
+    """What comes out of so many blocks and enters the next, for each number."""
     found = {}
 
     def note(count: int):
         def hook(_, args, kwargs):
-            found[count] = _entering(args, kwargs)
+            found[count] = args[0] if args else kwargs["hidden_states"]
             if count == max(counts):
                 raise _Reached
 

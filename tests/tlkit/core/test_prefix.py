@@ -1,8 +1,6 @@
 """The frozen prefix computed once: the same losses with less work, and a refusal where it would be wrong."""
 
 import copy
-import errno
-import os
 
 import pytest
 import torch
@@ -32,7 +30,6 @@ CONFIG = TrainingConfig(1e-3, epochs=3, batch_size=4, evaluate_every=2)
     ("strategy", "plan"),
     [
         ("freeze_lower", Plan()),
-        ("last_layers", Plan()),
         ("last_layers", PIECES),
         ("freeze_lower", Plan(precision="bf16")),
     ],
@@ -110,12 +107,21 @@ def test_blocks_that_hand_on_more_than_hidden_states_are_refused():
     assert all("forward" not in vars(block) for block in find_blocks(model))
 
 
-def test_changed_weights_and_changed_data_are_computed_anew():
+@torch.no_grad()
+def change(weight):
+    weight.mul_(2)
+
+
+def move(weight):
+    weight.data = weight.data * 2
+
+
+@pytest.mark.parametrize("alter", [change, move])
+def test_changed_weights_and_changed_data_are_computed_anew(alter):
     model = of("qwen2")
     with cached_prefix(model) as cache:
         before = model(input_ids=BLOCKS, use_cache=False).logits
-        with torch.no_grad():
-            find_blocks(model)[0].mlp.up_proj.weight.mul_(2)
+        alter(find_blocks(model)[0].mlp.up_proj.weight)
         after = model(input_ids=BLOCKS, use_cache=False).logits
         other = BLOCKS.clone()
         other[0, 3] += 1
@@ -124,27 +130,6 @@ def test_changed_weights_and_changed_data_are_computed_anew():
     assert not torch.allclose(before, after)
     torch.testing.assert_close(after, model(input_ids=BLOCKS, use_cache=False).logits)
     torch.testing.assert_close(changed, model(input_ids=other, use_cache=False).logits)
-
-
-CHANGES = {
-    "one value, set to its neighbour float": lambda weight: weight.data.view(torch.int32)[0, 0].add_(1),
-    "exchanged rows": lambda weight: weight.data.copy_(weight.data.flip(0)),
-    "other memory": lambda weight: setattr(weight, "data", weight.data * 2),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_weights_changed_behind_the_back_of_autograd_are_noticed(change):
-    """`.data` leaves `_version` as it is."""
-    model = of("qwen2")
-    for weight in (find_blocks(model)[1].mlp.up_proj.weight, model.get_input_embeddings().weight):
-        with cached_prefix(model) as cache:
-            model(input_ids=BLOCKS, use_cache=False)
-            version = weight._version
-            CHANGES[change](weight)
-            after = model(input_ids=BLOCKS, use_cache=False).logits
-            assert weight._version == version and cache.rows_computed == 2 * len(BLOCKS)
-        assert torch.equal(after, model(input_ids=BLOCKS, use_cache=False).logits)
 
 
 def test_a_copy_of_the_model_computes_for_itself():
@@ -172,30 +157,6 @@ def test_weights_in_parts_are_refused_before_they_are_taken_apart():
     assert [p.numel() for p in model.parameters()] == sizes
 
 
-def test_a_full_disk_is_an_error_that_leaves_nothing_behind(tmp_path, monkeypatch):
-    """Written to through a mapping, a full disk ends the process; so its place is taken before."""
-    model = of("qwen2")
-    plain, real, calls = model(input_ids=BLOCKS, use_cache=False).logits, os.posix_fallocate, []
-
-    def full(descriptor, offset, length):
-        calls.append(length)
-        if len(calls) == 3:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(descriptor, offset, length)
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with cached_prefix(model, limit=0, folder=tmp_path) as cache:
-        with pytest.raises(OSError, match=r"no room for .* give cached_prefix a folder=") as caught:
-            model(input_ids=BLOCKS, use_cache=False)
-        assert caught.value.errno == errno.ENOSPC and len(str(caught.value).splitlines()) == 1
-        row = 16 * 32 * 4
-        assert calls == [row] * 3 and cache.nbytes == 2 * row
-        assert [file.stat().st_size for file in tmp_path.rglob("*.states")] == [row] * 2
-        torch.testing.assert_close(model(input_ids=BLOCKS, use_cache=False).logits, plain)
-        assert cache.rows_reused == 2  # what had been kept stays good
-    assert not list(tmp_path.iterdir())
-
-
 def test_padding_positions_and_generation_are_computed_as_ever():
     bundled = load_model("tiny")
     model = apply_strategy(bundled.model, "last_layers", train_norms=False).model
@@ -214,28 +175,9 @@ def test_padding_positions_and_generation_are_computed_as_ever():
     assert cache.rows_reused == 0
 
 
-def test_beyond_the_limit_states_lie_on_disk_until_the_end(tmp_path):
-    model = of("qwen2")
-    row = 16 * 32 * 4
-    plain = model(input_ids=BLOCKS, use_cache=False).logits
-    with cached_prefix(model, limit=2 * row, folder=tmp_path) as cache:
-        model(input_ids=BLOCKS, use_cache=False)
-        assert cache.nbytes == 6 * row
-        files = sorted(tmp_path.rglob("*.states"))
-        assert [file.stat().st_size for file in files] == [row] * 4  # two rows are in memory
-        torch.testing.assert_close(model(input_ids=BLOCKS, use_cache=False).logits, plain)
-        with torch.no_grad():
-            find_blocks(model)[0].mlp.up_proj.weight.mul_(2)  # the same files, written anew
-        changed = model(input_ids=BLOCKS, use_cache=False).logits
-    assert not list(tmp_path.iterdir())
-    torch.testing.assert_close(changed, model(input_ids=BLOCKS, use_cache=False).logits)
-
-
 @pytest.mark.parametrize(
     ("strategy", "options", "named"),
     [
-        ("full", {}, "embed_tokens"),
-        ("freeze_embeddings", {}, "layers.0"),
         ("last_layers", {}, "layers.0.input_layernorm"),  # every norm is trained
         ("last_layers", {"train_norms": False, "train_head": True}, "embed_tokens"),  # tied
         ("lora", {}, "lora_A"),
@@ -248,20 +190,9 @@ def test_refuses_where_nothing_stays_the_same(strategy, options, named):
     assert model(input_ids=BLOCKS, use_cache=False).logits.shape == (6, 16, 64)
 
 
-@pytest.mark.parametrize("changes", [{"resid_pdrop": 0.1}, {"embd_pdrop": 0.1}, {"attn_pdrop": 0.1}], ids=str)
-def test_refuses_dropout_below(changes):
-    model = of("gpt2", **GPT2_WITHOUT_DROPOUT | changes)
+def test_refuses_dropout_below():
     with pytest.raises(ValueError, match="dropout"):
-        frozen_blocks(model)
-
-
-def test_refuses_what_becomes_trainable_inside():
-    model = of("qwen2")
-    with cached_prefix(model):
-        find_blocks(model)[1].requires_grad_(True)
-        with pytest.raises(RuntimeError, match="has become trainable"):
-            model(input_ids=BLOCKS, use_cache=False)
-    assert "forward" not in vars(find_blocks(model)[0])
+        frozen_blocks(of("gpt2", **GPT2_WITHOUT_DROPOUT | {"attn_pdrop": 0.1}))
 
 
 def test_the_command_keeps_a_prefix_and_refuses_where_there_is_none(tmp_path, capsys, shallow):
