@@ -24,11 +24,7 @@ def quantize_linear_layers(blocks: nn.ModuleList, compute_dtype: torch.dtype) ->
     Source: Dettmers et al. 2023, QLoRA.
     """
     bitsandbytes = _bitsandbytes()
-    found = [
-        (name, module)
-        for name, module in blocks.named_modules()
-        if isinstance(module, nn.Linear) and not gives_more(module)
-    ]
+    found = [(name, module) for name, module in blocks.named_modules() if isinstance(module, nn.Linear)]
     if not found:
         raise ValueError("qlora: this architecture has no linear layers in its blocks to quantise")
     for name, old in found:
@@ -46,26 +42,6 @@ def quantize_linear_layers(blocks: nn.ModuleList, compute_dtype: torch.dtype) ->
         # training would send no gradient through them.
         new.support_avx512bf16_for_cpu = False
         blocks.set_submodule(name, new)
-
-
-@torch.no_grad()
-def gives_more(layer: nn.Linear) -> bool:
-    """True for what is a linear layer by its class and gives back something else than its output, as a router does.
-
-    Args:
-        layer: of any class that is made from `nn.Linear`.
-    """
-    if type(layer).forward is nn.Linear.forward:
-        return False
-    was_training, weight = layer.training, layer.weight
-    try:
-        # A router may draw random numbers in training.
-        output = layer.eval()(weight.new_zeros(2, layer.in_features))
-    except (RuntimeError, TypeError, ValueError, IndexError):  # it asks for more than one input: read later, in place
-        return False
-    finally:
-        layer.train(was_training)
-    return not isinstance(output, torch.Tensor)
 
 
 def restore_linear_layers(blocks: nn.ModuleList) -> None:

@@ -7,8 +7,9 @@ from torch import nn
 from tlkit.models.adapters import adapter_names, class_head, refuse_all_but_continuing, wrapped_by
 from tlkit.models.groups import groups_of
 from tlkit.strategies.own import call_strategy
-from tlkit.strategies.reading import read_adapted
-from tlkit.strategies.registry import check_strategy
+from tlkit.strategies.peft_methods import ALL
+from tlkit.strategies.reading import passed_over, read_adapted
+from tlkit.strategies.registry import FAMILIES, check_strategy
 from tlkit.strategies.report import StrategyReport, describe
 
 
@@ -59,7 +60,11 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
         raise ValueError(f"{strategy} selected every weight of {type(model).__name__}: that is `full`")
     if not adapter_names(adapted):
         return report
-    return replace(report, found=(*vars(adapted).pop("doubts", ()), *read_adapted(adapted, strategy)))
+    found = read_adapted(adapted, strategy)
+    everywhere = FAMILIES[strategy] == "peft" and options.get("targets", ALL) == ALL
+    if everywhere and adapted.peft_config["default"].peft_type in ("LORA", "VERA", "OFT"):
+        found = (*passed_over(adapted), *found)
+    return replace(report, found=found)
 
 
 def _new_head(model: nn.Module) -> list[nn.Parameter]:

@@ -4,20 +4,16 @@ import functools
 import hashlib
 import importlib.util
 import inspect
-import re
 import sys
+import traceback
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from tlkit.strategies.registry import FAMILIES, OWN, STRATEGIES, Selector, defined_in_one_file
+from tlkit.strategies.registry import FAMILIES, OWN, STRATEGIES, Selector
 
 _from_files: dict[str, tuple[Selector, str]] = {}  # by name: a strategy of a file, and the SHA-256 of that file
-NO_CONTENTS = (
-    "; strategies are first tried on a model without weights, where there are no values to ask for: choose by names "
-    "and shapes, or, where next(model.parameters()).is_meta, any of the same size"
-)
 
 
 def load_plugin(path: str | Path) -> list[str]:
@@ -33,25 +29,21 @@ def load_plugin(path: str | Path) -> list[str]:
 
     Raises:
         FileNotFoundError: where there is no such file.
-        ValueError: where it cannot be run, or defines no strategy; says which line.
+        ValueError: where it cannot be run, or defines no strategy.
     """
     path = Path(path)
-    if path.suffix != ".py":
-        raise ValueError(f"{path}: expected a .py file in which @strategy defines strategies")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected Python in which @strategy defines strategies")
-    source = path.read_bytes()
+    source, before = path.read_bytes(), dict(STRATEGIES)
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(f"plugin_{path.stem}", path))
     sys.modules[module.__name__] = module  # where Python looks for the source of what it defines
     try:
-        with defined_in_one_file() as found:
-            # Compiled here, and not by Python's own loader: that takes an older file of the same second and size from
-            # its cache, and what is run has to be what is hashed.
-            exec(compile(source, str(path), "exec"), vars(module))
+        # Compiled here, and not by Python's own loader: that takes an older file of the same second and size from
+        # its cache, and what is run has to be what is hashed.
+        exec(compile(source, str(path), "exec"), vars(module))
     except (Exception, SystemExit) as error:
-        line = _line_in(str(path), error) or getattr(error, "lineno", None)
-        said = "it ends the whole program: take sys.exit() out" if isinstance(error, SystemExit) else error
-        raise ValueError(f"{path}, line {line or '?'}: {type(error).__name__}: {said}") from error
+        raise ValueError(f"{path}{_line_in(error)}: {type(error).__name__}: {error}") from error
+    found = {name: select for name, select in STRATEGIES.items() if before.get(name) is not select}
     if not found:
         raise ValueError(f"{path} defines no strategy: expected a function under @strategy('name')")
     digest = hashlib.sha256(source).hexdigest()
@@ -69,28 +61,16 @@ def sha256_of_own(name: str) -> str | None:
         Of one from a file, that of the whole file. Of one from a notebook, that of its function alone: constants and
         other functions that it uses are no part of it, so what changes them belongs into a file. None for one of this
         package.
-
-    Raises:
-        ValueError: for one whose source Python does not know.
     """
     if FAMILIES.get(name) != OWN:
         return None
     select, digest = _from_files.get(name, (None, ""))
     if select is STRATEGIES[name]:
         return digest
-    return hashlib.sha256(_source_of(name, STRATEGIES[name]).encode()).hexdigest()
-
-
-def _source_of(name: str, select: Selector) -> str:
+    select = STRATEGIES[name]
     while isinstance(select, functools.partial):
         select = select.func
-    try:
-        return inspect.getsource(select if inspect.isroutine(select) else type(select))
-    except (OSError, TypeError) as error:
-        raise ValueError(
-            f"strategy {name!r}: Python does not know its source, and runs could not be told from those of another "
-            f"({error}): expected it in a file, for `load_plugin` or --plugin, or in a cell of a notebook"
-        ) from error
+    return hashlib.sha256(inspect.getsource(select).encode()).hexdigest()
 
 
 def call_strategy(name: str, model: nn.Module, options: dict[str, object]) -> object:
@@ -111,23 +91,12 @@ def call_strategy(name: str, model: nn.Module, options: dict[str, object]) -> ob
         return STRATEGIES[name](model, **options)
     except (MemoryError, torch.OutOfMemoryError):
         raise
-    except (Exception, SystemExit) as error:
-        said, below = " ".join(str(error).split()), error.__traceback__.tb_next
-        where = ""
-        if below is not None:  # else Python could not even call it
-            file = below.tb_frame.f_code.co_filename
-            place = f"{Path(file).name}, " if Path(file).is_file() else ""  # a cell of a notebook has no file
-            where = f" ({place}line {_line_in(file, error)})"
-        asked = re.search(r"\bmeta\b", said, re.IGNORECASE) and any(p.is_meta for p in model.parameters())
-        raise ValueError(
-            f"strategy {name!r}{where} raised {type(error).__name__}: {said}{NO_CONTENTS if asked else ''}"
-        ) from error
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise ValueError(f"strategy {name!r}{_line_in(error)}: {type(error).__name__}: {said}") from error
 
 
-def _line_in(file: str, error: BaseException) -> int | None:
-    """The line of a file that the error came through last."""
-    traced, line = error.__traceback__, None
-    while traced is not None:
-        line = traced.tb_lineno if traced.tb_frame.f_code.co_filename == file else line
-        traced = traced.tb_next
-    return line
+def _line_in(error: BaseException) -> str:
+    """The line of the called code, which is one call below the one that caught the error; nothing if it never ran."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f", line {frames[1].lineno}" if len(frames) > 1 else ""

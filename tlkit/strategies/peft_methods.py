@@ -1,24 +1,18 @@
 """Strategies that leave the model's own weights as they are, and train few new ones beside them; all by peft."""
 
-import dataclasses
-import inspect
-import math
 import warnings
 
 import torch
 from torch import nn
 
-from tlkit.models.adapters import adapter_names, classifies, in_four_bits, wrapped_by
+from tlkit.models.adapters import classifies, in_four_bits
 from tlkit.models.groups import ParameterGroup, set_groups
-from tlkit.models.parts import find_blocks, is_norm, longest_input
-from tlkit.quantization import four_bit_config, gives_more, logical_size, quantize_linear_layers
-from tlkit.strategies.reading import REFUSALS
+from tlkit.models.parts import find_blocks, is_norm
+from tlkit.quantization import four_bit_config, quantize_linear_layers
 from tlkit.strategies.registry import STRATEGIES, strategy
 
 ALL = "all-linear"
 Targets = str | list[str]
-MUCH = 0.1  # of the blocks' values; smaller matrices outside of layers belong to convolutions and the like
-HEADS = {"num_attention_heads", "n_head", "num_heads", "encoder_attention_heads"}  # the names that peft knows
 
 
 @strategy("lora", family="peft")
@@ -41,11 +35,9 @@ def qlora(model: nn.Module, method: str = "lora", **options):
     quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
     model.is_loaded_in_4bit = True  # peft asks, and then makes the adapters that go with 4-bit layers
     try:
-        adapted = STRATEGIES[method](model, **options)
+        return STRATEGIES[method](model, **options)
     except ValueError as error:
         raise ValueError(f"qlora, by {error}") from error
-    _note(adapted, _unpacked(adapted))
-    return adapted
 
 
 @strategy("dora", family="peft")
@@ -88,16 +80,9 @@ def lora_fa(model: nn.Module, r: int = 8, alpha: int = 16, dropout: float = 0.0,
 
 @strategy("lora_plus", family="peft")
 def lora_plus(
-    model: nn.Module,
-    r: int = 8,
-    alpha: int = 16,
-    dropout: float = 0.0,
-    targets: Targets = ALL,
-    ratio: float = 16.0,
+    model: nn.Module, r: int = 8, alpha: int = 16, dropout: float = 0.0, targets: Targets = ALL, ratio: float = 16.0
 ):
     """LoRA whose second matrix, B, learns `ratio` times as fast. Source: Hayou et al. 2024, LoRA+."""
-    if not (ratio > 0 and math.isfinite(ratio)):
-        raise ValueError(f"lora_plus(ratio={ratio}): expected a finite ratio above 0")
     adapted = _with_lora("lora_plus", model, r, alpha, dropout, targets)
     second = frozenset(name for name, _ in adapted.named_parameters() if ".lora_B." in name)
     set_groups(adapted, [ParameterGroup(second, rate=ratio)])
@@ -116,23 +101,18 @@ def ia3(model: nn.Module):
 @strategy("vera", family="peft")
 def vera(model: nn.Module, r: int = 64, dropout: float = 0.0, targets: Targets = ALL):
     """Two random matrices that all layers share, and two vectors for each layer. Source: Kopiczko et al. 2023, VeRA."""
-    _refuse_rank("vera", r)
-    _refuse_dropout("vera", dropout)
     return _by_peft("vera", model, "VeraConfig", r=r, vera_dropout=dropout, target_modules=targets)
 
 
 @strategy("oft", family="peft")
 def oft(model: nn.Module, block: int = 16, targets: Targets = ALL):
     """Rotates each `block` inputs of a layer among themselves. Source: Qiu et al. 2023, Orthogonal Finetuning."""
-    if block < 2:
-        raise ValueError(f"oft(block={block}): expected at least 2 inputs to rotate")
     return _by_peft("oft", model, "OFTConfig", r=0, oft_block_size=block, target_modules=targets)
 
 
 @strategy("prompt_tuning", family="peft")
 def prompt_tuning(model: nn.Module, tokens: int = 16):
     """Vectors before the first token's, which start as those of some tokens. Source: Lester et al. 2021."""
-    _refuse_tokens("prompt_tuning", model, tokens)
     if classifies(model):
         raise ValueError(
             "prompt_tuning: a classifier that reads vectors instead of tokens cannot tell padding from text"
@@ -144,79 +124,27 @@ def prompt_tuning(model: nn.Module, tokens: int = 16):
             f"prompt_tuning: {type(model).__name__} embeds tokens in {width} numbers and reads {hidden} in its blocks, "
             "and peft could not load such a prompt again: choose another method"
         )
-    return _by_peft(
-        "prompt_tuning",
-        model,
-        "PromptTuningConfig",
-        num_virtual_tokens=tokens,
-        prompt_tuning_init="SAMPLE_VOCAB",
-        **_heads(model, without=1),  # of which this method makes no use
-    )
+    settings = {"num_virtual_tokens": tokens, "prompt_tuning_init": "SAMPLE_VOCAB"}
+    return _by_peft("prompt_tuning", model, "PromptTuningConfig", **settings)
 
 
 @strategy("prefix_tuning", family="peft")
 def prefix_tuning(model: nn.Module, tokens: int = 16):
     """Keys and values before the first token's, in every block; zero at first. Source: Li and Liang 2021."""
-    _refuse_tokens("prefix_tuning", model, tokens)
-    settings = {"num_virtual_tokens": tokens, "init_weights": "zero", **_heads(model, without=0)}
-    if settings.get("num_attention_heads") == 0:
-        raise ValueError(
-            f"prefix_tuning: {type(model).__name__} has no attention, whose keys and values this method learns"
-        )
+    settings = {"num_virtual_tokens": tokens, "init_weights": "zero"}
     return _by_peft("prefix_tuning", model, "PrefixTuningConfig", **settings)
 
 
 @strategy("ln_tuning", family="peft")
 def ln_tuning(model: nn.Module):
     """The norms alone, as copies that a small file holds. Source: Zhao et al. 2023, Tuning LayerNorm in Attention."""
-    norms = [name for name, module in model.named_modules() if is_norm(module) and _can_be_copied(module)]
-    if not norms:
-        raise ValueError(f"ln_tuning: {type(model).__name__} has no norms with weights of their own: choose another")
+    norms = [name for name, module in model.named_modules() if is_norm(module)]
     return _by_peft("ln_tuning", model, "LNTuningConfig", target_modules=norms)
 
 
-def _can_be_copied(norm: nn.Module) -> bool:
-    """Whether peft's copy can stand for a norm: one that has weights, and that takes no gate besides."""
-    inputs = inspect.signature(norm.forward).parameters
-    return len(inputs) == 1 and next(norm.parameters(), None) is not None
-
-
 def _with_lora(name: str, model: nn.Module, r: int, alpha: int, dropout: float, targets: Targets, **more: object):
-    _refuse_rank(name, r)
-    _refuse_dropout(name, dropout)
-    if alpha == 0:
-        raise ValueError(f"{name}(alpha=0): the adapter would count zero times; expected another number")
-    return _by_peft(
-        name, model, "LoraConfig", r=r, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets, **more
-    )
-
-
-def _refuse_rank(name: str, r: int) -> None:
-    if r < 1:
-        raise ValueError(f"{name}(r={r}): expected a rank of at least 1")
-
-
-def _refuse_dropout(name: str, dropout: float) -> None:
-    if not 0 <= dropout < 1:
-        raise ValueError(f"{name}(dropout={dropout}): expected a share from 0 up to below 1")
-
-
-def _refuse_tokens(name: str, model: nn.Module, tokens: int) -> None:
-    if tokens < 1:
-        raise ValueError(f"{name}(tokens={tokens}): expected at least 1 token")
-    limit = longest_input(model)
-    if limit is not None and tokens > limit - 2:
-        raise ValueError(
-            f"{name}(tokens={tokens}): expected at most {limit - 2}, because {type(model).__name__} reads "
-            f"{limit} tokens at most, and two must be left for a text"
-        )
-
-
-def _heads(model: nn.Module, without: int) -> dict[str, int]:
-    """How many heads the attention has, or `without`, where peft would not find it and asks its caller."""
-    config = model.config.get_text_config()
-    found = HEADS & config.to_dict().keys()
-    return {} if found else {"num_attention_heads": getattr(config, "num_attention_heads", without)}
+    settings = {"r": r, "lora_alpha": alpha, "lora_dropout": dropout, "target_modules": targets}
+    return _by_peft(name, model, "LoraConfig", **settings, **more)
 
 
 def _by_peft(name: str, model: nn.Module, config: str, **settings: object) -> nn.Module:
@@ -224,82 +152,18 @@ def _by_peft(name: str, model: nn.Module, config: str, **settings: object) -> nn
     import peft
 
     kind = getattr(peft, config)
-    everywhere = settings.get("target_modules") == ALL
-    settings |= _but_routers(kind, model) if everywhere else {}
     make = four_bit_config(kind) if in_four_bits(model) else kind
+    task = "SEQ_CLS" if classifies(model) else "CAUSAL_LM"
     try:
         with warnings.catch_warnings():  # of norms of classes that peft does not know by name, and copies all the same
             warnings.filterwarnings("ignore", message="Unsupported layer type")
-            adapted = peft.get_peft_model(
-                model, make(task_type="SEQ_CLS" if classifies(model) else "CAUSAL_LM", **settings)
-            )
+            adapted = peft.get_peft_model(model, make(task_type=task, **settings))
     except torch.OutOfMemoryError:
         raise
-    except REFUSALS as error:
+    except Exception as error:  # peft raises whatever it is that an architecture has not
         said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         if "`target_modules`" in said and "target_modules" not in settings:
             said = "its table of layers has no entry for this architecture"
-        way_on = "name layers that it can adapt (targets=), or choose another" if everywhere else "choose another"
-        raise ValueError(
-            f"{name}: peft cannot adapt {type(model).__name__} by this method: {said}; {way_on}"
-        ) from error
+        raise ValueError(f"{name}: peft cannot adapt {type(model).__name__} by this method: {said}") from error
     adapted.peft_config["default"].base_model_name_or_path = None  # said when it is saved; till then peft asks the hub
-    if everywhere:
-        _note(adapted, _passed_over(adapted))
     return adapted
-
-
-def _but_routers(kind: type, model: nn.Module) -> dict[str, list[str]]:
-    """What keeps peft from linear layers that give back more than their output; most often nothing."""
-    layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-    routers = [name for name, layer in layers.items() if gives_more(layer)]
-    if not routers:
-        return {}
-    if "exclude_modules" in (field.name for field in dataclasses.fields(kind)):
-        return {"exclude_modules": routers}
-    head = model.get_output_embeddings()
-    return {"target_modules": [name for name, layer in layers.items() if layer is not head and name not in routers]}
-
-
-def _note(adapted: nn.Module, doubts: list[str]) -> None:
-    """Hand sentences on to the report."""
-    adapted.doubts = (*vars(adapted).get("doubts", ()), *doubts)
-
-
-def _passed_over(adapted: nn.Module) -> list[str]:
-    """A sentence where linear layers of the blocks, or matrices outside of such, have no adapter beside them."""
-    blocks = find_blocks(adapted.get_base_model())
-    wrappers = [module for module in blocks.modules() if wrapped_by(module) is not None]
-    within = {id(part) for wrapper in wrappers for part in wrapper.modules()}
-    layers = {n: m for n, m in blocks.named_modules() if isinstance(m, nn.Linear)}
-    left = [name for name, layer in layers.items() if id(layer) not in within]
-    found = []
-    if left:
-        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-        found.append(f"peft puts no adapter beside linear layers of the blocks: {left[0]}{more}")
-    bare = {
-        f"{name}.{own}": parameter.numel()
-        for name, module in blocks.named_modules()
-        if id(module) not in within and not isinstance(module, nn.Linear)
-        for own, parameter in module.named_parameters(recurse=False)
-        if parameter.dim() > 1
-    }
-    total = sum(logical_size(parameter) for parameter in blocks.parameters())
-    if (outside := sum(bare.values())) > MUCH * total:
-        found.append(
-            f"peft puts no adapter beside {outside:,} of the blocks' {total:,} values, which are in no linear layers "
-            f"(often those of experts): {next(iter(bare))}"
-        )
-    return found
-
-
-def _unpacked(adapted: nn.Module) -> list[str]:
-    """A sentence where most values of the blocks are in no linear layers, so that they take as much as before."""
-    blocks = find_blocks(adapted.get_base_model())
-    added = adapter_names(adapted)
-    beside = {id(parameter) for name, parameter in adapted.named_parameters() if name in added}
-    sizes = [(logical_size(p), p.numel()) for p in blocks.parameters() if id(p) not in beside]
-    total, rest = sum(size for size, _ in sizes), sum(size for size, held in sizes if size == held)
-    if 2 * rest <= total:
-        return []
-    return [f"{rest:,} of the blocks' {total:,} values stay unpacked: they are in no linear layers"]

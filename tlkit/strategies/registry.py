@@ -4,9 +4,8 @@ import inspect
 import math
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, Union, get_args, get_origin
+from collections.abc import Callable, Iterable
+from typing import Union, get_args, get_origin
 
 from torch import nn
 
@@ -18,7 +17,6 @@ OWN = "own"  # the family of what a reader adds
 STRATEGIES: dict[str, Selector] = {}
 FAMILIES: dict[str, str] = {}  # of each strategy the family that it belongs to
 RESERVED = ("all", "peft", "classic")
-_files: list[dict[str, Selector]] = []  # of strategies, each with what it has defined so far, while it is read
 
 
 def strategy(name: str, family: str = OWN) -> Callable[[Selector], Selector]:
@@ -38,56 +36,24 @@ def strategy(name: str, family: str = OWN) -> Callable[[Selector], Selector]:
     Raises:
         ValueError: for a name that is taken or cannot be typed, or a function that could not be called.
     """
-    if not isinstance(name, str):
-        raise ValueError("@strategy has no name: expected one in brackets, such as @strategy('mine')")
 
     def register(select: Selector) -> Selector:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in RESERVED:
             raise ValueError(f"strategy {name!r}: expected a name of small letters, digits and _, none of {RESERVED}")
         if FAMILIES.get(name, family) != family or family != OWN and name in STRATEGIES:
             raise ValueError(f"strategy {name!r} is there already: choose another name")
-        if _files and name in _files[-1]:
-            raise ValueError(f"strategy {name!r} is defined twice in this file: choose another name for one of them")
-        _refuse_signature(name, select, family)
+        _refuse_signature(name, select)
         STRATEGIES[name], FAMILIES[name] = select, family
-        if _files:
-            _files[-1][name] = select
         return select
 
     return register
 
 
-@contextmanager
-def defined_in_one_file() -> Iterator[dict[str, Selector]]:
-    """Inside, no strategy may be defined twice; outside a file it may, for a cell of a notebook is run again."""
-    _files.append({})
-    try:
-        yield _files[-1]
-    finally:
-        _files.pop()
-
-
-def _refuse_signature(name: str, select: Selector, family: str) -> None:
-    """What could not be called with a model and options by their names, or whose options could not be checked."""
-    try:
-        first, *options = inspect.signature(select, eval_str=True).parameters.values() or (None,)
-    except Exception as error:  # what stands beside a parameter is code, and raises whatever it likes
-        said = f"{type(error).__name__}: {error}"
-        raise ValueError(f"strategy {name!r}: its parameters and their types cannot be read: {said}") from error
-    no_model = first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD)
-    if no_model or any(o.default is o.empty and o.kind is not o.VAR_KEYWORD for o in options):
+def _refuse_signature(name: str, select: Selector) -> None:
+    """What could not be called with a model and options by their names."""
+    first, *options = inspect.signature(select).parameters.values() or (None,)
+    if first is None or any(o.default is o.empty and o.kind is not o.VAR_KEYWORD for o in options):
         raise ValueError(f"strategy {name!r}: expected a function of a model, and defaults for its other parameters")
-    for option in options:
-        if option.kind is option.POSITIONAL_ONLY or option.kind is option.VAR_KEYWORD and family == OWN:
-            raise ValueError(
-                f"strategy {name!r}: options are given by name: expected each as a parameter with a default, not "
-                f"{option} as here"
-            )
-        if not all(isinstance(kind, type) for kind in _types_of(option)):
-            raise ValueError(
-                f"strategy {name!r}, parameter {option}: expected a type such as int, float, bool, str or int | None, "
-                "or no type at all"
-            )
 
 
 def strategies_named(names: Iterable[str] | None) -> list[str]:
@@ -146,9 +112,8 @@ def options_of(name: str) -> dict[str, inspect.Parameter]:
 
 
 def _types_of(option: inspect.Parameter) -> tuple[type, ...]:
-    """Those that a value may have; none where it may have any."""
+    """Those that a value may have; none where its function says nothing that can be checked."""
     known = option.annotation
-    if known is option.empty or known is Any:
-        return ()
     parts = get_args(known) if get_origin(known) in (Union, types.UnionType) else (known,)
-    return tuple(get_origin(part) or part for part in parts)
+    kinds = tuple(get_origin(part) or part for part in parts)
+    return kinds if option.annotation is not option.empty and all(isinstance(kind, type) for kind in kinds) else ()

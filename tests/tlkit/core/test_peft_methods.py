@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.models import load_model, meta_model, save_model
 from tlkit.models.adapters import adapter_names
-from tlkit.models.parts import find_blocks, longest_input
+from tlkit.models.parts import longest_input
 from tlkit.models.passes import largest_change, logits_of
 from tlkit.models.prefix import NoFrozenPrefix, cached_prefix, frozen_blocks
 from tlkit.steps import Plan, TrainingState, take_step
@@ -46,16 +46,14 @@ PLAIN = {
 # By architecture, what cannot be, and a piece of the reason.
 REFUSED = {
     "gpt2": {"qlora": "no linear layers", "oft": "Conv1D"},
-    "falcon": {"prefix_tuning": "must match"},
-    "codegen": {"ia3": "its table of layers has no entry"},
-    "mpt": {"ia3": "its table of layers has no entry for this architecture; choose another"},
+    "mpt": {"ia3": "its table of layers has no entry for this architecture"},
     "mixtral": {"dora": "use_dora", "pissa": "peft cannot adapt"},
 }
 
 
-# Every method on two architectures, two methods on every one, and all that is refused.
+# Every method on two architectures, one method on every one, and all that is refused.
 PAIRS = {(kind, name) for kind in ("qwen2", "gpt2") for name in METHODS}
-PAIRS |= {(kind, name) for kind in ARCHITECTURES for name in ("lora", "prompt_tuning")}
+PAIRS |= {(kind, "lora") for kind in ARCHITECTURES}
 PAIRS |= {(kind, name) for kind, names in REFUSED.items() for name in names}
 
 
@@ -133,7 +131,7 @@ def test_a_method_adapts_an_architecture_or_refuses_in_one_line(kind, name):
     assert moved <= set(trainable) and len(moved) >= 0.8 * len(trainable)
 
 
-@pytest.mark.parametrize("name", ["dora", "ia3", "vera", "oft", "prefix_tuning", "pissa"])
+@pytest.mark.parametrize("name", ["dora", "prefix_tuning", "pissa"])
 def test_beside_weights_in_four_bits(name, tmp_path, tiny, folder):
     pytest.importorskip("bitsandbytes")
     loaded = load_model(folder)
@@ -176,9 +174,7 @@ def test_a_trained_adapter_is_saved_loaded_and_merged(name, tmp_path, tiny, fold
     ("name", "another", "said"),
     [
         ("dora", "lora", "lora: the adapter was trained with dora: continue it with that"),
-        ("pissa", "lora", "lora: the adapter was trained with pissa: continue it with that"),
         ("lora_fa", "lora_fa", "whether it was trained with lora or lora_fa, so it counts as lora's"),
-        ("lora_plus", "lora_plus", "whether it was trained with lora or lora_plus, so it counts as lora's"),
     ],
 )
 def test_an_adapter_is_continued_by_the_method_that_made_it(name, another, said, tmp_path, tiny, folder):
@@ -191,15 +187,12 @@ def test_an_adapter_is_continued_by_the_method_that_made_it(name, another, said,
     assert apply_strategy(held, name if another == "lora" else "lora").trainable == adapter_names(held)
 
 
-@pytest.mark.parametrize("name", ["dora", "lora_plus", "vera"])
-def test_over_a_frozen_prefix_the_losses_stay(name):
+def test_over_a_frozen_prefix_the_losses_stay():
     """1e-6: another order of sums. Adapters in the last block alone, so the two below are computed once."""
     targets = [f"model.layers.2.{part}" for part in ("self_attn.q_proj", "mlp.down_proj")]
-    if name == "vera":  # whose shared matrices are as large as the largest layer, so one kind of layer will do
-        targets = targets[:1]
     config = TrainingConfig(1e-2, batch_size=4, epochs=2)
-    expected = train(adapted(name, targets=targets).model, BLOCKS, config).history.loss
-    model = adapted(name, targets=targets).model
+    expected = train(adapted("dora", targets=targets).model, BLOCKS, config).history.loss
+    model = adapted("dora", targets=targets).model
     with cached_prefix(model) as cache:
         found = train(model, BLOCKS, config).history.loss
     assert (cache.blocks, cache.rows_computed, cache.rows_reused) == (2, 8, 8)
@@ -233,14 +226,8 @@ def test_a_learned_prefix_is_not_lost_by_activation_checkpointing():
 
 def test_impossible_options_are_refused():
     for name, options, said in (
-        ("dora", {"r": 0}, "dora.r=0.: expected a rank"),
-        ("oft", {"block": 1}, "at least 2 inputs"),
-        ("prefix_tuning", {"tokens": 0}, "at least 1 token"),
-        ("lora_plus", {"ratio": 0.0}, "a finite ratio above 0"),
-        ("dora", {"alpha": 0}, "the adapter would count zero times"),
-        ("lora", {"dropout": 1.0}, "expected a share from 0 up to below 1"),
+        ("dora", {"r": 0}, "peft cannot adapt Qwen2ForCausalLM by this method: .*r. should be a positive integer"),
         ("rslora", {"targets": ["nowhere"]}, "peft cannot adapt Qwen2ForCausalLM by this method: .*nowhere"),
-        ("ia3", {"r": 8}, "ia3 has no option r: expected none"),
         ("qlora", {"method": "ia3", "r": 4}, "qlora has no option r: expected method$"),
         ("qlora", {"method": "full"}, "expected a method of peft"),
         ("qlora", {"method": "vera", "r": "four"}, "expected a value of type int"),
@@ -250,23 +237,14 @@ def test_impossible_options_are_refused():
 
 
 ATTENTION = {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 64}
-EXPERTS = ATTENTION | {"num_hidden_layers": 2, "num_local_experts": 4, "num_experts_per_tok": 1}
-# What the tests above do not meet: routers that are linear layers, weights used past their layers, and the like.
+# What the tests above do not meet: weights used past their layers, parts that are never used.
 UNUSUAL = {
-    "phimoe": EXPERTS | {"num_experts_per_tok": 2},
-    "llama4_text": EXPERTS | {"head_dim": 16, "intermediate_size_mlp": 64, "interleave_moe_layer_step": 2},
     "openai-gpt": {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64},
-    "mamba2": {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 8, "num_heads": 4, "head_dim": 16}
-    | {"n_groups": 1, "chunk_size": 8},
-    "recurrent_gemma": ATTENTION | {"num_hidden_layers": 3, "head_dim": 16, "lru_width": 32},
     "jamba": ATTENTION
     | {"num_hidden_layers": 2, "num_experts": 2, "num_experts_per_tok": 1, "attn_layer_period": 2}
     | {"attn_layer_offset": 1, "mamba_d_state": 4, "mamba_dt_rank": 4, "use_mamba_kernels": False},
     "bart": {"d_model": 32, "decoder_layers": 2, "encoder_layers": 2, "decoder_attention_heads": 2}
     | {"encoder_attention_heads": 2, "decoder_ffn_dim": 64, "encoder_ffn_dim": 64},
-    "falcon_mamba": {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4},
-    "xglm": {"d_model": 32, "num_layers": 2, "attention_heads": 2, "ffn_dim": 64},
-    "biogpt": ATTENTION | {"num_hidden_layers": 2, "layerdrop": 0.5},
 }
 
 
@@ -277,104 +255,49 @@ def unusual(kind: str):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [("phimoe", "lora"), ("phimoe", "vera"), ("llama4_text", "qlora"), ("llama4_text", "oft")]
-)
-def test_routers_that_are_linear_layers_are_left_as_they_are(kind, name):
-    model = unusual(kind)
-    routers = {key for key, module in model.named_modules() if type(module).__name__.endswith("Router")}
-    before = {key: model.get_submodule(key) for key in routers}
-    on_paper = apply_strategy(meta_model(model.config), name)
-    report = apply_strategy(model, name)
-    assert routers and all(report.model.get_base_model().get_submodule(key) is was for key, was in before.items())
-    assert "no adapter beside linear layers of the blocks" in report.doubts[0] and "router" in report.doubts[0]
-    assert on_paper.components == report.components
-    take_step(TrainingState(report.model), BLOCKS[:4], 1e-2)
-
-
-@pytest.mark.parametrize(
     ("kind", "name", "said"),
     [
         ("openai-gpt", "prefix_tuning", "depends on nothing that this method adds"),
-        ("falcon_mamba", "prefix_tuning", "has no attention, whose keys and values"),
         ("jamba", "qlora", "JambaForCausalLM cannot compute with what peft has put into it: "),
-        ("falcon_mamba", "qlora", "by lora: peft cannot adapt"),
     ],
 )
 def test_what_would_fail_in_the_first_step_or_train_nothing_is_refused(kind, name, said):
-    for model in (unusual(kind), meta_model(unusual(kind).config)):
-        with pytest.raises(ValueError, match=said) as caught:
-            apply_strategy(model, name)
-        assert "\n" not in str(caught.value) and str(caught.value).startswith(name)
+    with pytest.raises(ValueError, match=said) as caught:
+        apply_strategy(unusual(kind), name)
+    assert "\n" not in str(caught.value) and str(caught.value).startswith(name)
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "said"),
     [
-        ("jamba", "lora", "2 of 22 trainable tensors of the adapter .544 values., .*dt_proj.* are never computed with"),
-        ("bart", "lora", "16 of 40 trainable tensors of the adapter .*encoder_attn.* are never computed with"),
-        ("recurrent_gemma", "prefix_tuning", "only 1 of 3 blocks use the keys and values that are learned"),
-        ("phimoe", "qlora", "of the blocks' .* values stay unpacked: they are in no linear layers"),
+        ("jamba", "lora", "2 of 22 trainable tensors of the adapter .544 values., .*dt_proj.* took no part"),
+        ("bart", "lora", "16 of 40 trainable tensors of the adapter .*encoder_attn.* took no part"),
+        ("mixtral", "vera", "no adapter beside 74,112 of the blocks' .* values .*gate"),
     ],
 )
 def test_what_is_trainable_and_takes_no_part_is_said(kind, name, said):
-    report = apply_strategy(unusual(kind), name)
+    report = apply_strategy(unusual(kind) if kind in UNUSUAL else small_model(kind), name)
     assert any(re.search(said, doubt) for doubt in report.doubts), report.doubts
-    if "never computed" in said:  # and it is so: nothing else was left without a gradient
+    if "took no part" in said:  # and it is so: nothing else was left without a gradient
         report.model(input_ids=BLOCKS[:4], labels=BLOCKS[:4]).loss.backward()
         without = sum(report.model.get_parameter(key).grad is None for key in report.trainable)
-        assert f"{without} of {report.trainable_tensors} " in next(d for d in report.doubts if "never computed" in d)
+        assert f"{without} of {report.trainable_tensors} " in next(d for d in report.doubts if "took no part" in d)
 
 
-def test_experts_without_a_token_and_blocks_left_out_by_chance_are_not_doubted():
-    for kind in ("biogpt", "recurrent_gemma"):
-        assert apply_strategy(unusual(kind), "lora").doubts == ()
-
-    class Routed(torch.nn.Module):
-        """One of eight layers for each row, as a mixture that keeps its experts apart."""
-
-        def __init__(self, layer):
-            super().__init__()
-            self.experts = torch.nn.ModuleList(copy.deepcopy(layer) for _ in range(8))
-
-        def forward(self, x):
-            return self.experts[3](x)
-
-    model = small_model("qwen2")
-    for block in find_blocks(model):
-        block.mlp.down_proj = Routed(block.mlp.down_proj)
-    assert apply_strategy(model, "lora").doubts == ()
-    model = small_model("qwen2")
-    find_blocks(model)[1].mlp.idle = torch.nn.Linear(32, 32)
-    (doubt,) = apply_strategy(model, "lora").doubts
-    assert doubt.startswith("2 of 44 trainable tensors of the adapter (512 values), ") and "idle.lora_A" in doubt
-
-
-@pytest.mark.parametrize("name", ["lora", "qlora", "vera", "prefix_tuning"])
+@pytest.mark.parametrize("name", ["lora", "prefix_tuning"])
 def test_reading_leaves_no_trace(name):
     model = small_model("qwen2", attention_dropout=0.5, max_position_embeddings=64).eval()
-    seen = []
-    model.register_forward_hook(lambda *_: seen.append(torch.get_rng_state()))
     torch.manual_seed(1)
     report = apply_strategy(model, name)
-    assert len(seen) == 1 and not model.training and all(p.grad is None for p in report.model.parameters())
-    if name != "qlora":
-        after = torch.get_rng_state()
-        plain = small_model("qwen2", attention_dropout=0.5, max_position_embeddings=64)
-        torch.manual_seed(1)
-        config = PLAIN[name](plain)
-        config.task_type = "CAUSAL_LM"
-        peft.get_peft_model(plain, config)
-        assert torch.equal(torch.get_rng_state(), after), "further draws would differ from those of plain peft"
-
-
-@pytest.mark.parametrize("name", ["prompt_tuning", "prefix_tuning"])
-def test_a_prompt_longer_than_the_table_of_positions_is_refused(name):
-    for model in (small_model("gpt2"), meta_model(small_model("gpt2").config)):
-        with pytest.raises(
-            ValueError, match=rf"{name}.tokens=31.: expected at most 30, because GPT2LMHeadModel reads 32"
-        ):
-            apply_strategy(model, name, tokens=31)
-    take_step(TrainingState(apply_strategy(small_model("gpt2"), name, tokens=30).model), BLOCKS[:2, :3], 1e-2)
+    assert report.doubts == ()
+    assert not model.training and all(p.grad is None for p in report.model.parameters())
+    after = torch.get_rng_state()
+    plain = small_model("qwen2", attention_dropout=0.5, max_position_embeddings=64)
+    torch.manual_seed(1)
+    config = PLAIN[name](plain)
+    config.task_type = "CAUSAL_LM"
+    peft.get_peft_model(plain, config)
+    assert torch.equal(torch.get_rng_state(), after), "further draws would differ from those of plain peft"
 
 
 def test_lora_fa_keeps_less_of_a_step(shallow):

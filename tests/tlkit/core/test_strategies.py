@@ -147,5 +147,5 @@ def test_refusals():
         apply_strategy(small_model("qwen2"), "last_layers", blocks=5)
     with pytest.raises(ValueError, match="every weight"):
         apply_strategy(meta_model("tiny"), "last_layers", blocks=8, train_head=True)
-    with pytest.raises(ValueError, match="rank"):
+    with pytest.raises(ValueError, match="positive integer"):
         apply_strategy(small_model("qwen2"), "lora", r=0)

@@ -511,5 +511,5 @@ def test_a_strategy_that_raises_is_refused_with_its_name_place_and_cause(
     command = ["compare", "--model", small_model, "--profile", "test", "--plugin", str(tmp_path / "mine.py")]
     assert main([*command, "--strategies", "full,mine", "--output", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
-    assert "strategy 'mine' (mine.py, line 10) raised IndexError: index 9 is out of range. Leave out mine" in said
+    assert "strategy 'mine', line 10: IndexError: index 9 is out of range. Leave out mine" in said
     assert not carried_out and not (tmp_path / "out").exists()
