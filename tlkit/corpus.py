@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import os
 import random
 import re
@@ -16,9 +15,7 @@ from tlkit.settings import DATA
 
 SPLITS = ("train", "validation", "test")
 NAMED = ("rust", "facts", "general", "kitchen")  # corpora that are asked for by name; all others by path
-NOT_READ = ("node_modules", "__pycache__", "site-packages")  # folders of other people's text, beside hidden ones
-FENCE = re.compile(r"[ \t]*(`{3,}(?=[^`]*$)|~{3,})(.*)")  # opens or closes a block of code, also in a list
-CODE = re.compile(r"\t| {4}|[ >]*(```|~~~)")  # a line that is code, or says that code begins
+CODE = re.compile(r"^(\t| {4}|[ >]*(```|~~~))", re.MULTILINE)  # a line that is code, or says that code begins
 
 
 @dataclass(frozen=True)
@@ -74,16 +71,14 @@ class Corpus:
 def load_corpus(name: str | Path | None = None) -> Corpus:
     """Load a bundled corpus or the reader's own text.
 
-    In .txt and .md a blank line ends a document, except in a fenced block of code. The lines of a document are joined
-    by a space, unless it has code in it (a fence, or a line indented by four spaces or a tab). In .jsonl every
-    line is an object whose "text" is a document. Of documents with the same words the first is kept; the rest
-    are shuffled and split 80/10/10, the same way every time. In a folder, hidden files and folders, links to folders,
-    virtual environments and `NOT_READ` are left out.
+    In .txt and .md a blank line ends a document. The lines of a document are joined by a space, unless it has code in
+    it (a fence, or a line indented by four spaces or a tab). In .jsonl every line is an object whose "text" is a
+    document. Of documents with the same words the first is kept; the rest are shuffled and split 80/10/10, the same
+    way every time. In a folder, hidden files and folders and links to folders are left out.
 
     Args:
         name: `rust`, `facts`, `general`, `kitchen`, or a path to .txt, .md or .jsonl in UTF-8, a file or a folder of
-            them.
-            None: what `TLKIT_CORPUS` says, then `rust`.
+            them. None: what `TLKIT_CORPUS` says, then `rust`.
 
     Raises:
         FileNotFoundError: where there is no such file.
@@ -93,10 +88,6 @@ def load_corpus(name: str | Path | None = None) -> Corpus:
     """
     if name is None:
         name = os.environ.get("TLKIT_CORPUS") or "rust"
-    if not str(name).strip():
-        raise ValueError(
-            f"corpus {str(name)!r}: expected rust, facts, general, kitchen, or a path to .txt, .md or .jsonl"
-        )
     if name in ("rust", "kitchen"):
         return Corpus(str(name), *(tuple(_read_jsonl(DATA / str(name) / f"{split}.jsonl")) for split in SPLITS))
     if name == "facts":
@@ -105,7 +96,10 @@ def load_corpus(name: str | Path | None = None) -> Corpus:
     if name == "general":
         texts = _python_reference()
         return Corpus("general", tuple(texts[285:]), tuple(texts[225:285]), tuple(texts[:225]))
-    return split_documents(str(Path(name)), _read_path(Path(name)))
+    path = Path(name)
+    if not str(name).strip() or not path.exists():
+        raise FileNotFoundError(f"corpus {str(name)!r}: expected {', '.join(NAMED)}, or a path to .txt, .md or .jsonl")
+    return split_documents(str(path), _read_path(path))
 
 
 def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
@@ -173,7 +167,8 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict]]:
 
     Raises:
         FileNotFoundError: where there is no such file.
-        ValueError: where a line is not an object of JSON in UTF-8, naming file and line.
+        ValueError: where a line is not an object of JSON in UTF-8, naming file and line; half a character, which JSON
+            can escape, is none.
     """
     for number, line in enumerate(_read_text(path).split("\n"), 1):  # str.splitlines splits at U+2028 and others too
         line = line.lstrip("\ufeff")  # of files that were joined
@@ -181,6 +176,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict]]:
             continue
         try:
             row = json.loads(line)
+            json.dumps(row, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}, line {number}: not JSON ({getattr(error, 'msg', error)})") from None
         if not isinstance(row, dict):
@@ -216,21 +212,6 @@ def split_documents(name: str, documents: Sequence) -> Corpus:
     return Corpus(name, tuple(train), tuple(validation), tuple(test), duplicates=repeats)
 
 
-def refuse_half_characters(text: str) -> None:
-    """Refuse a text that no tokenizer reads, because JSON can escape one half of a character.
-
-    Args:
-        text: of a document.
-
-    Raises:
-        ValueError: without the place, which the caller knows.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"half a character ({error.reason})") from None
-
-
 def _python_reference() -> list[str]:
     """Prose paragraphs of Python's language reference, as every CPython carries it for `help()`."""
     from pydoc_data.topics import topics
@@ -246,22 +227,12 @@ def _python_reference() -> list[str]:
 
 
 def _read_path(path: Path) -> list[str]:
-    if not path.exists():
-        raise FileNotFoundError(
-            f"corpus {str(path)!r}: expected rust, facts, general, kitchen, or a path to .txt, .md or .jsonl"
-        )
     readers = {".txt": _read_paragraphs, ".md": _read_paragraphs, ".jsonl": _read_jsonl}
-    files = [path]
-    if path.is_dir():
-        files = [file for file in _files_in(path) if file.suffix.lower() in readers]
-        if not files:
-            raise ValueError(f"{path}: no .txt, .md or .jsonl file in this folder; put text there, or name another one")
-    texts = []
-    for file in files:
-        if file.suffix.lower() not in readers:
-            raise ValueError(f"{file}: expected a .txt, .md or .jsonl file")
-        texts += readers[file.suffix.lower()](file)
-    return texts
+    files = _files_in(path) if path.is_dir() else [path]
+    read = [file for file in files if file.suffix.lower() in readers]
+    if not read:
+        raise ValueError(f"{path}: expected a .txt, .md or .jsonl file, or a folder with such files in it")
+    return [text for file in read for text in readers[file.suffix.lower()](file)]
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -272,12 +243,8 @@ def _files_in(folder: Path) -> list[Path]:
 
     found = []
     for here, folders, names in os.walk(folder, onerror=stop):  # links to folders are not followed: they may go round
-        place = Path(here)
-        if (place / "pyvenv.cfg").is_file() and place != folder:
-            folders.clear()
-            continue
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in NOT_READ]
-        found += [place / name for name in names if not name.startswith(".")]
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(here) / name for name in names if not name.startswith(".")]
     return sorted(found, key=lambda file: file.relative_to(folder).parts)
 
 
@@ -301,55 +268,13 @@ def _read_jsonl(path: Path) -> list[str]:
     for number, row in read_json_lines(path):
         if not isinstance(row.get("text"), str):
             raise ValueError(f'{path}, line {number}: expected an object with a "text" of type string')
-        try:
-            refuse_half_characters(row["text"])
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from None
         texts.append(row["text"])
     return texts
 
 
 def _read_paragraphs(path: Path) -> list[str]:
-    return [_unwrapped(lines) for lines in _parts(_read_text(path).split("\n"))]
-
-
-def _parts(lines: list[str]) -> Iterator[list[str]]:
-    """What blank lines part; those in a fenced block of code do not."""
-    part: list[str] = []
-    last_line_of, last = _fenced_blocks(lines), -1
-    for number, line in enumerate(lines):
-        last = last_line_of.get(number, last)
-        if line.strip() or number < last:
-            part.append(line)
-        elif part:
-            yield part
-            part = []
-    if part:
-        yield part
-
-
-def _fenced_blocks(lines: list[str]) -> dict[int, int]:
-    """Of the first line of each block its last. A fence that is never closed is text like any other."""
-    fences = [(number, *found.groups()) for number, line in enumerate(lines) if (found := FENCE.fullmatch(line))]
-    blocks, last = {}, -1
-    never_closed = {"`": math.inf, "~": math.inf}  # of this length or longer
-    for place, (number, fence, _) in enumerate(fences):
-        if number <= last or len(fence) >= never_closed[fence[0]]:
-            continue
-        for later in range(place + 1, len(fences)):
-            end, closing, more = fences[later]
-            if closing.startswith(fence) and not more.strip():
-                blocks[number] = last = end
-                break
-        else:
-            never_closed[fence[0]] = len(fence)
-    return blocks
-
-
-def _unwrapped(lines: list[str]) -> str:
-    if any(CODE.match(line) for line in lines):
-        return "\n".join(line.rstrip() for line in lines)
-    return _words(" ".join(lines))
+    parts = [part.strip("\n") for part in re.split(r"\n\s*\n", _read_text(path))]
+    return [part if CODE.search(part) else _words(part) for part in parts]
 
 
 def _words(text: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jinja2 import TemplateError
 
-from tlkit.corpus import SPLITS, Corpus, read_json_lines, refuse_half_characters, split_documents
+from tlkit.corpus import SPLITS, Corpus, read_json_lines, split_documents
 from tlkit.settings import DATA
 
 ROLES = ("system", "user", "assistant")
@@ -170,8 +170,9 @@ def _refuse_special_tokens(name: str, content: str, tokenizer) -> None:
 def _read(path: Path) -> Iterator[Conversation]:
     ids: dict[str, int] = {}
     for line, row in read_json_lines(path):
+        about = (str(row.get(key, "")) for key in ("topic", "form"))
         try:
-            conversation = Conversation(str(row.get("id", f"line {line}")), _messages(row), *_about(row))
+            conversation = Conversation(str(row.get("id", f"line {line}")), _messages(row), *about)
         except ValueError as error:
             raise ValueError(f"{path}, line {line}: {error}") from None
         if ids.setdefault(conversation.id, line) != line:
@@ -184,36 +185,22 @@ def _read(path: Path) -> Iterator[Conversation]:
 def _messages(row: dict) -> tuple[tuple[str, str], ...]:
     given = row.get("messages")
     if given is None:
-        given = [
-            {"role": "user", "content": row.get("prompt")},
-            {"role": "assistant", "content": row.get("completion")},
-        ]
-        if not all(isinstance(message["content"], str) for message in given):
-            raise ValueError('expected "messages", or "prompt" and "completion", both of type string')
+        pair = (("user", row.get("prompt")), ("assistant", row.get("completion")))
+        given = [{"role": role, "content": content} for role, content in pair]
     if not isinstance(given, list) or not all(isinstance(message, dict) for message in given):
         raise ValueError('"messages": expected a list of objects with "role" and "content"')
     messages = tuple((message.get("role"), message.get("content")) for message in given)
     for number, (role, content) in enumerate(messages, 1):
         if role not in ROLES:
             raise ValueError(f"message {number}: role {role!r}: expected one of {', '.join(ROLES)}")
-        if not isinstance(content, str):
-            raise ValueError(f'message {number}: expected a "content" of type string')
-        if not content.strip():
-            raise ValueError(f"message {number}, of role {role}, is empty")
-        try:
-            refuse_half_characters(content)
-        except ValueError as error:
-            raise ValueError(f"message {number}: {error}") from None
+        if not isinstance(content, str) or not content.strip():
+            raise ValueError(
+                f"message {number}, of role {role}: expected a text that is not empty, in "
+                '"messages", or in "prompt" and "completion"'
+            )
     roles = [role for role, _ in messages]
     if roles[-1:] != ["assistant"]:
         raise ValueError("the last message is not the assistant's, so there is no answer to learn")
     if "user" not in roles:
         raise ValueError("no message is the user's, so there is nothing to answer")
     return messages
-
-
-def _about(row: dict) -> tuple[str, str]:
-    about = tuple(row.get(key, "") for key in ("topic", "form"))
-    if not all(isinstance(value, str) for value in about):
-        raise ValueError('expected "topic" and "form" of type string')
-    return about

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from tlkit.corpus import SPLITS, Corpus, read_json_lines, refuse_half_characters, split_documents
+from tlkit.corpus import SPLITS, Corpus, read_json_lines, split_documents
 from tlkit.examples.batches import PADDING, Examples, padding_token
 from tlkit.settings import DATA
 
@@ -115,8 +115,4 @@ def _read(path: Path) -> Iterator[Labelled]:
         text, label = row.get("text"), row.get("label")
         if not isinstance(text, str) or not isinstance(label, str) or not text.strip() or not label.strip():
             raise ValueError(f'{path}, line {line}: expected an object with "text" and "label", both texts')
-        try:
-            refuse_half_characters(text)
-        except ValueError as error:
-            raise ValueError(f"{path}, line {line}: {error}") from None
         yield Labelled(text, label)

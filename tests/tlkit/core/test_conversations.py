@@ -163,8 +163,7 @@ def test_a_message_that_smuggles_in_a_special_token_is_refused(chatml):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"prompt": "Why?"}, 'line 1: expected "messages", or "prompt" and "completion"'),
-        ({"prompt": "Why?", "completion": "  "}, "message 2, of role assistant, is empty"),
+        ({"prompt": "Why?", "completion": "  "}, "line 1: message 2, of role assistant: expected a text"),
         ({"messages": "hello"}, '"messages": expected a list of objects'),
         ({"messages": [{"role": "user", "content": "Why?"}]}, "the last message is not the assistant's"),
         ({"messages": [{"role": "assistant", "content": "So."}]}, "no message is the user's"),
