@@ -480,17 +480,18 @@ for m, share in idle.items():
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Do it yourself
 #
-# tlkit's own commands can be started by `torchrun` as well, and nothing else changes:
+# tlkit's own training can be started by `torchrun` as well, and nothing else changes:
 #
 # ```
 # torchrun --nproc-per-node 2 -m tlkit train --strategy full --output results/two
 # torchrun --nproc-per-node 2 -m tlkit train --strategy full --output results/parts --sharding fsdp
-# torchrun --nproc-per-node 2 -m tlkit compare --spread
+# python -m tlkit compare --output results/shared
 # ```
 #
-# The third deals out the *runs* of a comparison, so each process trains models of its own and nothing travels. For
-# several machines, start the same line on each, with `--nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:29500`
-# right after `torchrun`, where `HOST` is the name of one of them. All machines need the same files.
+# The third, started in several terminals, shares out the *runs* of a comparison: each process takes the next run that
+# nobody has begun, so it trains models of its own and nothing travels. For several machines, start the same line on
+# each; `torchrun` also needs `--nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:29500` right after its name, where
+# `HOST` is the name of one of them. All machines need the same files.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Three things are worth knowing before a long run.

@@ -63,7 +63,7 @@ def write_text_atomically(path: Path, text: str) -> str:
 
 
 @contextmanager
-def hold_folder(folder: Path) -> Iterator[None]:
+def hold_folder(folder: Path, *, patience: float = 0) -> Iterator[None]:
     """Keep every other run out of a folder; it is made where there is none.
 
     The lock belongs to the operating system, so it ends with the process, however that ends. Its file is removed
@@ -71,12 +71,13 @@ def hold_folder(folder: Path) -> Iterator[None]:
 
     Args:
         folder: the folder that a run writes to.
+        patience: seconds to wait until another run leaves it.
 
     Raises:
         CheckpointError: where another run holds the folder, in this process or another, or where nothing can be
             written there.
     """
-    lock = FileLock(folder / LOCK, timeout=0)
+    lock = FileLock(folder / LOCK, timeout=patience)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):  # the lock's file may be there already, in a folder that is read-only now

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tlkit.commands.models import MODEL
 from tlkit.commands.outcome import Outcome, as_columns, fitted
 from tlkit.commands.parsing import settings_of
-from tlkit.commands.training import Processes, team_of, train
+from tlkit.commands.training import train
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.options import option
 from tlkit.settings import DATA, setup
@@ -66,11 +66,12 @@ class ValidateOptions:
     )
 
 
-def compare(options: CompareOptions, settings: ComparisonSettings, processes: Processes) -> Outcome:
+def compare(options: CompareOptions, settings: ComparisonSettings) -> Outcome:
     """Train by every strategy with several seeds, and put what each gained and lost into one table.
 
-    Every run is written to OUTPUT as it ends, and the same command goes on from there. Exit 1 when a run failed; the
-    others are in the table all the same. A strategy that the model's architecture does not allow is a row with a
+    Every run is written to OUTPUT as it ends, and the same command goes on from there. Where it is given several times
+    at once, also on several machines, they share the runs. Exit 1 when a run failed; the others are in the table all
+    the same. A strategy that the model's architecture does not allow is a row with a
     reason; where it was named, it is refused.
     """
     from tlkit.evidence.comparison import compare as compare_strategies
@@ -79,27 +80,17 @@ def compare(options: CompareOptions, settings: ComparisonSettings, processes: Pr
     from tlkit.reports.tables import brief, notes_on, rows_of
 
     strategies = options.strategies.split(",") if options.strategies else None
-    with team_of(processes) as team:
-        first = team.rank == 0
-        comparison = compare_strategies(
-            options.model,
-            strategies,
-            profile=setup(options.profile),
-            settings=settings,
-            output=options.output,
-            progress=first,
-            team=team,
-        )
-    code = 1 if comparison.failures else 0
-    if team.rank != 0:
-        return Outcome(code=code)
+    profile = setup(options.profile)
+    comparison = compare_strategies(
+        options.model, strategies, profile=profile, settings=settings, output=options.output, progress=True
+    )
     export(comparison, options.output)
     for name, reason in comparison.failures.items():
         print(f"FAILED {name}: {reason.splitlines()[-1]}", file=sys.stderr)
     table, where = comparison.table, f"All columns, runs and charts are in {options.output}"
     said = fitted(str(conclusions(comparison)))
     text = "\n".join([as_columns(brief(table)), *notes_on(table), "", said, "", where])
-    return Outcome(rows_of(table), text, code)
+    return Outcome(rows_of(table), text, 1 if comparison.failures else 0)
 
 
 def validate(options: ValidateOptions) -> Outcome:

@@ -6,7 +6,6 @@ import platform
 import shlex
 import traceback
 from collections.abc import Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,7 @@ from tlkit.evidence.comparison_table import (
     summary,
 )
 from tlkit.evidence.experiment import Experiment, allowed, keeps_prefix, load_experiment, run_all, run_strategy
-from tlkit.evidence.finished_runs import FinishedRuns, hold_output
+from tlkit.evidence.finished_runs import FinishedRuns, refuse_unwritable
 from tlkit.evidence.in_use import InUse, measure_in_use
 from tlkit.evidence.learning_rates import LearningRate, best_rates, learning_rates_for, read_rates, why_no_rate
 from tlkit.evidence.statistics import compare_pairs
@@ -41,9 +40,6 @@ from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.options import check
 from tlkit.settings import Profile, TrainingConfig
 from tlkit.strategies import STRATEGIES, load_plugin, sha256_of_own, strategies_named
-from tlkit.team import ALONE, Team
-
-ROW_OUTPUT = "results/{}_alone"  # of the command in a row: in one folder, two of them would replace each other's tables
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,6 @@ def compare(
     settings: ComparisonSettings | None = None,
     output: str | Path | None = None,
     progress: bool = False,
-    team: Team = ALONE,
 ) -> Comparison:
     """Adapt a model by each strategy, once for every seed, and measure what each gained and forgot.
 
@@ -98,18 +93,17 @@ def compare(
             or "all", of which what the model's architecture does not allow is a row with a reason.
         profile: how many documents, epochs and seeds.
         settings: everything else, with defaults.
-        output: a folder that each run is written to as it ends; the same comparison goes on from there. It is held
-            while this runs. Default: nothing is written.
+        output: a folder that each run is written to as it ends; the same comparison goes on from there. Several
+            processes with one folder share the runs, and each returns the whole comparison. Default: nothing is
+            written.
         progress: whether to show run k of n, its steps and the time left.
-        team: the processes there are. They share every batch, or with `settings.spread` the runs, and each returns
-            the whole comparison.
 
     Raises:
         ValueError: for settings that cannot be compared, or that are not those of the runs in `output`, before any
             training.
-        CheckpointError: where `output` cannot be written, or another run holds it.
+        CheckpointError: where `output` cannot be written.
     """
-    settings, progress = settings or ComparisonSettings(), progress and team.rank == 0
+    settings = settings or ComparisonSettings()
     if settings.plugin:
         load_plugin(settings.plugin)
     asked = list(TASKS[settings.task].strategies if strategies is None else strategies)
@@ -121,33 +115,24 @@ def compare(
     )
     _refuse(asked, strategies, settings)
     given = read_rates(settings.learning_rates) if settings.learning_rates else None
-    with hold_output(Path(output)) if output is not None and team.rank == 0 else nullcontext():
-        experiment, base = load_experiment(model, profile, settings)
-        strategies, impossible = allowed(asked, base.model.config, experiment.class_count)
-        if settings.against in impossible:
-            raise ValueError(f"against={settings.against!r}: {impossible[settings.against]}")
-        texts = {name: sha256_of_own(name) for name in (*strategies, CONTROL)}
-        kept = FinishedRuns(Path(output), experiment.settings, texts) if output is not None else None
-        finished = kept.read() if kept else {}
-        start = _measure_start(experiment, base.model, progress)
-        del base  # every run loads its own
-        rates, reasons = _rates(experiment, strategies, settings, given, kept, progress, team)
-        planned = [(name, seed) for name in strategies for seed in range(settings.seeds)] + [(CONTROL, 0)]
-        failures = {_name(*run): reasons[run[0]] for run in planned if run[0] in reasons}
-        planned = [run for run in planned if run[0] in rates]
-        sharing = ALONE if settings.spread else team  # of the processes, those that take part in one run
-        runs = {_name(*run): partial(_outcome, experiment, *run, rates, start, sharing) for run in planned}
-        _refuse_other_rates(finished, runs, rates)
-        shares = team.size if settings.spread else 1  # of the runs, this process' share is what its lines count
-        with Job(math.ceil(len(runs.keys() - finished.keys()) / shares), shown=progress) as job:
-            outcomes = run_all(
-                runs,
-                job,
-                finished=finished,
-                keep=lambda name, outcome: None if "failure" in outcome or not kept else kept.keep(name, outcome),
-                team=team,
-                spread=settings.spread,
-            )
+    if output is not None:
+        refuse_unwritable(Path(output))
+    experiment, base = load_experiment(model, profile, settings)
+    strategies, impossible = allowed(asked, base.model.config, experiment.class_count)
+    if settings.against in impossible:
+        raise ValueError(f"against={settings.against!r}: {impossible[settings.against]}")
+    texts = {name: sha256_of_own(name) for name in (*strategies, CONTROL)}
+    kept = FinishedRuns(Path(output), experiment.settings, texts) if output is not None else None
+    finished = kept.read() if kept else {}
+    start = _measure_start(experiment, base.model, progress)
+    del base  # every run loads its own
+    rates, reasons = _rates(experiment, strategies, settings, given, kept, progress)
+    planned = [(name, seed) for name in strategies for seed in range(settings.seeds)] + [(CONTROL, 0)]
+    failures = {_name(*run): reasons[run[0]] for run in planned if run[0] in reasons}
+    runs = {_name(*run): partial(_outcome, experiment, *run, rates, start) for run in planned if run[0] in rates}
+    _refuse_other_rates(finished, runs, rates)
+    with Job(len(runs.keys() - finished.keys()), shown=progress) as job:
+        outcomes = run_all(runs, job, kept)
     failures |= {name: outcome["failure"] for name, outcome in outcomes.items() if "failure" in outcome}
     done = [outcome for outcome in outcomes.values() if "row" in outcome]
     scored = [{"strategy": ZERO_SHOT, "seed": 0} | _scored(start.scores, start.in_use), *done]
@@ -156,16 +141,11 @@ def compare(
     first = run_row(ZERO_SHOT, None, 0, start, start.scores, start.in_use)
     runs = pd.DataFrame([first, *(outcome["row"] for outcome in done)])
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
-    provenance = _provenance(experiment, settings, rates, texts, team)
+    provenance = _provenance(experiment, settings, rates, texts)
     table = impossible_rows(summary(runs, pairs, answers, rates, settings.against), impossible)
     table["context"] = table.context.fillna(experiment.context).astype(int)  # what cannot be has none of its own
-    for column in ("corpus", "stride", "block_size", "batch_size", "device", "against"):
+    for column in ("corpus", "stride", "block_size", "batch_size", "device", "against", "command"):
         table[column] = provenance[column]
-    whole = provenance["command"]
-    table["command"] = [
-        _command(experiment, settings, [name], team, ROW_OUTPUT.format(name)) if name in strategies else whole
-        for name in table.strategy
-    ]
     tried = noted_rows(outcomes.values(), "attempts", FallbackLog().table.columns)
     curves = noted_rows(done, "curve")
     return Comparison(table, runs, documents, answers, written, pairs, curves, tried, failures, provenance)
@@ -210,7 +190,6 @@ def _rates(
     given: pd.DataFrame | dict[str, float] | None,
     kept: FinishedRuns | None,
     progress: bool,
-    team: Team,
 ) -> tuple[dict[str, LearningRate], dict[str, str]]:
     """A rate for each strategy and the control, from a short sweep where none is known; and why one has none."""
     wanted = [*strategies, CONTROL]
@@ -218,7 +197,7 @@ def _rates(
     missing = [name for name in wanted if name not in rates]
     if not missing:
         return rates, {}
-    record = tune(experiment, missing, kept=kept, progress=progress, team=team, spread=settings.spread)
+    record = tune(experiment, missing, kept=kept, progress=progress)
     rates |= best_rates(record, f"short sweep of {min(experiment.steps, SHORT_STEPS)} steps in this run")
     return rates, {name: why_no_rate(record, name) for name in missing if name not in rates}
 
@@ -244,7 +223,6 @@ def _outcome(
     seed: int,
     rates: dict[str, LearningRate],
     start: Start,
-    team: Team,
     progress: Part,
 ) -> dict[str, object]:
     """A run as it is kept: its row, curve and documents or its traceback, and what it tried."""
@@ -260,7 +238,6 @@ def _outcome(
             _test_texts(experiment),
             log=log,
             progress=progress,
-            team=team,
         )
         in_use = measure_in_use(experiment, report.model, log, progress)
         found["row"] = run_row(
@@ -282,19 +259,12 @@ def _scored(scores: dict[str, PerplexityResult], in_use: InUse) -> dict[str, obj
     }
 
 
-def _command(
-    experiment: Experiment, settings: ComparisonSettings, strategies: list[str], team: Team, output: str | None = None
-) -> str:
+def _command(experiment: Experiment, settings: ComparisonSettings, strategies: list[str]) -> str:
     """What a shell has to be told for the same runs."""
-    chosen = [] if "TLKIT_DEVICE" not in os.environ else [f"TLKIT_DEVICE={os.environ['TLKIT_DEVICE']}"]
-    python = ["python"] if team.size == 1 else ["torchrun", "--nproc-per-node", str(team.size)]
-    shared = {"corpus": experiment.corpus.name, "against": settings.against if len(strategies) > 1 else None}
-    options = replace(settings, **shared).options()
-    if team.in_parts:
-        options += ["--sharding", "fsdp", *(["--cpu-offload"] if team.offload else [])]
+    device = [f"TLKIT_DEVICE={os.environ['TLKIT_DEVICE']}"] if "TLKIT_DEVICE" in os.environ else []
     named = ["--model", experiment.model, "--profile", experiment.profile.name, "--strategies", ",".join(strategies)]
-    options += ["--output", output] if output else []
-    return shlex.join([*chosen, *python, "-m", "tlkit", "compare", *named, *options])
+    options = replace(settings, corpus=experiment.corpus.name).options()
+    return shlex.join([*device, "python", "-m", "tlkit", "compare", *named, *options])
 
 
 def _provenance(
@@ -302,7 +272,6 @@ def _provenance(
     settings: ComparisonSettings,
     rates: dict[str, LearningRate],
     texts: dict[str, str | None],
-    team: Team,
 ) -> dict[str, object]:
     own, strategies = {name: text for name, text in texts.items() if text}, [name for name in texts if name != CONTROL]
     device = experiment.device()
@@ -313,11 +282,10 @@ def _provenance(
         "seeds": settings.seeds,
         "against": settings.against,
         **({} if experiment.class_count is None else {"classes": experiment.class_count}),
-        "frozen_prefix": "where there is one, computed "
-        + ("once" if keeps_prefix(experiment, team) else "in every pass"),
+        "frozen_prefix": "where there is one, computed " + ("once" if keeps_prefix(experiment) else "in every pass"),
         **({"strategy_sha256": own} if own else {}),
         "learning_rates": {name: f"{rate.value:g}, {rate.source}" for name, rate in rates.items()},
-        "command": _command(experiment, settings, strategies, team),
+        "command": _command(experiment, settings, strategies),
         "date": now(),
         "python": platform.python_version(),
     }

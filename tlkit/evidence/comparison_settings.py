@@ -52,7 +52,6 @@ class ComparisonSettings:
     plugin: Path | None = option(None, "a file of Python with strategies of your own (@strategy)", path="file")
     device_memory: str | None = option(None, "such as 48MB: play a card of that size on the CPU")
     fallback: bool = option(False, "go on with less when memory runs out")
-    spread: bool = option(False, "under torchrun: each process does runs of its own")
 
     def __post_init__(self) -> None:
         rates = self.learning_rates

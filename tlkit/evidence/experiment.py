@@ -1,8 +1,9 @@
 """What all runs of a comparison or a sweep have in common, and how one of them is carried out."""
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -16,6 +17,7 @@ from tlkit.corpus import Corpus
 from tlkit.devices import Device, probe
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.evidence.finished_runs import FinishedRuns
 from tlkit.evidence.learning_rates import load_with_strategy
 from tlkit.evidence.questions import Question, load_questions, questions_sha256, spread_out
 from tlkit.evidence.tasks import LONGEST_ROW, TASKS, Task
@@ -29,13 +31,12 @@ from tlkit.models import LoadedModel, chosen_model, load_model, meta_model
 from tlkit.models.parts import longest_input
 from tlkit.models.prefix import LIMIT, NoFrozenPrefix, cached_prefix
 from tlkit.names import CONTROL, QUESTION_SETS
-from tlkit.scaling.processes import gathered
 from tlkit.settings import Profile, TrainingConfig
 from tlkit.strategies import StrategyReport, apply_strategy, strategies_named
-from tlkit.team import ALONE, Team
 from tlkit.training import TrainingResult, total_steps, train
 
 CONTEXT = 256  # tokens of a window, where the model reads as many
+PAUSE = 1.0  # seconds, until runs of other processes are looked for again
 
 
 @dataclass(frozen=True)
@@ -150,12 +151,6 @@ def load_experiment(
     if limit is not None and block_size > limit:
         raise ValueError(f"block_size={block_size}: {base.name} reads at most {limit} tokens")
     blocks = task.batch(corpus.train, base.tokenizer, block_size, classes)
-    scored = [
-        tensor
-        for texts in (corpus.test, general.test)
-        if texts
-        for tensor in task.read(texts, base.tokenizer, context, classes)
-    ]
     experiment = Experiment(
         task=task,
         model=base.name,
@@ -172,7 +167,7 @@ def load_experiment(
         device_memory=settings.device_memory,
         fallback=settings.fallback,
         weights_sha256=hash_of(base.model.parameters()),
-        text_sha256=hash_of([*tensors_in(blocks), *scored]),
+        text_sha256=hash_of(tensors_in(blocks)),
         questions=asked,
     )
     return experiment, base
@@ -214,7 +209,6 @@ def run_strategy(
     *,
     log: FallbackLog | None = None,
     progress: Part = SILENT,
-    team: Team = ALONE,
 ) -> tuple[StrategyReport, TrainingResult, dict[str, PerplexityResult]]:
     """Train a freshly loaded model by one strategy, and score it.
 
@@ -229,7 +223,6 @@ def run_strategy(
         texts: documents to score, by a name of yours.
         log: notes what was tried where memory ran out; with `experiment.fallback` only.
         progress: is told each step, and how much is scored.
-        team: the processes that share every batch.
 
     Returns:
         What was trained, how training went, and a score for each of `texts`.
@@ -242,12 +235,12 @@ def run_strategy(
     score = partial(experiment.score, report.model, window=window, progress=progress)
     if not experiment.fallback:
         with device_context(device):
-            move_to_device(report.model, device, team)
-            with _prefix_kept(experiment, report.model, blocks, config, team):
-                result = train(report.model, blocks, config, progress=progress, team=team)
+            move_to_device(report.model, device)
+            with _prefix_kept(experiment, report.model, blocks, config):
+                result = train(report.model, blocks, config, progress=progress)
         return report, result, {name: score(documents=part) for name, part in texts.items()}
     log = FallbackLog() if log is None else log
-    result, _ = train_with_fallback(report.model, blocks, config, device=device, log=log, progress=progress, team=team)
+    result, _ = train_with_fallback(report.model, blocks, config, device=device, log=log, progress=progress)
     scores = {
         name: evaluate_with_fallback(
             lambda size, part=part: score(documents=part, batch_size=size), report.model, device=device, log=log
@@ -261,57 +254,52 @@ def _head_of(classes: tuple[str, ...] | None) -> dict[str, int]:
     return {} if classes is None else {"classes": len(classes)}
 
 
-def keeps_prefix(experiment: Experiment, team: Team = ALONE) -> bool:
-    """Whether a frozen prefix is computed once: not where memory is what is tried out, or weights are in parts."""
-    return not (experiment.fallback or experiment.device_memory or team.in_parts)
+def keeps_prefix(experiment: Experiment) -> bool:
+    """Whether a frozen prefix is computed once: not where memory is what is tried out."""
+    return not (experiment.fallback or experiment.device_memory)
 
 
 @contextmanager
 def _prefix_kept(
-    experiment: Experiment, model: torch.nn.Module, blocks: Batch, config: TrainingConfig, team: Team
+    experiment: Experiment, model: torch.nn.Module, blocks: Batch, config: TrainingConfig
 ) -> Iterator[None]:
     needed = math.prod(blocks.shape) * model.config.get_text_config().hidden_size * model.dtype.itemsize
     fits = needed <= min(LIMIT, probe("cpu").free_memory // 4)  # nobody asked for files of it
     with ExitStack() as stack:
-        if keeps_prefix(experiment, team) and config.epochs > 1 and fits:
+        if keeps_prefix(experiment) and config.epochs > 1 and fits:
             with suppress(NoFrozenPrefix):  # of most strategies: everything is computed as ever
                 stack.enter_context(cached_prefix(model))
         yield
 
 
-def run_all(
-    runs: dict[str, Callable[[Part], dict]],
-    job: Job,
-    *,
-    finished: dict[str, dict] | None = None,
-    keep: Callable[[str, dict], None] | None = None,
-    team: Team = ALONE,
-    spread: bool = False,
-) -> dict[str, dict]:
+def run_all(runs: dict[str, Callable[[Part], dict]], job: Job, kept: FinishedRuns | None = None) -> dict[str, dict]:
     """Carry out runs one after the other, all but those that are finished.
+
+    Several processes, also of several machines, may do so for one folder: each takes the next run that nobody has
+    begun, and waits at the end for those that others have.
 
     Args:
         runs: by name, what carries each out, reports its steps to the part it is given, and returns its outcome in
             values that JSON can hold.
         job: shows which run it is, and how long the rest will take.
-        finished: outcomes of earlier runs by name.
-        keep: is given name and outcome as soon as a run ends, in one process of those that have taken part in it.
-        team: the processes there are; each of them calls this.
-        spread: whether each process does runs of its own; otherwise all of them share each run.
+        kept: where outcomes are found, and kept as soon as a run ends.
 
     Returns:
-        The outcomes by name, in the order of `runs` and the same in every process.
+        The outcomes by name, in the order of `runs`.
     """
-    # Each process may have seen another folder: what any of them has found is finished for all.
-    found = [{"name": name, "outcome": outcome} for name, outcome in (finished or {}).items() if name in runs]
-    done = {row["name"]: row["outcome"] for row in gathered(team, found)}
-    names = [name for name in runs if name not in done]
-    outcomes = []
-    for name in names[team.rank :: team.size] if spread else names:
-        with job.part(name) as part:
-            outcomes.append({"name": name, "rank": team.rank, "outcome": runs[name](part)})
-        if keep and (spread or team.rank == 0):
-            keep(name, outcomes[-1]["outcome"])
-    # Of a run that all have shared, the first process' figures count: the others' differ in time and in rounding.
-    done |= {row["name"]: row["outcome"] for row in gathered(team, outcomes) if spread or row["rank"] == 0}
-    return {name: done[name] for name in runs}
+    outcomes: dict[str, dict] = {}
+    while True:
+        outcomes = (kept.read() if kept else {}) | outcomes
+        missing = [name for name in runs if name not in outcomes]
+        if not missing:
+            return {name: outcomes[name] for name in runs}
+        begun = len(outcomes)
+        for name in missing:
+            with kept.claimed(name) if kept else nullcontext(True) as ours:
+                if ours:
+                    with job.part(name) as part:
+                        outcomes[name] = runs[name](part)
+                    if kept:
+                        kept.keep(name, outcomes[name])
+        if len(outcomes) == begun:
+            time.sleep(PAUSE)

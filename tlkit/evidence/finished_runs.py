@@ -1,13 +1,15 @@
 """A folder of finished runs: a file each, written when the run ends, so that whatever comes later cannot lose it."""
 
 import json
-import re
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tlkit.checkpoints import hold_folder, write_text_atomically
+from filelock import FileLock, Timeout
+
+from tlkit.checkpoints import CheckpointError, write_text_atomically
 
 
 @dataclass(frozen=True)
@@ -58,47 +60,54 @@ class FinishedRuns:
             outcomes[name] = outcome
         return outcomes
 
+    @contextmanager
+    def claimed(self, name: str) -> Iterator[bool]:
+        """Whether a run is this process' to carry out: nobody has finished it, and nobody else is about to.
+
+        The claim belongs to the operating system, so it ends with the process, however that ends.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.folder / f"{name}.lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            yield False
+            return
+        try:
+            yield not (self.folder / f"{name}.json").exists()
+        finally:
+            with suppress(OSError):  # left behind, it claims nothing
+                Path(lock.lock_file).unlink()
+            lock.release()
+
     def keep(self, name: str, outcome: dict) -> None:
-        """Write the outcome of a run that has ended, whole or not at all.
+        """Write the outcome of a run that has ended, whole or not at all; one that failed is to be tried again.
 
         Raises:
             OSError: where it cannot be written; everything that was kept before is still there.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if outcome.get("failure") or outcome.get("error"):
+            return
         digest = self.texts.get(outcome.get("strategy"))
         settings = self.settings | ({"strategy_sha256": digest} if digest else {})
         text = json.dumps({"run": name, "settings": settings, "outcome": outcome}, indent=1)
         write_text_atomically(self.folder / f"{name}.json", text)
 
 
-@contextmanager
-def hold_output(folder: Path) -> Iterator[None]:
-    """Hold an output folder while runs go into it; where nothing came of them, no new folder is left behind.
-
-    Args:
-        folder: is made where there is none.
+def refuse_unwritable(folder: Path) -> None:
+    """Refuse a folder into which nothing can be written; nothing is made.
 
     Raises:
-        CheckpointError: where it cannot be written, or another run holds it.
+        CheckpointError: naming it.
     """
-    new = not folder.exists()
-    try:
-        with hold_folder(folder):
-            yield
-    finally:
-        if new:
-            with suppress(OSError):  # it is not empty: runs came of it
-                folder.rmdir()
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise CheckpointError(f"nothing can be written to {folder}: {there} is no folder that can be written to")
 
 
 def _differences(before: dict[str, object], now: dict[str, object]) -> list[str]:
     return [
-        f"{key} was {_short(before.get(key))} and is now {_short(now.get(key))}"
+        f"{key} was {before.get(key)} and is now {now.get(key)}"
         for key in {**before, **now}
         if before.get(key) != now.get(key)
     ]
-
-
-def _short(value: object) -> str:
-    """A hash is told from another by its beginning."""
-    return f"{value[:12]}…" if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else str(value)

@@ -12,12 +12,12 @@ from functools import partial
 import pandas as pd
 import torch
 
-from tlkit.corpus import Corpus, load_corpus, pack, token_stream
+from tlkit.corpus import Corpus, load_corpus, pack
 from tlkit.evaluation import PerplexityResult, perplexity
 from tlkit.evidence.answering import answer
 from tlkit.evidence.classification import balanced_accuracy, balanced_interval
 from tlkit.evidence.questions import spread_out
-from tlkit.examples import Batch, tensors_in
+from tlkit.examples import Batch
 from tlkit.examples.answers import answer_examples, short_enough
 from tlkit.examples.conversations import load_conversations
 from tlkit.examples.labelled import class_examples, class_names, load_labelled
@@ -57,8 +57,6 @@ class Task:
         score: of a model, a tokenizer, documents, a window, the classes and the part of a job.
         measure: of the same without a window, with the profile, what else is to be known.
         classes: the names of a corpus' classes; None where there are none.
-        stream: of documents and a tokenizer, the tokens that are scored, where documents are scored in another form
-            than they are trained on.
         in_chat: whether a model is asked in its chat template, and used with it.
         row: tokens in a row of training, where nothing else is said; None for the longest that the model reads, up to
             `LONGEST_ROW`.
@@ -72,23 +70,9 @@ class Task:
     score: Callable[..., PerplexityResult]
     measure: Callable[..., Measured] = lambda *_: Measured()
     classes: Callable[[Corpus], tuple[str, ...] | None] = lambda _: None
-    stream: Callable[..., torch.Tensor] | None = None
     in_chat: bool = False
     row: int | None = None
     strategies: tuple[str, ...] = ("classic",)
-
-    def read(self, documents: Documents, tokenizer, length: int, classes: tuple[str, ...] | None) -> list[torch.Tensor]:
-        """The tensors that are scored, to be hashed and counted.
-
-        Args:
-            documents: to be scored.
-            tokenizer: of the model.
-            length: tokens in a row.
-            classes: of the corpus.
-        """
-        if self.stream is not None:
-            return [self.stream(documents, tokenizer)]
-        return tensors_in(self.batch(documents, tokenizer, length, classes))
 
     def window(self, model: torch.nn.Module, context: int | None, stride: int | None) -> dict[str, int | None]:
         """What `score` is to be given; answers and texts with classes are read whole.
@@ -107,10 +91,6 @@ def _text_batch(documents: Documents, tokenizer, length: int, classes: None) -> 
     return pack(documents, tokenizer, length)
 
 
-def _text_stream(documents: Documents, tokenizer) -> torch.Tensor:
-    return token_stream(documents, tokenizer)[0]
-
-
 def _text_score(model, tokenizer, documents: Documents, window: dict, classes: None, progress: Part):
     return perplexity(model, tokenizer, documents, progress=progress, **window)
 
@@ -127,11 +107,8 @@ def _answer_batch(documents: Documents, tokenizer, length: int, classes: None, l
 
 
 def _answer_score(model, tokenizer, documents: Documents, window: dict, classes: None, progress: Part):
-    kept, _ = short_enough(documents, tokenizer, window["context"])  # who prepared the texts was told of the others
-    examples = answer_examples(kept, tokenizer)
-    return score_examples(
-        model, examples, tokenizer=tokenizer, batch_size=window.get("batch_size", 8), progress=progress
-    )
+    examples, rows = _answer_batch(documents, tokenizer, window["context"], None), window.get("batch_size", 8)
+    return score_examples(model, examples, tokenizer=tokenizer, batch_size=rows, progress=progress)
 
 
 def _answer_measure(
@@ -176,7 +153,6 @@ TASKS = {
         general=lambda: load_corpus("general"),
         batch=_text_batch,
         score=_text_score,
-        stream=_text_stream,
         row=128,
     ),
     "answer": Task(

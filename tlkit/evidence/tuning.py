@@ -19,7 +19,6 @@ from tlkit.examples import Batch
 from tlkit.jobs import SILENT, Job, Part
 from tlkit.settings import TrainingConfig
 from tlkit.strategies import sha256_of_own
-from tlkit.team import ALONE, Team
 
 SHORT_STEPS = 60  # at most, of a run of the search
 FOUND = ("validation_perplexity", "general_perplexity", "training_loss")  # by a trial
@@ -48,8 +47,6 @@ def tune(
     *,
     kept: FinishedRuns | None = None,
     progress: bool = False,
-    team: Team = ALONE,
-    spread: bool = False,
 ) -> pd.DataFrame:
     """Search for the learning rates of one model in short runs on validation text, and say first what it costs.
 
@@ -58,36 +55,27 @@ def tune(
         strategies: those to search for.
         kept: where finished trials are kept and found again; the record is written there as `rates.csv`.
         progress: whether to show run k of n, its steps and the time left.
-        team: the processes there are.
-        spread: whether each process does trials of its own.
 
     Returns:
         The record, for `best_rates`; a trial that could not run says why in the column `error`.
     """
     steps, count = min(experiment.steps, SHORT_STEPS), len(strategies) * BUDGET
-    if team.rank == 0:
-        print(
-            f"No tuned learning rates for {', '.join(strategies)} on {experiment.model} with {experiment.corpus.name}: "
-            f"a short sweep on validation text comes first, about {count} runs of {steps} steps. Learning rates that "
-            "are given (--learning-rates) save it.",
-            file=sys.stderr,
-            flush=True,
-        )
+    print(
+        f"No tuned learning rates for {', '.join(strategies)} on {experiment.model} with {experiment.corpus.name}: "
+        f"a short sweep on validation text comes first, about {count} runs of {steps} steps. Learning rates that are "
+        "given (--learning-rates) save it.",
+        file=sys.stderr,
+        flush=True,
+    )
     short = Trial("", 0.0, experiment.profile.epochs, steps if steps < experiment.steps else None)
-    finished = kept.read() if kept else {}
-    record, sharing = pd.DataFrame(columns=COLUMNS), ALONE if spread else team
-    with Job(math.ceil(count / (team.size if spread else 1)), shown=progress and team.rank == 0) as job:
+    record = pd.DataFrame(columns=COLUMNS)
+    with Job(count, shown=progress) as job:
         while trials := rate_trials(record, strategies, 1, short):
-            rows = run_all(
-                {trial.name: partial(row_of, trial, experiment, team=sharing) for trial in trials},
-                job,
-                finished=finished,
-                keep=lambda name, row: None if row["error"] or not kept else kept.keep(name, row),
-                team=team,
-                spread=spread,
-            )
+            rows = run_all({trial.name: partial(row_of, trial, experiment) for trial in trials}, job, kept)
             record = pd.DataFrame([*record.to_dict("records"), *rows.values()])
-            if kept and team.rank == 0:
+    if kept:
+        with kept.claimed("rates") as ours:  # of several processes that have the same record, one writes it
+            if ours:
                 write_atomically(kept.output / "rates.csv", partial(record.to_csv, index=False))
     return record
 
@@ -98,7 +86,6 @@ def run_trial(
     *,
     blocks: Batch | None = None,
     progress: Part = SILENT,
-    team: Team = ALONE,
 ) -> dict[str, float]:
     """Train as a trial says, and score it on validation texts; a run that diverges scores infinity.
 
@@ -107,7 +94,6 @@ def run_trial(
         experiment: model, texts, blocks and window.
         blocks: what to train on, where it is not what the experiment has.
         progress: is told each step.
-        team: the processes that share every batch.
 
     Returns:
         Perplexity on the validation documents of the corpus and on general ones, the loss of the last steps in nats a
@@ -122,9 +108,7 @@ def run_trial(
         texts["general"] = experiment.general.validation
     found = dict.fromkeys(FOUND, math.inf)
     try:
-        report, result, scores = run_strategy(
-            experiment, trial.strategy, config, blocks, texts, progress=progress, team=team
-        )
+        report, result, scores = run_strategy(experiment, trial.strategy, config, blocks, texts, progress=progress)
     except FloatingPointError:
         return found  # a rate that is too high is a finding, and infinity is its name
     tail = result.history.loss.tail(max(1, len(result.history) // 10)).mean()
@@ -162,7 +146,7 @@ def rate_trials(record: pd.DataFrame, strategies: Iterable[str], seeds: int, lik
 
 
 def row_of(
-    trial: Trial, experiment: Experiment, progress: Part = SILENT, team: Team = ALONE, blocks: Batch | None = None
+    trial: Trial, experiment: Experiment, progress: Part = SILENT, blocks: Batch | None = None
 ) -> dict[str, object]:
     """Carry out a trial for a record.
 
@@ -170,7 +154,6 @@ def row_of(
         trial: strategy, rate, length and seed.
         experiment: model, texts, blocks and window.
         progress: is told each step.
-        team: the processes that share every batch.
         blocks: what to train on, where it is not what the experiment has.
 
     Returns:
@@ -178,7 +161,7 @@ def row_of(
     """
     found, error = dict.fromkeys(FOUND, math.inf), None
     try:
-        found = run_trial(trial, experiment, blocks=blocks, progress=progress, team=team)
+        found = run_trial(trial, experiment, blocks=blocks, progress=progress)
     except Exception as problem:  # a strategy that cannot run on this model must not keep the others from running
         error = f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
     return _described(trial, experiment) | found | {"error": error}

@@ -2,7 +2,6 @@
 
 import datetime
 import importlib
-import json
 import multiprocessing
 import os
 import re
@@ -130,30 +129,3 @@ def smaller(team: Team, count: int) -> Team | None:
         return team
     group = distributed.new_group(list(range(count)))
     return replace(team, size=count, group=group) if team.rank < count else None
-
-
-def gathered(team: Team, rows: list[dict]) -> list[dict]:
-    """Collect the rows of all processes in every process; all of them have to ask.
-
-    Args:
-        team: whose processes.
-        rows: of this process. They travel as JSON, so their values are numbers, texts, lists and dictionaries.
-
-    Returns:
-        All rows, in the order of the processes' ranks.
-    """
-    if team.size == 1:
-        return rows
-    mine = torch.frombuffer(bytearray(json.dumps(rows, default=_plain).encode()), dtype=torch.uint8)
-    sizes = [torch.zeros((), dtype=torch.int64) for _ in range(team.size)]
-    distributed.all_gather(sizes, torch.tensor(len(mine)), group=team.group)
-    longest = int(max(sizes))
-    padded = torch.cat([mine, torch.zeros(longest - len(mine), dtype=torch.uint8)])
-    found = [torch.zeros(longest, dtype=torch.uint8) for _ in range(team.size)]
-    distributed.all_gather(found, padded, group=team.group)
-    return [row for text, size in zip(found, sizes, strict=True) for row in json.loads(bytes(text[:size].numpy()))]
-
-
-def _plain(value: object) -> object:
-    """A numpy number as Python's own."""
-    return value.item()

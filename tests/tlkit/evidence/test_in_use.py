@@ -84,12 +84,6 @@ def test_accuracies_are_those_of_the_answers_and_the_untouched_models_those_coun
         assert table.loc[CONTROL, [f"{name}_accuracy_difference_low"]].isna().all()  # a single seed
 
 
-def test_training_changed_some_answers(found):
-    """Else the columns of this file would be tested on nothing."""
-    by_run = found[0].answers.groupby(["strategy", "seed"]).chosen.agg(tuple)
-    assert by_run.nunique() > 2
-
-
 def test_what_is_found_is_in_every_file(found, monkeypatch):
     comparison, folder = found
     monkeypatch.setattr("tlkit.reports.export.CHARTS", {"accuracy": CHARTS["accuracy"]})
@@ -120,13 +114,10 @@ def test_runs_that_were_asked_other_questions_are_not_mixed(found, asked, small_
     before = path.read_text()
     path.write_text(before.replace("It is Rust", "It is rust", 1))
     try:
-        with pytest.raises(ValueError, match="questions_sha256 was .{12}… and is now"):
+        with pytest.raises(ValueError, match="questions_sha256 was .* and is now"):
             compare(small_model, list(GIVEN)[:2], profile=PROFILE, settings=settings, output=folder)
     finally:
         path.write_text(before)
-    settings = ComparisonSettings(learning_rates=GIVEN, questions=0)
-    with pytest.raises(ValueError, match="questions was {'rust': 6, 'general': 6} and is now {}"):
-        compare(small_model, list(GIVEN)[:2], profile=PROFILE, settings=settings, output=folder)
 
 
 SIZES = dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=2, intermediate_size=48, num_hidden_layers=2)
@@ -148,11 +139,6 @@ def test_the_size_of_what_is_saved_is_that_of_the_file(strategy, small_model, tm
     said = file_bytes(model)
     save_model(model, tokenizer, tmp_path)
     assert said == sum(path.stat().st_size for path in tmp_path.glob("*.safetensors"))
-
-
-def test_the_file_of_an_adapter_is_smaller_than_that_of_the_model(found):
-    sizes = found[0].table.set_index("strategy").file_bytes
-    assert sizes["lora"] < sizes["full"] == sizes["zero-shot"] == sizes[CONTROL]
 
 
 def test_writing_is_timed_for_thirty_two_tokens_whatever_the_model_would_end_with(small_model, monkeypatch):

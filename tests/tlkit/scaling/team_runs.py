@@ -11,14 +11,12 @@ import torch
 from torch import distributed
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tlkit.evidence.comparison import compare
-from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.examples import IGNORED, Examples
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.fallback import train_with_fallback
 from tlkit.memory import VirtualDevice
-from tlkit.scaling.processes import gathered, joined, smaller
-from tlkit.settings import Profile, setup
+from tlkit.scaling.processes import joined, smaller
+from tlkit.settings import setup
 from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy
 from tlkit.team import ALONE, Team
@@ -82,6 +80,13 @@ def run(strategy: str, plan: Plan, team: Team = ALONE, **options) -> dict:
     }
 
 
+def gathered(team: Team, mine: dict) -> list[dict]:
+    """What every process has to say, in each of them."""
+    found = [None] * team.size
+    distributed.all_gather_object(found, mine, group=team.group)
+    return found
+
+
 def with_little_memory(team: Team) -> dict:
     """A card for each process, the first one's a little too small: the log, and what came out."""
     model = adapted("full")
@@ -91,7 +96,7 @@ def with_little_memory(team: Team) -> dict:
     result, log = train_with_fallback(model, BLOCKS, CONFIG, device=card, order=order, team=team)
     rows = log.table[["rung", "first_step", "steps_done", "failed_in", "error"]].to_dict("records")
     mine = {"rank": team.rank, "rows": rows, "weights": weights_of(model)}
-    return {"losses": result.history.loss.tolist(), "processes": gathered(team, [mine])}
+    return {"losses": result.history.loss.tolist(), "processes": gathered(team, mine)}
 
 
 def parameter_bytes(team: Team) -> dict:
@@ -103,32 +108,11 @@ def parameter_bytes(team: Team) -> dict:
     total = sum(p.nbytes for p in model.parameters())
     wrapped = team.wrap(SummedLoss(model), find_blocks(model)).module
     held = sum(p.to_local().nbytes for p in wrapped.parameters())
-    return {"total": total, "held": [row["held"] for row in gathered(team, [{"held": held}])]}
+    return {"total": total, "held": [row["held"] for row in gathered(team, {"held": held})]}
 
 
 def weights_of(model) -> list[float]:
     return torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()
-
-
-def spread(team: Team, output: Path) -> dict:
-    """A comparison whose runs are shared: what each process did of it, and the table that each returns."""
-    import tlkit.evidence.experiment as experiment
-
-    done, adapted_as_ever = [], experiment.load_with_strategy
-
-    def adapted(name, **options):
-        done.append(f"{name} {options['seed']}")
-        return adapted_as_ever(name, **options)
-
-    experiment.load_with_strategy = adapted
-    profile = Profile("test", train_passages=12, test_passages=3, epochs=0.4, seeds=2)
-    settings = ComparisonSettings(spread=True)
-    table = compare(
-        strategies=["bitfit", "last_layers"], profile=profile, settings=settings, output=output, team=team
-    ).table
-    columns = ["strategy", "seeds", "perplexity", "difference"]
-    mine = {"rank": team.rank, "done": done, "table": json.loads(table[columns].to_json(orient="records"))}
-    return {"processes": gathered(team, [mine])}
 
 
 def findings(team: Team, folder: Path) -> dict:
@@ -139,9 +123,7 @@ def findings(team: Team, folder: Path) -> dict:
     sharded = replace(team, exchange="fsdp")
     found["bytes"] = parameter_bytes(sharded)
     found["memory"] = with_little_memory(team)
-    found["rows"] = gathered(team, [{"rank": team.rank, "value": torch.pi * team.rank}] * (team.rank + 1))
     if team.size == 2:
-        found["spread"] = spread(team, folder / "spread")
         found["offloaded"] = run("full", Plan(), replace(sharded, offload=True))
         run("full", Plan(), sharded, checkpoint_dir=folder / "by two", every=1)
     else:

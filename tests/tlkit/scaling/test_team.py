@@ -6,14 +6,10 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
-import pandas as pd
 import psutil
 import pytest
-import torch
 from team_runs import BLOCKS, CASES, CONFIG, OTHERS, PLANS, STRATEGIES, adapted, run, weights_of
 
 from tlkit.cli import main
@@ -102,11 +98,6 @@ def test_out_of_memory_in_one_process_moves_all_down_together(found, alone, size
     assert memory["losses"] == pytest.approx(alone["full plain"]["losses"], abs=TOLERANCE)
     for entry in memory["processes"]:
         assert entry["weights"] == pytest.approx(alone["full plain"]["weights"], abs=TOLERANCE)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_rows_of_all_processes_come_to_each(found, size):
-    assert found[size]["rows"] == [{"rank": r, "value": torch.pi * r} for r in range(size) for _ in range(r + 1)]
 
 
 def test_a_checkpoint_of_two_processes_goes_on_with_one_and_with_four(folder, found, alone):
@@ -199,28 +190,3 @@ def test_the_end_of_another_is_said_whichever_way_it_is_heard_of(first, monkeypa
         os.kill(os.getpid(), signal.SIGTERM)  # torchrun's comes late: what has to be said can still be said
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def test_runs_are_shared_and_each_process_has_the_whole_table(found, folder):
-    first, second = sorted(found[2]["spread"]["processes"], key=lambda entry: entry["rank"])
-    assert first["done"] == ["bitfit 0", "last_layers 0", "random initialisation 0"]
-    assert second["done"] == ["bitfit 1", "last_layers 1"]
-    assert first["table"] == second["table"]
-    kept = {path.stem.replace(", seed", "") for path in (folder / "spread" / "runs").iterdir()}
-    assert kept == {*first["done"], *second["done"]}
-    table = {row["strategy"]: row for row in first["table"]}
-    assert list(table) == ["zero-shot", "bitfit", "last_layers", "random initialisation"]
-    assert table["bitfit"]["seeds"] == 2 and table["last_layers"]["perplexity"] < table["zero-shot"]["perplexity"]
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_only_the_first_process_speaks_and_writes(rank, monkeypatch, tmp_path, capsys):
-    table = pd.DataFrame({"strategy": ["full"], "perplexity": [70.0]})
-    monkeypatch.setattr("tlkit.scaling.processes.joined", lambda *_, **__: nullcontext(Team(rank, 2)))
-    monkeypatch.setattr("tlkit.evidence.comparison.compare", lambda *_, **__: SimpleNamespace(table=table, failures={}))
-    monkeypatch.setattr("tlkit.reports.tables.brief", lambda table: table)
-    monkeypatch.setattr("tlkit.reports.tables.notes_on", lambda table: [])
-    monkeypatch.setattr("tlkit.reports.conclusions.conclusions", lambda comparison: "nothing")
-    monkeypatch.setattr("tlkit.reports.export.export", lambda _, folder: folder.mkdir())
-    assert main(["compare", "--spread", "--json", "--output", str(tmp_path / "out")]) == 0
-    assert (capsys.readouterr().out != "") is (rank == 0) and (tmp_path / "out").exists() is (rank == 0)
