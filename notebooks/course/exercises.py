@@ -3,8 +3,9 @@
 import importlib
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from course import cards
@@ -31,6 +32,7 @@ class Exercise:
         looks_at: what the judge looks at, as students are told; it does not give the answer away.
         hints: each says more than the one before.
         judge: takes an answer and raises Wrong where it is not right.
+        mistakes: what is said about a typical wrong answer, and that answer; tests hand each of them in.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Exercise:
     looks_at: str
     hints: tuple[str, ...]
     judge: Callable[..., None]
+    mistakes: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -174,6 +177,112 @@ def exercise(name: str, level: int, looks_at: str, *hints: str) -> Callable[[Cal
     return lambda judge: Exercise(name, level, looks_at, hints, judge)
 
 
+def number_exercise(
+    name: str,
+    level: int,
+    looks_at: str,
+    *hints: str,
+    right: float | tuple[float, ...],
+    mistakes: dict[str, float | tuple[float, ...]],
+    within: float = 0.01,
+) -> Exercise:
+    """Make an exercise whose answer is a number, or several.
+
+    Args:
+        name: as for `exercise`, and so are the next three.
+        level: 1, 2 or 3.
+        looks_at: what students are told.
+        *hints: from the first push to nearly the answer.
+        right: what is asked for.
+        mistakes: what is said about a typical mistake, and what it leads to. Of several numbers, those count that the
+            mistake changes.
+        within: how far an answer may be off, as a share of the number.
+    """
+    wanted = right if isinstance(right, tuple) else (right,)
+
+    def alike(given: tuple[float, ...], other: float | tuple[float, ...]) -> bool:
+        other = other if isinstance(other, tuple) else (other,)
+        changed = [place for place in range(len(wanted)) if other[place] != wanted[place]]
+        return all(near(given[place], other[place], within=within) for place in changed or range(len(wanted)))
+
+    def judge(answer: object) -> None:
+        given = numbers(answer, len(wanted)) if isinstance(right, tuple) else (number(answer),)
+        compare(given, wanted, mistakes.items(), alike)
+
+    return Exercise(name, level, looks_at, hints, judge, mistakes)
+
+
+def function_exercise(
+    name: str,
+    level: int,
+    looks_at: str,
+    *hints: str,
+    right: Callable,
+    cases: Sequence[tuple] | Callable[[], Iterable[tuple]],
+    mistakes: dict[str, Callable],
+    read: Callable = lambda given, *arguments: number(given),
+    alike: Callable[[object, object], bool] | None = None,
+    keeps: bool = False,
+) -> Exercise:
+    """Make an exercise whose answer is a function: what it returns is compared with what another function returns.
+
+    Args:
+        name: as for `exercise`, and so are the next three.
+        level: 1, 2 or 3.
+        looks_at: what students are told.
+        *hints: from the first push to nearly the answer.
+        right: returns what is asked for.
+        cases: each the words for it ("for a single document"), and the arguments of the call; or what makes them.
+        mistakes: what is said about a typical mistake, and a function that makes it.
+        read: takes a result and the arguments of its call, and raises Wrong where it is not of the kind asked for.
+        alike: says whether two results are the same (None: `near`).
+        keeps: whether the tensors that are handed in have to stay as they are.
+    """
+
+    def judge(answer: object) -> None:
+        for story, *arguments in cases() if callable(cases) else cases:
+            handed = deepcopy(arguments)
+            try:
+                given = read(called(answer, *handed), *arguments)
+            except Wrong as wrong:
+                raise type(wrong)(f"{story}, {wrong}" if callable(answer) else str(wrong)) from wrong
+            results = ((why, mistake(*arguments)) for why, mistake in mistakes.items())
+            compare(given, right(*arguments), results, alike or near, f"{story}: ")
+            tensors = (pair for pair in zip(handed, arguments, strict=True) if hasattr(pair[0], "all"))
+            if keeps and not all(bool((one == other).all()) for one, other in tensors):
+                raise Wrong(f"{story}, the result is right, but your function changes what it was given. Make a copy.")
+
+    return Exercise(name, level, looks_at, hints, judge, mistakes)
+
+
+def compare(
+    given: object,
+    right: object,
+    mistakes: Iterable[tuple[str, object]],
+    alike: Callable[[object, object], bool],
+    story: str = "",
+) -> None:
+    """Let the right result pass, and say about another one what is known of it.
+
+    Args:
+        given: the result of an answer.
+        right: the one that is asked for.
+        mistakes: what is said about a typical mistake, and the result that it leads to.
+        alike: says whether two results are the same.
+        story: of which case this is.
+
+    Raises:
+        Wrong: where the result is not right.
+    """
+    if not alike(given, right):
+        shown = ", ".join(f"{one:,.6g}" if isinstance(one, float) else f"{one!r:.60}" for one in _several(given))
+        raise Wrong(story + next((why for why, result in mistakes if alike(given, result)), f"{shown} is not it."))
+
+
+def _several(given: object) -> tuple:
+    return given if isinstance(given, tuple) else (given,)
+
+
 def number(answer: object) -> float:
     """Read an answer as a number.
 
@@ -210,21 +319,6 @@ def near(answer: object, expected: float, *, within: float = 0.01) -> bool:
         Wrong: where the answer is no number.
     """
     return abs(number(answer) - expected) <= within * abs(expected)
-
-
-def recognise(answer: float, mistakes: dict[float, str]) -> None:
-    """Tell a known mistake by its result.
-
-    Args:
-        answer: the number that was handed in.
-        mistakes: from the result of each mistake to what is said about it.
-
-    Raises:
-        Wrong: with that reason, where the answer is within half a percent of such a result.
-    """
-    for result, reason in mistakes.items():
-        if near(answer, result, within=0.005):
-            raise Wrong(reason)
 
 
 def close(given: tuple[float, ...], expected: tuple[float, ...], *, within: float) -> bool:

@@ -1,11 +1,11 @@
 """Every exercise: its solution passes, its stub fails kindly, and typical wrong answers are told why they are wrong."""
 
-import importlib
 import shutil
 from pathlib import Path
 
 import jupytext
 import pytest
+from wrong_answers import for_real, look_inside, make_it_fit, what_is_true, what_to_train
 
 import course
 import tlkit
@@ -16,6 +16,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 SOLUTIONS = sorted((FOLDER / "solutions").glob("*.py"))
 TASKS = [task for solution in SOLUTIONS for task in tasks_of(solution.stem[:2]).values()]
 EXERCISES = [task for task in TASKS if isinstance(task, Exercise)]
+WRONG = look_inside.WRONG | what_to_train.WRONG | make_it_fit.WRONG | what_is_true.WRONG | for_real.WRONG
 
 
 def verdicts(cells, monkeypatch):
@@ -54,14 +55,12 @@ def test_a_lesson_has_three_levels_and_a_quiz_and_no_solution(path):
 
 @pytest.mark.parametrize("task", EXERCISES, ids=lambda task: task.name)
 def test_wrong_answers_are_told_why(task):
-    """`wrong_answers` beside this file: for each exercise, answers that students give and a part of what they hear."""
-    wrong = importlib.import_module(f"wrong_answers.lesson{task.name[2:4]}").WRONG
-    heard = set()
-    for answer, reason in wrong[task.name]:
+    """Those that stand beside the judge, and those of `wrong_answers`; no two of them hear the same."""
+    wrong = [*((answer, reason) for reason, answer in task.mistakes.items()), *WRONG.get(task.name, ())]
+    for answer, reason in wrong:
         verdict = check(task.name, answer)
-        assert not verdict.passed and reason in verdict.message, verdict
-        heard.add(reason)
-    assert len(heard) >= 3
+        assert not verdict.passed and reason.rstrip(".") in verdict.message, verdict
+    assert len({reason for _, reason in wrong}) == len(wrong) >= 3
 
 
 @pytest.mark.parametrize("task", EXERCISES, ids=lambda task: task.name)

@@ -1,35 +1,36 @@
 """The machine and the weights: what a perplexity above the vocabulary says, and a load that cannot fail silently."""
 
-from course.exercises import Quiz, Wrong, called, exercise, kind, near, number
+import tempfile
+from pathlib import Path
 
+import torch
+from safetensors.torch import save_file
+from torch import nn
 
-@exercise(
+from course.exercises import Quiz, Wrong, called, exercise, kind, number, number_exercise
+
+VOCABULARY, BASELINE = 151_936, 387_789
+FACTOR = BASELINE / VOCABULARY
+worse_than_a_die = number_exercise(
     "ex01_1",
     1,
     "the factor between two average probabilities, to one percent",
     "What is the perplexity of uniform guessing with this vocabulary? The lesson says it before its first score.",
     "The two probabilities are 1 / 151936 and 1 / 387789. Divide the larger one by the smaller one.",
+    right=FACTOR,
+    mistakes={
+        "that is the factor the other way round: uniform guessing is the better one here.": 1 / FACTOR,
+        "that is the difference of two perplexities; a factor is asked for.": BASELINE - VOCABULARY,
+        "that is in percent; a plain factor is asked for.": 100 * FACTOR,
+        "that is by how much it is more, not by what factor.": FACTOR - 1,
+        "that is by how many percent it is more, not by what factor.": 100 * (FACTOR - 1),
+        "that is the factor of the other run, the one that reported 250,072.": 250_072 / VOCABULARY,
+        "4,096 is the vocabulary of the bundled model; this run's model has another.": BASELINE / 4096,
+        "that is the model's own average probability. Now compare it with uniform guessing.": 1 / BASELINE,
+        "that is the probability of uniform guessing. Now compare it with the model's.": 1 / VOCABULARY,
+        "that is the perplexity of uniform guessing. Now compare the two probabilities.": VOCABULARY,
+    },
 )
-def worse_than_a_die(answer: object) -> None:
-    """Judge by what factor the published average probability is below that of uniform guessing."""
-    vocabulary, baseline = 151_936, 387_789
-    factor = baseline / vocabulary
-    for value, why in (
-        (1 / factor, "that is the factor the other way round: uniform guessing is the better one here."),
-        (baseline - vocabulary, "that is the difference of two perplexities; a factor is asked for."),
-        (100 * factor, "that is in percent; a plain factor is asked for."),
-        (factor - 1, "that is by how much it is more, not by what factor."),
-        (100 * (factor - 1), "that is by how many percent it is more, not by what factor."),
-        (250_072 / vocabulary, "that is the factor of the other run, the one that reported 250,072."),
-        (baseline / 4096, "4,096 is the vocabulary of the bundled model; this run's model has another."),
-        (1 / baseline, "that is the model's own average probability. Now compare it with uniform guessing."),
-        (1 / vocabulary, "that is the probability of uniform guessing. Now compare it with the model's."),
-        (vocabulary, "that is the perplexity of uniform guessing. Now compare the two probabilities."),
-    ):
-        if near(answer, value):
-            raise Wrong(why)
-    if not near(answer, factor):
-        raise Wrong(f"{number(answer):.4g} is not it.")
 
 
 @exercise(
@@ -41,12 +42,6 @@ def worse_than_a_die(answer: object) -> None:
 )
 def not_from_file(answer: object) -> None:
     """Judge a function that names the parameters a file lacks or holds other values of."""
-    import tempfile
-    from pathlib import Path
-
-    import torch
-    from safetensors.torch import save_file
-
     first = "1.weight"
     pairs = [
         ({}, "where every tensor came from the file", ""),
@@ -101,7 +96,6 @@ def not_from_file(answer: object) -> None:
 )
 def strict_load(answer: object) -> None:
     """Judge a loader that fills every variable in place, or refuses with a ValueError."""
-    import torch
 
     def weights(value, *names):
         return {name: torch.full((3, 4), value) for name in names}
@@ -142,9 +136,6 @@ def strict_load(answer: object) -> None:
 
 def _small_model():
     """A few tensors whose values 16 bits can hold exactly."""
-    import torch
-    from torch import nn
-
     model = nn.Sequential(nn.Embedding(6, 4), nn.Linear(4, 3), nn.LayerNorm(3))
     with torch.no_grad():
         for place, weights in enumerate(model.parameters()):

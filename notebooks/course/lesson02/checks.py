@@ -1,106 +1,92 @@
 """Inside a language model: a perplexity by hand, causal attention, and documents kept apart in one block."""
 
 import math
+from functools import partial
 
-from course.exercises import Quiz, Wrong, called, exercise, kind, near, number
+import torch
 
+from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number, number_exercise
+from course.small import close_tensors, tensor
 
-@exercise(
+CHANCES = (1 / 2, 1 / 4, 1 / 8, 1 / 8)
+LOSS = -sum(map(math.log, CHANCES)) / 4
+perplexity_of_four = number_exercise(
     "ex02_1",
     1,
     "the perplexity of a text of four tokens, to one percent",
     "First the loss of each token: the negative logarithm of its probability. Then their mean.",
     "Perplexity is `math.exp(mean)`, where `mean` is the mean of `-math.log(p)` over the four tokens.",
+    right=math.exp(LOSS),
+    mistakes={
+        "that is the mean loss in nats; perplexity is its exponential.": LOSS,
+        "that is the mean loss in bits; perplexity is asked for.": LOSS / math.log(2),
+        "that is the summed loss in nats: divide by the tokens, then take the exponential.": 4 * LOSS,
+        "the losses were summed. Perplexity belongs to the mean loss of one token.": math.exp(4 * LOSS),
+        "the mean was taken of the probabilities. Take it of their logarithms.": 1 / (sum(CHANCES) / 4),
+        "that is the mean of 1/p. Take the mean of the logarithms, then exp.": sum(1 / p for p in CHANCES) / 4,
+        "the sign is turned round: a loss is *minus* the logarithm of a probability.": math.exp(-LOSS),
+        "with logarithms to the base e, perplexity is a power of e, not of 2.": 2**LOSS,
+    },
 )
-def perplexity_of_four(answer: object) -> None:
-    """Judge the perplexity that belongs to four probabilities."""
-    chances = (1 / 2, 1 / 4, 1 / 8, 1 / 8)
-    loss = -sum(map(math.log, chances)) / 4
-    mistakes = {
-        loss: "that is the mean loss in nats; perplexity is its exponential.",
-        loss / math.log(2): "that is the mean loss in bits; perplexity is asked for.",
-        4 * loss: "that is the summed loss in nats: divide by the tokens, then take the exponential.",
-        math.exp(4 * loss): "the losses were summed. Perplexity belongs to the mean loss of one token.",
-        1 / (sum(chances) / 4): "the mean was taken of the probabilities. Take it of their logarithms.",
-        sum(1 / p for p in chances) / 4: "that is the mean of 1/p. Take the mean of the logarithms, then exp.",
-        math.exp(-loss): "the sign is turned round: a loss is *minus* the logarithm of a probability.",
-        2**loss: "with logarithms to the base e, perplexity is a power of e, not of 2.",
-    }
-    for value, why in mistakes.items():
-        if near(answer, value, within=0.005):
-            raise Wrong(why)
-    if not near(answer, math.exp(loss)):
-        raise Wrong(f"{number(answer):.4g} is not it.")
 
 
-@exercise(
+def _attention(q, k, v, *, scale: float = 0.5, filled: float = -math.inf, across: int = 1, future: bool = False):
+    """Causal attention of one head; the options make it wrong, each as somebody does."""
+    scores = q @ k.T / q.shape[1] ** scale
+    later = torch.ones(len(q), len(q), dtype=torch.bool).triu(1)
+    return scores.masked_fill(later.T if future else later, filled).softmax(across) @ v
+
+
+def _token_by_token(q, k, v):
+    """Each token looks at itself and at those before it, in a loop."""
+    rows = []
+    for count, query in enumerate(q, 1):
+        scores = torch.stack([query @ key for key in k[:count]]) / q.shape[1] ** 0.5
+        rows.append((scores.softmax(0)[:, None] * v[:count]).sum(0))
+    return torch.stack(rows)
+
+
+def _averaged(given, q, k, v):
+    if isinstance(given, torch.Tensor) and given.shape == (len(q), len(q)) != v.shape:
+        raise Wrong("the weights come back; multiply them with v.")
+    given = tensor(given, v)
+    if given.isnan().any():
+        raise Wrong("the first token has nothing to look at (nan). It may look at itself.")
+    return given
+
+
+def _heads():
+    draw = torch.Generator().manual_seed(0)
+    for tokens, width in ((5, 3), (8, 16), (4, 4)):
+        q, k, v = (2 * torch.randn(tokens, width, generator=draw) for _ in range(3))
+        yield f"for {tokens} tokens and d = {width}", q, k, v
+
+
+causal_attention = function_exercise(
     "ex02_2",
     2,
     "the output of your function for three heads of different shapes, against a computation token by token",
     "The scores are `q @ k.T`, of shape (tokens, tokens). Row i belongs to the token that looks.",
     "Divide by the square root of `q.shape[1]`, set the future to `-torch.inf`, and take the softmax of each row.",
     "`torch.ones(n, n, dtype=torch.bool).tril()` is True where a token may look; negate it with `~` for `masked_fill`.",
+    right=_token_by_token,
+    cases=_heads,
+    mistakes={
+        "every token looks at the future, too: where is the mask": lambda q, k, v: (
+            (q @ k.T / q.shape[1] ** 0.5).softmax(1) @ v
+        ),
+        "the scores are not divided by the square root of d": partial(_attention, scale=0),
+        "the scores are divided by d; its square root is asked for": partial(_attention, scale=1),
+        "the mask is turned round: tokens look at the future only": partial(_attention, future=True),
+        "the masked scores are set to zero. After the softmax they still have weight; -inf has none": partial(
+            _attention, filled=0.0
+        ),
+        "the softmax goes over columns. The weights of each *row* add up to one": partial(_attention, across=0),
+        "queries and keys are in each other's place": lambda q, k, v: _attention(k, q, v),
+    },
+    read=_averaged,
+    alike=close_tensors,
 )
-def causal_attention(answer: object) -> None:
-    """Judge a function for causal attention of one head."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    for tokens, width in ((5, 3), (8, 16), (4, 4)):
-        q, k, v = (2 * torch.randn(tokens, width, generator=generator) for _ in range(3))
-        given = called(answer, q.clone(), k.clone(), v.clone())
-        case = f"for {tokens} tokens and d = {width}"
-        if not isinstance(given, torch.Tensor):
-            raise Wrong(f"a tensor is asked for, and your function returns {kind(given)}.")
-        given = given.detach().float()
-        if given.shape == (tokens, tokens) and tokens != width:
-            raise Wrong(f"{case} the weights come back; multiply them with v.")
-        if given.shape != v.shape:
-            raise Wrong(f"{case} the result has the shape {tuple(given.shape)}, not {tuple(v.shape)}.")
-        if given.isnan().any():
-            raise Wrong(f"{case} the first token has nothing to look at (nan). It may look at itself.")
-        if torch.allclose(given, _attention(q, k, v, range), atol=1e-4):
-            continue
-        mistakes = {
-            "every token looks at the future, too: where is the mask": _attention(q, k, v, None),
-            "the scores are not divided by the square root of d": _attention(q, k, v, range, scale=1),
-            "the scores are divided by d; its square root is asked for": _attention(q, k, v, range, scale=width),
-            "the mask is turned round: tokens look at the future only": _attention(q, k, v, _future),
-            "the masked scores are set to zero. After the softmax they still have weight; -inf has none": (
-                _filled_with_zero(q, k, v)
-            ),
-            "the softmax goes over columns. The weights of each *row* add up to one": _over_columns(q, k, v),
-            "queries and keys are in each other's place": _attention(k, q, v, range),
-        }
-        told = [why for why, wrong in mistakes.items() if torch.allclose(given, wrong, atol=1e-4)]
-        raise Wrong(f"{case} {told[0] if told else 'the numbers are others'}.")
-
-
-def _future(count: int, tokens: int) -> range:
-    return range(count - 1, tokens)
-
-
-def _attention(q, k, v, sees, *, scale: float | None = None):
-    """Token by token: each looks at the places that `sees` names, by its number counted from 1; None: at all."""
-    import torch
-
-    rows = []
-    for number_, query in enumerate(q, 1):
-        places = list(range(len(q)) if sees is None else sees(number_) if sees is range else sees(number_, len(q)))
-        scores = torch.stack([query @ k[place] for place in places]) / (scale or q.shape[1] ** 0.5)
-        rows.append((scores.softmax(0)[:, None] * v[places]).sum(0))
-    return torch.stack(rows)
-
-
-def _filled_with_zero(q, k, v):
-    return (q @ k.T / q.shape[1] ** 0.5).tril().softmax(-1) @ v
-
-
-def _over_columns(q, k, v):
-    import torch
-
-    hidden = torch.ones(len(q), len(q), dtype=torch.bool).triu(1)
-    return (q @ k.T / q.shape[1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(0) @ v
 
 
 @exercise(
@@ -113,8 +99,6 @@ def _over_columns(q, k, v):
 )
 def keep_apart(answer: object) -> None:
     """Judge a function for the mask and the positions of packed documents."""
-    import torch
-
     for lengths in ((4,), (3, 2), (2, 4, 3), (1, 1, 3)):
         owners = torch.tensor([number_ for number_, length in enumerate(lengths) for _ in range(length)])
         given = called(answer, owners.clone())
@@ -124,8 +108,6 @@ def keep_apart(answer: object) -> None:
 
 
 def _judge_apart(mask: object, positions: object, owners, case: str) -> None:
-    import torch
-
     tokens = len(owners)
     if not isinstance(mask, torch.Tensor) or mask.shape != (tokens, tokens):
         shape = tuple(mask.shape) if isinstance(mask, torch.Tensor) else kind(mask)

@@ -1,85 +1,75 @@
 """Data and baseline: bits per byte, the weight of a token, and an interval from documents."""
 
 import math
+import random
 
-from course.exercises import Quiz, Wrong, called, exercise, near, number, numbers
+import torch
 
+from course.exercises import Quiz, Wrong, called, exercise, function_exercise, near, number_exercise, numbers
 
-@exercise(
+NATS_PER_TOKEN, TOKENS, BYTES = 3.2, 1_000, 4_000
+BITS = NATS_PER_TOKEN / math.log(2)
+bits_per_byte = number_exercise(
     "ex03_1",
     1,
     "the bits per byte of that text, to one percent",
     "First the loss of the whole text, in nats. Then its unit, then the bytes.",
     "A bit is ln(2) nats, so there are fewer nats than bits: divide by math.log(2). And divide by the bytes.",
+    right=BITS * TOKENS / BYTES,
+    mistakes={
+        "that is in nats per byte: the unit of the loss is still the old one.": NATS_PER_TOKEN * TOKENS / BYTES,
+        "that is in bits per token; how many bytes does a token have here?": BITS,
+        "the bytes are on the wrong side: a token has several, and each has a part of its loss.": BITS * BYTES / TOKENS,
+        "nats were turned into bits the wrong way round.": NATS_PER_TOKEN * math.log(2) * TOKENS / BYTES,
+        "that is the perplexity.": math.exp(NATS_PER_TOKEN),
+        "that is the loss of the whole text in bits.": BITS * TOKENS,
+        "a byte of text is one byte: there is nothing to divide by 8.": BITS * TOKENS / BYTES / 8,
+    },
 )
-def bits_per_byte(answer: object) -> None:
-    """Judge a loss in nats per token, converted to bits per byte."""
-    nats_per_token, tokens, size = 3.2, 1_000, 4_000
-    bits = nats_per_token / math.log(2)
-    for value, why in (
-        (nats_per_token * tokens / size, "that is in nats per byte: the unit of the loss is still the old one."),
-        (bits, "that is in bits per token; how many bytes does a token have here?"),
-        (
-            bits * size / tokens,
-            "the bytes are on the wrong side: a token has several, and each has a part of its loss.",
-        ),
-        (nats_per_token * math.log(2) * tokens / size, "nats were turned into bits the wrong way round."),
-        (math.exp(nats_per_token), "that is the perplexity."),
-        (bits * tokens, "that is the loss of the whole text in bits."),
-        (bits * tokens / size / 8, "a byte of text is one byte: there is nothing to divide by 8."),
-    ):
-        if near(answer, value):
-            raise Wrong(why)
-    if not near(answer, bits * tokens / size):
-        raise Wrong(f"{number(answer):.4g} is not it.")
 
 
-@exercise(
+def _mean_loss(documents) -> float:
+    return sum(nats for nats, _ in documents) / sum(tokens for _, tokens in documents)
+
+
+def _mean(values) -> float:
+    return sum(values := list(values)) / len(values)
+
+
+perplexity_of_documents = function_exercise(
     "ex03_2",
     2,
     "the perplexity of three sets of documents, to one percent",
     "Every token counts the same, so a long document counts more than a short one.",
     "Add up all nats and all tokens. Divide one by the other, once; the exponential comes last.",
+    right=lambda documents: math.exp(_mean_loss(documents)),
+    cases=[
+        ("for a long document and a short one that is harder", [(900.0, 300), (40.0, 10)]),
+        ("for one easy document and two short ones that are hard", [(400.0, 200), (120.0, 20), (90.0, 20)]),
+        ("for a single document", [(250.0, 100)]),
+    ],
+    mistakes={
+        "it gives the mean loss in nats; its exponential is asked for.": _mean_loss,
+        "it takes the loss for bits: a nat belongs to the natural logarithm.": lambda documents: (
+            2 ** _mean_loss(documents)
+        ),
+        "each document counts the same. A document of ten tokens would count as much as one of a thousand.": (
+            lambda documents: math.exp(_mean(nats / tokens for nats, tokens in documents))
+        ),
+        "it is the mean of the documents' perplexities: no token-weighted loss, and one hard text rules it.": (
+            lambda documents: _mean(math.exp(nats / tokens) for nats, tokens in documents)
+        ),
+        "the tokens are weighted, but the exponential came too early: a mean of perplexities is not one.": (
+            lambda documents: _mean_loss([(tokens * math.exp(nats / tokens), tokens) for nats, tokens in documents])
+        ),
+        "the loss was divided by documents; the loss per token is asked for.": lambda documents: math.exp(
+            min(700, _mean(nats for nats, _ in documents))
+        ),
+        "it is that of the last document alone: is a sum overwritten in a loop?": lambda documents: math.exp(
+            documents[-1][0] / documents[-1][1]
+        ),
+    },
 )
-def perplexity_of_documents(answer: object) -> None:
-    """Judge a function for the token-weighted perplexity of documents."""
-    sets = [
-        ([(900.0, 300), (40.0, 10)], "a long document and a short one that is harder"),
-        ([(400.0, 200), (120.0, 20), (90.0, 20)], "one easy document and two short ones that are hard"),
-        ([(250.0, 100)], "a single document"),
-    ]
-    for documents, story in sets:
-        try:
-            given = number(called(answer, list(documents)))
-        except Wrong as wrong:
-            if not isinstance(wrong.__cause__, OverflowError):
-                raise
-            raise Wrong(f"{wrong}. Was the exponential taken of a sum, before it was divided?") from wrong
-        total, count = (sum(nats for nats, _ in documents), sum(tokens for _, tokens in documents))
-        losses = [nats / tokens for nats, tokens in documents]
-        if near(given, math.exp(total / count)):
-            continue
-        for value, why in (
-            (total / count, "it gives the mean loss in nats; its exponential is asked for."),
-            (2 ** (total / count), "it takes the loss for bits: a nat belongs to the natural logarithm."),
-            (
-                math.exp(sum(losses) / len(losses)),
-                "each document counts the same. A document of ten tokens would count as much as one of a thousand.",
-            ),
-            (
-                sum(map(math.exp, losses)) / len(losses),
-                "it is the mean of the documents' perplexities: no token-weighted loss, and one hard text rules it.",
-            ),
-            (
-                sum(tokens * math.exp(nats / tokens) for nats, tokens in documents) / count,
-                "the tokens are weighted, but the exponential came too early: a mean of perplexities is not one.",
-            ),
-            (math.exp(total / len(documents)), "the loss was divided by documents; the loss per token is asked for."),
-            (math.exp(losses[-1]), "it is that of the last document alone: is a sum overwritten in a loop?"),
-        ):
-            if near(given, value):
-                raise Wrong(f"for {story}, {why}")
-        raise Wrong(f"for {story}, {documents}, it gives {given:.4g}.")
 
 
 @exercise(
@@ -143,8 +133,6 @@ def _name_the_mistake(documents: list[list[float]], low: float, high: float, wid
 
 def _documents(seed: int) -> list[list[float]]:
     """Losses of 30 documents that differ in kind: the short ones are the hard ones."""
-    import random
-
     chance, documents = random.Random(seed), []
     for _ in range(30):
         level = chance.gauss(4.0, 0.8)
@@ -154,8 +142,6 @@ def _documents(seed: int) -> list[list[float]]:
 
 
 def _interval(documents: list[list[float]]) -> tuple[float, float]:
-    import torch
-
     nats = torch.tensor([sum(losses) for losses in documents], dtype=torch.float64)
     tokens = torch.tensor([len(losses) for losses in documents], dtype=torch.float64)
     draws = torch.randint(len(documents), (8000, len(documents)), generator=torch.Generator().manual_seed(1))

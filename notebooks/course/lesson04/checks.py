@@ -1,52 +1,52 @@
 """Full fine-tuning: from loss to perplexity, gain against cost, stopping in time."""
 
 import math
+from functools import partial
 
-from course.exercises import Quiz, Wrong, called, close, exercise, near, number, numbers
+from course.exercises import Quiz, Wrong, called, close, exercise, function_exercise, number, number_exercise, numbers
 
-
-@exercise(
+perplexity_of_a_loss = number_exercise(
     "ex04_1",
     1,
     "the perplexity of a loss of 3.1 nats, to one percent",
     "Perplexity undoes the logarithm in the loss. Which logarithm is it, when the unit is a nat?",
     "math.exp is the inverse of math.log.",
+    right=math.exp(3.1),
+    mistakes={
+        "that is the loss itself, in nats.": 3.1,
+        "that takes the loss for bits: a nat belongs to the natural logarithm.": 2**3.1,
+        "that is the wrong way round: the loss is a logarithm already.": math.log(3.1),
+    },
 )
-def perplexity_of_a_loss(answer: object) -> None:
-    """Judge the perplexity of a loss in nats."""
-    if near(answer, 3.1):
-        raise Wrong("that is the loss itself, in nats.")
-    if near(answer, 2**3.1):
-        raise Wrong("that takes the loss for bits: a nat belongs to the natural logarithm.")
-    if near(answer, math.log(3.1)):
-        raise Wrong("that is the wrong way round: the loss is a logarithm already.")
-    if not near(answer, math.exp(3.1)):
-        raise Wrong(f"{float(answer):.4g} is not it.")
 
 
-@exercise(
+def _gain_and_cost(before, after, general_before, general_after):
+    return 100 * (1 - after / before), 100 * (general_after / general_before - 1)
+
+
+gain_and_cost = function_exercise(
     "ex04_2",
     2,
     "gain and cost in percent, for three pairs of scores",
     "Both are changes in relation to what was there before.",
     "The gain is what went away: 100 * (1 - after / before). The cost is what came on top.",
+    right=_gain_and_cost,
+    cases=[
+        ("for 120 to 60 on Rust and 40 to 50 elsewhere", 120, 60, 40, 50),
+        ("for 100 to 80 on Rust and 40 to 40 elsewhere", 100, 80, 40, 40),
+        ("for 80 to 20 on Rust and 30 to 60 elsewhere", 80, 20, 30, 60),
+    ],
+    mistakes={
+        "these are shares; percent are asked for.": lambda *scores: tuple(x / 100 for x in _gain_and_cost(*scores)),
+        "gain and cost are in each other's place.": lambda *scores: _gain_and_cost(*scores)[::-1],
+        "the gain has the wrong sign: perplexity that falls is a gain.": lambda before, after, *general: (
+            100 * (after / before - 1),
+            _gain_and_cost(before, after, *general)[1],
+        ),
+    },
+    read=lambda given, *scores: numbers(given, 2),
+    alike=partial(close, within=0.01),
 )
-def gain_and_cost(answer: object) -> None:
-    """Judge a function for the gain on Rust and the cost elsewhere, in percent."""
-    cases = ((120, 60, 40, 50), (100, 80, 40, 40), (80, 20, 30, 60))
-    for before, after, general_before, general_after in cases:
-        given = numbers(called(answer, before, after, general_before, general_after), 2)
-        gain, cost = (100 * (1 - after / before), 100 * (general_after / general_before - 1))
-        case = f"for {before} to {after} on Rust and {general_before} to {general_after} elsewhere"
-        if close(given, (gain, cost), within=0.01):
-            continue
-        if close(given, (gain / 100, cost / 100), within=0.01):
-            raise Wrong(f"{case} these are shares; percent are asked for.")
-        if close(given, (cost, gain), within=0.01):
-            raise Wrong(f"{case} gain and cost are in each other's place.")
-        if close(given[:1], (-gain,), within=0.01):
-            raise Wrong(f"{case} the gain has the wrong sign: perplexity that falls is a gain.")
-        raise Wrong(f"{case} it gives {given[0]:.4g} and {given[1]:.4g}.")
 
 
 @exercise(

@@ -1,101 +1,98 @@
 """Freezing: how many weights are trained, and how deep the lowest of them lies."""
 
-import math
+from functools import partial
 from numbers import Integral
 
-from course.exercises import Quiz, Wrong, called, exercise, near, number
+from transformers import AutoConfig
 
+from course.exercises import Quiz, Wrong, called, close, exercise, function_exercise, number_exercise
+from tlkit.models import meta_model
+from tlkit.models.parts import find_blocks
+from tlkit.strategies import apply_strategy
 
-@exercise(
+TOTAL, TRAINED = 494_032_768, 315_084_160  # values of Qwen2-0.5B, and those above its lower half
+LEFT = 100 * (4 * TOTAL + 12 * TRAINED) / (16 * TOTAL)
+bytes_left = number_exercise(
     "ex05_1",
     1,
     "the share of those bytes that is left, in percent, to one percent",
     "A frozen value still has its own 4 bytes. What does it no longer need?",
     "4 bytes for each of the 494,032,768 values, and 12 more for each of the 315,084,160. Full has 16 for each.",
+    right=LEFT,
+    mistakes={
+        "that is a share; percent are asked for.": LEFT / 100,
+        "that is what is saved; what is left is asked for.": 100 - LEFT,
+        "frozen values were taken to need nothing: their own 4 bytes stay, for the forward pass.": 100
+        * TRAINED
+        / TOTAL,
+        "that is the share of frozen values; bytes are asked for.": 100 - 100 * TRAINED / TOTAL,
+        "half the blocks are frozen, and yet not half the values: the embedding is trained.": 50,
+        "that takes half the values for frozen. Half the blocks are not half the values.": 62.5,
+        "that is in GB; percent of what full fine-tuning needs are asked for.": (4 * TOTAL + 12 * TRAINED) / 1e9,
+        "the gradient is left out: a trained value has one, too.": 100 * (4 * TOTAL + 8 * TRAINED) / (16 * TOTAL),
+        "a trained value's two averages are left out.": 100 * (4 * TOTAL + 4 * TRAINED) / (16 * TOTAL),
+        "AdamW's two averages are left out.": 100 * (4 * TOTAL + 4 * TRAINED) / (8 * TOTAL),
+        "the weights themselves are left out, the trained and the frozen ones.": 100 * 12 * TRAINED / (16 * TOTAL),
+    },
+    within=0.005,
 )
-def bytes_left(answer: object) -> None:
-    """Judge the percentage of bytes that is left when the lower half is frozen."""
-    from tlkit.models import meta_model
-    from tlkit.strategies import apply_strategy
-
-    report = apply_strategy(meta_model("qwen2-0.5b"), "freeze_lower")
-    trained, total = report.trainable_values, report.total_values
-    share = (4 * total + 12 * trained) / (16 * total)
-    for value, why in (
-        (share, "that is a share; percent are asked for."),
-        (100 - 100 * share, "that is what is saved; what is left is asked for."),
-        (
-            100 * trained / total,
-            "frozen values were taken to need nothing: their own 4 bytes stay, for the forward pass.",
-        ),
-        (100 - 100 * trained / total, "that is the share of frozen values; bytes are asked for."),
-        (50, "half the blocks are frozen, and yet not half the values: the embedding is trained."),
-        (62.5, "that takes half the values for frozen. Half the blocks are not half the values."),
-        (4 * total / 1e9 + 12 * trained / 1e9, "that is in GB; percent of what full fine-tuning needs are asked for."),
-        (100 * (4 * total + 8 * trained) / (16 * total), "the gradient is left out: a trained value has one, too."),
-        (100 * (4 * total + 4 * trained) / (16 * total), "a trained value's two averages are left out."),
-        (100 * (4 * total + 4 * trained) / (8 * total), "AdamW's two averages are left out."),
-        (100 * 12 * trained / (16 * total), "the weights themselves are left out, the trained and the frozen ones."),
-    ):
-        if near(answer, value, within=0.002):
-            raise Wrong(why)
-    if not near(answer, 100 * share):
-        raise Wrong(f"{number(answer):.4g} is not it.")
 
 
-@exercise(
+def _share(trained, embedding, *, forward=1, above=0, own=1, way=None) -> float:
+    """The share of a step's work; the options make it wrong, each as somebody does."""
+    depth = len(trained)
+    reached = sum(any(trained[: place + 1]) for place in range(depth))
+    way = (depth if embedding else reached) if way is None else way(reached, depth, sum(trained))
+    return (forward * depth + way - above + own * sum(trained)) / (3 * depth)
+
+
+HALF = [True] * 4 + [False] * 4
+share_of_work = function_exercise(
     "ex05_2",
     2,
     "the share of units that is left, for seven choices of what is trained",
     "Add three sums: forward in all blocks, gradients of inputs where backpropagation passes, gradients of weights.",
     "How far down does backpropagation go? To the bottom if the embedding is trained, else to the lowest trained one.",
     "With `lowest` for that block: (depth + (depth - lowest) + sum(trained)) / (3 * depth).",
+    right=_share,
+    cases=[
+        ("with blocks 3 and 7 of 8 trained, nothing else", [False] * 3 + [True] + [False] * 3 + [True], False),
+        ("with the lower half of 8 blocks frozen, the embedding trained", HALF[::-1], True),
+        ("with the lower half of 8 blocks and the embedding frozen", HALF[::-1], False),
+        ("with the upper half of 8 blocks and the embedding frozen", HALF, False),
+        ("with everything trained", [True] * 8, True),
+        ("with block 0 of 6 trained, nothing else", [True] + [False] * 5, False),
+        ("with the embedding trained, under 6 frozen blocks", [False] * 6, True),
+    ],
+    mistakes={
+        "that is in percent; a share between 0 and 1 is asked for.": lambda *step: 100 * _share(*step),
+        "that is the number of units; their share of those of full fine-tuning is asked for.": lambda trained, *step: (
+            3 * len(trained) * _share(trained, *step)
+        ),
+        "those are units per block; the share of those of full fine-tuning is asked for.": lambda *step: (
+            3 * _share(*step)
+        ),
+        "that is what is saved; what is left is asked for.": lambda *step: 1 - _share(*step),
+        "frozen blocks were taken to cost nothing. Each of them has its forward pass.": lambda trained, embedding: (
+            sum(trained) / len(trained)
+        ),
+        "backpropagation stops at a block here, and something below it is trained.": partial(
+            _share, way=lambda reached, depth, own: reached
+        ),
+        "backpropagation passes through frozen blocks, too, if something below them is trained.": partial(
+            _share, way=lambda reached, depth, own: own
+        ),
+        "backpropagation goes on to the bottom here, and nothing there is trained.": partial(
+            _share, way=lambda reached, depth, own: depth
+        ),
+        "the lowest trained block needs the gradient, too.": lambda trained, embedding: _share(
+            trained, embedding, above=not embedding
+        ),
+        "the forward pass is left out.": partial(_share, forward=0),
+        "the gradients of the blocks' own weights are left out.": partial(_share, own=0),
+    },
+    alike=lambda given, expected: close((given,), (expected,), within=1e-3),
 )
-def share_of_work(answer: object) -> None:
-    """Judge a function for the share of a step's work that is left, block by block."""
-    half = [True] * 4 + [False] * 4
-    cases = [
-        ([False] * 3 + [True] + [False] * 3 + [True], False, "blocks 3 and 7 of 8 trained, nothing else"),
-        (half[::-1], True, "the lower half of 8 blocks frozen, the embedding trained"),
-        (half[::-1], False, "the lower half of 8 blocks and the embedding frozen"),
-        (half, False, "the upper half of 8 blocks and the embedding frozen"),
-        ([True] * 8, True, "everything trained"),
-        ([True] + [False] * 5, False, "block 0 of 6 trained, nothing else"),
-        ([False] * 6, True, "the embedding trained, under 6 frozen blocks"),
-    ]
-    for trained, embedding, story in cases:
-        given = number(_called(f"with {story}", answer, list(trained), embedding))
-        depth, own = len(trained), sum(trained)
-        walked = [any(trained[: place + 1]) for place in range(depth)]
-        to_a_block, way = sum(walked), depth if embedding else sum(walked)
-        right, units = depth + way + own, 3 * depth
-        if math.isclose(given, right / units, abs_tol=1e-3):
-            continue
-        for value, why in (
-            (100 * right / units, "that is in percent; a share between 0 and 1 is asked for."),
-            (right, "that is the number of units; their share of those of full fine-tuning is asked for."),
-            (right / depth, "those are units per block; the share of those of full fine-tuning is asked for."),
-            (1 - right / units, "that is what is saved; what is left is asked for."),
-            (3 * own / units, "frozen blocks were taken to cost nothing. Each of them has its forward pass."),
-            (
-                (depth + to_a_block + own) / units,
-                "backpropagation stops at a block here, and something below it is trained.",
-            ),
-            (
-                (depth + 2 * own) / units,
-                "backpropagation passes through frozen blocks, too, if something below them is trained.",
-            ),
-            (
-                (depth + depth + own) / units,
-                "backpropagation goes on to the bottom here, and nothing there is trained.",
-            ),
-            ((depth + way - (not embedding) + own) / units, "the lowest trained block needs the gradient, too."),
-            ((way + own) / units, "the forward pass is left out."),
-            ((depth + way) / units, "the gradients of the blocks' own weights are left out."),
-        ):
-            if math.isclose(given, value, abs_tol=1e-3):
-                raise Wrong(f"with {story}, it gives {given:.4g}: {why}")
-        raise Wrong(f"with {story}, it gives {given:.4g}.")
 
 
 @exercise(
@@ -110,7 +107,10 @@ def share_of_work(answer: object) -> None:
 def gradient_ends(answer: object) -> None:
     """Judge a function that finds the lowest part of a model that the gradient has to reach."""
     for model, expected, story in _frozen_models():
-        given = _called(f"for {story}", answer, model)
+        try:
+            given = called(answer, model)
+        except Wrong as wrong:
+            raise type(wrong)(f"for {story}, {wrong}" if callable(answer) else str(wrong)) from wrong
         place = isinstance(given, Integral) and not isinstance(given, bool)
         if (place or isinstance(given, str)) and given == expected:
             continue
@@ -124,29 +124,14 @@ def gradient_ends(answer: object) -> None:
             raise Wrong(f'for {story} it says block {given}. No block is trained here, so "top" is asked for.')
         if given == "top":
             raise Wrong(f'for {story} it says "top", and a block below is trained.')
+        told = "nothing in that block is trained"
         if given > expected:
-            raise Wrong(
-                f"for {story} it says block {given}. A block below has trained values: was all of it looked at?"
-            )
-        raise Wrong(f"for {story} it says block {given}, and nothing in that block is trained.")
-
-
-def _called(story: str, function: object, *arguments) -> object:
-    """As `called`, and says for what the function broke or returned nothing."""
-    try:
-        return called(function, *arguments)
-    except Wrong as wrong:
-        raise type(wrong)(f"{story}, {wrong}" if callable(function) else str(wrong)) from wrong
+            told = "a block below has trained values: was all of it looked at?"
+        raise Wrong(f"for {story} it says block {given}, and {told}")
 
 
 def _frozen_models():
     """Models on paper, each with the lowest part that backpropagation reaches, and what was done to it."""
-    from transformers import AutoConfig
-
-    from tlkit.models import meta_model
-    from tlkit.models.parts import find_blocks
-    from tlkit.strategies import apply_strategy
-
     other = AutoConfig.for_model("gpt2", n_layer=12, n_embd=32, n_head=2)
     cases = [
         ("tiny", "full", {}, "embedding", "a model with everything trained"),

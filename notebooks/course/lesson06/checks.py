@@ -1,55 +1,31 @@
 """Frozen embeddings: one table with two uses, what is frozen with it, and how to give the head its own."""
 
-from course.exercises import Quiz, Wrong, called, exercise, kind, near, numbers
+import torch
+from torch import nn
+
+from course.exercises import Quiz, Wrong, called, exercise, kind, number_exercise
 from course.small import small_model
+from tlkit.strategies import apply_strategy
 
-QWEN2_1_5B = {
-    "vocab_size": 151_936,
-    "hidden_size": 1_536,
-    "intermediate_size": 8_960,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 12,
-    "num_key_value_heads": 2,
-    "tie_word_embeddings": True,
-}
-
-
-@exercise(
+TABLE, TOTAL = 151_936 * 1_536, 1_543_714_304  # values of Qwen2-1.5B: its table, and all, with a tied head
+TIED, OWN = 100 * TABLE / TOTAL, 100 * TABLE / (TOTAL + TABLE)
+frozen_part = number_exercise(
     "ex06_1",
     1,
     "the frozen part of two models in percent, to one percent of it",
     "How many values has a table of 151,936 rows with 1,536 numbers each? How often is it there in a tied model?",
     "A head of its own has as many values as the embedding. It makes the model larger, and it is not frozen.",
     "Tied: 100 * table / total. With a head of its own: the same table, in a total that is larger by one table.",
+    right=(TIED, OWN),
+    mistakes={
+        "these are shares; percent are asked for.": (TIED / 100, OWN / 100),
+        "that is what is left to train; the frozen part is asked for.": (100 - TIED, 100 - OWN),
+        "the two are in each other's place: the tied model comes first.": (OWN, TIED),
+        "the tied model has one table, however often it is used: it was counted twice.": (2 * TIED, OWN),
+        "the second model has more values than the first: a head of its own comes on top.": (TIED, TIED),
+        "a head with weights of its own is not frozen by freezing the embedding.": (TIED, 2 * OWN),
+    },
 )
-def frozen_part(answer: object) -> None:
-    """Judge the percentage that freezing the embedding freezes, with a tied head and without."""
-    from transformers import AutoConfig
-
-    from tlkit.models import meta_model
-
-    model = meta_model(AutoConfig.for_model("qwen2", **QWEN2_1_5B))
-    table = model.get_input_embeddings().weight.numel()
-    total = sum(tensor.numel() for tensor in model.parameters())  # tied: one table in it
-    tied, own = 100 * table / total, 100 * table / (total + table)
-    given = numbers(answer, 2)
-    if _both(given, (tied, own)):
-        return
-    if _both(given, (tied / 100, own / 100)):
-        raise Wrong("these are shares; percent are asked for.")
-    if _both(given, (100 - tied, 100 - own)):
-        raise Wrong("that is what is left to train; the frozen part is asked for.")
-    if _both(given, (own, tied)):
-        raise Wrong("the two are in each other's place: the tied model comes first.")
-    if near(given[0], 100 * 2 * table / total) or near(given[0], 100 * 2 * table / (total + table)):
-        raise Wrong("the tied model has one table, however often it is used: it was counted twice.")
-    if not near(given[0], tied):
-        raise Wrong(f"{given[0]:.4g}% for the tied model is not it.")
-    if near(given[1], tied):
-        raise Wrong("the second model has more values than the first: a head of its own comes on top.")
-    if near(given[1], 100 * 2 * table / (total + table)) or near(given[1], 100 * 2 * table / total):
-        raise Wrong("a head with weights of its own is not frozen by freezing the embedding.")
-    raise Wrong(f"the tied model is right; {given[1]:.4g}% for the model with a head of its own is not it.")
 
 
 @exercise(
@@ -62,8 +38,6 @@ def frozen_part(answer: object) -> None:
 )
 def does_the_head_train(answer: object) -> None:
     """Judge a function that says whether a model's head trains, tied or not."""
-    from tlkit.strategies import apply_strategy
-
     seen, cases = [], _adapted_heads()
     for story, why, tied, strategy, options, expected in cases:
         model = apply_strategy(small_model(depth=4, tied=tied), strategy, **options).model
@@ -127,11 +101,6 @@ def _adapted_heads():
 )
 def a_head_of_its_own(answer: object) -> None:
     """Judge a function that unties a head from the embedding, so that it stays untied."""
-    import torch
-    from torch import nn
-
-    from tlkit.strategies import apply_strategy
-
     model = small_model(weights=True).eval()
     tokens = torch.arange(24).reshape(2, 12)
     with torch.no_grad():
@@ -159,10 +128,6 @@ def a_head_of_its_own(answer: object) -> None:
     given.tie_weights()
     if given.get_output_embeddings().weight is given.get_input_embeddings().weight:
         raise Wrong("after `tie_weights()` both are one tensor again: the model still believes that it is a tied one.")
-
-
-def _both(given, expected) -> bool:
-    return all(near(one, other) for one, other in zip(given, expected, strict=True))
 
 
 QUIZ = Quiz(

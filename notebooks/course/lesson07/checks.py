@@ -1,43 +1,63 @@
 """The last layers: what a recipe trains beside the blocks it is named after, and how to train no more than that."""
 
-from course.exercises import Quiz, Wrong, called, exercise, kind, number
+from operator import eq
+
+from torch import nn
+
+from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number_exercise
 from course.small import small_model
+from tlkit.strategies import apply_strategy
 
-
-@exercise(
+BLOCKS, WIDTH = 22, 2048  # of TinyLlama
+norms_of_a_llama = number_exercise(
     "ex07_1",
     1,
     "the number of values in TinyLlama's norms outside the last two blocks",
     "How many norm vectors are in blocks that stay frozen otherwise? The two trained blocks have theirs already.",
     "20 blocks with two norms each, and one norm behind the last block. Each norm has as many values as the width.",
+    right=(2 * (BLOCKS - 2) + 1) * WIDTH,
+    mistakes={
+        "that is the number of vectors. Values are asked for, and each vector has many.": 2 * (BLOCKS - 2) + 1,
+        "that counts the norms of the last two blocks, too.": (2 * BLOCKS + 1) * WIDTH,
+        "that counts the norms of the last two blocks, too, and misses the one behind them.": 2 * BLOCKS * WIDTH,
+        "one norm is missing: it belongs to no block.": 2 * (BLOCKS - 2) * WIDTH,
+        "a block has more than one norm.": (BLOCKS - 2 + 1) * WIDTH,
+        "that is the number of Qwen2-0.5B; TinyLlama has another depth and another width.": 45 * 896,
+        "that is all that is trained; what lies outside the last two blocks is asked for.": 88_172_544,
+    },
+    within=0,
 )
-def norms_of_a_llama(answer: object) -> None:
-    """Judge the number of norm values outside the last two blocks of TinyLlama."""
-    from tlkit.models import PRESETS, meta_model
-    from tlkit.strategies import apply_strategy
-
-    model, known = meta_model("tinyllama-1.1b"), PRESETS["tinyllama-1.1b"].architecture
-    blocks, width = known["num_hidden_layers"], known["hidden_size"]
-    with_norms, without = (
-        apply_strategy(model, "last_layers", train_norms=norms).trainable_values for norms in (True, False)
-    )
-    mistakes = {
-        2 * (blocks - 2) + 1: "that is the number of vectors. Values are asked for, and each vector has many.",
-        (2 * blocks + 1) * width: "that counts the norms of the last two blocks, too.",
-        2 * blocks * width: "that counts the norms of the last two blocks, too, and misses the one behind them.",
-        2 * (blocks - 2) * width: "one norm is missing: it belongs to no block.",
-        (blocks - 2 + 1) * width: "a block has more than one norm.",
-        45 * 896: "that is the number of Qwen2-0.5B; TinyLlama has another depth and another width.",
-        with_norms: "that is all that is trained; what lies outside the last two blocks is asked for.",
-    }
-    given = number(answer)
-    if given in mistakes:
-        raise Wrong(mistakes[given])
-    if given != with_norms - without:
-        raise Wrong(f"{given:,.10g} is not it.")
 
 
-@exercise(
+def _blocks(report) -> list[str]:
+    return [name for name in report.components if name.startswith("block ")]
+
+
+def _trained(report, names) -> int:
+    return sum(report.components[name].trainable_values for name in names)
+
+
+def _elsewhere(report, blocks: int) -> list[str]:
+    return [name for name in report.components if name not in _blocks(report)[-blocks:]]
+
+
+def _counted_on_the_model(report, blocks: int) -> int:
+    last = {id(tensor) for block in report.model.model.layers[-blocks:] for tensor in block.parameters()}
+    return sum(p.numel() for p in report.model.parameters() if p.requires_grad and id(p) not in last)
+
+
+def _reports():
+    for strategy, options, tied, blocks, story in (
+        ("last_layers", {"blocks": 2}, True, 2, "for the published recipe on twelve blocks"),
+        ("last_layers", {"blocks": 2, "train_head": True}, False, 2, "for last blocks, all norms and an own head"),
+        ("last_layers", {"blocks": 3, "train_norms": False}, True, 3, "for three blocks and nothing else"),
+        ("last_layers", {"blocks": 3, "train_norms": False}, True, 1, "for three trained blocks where one is named"),
+        ("full", {}, False, 2, "for full fine-tuning"),
+    ):
+        yield story, apply_strategy(small_model(depth=12, tied=tied), strategy, **options), blocks
+
+
+values_elsewhere = function_exercise(
     "ex07_2",
     2,
     "the count for five reports of models with twelve blocks, tied and untied",
@@ -45,53 +65,29 @@ def norms_of_a_llama(answer: object) -> None:
     'you find by counting the names that start with "block ".',
     'With `depth` blocks, the last ones are called f"block {n}" for n in range(depth - blocks, depth).',
     "Add up `part.trainable_values` of all other components; embedding, head and final norm are among them.",
+    right=_counted_on_the_model,
+    cases=_reports,
+    mistakes={
+        "that is all that is trained, the last blocks included.": lambda report, blocks: report.trainable_values,
+        "that is what is trained in the last blocks; what is trained elsewhere is asked for.": lambda report, blocks: (
+            _trained(report, _blocks(report)[-blocks:])
+        ),
+        "that counts frozen values, too.": lambda report, blocks: sum(
+            report.components[name].total_values for name in _elsewhere(report, blocks)
+        ),
+        "that is a number of tensors, not of values.": lambda report, blocks: sum(
+            report.components[name].trainable_tensors for name in _elsewhere(report, blocks)
+        ),
+        "as text, block 9 comes after block 11; sort by number.": lambda report, blocks: _trained(
+            report, set(report.components) - set(sorted(_blocks(report))[-blocks:])
+        ),
+        "the last entries of the report are not the last blocks.": lambda report, blocks: _trained(
+            report, list(report.components)[:-blocks]
+        ),
+        "something is trained that is no block.": lambda report, blocks: _trained(report, _blocks(report)[:-blocks]),
+    },
+    alike=eq,
 )
-def values_elsewhere(answer: object) -> None:
-    """Judge a function that counts the values trained outside the last blocks."""
-    from tlkit.strategies import apply_strategy
-
-    cases = [
-        ("last_layers", {"blocks": 2}, True, 2, "the published recipe on twelve blocks"),
-        ("last_layers", {"blocks": 2, "train_head": True}, False, 2, "last blocks, all norms and a head of its own"),
-        ("last_layers", {"blocks": 3, "train_norms": False}, True, 3, "three blocks and nothing else"),
-        ("last_layers", {"blocks": 3, "train_norms": False}, True, 1, "three trained blocks where one is named"),
-        ("full", {}, False, 2, "full fine-tuning"),
-    ]
-    for strategy, options, tied, blocks, story in cases:
-        report = apply_strategy(small_model(depth=12, tied=tied), strategy, **options)
-        given = called(answer, report, blocks)
-        expected = _trained_elsewhere(report.model, 12 - blocks)
-        if number(given) == expected:
-            continue
-        told = _how_it_was_counted(report, blocks).get(given, f"your function returns {number(given):,.10g}.")
-        raise Wrong(f"for {story}: {told}")
-
-
-def _trained_elsewhere(model, first: int) -> int:
-    """Counted on the model itself, not in its report."""
-    last = {id(tensor) for block in model.model.layers[first:] for tensor in block.parameters()}
-    return sum(p.numel() for p in model.parameters() if p.requires_grad and id(p) not in last)
-
-
-def _how_it_was_counted(report, blocks: int) -> dict[int, str]:
-    """Results of typical mistakes, and what to say to them."""
-    parts = report.components
-    names = [name for name in parts if name.startswith("block ")]
-    everything = set(parts)
-
-    def trained(chosen) -> int:
-        return sum(parts[name].trainable_values for name in chosen)
-
-    last = set(names[-blocks:])
-    return {
-        report.trainable_values: "that is all that is trained, the last blocks included.",
-        trained(last): "that is what is trained in the last blocks; what is trained elsewhere is asked for.",
-        sum(parts[name].total_values for name in everything - last): "that counts frozen values, too.",
-        sum(parts[name].trainable_tensors for name in everything - last): "that is a number of tensors, not of values.",
-        trained(everything - set(sorted(names)[-blocks:])): "as text, block 9 comes after block 11; sort by number.",
-        trained(everything - set(list(parts)[-blocks:])): "the last entries of the report are not the last blocks.",
-        trained(set(names) - last): "something is trained that is no block.",
-    }
 
 
 @exercise(
@@ -106,8 +102,6 @@ def _how_it_was_counted(report, blocks: int) -> dict[int, str]:
 )
 def exactly_the_last(answer: object) -> None:
     """Judge a function that trains the last blocks and the final norm, and nothing else."""
-    from torch import nn
-
     places = {  # as people call it; start of the blocks' names, and of the final norm's
         "qwen2": ("Qwen2", "model.layers", "model.norm."),
         "llama": ("Llama", "model.layers", "model.norm."),

@@ -1,82 +1,73 @@
 """LoRA: how few values an adapter has, what it adds to its matrix, and how to see that it learns."""
 
-from functools import cache
+import warnings
+from functools import cache, partial
 
-from course.exercises import Quiz, Wrong, called, exercise, kind, number
-from course.small import small_model
+import torch
 
+from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number_exercise
+from course.small import close_tensors, small_model, tensor
+from tlkit.evidence.gradient_flow import check_gradient_flow
+from tlkit.strategies import apply_strategy
 
-@exercise(
+where_few_ends = number_exercise(
     "ex08_1",
     1,
     "the smallest rank at which an adapter has more values than its matrix of 512 x 192",
     "How many values does each further rank add? It adds one row to A and one column to B.",
     "With rank r it has r * (192 + 512) values. Divide, and think about which whole number comes next.",
+    right=140,
+    mistakes={
+        "a rank is a whole number.": 512 * 192 / (512 + 192),
+        "at that rank B·A can be any matrix of this shape. It has more values than the matrix well before.": 192,
+        "there the adapter still has fewer values, if only a few.": 139,
+        "only one of the two thin matrices is counted.": 193,
+        "only A is counted, which is the smaller of the two thin matrices.": 513,
+        "that is how often the adapter of rank 8 goes into the matrix; a rank is asked for.": 18,
+    },
+    within=1e-4,
 )
-def where_few_ends(answer: object) -> None:
-    """Judge the smallest rank at which an adapter is larger than its matrix."""
-    rows, columns = 512, 192
-    smallest = next(r for r in range(1, rows + 1) if r * (rows + columns) > rows * columns)
-    given = number(answer)
-    if given == smallest:
-        return
-    if given % 1:
-        raise Wrong("a rank is a whole number.")
-    if given == columns:
-        raise Wrong("at that rank B·A can be any matrix of this shape. It has more values than the matrix well before.")
-    if given == smallest - 1:
-        raise Wrong("there the adapter still has fewer values, if only a few.")
-    if given in (rows, rows + 1, columns + 1):
-        raise Wrong("only one of the two thin matrices is counted.")
-    if given in (17, 18):
-        raise Wrong("that is how often the adapter of rank 8 goes into the matrix; a rank is asked for.")
-    relation = "more, but it is not the first such rank" if given > smallest else "fewer values than the matrix"
-    raise Wrong(f"with rank {given:.0f} the adapter has {relation}.")
 
 
-@exercise(
+def _adapted(weight, a, b, alpha, *, scale=lambda alpha, rank: alpha / rank, product=torch.matmul, kept=1):
+    """The matrix with its adapter added; the options make it wrong, each as somebody does."""
+    return kept * weight + scale(alpha, len(a)) * product(b, a)
+
+
+def _adapters():
+    draw = torch.Generator().manual_seed(0)
+    for rows, columns, rank, alpha in ((12, 5, 2, 16), (6, 6, 1, 4), (4, 4, 4, 8)):
+        shapes = ((rows, columns), (rank, columns), (rows, rank))
+        yield (
+            f"for a weight of {rows} x {columns} and rank {rank}",
+            *(torch.randn(shape, generator=draw) for shape in shapes),
+            alpha,
+        )
+
+
+merged = function_exercise(
     "ex08_2",
     2,
     "the merged matrix, and that the given one stays as it is, for three shapes, ranks and alphas",
     "What the adapter adds to the output is alpha/r · B·A·x. What does it add to the matrix, then?",
     "A has one row for each rank: r is `a.shape[0]`.",
     "The order is `b @ a`. Use `+` and not `+=`, which writes into the weight that was given.",
+    right=lambda weight, a, b, alpha: weight + alpha / len(a) * torch.einsum("ir,rj->ij", b, a),
+    cases=_adapters,
+    mistakes={
+        "the adapter is added as it is, without alpha/r": partial(_adapted, scale=lambda alpha, rank: 1),
+        "the adapter is multiplied by alpha; it is not yet divided by the rank": partial(
+            _adapted, scale=lambda alpha, rank: alpha
+        ),
+        "the scale is upside down": partial(_adapted, scale=lambda alpha, rank: rank / alpha),
+        "the adapter is taken away": partial(_adapted, scale=lambda alpha, rank: -alpha / rank),
+        "the weight itself is missing": partial(_adapted, kept=0),
+        "the weight is scaled, too": lambda weight, a, b, alpha: alpha / len(a) * (weight + b @ a),
+    },
+    read=lambda given, weight, *adapter: tensor(given, weight),
+    alike=close_tensors,
+    keeps=True,
 )
-def merged(answer: object) -> None:
-    """Judge a function that adds an adapter to its matrix and leaves the given one alone."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    for rows, columns, rank, alpha in ((12, 5, 2, 16), (6, 6, 1, 4), (4, 4, 4, 8)):
-        weight, a, b = (
-            torch.randn(shape, generator=generator) for shape in ((rows, columns), (rank, columns), (rows, rank))
-        )
-        kept = weight.clone()
-        given = called(answer, weight, a, b, alpha)
-        if not isinstance(given, torch.Tensor):
-            raise Wrong(f"a tensor is asked for, and your function returns {kind(given)}.")
-        case = f"for a weight of {rows} x {columns} and rank {rank}"
-        given = given.detach().float()
-        if given.shape != weight.shape:
-            raise Wrong(f"{case} the result has the shape {tuple(given.shape)}, not that of the weight.")
-        product = torch.einsum("ir,rj->ij", b, a)
-        scale = alpha / rank
-        if not torch.allclose(given, kept + scale * product, atol=1e-4):
-            mistakes = {
-                "the adapter is added as it is, without alpha/r": kept + product,
-                "the adapter is multiplied by alpha; it is not yet divided by the rank": kept + alpha * product,
-                "the scale is upside down": kept + product / scale,
-                "the adapter is taken away": kept - scale * product,
-                "the weight itself is missing": scale * product,
-                "the weight is scaled, too": scale * (kept + product),
-            }
-            if rows == columns:
-                mistakes["the product is transposed"] = kept + scale * product.T
-                mistakes["A and B are in each other's place"] = kept + scale * (a @ b)
-            told = [why for why, wrong in mistakes.items() if torch.allclose(given, wrong, atol=1e-4)]
-            raise Wrong(f"{case} {told[0] if told else 'the numbers are others'}.")
-        if not weight.equal(kept):
-            raise Wrong(f"{case} the result is right, but it was also written into the weight that was given.")
 
 
 @exercise(
@@ -113,13 +104,6 @@ def dead_adapters(answer: object) -> None:
 @cache
 def _tables() -> dict:
     """Gradient flow of small adapted models, whole and with faults planted, and what is dead in each."""
-    import warnings
-
-    import torch
-
-    from tlkit.evidence.gradient_flow import check_gradient_flow
-    from tlkit.strategies import apply_strategy
-
     batch = torch.arange(32).reshape(2, 16)
 
     def flow(plant=None):

@@ -1,36 +1,29 @@
 """BitFit and its relatives: what it trains, how it is applied by hand, and DoRA's matrix."""
 
-from course.exercises import Quiz, Wrong, called, exercise, kind, number
-from course.small import small_model
+import torch
+
+from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number_exercise
+from course.small import close_tensors, small_model, tensor
 
 BLOCKS, WIDTH, SHARED = (24, 896, 128)  # of Qwen2-0.5B: 14 heads of 64 for queries, 2 for keys and for values
-
-
-@exercise(
+bias_values = number_exercise(
     "ex10_1",
     1,
     "the number of values that BitFit trains in Qwen2-0.5B",
     "Which layers of a Qwen2 have a bias vector? Those of queries, keys and values, and no others.",
     "A bias has one number for each output of its layer: 14 * 64 for the queries, and how many for keys and values?",
     "One block has 896 + 128 + 128 numbers in its bias vectors.",
+    right=BLOCKS * (WIDTH + 2 * SHARED),
+    mistakes={
+        "that is one block of 24.": WIDTH + 2 * SHARED,
+        "keys and values have fewer heads than queries here: 2 of 64 each.": BLOCKS * 3 * WIDTH,
+        "only the biases of the queries are counted.": BLOCKS * WIDTH,
+        "either the keys or the values are missing.": BLOCKS * (WIDTH + SHARED),
+        "the layer behind the attention, o_proj, has no bias in a Qwen2.": BLOCKS * (2 * WIDTH + 2 * SHARED),
+        "that is the bundled model.": 8 * (192 + 96 + 96),
+    },
+    within=0,
 )
-def bias_values(answer: object) -> None:
-    """Judge the number of bias values of Qwen2-0.5B."""
-    given = number(answer)
-    right = BLOCKS * (WIDTH + 2 * SHARED)
-    if given == right:
-        return
-    told = {
-        WIDTH + 2 * SHARED: "that is one block of 24.",
-        BLOCKS * 3 * WIDTH: "keys and values have fewer heads than queries here: 2 of 64 each.",
-        BLOCKS * WIDTH: "only the biases of the queries are counted.",
-        BLOCKS * (WIDTH + SHARED): "either the keys or the values are missing.",
-        BLOCKS * (2 * WIDTH + 2 * SHARED): "the layer behind the attention, o_proj, has no bias in a Qwen2.",
-        8 * (192 + 96 + 96): "that is the bundled model.",
-    }
-    if given in told:
-        raise Wrong(told[given])
-    raise Wrong("count 24 blocks, each with three bias vectors: " + ("it is less." if given > right else "it is more."))
 
 
 @exercise(
@@ -47,8 +40,8 @@ def train_only_biases(answer: object) -> None:
     for architecture, story, depth in cases:
         model = small_model(architecture, depth=depth, weights=True)
         # One tensor starts frozen and another does not, so that both directions have to be set.
-        for place, tensor in enumerate(model.parameters()):
-            tensor.requires_grad_(place % 2 == 0)
+        for place, values in enumerate(model.parameters()):
+            values.requires_grad_(place % 2 == 0)
         given = called(answer, model)
         tensors = dict(model.named_parameters())
         wanted = {name for name in tensors if name.endswith("bias")}
@@ -67,51 +60,52 @@ def train_only_biases(answer: object) -> None:
             raise Wrong(f"for {story}: the tensors are right, but the number of values in them is another.")
 
 
-@exercise(
+def _matrices():
+    draw = torch.Generator().manual_seed(0)
+    for rows, columns, rank, alpha in ((12, 5, 2, 16), (6, 6, 1, 4), (4, 9, 3, 12)):
+        shapes = (rows, columns), (rank, columns), (rows, rank), (rows,)
+        weight, a, b, m = (torch.randn(shape, generator=draw) for shape in shapes)
+        yield f"for a weight of {rows} x {columns} and rank {rank}", weight, a, b, alpha, m.abs() + 0.5
+
+
+def _lora(weight, a, b, alpha, m):
+    return weight + alpha / len(a) * (b @ a)
+
+
+def _dora(weight, a, b, alpha, m):
+    matrix = weight + alpha / len(a) * torch.einsum("ir,rj->ij", b, a)
+    return m[:, None] * matrix / matrix.pow(2).sum(1, keepdim=True).sqrt()
+
+
+dora_matrix = function_exercise(
     "ex10_3",
     3,
     "DoRA's matrix for three shapes, ranks and alphas",
     "First make the matrix of LoRA: W and its adapter, with alpha/r.",
     "The length of a row is the square root of the sum of its squares: `matrix.norm(dim=1, keepdim=True)`.",
     "Divide each row by its length and multiply it by its number in `m`, as a column: `m[:, None]`.",
+    right=_dora,
+    cases=_matrices,
+    mistakes={
+        "the adapter is added without alpha/r": lambda weight, a, b, alpha, m: _dora(weight, a, b, len(a), m),
+        "the rows have length 1; they are not multiplied by m yet": lambda *given: _dora(*given) / given[-1][:, None],
+        "this is LoRA's matrix; its rows are neither divided by their length nor multiplied by m": _lora,
+        "the rows are multiplied by m, but not divided by their length first": lambda *given: (
+            given[-1][:, None] * _lora(*given)
+        ),
+        "columns are divided by their length; each row has one": lambda *given: (
+            given[-1][:, None] * _lora(*given) / _lora(*given).norm(dim=0)
+        ),
+        "all rows are divided by one number, the length of the whole matrix": lambda *given: (
+            given[-1][:, None] * _lora(*given) / _lora(*given).norm()
+        ),
+        "the length is taken of W alone, before the adapter is added": lambda weight, *adapter: (
+            adapter[-1][:, None] * _lora(weight, *adapter) / weight.norm(dim=1, keepdim=True)
+        ),
+    },
+    read=lambda given, weight, *adapter: tensor(given, weight),
+    alike=close_tensors,
 )
-def dora_matrix(answer: object) -> None:
-    """Judge a function that computes the matrix that DoRA uses in the place of W."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    for rows, columns, rank, alpha in ((12, 5, 2, 16), (6, 6, 1, 4), (4, 9, 3, 12)):
-        shapes = (rows, columns), (rank, columns), (rows, rank), (rows,)
-        weight, a, b, m = (torch.randn(shape, generator=generator) for shape in shapes)
-        m = m.abs() + 0.5
-        given = called(answer, weight.clone(), a, b, alpha, m)
-        if not isinstance(given, torch.Tensor):
-            raise Wrong(f"a tensor is asked for, and your function returns {kind(given)}.")
-        case = f"for a weight of {rows} x {columns} and rank {rank}"
-        given = given.detach().float()
-        if given.shape != weight.shape:
-            raise Wrong(f"{case} the result has the shape {tuple(given.shape)}, not that of the weight.")
-        change = alpha / rank * torch.einsum("ir,rj->ij", b, a)
-        whole, bare = weight + change, weight + b @ a
-
-        def rows_of(matrix: torch.Tensor) -> torch.Tensor:
-            return matrix / matrix.pow(2).sum(1, keepdim=True).sqrt()
-
-        if torch.allclose(given, m[:, None] * rows_of(whole), atol=1e-4):
-            continue
-        mistakes = {
-            "the adapter is added without alpha/r": m[:, None] * rows_of(bare),
-            "the rows have length 1; they are not multiplied by m yet": rows_of(whole),
-            "this is LoRA's matrix; its rows are neither divided by their length nor multiplied by m": whole,
-            "the rows are multiplied by m, but not divided by their length first": m[:, None] * whole,
-            "columns are divided by their length; each row has one": m[:, None] * whole / whole.norm(dim=0),
-            "all rows are divided by one number, the length of the whole matrix": m[:, None] * whole / whole.norm(),
-            "the length is taken of W alone, before the adapter is added": m[:, None]
-            * whole
-            / weight.norm(dim=1, keepdim=True),
-        }
-        told = [why for why, wrong in mistakes.items() if torch.allclose(given, wrong, atol=1e-4)]
-        raise Wrong(f"{case} {told[0] if told else 'the numbers are others'}.")
 
 
 QUIZ = Quiz(

@@ -1,34 +1,29 @@
 """Unfreezing schedules: when a block joins, a strategy of one's own, and what a schedule saves."""
 
-from course.exercises import Quiz, Wrong, called, exercise, kind, number
+from torch import nn
+
+from course.exercises import Quiz, Wrong, called, exercise, kind, number_exercise
 from course.small import small_model
 
-
-@exercise(
+first_step_of_a_block = number_exercise(
     "ex11_1",
     1,
     "the step in which block 12 of 30 is trained for the first time",
     "The parts are counted from the top. If part 1 is block 29, which part is block 12?",
     "Block 12 is part 18. Its phase is floor(18 * 4 / 32), because there are 32 parts, from 0 to 31.",
     "Phase g begins with step floor(g * 200 / 4).",
+    right=100,
+    mistakes={
+        "that is the number of its phase, counted from 0; the step is asked for.": 2,
+        "that is the number of its phase, counted from 1; the step is asked for.": 3,
+        "block 12 would be counted from the bottom; part 0 is at the top.": 50,
+        "steps are counted from 0 here.": 101,
+        "the phases begin together for all of their parts: round down before you multiply by the steps.": 112,
+        "that is the beginning of the last phase, to which the embedding belongs.": 150,
+        "in the first phase only the highest quarter of the parts is trained.": 0,
+    },
+    within=0,
 )
-def first_step_of_a_block(answer: object) -> None:
-    """Judge the first step in which block 12 is trained."""
-    given = number(answer)
-    if given == 100:
-        return
-    told = {
-        2: "that is the number of its phase, counted from 0; the step is asked for.",
-        3: "that is the number of its phase, counted from 1; the step is asked for.",
-        50: "block 12 would be counted from the bottom; part 0 is at the top.",
-        101: "steps are counted from 0 here.",
-        112: "the phases begin together for all of their parts: round down before you multiply by the steps.",
-        150: "that is the beginning of the last phase, to which the embedding belongs.",
-        0: "in the first phase only the highest quarter of the parts is trained.",
-    }
-    if given in told:
-        raise Wrong(told[given])
-    raise Wrong(f"a phase begins with step 0, 50, 100 or 150, and {given:,.10g} is none of them.")
 
 
 @exercise(
@@ -41,8 +36,6 @@ def first_step_of_a_block(answer: object) -> None:
 )
 def upper_mlps(answer: object) -> None:
     """Judge a strategy that trains the MLPs of the upper half of the blocks, and nothing else."""
-    from torch import nn
-
     for architecture, depth in (("qwen2", 4), ("llama", 5), ("gpt2", 12)):
         model = small_model(architecture, depth=depth).requires_grad_(False)
         given = called(answer, model)
@@ -82,31 +75,24 @@ def _tell_the_difference(found: set[str], wanted: set[str], story: str, depth: i
     raise Wrong(f"{story}: {missing[0]} is in the upper half and stays frozen.")
 
 
-@exercise(
+remaining_arithmetic = number_exercise(
     "ex11_3",
     3,
     "the percentage of the arithmetic that remains, give or take half a percent",
     "Say that the forward pass of a block costs 1. Then a trained block costs 3, and a frozen one behind the cache 0.",
     "In the four phases, 1/4, 2/4, 3/4 and 4/4 of the blocks are trained.",
     "Without any freezing every block costs 3 in every phase. What is the average of 1/4, 2/4, 3/4 and 4/4?",
+    right=62.5,
+    mistakes={
+        "that is without the cache: frozen blocks cost nothing in the forward pass, either.": 75,
+        "that is what is saved; what remains is asked for.": 37.5,
+        "that is what is saved without the cache; with it, more is saved, and what remains is asked for.": 25,
+        "write it in percent.": 0.625,
+        "the last phase trains all blocks: its share is 4/4, and the average of the four is not a half.": 50,
+        "only the last phase needs as much as full fine-tuning.": 100,
+    },
+    within=0.008,
 )
-def remaining_arithmetic(answer: object) -> None:
-    """Judge the share of the arithmetic that gradual unfreezing needs over a warm cache."""
-    given = number(answer)
-    if abs(given - 62.5) <= 0.51:
-        return
-    told = {
-        75: "that is without the cache: frozen blocks cost nothing in the forward pass, either.",
-        37.5: "that is what is saved; what remains is asked for.",
-        25: "that is what is saved without the cache; with it, more is saved, and what remains is asked for.",
-        0.625: "write it in percent.",
-        50: "the last phase trains all blocks: its share is 4/4, and the average of the four is not a half.",
-        100: "only the last phase needs as much as full fine-tuning.",
-    }
-    for wrong, why in told.items():
-        if abs(given - wrong) <= (0.51 if wrong > 1 else 0.01):
-            raise Wrong(why)
-    raise Wrong("with the forward pass of a block as 1, full fine-tuning costs 3 for each block in each phase.")
 
 
 QUIZ = Quiz(

@@ -1,43 +1,34 @@
 """Out of memory: reading the message, choosing a rung in advance, and the same gradients in pieces."""
 
-from course.exercises import Quiz, Wrong, called, exercise, near, number, numbers, recognise
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
 
+from course.exercises import Quiz, Wrong, called, exercise, near, number, number_exercise
 
-@exercise(
+SHORT, ELSEWHERE = 298 - 120, 8 * 1024 - 120 - 7.1 * 1024  # MiB
+reading_the_message = number_exercise(
     "ex13_1",
     1,
     "two sizes from the message, in MiB, to one percent",
     "A GiB has 1024 MiB. What was asked for, and what was there to give?",
     "The first is 298 - 120. For the second, subtract from the capacity what is free and what PyTorch allocated.",
+    right=(SHORT, ELSEWHERE),
+    mistakes={
+        "the two are in each other's place.": (ELSEWHERE, SHORT),
+        "the first is what was asked for; a part of that was free.": (298, ELSEWHERE),
+        "the first is what was free. How much more was needed?": (120, ELSEWHERE),
+        "the first has the wrong sign: so much was missing.": (-SHORT, ELSEWHERE),
+        "the first adds what was asked for and what was free; one covers a part of the other.": (298 + 120, ELSEWHERE),
+        "the second takes a GiB for 1000 MiB; it has 1024.": (SHORT, 8000 - 120 - 7100),
+        "the second still has in it what is free.": (SHORT, 8192 - 7.1 * 1024),
+        "the second still has in it what PyTorch has allocated.": (SHORT, 8192 - 120),
+        "the second leaves out the tensor that was refused: it was never there.": (SHORT, ELSEWHERE - 298),
+        "the second is in GiB; MiB are asked for.": (SHORT, ELSEWHERE / 1024),
+        "the second is what PyTorch has allocated; the rest is asked for.": (SHORT, 7.1 * 1024),
+        "the second mixes units: turn the GiB into MiB first.": (SHORT, 8 - 120 - 7.1),
+    },
 )
-def reading_the_message(answer: object) -> None:
-    """Judge two sizes that follow from an out-of-memory message, in MiB."""
-    given = numbers(answer, 2)
-    short, elsewhere = 298 - 120, 8 * 1024 - 120 - 7.1 * 1024
-    if near(given[0], short) and near(given[1], elsewhere):
-        return
-    if near(given[0], elsewhere) and near(given[1], short):
-        raise Wrong("the two are in each other's place.")
-    first = {
-        298: "the first is what was asked for; a part of that was free.",
-        120: "the first is what was free. How much more was needed?",
-        -short: "the first has the wrong sign: so much was missing.",
-        298 + 120: "the first adds what was asked for and what was free; one covers a part of the other.",
-    }
-    second = {
-        8000 - 120 - 7100: "the second takes a GiB for 1000 MiB; it has 1024.",
-        8192 - 7.1 * 1024: "the second still has in it what is free.",
-        8192 - 120: "the second still has in it what PyTorch has allocated.",
-        elsewhere - 298: "the second leaves out the tensor that was refused: it was never there.",
-        elsewhere / 1024: "the second is in GiB; MiB are asked for.",
-        7.1 * 1024: "the second is what PyTorch has allocated; the rest is asked for.",
-        8 - 120 - 7.1: "the second mixes units: turn the GiB into MiB first.",
-    }
-    for value, right, reasons in ((given[0], short, first), (given[1], elsewhere, second)):
-        if near(value, right):
-            continue
-        recognise(value, reasons)
-        raise Wrong(f"{'the first' if right == short else 'the second'}, {value:.4g} MiB, is not it.")
 
 
 @exercise(
@@ -100,8 +91,6 @@ def _choose(answer, rungs, size):
 )
 def same_gradients_in_pieces(answer: object) -> None:
     """Judge a function that leaves a whole batch's gradients, computed in micro-batches."""
-    import torch
-
     draw = torch.Generator().manual_seed(0)
     even = torch.randint(11, (4, 6), generator=draw)
     uneven, shorter, hollow = (even.clone(), torch.cat([even, even[:1]]), even[:3].clone())
@@ -118,9 +107,6 @@ def same_gradients_in_pieces(answer: object) -> None:
 
 
 def _in_pieces(answer, targets, rows, story, draw):
-    import torch
-    from torch import nn
-
     with torch.random.fork_rng(devices=[]):  # a check leaves the notebook's random numbers alone
         model, passed = nn.Sequential(nn.Embedding(11, 4), nn.Linear(4, 11)), []
     parameters = list(model.parameters())
@@ -161,8 +147,6 @@ def _in_pieces(answer, targets, rows, story, draw):
 
 def _ways(model, inputs, targets, rows):
     """The loss of the batch, then what usual mistakes make of it; and what is told of those."""
-    from torch.nn.functional import cross_entropy
-
     places = [slice(start, start + rows) for start in range(0, len(targets), rows)]
     sums = [cross_entropy(model(inputs[p]).flatten(0, 1), targets[p].flatten(), reduction="sum") for p in places]
     counts = [int((targets[place] != -100).sum()) for place in places]
@@ -183,14 +167,10 @@ def _ways(model, inputs, targets, rows):
 
 
 def _gradients(loss, parameters):
-    import torch
-
     return _flat(torch.autograd.grad(loss, parameters, retain_graph=True))
 
 
 def _flat(tensors):
-    import torch
-
     return torch.cat([tensor.flatten() for tensor in tensors])
 
 

@@ -1,124 +1,35 @@
 """The comparison: how many pairs part by chance, a difference seed by seed, a rate chosen without the test."""
 
 import math
-from itertools import combinations
+from functools import partial
 
 import pandas as pd
+from scipy import stats
 
-from course.exercises import Quiz, Wrong, called, close, exercise, near, number, numbers
+from course.exercises import Quiz, Wrong, close, function_exercise, kind, number, number_exercise, numbers
 
-
-@exercise(
+PAIRS = math.comb(10, 2)
+false_alarms = number_exercise(
     "ex14_1",
     1,
     "the expected number of false alarms among all pairs of ten strategies, to one percent",
     "First count the pairs: A against B is the same pair as B against A.",
     "For one pair the chance of a false alarm is 5%. Expected numbers add up over the pairs, also where pairs depend "
     "on each other.",
+    right=PAIRS * 0.05,
+    mistakes={
+        "that takes one chance for each strategy; intervals belong to pairs.": 10 * 0.05,
+        "that compares all with one of them only; every pair is asked for.": 9 * 0.05,
+        "that is for seven strategies, as in this lesson; here are ten.": 21 * 0.05,
+        "that counts every pair twice, once from each side.": 2 * PAIRS * 0.05,
+        "that pairs strategies with themselves too, and counts the others twice.": 100 * 0.05,
+        "that is how many pairs there are; only a few of them will be called different.": PAIRS,
+        "that is how many pairs you expect to be left tied, as they should be.": PAIRS * 0.95,
+        "that looks like the chance of at least one false alarm; the expected number is asked for.": 1 - 0.95**PAIRS,
+        "5% is five in a hundred, and this is more alarms than there are pairs.": 5 * PAIRS,
+        "an expected number is a mean and need not be whole: do not round it.": 2,
+    },
 )
-def false_alarms(answer: object) -> None:
-    """Judge the expected number of false alarms among all pairs of ten strategies."""
-    pairs = len(list(combinations(range(10), 2)))
-    told = {
-        10: "that takes one chance for each strategy; intervals belong to pairs.",
-        9: "that compares all with one of them only; every pair is asked for.",
-        21: "that is for seven strategies, as in this lesson; here are ten.",
-        2 * pairs: "that counts every pair twice, once from each side.",
-        100: "that pairs strategies with themselves too, and counts the others twice.",
-    }
-    for count, why in told.items():
-        if near(answer, count * 0.05):
-            raise Wrong(why)
-    if near(answer, pairs):
-        raise Wrong("that is how many pairs there are; only a few of them will be called different.")
-    if near(answer, pairs * 0.95):
-        raise Wrong("that is how many pairs you expect to be left tied, as they should be.")
-    if near(answer, 1 - 0.95**pairs):
-        raise Wrong("that looks like the chance of at least one false alarm; the expected number is asked for.")
-    if near(answer, 5 * pairs):
-        raise Wrong("5% is five in a hundred, and this is more alarms than there are pairs.")
-    if float(answer) in (2, 3):
-        raise Wrong("an expected number is a mean and need not be whole: do not round it.")
-    if not near(answer, pairs * 0.05):
-        raise Wrong(f"{float(answer):.4g} is not it.")
-
-
-@exercise(
-    "ex14_2",
-    2,
-    "both ends of the interval, for three tables of runs with 3, 4 and 6 seeds",
-    "First one difference for each seed. `runs.pivot(index=..., columns=..., values=...)` puts the two strategies side "
-    "by side, a row each seed.",
-    "The mean of the n differences, minus and plus t times their standard deviation over the root of n. Their "
-    "standard deviation divides by n - 1, as pandas does and numpy does not.",
-    "t is `stats.t.ppf(0.975, n - 1)`: 2.5% are left out on each side.",
-)
-def paired_interval(answer: object) -> None:
-    """Judge a function for Student's interval of differences, seed by seed."""
-    for table, one, other in _tables():
-        scores = table.set_index(["strategy", "seed"]).perplexity
-        left, right = scores[one].sort_index(), scores[other].sort_index()
-        given = called(answer, table.copy(), one, other)
-        case = f"with {len(left)} seeds, {one} minus {other},"
-        if isinstance(given, tuple | list) and any(value != value for value in given):
-            raise Wrong(
-                f"{case} your interval is nan. pandas subtracts where the *index* is the same, and rows of two "
-                "strategies never share one: bring them side by side by seed first."
-            )
-        given = numbers(given, 2)
-        differences = (left - right).tolist()
-        if close(given, _interval(differences), within=6e-3):
-            continue
-        if given[0] > given[1]:
-            raise Wrong(f"{case} the low end is above the high one.")
-        rows = [table[table.strategy == name].perplexity for name in (one, other)]
-        unsorted = [value - against for value, against in zip(*rows, strict=True)]
-        for wrong, why in (
-            (_interval([-value for value in differences]), "has the wrong sign: the second is taken from the first."),
-            (_interval(unsorted), "pairs the runs as they stand in the table; what belongs together has one seed."),
-            (_interval(differences, spread=0), "divides by n where it should by n - 1: numpy's `std` does, unasked."),
-            (_interval(differences, t=1.96), "takes 1.96, which is for many runs; Student's t is larger for few."),
-            (_interval(differences, tail=0.95), "leaves 5% out on each side: that is an interval at 90%."),
-            (_interval(differences, one_run=True), "is that of one run: the mean of n is surer, by the root of n."),
-            (_apart(left, right), "takes one interval from the other: what luck did to both is still in it."),
-            (_unpaired(left, right, True), "treats the runs as independent; with one seed both met the same luck."),
-            (_unpaired(left, right, False), "treats the runs as independent; with one seed both met the same luck."),
-        ):
-            if close(given, wrong, within=6e-3):
-                raise Wrong(f"{case} your interval {why}")
-        raise Wrong(f"{case} your interval is {given[0]:.4g} to {given[1]:.4g}.")
-
-
-@exercise(
-    "ex14_3",
-    3,
-    "the scores of two records of tuning: which rate was chosen, by what, and what was reported for it",
-    "Two questions, two texts: one column may choose the rate, the other may only be read at the end.",
-    "A rate is as good as its mean over all its seeds. A run that diverged has infinity, and so has the mean of a rate "
-    "that cannot be relied on: leave such runs in.",
-    "With groupby, make both means for each strategy and rate. For each strategy take the rate at which the validation "
-    "mean is lowest (`idxmin`), and look the test mean up at that rate.",
-)
-def fair_scores(answer: object) -> None:
-    """Judge a function that chooses rates by validation text and reports test scores."""
-    for record in _records():
-        given = called(answer, record.copy())
-        given = given.to_dict() if isinstance(given, pd.Series) else given
-        if not isinstance(given, dict):
-            raise Wrong(f"a dict is asked for, from each strategy to its score, and this is a {type(given).__name__}.")
-        names = list(dict.fromkeys(record.strategy))
-        case = f"for a record of {' and '.join(names)}"
-        if given.keys() != set(names):
-            raise Wrong(f"{case} the keys are not the strategies: {', '.join(map(repr, given))[:60] or 'none'}.")
-        for value in given.values():
-            number(value)
-        right, mistakes = _fair_and_unfair(record)
-        if _alike(given, right):
-            continue
-        for wrong, why in mistakes:
-            if _alike(given, wrong):
-                raise Wrong(f"{case} {why}")
-        raise Wrong(f"{case} your scores are {', '.join(f'{value:.4g}' for value in given.values())}.")
 
 
 def _tables():
@@ -142,28 +53,80 @@ def _tables():
     ):
         rows = [(name, seed, value) for name, values in perplexities.items() for seed, value in enumerate(values)]
         table = pd.DataFrame(rows, columns=["strategy", "seed", "perplexity"])
-        yield table.sample(frac=1, random_state=1).reset_index(drop=True), one, other
+        story = f"with {len(table) // 3} seeds, {one} minus {other}"
+        yield story, table.sample(frac=1, random_state=1).reset_index(drop=True), one, other
+
+
+def _sides(runs, one, other):
+    by_seed = runs.pivot(index="seed", columns="strategy", values="perplexity")
+    return by_seed[one], by_seed[other]
 
 
 def _interval(values, *, t=None, tail=0.975, spread=1, one_run=False) -> tuple[float, float]:
     """Student's interval of the mean; the options make it wrong, each as somebody does."""
-    from scipy import stats
-
     count, mean = len(values), sum(values) / len(values)
     deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (count - spread))
     half = (t or stats.t.ppf(tail, count - 1)) * deviation / (1 if one_run else math.sqrt(count))
     return mean - half, mean + half
 
 
-def _apart(left, right) -> tuple[float, float]:
-    (low, high), (other_low, other_high) = (_interval(left.tolist()), _interval(right.tolist()))
+def _paired(runs, one, other, **wrong) -> tuple[float, float]:
+    left, right = _sides(runs, one, other)
+    return _interval(list(left - right), **wrong)
+
+
+def _unpaired(runs, one, other) -> tuple[float, float]:
+    return tuple(stats.ttest_ind(*_sides(runs, one, other), equal_var=False).confidence_interval())
+
+
+def _as_they_stand(runs, one, other) -> tuple[float, float]:
+    left, right = (runs[runs.strategy == name].perplexity.to_numpy() for name in (one, other))
+    return _interval(left - right)
+
+
+def _apart(runs, one, other) -> tuple[float, float]:
+    (low, high), (other_low, other_high) = (_interval(list(side)) for side in _sides(runs, one, other))
     return low - other_high, high - other_low
 
 
-def _unpaired(left, right, equal_spread: bool) -> tuple[float, float]:
-    from scipy import stats
+def _two_ends(given, runs, one, other):
+    if isinstance(given, tuple | list) and any(value != value for value in given):
+        raise Wrong(
+            "your interval is nan. pandas subtracts where the *index* is the same, and rows of two strategies never "
+            "share one: bring them side by side by seed first."
+        )
+    low, high = numbers(given, 2)
+    if low > high:
+        raise Wrong("the low end is above the high one.")
+    return low, high
 
-    return tuple(stats.ttest_ind(left, right, equal_var=equal_spread).confidence_interval(0.95))
+
+paired_interval = function_exercise(
+    "ex14_2",
+    2,
+    "both ends of the interval, for three tables of runs with 3, 4 and 6 seeds",
+    "First one difference for each seed. `runs.pivot(index=..., columns=..., values=...)` puts the two strategies side "
+    "by side, a row each seed.",
+    "The mean of the n differences, minus and plus t times their standard deviation over the root of n. Their "
+    "standard deviation divides by n - 1, as pandas does and numpy does not.",
+    "t is `stats.t.ppf(0.975, n - 1)`: 2.5% are left out on each side.",
+    right=_paired,
+    cases=_tables,
+    mistakes={
+        "it has the wrong sign: the second is taken from the first.": lambda runs, one, other: _paired(
+            runs, other, one
+        ),
+        "it pairs the runs as they stand in the table; what belongs together has one seed.": _as_they_stand,
+        "it divides by n where it should by n - 1: numpy's `std` does, unasked.": partial(_paired, spread=0),
+        "it takes 1.96, which is for many runs; Student's t is larger for few.": partial(_paired, t=1.96),
+        "it leaves 5% out on each side: that is an interval at 90%.": partial(_paired, tail=0.95),
+        "it is that of one run: the mean of n is surer, by the root of n.": partial(_paired, one_run=True),
+        "it takes one interval from the other: what luck did to both is still in it.": _apart,
+        "it treats the runs as independent; with one seed both met the same luck.": _unpaired,
+    },
+    read=_two_ends,
+    alike=partial(close, within=6e-3),
+)
 
 
 def _records():
@@ -187,71 +150,96 @@ def _records():
             },
         },
     ):
+        runs = [
+            (name, rate, seed, *pair)
+            for name, rates in scores.items()
+            for rate, pairs in rates.items()
+            for seed, pair in enumerate(pairs)
+        ]
         columns = ["strategy", "learning_rate", "seed", "validation_perplexity", "test_perplexity"]
-        yield pd.DataFrame(
-            [
-                (name, rate, seed, *pair)
-                for name, rates in scores.items()
-                for rate, pairs in rates.items()
-                for seed, pair in enumerate(pairs)
-            ],
-            columns=columns,
-        )
+        yield f"for a record of {' and '.join(scores)}", pd.DataFrame(runs, columns=columns)
 
 
-def _fair_and_unfair(record):
-    """The scores asked for, and those of the usual mistakes, each with what is wrong with it."""
-    names, rates = (list(dict.fromkeys(record[column])) for column in ("strategy", "learning_rate"))
-    runs = {
-        (name, rate): list(zip(part.validation_perplexity, part.test_perplexity, strict=True))
-        for (name, rate), part in record.groupby(["strategy", "learning_rate"])
-    }
+def _means(record):
+    return record.groupby(["strategy", "learning_rate"])[["validation_perplexity", "test_perplexity"]].mean()
 
-    def mean(values):
-        values = list(values)
-        return sum(values) / len(values)
 
-    def chosen(score):
-        return {name: min(rates, key=lambda rate: score(runs[name, rate])) for name in names}
+def _rates(record, means=_means) -> dict[str, float]:
+    """The rate of each strategy at which the validation text is read best."""
+    return {name: place[1] for name, place in means(record).validation_perplexity.groupby("strategy").idxmin().items()}
 
-    def tested(chosen_rates):
-        return {name: mean(test for _, test in runs[name, rate]) for name, rate in chosen_rates.items()}
 
-    def validation(pairs):
-        return mean(score for score, _ in pairs)
+def _tested(record, rates, means=_means) -> dict[str, float]:
+    return {name: means(record).test_perplexity[name, rate] for name, rate in rates.items()}
 
-    fair = chosen(validation)
-    rows = {name: [pair for rate in rates for pair in runs[name, rate]] for name in names}
-    one = min(rates, key=lambda rate: sum(validation(runs[name, rate]) for name in names))
-    lucky = chosen(lambda pairs: min(pairs)[0])
-    survivors = chosen(lambda pairs: mean(score for score, _ in pairs if math.isfinite(score)))
-    left = {name: [test for _, test in runs[name, rate] if math.isfinite(test)] for name, rate in survivors.items()}
-    by_luck = "the rate is that of the luckiest single run; the next seed may be the unlucky one."
-    peeked = "the rate was chosen by the test text. Then it is tuning text too, and nothing is left to test with."
-    dropped = "runs that diverged were left out, and the rate that made them diverge was chosen for the others."
-    return tested(fair), [
-        ({name: validation(runs[name, rate]) for name, rate in fair.items()}, "these are scores on the tuning text."),
-        (fair, "these are the learning rates; the score that each reaches is asked for."),
-        (tested(chosen(lambda pairs: mean(test for _, test in pairs))), peeked),
-        ({name: min(test for _, test in rows[name]) for name in names}, peeked),
-        (tested(lucky), by_luck),
-        ({name: min(rows[name])[1] for name in names}, by_luck),
-        (tested(dict.fromkeys(names, one)), "all got one rate; which one it is decides who looks good."),
-        (tested(survivors), dropped),
-        ({name: mean(tests) for name, tests in left.items()}, dropped),
-        (
-            {name: mean(test for _, test in rows[name]) for name in names},
-            "the score is a mean over all rates, also those that nobody would use.",
+
+def _luckiest(record):
+    return record.loc[record.groupby("strategy").validation_perplexity.idxmin()].set_index("strategy")
+
+
+def _finite(record):
+    return _means(record[record.validation_perplexity < math.inf])
+
+
+def _one_rate(record) -> dict[str, float]:
+    rate = record.groupby("learning_rate").validation_perplexity.mean().idxmin()
+    return _tested(record, dict.fromkeys(record.strategy.unique(), rate))
+
+
+def _best_seeds(record) -> dict[str, float]:
+    at = record.groupby(["strategy", "learning_rate"]).test_perplexity.min()
+    return {name: at[name, rate] for name, rate in _rates(record).items()}
+
+
+def _scores(given, record):
+    given = given.to_dict() if isinstance(given, pd.Series) else given
+    if not isinstance(given, dict):
+        raise Wrong(f"a dict is asked for, from each strategy to its score, and this is {kind(given)}.")
+    if given.keys() != set(record.strategy):
+        raise Wrong(f"the keys are not the strategies: {', '.join(map(repr, given))[:60] or 'none'}.")
+    return {name: number(value) for name, value in given.items()}
+
+
+fair_scores = function_exercise(
+    "ex14_3",
+    3,
+    "the scores of two records of tuning: which rate was chosen, by what, and what was reported for it",
+    "Two questions, two texts: one column may choose the rate, the other may only be read at the end.",
+    "A rate is as good as its mean over all its seeds. A run that diverged has infinity, and so has the mean of a rate "
+    "that cannot be relied on: leave such runs in.",
+    "With groupby, make both means for each strategy and rate. For each strategy take the rate at which the validation "
+    "mean is lowest (`idxmin`), and look the test mean up at that rate.",
+    right=lambda record: _tested(record, _rates(record)),
+    cases=_records,
+    mistakes={
+        "these are scores on the tuning text.": lambda record: dict(
+            _means(record).validation_perplexity.groupby("strategy").min()
         ),
-        (
-            {name: min(test for _, test in runs[name, rate]) for name, rate in fair.items()},
-            "the rate is chosen well, and then only the best seed is reported: take all seeds of that rate.",
+        "these are the learning rates; the score that each reaches is asked for.": _rates,
+        "the rate was chosen by the test text. Then it is tuning text too, and nothing is left to test with.": (
+            lambda record: dict(_means(record).test_perplexity.groupby("strategy").min())
         ),
-    ]
-
-
-def _alike(given, expected) -> bool:
-    return all(math.isclose(float(given[name]), expected[name], abs_tol=0.01) for name in expected)
+        "this is the best run on the test text: it was chosen by what should only be read at the end.": lambda record: (
+            dict(record.groupby("strategy").test_perplexity.min())
+        ),
+        "the rate is that of the luckiest single run; the next seed may be the unlucky one.": lambda record: _tested(
+            record, dict(_luckiest(record).learning_rate)
+        ),
+        "this is the luckiest single run; the next seed may be the unlucky one.": lambda record: dict(
+            _luckiest(record).test_perplexity
+        ),
+        "all got one rate; which one it is decides who looks good.": _one_rate,
+        "runs that diverged were left out, and the rate that made them diverge was chosen for the others.": (
+            lambda record: _tested(record, _rates(record, _finite), _finite)
+        ),
+        "the score is a mean over all rates, also those that nobody would use.": lambda record: dict(
+            record.groupby("strategy").test_perplexity.mean()
+        ),
+        "the rate is chosen well, and then only the best seed is reported: take all seeds of that rate.": _best_seeds,
+    },
+    read=_scores,
+    alike=lambda given, expected: all(math.isclose(given[name], expected[name], abs_tol=0.01) for name in expected),
+)
 
 
 QUIZ = Quiz(

@@ -2,42 +2,28 @@
 
 import math
 
-from course.exercises import Quiz, Wrong, called, exercise, near, number
+from course.exercises import Quiz, Wrong, called, exercise, number_exercise
+from tlkit.models import meta_model
 
-
-@exercise(
+LIMIT = (1.96 * 0.14 / 0.02) ** 2
+enough_blocks = number_exercise(
     "ex15_1",
     1,
     "the smallest number of blocks for which the interval excludes zero",
     "The interval excludes zero as soon as 1.96 * 0.14 / √n is smaller than 0.02. Which n is that?",
     "Solve this for the square root of n, and square the result. Then round up to a whole number of blocks.",
+    right=math.ceil(LIMIT),
+    mistakes={
+        "there is no part of a block: a whole number is asked for.": LIMIT,
+        "with that many, the interval still holds zero, though barely: round up.": math.floor(LIMIT),
+        "that is more than needed: the interval reaches 1.96 times the standard error to *each* side.": 753,
+        "that looks like tokens; blocks are asked for.": math.ceil(LIMIT) * 32,
+        "that is the root of it: twice the blocks do not halve the interval, four times as many do.": 14,
+        "there the mean is as large as its own standard error; the interval reaches 1.96 times as far.": 49,
+        "that takes 2 for 1.96, which is close, and a few blocks too many.": 197,
+    },
+    within=1e-4,
 )
-def enough_blocks(answer: object) -> None:
-    """Judge the number of blocks from which on an interval excludes zero."""
-    given, scatter, mean = number(answer), 0.14, 0.02
-    right = next(n for n in range(1, 10_000) if 1.96 * scatter / math.sqrt(n) < mean)
-    if given == right:
-        return
-    if not 1 <= given < math.inf:
-        raise Wrong(f"a number of blocks is asked for, and this is {given:.4g}.")
-    limit = (1.96 * scatter / mean) ** 2
-    if right - 1 < given < right:
-        raise Wrong("there is no part of a block: a whole number is asked for.")
-    if given == right - 1:
-        raise Wrong("with that many, the interval still holds zero, though barely: round up.")
-    if near(given, 4 * limit):
-        raise Wrong("that is more than needed: the interval reaches 1.96 times the standard error to *each* side.")
-    if near(given, right * 32):
-        raise Wrong("that looks like tokens; blocks are asked for.")
-    if math.floor(math.sqrt(limit)) <= given <= math.ceil(math.sqrt(limit)):
-        raise Wrong("that is the root of it: twice the blocks do not halve the interval, four times as many do.")
-    if round(limit / 1.96**2) <= given <= limit / 1.96**2 + 1:
-        raise Wrong("there the mean is as large as its own standard error; the interval reaches 1.96 times as far.")
-    if given in (196, 197):
-        raise Wrong("that takes 2 for 1.96, which is close, and a few blocks too many.")
-    if given < right:
-        raise Wrong(f"with {given:.6g} blocks the interval still holds zero.")
-    raise Wrong(f"{given:.6g} blocks are enough; fewer are, too.")
 
 
 @exercise(
@@ -51,8 +37,6 @@ def enough_blocks(answer: object) -> None:
 )
 def first_blocks(answer: object) -> None:
     """Judge a function that says, from its name, whether a tensor is in the first blocks."""
-    from tlkit.models import meta_model
-
     called(answer, "model.layers.7.mlp.up_proj.weight", 1)
     names = [name for name, _ in meta_model("qwen2-0.5b").named_parameters()]
     for count in (12, 2, 1, 9, 24):

@@ -1,46 +1,36 @@
 """The leaderboard: how many questions a score needs, two rows told apart, and what the answers to each would add."""
 
 import math
+from functools import partial
 
-from course.exercises import Quiz, Wrong, called, exercise, near, number
+import numpy as np
+
+from course.exercises import Quiz, Wrong, called, exercise, function_exercise, near, number_exercise
 
 Z = 1.96
 
 
-@exercise(
+QUESTIONS = 0.25 * (Z / 0.03) ** 2
+enough_questions = number_exercise(
     "ex16_1",
     1,
     "the smallest number of questions for which 1.96 standard errors are at most 3 points",
     "The standard error of a share p of n questions is √(p (1 − p) / n). With p = 0.5, for which n is 1.96 times that "
     "equal to 0.03?",
     "Square both sides: 1.96² · 0.25 / n = 0.03². Solve for n, and round up to a whole question.",
+    right=math.ceil(QUESTIONS),
+    mistakes={
+        "there is no part of a question: a whole number is asked for.": QUESTIONS,
+        "with that many, the interval still reaches a little more than 3 points: round up.": math.floor(QUESTIONS),
+        "there the standard error is 3 points; the interval reaches 1.96 times as far.": 278,
+        "that takes 2 for 1.96, which is close, and a few dozen questions too many.": 1112,
+        "that is the root of it: the error falls with the root of the questions.": 33,
+        "that is for an interval which is 3 points wide in all; here it reaches 3 points to each side.": 4269,
+        "that is for an interval which reaches 6 points to each side.": 267,
+        "that is for the difference of two scores; here it is one score.": 2135,
+    },
+    within=1e-4,
 )
-def enough_questions(answer: object) -> None:
-    """Judge the number of questions from which on a score is known to 3 points."""
-    given, right = number(answer), math.ceil(0.25 * (Z / 0.03) ** 2)
-    if given == right:
-        return
-    if not 1 <= given < math.inf:
-        raise Wrong(f"a number of questions is asked for, and this is {given:.4g}.")
-    if right - 1 < given < right:
-        raise Wrong("there is no part of a question: a whole number is asked for.")
-    if given == right - 1:
-        raise Wrong("with that many, the interval still reaches a little more than 3 points: round up.")
-    if near(given, 278, within=0.005):
-        raise Wrong("there the standard error is 3 points; the interval reaches 1.96 times as far.")
-    if near(given, 1111.5, within=0.001):
-        raise Wrong("that takes 2 for 1.96, which is close, and a few dozen questions too many.")
-    if near(given, 33, within=0.04):
-        raise Wrong("that is the root of it: the error falls with the root of the questions.")
-    if near(given, 4 * right, within=0.005):
-        raise Wrong("that is for an interval which is 3 points wide in all; here it reaches 3 points to each side.")
-    if near(given, right / 4, within=0.005):
-        raise Wrong("that is for an interval which reaches 6 points to each side.")
-    if near(given, 2 * right, within=0.005):
-        raise Wrong("that is for the difference of two scores; here it is one score.")
-    if given < right:
-        raise Wrong(f"with {given:.6g} questions the interval reaches further than 3 points.")
-    raise Wrong(f"{given:.6g} questions are enough; fewer are, too.")
 
 
 @exercise(
@@ -88,45 +78,44 @@ def told_apart(answer: object) -> None:
         raise Wrong(f"{case} {points}, so the interval {'excludes' if true else 'includes'} zero.")
 
 
-@exercise(
+def _answers():
+    chance = np.random.default_rng(16)
+    hard = chance.random(2000)
+    return [
+        ("for two models that find the same questions hard", (hard > 0.5) * 1, (hard > 0.45) * 1),
+        ("for two models that have nothing in common", chance.integers(0, 2, 400), chance.integers(0, 2, 400)),
+        ("for two models that answer alike", np.array([1, 0, 1, 1, 0] * 20), np.array([1, 0, 1, 1, 0] * 20)),
+        ("for two models of which one knows what the other does not", np.array([1, 0] * 50), np.array([0, 1] * 50)),
+        ("for a weak and a strong model", (hard > 0.9) * 1, (hard > 0.2) * 1),
+    ]
+
+
+error_of_pairs = function_exercise(
     "ex16_3",
     3,
     "five pairs of models: alike, unlike, equal, opposed, and 2,000 questions",
     "For each question there is a difference: 1 where only the first was right, −1 where only the other was, else 0.",
     "The difference of the two scores is the mean of these differences. What is the standard error of a mean?",
     "The standard deviation of the differences, divided by the root of their number.",
+    right=lambda one, other: (one - other).std() / math.sqrt(len(one)),
+    cases=_answers,
+    mistakes={
+        "that is the error where the covariance is zero, and these answers show what it is.": lambda one, other: (
+            math.sqrt((one.var() + other.var()) / len(one))
+        ),
+        "that is how much single questions differ; the error of their mean is asked for.": lambda one, other: (
+            one - other
+        ).std(),
+        "that is the variance; the standard error is its root.": lambda one, other: (one - other).var() / len(one),
+        "a question that only the other got right is −1, not 1.": lambda one, other: (
+            abs(one - other).std() / math.sqrt(len(one))
+        ),
+        "that is the difference itself; how much chance moves it is asked for.": lambda one, other: abs(
+            one.mean() - other.mean()
+        ),
+    },
+    alike=partial(near, within=0.002),
 )
-def error_of_pairs(answer: object) -> None:
-    """Judge the standard error of a difference, from the answers to each question."""
-    import numpy as np
-
-    chance = np.random.default_rng(16)
-    hard = chance.random(2000)
-    cases = {
-        "two models that find the same questions hard": ((hard > 0.5) * 1, (hard > 0.45) * 1),
-        "two models that have nothing in common": (chance.integers(0, 2, 400), chance.integers(0, 2, 400)),
-        "two models that answer alike": (np.array([1, 0, 1, 1, 0] * 20), np.array([1, 0, 1, 1, 0] * 20)),
-        "two models of which one knows what the other does not": (np.array([1, 0] * 50), np.array([0, 1] * 50)),
-        "a weak and a strong model": ((hard > 0.9) * 1, (hard > 0.2) * 1),
-    }
-    for name, (one, other) in cases.items():
-        given, n = number(called(answer, one.copy(), other.copy())), len(one)
-        right = (one - other).std() / math.sqrt(n)
-        if abs(given - right) <= max(1e-9, 0.002 * right):
-            continue
-        p, q = one.mean(), other.mean()
-        case = f"for {name}, your function returns {given:.4g}:"
-        if abs(given - math.sqrt((p * (1 - p) + q * (1 - q)) / n)) < 1e-6:
-            raise Wrong(f"{case} that is the error where the covariance is zero, and these answers show what it is.")
-        if abs(given - (one - other).std()) < 1e-6:
-            raise Wrong(f"{case} that is how much single questions differ; the error of their mean is asked for.")
-        if abs(given - (one - other).var() / n) < 1e-9:
-            raise Wrong(f"{case} that is the variance; the standard error is its root.")
-        if abs(given - abs(one - other).std() / math.sqrt(n)) < 1e-6:
-            raise Wrong(f"{case} a question that only the other got right is −1, not 1.")
-        if abs(given - abs(p - q)) < 1e-6:
-            raise Wrong(f"{case} that is the difference itself; how much chance moves it is asked for.")
-        raise Wrong(f"{case} expected {right:.4g}.")
 
 
 QUIZ = Quiz(

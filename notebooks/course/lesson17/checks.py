@@ -1,36 +1,27 @@
 """A real model: the size of what is saved, how options are scored, and how many questions a test needs."""
 
 import math
+from operator import eq
 
-from course.exercises import Quiz, Wrong, called, exercise, kind, near, number, recognise
+from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number_exercise
 
 VALUES = 2_442_240  # of the lesson's adapter, rank 8
-
-
-@exercise(
+BYTES = 2 * 2 * VALUES  # of rank 16 in bf16
+size_of_adapter = number_exercise(
     "ex17_1",
     1,
     "the megabytes of an adapter of rank 16 in bf16",
     "How does the number of values in A and B grow with the rank?",
     "A value takes 4 bytes in fp32 and 2 bytes in bf16.",
+    right=BYTES / 1e6,
+    mistakes={
+        "that would be rank 8 in bf16, or rank 16 with one byte a value.": BYTES / 2e6,
+        "that is rank 16 in fp32, with four bytes a value.": 2 * BYTES / 1e6,
+        "these are bytes; megabytes are asked for.": BYTES,
+        "these are MiB, of 1,048,576 bytes; a megabyte here is a million bytes.": BYTES / 2**20,
+        "the number of values grows with the rank, not with its square.": 4 * BYTES / 1e6,
+    },
 )
-def size_of_adapter(answer: object) -> None:
-    """Judge the size of an adapter's file."""
-    right = 2 * VALUES * 2 / 1e6
-    given = number(answer)
-    if near(given, right, within=0.01):
-        return
-    recognise(
-        given,
-        {
-            right / 2: "that would be rank 8 in bf16, or rank 16 with one byte a value.",
-            right * 2: "that is rank 16 in fp32, with four bytes a value.",
-            right * 1e6: "these are bytes; megabytes are asked for.",
-            right * 1e6 / 2**20: "these are MiB, of 1,048,576 bytes; a megabyte here is a million bytes.",
-            4 * VALUES * 2 / 1e6 * 2: "the number of values grows with the rank, not with its square.",
-        },
-    )
-    raise Wrong("the number of values grows in step with the rank, and each takes two bytes.")
 
 
 CASES = (
@@ -75,40 +66,35 @@ def choice(answer: object) -> None:
     raise Wrong("another option than the one with the highest mean is chosen.")
 
 
-@exercise(
+def _questions(difference, changed, z=1.96, powers=(1, 2)):
+    return math.ceil(changed ** powers[0] * (z / difference) ** powers[1])
+
+
+questions_needed = function_exercise(
     "ex17_3",
     3,
     "the number of questions for five differences and shares",
     "Solve 1.96 * sqrt(changed / n) <= difference for n.",
     "`math.ceil` gives the next whole number above.",
+    right=_questions,
+    cases=[
+        (f"for a difference of {difference} and a share of {changed}", difference, changed)
+        for difference, changed in ((0.05, 0.3), (0.1, 0.2), (0.02, 0.25), (0.01, 0.4), (0.5, 0.9))
+    ],
+    mistakes={
+        "one question too few, because the result was rounded down.": lambda *case: _questions(*case) - 1,
+        "a whole number of questions is asked for.": lambda difference, changed: changed * (1.96 / difference) ** 2,
+        "the standard error falls with the square root of n, so n grows with the square.": lambda *case: _questions(
+            *case, powers=(1, 1)
+        ),
+        "the root was taken twice: n grows with the square of what is under it.": lambda *case: _questions(
+            *case, powers=(0.5, 1)
+        ),
+        "that is one standard error; 1.96 of them are asked for.": lambda *case: _questions(*case, z=1),
+        "the share stands under the root, so it is not squared.": lambda *case: _questions(*case, powers=(2, 2)),
+    },
+    alike=eq,
 )
-def questions_needed(answer: object) -> None:
-    """Judge a function that says how many paired questions a difference takes."""
-    cases = ((0.05, 0.3), (0.1, 0.2), (0.02, 0.25), (0.01, 0.4), (0.5, 0.9))
-    for difference, changed in cases:
-        right = math.ceil(changed * (1.96 / difference) ** 2)
-        given = number(called(answer, difference, changed))
-        if given == right:
-            continue
-        case = f"for a difference of {difference} and a share of {changed}"
-        if given == right - 1:
-            raise Wrong(f"{case}: one question too few, because the result was rounded down.")
-        if given % 1:
-            raise Wrong(f"{case}: a whole number of questions is asked for, and this is {given:g}.")
-        recognise(
-            given,
-            {
-                math.ceil(math.sqrt(changed) * 1.96 / difference): f"{case}: the standard error falls with the square "
-                "root of n, so n grows with the square.",
-                math.ceil(changed * 1.96 / difference): f"{case}: the standard error falls with the square root of n, "
-                "so n grows with the square.",
-                math.ceil(changed / difference**2): f"{case}: that is one standard error; 1.96 of them are asked for.",
-                math.ceil(
-                    (changed * 1.96 / difference) ** 2
-                ): f"{case}: the share stands under the root, so it is not squared.",
-            },
-        )
-        raise Wrong(f"{case} it takes more or fewer: {given:g} is not the smallest such number.")
 
 
 TASKS = (

@@ -1,33 +1,26 @@
 """Instruction tuning: whose loss counts how much, which tokens have a label, and the loss of a preference."""
 
-from course.exercises import Quiz, Wrong, called, exercise, kind, number
+import math
 
+from course.exercises import Quiz, Wrong, called, exercise, kind, number_exercise
 
-@exercise(
+loss_of_a_batch = number_exercise(
     "ex19_1",
     1,
     "the loss of the batch, give or take 0.01",
     "How many labels has each of the two rows? Count the end tokens.",
     "The first row has 10 labels and the second one 2. Which sum of losses has each of them?",
     "Add both sums and divide once, by all 12 labels.",
+    right=3.5,
+    mistakes={
+        "that is the mean of the rows' means: a label of the short answer would count five times as much.": 2.5,
+        "the end tokens have labels, too: the answers of 9 tokens and of 1 token have 10 and 2 labels.": 3.7,
+        "that is the sum over the labels; the loss is their mean.": 42.0,
+        "that is the sum of the two means.": 5.0,
+        "questions carry no labels, so their lengths do not count.": 3.25,
+    },
+    within=0.003,
 )
-def loss_of_a_batch(answer: object) -> None:
-    """Judge the mean over all labels of two rows."""
-    given = number(answer)
-    if abs(given - 3.5) <= 0.011:
-        return
-    told = {
-        2.5: "that is the mean of the rows' means: a label of the short answer would count five times as much.",
-        3.7: "the end tokens have labels, too: the answers of 9 tokens and of 1 token have 10 and 2 labels.",
-        42.0: "that is the sum over the labels; the loss is their mean.",
-        5.0: "that is the sum of the two means.",
-        3.25: "questions carry no labels, so their lengths do not count.",
-        3.12: "questions carry no labels, so their lengths do not count.",
-    }
-    for wrong, why in told.items():
-        if abs(given - wrong) <= 0.011:
-            raise Wrong(why)
-    raise Wrong("every label counts the same: sum the losses of all labels, and divide by the number of labels.")
 
 
 @exercise(
@@ -68,34 +61,28 @@ def labels_of_a_row(answer: object) -> None:
         raise Wrong(f"{story}: the labels are {given}; expected each learned token's own id at its own place.")
 
 
-@exercise(
+LOSS = math.log(1 + math.exp(-3))
+loss_of_a_pair = number_exercise(
     "ex19_3",
     3,
     "the loss of the pair, give or take 0.001",
     "By how many nats has each answer changed? The margin is the difference of the two changes.",
     "The preferred answer has lost 6 nats and the other one 36, so the margin is 30.",
     "The loss is -log(sigmoid(0.1 * 30)), which is log(1 + exp(-3)).",
+    right=LOSS,
+    mistakes={
+        "the sign of the margin is the other way round: the worse answer has lost more, so the loss is small.": 3
+        + LOSS,
+        "that is the margin; the loss is minus the logarithm of the sigmoid of beta times it.": 30.0,
+        "that is beta times the margin; its sigmoid and the logarithm are missing.": 3.0,
+        "that is the sigmoid; the loss is minus its logarithm.": 0.9526,
+        "that is the loss at the start, where the margin is zero.": 0.6931,
+        "the margin is of the changes, and not of the log-probabilities: both models read both answers.": 0.00091,
+        "the preferred answer's change alone is no margin: subtract the change of the other one.": 0.4375,
+        "a sigmoid never reaches 1, so the loss is small but not zero; keep three digits.": 0.0,
+    },
+    within=0.015,
 )
-def loss_of_a_pair(answer: object) -> None:
-    """Judge the loss of DPO for one pair."""
-    given = number(answer)
-    if abs(given - 0.0486) <= 0.00101:
-        return
-    told = {
-        3.0486: "the sign of the margin is the other way round: the worse answer has lost more, so the loss is small.",
-        30.0: "that is the margin; the loss is minus the logarithm of the sigmoid of beta times it.",
-        3.0: "that is beta times the margin; its sigmoid and the logarithm are missing.",
-        0.9526: "that is the sigmoid; the loss is minus its logarithm.",
-        0.6931: "that is the loss at the start, where the margin is zero.",
-        0.0009: "the margin is of the changes, and not of the log-probabilities: both models read both answers.",
-        0.4375: "the preferred answer's change alone is no margin: subtract the change of the other one.",
-        1.0375: "the preferred answer's change alone is no margin: subtract the change of the other one.",
-        0.0: "a sigmoid never reaches 1, so the loss is small but not zero; keep three digits.",
-    }
-    for wrong, why in told.items():
-        if abs(given - wrong) <= 0.0006:
-            raise Wrong(why)
-    raise Wrong("put the two changes into the formula: m = (change of the preferred) - (change of the other).")
 
 
 QUIZ = Quiz(

@@ -1,51 +1,40 @@
 """Scaling out: what a process sends, its part of the loss of a batch, and how many cards a model in parts needs."""
 
 import math
+from functools import partial
 
-from course.exercises import Quiz, Wrong, called, close, exercise, near, number, recognise
+from course.exercises import Quiz, Wrong, called, close, exercise, function_exercise, number, number_exercise
 
 FROZEN, TRAINED, MACHINES = 494_032_768, 4_399_104, 5
-
-
-@exercise(
+GRADIENTS = 4 * TRAINED / 1e6  # MB
+RING = 2 * (MACHINES - 1) / MACHINES
+SENT = RING * GRADIENTS
+sent_by_each = number_exercise(
     "ex20_1",
     1,
     "the MB that each of five machines sends in a step, to one percent",
     "DDP exchanges gradients. Which of the values have a gradient?",
     "In a ring of N, each sends 2 (N - 1) / N times the bytes of the gradients. A value in fp32 has four bytes.",
+    right=SENT,
+    mistakes={
+        "that is half of it: the parts go round twice, and a value in fp32 has four bytes.": SENT / 2,
+        "that is all gradients, once. How often does a ring pass its parts on?": GRADIENTS,
+        "that is the limit for very many machines. Of five, each sends 4/5 of the gradients, twice.": 2 * GRADIENTS,
+        "that is what all five send together; each of them is asked for.": SENT * MACHINES,
+        "that sends all gradients to each of the others. In a ring, a fifth of them is sent in each round.": (
+            GRADIENTS * (MACHINES - 1)
+        ),
+        "N and N - 1 have changed places.": 2 * GRADIENTS * MACHINES / (MACHINES - 1),
+        "that counts values; bytes are asked for.": SENT / 4,
+        "frozen values have no gradient, so nothing of them travels.": RING * 4 * FROZEN / 1e6,
+        "only gradients travel. Weights stay equal, for every machine makes the same update.": SENT * 2,
+        "only gradients travel. Averages stay equal, for every machine makes the same update.": SENT * 3,
+        "that is in bits; bytes are asked for.": SENT * 8,
+        "that is in MiB, of 2**20 bytes. An MB has a million.": SENT * 1e6 / 2**20,
+        "that is in bytes; MB are asked for.": SENT * 1e6,
+        "that is in GB; MB are asked for.": SENT / 1e3,
+    },
 )
-def sent_by_each(answer: object) -> None:
-    """Judge the MB that each of five machines sends in a step."""
-    gradients = 4 * TRAINED / 1e6
-    ring = 2 * (MACHINES - 1) / MACHINES
-    right = ring * gradients
-    if near(answer, right):
-        return
-    everything = "frozen values have no gradient, so nothing of them travels."
-    others = "only gradients travel. Weights and averages stay equal, for every machine makes the same update."
-    reasons = {
-        right / 2: "that is half of it: the parts go round twice, and a value in fp32 has four bytes.",
-        gradients: "that is all gradients, once. How often does a ring pass its parts on?",
-        2 * gradients: "that is the limit for very many machines. Of five, each sends 4/5 of the gradients, twice.",
-        right * MACHINES: "that is what all five send together; each of them is asked for.",
-        gradients
-        * (
-            MACHINES - 1
-        ): "that sends all gradients to each of the others. In a ring, a fifth of them is sent in each round.",
-        2 * gradients * MACHINES / (MACHINES - 1): "N and N - 1 have changed places.",
-        right / 4: "that counts values; bytes are asked for.",
-        ring * 4 * FROZEN / 1e6: everything,
-        ring * 4 * (FROZEN + TRAINED) / 1e6: everything,
-        right * 2: others,
-        right * 3: others,
-        right * 4: others,
-        right * 8: "that is in bits; bytes are asked for.",
-        right * 1e6 / 2**20: "that is in MiB, of 2**20 bytes. An MB has a million.",
-        right * 1e6: "that is in bytes; MB are asked for.",
-        right / 1e3: "that is in GB; MB are asked for.",
-    }
-    recognise(answer, reasons)
-    raise Wrong(f"{float(answer):.4g} MB is not it.")
 
 
 @exercise(
@@ -137,84 +126,73 @@ def _ended(wrong):
     return text if text.endswith((".", "?")) else f"{text}."
 
 
-@exercise(
+def _cards(divided, own, gathered, card, most, *, counts=None, share=0.85, need=None):
+    """The first number of cards that is enough; the options make it wrong, each as somebody does."""
+    need = need or (lambda divided, own, gathered, n: divided / n + own + gathered * (n > 1))
+    numbers = counts(most) if counts else range(1, most + 1)
+    return next((n for n in numbers if need(divided, own, gathered, n) <= share * card), 0)
+
+
+def _whole(given, *sizes):
+    if math.isinf(given := number(given)):
+        raise Wrong("it gives infinity, and 0 is asked for where no number is enough.")
+    if given % 1 or given < 0:
+        raise Wrong(f"it gives {given:.6g}, and cards come whole.")
+    return given
+
+
+enough_cards = function_exercise(
     "ex20_3",
     3,
     "the smallest number of cards, for nine models and cards",
     "Write down what one card needs, and what each of two cards needs. Where do the two differ?",
     "Each of N cards needs divided / N + own, and from two cards on `gathered` as well. It may fill 85% of its size.",
     "Go through `range(1, most + 1)` and return the first number that is enough. After the loop, return 0.",
+    right=_cards,
+    cases=[
+        (f"with {divided} GB divided, {own} own, {gathered} gathered, and at most {most} cards of {card} GB", *sizes)
+        for sizes in (
+            (112, 5, 3, 80, 8),
+            (700, 4, 6, 24, 128),
+            (66, 4, 3, 80, 8),
+            (20, 5, 3, 40, 8),
+            (10, 5, 8, 20, 16),
+            (108, 4, 3, 24, 9),
+            (108, 4, 3, 24, 8),
+            (100, 15, 6, 24, 64),
+            (2, 30, 1, 24, 64),
+        )
+        for divided, own, gathered, card, most in [sizes]
+    ],
+    mistakes={
+        "15% of each card is left free.": partial(_cards, share=1),
+        "15% of the *card* is left free; this adds 15% to what is needed.": partial(_cards, share=1 / 1.15),
+        "what is gathered is missing: it is there in full on every card, as soon as there are two.": partial(
+            _cards, need=lambda divided, own, gathered, n: divided / n + own
+        ),
+        "what is gathered is not divided: it is there in full on every card, as soon as there are two.": partial(
+            _cards, need=lambda divided, own, gathered, n: (divided + gathered * (n > 1)) / n + own
+        ),
+        "what a card has for itself is there in full, however many there are.": partial(
+            _cards, need=lambda divided, own, gathered, n: (divided + own) / n + gathered * (n > 1)
+        ),
+        "not all of it is divided.": partial(
+            _cards, need=lambda divided, own, gathered, n: (divided + own + gathered * (n > 1)) / n
+        ),
+        "one card has all weights, and nothing to gather.": partial(
+            _cards, need=lambda divided, own, gathered, n: divided / n + own + gathered
+        ),
+        "one card by itself may be enough.": partial(_cards, counts=lambda most: range(2, most + 1)),
+        "cards need not double. Fewer are enough.": partial(_cards, counts=lambda most: [1, 2, 4, 8, 16, 32, 64, 128]),
+        "`most` cards are there, too: the last number counts.": partial(_cards, counts=lambda most: range(1, most)),
+        "so many are not there. 0 is asked for where `most` is not enough.": partial(
+            _cards, counts=lambda most: range(1, 100 * most)
+        ),
+        "no number is enough, so 0 is asked for.": lambda *sizes: _cards(*sizes) or 1,
+        "the smallest such number is asked for.": lambda *sizes: sizes[-1],
+    },
+    read=_whole,
 )
-def enough_cards(answer: object) -> None:
-    """Judge a function for the smallest number of cards that a model in parts needs."""
-    called(answer, 112, 5, 3, 80, 8)
-    cases = [
-        (112, 5, 3, 80, 8),
-        (700, 4, 6, 24, 128),
-        (66, 4, 3, 80, 8),
-        (20, 5, 3, 40, 8),
-        (10, 5, 8, 20, 16),
-        (108, 4, 3, 24, 9),
-        (108, 4, 3, 24, 8),
-        (100, 15, 6, 24, 64),
-        (2, 30, 1, 24, 64),
-    ]
-    for divided, own, gathered, card, most in cases:
-        case = f"with {divided} GB divided, {own} own, {gathered} gathered, and at most {most} cards of {card} GB,"
-        right, wrongs = _cards(divided, own, gathered, card, most)
-        try:
-            given = number(called(answer, divided, own, gathered, card, most))
-        except Wrong as wrong:
-            none = " 0 is asked for where no number is enough." if right == 0 else ""
-            raise Wrong(f"{case} {_ended(wrong)}{none}") from wrong
-        if given == right:
-            continue
-        case += f" your function returns {given:.6g}:"
-        if math.isinf(given):
-            raise Wrong(f"{case} 0 is asked for where no number is enough.")
-        if given % 1:
-            raise Wrong(f"{case} cards come whole.")
-        for value, reason in wrongs:
-            if given == value:
-                raise Wrong(f"{case} {reason}")
-        if given > most:
-            raise Wrong(f"{case} so many are not there.")
-        if given == 0:
-            raise Wrong(f"{case} but there is a number that is enough.")
-        if given < 0:
-            raise Wrong(f"{case} a number of cards is asked for.")
-        if right == 0 or given < right:
-            each = divided / given + own + gathered * (given > 1)
-            more = " No number is enough, so 0 is asked for." if right == 0 else ""
-            raise Wrong(f"{case} then each needs {each:.4g} GB and may fill {0.85 * card:.4g}.{more}")
-        raise Wrong(f"{case} fewer are enough, too.")
-
-
-def _cards(divided, own, gathered, card, most):
-    """The right number, and those that mistakes lead to."""
-    all_counts = range(1, most + 1)
-
-    def first(counts=all_counts, limit=0.85 * card, own=lambda n: own, gathered=lambda n: gathered * (n > 1)):
-        return next((n for n in counts if divided / n + own(n) + gathered(n) <= limit), 0)
-
-    in_full = "what is gathered is there in full on every card, as soon as there are two."
-    not_divided = "what a card has for itself is there in full, however many there are."
-    always = range(1, 100 * most)  # for functions that do not look at `most`
-    wrongs = [
-        (first(limit=card), "15% of each card is left free."),
-        (first(limit=card / 1.15), "15% of the *card* is left free; this adds 15% to what is needed."),
-        (first(gathered=lambda n: 0), in_full),
-        (first(gathered=lambda n: gathered / n * (n > 1)), in_full),
-        (first(own=lambda n: 0), not_divided),
-        (first(own=lambda n: own / n), not_divided),
-        (first(own=lambda n: own / n, gathered=lambda n: gathered / n * (n > 1)), "not all of it is divided."),
-        (first(gathered=lambda n: gathered), "one card has all weights, and nothing to gather."),
-        (first(counts=all_counts[1:]), "one card by itself may be enough."),
-        (first(counts=[2**k for k in range(20)]), "cards need not double. Fewer are enough."),
-        (first(counts=all_counts[:-1]), "`most` cards are there, too: the last number counts."),
-        (first(counts=always), "so many are not there. 0 is asked for where `most` is not enough."),
-    ]
-    return first(), [(value, reason) for value, reason in wrongs if value != first()]
 
 
 QUIZ = Quiz(

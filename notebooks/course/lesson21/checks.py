@@ -2,46 +2,30 @@
 
 import math
 
-from course.exercises import Quiz, Wrong, called, exercise, number, recognise
+from course.exercises import Quiz, Wrong, called, exercise, number_exercise
 
-DOCUMENTS, SHOWN, WANTED = 25, 0.08, 0.02  # nats a token
-
-
-@exercise(
+DOCUMENTS, RATIO = 25, 0.08 / 0.02  # of the differences, in nats a token
+enough_documents = number_exercise(
     "ex21_1",
     1,
     "the number of test documents that shows a difference of 0.02 nats",
     "The smallest difference that is shown is a number of standard errors, and such an error goes with 1 / √n.",
     "The difference is to be 0.08 / 0.02 = 4 times smaller, so √n has to be 4 times larger. What does that make of n?",
+    right=DOCUMENTS * RATIO**2,
+    mistakes={
+        "with four times the documents the error is only halved, because it goes with 1 / √n.": DOCUMENTS * RATIO,
+        "that takes the root of the ratio. It is the number of documents whose root is taken, so the ratio has to be "
+        "squared.": DOCUMENTS * math.sqrt(RATIO),
+        "that is how many more you need. How many are in the test split then, in all?": DOCUMENTS * (RATIO**2 - 1),
+        "a smaller difference takes more documents, and not fewer.": DOCUMENTS / RATIO,
+        "a smaller difference takes more documents, and the ratio is squared: multiply by it.": DOCUMENTS / RATIO**2,
+        "that is how many times as many documents you need. How many is that?": RATIO**2,
+        "if a tenth of your text becomes the test split, that is the whole text. The test split alone is asked for.": (
+            10 * DOCUMENTS * RATIO**2
+        ),
+    },
+    within=0.002,
 )
-def enough_documents(answer: object) -> None:
-    """Judge the number of documents for a smaller difference."""
-    given, ratio = number(answer), SHOWN / WANTED
-    right = DOCUMENTS * ratio**2
-    if given == right:
-        return
-    recognise(
-        given,
-        {
-            DOCUMENTS * ratio: "with four times the documents the error is only halved, because it goes with 1 / √n.",
-            DOCUMENTS * math.sqrt(ratio): "that takes the root of the ratio. It is the number of documents whose root "
-            "is taken, so the ratio has to be squared.",
-            right - DOCUMENTS: "that is how many more you need. How many are in the test split then, in all?",
-            DOCUMENTS / ratio: "a smaller difference takes more documents, and not fewer.",
-            DOCUMENTS / ratio**2: "a smaller difference takes more documents, and not fewer.",
-            ratio**2: "that is how many times as many documents you need. How many is that?",
-            10
-            * right: "if a tenth of your text becomes the test split, that is the whole text. The test split alone is "
-            "asked for.",
-        },
-    )
-    if given < right:
-        raise Wrong(
-            f"with {given:.6g} documents the smallest difference is {SHOWN * math.sqrt(DOCUMENTS / max(given, 1)):.3f}."
-        )
-    raise Wrong(f"{given:.6g} documents are enough; fewer are, too.")
-
-
 DECISIONS = ("equal", "first", "second", "too costly", "cannot tell")
 CASES = (
     # strategies with rate, split and score; who is not tuned; the story

@@ -1,7 +1,24 @@
-"""What students answer instead, and a part of what they are told. Each is a mistake with a reason behind it."""
+"""What students answer instead, and a part of what they are told, where the judge has no table of mistakes."""
 
 import math
 import re
+
+from scipy import stats
+
+from tlkit.evidence.statistics import paired_differences
+
+
+def _around(values, half):
+    return values.mean() - half, values.mean() + half
+
+
+def by_row_index(runs, one, other):
+    values = runs[runs.strategy == one].perplexity - runs[runs.strategy == other].perplexity
+    return _around(values, stats.t.ppf(0.975, len(values) - 1) * values.std() / len(values) ** 0.5)
+
+
+def wrong_way_round(runs, one, other):
+    return tuple(paired_differences(runs, one).loc[other, ["low", "high"]])
 
 
 def published_fault(name, count):
@@ -18,10 +35,6 @@ def one_too_many(name, count):
     return found is not None and int(found[1]) <= count
 
 
-def counted_from_one(name, count):
-    return any(f"layers.{number}." in name for number in range(1, count + 1))
-
-
 def the_others(name, count):
     found = re.search(r"layers\.(\d+)\.", name)
     return found is not None and int(found[1]) >= count
@@ -33,11 +46,6 @@ def without_the_rest(name, count):
 
 def also_the_embedding(name, count):
     return "embed" in name or any(f"layers.{number}." in name for number in range(count))
-
-
-def one_digit(name, count):
-    found = re.search(r"layers\.(\d)", name)
-    return found is not None and int(found[1]) < count
 
 
 def at_the_start(name, count):
@@ -82,31 +90,55 @@ def no_vocabulary(loss, baseline, vocabulary):
     return "evaluation" if abs(loss - math.log(baseline)) > 1 else "sound"
 
 
+def shares(right, other, questions):
+    return right / questions, other / questions
+
+
+def errors(right, other, questions):
+    return [math.sqrt(p * (1 - p) / questions) for p in shares(right, other, questions)]
+
+
+def overlapping(right, other, questions):
+    one, two = shares(right, other, questions)
+    return abs(one - two) > 1.96 * sum(errors(right, other, questions))
+
+
+def with_its_sign(right, other, questions):
+    one, two = shares(right, other, questions)
+    return one - two > 1.96 * math.hypot(*errors(right, other, questions))
+
+
+def one_error(right, other, questions):
+    one, two = shares(right, other, questions)
+    return abs(one - two) > 1.96 * errors(right, other, questions)[0]
+
+
+def without_the_factor(right, other, questions):
+    one, two = shares(right, other, questions)
+    return abs(one - two) > math.hypot(*errors(right, other, questions))
+
+
+def never(right, other, questions):
+    return False
+
+
 WRONG = {
-    "ex15_1": [
-        (188.24, "no part of a block"),
-        (188, "still holds zero, though barely"),
-        (753, "to *each* side"),
-        (6048, "that looks like tokens"),
-        (14, "the root of it"),
-        (49, "as large as its own standard error"),
-        (197, "takes 2 for 1.96"),
-        (100, "with 100 blocks the interval still holds zero"),
-        (1000, "fewer are, too"),
-        ("189", "a number is asked for"),
+    "ex14_2": [
+        (by_row_index, "rows of two strategies never share one"),
+        (lambda *all_of_it: wrong_way_round(*all_of_it)[::-1], "the low end is above the high one"),
+    ],
+    "ex14_3": [
+        (lambda record: {"full": 86.0}, "the keys are not the strategies"),
     ],
     "ex15_2": [
         (published_fault, "also the beginning of others"),
         (as_text, "compares numbers as text"),
         (one_too_many, "off by one"),
-        (counted_from_one, "off by one"),
         (without_the_rest, "for the name model.embed_tokens.weight, your function stopped"),
         (also_the_embedding, "what is in no block"),
-        (one_digit, "also the beginning of others"),
         (at_the_start, "more in front"),
         (weights_alone, "in part"),
         (the_others, "takes all the others"),
-        (lambda name, count: re.search(r"layers\.(\d+)\.", name)[1] if "layers" in name else "", "True or False"),
     ],
     "ex15_3": [
         (vocabulary_first, "these were not"),
@@ -116,5 +148,12 @@ WRONG = {
         (as_perplexities, "the two cannot be compared"),
         (no_vocabulary, "a model that knows nothing"),
         (lambda loss, baseline, vocabulary: loss > 1, 'expected "sound"'),
+    ],
+    "ex16_2": [
+        (overlapping, "their squares do"),
+        (with_its_sign, "may be the lower one"),
+        (one_error, "Both scores have an error"),
+        (without_the_factor, "1.96 times as far"),
+        (never, "excludes zero"),
     ],
 }

@@ -1,4 +1,4 @@
-"""What students answer instead, and a part of what they are told. Each is a mistake with a reason behind it."""
+"""What students answer instead, and a part of what they are told, where the judge has no table of mistakes."""
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -107,18 +107,6 @@ def _trains(model, inputs, targets, rows):
 
 
 WRONG = {
-    "ex13_1": [
-        ((298, 801.6), "a part of that was free"),
-        ((120, 801.6), "what was free"),
-        ((-178, 801.6), "the wrong sign"),
-        ((418, 801.6), "adds what was asked for"),
-        ((801.6, 178), "in each other's place"),
-        ((178, 8000 - 120 - 7100), "takes a GiB for 1000 MiB"),
-        ((178, 8192 - 7.1 * 1024), "has in it what is free"),
-        ((178, 503.6), "it was never there"),
-        ((178, 0.783), "is in GiB"),
-        (178, "2 numbers are asked for"),
-    ],
     "ex13_2": [
         (lambda rungs, needs, card: next(rung for rung in rungs if needs(rung) <= card), "less than 15% to the driver"),
         (lambda rungs, needs, card: min(rungs, key=needs), "which needs least"),

@@ -1,0 +1,292 @@
+"""What students answer instead, and a part of what they are told, where the judge has no table of mistakes."""
+
+import math
+
+
+def _highest(options, score):
+    scores = [score(option) for option in options]
+    return scores.index(max(scores))
+
+
+def _changes(hidden, lengths):
+    for states, size in zip(hidden, lengths.tolist(), strict=True):
+        states[size:] = 0
+    return hidden.sum(1) / lengths[:, None]
+
+
+PAD = -100
+
+
+def _by_token(tokens, only_read, length):
+    """Padding masked by its token, which is the end token too."""
+    return [PAD if place < only_read or token == tokens[-1] else token for place, token in enumerate(tokens)]
+
+
+def _shifted(tokens, only_read, length):
+    learned = [*tokens[only_read + 1 : length], tokens[length - 1]]
+    return [PAD] * only_read + learned + [PAD] * (len(tokens) - length)
+
+
+def _too_short(tokens, only_read, length):
+    return [PAD] * only_read + tokens[only_read:length]
+
+
+def _one_more(tokens, only_read, length):
+    return [PAD] * only_read + tokens[only_read : length + 1] + [PAD] * max(0, len(tokens) - length - 1)
+
+
+def _tokens(blocks):
+    return sum(map(len, blocks))
+
+
+def _losses(blocks):
+    return sum(map(sum, blocks))
+
+
+def mean_of_means(blocks, rank, size):
+    mine = blocks[rank::size]
+    return _losses(mine) / _tokens(mine) / size
+
+
+def own_mean(blocks, rank, size):
+    mine = blocks[rank::size]
+    return _losses(mine) / _tokens(mine)
+
+
+def in_runs(blocks, rank, size):
+    """Rounded up; weighed wrongly."""
+    most = math.ceil(len(blocks) / size)
+    mine = blocks[rank * most : (rank + 1) * most]
+    return _losses(mine) / _tokens(mine) / size
+
+
+def left_over(blocks, rank, size):
+    most = len(blocks) // size
+    return _losses(blocks[rank * most : (rank + 1) * most]) / _tokens(blocks)
+
+
+def overlapping(blocks, rank, size):
+    most = math.ceil(len(blocks) / size)
+    return _losses(blocks[rank : rank + most]) / _tokens(blocks)
+
+
+def breaks_without_blocks(blocks, rank, size):
+    """Right in its weights, by way of a mean that is not there."""
+    mine = blocks[rank::size]
+    return _losses(mine) / _tokens(mine) * _tokens(mine) / _tokens(blocks)
+
+
+def nothing_without_blocks(blocks, rank, size):
+    if rank < len(blocks):
+        return _losses(blocks[rank::size]) / _tokens(blocks)
+
+
+def blocks_count_the_same(blocks, rank, size):
+    return sum(sum(block) / len(block) for block in blocks[rank::size]) / len(blocks)
+
+
+def first_takes_all(blocks, rank, size):
+    return _losses(blocks) / _tokens(blocks) if rank == 0 else 0.0
+
+
+def counted(need, limit=lambda card: 0.85 * card, start=1, end=1, none=0):
+    """A function for exercise 20.3 that goes up from `start`, with a need and a limit of its own."""
+
+    def cards(divided, own, gathered, card, most):
+        for count in range(start, most + end):
+            if need(divided, own, gathered, count) <= limit(card):
+                return count
+        return none
+
+    return cards
+
+
+def right_need(divided, own, gathered, count):
+    return divided / count + own + gathered * (count > 1)
+
+
+def not_rounded(divided, own, gathered, card, most):
+    room = 0.85 * card - own - gathered
+    return divided / room if room > 0 else 0
+
+
+def grouped(runs):
+    found = {}
+    for strategy, rate, split, score in runs:
+        found.setdefault(strategy, []).append((score, rate, split))
+    return found
+
+
+def edge(tried, best):
+    rates = [rate for _, rate, _ in tried]
+    return best(tried)[1] in (min(rates), max(rates))
+
+
+def finder(split=True, budget=True, at_edge=True, best=min, elsewhere=any):
+    """A solution that lacks what is switched off."""
+
+    def not_tuned(runs):
+        by_strategy = grouped(runs)
+        most = max(map(len, by_strategy.values()))
+        return {
+            strategy
+            for strategy, tried in by_strategy.items()
+            if (split and elsewhere(part != "validation" for *_, part in tried))
+            or (budget and len(tried) < most)
+            or (at_edge and edge(tried, best))
+        }
+
+    return not_tuned
+
+
+def highest_only(runs):
+    by_strategy = grouped(runs)
+    most = max(map(len, by_strategy.values()))
+    return {
+        name
+        for name, tried in by_strategy.items()
+        if any(split != "validation" for *_, split in tried)
+        or len(tried) < most
+        or min(tried)[1] == max(rate for _, rate, _ in tried)
+    }
+
+
+def the_fair_ones(runs):
+    return set(grouped(runs)) - finder()(runs)
+
+
+def with_limit(decide):
+    """The same mistake by someone who does keep to the limit on forgetting."""
+
+    def decided(low, high, worthwhile, forgets, may_forget):
+        found = decide(low, high, worthwhile)
+        over = {"first": forgets[0] > may_forget, "second": forgets[1] > may_forget}
+        return "too costly" if over.get(found) else found
+
+    return decided
+
+
+def by_either(low, high, worthwhile, forgets, may_forget):
+    found = right_but_for_the_limit(low, high, worthwhile)
+    return "too costly" if found in ("first", "second") and max(forgets) > may_forget else found
+
+
+def before_the_interval(low, high, worthwhile, forgets, may_forget):
+    return "too costly" if min(forgets) > 30 else right_but_for_the_limit(low, high, worthwhile)
+
+
+def right_but_for_the_limit(low, high, worthwhile):
+    if -worthwhile <= low and high <= worthwhile:
+        return "equal"
+    return "first" if high < 0 else "second" if low > 0 else "cannot tell"
+
+
+@with_limit
+def by_zero_alone(low, high, worthwhile):
+    return "first" if high < 0 else "second" if low > 0 else "equal"
+
+
+@with_limit
+def without_equal(low, high, worthwhile):
+    return "first" if high < 0 else "second" if low > 0 else "cannot tell"
+
+
+@with_limit
+def zero_first(low, high, worthwhile):
+    if high < 0:
+        return "first"
+    if low > 0:
+        return "second"
+    return "equal" if -worthwhile < low and high < worthwhile else "cannot tell"
+
+
+@with_limit
+def turned_round(low, high, worthwhile):
+    if -worthwhile < low and high < worthwhile:
+        return "equal"
+    return "second" if high < 0 else "first" if low > 0 else "cannot tell"
+
+
+@with_limit
+def by_the_middle(low, high, worthwhile):
+    middle = (low + high) / 2
+    if abs(middle) < worthwhile:
+        return "equal"
+    return "first" if middle < 0 else "second"
+
+
+@with_limit
+def only_beyond_the_band(low, high, worthwhile):
+    if -worthwhile < low and high < worthwhile:
+        return "equal"
+    return "first" if high < -worthwhile else "second" if low > worthwhile else "cannot tell"
+
+
+WRONG = {
+    "ex17_2": [
+        (lambda options: _highest(options, sum), "because it is long"),
+        (lambda options: _highest(options, max), "only the best token"),
+        (lambda options: _highest(options, min), "only the worst token"),
+        (lambda options: _highest(options, lambda option: option[0]), "only the first token"),
+        (lambda options: 1 + _highest(options, lambda option: sum(option) / len(option)), "counted from 1"),
+        (lambda options: max(options), "a place, counted from 0"),
+        (lambda options: 0, "another option"),
+    ],
+    "ex18_2": [
+        (_changes, "changes what it was given"),
+    ],
+    "ex19_2": [
+        (_by_token, "the end token of the answer has no label"),
+        (_shifted, "shifted by one"),
+        (_too_short, "one for each token"),
+        (_one_more, "padding has labels"),
+        (lambda tokens, only_read, length: list(tokens), "the question has labels"),
+        (lambda tokens, only_read, length: [PAD] * len(tokens), "has no label"),
+    ],
+    "ex20_2": [
+        (mean_of_means, "with blocks of 4, 4, 4, 4, 4 tokens for 2 processes, the sum is a mean of means"),
+        (in_runs, "the sum is a mean of means"),
+        (own_mean, "the mean of its own tokens"),
+        (lambda blocks, rank, size: _losses(blocks[rank::size]), "nothing is divided"),
+        (lambda blocks, rank, size: _losses(blocks[rank::size]) / len(blocks), "by the number of blocks"),
+        (lambda blocks, rank, size: _losses(blocks[rank::size]) / size, "by the number of processes. It is tokens"),
+        (lambda blocks, rank, size: _losses(blocks[rank::size]) / _tokens(blocks) / size, "summed, not averaged"),
+        (blocks_count_the_same, "4, 4, 1 tokens for 2 processes, every block counts the same"),
+        (lambda blocks, rank, size: _losses(blocks) / _tokens(blocks), "the loss of all blocks"),
+        (lambda blocks, rank, size: _losses(blocks) / _tokens(blocks) / size, "not that of blocks of its own"),
+        (left_over, "4, 4, 4 tokens for 2 processes, nobody takes block 4"),
+        (overlapping, "block 1 is taken 2 times"),
+        (first_takes_all, "not dealt out evenly: they take [4, 0]"),
+        (breaks_without_blocks, "What does a process without blocks add?"),
+        (nothing_without_blocks, "returns nothing yet: does it end with `return`? What does a process without"),
+        (lambda blocks, rank, size: blocks[rank::size], "a number is asked for"),
+        (lambda blocks, rank, size: 1.0, "the parts add up to 2"),
+        (1.5, "a function is asked for"),
+    ],
+    "ex20_3": [
+        (counted(right_need, none=math.inf), "0 is asked for where no number is enough"),
+        (not_rounded, "cards come whole"),
+    ],
+    "ex21_2": [
+        (finder(split=False), "full was tuned on the test split, and your function does not name full"),
+        (finder(elsewhere=all), "one run of full, of three, was scored on the test split"),
+        (finder(budget=False), "lora had three runs and full had four"),
+        (finder(at_edge=False), "the best rate of lora is the highest of those tried"),
+        (highest_only, "the best rate of full is the lowest of those tried"),
+        (finder(best=max), "everything was done rightly, and your function also names"),
+        (the_fair_ones, "everything was done rightly, and your function also names full"),
+        (lambda runs: "full", "a set of names is asked for"),
+    ],
+    "ex21_3": [
+        (by_zero_alone, "Not finding a difference does not show that there is none"),
+        (without_equal, "The band says which differences do not matter"),
+        (zero_first, "the difference is real, but the whole interval lies within the band"),
+        (turned_round, "Lower is better"),
+        (by_the_middle, "Not finding a difference"),
+        (only_beyond_the_band, "It excludes zero, so there is something to tell"),
+        (lambda *given: right_but_for_the_limit(*given[:3]), "is not recommended, however low its perplexity"),
+        (by_either, "only the worse strategy forgets over 100%"),
+        (before_the_interval, "Only what the better strategy forgets counts"),
+        (lambda *given: "better", 'expected one of "equal"'),
+    ],
+}

@@ -1,0 +1,205 @@
+"""What students answer instead, and a part of what they are told, where the judge has no table of mistakes."""
+
+import math
+import random
+from itertools import chain
+from statistics import mean
+
+import torch
+from safetensors import safe_open
+
+
+def the_same(model, path):
+    with safe_open(path, "pt") as file:
+        return [name for name, weights in model.named_parameters() if file.get_tensor(name).float().equal(weights)]
+
+
+def never_missing(model, path):
+    with safe_open(path, "pt") as file:
+        return [name for name, weights in model.named_parameters() if not file.get_tensor(name).float().equal(weights)]
+
+
+def only_missing(model, path):
+    with safe_open(path, "pt") as file:
+        return [name for name, _ in model.named_parameters() if name not in file.keys()]  # noqa: SIM118
+
+
+def sums(model, path):
+    with safe_open(path, "pt") as file:
+        return [n for n, weights in model.named_parameters() if not file.get_tensor(n).float().sum().eq(weights.sum())]
+
+
+def as_published(variables, saved):
+    for name, tensor in variables.items():
+        tensor.copy_(saved[name])
+    return len(variables)
+
+
+def one_way(variables, saved):
+    if not variables or not all(name in saved for name in variables):
+        raise ValueError("not all variables are in the file")
+    return as_published(variables, saved)
+
+
+def no_variables_only(variables, saved):
+    if not variables:
+        raise ValueError("nothing to fill")
+    return as_published(variables, saved)
+
+
+def names_only(variables, saved):
+    if variables.keys() != saved.keys():
+        raise ValueError("names differ")
+    return as_published(variables, saved)
+
+
+def new_tensors(variables, saved):
+    if variables.keys() != saved.keys():
+        raise ValueError("names differ")
+    variables.update(saved)
+    return len(variables)
+
+
+def checks_only(variables, saved):
+    if variables.keys() != saved.keys():
+        raise ValueError("names differ")
+    return len(variables)
+
+
+def counts_values(variables, saved):
+    as_published(variables, saved)
+    return sum(tensor.numel() for tensor in variables.values())
+
+
+def objects_compared(variables, saved):
+    if not all(torch.equal(variables[name], saved[name]) for name in variables):
+        raise ValueError("other values")
+    return len(variables)
+
+
+def _scores(q, k):
+    return q @ k.T / q.shape[1] ** 0.5
+
+
+def _weights(scores, diagonal=0):
+    seen = torch.ones(len(scores), len(scores), dtype=torch.bool).tril(diagonal)
+    return scores.masked_fill(~seen, -torch.inf).softmax(-1)
+
+
+def _same(owners):
+    return owners[:, None] == owners[None, :]
+
+
+def _causal(owners):
+    return torch.ones(len(owners), len(owners), dtype=torch.bool).tril()
+
+
+def _positions(owners):
+    return (_same(owners) & _causal(owners)).sum(1) - 1
+
+
+CHANCE = random.Random(0)
+
+
+def ends(values, left_out=0.025):
+    values = sorted(values)
+    return values[round(left_out * len(values))], values[round((1 - left_out) * len(values)) - 1]
+
+
+def drawn(documents, count=1000):
+    return [CHANCE.choices(documents, k=len(documents)) for _ in range(count)]
+
+
+def loss(documents):
+    return sum(map(sum, documents)) / sum(map(len, documents))
+
+
+def of_tokens(documents):
+    tokens = list(chain(*documents))
+    return ends(math.exp(mean(CHANCE.choices(tokens, k=len(tokens)))) for _ in range(200))
+
+
+def not_put_back(documents):
+    return ends(math.exp(loss(CHANCE.sample(documents, k=len(documents)))) for _ in range(100))
+
+
+def one_document_is_special(function):
+    """The mistake shows only where there are documents to draw."""
+    return lambda documents: (math.exp(loss(documents)),) * 2 if len(documents) == 1 else function(documents)
+
+
+def of_documents(documents):
+    return ends(math.exp(mean(losses)) for losses in documents)
+
+
+def unweighted(documents):
+    return ends(math.exp(mean(mean(losses) for losses in draw)) for draw in drawn(documents))
+
+
+def in_nats(documents):
+    return ends(loss(draw) for draw in drawn(documents))
+
+
+def the_wrong_way_round(documents):
+    return ends(math.exp(loss(draw)) for draw in drawn(documents))[::-1]
+
+
+def of_90_percent(documents):
+    return ends((math.exp(loss(draw)) for draw in drawn(documents)), 0.05)
+
+
+def all_draws(documents):
+    return ends((math.exp(loss(draw)) for draw in drawn(documents)), 0.0)
+
+
+WRONG = {
+    "ex01_2": [
+        (the_same, "those that did come from it"),
+        (never_missing, "File does not contain tensor"),
+        (only_missing, "need not have the same values"),
+        (sums, "sums and shapes can agree"),
+        (lambda model, path: [list(model.parameters())[0]], "one of them is a Parameter"),
+        (lambda model, path: ["model.safetensors"], "no parameter has that name"),
+    ],
+    "ex01_3": [
+        (as_published, "there is no variable yet"),
+        (no_variables_only, "stops with KeyError"),
+        (one_way, "that no variable took"),
+        (names_only, "another shape"),
+        (new_tensors, "the model still has its old ones"),
+        (checks_only, "do not have the file's values"),
+        (counts_values, "two tensors are filled, and it returns 24"),
+        (objects_compared, "it refuses: other values"),
+    ],
+    "ex02_2": [
+        (lambda q, k, v: _weights(_scores(q, k), -1) @ v, "It may look at itself"),
+        (lambda q, k, v: _weights(_scores(q, k)), "multiply them with v"),
+    ],
+    "ex02_3": [
+        (lambda owners: (_causal(owners), _positions(owners)), "across the border of a document"),
+        (lambda owners: (_same(owners), _positions(owners)), "which is the future"),
+        (lambda owners: (_same(owners) & _causal(owners).tril(-1), _positions(owners)), "may not look at itself"),
+        (lambda owners: (~_same(owners) & _causal(owners), _positions(owners)), "may not look at"),
+        (
+            lambda owners: (_same(owners) & _causal(owners), torch.arange(len(owners))),
+            "each document begins at 0 again",
+        ),
+        (lambda owners: (_same(owners) & _causal(owners), _positions(owners) + 1), "begin at 1"),
+        (lambda owners: (_same(owners) & _causal(owners)).float(), "two tensors are asked for"),
+        (lambda owners: ((_same(owners) & _causal(owners)).float(), _positions(owners)), "expected True and False"),
+        (lambda owners: (_same(owners)[0], _positions(owners)), "expected a tensor of shape"),
+    ],
+    "ex03_3": [
+        (of_tokens, "It cannot be drawn otherwise"),
+        (one_document_is_special(of_tokens), "were they drawn one by one"),
+        (not_put_back, "every draw has the same documents"),
+        (of_documents, "it says how documents differ"),
+        (unweighted, "does every *token* of a draw count the same"),
+        (in_nats, "it gives the loss in nats"),
+        (one_document_is_special(in_nats), "the ends are losses in nats"),
+        (the_wrong_way_round, "in each other's place"),
+        (of_90_percent, "too narrow"),
+        (all_draws, "which share of draws is left out"),
+        (lambda documents: math.exp(loss(documents)), "2 numbers are asked for"),
+    ],
+}

@@ -1,0 +1,252 @@
+"""What students answer instead, and a part of what they are told, where the judge has no table of mistakes."""
+
+import torch
+from torch import nn
+
+from tlkit.models.parts import find_blocks
+from tlkit.strategies import apply_strategy
+
+
+def forgives_one_more(losses, patience):
+    """Stops after more than `patience` evaluations without a new best loss, not after `patience`."""
+    best = 0
+    for place, loss in enumerate(losses):
+        best = place if loss < losses[best] else best
+        if place - best > patience:
+            break
+    return best
+
+
+def first_parameter(model):
+    if model.get_input_embeddings().weight.requires_grad:
+        return "embedding"
+    return next(n for n, block in enumerate(find_blocks(model)) if next(block.parameters()).requires_grad)
+
+
+def by_text(model):
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if any("embed_tokens" in name for name in trained):
+        return "embedding"
+    return next(n for n in range(24) if any(f".{n}" in name for name in trained))
+
+
+def by_name_of_ours(model):
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if any("embed_tokens" in name for name in trained):
+        return "embedding"
+    return next(n for n in range(24) if any(f"layers.{n}." in name for name in trained))
+
+
+def blocks_only(model):
+    blocks = enumerate(find_blocks(model))
+    return next((n for n, block in blocks if any(p.requires_grad for p in block.parameters())), "embedding")
+
+
+def nothing_above(model):
+    if model.get_input_embeddings().weight.requires_grad:
+        return "embedding"
+    for number, block in enumerate(find_blocks(model)):
+        if any(p.requires_grad for p in block.parameters()):
+            return number
+
+
+def number_above(model):
+    found = nothing_above(model)
+    return len(find_blocks(model)) if found is None else found
+
+
+def two_ends(model):
+    return "embedding" if model.get_input_embeddings().weight.requires_grad else "top"
+
+
+def name_of_the_lowest(model):
+    return next(name for name, parameter in model.named_parameters() if parameter.requires_grad)
+
+
+def _one_memory(model):
+    model.get_output_embeddings().weight = nn.Parameter(model.get_input_embeddings().weight.detach())
+    model.config.tie_word_embeddings = False
+    return model
+
+
+def _fresh_numbers(model):
+    model.lm_head = nn.Linear(model.config.hidden_size, model.config.vocab_size, bias=False)
+    model.config.tie_word_embeddings = False
+    return model
+
+
+def _tied_again(model):
+    model.lm_head.weight = nn.Parameter(model.lm_head.weight.clone())
+    return model
+
+
+def _by_name(model, blocks):
+    depth = model.config.num_hidden_layers
+    for name, tensor in model.named_parameters():
+        last = any(f".{n}." in name for n in range(depth - blocks, depth))
+        tensor.requires_grad_(last or "norm" in name)
+    return model
+
+
+def _without_freezing(model, blocks):
+    find_blocks(model)[-blocks:].requires_grad_(True)
+    return model
+
+
+def _without_the_norm(model, blocks):
+    model.requires_grad_(False)
+    find_blocks(model)[-blocks:].requires_grad_(True)
+    return model
+
+
+def _freeze_the_lower(model, blocks):
+    find_blocks(model)[:-blocks].requires_grad_(False)
+    return model
+
+
+def _a_llama_only(model, blocks):
+    model.requires_grad_(False)
+    model.model.layers[-blocks:].requires_grad_(True)
+    model.model.norm.requires_grad_(True)
+    return model
+
+
+def _in_place(weight, a, b, alpha):
+    weight += alpha / len(a) * (b @ a)
+    return weight
+
+
+def _even(part, low, high, steps, whole=torch.round):
+    gap = (high - low) / steps
+    return low + gap * whole((part - low) / gap)
+
+
+def _rounded_in_place(weights, bits, block):
+    for part in weights.split(block):
+        part.copy_(_even(part, part.min(), part.max(), 2**bits - 1))
+    return weights
+
+
+def _only(wanted, counted=lambda tensors: sum(tensor.numel() for tensor in tensors)):
+    """A function that trains what `wanted(name, tensor)` says."""
+
+    def apply(model):
+        for name, tensor in model.named_parameters():
+            tensor.requires_grad_(bool(wanted(name, tensor)))
+        return counted([tensor for tensor in model.parameters() if tensor.requires_grad])
+
+    return apply
+
+
+def _never_frozen(model):
+    biases = [tensor for name, tensor in model.named_parameters() if name.endswith("bias")]
+    for tensor in biases:
+        tensor.requires_grad_(True)
+    return sum(tensor.numel() for tensor in biases)
+
+
+def _mlps(choose, returned=lambda model: model, part=lambda block: block.mlp):
+    """A strategy that trains a part of the blocks that `choose` leaves of them."""
+
+    def apply(model):
+        for block in choose(find_blocks(model)):
+            part(block).requires_grad_(True)
+        return returned(model)
+
+    return apply
+
+
+def _every_mlp(model):
+    for name, tensor in model.named_parameters():
+        tensor.requires_grad_(".mlp." in name)
+    return model
+
+
+def _and_the_norm(model):
+    model = _mlps(lambda blocks: blocks[len(blocks) // 2 :])(model)
+    for name, tensor in model.named_parameters():
+        if name.endswith(("model.norm.weight", "ln_f.weight")):
+            tensor.requires_grad_(True)
+    return model
+
+
+WRONG = {
+    "ex04_3": [
+        (lambda losses, patience: len(losses) - 1, "the last place, not the best one"),
+        (lambda losses, patience: losses.index(min(losses)), "has looked ahead"),
+        (lambda losses, patience: min(losses), "not the loss that stands there"),
+        (forgives_one_more, "for a curve that"),
+    ],
+    "ex05_3": [
+        (first_parameter, "was all of it looked at"),
+        (by_text, "nothing in that block is trained"),
+        (by_name_of_ours, "a GPT-2"),
+        (blocks_only, "the embedding lies below that and is trained"),
+        (name_of_the_lowest, 'expected "embedding", the number of a block'),
+        (nothing_above, "only the final norm is trained"),
+        (number_above, 'No block is trained here, so "top"'),
+        (two_ends, "a block below is trained"),
+    ],
+    "ex06_2": [
+        (lambda model: model.lm_head.weight is not model.model.embed_tokens.weight, "only whether the head is tied"),
+        (lambda model: any(p.requires_grad for p in model.parameters()), "whenever anything in the model trains"),
+        (lambda model: dict(model.named_parameters())["lm_head.weight"].requires_grad, "the name of its first use"),
+        (
+            lambda model: any(p.requires_grad for name, p in model.named_parameters() if "lm_head" in name),
+            "under the name of the embedding",
+        ),
+        (lambda model: model.get_input_embeddings().weight.requires_grad, "the table of the embedding is another one"),
+        (lambda model: model.get_output_embeddings().weight.numel(), "True or False is asked for"),
+    ],
+    "ex06_3": [
+        (lambda model: model, "still one tensor"),
+        (_one_memory, "one memory behind both"),
+        (_fresh_numbers, "scores tokens differently"),
+        (_tied_again, "one tensor again"),
+        (lambda model: model.get_output_embeddings(), "the model is to be returned"),
+    ],
+    "ex07_3": [
+        (_by_name, "as in the published run"),
+        (_without_freezing, "everything trains"),
+        (_without_the_norm, "the final norm does not train"),
+        (_freeze_the_lower, "this trains as well"),
+        (_a_llama_only, "your function stopped with AttributeError"),
+        (lambda model, blocks: apply_strategy(model, "last_layers", blocks=blocks), "the model is to be returned"),
+        (lambda model, blocks: find_blocks(model)[-blocks:], "this is ModuleList"),
+    ],
+    "ex08_2": [
+        (_in_place, "changes what it was given"),
+    ],
+    "ex08_3": [
+        (lambda table: list(table.tensor[table.declared & ~(table.norm_1 > 0)]), "a healthy A is in the list"),
+        (
+            lambda table: list(table.tensor[~((table.norm_1 > 0) | (table.norm_2 > 0))]),
+            "frozen tensors are in the list",
+        ),
+        (lambda table: list(table.tensor[(table.norm_1 == 0) & (table.norm_2 == 0)]), "NaN, not zero"),
+        (lambda table: list(table.tensor[table.declared & table.norm_1.isna()]), "zero in both steps"),
+        (lambda table: list(table.tensor[table.declared & ~(table.norm_2 > 0)]), "did receive a gradient"),
+        (lambda table: table.declared & table.norm_1.isna(), "no name from the column"),
+    ],
+    "ex09_3": [
+        (_rounded_in_place, "changes what it was given"),
+        (lambda weights, bits, block: weights.view(-1, 1), "the result has the shape"),
+    ],
+    "ex10_2": [
+        (_only(lambda name, tensor: tensor.ndim == 1), "a norm's weight"),
+        (_never_frozen, "a weight matrix"),
+        (_only(lambda name, tensor: name.endswith("q_proj.bias")), "is a bias vector and stays frozen"),
+        (_only(lambda name, tensor: name.endswith("bias"), len), "the number of tensors"),
+        (_only(lambda name, tensor: name.endswith("bias"), lambda tensors: tensors), "a number is to be returned"),
+        (_only(lambda name, tensor: name.endswith("bias"), lambda tensors: 1), "the number of values in them"),
+    ],
+    "ex11_2": [
+        (_every_mlp, "is in the lower half"),
+        (_mlps(lambda blocks: blocks[: len(blocks) // 2]), "the lower half of the blocks is trained"),
+        (_mlps(lambda blocks: blocks[-(len(blocks) // 2) :]), "stays frozen"),
+        (_mlps(lambda blocks: blocks[len(blocks) // 2 :], part=lambda block: block), "no part of an MLP"),
+        (_mlps(lambda blocks: blocks[len(blocks) // 2 :], returned=lambda model: 3), "the model is to be returned"),
+        (_mlps(lambda blocks: []), "nothing is trained"),
+        (_and_the_norm, "which is in no block"),
+    ],
+}
