@@ -1,20 +1,18 @@
-"""What is running, which of how many, and how long the rest will take: in a terminal, a log and a notebook."""
+"""What is running, which of how many, and how long the rest will take: in a terminal, a log and a notebook, by tqdm."""
 
 import html
-import math
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tqdm import tqdm
 
-BETWEEN_LINES = 30.0  # seconds; in a log every line stays
+BETWEEN_LINES = 30.0  # seconds, in a log
+LINE = "{desc} [{remaining} left]{postfix}"
+IN_PLACE = {"bar_format": "{percentage:3.0f}%|{bar:10}| " + LINE, "mininterval": 0.2}
+ON_TERMINAL = IN_PLACE | {"dynamic_ncols": True}
 WORTH_A_LINE = 5.0  # seconds; what is over sooner, and is one part alone, leaves no line in a log
-BETWEEN_FRAMES = 0.2  # seconds; on a terminal and in a notebook each takes the place of the one before
-
-Clock = Callable[[], float]
 
 
 class Part:
@@ -22,8 +20,7 @@ class Part:
 
     def __init__(self, name: str = "", job: "Job | None" = None) -> None:
         self.name, self.job, self.way, self.doing = name, job, "", ""
-        self.begun = job.clock() if job else 0.0
-        self._stage = self._now = (0.0, 0, 0)  # moment, done, total: when this stage began, and now
+        self.done = self.total = 0
 
     def step(self, done: int, total: int, doing: str) -> None:
         """Say how far this part is; a part may have several stages, such as training and scoring.
@@ -35,41 +32,25 @@ class Part:
         """
         if self.job is None:
             return
-        _, before, of = self._now
-        self._now, self.doing = (self.job.clock(), done, total), doing
-        if total != of or done <= before:
-            self._stage = self._now
-        self.job.show()
+        new_stage = total != self.total or done < self.done
+        self.done, self.total, self.doing = done, total, doing
+        self.job.show(new_stage=new_stage)
 
     def ended(self, words: str) -> None:
-        """Say in words what came of this part, for the line that stays.
-
-        Args:
-            words: such as "60 steps, loss from 4.91 to 3.87".
-        """
+        """Say in words what came of this part, for the line that stays."""
         if self.job is not None:
             self.doing = words
 
     def go_on(self, way: str) -> None:
-        """Say that it goes on in another way, such as with less memory.
-
-        Args:
-            way: in words; empty for the way in which it began.
-        """
+        """Say that it goes on in another way, such as with less memory; empty for the way in which it began."""
         news, self.way = way != self.way, way
         if self.job is not None and news:
             self.job.show(news=True)
 
     @property
-    def seconds(self) -> float:
-        """How long this part has been running."""
-        return self.job.clock() - self.begun if self.job else 0.0
-
-    @property
-    def stage_left(self) -> float | None:
-        """About how many seconds this stage will still take; None before its first step has ended."""
-        (began, first, _), (moment, done, total) = self._stage, self._now
-        return (moment - began) / (done - first) * (total - done) if done > first else None
+    def share(self) -> float:
+        """How much of this stage is done, from 0 to 1."""
+        return self.done / self.total if self.total else 0.0
 
     @property
     def detail(self) -> str:
@@ -84,116 +65,88 @@ SILENT = Part()
 
 
 class Job:
-    """A job in parts, such as the runs of a comparison, shown on stderr or in a notebook's bar.
+    """A job in parts, such as the runs of a comparison, shown on stderr or in a notebook.
 
     On a terminal and in a notebook one line changes in place. In a log (a pipe, a file, CI) there is a line where one
     of several parts begins, and one every half minute. At the end one line says what was done and how long it took.
     """
 
-    def __init__(self, total: int = 1, unit: str = "run", *, shown: bool = True, clock: Clock = time.monotonic) -> None:
+    def __init__(self, total: int = 1, unit: str = "run", *, shown: bool = True) -> None:
         """Begin; nothing is shown before the first part.
 
         Args:
             total: how many parts there will be; where there are more, it grows.
             unit: what a part is called, where there are several.
             shown: False for a job that says nothing.
-            clock: seconds from any moment on.
         """
-        self.total, self.unit, self.clock, self._start = total, unit, clock, clock()
-        self.begun = 0
-        self.took: list[float] = []  # seconds of each part that has ended
+        self.total, self.unit = total, unit
         self.parts: list[Part] = []  # running now: several where threads share the job
-        self._lock = threading.RLock()
-        self._screen = _screen(clock) if shown else None
-        self._said = ""
+        self.ended = 0
+        self._start, self._shown, self._said = time.monotonic(), shown, ""
+        self._bar = self._file = None
 
     def __enter__(self) -> "Job":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if self._screen:
-            self._screen.close(self.summary() if kind is None and self.took else "", self._broken_off(error))
+        if self._bar is None:
+            return
+        self._bar.close()
+        seconds, on_page = time.monotonic() - self._start, isinstance(self._file, _Page)
+        if error is not None:
+            line = f"{self._said}; stopped by {error!r} after {tqdm.format_interval(seconds)}"
+        else:
+            done = f"{self._said};" if self.total == 1 else f"{self.ended} {self.unit}{'s' * (self.ended != 1)}"
+            line = f"{done} took {tqdm.format_interval(seconds)}"
+        if on_page or error is None and (self.total > 1 or seconds >= WORTH_A_LINE):
+            self._file.write(f"{line}\n")
 
     @contextmanager
     def part(self, name: str) -> Iterator[Part]:
-        """Say that a part begins, and time it.
+        """Say that a part begins, and count it when it has ended.
 
         Args:
             name: what is running, such as "lora, seed 0".
         """
-        with self._lock:
-            self.begun += 1
-            self.total = max(self.total, self.begun)
-            self.parts.append(part := Part(name, self))
-            self.show(news=self.total > 1)
+        self.parts.append(part := Part(name, self))
+        self.total = max(self.total, self.ended + len(self.parts))
+        self.show(news=self.total > 1)
         try:
             yield part
         finally:
-            with self._lock:
-                self.parts.remove(part)
-                self.took.append(part.seconds)
-                self._said = str(part)
+            self.parts.remove(part)
+            self.ended += 1
+            self._said = str(part)
 
-    def show(self, news: bool = False) -> None:
+    def show(self, *, news: bool = False, new_stage: bool = False) -> None:
         """Show where the job is, unless that was done a moment ago.
 
         Args:
             news: show it in any case.
+            new_stage: where one part is the whole job, count its time from now on.
         """
-        if self._screen is None:
+        if not self._shown:
             return
-        with self._lock:
-            if news or self.clock() - self._screen.shown_at >= self._screen.between:
-                self._screen.shown_at = self.clock()
-                self._screen.show(str(self), self.share_done)
-
-    def say(self, line: str) -> None:
-        """Print a line that stays, without breaking the one that changes.
-
-        Args:
-            line: for stdout.
-        """
-        with self._lock:
-            tqdm.write(line)
-            sys.stdout.flush()
-
-    @property
-    def seconds_left(self) -> float | None:
-        """About how long the rest will take, if it goes on as it did so far; None while nothing is known."""
-        stages = [(part.seconds, part.stage_left) for part in self.parts]
-        known = self.took or [spent + left for spent, left in stages if left is not None]
-        if not known:
-            return None
-        mean = sum(known) / len(known)
-        running = sum(max(mean - spent, left or 0.0) for spent, left in stages)
-        return (running + mean * (self.total - self.begun)) / max(1, len(self.parts))
+        if self._bar is None:
+            self._file = _file()
+            form = {"leave": False, "smoothing": 0, "miniters": 0} | getattr(self._file, "form", ON_TERMINAL)
+            self._bar = tqdm(desc=self._head, total=self.total, file=self._file, **form)
+        bar, several = self._bar, self.total > 1
+        bar.set_description_str(self._head, refresh=False)
+        bar.set_postfix_str("; ".join(str(part) if several else part.detail for part in self.parts), refresh=False)
+        bar.total, reached = self.total, self.ended + sum(part.share for part in self.parts)
+        if new_stage and not several:
+            bar.initial = bar.n = bar.last_print_n = reached
+            bar.start_t = time.time()
+        bar.update(max(0, reached - bar.n))  # a part that was trained is scored: that is no step back
+        if news:
+            bar.refresh()
 
     @property
-    def share_done(self) -> float:
-        """How much of its time the job has behind it, from 0 to 1; 0 while that is not known."""
-        spent, left = self.clock() - self._start, self.seconds_left
-        return spent / (spent + left) if left is not None and spent else 0.0
-
-    def summary(self) -> str:
-        """The whole job in one line, after its end."""
-        done = f"{self._said};" if self.total == 1 else f"{len(self.took)} {self.unit}{'s' * (len(self.took) != 1)}"
-        return f"{done} took {duration(self.clock() - self._start)}"
-
-    def _broken_off(self, error: BaseException | None) -> str:
-        """The line that stays of a job that did not reach its end; nothing where it did."""
-        if error is None:
-            return ""
-        how = {KeyboardInterrupt: "interrupted", FloatingPointError: "diverged"}.get(type(error), "stopped by an error")
-        why = f": {error}" if isinstance(error, FloatingPointError) else ""
-        return f"{self._said}; {how} after {duration(self.clock() - self._start)}{why}"
-
-    def __str__(self) -> str:
+    def _head(self) -> str:
         """What is most important stands first: a narrow terminal cuts off the rest."""
-        left, several = self.seconds_left, self.total > 1
-        head = f"{self.unit} {self.begun} of {self.total}" if several else "; ".join(part.name for part in self.parts)
-        running = "; ".join(str(part) if several else part.detail for part in self.parts)
-        time_left = f" (about {duration(left)} left)" if left is not None else ""
-        return f"{head}{time_left}" + (f": {running}" if running else "")
+        begun = self.ended + len(self.parts)
+        return f"{self.unit} {begun} of {self.total}" if self.total > 1 else self.parts[0].name
 
 
 @contextmanager
@@ -211,87 +164,43 @@ def reported(progress: bool | Part, name: str) -> Iterator[Part]:
         yield part
 
 
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
 class _Log:
-    """Lines that stay."""
+    """A pipe, a file or CI, as a file that tqdm writes to: lines that stay."""
 
-    between = BETWEEN_LINES
+    form = {"bar_format": LINE, "mininterval": BETWEEN_LINES, "delay": BETWEEN_LINES, "position": 0}
 
-    def __init__(self, clock: Clock) -> None:
-        self.shown_at = self._start = clock()
-        self._clock, self._spoke = clock, False
+    def write(self, text: str) -> None:
+        if line := text.strip():
+            print(line, file=sys.stderr, flush=True)
 
-    def show(self, text: str, share_done: float) -> None:
-        self._spoke = True
-        print(text, file=sys.stderr, flush=True)
-
-    def close(self, summary: str, broken_off: str) -> None:
-        if summary and (self._spoke or self._clock() - self._start >= WORTH_A_LINE):
-            self.show(summary, 1.0)
+    def flush(self) -> None:
+        """Each line was flushed."""
 
 
-class _Bar:
-    """A line that changes in place, by tqdm."""
-
-    between = BETWEEN_FRAMES
-
-    def __init__(self, tqdm: type) -> None:
-        self.shown_at, self._tqdm, self._bar = -math.inf, tqdm, None
-
-    def show(self, text: str, share_done: float) -> None:
-        if self._bar is None:
-            form = "{percentage:3.0f}%|{bar:10}| {desc}"
-            self._bar = self._tqdm(total=1.0, desc=text, bar_format=form, leave=False, dynamic_ncols=True)
-        self._bar.n = share_done
-        self._bar.set_description_str(text)
-
-    def close(self, summary: str, broken_off: str) -> None:
-        if self._bar is None:
-            return
-        self._bar.close()
-        if summary:
-            print(summary, file=sys.stderr, flush=True)
-
-
-class _Output:
-    """A bar in a notebook, which its last line takes the place of: plain HTML, and so it is still there afterwards.
+class _Page(_Log):
+    """An output of a notebook, which its last line takes the place of: plain HTML, so that it is there afterwards.
 
     What it says differs from run to run: `tests/nbval_sanitize.cfg` knows it by its class and by its first word.
     """
 
-    between = BETWEEN_FRAMES
+    form = IN_PLACE | {"position": 0}
+    encoding = "utf-8"  # of the bar
+    place = None
 
-    def __init__(self) -> None:
-        self.shown_at, self._place = -math.inf, None
-
-    def show(self, text: str, share_done: float) -> None:
-        self._draw(text, f'<progress value="{share_done:.3f}" max="1" style="width:12em"></progress> ')
-
-    def close(self, summary: str, broken_off: str) -> None:
-        if self._place is not None and (summary or broken_off):
-            self._draw(summary or broken_off, "✓ " if summary else "✗ ")
-
-    def _draw(self, text: str, before: str) -> None:
+    def write(self, text: str) -> None:
         from IPython.display import display
 
-        data = {"text/plain": f"[run] {text}", "text/html": f'<div class="tlkit-run">{before}{html.escape(text)}</div>'}
-        if self._place is None:
-            self._place = display(data, raw=True, display_id=True)
+        if not (line := text.strip()):
+            return
+        data = {"text/plain": f"[run] {line}", "text/html": f'<div class="tlkit-run">{html.escape(line)}</div>'}
+        if self.place is None:
+            self.place = display(data, raw=True, display_id=True)
         else:
-            self._place.update(data, raw=True)
+            self.place.update(data, raw=True)
 
 
-def _screen(clock: Clock) -> _Log | _Bar | _Output:
+def _file() -> object:
     ipython = sys.modules.get("IPython")
     if ipython is not None and hasattr(ipython.get_ipython(), "kernel"):
-        return _Output()
-    if not sys.stderr.isatty():
-        return _Log(clock)
-
-    return _Bar(tqdm)
+        return _Page()
+    return sys.stderr if sys.stderr.isatty() else _Log()

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbconvert.preprocessors import ClearOutputPreprocessor
+from tqdm import tqdm
 
 from tlkit.jobs import SILENT, Job, Part
 from tlkit.models.fetched import fetched_folder
@@ -240,7 +242,8 @@ def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int =
         except (DeadKernelError, CellTimeoutError) as error:  # the other lessons go on
             failure = str(error)
         seconds = time.monotonic() - begun
-        job.say(f"{source.stem}: {seconds:.0f} s")
+        tqdm.write(f"{source.stem}: {seconds:.0f} s")
+        sys.stdout.flush()
         return Execution(seconds, failure)
 
     # The last lessons are the longest; begun last, they would run alone.
