@@ -149,12 +149,11 @@ def model(name: str) -> Finding:
 def fetched_models(name: str) -> Finding:
     """Which models have been fetched, and which weights these are; no lesson needs one to run."""
     from tlkit.models.fetched import all_fetched, fetched_folder
-    from tlkit.models.fetching import damaged_files
 
     here = all_fetched()
     for model in here:
         fetched_folder(model.name)  # raises where it was removed since
-        if damaged := damaged_files(model):
+        if damaged := model.damaged_files():
             raise ValueError(f"{damaged[0]} is damaged: `python -m tlkit fetch {model.name}` mends it")
     if not here:
         return Finding(name, "OK", f"none on this machine (optional): `python -m tlkit fetch {REAL_MODEL}` brings one")

