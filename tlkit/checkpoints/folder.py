@@ -44,7 +44,6 @@ class Journal:
     best_loss: float = math.inf
     best_weights: list[torch.Tensor] | None = None
     evaluations_without_gain: int = 0
-    whole: list[int] = field(default_factory=list)  # steps whose checkpoints this process has written or read whole
 
 
 @dataclass(frozen=True)
@@ -110,14 +109,12 @@ class Checkpoints:
             text = json.dumps(_sealed(content), indent=1)
             write_text_atomically(notes, text)
         except (OSError, SafetensorError) as error:
-            kept = [NAME.format(step, "json") for step in journal.whole if step != state.step]
             raise CheckpointError(
                 f"the checkpoint of step {state.step} could not be written to {self.folder} ({reason_of(error)}); "
-                + (f"{Path(kept[-1]).stem} is there and whole" if kept else "there is none yet")
+                "those before it are untouched"
             ) from error
-        journal.whole = [step for step in journal.whole if step != state.step][-KEPT + 1 :] + [state.step]
         try:
-            _remove_all_but(journal.whole, self.folder)
+            _remove_all_but_newest(state.step, self.folder)
         except OSError as error:
             warnings.warn(f"older checkpoints are still in {self.folder}: {reason_of(error)}", stacklevel=2)
 
@@ -214,7 +211,6 @@ def _put_back(content: dict, tensors: dict[str, torch.Tensor], state: TrainingSt
     journal.best_loss = min(filter(math.isfinite, losses), default=math.inf)
     journal.best_weights = [best[number] for number in sorted(best)] or None
     journal.evaluations_without_gain = content["evaluations_without_gain"]
-    journal.whole = [state.step]
 
 
 def _read(notes: Path) -> tuple[dict, dict[str, torch.Tensor]]:
@@ -243,9 +239,9 @@ def _sealed(content: dict) -> dict:
     return content | {"seal": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
 
 
-def _remove_all_but(steps: list[int], folder: Path) -> None:
-    """Notes before tensors: there is never a checkpoint without its tensors."""
-    kept = {NAME.format(step, suffix) for step in steps for suffix in ("json", "safetensors")}
+def _remove_all_but_newest(step: int, folder: Path) -> None:
+    """Up to a step, beyond which all are damaged. Notes before tensors: no checkpoint is ever without its tensors."""
+    kept = {notes.stem for notes in [path for path in _committed(folder) if _step_of(path) <= step][-KEPT:]}
     for path in sorted(filter(_is_ours, folder.iterdir()), key=lambda path: path.suffix == ".safetensors"):
-        if path.name not in kept:
+        if path.suffix == ".part" or path.stem not in kept:
             path.unlink(missing_ok=True)

@@ -194,7 +194,6 @@ def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:
     ids = torch.arange(8)[None] % len(adapted.get_input_embeddings().weight)
     with one_line_errors(name):
         before = logits_of(adapted, ids)
-        _untie(base_model(adapted))
         model = adapted.merge_and_unload(safe_merge=True)
     change = largest_change(before, logits_of(model, ids))
     if not change <= rounding(model):
@@ -203,15 +202,3 @@ def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:
             "spread): use the adapter as it is"
         )
     return model.requires_grad_(True)
-
-
-def _untie(model: PreTrainedModel) -> None:
-    """Give the head weights of its own where an adapter is on one of two tied layers: merging must not change both."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-    if not any(isinstance(layer, BaseTunerLayer) for layer in (embedding, head)) or head.weight is not embedding.weight:
-        return
-    plain = head.get_base_layer() if isinstance(head, BaseTunerLayer) else head
-    plain.weight = nn.Parameter(plain.weight.detach().clone())
-    model.config.get_text_config().tie_word_embeddings = model.config.tie_word_embeddings = False

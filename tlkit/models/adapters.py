@@ -1,11 +1,8 @@
 """What peft adds to a model: how it is made, told from the model's own weights, and continued."""
 
-import torch
 from torch import nn
 
 from tlkit.settings import Plan
-
-LIKE_LORA = ("lora_fa", "lora_plus")  # strategies whose adapters are saved as those of lora
 
 
 def base_model(model: nn.Module) -> nn.Module:
@@ -103,23 +100,13 @@ def refuse_all_but_continuing(model: nn.Module, strategy: str, options: dict) ->
             f"{strategy}: this model holds an adapter already. Load its folder with adapter='merge' to make it part of "
             "the weights, for any strategy, or with adapter='continue' to train it on with the strategy that made it"
         )
-    made_by = _made_by(model)
-    if made_by == "lora" and strategy in LIKE_LORA:
+    if strategy != (made_by := _made_by(model)):
         raise ValueError(
-            f"{strategy}: an adapter's files do not say whether it was trained with lora or {strategy}, so it counts "
-            "as lora's: continue it with that, which trains both of its matrices at one rate, or merge it"
+            f"{strategy}: the adapter counts as trained with {made_by} (its files say no more): continue it with that, "
+            "or merge it"
         )
-    if strategy != made_by:
-        raise ValueError(f"{strategy}: the adapter was trained with {made_by}: continue it with that, or merge it")
-    config = model.peft_config["default"]
-    made = {"r": config.r, "alpha": config.lora_alpha, "dropout": config.lora_dropout, "method": "lora"}
-    made["targets"] = sorted({name.rpartition(".")[2] for name in model.targeted_module_names})
-    for option, given in options.items():
-        same = _same_layers(model, given) if option == "targets" else given == made[option]
-        if not same:
-            raise ValueError(
-                f"{strategy}({option}={given!r}): the adapter to be continued has {option}={made[option]!r}"
-            )
+    if options:
+        raise ValueError(f"{strategy}: an adapter is continued as it was made: expected no options, got {options}")
 
 
 def learns_prompt(model: nn.Module) -> bool:
@@ -166,16 +153,6 @@ def _made_by(model: nn.Module) -> str:
     if str(config.init_lora_weights).startswith("pissa"):
         return "pissa"
     return "dora" if config.use_dora else "rslora" if config.use_rslora else "lora"
-
-
-def _same_layers(model: nn.Module, targets: str | list[str]) -> bool:
-    """True where a new adapter with these targets would be in the layers where the trained one is."""
-    from peft import LoraConfig, get_peft_model
-
-    base = base_model(model)
-    with torch.device("meta"):
-        twin = get_peft_model(type(base)(base.config), LoraConfig(target_modules=targets, task_type="CAUSAL_LM"))
-    return set(twin.targeted_module_names) == set(model.targeted_module_names)
 
 
 def _identities(module: nn.Module) -> set[int]:

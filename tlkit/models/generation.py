@@ -15,7 +15,6 @@ from tlkit.models.passes import NO_PLACE, evaluation_mode, largest_change, round
 PROMPTS = ("In Rust, Vec<T> is", "The Result type in Rust", "Ownership in Rust means")
 # Without these, the generation settings of some published models would make the "likeliest" token another one.
 GREEDY = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
-LOWEST_TEMPERATURE = 1e-6  # logits are divided by it, and fp32 ends at 3e38
 AT_ONCE = 16  # prompts, where nothing else is said
 
 
@@ -75,9 +74,8 @@ def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
         Token ids.
 
     Raises:
-        ValueError: for a prompt without a token, or one that is no valid Unicode.
+        ValueError: for a prompt without a token.
     """
-    _refuse_broken_text(prompt)
     own = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     if not own:
         raise ValueError("an empty prompt: expected at least one token in each")
@@ -101,7 +99,6 @@ def chat_tokens(tokenizer: PreTrainedTokenizerBase, message: str) -> list[int]:
     """
     if not tokenizer.chat_template:
         raise ValueError("this model has no chat template: it was made to continue texts, not to answer")
-    _refuse_broken_text(message)
     conversation = [{"role": "user", "content": message}]
     try:
         made = tokenizer.apply_chat_template(conversation, add_generation_prompt=True, return_dict=True)
@@ -140,10 +137,8 @@ def continue_tokens(
         What was written behind each, in the order given.
 
     Raises:
-        ValueError: for a temperature below `LOWEST_TEMPERATURE` that is not 0, or more tokens than the model can read.
+        ValueError: for a negative temperature, or more tokens than the model can read.
     """
-    if temperature < 0 or 0 < temperature < LOWEST_TEMPERATURE:
-        raise ValueError(f"temperature={temperature}: expected 0 (greedy), or {LOWEST_TEMPERATURE} and more")
     longest, limit = max(map(len, prompts), default=0), longest_input(model)
     if limit and longest + new_tokens > limit:
         raise ValueError(
@@ -215,11 +210,3 @@ def _reads_together(model: nn.Module) -> bool:
         return largest_change(logits([short]), logits([short, long])) <= rounding(model)
     except NO_PLACE:
         return False
-
-
-def _refuse_broken_text(text: str) -> None:
-    """What a shell passes on of bytes that are no UTF-8, no tokenizer reads."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"the prompt is not valid text (UTF-8): see character {error.start + 1}") from None

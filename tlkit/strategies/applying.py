@@ -22,8 +22,8 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     Args:
         model: as loaded; it is changed.
         strategy: a name in `STRATEGIES`.
-        options: those of the strategy (`blocks=` for last_layers, `r=` for lora, …); of an adapter that is continued,
-            they must be what it was made with.
+        options: those of the strategy (`blocks=` for last_layers, `r=` for lora, …); an adapter that is continued takes
+            none.
 
     Returns:
         What is trainable now, or will be in the course of the training; in its `doubts` also what a pass over a few

@@ -173,8 +173,8 @@ def test_a_trained_adapter_is_saved_loaded_and_merged(name, tmp_path, tiny, fold
 @pytest.mark.parametrize(
     ("name", "another", "said"),
     [
-        ("dora", "lora", "lora: the adapter was trained with dora: continue it with that"),
-        ("lora_fa", "lora_fa", "whether it was trained with lora or lora_fa, so it counts as lora's"),
+        ("dora", "lora", "lora: the adapter counts as trained with dora .*: continue it with that"),
+        ("lora_fa", "lora_fa", "lora_fa: the adapter counts as trained with lora"),
     ],
 )
 def test_an_adapter_is_continued_by_the_method_that_made_it(name, another, said, tmp_path, tiny, folder):
