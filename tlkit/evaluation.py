@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import groupby, islice
 
 import pandas as pd
 import torch
@@ -39,15 +40,12 @@ class PerplexityResult:
     document_tokens: tuple[int, ...]
 
     def __str__(self) -> str:
-        has_bytes = not math.isnan(self.bits_per_byte)  # classes have none
+        scored = f"{self.bits_per_byte:.3f} bits per byte, {self.tokens:,} tokens"
+        if math.isnan(self.bits_per_byte):  # classes have none
+            scored = f"{self.tokens:,} labels"
         text = (
-            f"perplexity {self.perplexity:,.2f} [{self.low:,.2f}, {self.high:,.2f}], "
-            + (
-                f"{self.bits_per_byte:.3f} bits per byte, {self.tokens:,} tokens"
-                if has_bytes
-                else f"{self.tokens:,} labels"
-            )
-            + f" of {self.documents} documents (window {self.context}, stride {self.stride})"
+            f"perplexity {self.perplexity:,.2f} [{self.low:,.2f}, {self.high:,.2f}], {scored} of {self.documents} "
+            f"documents (window {self.context}, stride {self.stride})"
         )
         return "\n".join([text, *(f"WARNING: {warning}" for warning in self.warnings)])
 
@@ -217,23 +215,17 @@ def _windows(stream: torch.Tensor, context: int, stride: int, batch_size: int):
     A window reads at most `context` tokens and scores those of its targets that no window before it scored:
     all of them in the first window, the last `stride` in the others.
     """
-    waiting: list[tuple[int, int, int]] = []
+    last, windows = len(stream) - 1, []
     scored_up_to = 1  # the first token of the stream has nothing before it
-    for begin in range(0, len(stream) - 1, stride):
-        end = min(begin + context, len(stream) - 1)
-        window = (begin, end, end + 1 - scored_up_to)
-        if waiting and (waiting[-1][1] - waiting[-1][0], waiting[-1][2]) != (end - begin, window[2]):
-            yield _stack(stream, waiting)
-            waiting = []
-        waiting.append(window)
-        if len(waiting) == batch_size:
-            yield _stack(stream, waiting)
-            waiting = []
+    for begin in range(0, last, stride):
+        end = min(begin + context, last)
+        windows.append((begin, end, end + 1 - scored_up_to))
         scored_up_to = end + 1
-        if end == len(stream) - 1:
+        if end == last:
             break
-    if waiting:
-        yield _stack(stream, waiting)
+    for _, alike in groupby(windows, key=lambda window: (window[1] - window[0], window[2])):
+        while batch := list(islice(alike, batch_size)):
+            yield _stack(stream, batch)
 
 
 def _stack(stream: torch.Tensor, windows: list[tuple[int, int, int]]):

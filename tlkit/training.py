@@ -357,18 +357,13 @@ def check_settings(
     """
     check_settings_alone(config, plan)
     refuse_plan(model, plan)
+    if len(blocks.shape) != 2 or len(blocks) == 0:
+        raise ValueError(f"blocks of shape {tuple(blocks.shape)}: expected (blocks, tokens)")
+    if config.patience is not None and validation is None:
+        raise ValueError("early stopping (patience) needs validation blocks")
+    if not trainable_parameters(model):
+        raise ValueError("nothing in this model is trainable: apply a strategy first")
     limit = longest_input(model)
-    problems = [
-        (
-            len(blocks.shape) != 2 or len(blocks) == 0,
-            f"blocks of shape {tuple(blocks.shape)}: expected (blocks, tokens)",
-        ),
-        (config.patience is not None and validation is None, "early stopping (patience) needs validation blocks"),
-        (not trainable_parameters(model), "nothing in this model is trainable: apply a strategy first"),
-    ]
-    for wrong, message in problems:
-        if wrong:
-            raise ValueError(message)
     for name, part in (("blocks", blocks), ("validation", validation)):
         if part is None:
             continue
