@@ -25,7 +25,7 @@ from tlkit.settings import setup
 from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, train
 
-STEPS = 8
+STEPS = 5
 
 
 def run(folder: Path, resume: bool) -> str:

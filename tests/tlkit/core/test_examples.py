@@ -129,9 +129,8 @@ def test_micro_batches_count_labels_and_not_rows():
     assert abs(sum(means) / 2 - losses[0][0]) > 0.01
 
 
-@pytest.mark.parametrize("layout", [padded, packed])
-def test_a_run_is_gone_on_with_bit_for_bit(layout, tmp_path):
-    config, examples = TrainingConfig(learning_rate=1e-2, epochs=4, batch_size=2), layout(TEXTS)
+def test_a_run_is_gone_on_with_bit_for_bit(tmp_path):
+    config, examples = TrainingConfig(learning_rate=1e-2, epochs=4, batch_size=2), padded(TEXTS)
     assert_goes_on_bit_for_bit(lambda: adapted("lora"), examples, config, 3, tmp_path)
     fewer = examples.labels.masked_fill(torch.arange(examples.shape[1]) != 3, IGNORED)
     with pytest.raises(ValueError, match="data was"):
@@ -149,18 +148,6 @@ def test_a_card_that_is_too_small_changes_no_loss():
     result, log = train_with_fallback(model, padded(texts), config, device=card, order=order)
     assert len(log.table) > 1 and card.peak <= 900_000
     assert result.history.loss.tolist() == pytest.approx(plain.tolist(), rel=1e-5)
-
-
-def test_four_bit_blocks_learn_from_masked_labels():
-    """Of a packed row as of padded ones; the blocks are the same, rounded."""
-    losses = []
-    for examples in (padded(TEXTS), packed(TEXTS)):
-        torch.manual_seed(0)
-        model = apply_strategy(small_model("llama", hidden_size=64, num_attention_heads=4), "qlora").model
-        config = TrainingConfig(learning_rate=1e-2, epochs=3, batch_size=4)
-        losses.append(train(model, examples, config).history.loss.tolist())
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)  # 4-bit layers compute in the type of their inputs
-    assert losses[0][-1] < losses[0][0]
 
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])

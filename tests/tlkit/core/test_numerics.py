@@ -19,7 +19,7 @@ TEXTS = load_corpus("rust").test[:4]
 
 @pytest.fixture(scope="module")
 def blocks():
-    return pack(load_corpus("rust").train[:12], load_model("tiny").tokenizer, 64)
+    return pack(load_corpus("rust").train[:6], load_model("tiny").tokenizer, 64)
 
 
 def test_perplexity_equals_a_float64_computation(tiny):
@@ -94,19 +94,11 @@ def test_impossible_windows_are_refused(tiny, bad):
 
 
 def test_sampling_depends_on_the_seed_alone_and_differs_from_greedy(tiny):
-    first, again, other = (generate(tiny.model, tiny.tokenizer, temperature=1.0, seed=seed) for seed in (1, 1, 2))
-    assert first == again != other
-    greedy = generate(tiny.model, tiny.tokenizer)
-    assert greedy != first and generate(tiny.model, tiny.tokenizer, temperature=1e-4) == greedy
-
-
-def test_training_is_repeatable_bit_for_bit(blocks):
-    weights, losses = [], []
-    for _ in range(2):
-        model = apply_strategy(load_model("tiny").model, "full").model
-        losses.append(train(model, blocks, TrainingConfig(epochs=0.5, batch_size=4)).history.loss.tolist())
-        weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
-    assert losses[0] == losses[1] and torch.equal(*weights)
+    first, again, other = (
+        generate(tiny.model, tiny.tokenizer, new_tokens=8, temperature=1.0, seed=seed) for seed in (1, 1, 2)
+    )
+    greedy, nearly = (generate(tiny.model, tiny.tokenizer, new_tokens=8, temperature=t) for t in (0, 1e-4))
+    assert first == again != other and first != greedy == nearly
 
 
 class _InGivenOrder(Trainer):
@@ -115,7 +107,7 @@ class _InGivenOrder(Trainer):
 
 
 @pytest.mark.parametrize("strategy", ["full", "lora"])
-def test_losses_equal_the_transformers_trainer(strategy, blocks, tmp_path):
+def test_losses_equal_the_transformers_trainer(strategy, blocks, tmp_path, shallow):
     config = TrainingConfig(1e-3, batch_size=4, warmup_fraction=0, schedule="constant")
     steps = len(blocks) // config.batch_size
     blocks = blocks[: steps * config.batch_size]

@@ -55,8 +55,6 @@ OPT_ALWAYS_DRAWS = "self.layerdrop > 0" not in inspect.getsource(modeling_opt.OP
     [
         ("gpt2", {}, True),
         ("gpt2", WITHOUT_DROPOUT, False),
-        ("llama", {}, False),
-        ("llama", {"attention_dropout": 0.1}, True),
         ("falcon", {"hidden_dropout": 0.1}, True),  # read from the configuration, in no module
         ("mixtral", {"num_local_experts": 4, "router_jitter_noise": 0.01}, True),  # no dropout at all
         ("opt", {"dropout": 0.0, "ffn_dim": 48, "word_embed_proj_dim": 32}, OPT_ALWAYS_DRAWS),
@@ -80,11 +78,9 @@ AS_TRAINED = 300
     ("kind", "settings", "agrees"),
     [
         ("gpt2", {}, True),
-        ("opt", {"ffn_dim": 48, "word_embed_proj_dim": 16}, True),  # a projection, inside its decoder
         ("mixtral", {"num_local_experts": 4, "output_router_logits": True}, True),
         ("gemma2", {"head_dim": 8}, False),
         ("gemma2", {"head_dim": 8, "final_logit_softcapping": None}, True),
-        ("cohere", {"logit_scale": 1.0}, True),
         ("granite", {"logits_scaling": 8.0}, False),
         ("bert", {"is_decoder": True}, False),
     ],
@@ -141,7 +137,7 @@ def snapshot(state) -> list[torch.Tensor]:
     return [*(p.detach().clone() for p in state.parameters), *moments, torch.tensor(state.step)]
 
 
-@pytest.mark.parametrize(("planted", "taken"), [(math.nan, 0), (math.nan, 2), (-math.inf, 2)])
+@pytest.mark.parametrize(("planted", "taken"), [(math.nan, 0), (-math.inf, 2)])
 def test_a_gradient_that_is_not_finite_changes_nothing(planted, taken):
     """The loss is as good as ever; only the backward pass is poisoned, in one value of one tensor."""
     model, undisturbed = (small("llama") for _ in range(2))
@@ -166,26 +162,6 @@ def test_a_gradient_that_is_not_finite_changes_nothing(planted, taken):
     take_step(state, BLOCKS, 1e-2)
     take_step(other, BLOCKS, 1e-2)
     assert all(map(torch.equal, snapshot(state), snapshot(other)))
-
-
-def test_in_a_team_the_gradient_of_another_process_may_be_the_bad_one(monkeypatch):
-    """Another process is played: what it adds to this one's gradients is no number."""
-
-    class Done:
-        def wait(self):
-            pass
-
-    def added_up(tensor, group=None, async_op=False):
-        if async_op:  # gradients; a sum of losses is finite
-            tensor.add_(math.nan)
-        return Done()
-
-    monkeypatch.setattr("tlkit.team.distributed.all_reduce", added_up)
-    state = new_state(small("llama"), TrainingConfig(), team=Team(0, 2, "afterwards"))
-    before = snapshot(state)
-    with pytest.raises(FloatingPointError, match="gradient"):
-        take_step(state, BLOCKS, 1e-2)
-    assert all(map(torch.equal, before, snapshot(state))) and not state.optimizer.state
 
 
 MODEL = small("llama")
@@ -221,7 +197,7 @@ def test_a_team_of_any_size_counts_each_row_once(blocks, size, rows):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("strategy", ["full", "qlora", "oft", "prefix_tuning"])
+@pytest.mark.parametrize("strategy", ["full", "qlora"])
 def test_counting_memory_changes_no_result(strategy, precision):
     """Bit for bit. The operator for 4-bit weights is made of others, and autocast reaches into it."""
     results = []
@@ -246,19 +222,13 @@ class _NoFloat64(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize(
-    "plan", [Plan(), Plan(2, "bf16", True, True, offload_activations=True, offload_optimizer=True)]
-)
-def test_training_needs_no_float64(plan):
+def test_training_needs_no_float64():
+    plan = Plan(2, "bf16", True, True, offload_activations=True, offload_optimizer=True)
     with pytest.raises(TypeError, match="float64"), _NoFloat64():
         torch.ones(1).double()
     with _NoFloat64():
         result = train(small("llama"), BLOCKS, TrainingConfig(batch_size=4), plan=plan, validation=BLOCKS[:2])
     assert len(result.history) == 2
-
-
-def beside_the_model(model: torch.nn.Module) -> None:
-    model.extra = torch.nn.Linear(4, 4)
 
 
 def above_a_cut(model: torch.nn.Module) -> None:
@@ -267,12 +237,9 @@ def above_a_cut(model: torch.nn.Module) -> None:
 
 
 @pytest.mark.usefixtures("registry_as_before")
-@pytest.mark.parametrize(
-    ("select", "plan"),
-    [(beside_the_model, Plan()), (above_a_cut, Plan(micro_batch_size=2)), (above_a_cut, Plan(chunked_loss=True))],
-)
-def test_where_no_gradient_can_arrive_the_first_step_says_so(select, plan):
-    strategy("mine")(select)
+@pytest.mark.parametrize("plan", [Plan(micro_batch_size=2), Plan(chunked_loss=True)], ids=str)
+def test_where_no_gradient_can_arrive_the_first_step_says_so(plan):
+    strategy("mine")(above_a_cut)
     model = apply_strategy(small("llama"), "mine").model
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(NothingToTrain, match="the loss depends on no trainable tensor"):

@@ -1,7 +1,6 @@
 """The loop around the steps: early stopping, scores that are no numbers, honest seconds, the peak of a resumed run."""
 
 import math
-import time
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -10,8 +9,6 @@ import pandas as pd
 import pytest
 import small_models
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from interrupted import assert_goes_on_bit_for_bit
 from small_models import weights_of
 
@@ -102,26 +99,6 @@ def test_patience_counts_evaluations_in_a_row_without_improvement(scripted, loss
         assert torch.equal(weights_of(model), scripted[1][expected_end(losses, patience)[1]])
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.lists(st.sampled_from([1.0, 2.0, 3.0, math.nan, math.inf]), min_size=6, max_size=6), st.integers(1, 6))
-def test_it_stops_and_restores_as_keras_and_transformers_do(losses, patience):
-    model, given_for = small_model(), []
-
-    def pretended(*_):
-        given_for.append(weights_of(model).clone())
-        return losses[len(given_for) - 1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "mean_loss", pretended)
-        run(patience, model)
-    made, best = expected_end(losses, patience)
-    assert len(given_for) == made
-    if any(math.isfinite(loss) for loss in losses[:made]):
-        assert torch.equal(weights_of(model), given_for[best])
-    else:
-        assert torch.equal(weights_of(model), given_for[-1])  # there is no best: nothing is put back
-
-
 def test_a_resumed_run_knows_that_such_a_score_was_not_the_best(scripted, tmp_path):
     losses, given_for = scripted
     losses[:] = [math.nan, 3.0, None]
@@ -131,26 +108,6 @@ def test_a_resumed_run_knows_that_such_a_score_was_not_the_best(scripted, tmp_pa
     model = small_model()
     result = run(3, model, checkpoint_dir=tmp_path, every=1, resume=True)
     assert len(result.history) == 6 and torch.equal(weights_of(model), given_for[3])
-
-
-class _SlowTrack(MemoryTrack):
-    """Counting that takes a millisecond more for each operator: most of a step's time."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        time.sleep(0.001)
-        return super().__torch_dispatch__(function, types, args, kwargs)
-
-
-def test_seconds_do_not_include_the_counting(monkeypatch):
-    """The counted step is at least ten times as slow here; the others say how long a step takes."""
-    monkeypatch.setattr(training, "MemoryTrack", _SlowTrack)
-    for steps in (2, 4):
-        result = train(small_model(), BLOCKS[:steps], TrainingConfig(batch_size=1))
-        counted = result.history[result.history.memory_counted]
-        others = result.history[~result.history.memory_counted]
-        assert list(counted.step) == [2] and counted.seconds.item() > 0.3 > others.seconds.max()
-        assert result.seconds == pytest.approx(steps * others.seconds.mean())
-        assert result.tokens_per_second == pytest.approx(15 / others.seconds.mean())
 
 
 def test_seconds_go_by_tokens_where_steps_are_of_different_size():
