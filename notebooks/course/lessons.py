@@ -65,7 +65,7 @@ def lessons(folder: Path = FOLDER) -> list[Lesson]:
     for source in sources(folder):
         if source.stem == INDEX:
             continue
-        text = _as_script(source)
+        text = source.read_text(encoding="utf-8")
         parts = [re.search(p, text, re.M) for p in (r"^# # (.+)$", r"^# \*([^*]+\?)\*$", MINUTES)]
         if not all(parts):
             raise ValueError(f"{source.name}: expected title, *question?* and 'About N minutes.' at the top")
@@ -107,27 +107,14 @@ def missing_model(source: Path) -> str | None:
         One sentence with the command that fetches the model.
     """
     command = re.search(r"python -m tlkit fetch ([\w./-]+\w)", source.read_text(encoding="utf-8"))
-    if command is None:
-        return None
-    if fetched_folder(command[1]):
+    if command is None or fetched_folder(command[1]):
         return None
     return f"{source.stem} needs {command[1]}, which is not on this machine: {command[0]}"
 
 
 def sources(folder: Path = FOLDER) -> list[Path]:
     """List the percent scripts, in order; the notebook of each stands beside it."""
-    scripts = sorted(folder.glob("[0-9][0-9]_*.py"))
-    return scripts or sorted(folder.glob("[0-9][0-9]_*.ipynb"))
-
-
-def _as_script(source: Path) -> str:
-    """What a percent script says in its text cells, also of a notebook."""
-    text = source.read_text(encoding="utf-8")
-    if source.suffix == ".py":
-        return text
-    cells = json.loads(text)["cells"]
-    lines = [line for cell in cells if cell["cell_type"] == "markdown" for line in "".join(cell["source"]).splitlines()]
-    return "\n".join(f"# {line}" for line in lines)
+    return sorted(folder.glob("[0-9][0-9]_*.py"))
 
 
 def copy_lessons(target: Path, folder: Path = FOLDER) -> list[Path]:

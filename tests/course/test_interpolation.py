@@ -6,7 +6,6 @@ import torch
 from course.lesson14.interpolation import interpolate
 from tlkit.models import load_model
 from tlkit.models.parts import is_tied
-from tlkit.strategies import apply_strategy
 
 
 def test_weights_in_between():
@@ -22,5 +21,3 @@ def test_weights_in_between():
     assert is_tied(interpolate(base, other, 0.5))
     with pytest.raises(ValueError, match="share=1.5"):
         interpolate(base, other, 1.5)
-    with pytest.raises(ValueError, match="only two models of one architecture"):
-        interpolate(base, apply_strategy(other, "lora").model, 0.5)

@@ -52,12 +52,6 @@ def test_more_text_for_each_process_is_not_divided():
     assert long.categories["activations"] > 2 * short.categories["activations"]
 
 
-def test_a_rehearsal_of_what_cannot_be_is_refused_before_any_process_starts(monkeypatch):
-    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("started"))
-    with pytest.raises(ValueError, match="strategy 'half' is unknown"):
-        rehearse("half")
-
-
 def test_a_rehearsal_that_fails_says_what_its_processes_said(monkeypatch):
     monkeypatch.setattr("course.lesson20.rehearsal.LAUNCH", "import sys; sys.exit('planted')")
     with pytest.raises(RuntimeError, match="ended with 1:\nplanted"):

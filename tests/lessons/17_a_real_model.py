@@ -30,4 +30,8 @@ assert all(9 < start[size].lora / start[size].full < 11 for size in start.column
 )
 assert (rates < start["4 million values"]).all(), "and the larger model's rates are lower"
 
+adapted = recorded.drop(["zero-shot", "random initialisation", "bitfit"])
+assert set(adapted.perplexity.nsmallest(2).index) == {"full", "freeze_embeddings"}
+assert (adapted.general.idxmin(), adapted.perplexity.idxmax()) == ("lora", "last_layers")
+
 assert torch.allclose(again, trained, atol=1e-4), "The loaded model computes the same"

@@ -39,8 +39,9 @@ apart = max(abs(a - b) for a, b in zip(theirs, ours, strict=True))
 assert apart < 1e-5, "Trainer and tl.train: four losses equal to 1e-5"
 
 moved = [sample[0] + 2.0, sample[1] - 3.0]  # so that the margin is not zero
-assert torch.allclose(dpo_loss(*moved, *library), preferences.preference_loss(*moved, *library)), (
-    "The loss by hand is the loss of the library"
+margin = (moved[0] - library[0]) - (moved[1] - library[1])
+assert torch.allclose(dpo_loss(*moved, *library), torch.log1p(torch.exp(-0.1 * margin))), (
+    "The loss by hand is equation 7 of its paper"
 )
 
 won_change, lost_change = changes

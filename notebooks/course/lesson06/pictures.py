@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from torch import nn
 
-from tlkit.models.parts import find_blocks, is_tied
+from tlkit.models.parts import find_blocks
 from tlkit.reports.drawing import INK, PASSED, SPARED, arrow, box, paper
 from tlkit.reports.figure import COLOURS, FAINT, Chart, dark, described, headline
 
-STORED, LOOKED_UP, SCORED, LINE, FADED = (COLOURS[2], COLOURS[4], COLOURS[3], "#D0D0D0", "#BBBBBB")
+LOOKED_UP, SCORED, LINE = COLOURS[4], COLOURS[3], "#D0D0D0"
 
 
 @described
@@ -19,20 +19,14 @@ def table_uses(model: nn.Module, tokens: dict[int, str]) -> Chart:
     """Where a model uses its token table: read row by row to look tokens up, and multiplied whole to score them.
 
     Args:
-        model: tied or not; only shapes are read.
+        model: with a tied head; only shapes are read.
         tokens: two to six tokens of a text, by number.
     """
     rows, width = model.get_input_embeddings().weight.shape
     figure, axes = paper(5.9, 8, 5.9)
-    tied = is_tied(model)
-    shape = f"{rows:,} rows\n× {width:,}"
-    if tied:
-        read = _draw_table(axes, 0.25, 4.6, f"E: {shape}", rows, tokens)
-        _frame(axes, 0.25, 4.6)
-    else:
-        read = _draw_table(axes, 0.25, 2.35, f"E: {shape}", rows, tokens)
-        _draw_table(axes, 3.5, 1.5, f"head W: {shape}", rows, {})
-        _frame(axes, 3.5, 1.5)
+    read = _draw_table(axes, 0.25, 4.6, f"E: {rows:,} rows\n× {width:,}", rows, tokens)
+    # All of the table is used to score.
+    axes.add_patch(Rectangle((0.44, 0.19), 1.22, 4.72, facecolor="none", edgecolor=SCORED, linewidth=2))
     words = {"fontsize": "small", "ha": "center", "va": "center", "fontweight": "bold"}
     meet = (2.35, sum(read) / len(read))
     for at in read:
@@ -42,7 +36,7 @@ def table_uses(model: nn.Module, tokens: dict[int, str]) -> Chart:
     arrow(axes, (1.65, 4.6), (3.78, 4.75), shade=SCORED)
     axes.text(2.75, 5.05, "2. score: multiply\nby every row", color=dark(SCORED), **words)
     names = ("logits", "hidden states", "embeddings", "tokens")
-    formulas = (f"Z = H {'E' if tied else 'W'}ᵀ", "H", "X = E[t]", "t")
+    formulas = ("Z = H Eᵀ", "H", "X = E[t]", "t")
     places = ((4.1, 1.3), (3.2, 0.44), (0.95, 0.44), (0.1, 0.44))
     for name, formula, size, (low, height) in zip(names, formulas, (rows, width, width, 0), places, strict=True):
         _draw_vectors(axes, low, height, list(tokens.items()), size, broken=name == "logits")
@@ -52,21 +46,13 @@ def table_uses(model: nn.Module, tokens: dict[int, str]) -> Chart:
     box(axes, (3.95, 1.78), 2.1, 1.0, f"{blocks} blocks\nand the final norm", facecolor=PASSED, rounding=0.08)
     for low, high in ((0.57, 0.92), (1.42, 1.76), (2.8, 3.17), (3.67, 4.07)):
         arrow(axes, (5.0, low), (5.0, high))
-    finding = "One matrix, two uses: the head is tied" if tied else "Two matrices, one for each use: nothing is tied"
-    headline(figure, finding)
+    headline(figure, "One matrix, two uses: the head is tied")
     figure.words = (
         f"{len(tokens)} rows of the table of {rows:,} x {width:,} are read at the bottom",
-        f"{'the same table' if tied else 'another table'} is multiplied with the hidden states at the top",
+        "the same table is multiplied with the hidden states at the top",
         f"a hidden state has {width:,} numbers, the logits of a token {rows:,}",
     )
     return figure
-
-
-def _frame(axes: Axes, bottom: float, height: float) -> None:
-    """All of a table is used to score."""
-    axes.add_patch(
-        Rectangle((0.44, bottom - 0.06), 1.22, height + 0.12, facecolor="none", edgecolor=SCORED, linewidth=2)
-    )
 
 
 def _draw_table(axes: Axes, bottom: float, height: float, name: str, rows: int, tokens: dict[int, str]) -> list[float]:
@@ -120,7 +106,7 @@ def _draw_vectors(
 
 @described
 def row_gradients_chart(
-    lookup: torch.Tensor, head: torch.Tensor, answers: torch.Tensor | None = None, named: dict[str, range] | None = None
+    lookup: torch.Tensor, head: torch.Tensor, answers: torch.Tensor, named: dict[str, range]
 ) -> Chart:
     """Length of the gradient in each row of a tied token table, from its two uses apart; rows without one are left out.
 
@@ -145,11 +131,10 @@ def row_gradients_chart(
         axes.set_yscale("log")
         axes.set_xlim(-0.03 * len(norms), 1.03 * len(norms))
         axes.grid(alpha=0.3)
-    if answers is not None:
-        found = answers.unique()
-        panels[1].plot(found, head.norm(dim=1)[found], "o", color=INK, markersize=4)
-        panels[1].set_title(f"{panels[1].get_title()} (dark: right answers)", fontsize="medium")
-    for name, rows in (named or {}).items():
+    found = answers.unique()
+    panels[1].plot(found, head.norm(dim=1)[found], "o", color=INK, markersize=4)
+    panels[1].set_title(f"{panels[1].get_title()} (dark: right answers)", fontsize="medium")
+    for name, rows in named.items():
         panels[1].axvspan(rows.start, rows.stop - 1, color=SPARED, zorder=0)
         middle = ((rows.start + rows.stop - 1) / 2, head.norm(dim=1)[rows.start : rows.stop].median() * 4)
         style = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": "x-small", "color": INK}

@@ -9,7 +9,7 @@ from tlkit.reports.drawing import BEHIND, GRADIENT, INK, PASSED, SPARED, TRAINED
 from tlkit.reports.figure import COLOURS, Chart, described, headline
 from tlkit.strategies import StrategyReport
 
-STORED, LOOKED_UP, SCORED, LINE, FADED = (COLOURS[2], COLOURS[4], COLOURS[3], "#D0D0D0", "#BBBBBB")
+STORED, FADED = COLOURS[2], "#BBBBBB"
 
 
 @described
@@ -17,8 +17,8 @@ def trained_depth_chart(runs: pd.DataFrame, untrained: float) -> Chart:
     """What training more of the last blocks costs in arithmetic, and the perplexity it reaches; each dot is one seed.
 
     Args:
-        runs: a row for each run, with columns blocks (how many were trained), arithmetic (of a step, in percent of
-            training all blocks) and perplexity (on validation text).
+        runs: a row for each run, with columns blocks (how many were trained, from 1 on), arithmetic (of a step, in
+            percent of training all blocks) and perplexity (on validation text).
         untrained: the perplexity before training.
     """
     figure, (left, right) = plt.subplots(1, 2, FigureClass=Chart, figsize=(8, 4), layout="constrained")
@@ -41,13 +41,8 @@ def trained_depth_chart(runs: pd.DataFrame, untrained: float) -> Chart:
     bottom, top = right.get_ylim()
     right.set_ylim(bottom, top + 0.25 * (top - bottom))
     # The value before training is far above what is compared, so it only stands at the edge.
-    edge = {
-        "xycoords": "axes fraction",
-        "textcoords": "axes fraction",
-        "ha": "center",
-        "va": "top",
-        "fontsize": "small",
-    }
+    edge = {"xycoords": "axes fraction", "textcoords": "axes fraction"}
+    edge |= {"ha": "center", "va": "top", "fontsize": "small"}
     upwards = {"arrowstyle": "-|>", "color": INK}
     right.annotate(f"before training: {untrained:.0f}", (0.7, 1.0), (0.7, 0.91), arrowprops=upwards, **edge)
     for axes in (left, right):
@@ -55,13 +50,9 @@ def trained_depth_chart(runs: pd.DataFrame, untrained: float) -> Chart:
         axes.set_xlabel("last blocks that are trained")
         axes.grid(axis="y", alpha=0.3)
     gained = (untrained - reached) / (untrained - reached.iloc[-1])
-    first = cost.index[0]
-    subject, bring = ("The last block alone takes", "brings")
-    if first > 1:
-        subject, bring = f"The last {first} blocks take", "bring"
     headline(
         figure,
-        f"{subject} {cost.iloc[0]:.0f}% of the arithmetic of {cost.index[-1]} blocks and {bring} "
+        f"The last block alone takes {cost.iloc[0]:.0f}% of the arithmetic of {cost.index[-1]} blocks and brings "
         f"{100 * gained.iloc[0]:.0f}% of their fall in perplexity",
     )
     return figure

@@ -39,18 +39,11 @@ class RungFacts:
 
 
 def facts_of_rungs() -> list[RungFacts]:
-    """List the rungs of `LADDER` with what they change, read from the settings of the plan that each of them sets.
-
-    Raises:
-        ValueError: for a rung that changes nothing, or a setting that has no words here yet.
-    """
+    """List the rungs of `LADDER` with what they change, read from the settings of the plan that each of them sets."""
     found = []
     for name, lower in LADDER.items():
         before, after = Plan(), lower(Plan(), BATCH)
         changed = [field.name for field in fields(Plan) if getattr(before, field.name) != getattr(after, field.name)]
-        if not changed or changed[-1] not in _MEANS:
-            known = ", ".join(_MEANS)
-            raise ValueError(f"rung {name!r} changes {changed or 'nothing'}: expected settings among {known}")
         change, prices = _MEANS[changed[-1]]  # evaluation on the host comes on top of training there
         tier = next(tier for tier, names in FALLBACK_TIERS.items() if name in names)
         found.append(RungFacts(name, tier, change, prices))
@@ -102,15 +95,10 @@ def micro_batch_picture(targets: torch.Tensor, size: int) -> Chart:
 
     Args:
         targets: token ids of the labels, shape (rows, tokens); -100 where a label does not count.
-        size: rows of a micro-batch.
-
-    Raises:
-        ValueError: where a micro-batch has no token that counts.
+        size: rows of a micro-batch; each has a token that counts.
     """
     counted = targets != -100
     parts = counted.split(size)
-    if not all(part.any() for part in parts):
-        raise ValueError("a micro-batch without a token that counts has no mean: expected one in each")
     total = int(counted.sum())
     means = [Fraction(1, len(parts) * int(part.sum())) for part in parts]
     height = 0.42 * len(targets) + 0.35 * len(parts) + 1.2

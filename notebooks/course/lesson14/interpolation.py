@@ -17,7 +17,7 @@ def interpolate(base: torch.nn.Module, adapted: torch.nn.Module, share: float) -
         A new model; the two given stay as they are.
 
     Raises:
-        ValueError: for a share outside 0 to 1, or where the two do not have the same tensors (adapters, 4 bits).
+        ValueError: for a share outside 0 to 1.
 
     Source:
         Wortsman et al. 2022, Robust fine-tuning of zero-shot models.
@@ -25,13 +25,6 @@ def interpolate(base: torch.nn.Module, adapted: torch.nn.Module, share: float) -
     if not 0 <= share <= 1:
         raise ValueError(f"share={share}: expected 0 (the base) to 1 (the adapted model)")
     start, end = base.state_dict(), adapted.state_dict()
-    apart = {name for name in start.keys() | end.keys() if name not in start or name not in end}
-    apart |= {name for name in start.keys() - apart if start[name].shape != end[name].shape}
-    if apart:
-        raise ValueError(
-            f"{len(apart)} tensors are not in both models ({min(apart)}, …): only two models of one architecture, "
-            "without adapters, have weights in between"
-        )
     between = copy.deepcopy(base)
     mixed = {name: torch.lerp(start[name], end[name], share) for name in start if start[name].is_floating_point()}
     between.load_state_dict(start | mixed)

@@ -18,12 +18,7 @@ def bootstrap_chart(draws: dict[str, np.ndarray], unit: str = "perplexity") -> C
     Args:
         draws: by name the scores of all draws.
         unit: of the scores.
-
-    Raises:
-        ValueError: for fewer than two ways of drawing.
     """
-    if len(draws) < 2:
-        raise ValueError(f"draws of {', '.join(draws) or 'nothing'}: expected at least two ways of drawing to compare")
     spans = {name: np.quantile(scores, [0.025, 0.975]) for name, scores in draws.items()}
     edges = np.linspace(min(map(np.min, draws.values())), max(map(np.max, draws.values())), 60)
     figure, axes = new_figure(height=1.3 + 1.2 * len(draws))
@@ -49,12 +44,7 @@ def pairing_chart(scores: pd.DataFrame, unit: str) -> Chart:
     Args:
         scores: a row for each thing that both have scored (a document, a seed), with two columns, one for each.
         unit: of the scores.
-
-    Raises:
-        ValueError: where there are not two columns, or fewer than two rows.
     """
-    if scores.shape[1] != 2 or len(scores) < 2:
-        raise ValueError(f"scores of shape {scores.shape}: expected at least two rows in two columns")
     first, second = scores.columns
     one, other = scores[first], scores[second]
     spans = {

@@ -39,14 +39,7 @@ def label_shift_scheme(tokens: list[str]) -> Chart:
 
     Args:
         tokens: of a text, at least 3 and at most 10.
-
-    Raises:
-        ValueError: for another number of tokens.
     """
-    if not 3 <= len(tokens) <= 10:
-        raise ValueError(
-            f"{len(tokens)} tokens: expected 3 to 10, so that the text is legible and can be shifted twice"
-        )
     figure, axes = new_figure(2.7)
     axes.axis("off")
     axes.set_xlim(-2.6, len(tokens))

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pandas as pd
 import torch
 from torch import nn
 from torch.nn import functional
@@ -151,16 +150,3 @@ def layer_features(model: nn.Module, examples: Examples, *, pool: str = "last", 
             weights = torch.stack({"last": [last], "mean": [mean], "both": [last, mean]}[pool], 1)
             found.append(torch.stack([(weights @ state.float()).flatten(1).cpu() for state in states]))
     return torch.cat(found, 1)[:, order.argsort()]
-
-
-def confusion(predicted: torch.Tensor, labels: torch.Tensor, classes: Sequence[str]) -> pd.DataFrame:
-    """How many texts of each class (rows) are put into each class (columns).
-
-    Args:
-        predicted: classes, shape (texts,).
-        labels: the true ones.
-        classes: their names, in the order of their numbers.
-    """
-    counts = torch.zeros(len(classes), len(classes), dtype=torch.long)
-    counts.index_put_((labels, predicted), torch.ones_like(labels), accumulate=True)
-    return pd.DataFrame(counts.numpy(), index=list(classes), columns=list(classes))

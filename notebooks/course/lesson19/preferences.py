@@ -1,14 +1,12 @@
-"""Pairs of answers, of which one is preferred: read, scored by a model, and compared in the loss of DPO."""
+"""Pairs of answers, of which one is preferred: read, and scored by a model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn import functional
 
-from tlkit.corpus import SPLITS, Corpus, read_json_lines, split_documents
+from tlkit.corpus import SPLITS, Corpus, read_json_lines
 from tlkit.examples.answers import answer_examples
 from tlkit.examples.batches import Examples
 from tlkit.examples.conversations import Conversation
@@ -30,28 +28,16 @@ class Preference:
         return "\n".join([self.prompt, self.chosen, self.rejected])
 
 
-def load_preferences(name: str | Path = "rust") -> Corpus:
-    """Read pairs of answers, and split them.
-
-    Args:
-        name: `rust` (short and right over long and vague; the topics are split as those of the questions are), or a
-            path to a .jsonl file in UTF-8 whose lines are objects with "prompt", "chosen" and "rejected", which is
-            split 80/10/10.
+def load_preferences() -> Corpus:
+    """Read pairs of answers, short and right over long and vague; the topics are split as those of the questions are.
 
     Returns:
         A corpus whose documents are pairs.
-
-    Raises:
-        FileNotFoundError: where there is no such file.
-        ValueError: naming file and line, for what is no pair.
     """
-    if name == "rust":
-        pairs = list(_read(DATA / "answers" / "preferences.jsonl"))
-        return Corpus("rust", *(tuple(pair for split, pair in pairs if split == wanted) for wanted in SPLITS))
-    path = Path(name)
-    if path.suffix.lower() != ".jsonl":
-        raise ValueError(f"preferences {str(name)!r}: expected rust, or a path to a .jsonl file")
-    return split_documents(str(path), [pair for _, pair in _read(path)])
+    rows = [row for _, row in read_json_lines(DATA / "answers" / "preferences.jsonl")]
+    names = ("id", "prompt", "chosen", "rejected", "topic")
+    pairs = [(row["split"], Preference(*(row[name] for name in names))) for row in rows]
+    return Corpus("rust", *(tuple(pair for split, pair in pairs if split == wanted) for wanted in SPLITS))
 
 
 def preference_examples(pairs: Sequence[Preference], tokenizer) -> tuple[Examples, Examples]:
@@ -87,36 +73,3 @@ def log_probabilities(model: nn.Module, examples: Examples) -> torch.Tensor:
         Nats, at most 0, shape (rows,); with gradients where they are switched on.
     """
     return -answer_nats(model, examples.trimmed()).sum(1)
-
-
-def preference_loss(
-    chosen: torch.Tensor,
-    rejected: torch.Tensor,
-    reference_chosen: torch.Tensor,
-    reference_rejected: torch.Tensor,
-    beta: float = 0.1,
-) -> torch.Tensor:
-    """The loss of direct preference optimisation, one number for each pair.
-
-    Args:
-        chosen: log-probabilities of the preferred answers by the model that is trained, shape (pairs,).
-        rejected: of the other answers.
-        reference_chosen: of the preferred answers by the model as it was before.
-        reference_rejected: of the other answers.
-        beta: how dearly a change from the model before is bought.
-
-    Source: Rafailov et al. 2023, Direct Preference Optimization, equation 7.
-    """
-    margin = (chosen - reference_chosen) - (rejected - reference_rejected)
-    return -functional.logsigmoid(beta * margin)
-
-
-def _read(path: Path) -> Iterator[tuple[str, Preference]]:
-    for line, row in read_json_lines(path):
-        texts = [row.get(key) for key in ("prompt", "chosen", "rejected")]
-        if not all(isinstance(text, str) and text.strip() for text in texts):
-            raise ValueError(f'{path}, line {line}: expected "prompt", "chosen" and "rejected", all of them texts')
-        if texts[1].split() == texts[2].split():
-            raise ValueError(f"{path}, line {line}: both answers are the same, so none is preferred")
-        about = [row.get(key, "") for key in ("topic", "split")]
-        yield str(about[1]), Preference(str(row.get("id", f"line {line}")), *texts, str(about[0]))

@@ -18,12 +18,7 @@ def ring_states(cards: int) -> list[list[list[int]]]:
     Returns:
         For the start and after each step, for each card and each part of the gradients, how many cards' gradients are
         added up in what it holds.
-
-    Raises:
-        ValueError: for fewer than two cards.
     """
-    if cards < 2:
-        raise ValueError(f"cards={cards}: a ring needs at least 2")
     held = [[1] * cards for _ in range(cards)]
     states = [[list(parts) for parts in held]]
     for step in range(2 * (cards - 1)):
@@ -45,8 +40,6 @@ def ring_scheme(cards: int = 4) -> Chart:
     Args:
         cards: how many, 2 to 8.
     """
-    if not 2 <= cards <= 8:
-        raise ValueError(f"cards={cards}: expected 2 to 8, more are not legible")
     states = ring_states(cards)
     figure, axes = paper(1.2 + 0.62 * cards, 100, 10 * cards + 5, bottom=-3)
     panels = {
@@ -97,8 +90,6 @@ def sharding_scheme(cards: int = 4, values: int = 6_738_415_616) -> Chart:
         cards: how many, 2 to 8.
         values: of the model, all trained; by default those of llama2-7b.
     """
-    if not 2 <= cards <= 8:
-        raise ValueError(f"cards={cards}: expected 2 to 8, more are not legible")
     figure, axes = paper(4.6, 100, 64)
     whole = sum(size for size, _ in STATE.values()) * values
     wide = 88 / cards

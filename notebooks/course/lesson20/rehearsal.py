@@ -37,11 +37,10 @@ launch({max(count for _, count in RUNS)}, "course.lesson20.rehearsal:take_part",
 """
 
 
-def rehearse(strategy: str = "full", *, progress: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
+def rehearse(*, progress: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Take the same five steps of the bundled model by 1, 2 and 4 processes of this machine by DDP, by 2 and 4 by FSDP.
 
     Args:
-        strategy: a name of `STRATEGIES`.
         progress: whether to show which of the trainings is running, and the time left.
 
     Returns:
@@ -51,13 +50,12 @@ def rehearse(strategy: str = "full", *, progress: bool = False) -> tuple[pd.Data
         `step_seconds` (median) and `held` (bytes of parameters in the first process).
 
     Raises:
-        ValueError: for an unknown strategy, before any process starts.
         RuntimeError: with what the processes said, where one fails.
     """
-    model = apply_strategy(meta_model("tiny"), strategy).model
+    model = meta_model("tiny")
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "runs.json"
-        command = [sys.executable, "-c", LAUNCH, strategy, str(found)]
+        command = [sys.executable, "-c", LAUNCH, str(found)]
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": _with_this_package()}
         with reported(progress, "rehearsal") as part:
             _run_apart(command, environment, found, part)
@@ -97,11 +95,10 @@ def _run_apart(command: list[str], environment: dict[str, str], found: Path, par
             raise RuntimeError(f"the rehearsal ended with {process.returncode}:\n{said.read()}")
 
 
-def take_part(strategy: str, found: str) -> None:
+def take_part(found: str) -> None:
     """Be one of the processes: in each run among the first so many, or waiting.
 
     Args:
-        strategy: a name of `STRATEGIES`.
         found: the file for the results, which the first process writes.
     """
     setup(threads=1)
@@ -110,7 +107,7 @@ def take_part(strategy: str, found: str) -> None:
         for exchange, count in RUNS:
             team = smaller(everybody, count)
             if team is not None:
-                runs.append(_run(replace(team, exchange=exchange), strategy))
+                runs.append(_run(replace(team, exchange=exchange)))
             distributed.barrier()
             if everybody.rank == 0:
                 Path(f"{found}.{exchange}-{count}").touch()
@@ -118,10 +115,9 @@ def take_part(strategy: str, found: str) -> None:
             Path(found).write_text(json.dumps(runs), encoding="utf-8")
 
 
-def _run(team: Team, strategy: str) -> dict:
+def _run(team: Team) -> dict:
     loaded = load_model("tiny")
-    torch.manual_seed(0)  # an adapter's first values
-    report = apply_strategy(loaded.model, strategy)
+    report = apply_strategy(loaded.model, "full")
     blocks = pack(load_corpus("rust").train[:60], loaded.tokenizer, BLOCK)[: STEPS * BATCH]
     config = TrainingConfig(1e-3, batch_size=BATCH)
     state = new_state(report.model, config, team=team)
