@@ -17,7 +17,7 @@ test: .venv/installed
 # Copies of the lessons, with the asserts that guard their numbers behind their cells.
 test-lessons: .venv/installed
 	$(BIN)/python tests/lessons/assemble.py results/checked
-	$(BIN)/python -m pytest $(AT_ONCE) --nbval results/checked
+	$(BIN)/python -m pytest $(AT_ONCE) --durations 25 --nbval $$(cat results/checked/slowest_first.txt)
 test-browser: .venv/installed
 	$(BIN)/python -m pytest $(AT_ONCE) -m browser tests
 test-versions: .venv/installed

@@ -16,6 +16,8 @@ from nbformat.v4 import new_code_cell
 HERE = Path(__file__).resolve().parent
 NOTEBOOKS = HERE.parents[1] / "notebooks"
 AFTER = re.compile(r"^# after: (\S+)\n", re.MULTILINE)
+ORDER = "slowest_first.txt"  # the copies; a long lesson that begins last would run alone
+SLOWEST = ("14", "19", "18", "08", "12", "13", "20", "15", "17", "21")
 
 
 def with_checks(lesson: nbformat.NotebookNode, checks: str) -> nbformat.NotebookNode:
@@ -54,8 +56,8 @@ def assemble(folder: Path, numbers: list[str] | None = None) -> list[Path]:
         The copies.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    copies = []
-    for source in sorted(NOTEBOOKS.glob("*.ipynb")):
+    copies, slow = [], {number: place for place, number in enumerate(SLOWEST)}
+    for source in sorted(NOTEBOOKS.glob("*.ipynb"), key=lambda path: (slow.get(path.stem[:2], len(slow)), path)):
         if numbers and source.stem[:2] not in numbers:
             continue
         lesson, checks = nbformat.read(source, as_version=4), HERE / f"{source.stem}.py"
@@ -63,6 +65,7 @@ def assemble(folder: Path, numbers: list[str] | None = None) -> list[Path]:
             lesson = with_checks(lesson, checks.read_text(encoding="utf-8"))
         copies.append(folder / source.name)
         nbformat.write(lesson, copies[-1])
+    (folder / ORDER).write_text("".join(f"{copy}\n" for copy in copies), encoding="utf-8")
     return copies
 
 
