@@ -76,7 +76,7 @@ assert audit.table["rank"][0] == "tied 1-25" and first.separated.iloc[24:].all()
 assert not first.separated.iloc[:24].any()
 
 # after: check-np-2
-from tlkit.evidence.planning import items_needed, seeds_needed
+from tlkit.evidence.audit import items_needed, seeds_needed
 
 assert items_needed(0.01, 0.5) == int(np.ceil(by_hand)) and 39_000 < by_hand < 39_500
 

@@ -175,9 +175,8 @@ def audit(options: AuditOptions) -> Outcome:
     from tlkit.evidence.published_tables import read_table
     from tlkit.reports.tables import rows_of
 
-    table = read_table(options.table, {options.metric, options.items, options.deviation})
     found = audit_table(
-        table,
+        read_table(options.table),
         options.metric,
         _number_or_column(options.items),
         name=options.name,

@@ -9,16 +9,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr, ndtri, stdtrit
 
-from tlkit.evidence.planning import POWER, items_needed, reach, seeds_needed
 from tlkit.evidence.published_tables import scores_of
 from tlkit.evidence.statistics import CONFIDENCE, PAIR_COLUMNS, SMALLEST_P, holm, rank_intervals
 
 POINT = 0.01  # of shares
+Z = float(ndtri((1 + CONFIDENCE) / 2))
 ENOUGH_ITEMS = 100  # from here on two equal rows are separated in at most 6% of all tables, with 44 items in 7%
 FARTHEST = 1e6  # so many times larger or smaller than the spread, a difference is no plan
 FEW = 5  # as few right or wrong answers make the normal approximation rough
+POWER = 0.8  # how often a difference that is there should be found, as is usual in planning
+MOST_SEEDS = 10_000
 TIE = 1e-6  # of an item: so far may a product of two numbers be off
 
 
@@ -191,7 +193,7 @@ def audit(
     rows = scores_of(table, metric, items, name, deviation, percent)
     rows = rows.sort_values("value", ascending=lower_is_better, kind="stable", ignore_index=True)
     rows["error"] = rows.spread / np.sqrt(rows["items"])
-    rows["low"], rows["high"] = _wilson(rows) if shares else _normal(rows)
+    rows["low"], rows["high"] = _wilson(rows) if shares else (rows.value - Z * rows.error, rows.value + Z * rows.error)
     pairs = _pairs(rows, correlation, shares)
     better = pairs if lower_is_better else pairs.assign(difference=-pairs.difference)
     rows["rank"] = rank_intervals(better, rows.name.tolist()).to_numpy()
@@ -216,15 +218,10 @@ def _right_answers(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 def _wilson(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Wilson's interval of a share (1927), which stays within 0 and 1 and has a width at 0, too."""
-    share, n, z = rows.value, rows["items"], ndtri((1 + CONFIDENCE) / 2)
-    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    share, n = rows.value, rows["items"]
+    middle = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    half = Z * np.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
     return np.maximum(middle - half, 0), np.minimum(middle + half, 1)
-
-
-def _normal(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    half = ndtri((1 + CONFIDENCE) / 2) * rows.error
-    return rows.value - half, rows.value + half
 
 
 def _pairs(rows: pd.DataFrame, correlation: float, shares: bool) -> pd.DataFrame:
@@ -313,3 +310,46 @@ def _of_covariance(correlation: float) -> str:
         f"and two rows' answers correlate by {correlation:g} over the items, as far as two shares allow it. The table "
         "does not show this: where they correlate less, too many pairs are separated."
     )
+
+
+def items_needed(difference: float, spread: float, *, correlation: float = 0.0) -> int:
+    """Compute how many test items find a difference of one pair 80% of the time, at a level of 5%.
+
+    Args:
+        difference: in units of the metric, above 0.
+        spread: the standard deviation over items, of a share p the root of p (1 - p).
+        correlation: of two rows' answers over the items.
+    """
+    return math.ceil(2 * (1 - correlation) * (reach(1) * spread / difference) ** 2)
+
+
+def seeds_needed(difference: float, deviation: float) -> int:
+    """Compute how many seeds of each of two rows find a difference 80% of the time, at a level of 5%.
+
+    The test items are taken as they are: more seeds say more about these, and nothing about others.
+
+    Args:
+        difference: in units of the metric, above 0.
+        deviation: the standard deviation between seeds, in the same units, equal for both.
+
+    Returns:
+        The number of seeds by Student's t, at least 2.
+
+    Raises:
+        ValueError: for a difference so small that it takes more than 10,000 seeds.
+    """
+    for seeds in range(2, MOST_SEEDS):
+        freedom = 2 * (seeds - 1)
+        errors = stdtrit(freedom, (1 + CONFIDENCE) / 2) + stdtrit(freedom, POWER)
+        if seeds >= 2 * (errors * deviation / difference) ** 2:
+            return seeds
+    raise ValueError(f"difference={difference:g} of deviation={deviation:g}: takes more than {MOST_SEEDS:,} seeds")
+
+
+def reach(pairs: int) -> float:
+    """Compute how many standard errors two rows have to be apart to be separated 80% of the time, at a level of 5%.
+
+    Args:
+        pairs: how many are compared, for the level of the most certain of them.
+    """
+    return float(-ndtri((1 - CONFIDENCE) / 2 / pairs) + ndtri(POWER))

@@ -17,23 +17,14 @@ MOST_ITEMS = 10**12  # more than any test has
 SINGLE = 6e-8  # how far a number of 32 bits is from what it stands for, as a share of it
 
 
-def read_table(path: Path, numbers: Collection[str] = ()) -> pd.DataFrame:
+def read_table(path: Path) -> pd.DataFrame:
     """Read a table from a CSV file as it is written: every field stays a text, so that 007 and None are names.
 
-    Fields are separated by commas, semicolons or tabs: by what gives every line as many fields as the line of column
-    names, finds the columns of numbers, and gives the most fields. Lines without content do not count, nor do comments
-    that begin with "# " before the first line.
-
-    Args:
-        path: a text file in UTF-8.
-        numbers: the columns of numbers, where they are there. Between semicolons a comma is their decimal point.
-
-    Returns:
-        A row for each line.
+    Fields are separated by commas, semicolons or tabs, by what the line of column names has most of. Lines without
+    content do not count, nor do comments that begin with "# " before the first line.
 
     Raises:
-        ValueError: where a line does not have as many fields as there are column names, or a number may have a decimal
-            comma or a mark for thousands.
+        ValueError: where a line does not have as many fields as there are column names.
         OSError: where the file cannot be read.
     """
     wanted = "expected a CSV file with a line of column names, as plain text in UTF-8"
@@ -42,47 +33,18 @@ def read_table(path: Path, numbers: Collection[str] = ()) -> pd.DataFrame:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: {wanted} ({error})") from None
     lines = list(dropwhile(lambda line: line.startswith("# ") or not line.strip(), io.StringIO(text)))
-    by_mark = {mark: _fields(lines, mark) for mark in ",;\t"}
-    mark = max(by_mark, key=lambda mark: _fit(by_mark[mark], numbers))
-    rows = by_mark[mark]
-    if not rows:
+    if not lines:
         raise ValueError(f"{path}: is empty, {wanted}")
-    header = rows[0]
+    mark = max(",;\t", key=lines[0].count)
+    rows = [[field.strip() for field in fields] for fields in csv.reader(lines, delimiter=mark, skipinitialspace=True)]
+    header, *rows = [fields for fields in rows if any(fields)]
     for fields in rows:
         if len(fields) != len(header):
             raise ValueError(
                 f"{path}: the line {mark.join(fields)!r} has {len(fields)} fields, expected {len(header)}, one for "
                 f"each column name (write decimals behind a point, and quote a field that holds {mark!r})"
             )
-    table = pd.DataFrame(rows[1:], columns=header, dtype=str)
-    for place, name in enumerate(header):
-        if mark == ";" and name in numbers:
-            table.isetitem(place, _with_points(table.iloc[:, place], path))
-    return table
-
-
-def _fields(lines: list[str], mark: str) -> list[list[str]]:
-    """The fields of each line that has content."""
-    rows = [[field.strip() for field in fields] for fields in csv.reader(lines, delimiter=mark, skipinitialspace=True)]
-    return [fields for fields in rows if any(fields)]
-
-
-def _fit(rows: list[list[str]], numbers: Collection[str]) -> tuple[bool, int, int]:
-    """What speaks for a mark, the strongest reason first."""
-    header = rows[0] if rows else []
-    whole = len(header) > 1 and all(len(fields) == len(header) for fields in rows)
-    return whole, len({*header} & {*numbers}), len(header)
-
-
-def _with_points(column: pd.Series, path: Path) -> pd.Series:
-    """Numbers with a decimal comma as numbers with a point."""
-    with_comma = column[column.str.contains(",")]
-    if len(with_comma) and with_comma.str.fullmatch(THOUSANDS.pattern).all():
-        raise ValueError(
-            f"{path}: {column.name} is {with_comma.iloc[0]!r}, which may be a decimal comma or a mark for thousands: "
-            "expected decimals behind a point, and thousands without a mark"
-        )
-    return column.str.replace(r"^([+-]?\d+),(\d+)", r"\1.\2", regex=True)
+    return pd.DataFrame(rows, columns=header, dtype=str)
 
 
 def scores_of(
@@ -93,9 +55,6 @@ def scores_of(
     Returns:
         Columns name, value, spread (the standard deviation over items), items and rounding: half a unit of the last
         decimal that a share in the table has, 0 for means.
-
-    Raises:
-        ValueError: naming column, row and what was expected.
     """
     columns, counted = table.columns.tolist(), isinstance(items, str)
     name = _names_column(table, {metric, items, deviation}) if name is None else name

@@ -13,7 +13,6 @@ from tlkit.reports.fronts import pareto_chart
 from tlkit.reports.score_charts import (
     accuracy_chart,
     class_accuracy_chart,
-    differences_chart,
     pairs_chart,
     perplexity_chart,
 )
@@ -49,12 +48,6 @@ def _pairs_of(comparison) -> Chart | None:
     return pairs_chart(pairs) if len(pairs) and pairs.low.notna().all() else None
 
 
-def _differences_of(comparison) -> Chart | None:
-    """None where nothing is there to be compared: one strategy, or the reference failed."""
-    known = comparison.table.difference.notna().any()
-    return differences_chart(comparison.table, comparison.provenance["against"]) if known else None
-
-
 def _class_accuracy_of(comparison) -> Chart | None:
     """None where no classes were to be found."""
     classifies = "balanced_accuracy" in comparison.table
@@ -64,7 +57,6 @@ def _class_accuracy_of(comparison) -> Chart | None:
 # Each draws a comparison, or returns None where it has nothing to draw.
 CHARTS = {
     "perplexity": lambda comparison: perplexity_chart(comparison.table),
-    "differences": _differences_of,
     "parameters": lambda comparison: parameters_chart(comparison.table),
     "cost": lambda comparison: cost_chart(comparison.table),
     "forgetting": lambda found: forgetting_chart(found.table) if found.table.general.notna().any() else None,

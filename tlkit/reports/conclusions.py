@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tlkit.evidence.comparison import Comparison
-from tlkit.evidence.relative import relative_perplexities
-from tlkit.evidence.statistics import CONFIDENCE, seed_intervals
+from tlkit.evidence.statistics import CONFIDENCE, relative_perplexities, seed_intervals
 from tlkit.names import CONTROL, QUESTION_SETS, ZERO_SHOT
 
 ABOUT = {"rust": "questions about Rust", "general": "questions about other subjects"}

@@ -18,7 +18,7 @@ from tlkit.reports.figure import (
     panels_beside,
 )
 from tlkit.reports.findings import number
-from tlkit.reports.points import draw_points, name_points, over_seeds
+from tlkit.reports.labels import draw_points, name_points, over_seeds
 
 
 @described

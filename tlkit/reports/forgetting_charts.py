@@ -8,8 +8,7 @@ import pandas as pd
 from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.reports.figure import FAINT, SIZE, UNTOUCHED, Chart, described, headline, new_figure, panels_beside, styles
 from tlkit.reports.findings import listed
-from tlkit.reports.labels import label_path
-from tlkit.reports.points import best_corner, draw_points, name_points, over_seeds
+from tlkit.reports.labels import best_corner, draw_points, label_path, name_points, over_seeds
 
 
 @described

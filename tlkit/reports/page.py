@@ -2,9 +2,10 @@
 
 import html
 from collections.abc import Iterable
-from importlib.metadata import version
 from pathlib import Path
 from string import Template
+
+import pandas as pd
 
 from tlkit.evidence.comparison import Comparison
 from tlkit.reports.conclusions import conclusions
@@ -36,8 +37,10 @@ def comparison_page(comparison: Comparison, figures: dict[str, Chart], provenanc
     title = f"Comparison of strategies: {made['model']} on {made['corpus']}"
     failed = [f"Failed: {name}: {text.splitlines()[-1]}" for name, text in comparison.failures.items()]
     key, all_columns = brief(comparison.table), readable(comparison.table)
-    table = key.join(all_columns[[name for name in all_columns if name not in key]])
-    numbered = enumerate(figures.values(), 1)
+    table = key.join(all_columns[[name for name in all_columns if name not in key]]).set_index("strategy")
+    with pd.option_context("display.max_colwidth", None):
+        rows = table.rename_axis(index=None, columns="strategy").to_html(border=0)
+    words = [place for place, name in enumerate(table, 2) if name in NAMED_BY_WORDS]
     values = {
         "title": html.escape(title),
         "about": html.escape(
@@ -46,50 +49,20 @@ def comparison_page(comparison: Comparison, figures: dict[str, Chart], provenanc
         "may": _list(said.may) if said.may else "<p>Nothing: see below.</p>",
         "may_not": _list(said.may_not),
         "notes": _list([*failed, *notes_on(comparison.table)]),
-        "count": str(table.shape[1]),
-        "head": "".join(_heading(name, name in key) for name in table),
-        "rows": "\n".join(_row(row, key.columns) for _, row in table.iterrows()),
+        "count": str(table.shape[1] + 1),
+        "beyond": str(key.shape[1] + 1),
+        "words": ", ".join(f"td:nth-child({place})" for place in words),
+        "table": rows,
         "legend": html.escape(LEGEND),
-        "charts": "\n".join(_figure(number, figure) for number, figure in numbered),
-        "citation": html.escape(
-            f"{title}. Computed with tlkit {version('tlkit')} on {made['date']}, by the command under Provenance."
-        ),
-        "bibtex": html.escape(_bibtex(title, str(made["date"]))),
+        "charts": "\n".join(_figure(number, figure) for number, figure in enumerate(figures.values(), 1)),
         "provenance": "".join(f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in provenance.items()),
     }
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(values)
 
 
-def _bibtex(title: str, date: str) -> str:
-    year = date[:4]
-    return (
-        f"@misc{{tlkit-comparison-{year},\n"
-        f"  title = {{{title}}},\n"
-        f"  year = {{{year}}},\n"
-        f"  note = {{Computed with tlkit {version('tlkit')}, {date}}}\n"
-        "}"
-    )
-
-
 def _list(sentences: Iterable[str]) -> str:
     items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
     return f"<ul>{items}</ul>" if items else ""
-
-
-def _classes(name: str, key: bool) -> str:
-    classes = [*(["words"] if name in NAMED_BY_WORDS else []), *([] if key else ["more"])]
-    return f' class="{" ".join(classes)}"' if classes else ""
-
-
-def _heading(name: str, key: bool) -> str:
-    return f'<th scope="col"{_classes(name, key)}><button type="button">{html.escape(name)}</button></th>'
-
-
-def _row(row, key) -> str:
-    cells = [
-        f"<td{_classes(name, name in key)}>{html.escape(str(value))}</td>" for name, value in list(row.items())[1:]
-    ]
-    return f'<tr><th scope="row">{html.escape(str(row.iloc[0]))}</th>{"".join(cells)}</tr>'
 
 
 def _figure(number: int, figure: Chart) -> str:

@@ -93,31 +93,6 @@ def class_accuracy_chart(table: pd.DataFrame, classes: int | None = None) -> Cha
 
 
 @described
-def differences_chart(table: pd.DataFrame, against: str = "full") -> Chart:
-    """Each strategy's perplexity minus that of one other; where the interval includes zero, the two are not separated.
-
-    Args:
-        table: a row for each strategy, with columns strategy, difference, difference_low, difference_high; rows
-            without a difference are left out.
-        against: the strategy that was subtracted.
-    """
-    table = table.dropna(subset="difference").sort_values("difference").reset_index(drop=True)
-    figure, axes = new_figure(height_for(len(table)))
-    _draw_rows(axes, table.index, *(table[f"difference{end}"] for end in ("", "_low", "_high")))
-    below, above = table.difference_high < 0, table.difference_low > 0
-    unclear = table[~(below | above)]
-    axes.plot(unclear.difference, unclear.index, "o", color="white", markeredgecolor=COLOURS[0], zorder=4)
-    mark(axes, 0, against)
-    _name_rows(axes, table.strategy)
-    beside_rows(axes, table.index, [_with_interval(row, "difference", "+") for row in table.itertuples()])
-    axes.set_xlabel(f"perplexity more than {against} (lines: interval over documents and seeds; hollow: includes zero)")
-    parts = {"below": table[below], "above": table[above], "not separated from": unclear}
-    said = [f"{listed(part.strategy, 'strategies')} {how} {against}" for how, part in parts.items() if len(part)]
-    headline(figure, "Perplexity: " + "; ".join(said))
-    return figure
-
-
-@described
 def pairs_chart(pairs: pd.DataFrame) -> Chart:
     """Perplexity of the row's strategy minus the column's, a field for each pair; coloured where they are separated.
 

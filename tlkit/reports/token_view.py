@@ -14,7 +14,6 @@ KINDS = {
     "end": "learned: the end of an answer",
     "padding": "padding",
 }
-MARKS = {"read": " ", "learned": "+", "end": "#", "padding": "."}
 # Marked by a line as well as by colour, for those who do not tell colours apart and for black-and-white print.
 STYLES = {
     "read": f"background:{SPARED};color:#555;border-bottom:2px dotted #999",
@@ -26,7 +25,7 @@ STYLES = {
 
 @dataclass(frozen=True)
 class TokenView:
-    """The tokens of one row; a notebook shows them coloured, a terminal as a table.
+    """The tokens of one row; a notebook shows them coloured.
 
     Attributes:
         table: a row for each token: its place, id, text, and its kind, a key of `KINDS`.
@@ -38,11 +37,6 @@ class TokenView:
     def counts(self) -> dict[str, int]:
         """Tokens of each kind."""
         return {kind: int((self.table.kind == kind).sum()) for kind in KINDS}
-
-    def __str__(self) -> str:
-        lines = [f"{row.place:>5} {row.id:>7} {MARKS[row.kind]} {row.text}" for row in self.table.itertuples()]
-        legend = ", ".join(f"{MARKS[kind]!r} {said}" for kind, said in KINDS.items() if self.counts[kind])
-        return "\n".join([f"place      id   token ({legend})", *lines])
 
     def _repr_html_(self) -> str:
         cells = "".join(

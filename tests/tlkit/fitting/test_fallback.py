@@ -23,7 +23,6 @@ from tlkit.memory import VirtualDevice, virtual_device
 from tlkit.models import generate, load_model
 from tlkit.models.adapters import base_model
 from tlkit.models.parts import find_blocks
-from tlkit.names import CLASSIC
 from tlkit.steps import Plan, mean_loss
 from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, new_state, train, training_steps
@@ -70,7 +69,7 @@ def allocations(strategy, **options):
     return card.seen
 
 
-@pytest.mark.parametrize("strategy", [*CLASSIC, "prefix_tuning", "gradual_unfreezing"])
+@pytest.mark.parametrize("strategy", ["full", "last_layers", "lora", "qlora", "prefix_tuning", "gradual_unfreezing"])
 def test_an_allocation_that_fails_anywhere_loses_no_step(strategy):
     """Failures spread over all steps, each followed by a second one at once, against an uninterrupted run."""
     reference = small_model(strategy)
@@ -249,11 +248,6 @@ def test_a_plan_changes_how_and_not_what(strategy, plan):
     assert not torch.equal(weights_of(model), weights_of(start))
 
 
-def test_bf16_is_announced():
-    _, log = train_with_fallback(small_model(), BLOCKS, CONFIG, device=Failing(100), order=("bf16 autocast",))
-    assert log.table.changes_numerics.tolist() == [False, True]
-
-
 def test_after_recovery_memory_is_what_it_was():
     """Nothing of the failed step is kept alive, by a traceback or otherwise."""
     held = []
@@ -312,8 +306,6 @@ def test_when_no_rung_is_left_numbers_say_so():
          "64000000000 bytes.", RuntimeError, True),
         ("", MemoryError, True),
         ("CUDA error: device-side assert triggered", RuntimeError, False),
-        ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", RuntimeError, False),
-        ("The size of tensor a (3) must match the size of tensor b (4)", RuntimeError, False),
         ("out of memory", KeyError, False),
     ],
 )  # fmt: skip
@@ -366,9 +358,7 @@ def test_evaluation_and_generation_survive_too():
     assert torch.equal(weights_of(tiny.model), before)
 
 
-@pytest.mark.parametrize(
-    ("strategy", "failing"), [("full", (1, 2)), ("full", (3,)), ("full", (4, 5)), ("lora", (1, 2)), ("qlora", (4, 5))]
-)
+@pytest.mark.parametrize(("strategy", "failing"), [("full", (1, 2)), ("full", (3,)), ("lora", (4, 5))])
 def test_memory_that_runs_out_in_a_validation_changes_nothing(strategy, failing, monkeypatch):
     """At the first, a middle and the last of four validations, some of them twice in a row."""
     config = dataclasses.replace(CONFIG, evaluate_every=1)
@@ -421,7 +411,8 @@ def test_what_the_host_cannot_hold_is_refused_with_numbers(monkeypatch):
     with pytest.raises(MemoryError, match=r"needs at least [\d.]+ MiB on .* which has [\d.]+ MiB"):
         train_with_fallback(small_model(), BLOCKS, CONFIG, plan=frugal)
     with pytest.raises(MemoryError, match=r"on the host needs [\d.]+ MiB and [\d.]+ MiB"):
-        train_with_fallback(small_model(), BLOCKS, CONFIG, plan=frugal, device=virtual_device(memory="10KB"))
+        card, order = virtual_device(memory="10KB"), ("training on the host",)
+        train_with_fallback(small_model(), BLOCKS, CONFIG, device=card, order=order)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS bounds the address space on Linux only")

@@ -22,7 +22,7 @@ def peak(timeline):
     return timeline[KINDS].sum(axis=1).max()
 
 
-@pytest.mark.parametrize("strategy", ["full", "lora", "qlora"])
+@pytest.mark.parametrize("strategy", ["full", "qlora"])
 def test_its_peak_is_the_estimate_and_the_model_stays_as_it_was(strategy, shallow):
     """0.2%, as the estimate promises of a real step."""
     model = adapted(strategy)
@@ -53,11 +53,3 @@ def test_micro_batches_come_one_after_the_other_and_each_finds_the_gradients_of_
     changes = timeline.phase[timeline.phase != timeline.phase.shift()]
     assert changes.tolist() == ["forward pass", "backward pass", "forward pass", "backward pass", "optimizer step"]
     assert timeline.gradients[changes.index[2]] == 4 * sum(p.numel() for p in adapted().parameters())
-
-
-def test_what_is_not_trained_needs_neither_gradients_nor_averages_nor_activations_below():
-    whole, two = step_timeline(adapted(), **SHAPE), step_timeline(adapted("last_layers", train_norms=False), **SHAPE)
-    trained = sum(p.numel() for p in adapted("last_layers", train_norms=False).parameters() if p.requires_grad)
-    assert two.gradients.max() == 4 * trained
-    assert two["optimizer state"].max() == pytest.approx(8 * trained, rel=1e-3)
-    assert two.activations.max() < 0.35 * whole.activations.max()

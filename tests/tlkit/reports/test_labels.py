@@ -20,10 +20,6 @@ def test_spread_places_are_apart_and_in_order(places, gap):
     assert sum(found) == pytest.approx(sum(places))  # neighbours keep their middle
 
 
-def test_places_that_are_apart_stay():
-    assert spread([0.1, 0.5, 0.9], 0.2) == [0.1, 0.5, 0.9]
-
-
 @pytest.mark.parametrize("apart", [1.0, 0.05, 0.0])
 def test_names_at_the_ends_of_lines_do_not_collide(apart):
     figure, axes = new_figure()

@@ -24,7 +24,6 @@ from tlkit.reports import (
     diagrams,
     forgetting_charts,
     memory_charts,
-    schemes,
     score_charts,
     training_charts,
 )
@@ -114,7 +113,6 @@ PICTURES = {
     "perplexity": lambda: score_charts.perplexity_chart(table()),
     "accuracy": lambda: score_charts.accuracy_chart(table()),
     "class accuracy": lambda: score_charts.class_accuracy_chart(classified(), 9),
-    "differences": lambda: score_charts.differences_chart(table()),
     "pairs": lambda: score_charts.pairs_chart(pairs()),
     "parameters": lambda: cost_charts.parameters_chart(table()),
     "cost": lambda: cost_charts.cost_chart(table()),
@@ -124,24 +122,18 @@ PICTURES = {
     "two paths": lambda: forgetting_charts.tradeoff_chart(
         {"full, learning rate": path("rates", "learning_rate"), "full, epochs": path("epochs", "epochs")}
     ),
-    "one path": lambda: forgetting_charts.tradeoff_chart({"rehearsal": path("general", "general_share")}),
     "pareto": lambda: charts.pareto_of(comparison().documents, comparison().runs),
-    "pareto, two costs": lambda: charts.pareto_of(
-        comparison(REAL).documents, comparison(REAL).runs, ["peak_memory_mb", "general"]
-    ),
     "rates": lambda: training_charts.sweep_chart(
         rates("full", "last_layers", "lora", "bitfit"), "learning_rate", "learning rate (log scale)"
     ),
-    "passages": lambda: training_charts.sweep_chart(recorded("passages"), "passages", "passages of Rust text"),
     "one run": lambda: training_charts.overfitting_chart({"20 epochs": RUNS["20 epochs"]}),
     "five runs": lambda: training_charts.overfitting_chart(RUNS, untouched=4.79),
     "memory of cards": lambda: memory_charts.memory_chart(CARDS, BUDGETS),
-    "memory of one": lambda: memory_charts.memory_chart({"full": CARDS["1 card"]}, {"A100 80GB": 80 * GiB}),
     "ladder": lambda: memory_charts.ladder_chart(RUNGS, {"8 GB": 8 * GiB, "16 GB": 16 * GiB}),
     "attempts": lambda: memory_charts.attempts_chart(ATTEMPTS),
     "fit": lambda: memory_charts.fit_chart(FITS),
     "network strips": lambda: diagrams.network_strip(report("full"), report("last_layers"), report("lora")),
-    "step": schemes.step_flow,
+    "step": diagrams.step_flow,
 }
 
 
