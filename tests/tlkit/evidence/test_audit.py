@@ -290,5 +290,3 @@ def test_the_leaderboard_is_whole_and_its_reruns_end_in_its_figures():
     last = runs.drop_duplicates("experiment", keep="last").set_index("experiment").test_accuracy
     both = board.set_index("experiment").test_accuracy.to_frame("board").join(last, how="inner")
     assert len(both) == 51 and (both.board == both.test_accuracy).all()
-    with pytest.raises(ValueError, match="leaderboard 'nowhere' is unknown: expected one of peft_metamathqa, "):
-        leaderboard("nowhere")
