@@ -13,14 +13,3 @@ from tlkit.checkpoints.files import (
     write_atomically,
     write_text_atomically,
 )
-
-__all__ = [
-    "CheckpointError",
-    "flush_file",
-    "flush_folder",
-    "hold_folder",
-    "reason_of",
-    "sha256_of",
-    "write_atomically",
-    "write_text_atomically",
-]

@@ -7,25 +7,9 @@ from tlkit.examples.batches import (
     Batch,
     Examples,
     as_examples,
-    blank_examples,
     inputs_of,
     labels_in,
     padding_token,
     shape_of,
     tensors_in,
 )
-
-__all__ = [
-    "IGNORED",
-    "LAYOUTS",
-    "PADDING",
-    "Batch",
-    "Examples",
-    "as_examples",
-    "blank_examples",
-    "inputs_of",
-    "labels_in",
-    "padding_token",
-    "shape_of",
-    "tensors_in",
-]

@@ -169,16 +169,3 @@ def inputs_of(examples: Examples, dtype: torch.dtype) -> dict[str, torch.Tensor]
     seen = same & (places[None, :] <= places[:, None])
     mask = torch.zeros(seen.shape, dtype=dtype, device=tokens.device).masked_fill(~seen, torch.finfo(dtype).min)
     return {"input_ids": tokens, "attention_mask": mask[:, None], "position_ids": places - begin}
-
-
-def blank_examples(shape: tuple[int, int], device: torch.device, *, classifies: bool, layout: str) -> Examples:
-    """Examples of a shape, without contents that matter: for what is counted and not computed.
-
-    Args:
-        shape: rows and tokens.
-        device: of the model.
-        classifies: whether each row has a class.
-        layout: of `LAYOUTS`.
-    """
-    blank = torch.zeros(shape, dtype=torch.long, device=device)
-    return Examples(blank, blank[:, 0] if classifies else blank, blank, layout)

@@ -4,25 +4,3 @@ from tlkit.models.adapter_folders import check_save, save_model
 from tlkit.models.generation import Continuation, chat_tokens, continue_tokens, generate, prompt_tokens
 from tlkit.models.loading import LoadedModel, architecture, download_needed, load_model, meta_model
 from tlkit.models.sources import BUNDLED, PRESETS, WAY_ON, Preset, chosen_model, distinct_architectures, download
-
-__all__ = [
-    "BUNDLED",
-    "PRESETS",
-    "WAY_ON",
-    "Continuation",
-    "LoadedModel",
-    "Preset",
-    "architecture",
-    "chat_tokens",
-    "check_save",
-    "chosen_model",
-    "continue_tokens",
-    "distinct_architectures",
-    "download",
-    "download_needed",
-    "generate",
-    "load_model",
-    "meta_model",
-    "prompt_tokens",
-    "save_model",
-]

@@ -66,15 +66,6 @@ def wrapped_by(module: nn.Module) -> nn.Module | None:
     return module._modules.get("base_layer") or module._modules.get("original_module")
 
 
-def continues_adapter(model: nn.Module) -> bool:
-    """True where a trained adapter was loaded to be trained on: its weights are then where training starts from.
-
-    Args:
-        model: a transformers model, or peft's wrapper.
-    """
-    return getattr(model, "continues_adapter", False)
-
-
 def in_four_bits(model: nn.Module) -> bool:
     """True where `quantize_linear_layers` was used on the base model.
 
@@ -95,7 +86,7 @@ def refuse_all_but_continuing(model: nn.Module, strategy: str, options: dict) ->
     Raises:
         ValueError: where the strategy does not continue this adapter.
     """
-    if not continues_adapter(model):
+    if not getattr(model, "continues_adapter", False):
         raise ValueError(
             f"{strategy}: this model holds an adapter already. Load its folder with adapter='merge' to make it part of "
             "the weights, for any strategy, or with adapter='continue' to train it on with the strategy that made it"

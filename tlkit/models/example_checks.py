@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tlkit.examples import IGNORED, Examples, blank_examples, inputs_of
+from tlkit.examples import IGNORED, Examples, inputs_of
 from tlkit.models.adapters import base_model, classifies
 from tlkit.models.passes import NO_PLACE, evaluation_mode, largest_change, rounding
 
@@ -80,10 +80,10 @@ def blank_batch(model: nn.Module, shape: tuple[int, int], layout: str) -> torch.
         shape: rows and tokens.
         layout: of the rows; "mixed" for blocks of running text.
     """
-    device = next(model.parameters()).device
+    blank = torch.zeros(shape, dtype=torch.long, device=next(model.parameters()).device)
     if layout == "mixed" and not classifies(model):
-        return torch.zeros(shape, dtype=torch.long, device=device)
-    return blank_examples(shape, device, classifies=classifies(model), layout=layout)
+        return blank
+    return Examples(blank, blank[:, 0] if classifies(model) else blank, blank, layout)
 
 
 def _refuse_classes(labels: torch.Tensor, classes: int, name: str) -> None:
