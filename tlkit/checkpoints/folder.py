@@ -128,8 +128,8 @@ class Checkpoints:
             journal: an empty journal; changed in place.
 
         Raises:
-            CheckpointError: where there are checkpoints but none is whole, or where one cannot be read: that may
-                pass, so no older one is taken in its place.
+            CheckpointError: where there are checkpoints but none is whole.
+            OSError: where one cannot be read: that may pass, so no older one is taken in its place.
             ValueError: where the checkpoint belongs to another model, other data or other settings; says which.
         """
         damaged = []
@@ -139,11 +139,6 @@ class Checkpoints:
             except _Damaged as damage:
                 damaged.append(str(damage))
                 continue
-            except (OSError, SafetensorError) as error:
-                raise CheckpointError(
-                    f"{path.stem} in {self.folder} cannot be read ({reason_of(error)}): make it readable and try "
-                    "again, or move it away to go on with the one before it"
-                ) from error
             if damaged:
                 warnings.warn(f"{'; '.join(damaged)}: {path.stem} is used", stacklevel=2)
             if differing := list(differences(content["identity"], self.identity)):

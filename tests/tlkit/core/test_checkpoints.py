@@ -1,12 +1,8 @@
 """Runs that are killed, damaged, refused: what is resumed ends as if nothing had happened."""
 
-import builtins
-import errno
 import hashlib
-import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 import warnings
@@ -15,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings, strategies
 from interrupted import assert_goes_on_bit_for_bit
 from safetensors.torch import load_file
 from small_models import weights_of
@@ -72,15 +67,14 @@ def undisturbed(model=None, config=CONFIG):
 
 
 def test_runs_killed_at_any_moment_end_bit_identical(tmp_path):
-    """Half of them inside a write, spread over the run's checkpoints, or little is shown."""
+    """Inside a write, spread over the run's checkpoints."""
     if not hasattr(os, "fork"):
         pytest.skip("needs fork")
     script = Path(__file__).with_name("killed_runs.py")
     done = subprocess.run([sys.executable, script, tmp_path, "6"], capture_output=True, text=True, check=True)
     whole, *runs = [json.loads(line) for line in done.stdout.splitlines()]
     assert [run["hash"] for run in runs] == [whole["hash"]] * 6
-    inside = [run["reached"] for run in runs if run["inside a write"]]  # seeded, so that these never change
-    assert len(inside) == 3 and len(set(inside)) >= 2
+    assert len({run["reached"] for run in runs}) >= 4
 
 
 @pytest.mark.parametrize(("strategy", "optimizer"), [*((name, "adamw") for name in RESUMED), ("full", "sgd")])
@@ -106,12 +100,6 @@ def test_only_what_is_trainable_is_saved_and_only_the_newest_two(tmp_path):
     assert len([name for name in saved if name.startswith("optimizer.")]) == 3 * len(trainable)
 
 
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 1
-    path.write_bytes(content)
-
-
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(tmp_path):
     expected, _ = undisturbed()
     until(5, tmp_path)
@@ -123,119 +111,66 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(tmp_path):
     assert result.history.step.tolist() == list(range(1, len(result.history) + 1))
 
 
-def test_a_read_error_is_not_damage(tmp_path, monkeypatch):
-    """It may pass: no older checkpoint is taken in its place, and all stays there for the next try."""
-    until(5, tmp_path)
-    before = content_of(tmp_path)
-
-    def failing(name):
-        original = getattr(io, name)
-
-        def opened(file, *arguments, **options):
-            if str(file).endswith("step-00000004.safetensors"):
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            return original(file, *arguments, **options)
-
-        return opened
-
-    with monkeypatch.context() as patch:
-        for module in (io, builtins):
-            patch.setattr(module, "open", failing("open"))
-        with pytest.raises(
-            CheckpointError, match="step-00000004 in .* cannot be read .Input/output error.: make it rea"
-        ):
-            resumed(tmp_path)
-    assert content_of(tmp_path) == before
-    expected, _ = undisturbed()
-    assert torch.equal(weights_of(resumed(tmp_path)[0]), weights_of(expected))
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
 
 
-def content_of(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+def tear(path):
+    path.write_bytes(path.read_bytes()[:-9])
 
 
-FOREIGN = (
-    "thesis.pdf.part",
-    "step-by-step.json",
-    "step-1.json",
-    "step-00000004.json.bak",
-    "step-000000004.json",
-    "model.safetensors",
+STEPS = (3, 4, 99_999_999, 100_000_000)
+
+
+@pytest.mark.parametrize(
+    ("damages", "restored"),
+    [
+        ({}, 100_000_000),
+        ({"step-100000000.safetensors": flip, "step-99999999.json": Path.unlink}, 4),
+        ({"step-100000000.json": tear, "step-99999999.safetensors": tear, "step-00000004.safetensors": Path.unlink}, 3),
+        (
+            dict.fromkeys([f"step-{step}.json" for step in ("00000003", "00000004", "99999999", "100000000")], tear),
+            None,
+        ),
+    ],
 )
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """A state, and a folder with one checkpoint a step; the last two sort the other way round by name."""
-    folder = tmp_path_factory.mktemp("written")
-    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
-    model = AutoModelForCausalLM.from_config(Qwen2Config(**sizes, num_attention_heads=4), dtype=torch.float32)
-    state = new_state(apply_strategy(model, "last_layers", blocks=1).model, CONFIG)
-    for step in (3, 4, 99_999_999, 100_000_000):
+def test_the_newest_whole_checkpoint_is_restored_and_foreign_files_stay(tmp_path, damages, restored):
+    """The last two of four sort the other way round by name."""
+    state, checkpoints = new_state(small_model("last_layers", blocks=1), CONFIG), Checkpoints(tmp_path, 1, {})
+    for step in STEPS:
         state.step = step
         with torch.no_grad():
             state.parameters[0].fill_(step)
-        place = folder / str(step)
-        place.mkdir()
-        Checkpoints(place, 1, {}).save(state, Journal())
-    return state, folder
-
-
-DAMAGES = {
-    "absent": None,
-    "whole": lambda notes, tensors: None,
-    "tensors flipped": lambda notes, tensors: flip(tensors),
-    "tensors cut": lambda notes, tensors: tensors.write_bytes(tensors.read_bytes()[:-9]),
-    "tensors missing": lambda notes, tensors: tensors.unlink(),
-    "notes missing": lambda notes, tensors: notes.unlink(),
-    "notes torn": lambda notes, tensors: notes.write_bytes(notes.read_bytes()[:-9]),
-    "notes of others": lambda notes, tensors: notes.write_text('{"step": 4, "loss": 0.1}'),
-}
-STATES_OF_A_CHECKPOINT = strategies.sampled_from(sorted(DAMAGES))
-
-
-@settings(deadline=None, derandomize=True, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    kinds=strategies.tuples(*[STATES_OF_A_CHECKPOINT] * 4),
-    foreign=strategies.dictionaries(strategies.sampled_from(FOREIGN), strategies.binary(max_size=20)),
-    parts=strategies.sets(strategies.sampled_from(["step-00000003.json.part", "step-00000009.safetensors.part"])),
-)
-def test_the_newest_whole_checkpoint_is_restored_from_any_folder(written, tmp_path, kinds, foreign, parts):
-    state, source = written
-    folder = tmp_path / "folder"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    there = {step: kind for step, kind in zip((3, 4, 99_999_999, 100_000_000), kinds, strict=True) if kind != "absent"}
-    for step, kind in there.items():
-        for path in (source / str(step)).iterdir():
-            shutil.copyfile(path, folder / path.name)
-        DAMAGES[kind](folder / f"step-{step:08d}.json", folder / f"step-{step:08d}.safetensors")
-    for name, content in foreign.items():
-        (folder / name).write_bytes(content)
-    for name in parts:
-        (folder / name).write_bytes(b"torn")
-    before = content_of(folder)
-
-    checkpoints, journal, state.step = Checkpoints(folder, 1, {}), Journal(), 0
-    whole = max((step for step, kind in there.items() if kind == "whole"), default=0)
-    newer = [kind for step, kind in there.items() if step > whole and kind != "notes missing"]
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        if newer and not whole:
-            with pytest.raises(CheckpointError, match="is whole"):
-                checkpoints.restore(state, journal)
-        else:
-            checkpoints.restore(state, journal)
-    assert state.step == whole and len(said) == bool(newer and whole)
-    assert not whole or bool((state.parameters[0] == whole).all())
-    assert content_of(folder) == before
-
+        (tmp_path / str(step)).mkdir()
+        Checkpoints(tmp_path / str(step), 1, {}).save(state, Journal())
+        for path in (tmp_path / str(step)).iterdir():
+            path.rename(tmp_path / path.name)
+        (tmp_path / str(step)).rmdir()
+    foreign = {"thesis.pdf.part", "step-1.json", "step-00000004.json.bak", "step-000000004.json", "model.safetensors"}
+    for name in {*foreign, "step-00000009.safetensors.part"}:
+        (tmp_path / name).write_text("mine, or torn")
+    for name, damage in damages.items():
+        damage(tmp_path / name)
+    before, state.step = {path.name for path in tmp_path.iterdir()}, 0
+    if restored is None:
+        with pytest.raises(CheckpointError, match="is whole"):
+            checkpoints.restore(state, Journal())
+        restored = 0
+    else:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            checkpoints.restore(state, Journal())
+        assert state.step == restored and bool((state.parameters[0] == restored).all())
+        assert len(said) == bool(damages)
+    assert {path.name for path in tmp_path.iterdir()} == before
     state.step += 1
-    checkpoints.save(state, journal)
-    kept = {f"step-{step:08d}.{suffix}" for step in {whole, whole + 1} - {0} for suffix in ("json", "safetensors")}
-    kept |= {"step-00000001.json", "step-00000001.safetensors"} if not whole else set()
-    assert content_of(folder).keys() == kept | foreign.keys()
-    assert all((folder / name).read_bytes() == content for name, content in foreign.items())
+    checkpoints.save(state, Journal())
+    kept = {
+        f"step-{step:08d}.{suffix}" for step in {restored, restored + 1} - {0} for suffix in ("json", "safetensors")
+    }
+    assert {path.name for path in tmp_path.iterdir()} == kept | foreign
 
 
 @pytest.mark.parametrize(

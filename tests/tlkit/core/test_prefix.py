@@ -6,7 +6,6 @@ import pytest
 import torch
 from small_models import ARCHITECTURES, GPT2_WITHOUT_DROPOUT, small_model
 
-from tlkit.cli import main
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.losses import summed_loss
 from tlkit.models import generate, load_model
@@ -14,7 +13,6 @@ from tlkit.models.parts import find_blocks
 from tlkit.models.prefix import cached_prefix, frozen_blocks
 from tlkit.settings import Plan
 from tlkit.strategies import apply_strategy
-from tlkit.team import Team
 from tlkit.training import TrainingConfig, train
 
 PREFIXED = {
@@ -149,14 +147,6 @@ def test_a_copy_of_the_model_computes_for_itself():
     assert torch.equal(changed, model(input_ids=BLOCKS, use_cache=False).logits)
 
 
-def test_weights_in_parts_are_refused_before_they_are_taken_apart():
-    model = of("qwen2")
-    sizes = [p.numel() for p in model.parameters()]
-    with cached_prefix(model), pytest.raises(ValueError, match="cached_prefix .* weights in parts"):
-        train(model, BLOCKS, CONFIG, team=Team(exchange="fsdp"))
-    assert [p.numel() for p in model.parameters()] == sizes
-
-
 def test_padding_positions_and_generation_are_computed_as_ever():
     bundled = load_model("tiny")
     model = apply_strategy(bundled.model, "last_layers", train_norms=False).model
@@ -193,14 +183,3 @@ def test_refuses_where_nothing_stays_the_same(strategy, options, named):
 def test_refuses_dropout_below():
     with pytest.raises(ValueError, match="dropout"):
         frozen_blocks(of("gpt2", **GPT2_WITHOUT_DROPOUT | {"attn_pdrop": 0.1}))
-
-
-def test_the_command_keeps_a_prefix_and_refuses_where_there_is_none(tmp_path, capsys, shallow):
-    command = ["train", "--corpus", "facts", "--sequence-length", "64", "--epochs", "2", "--strategy", "last_layers"]
-    command += ["--strategy-option", "blocks=1"]
-    assert main([*command, "--output", str(tmp_path / "no"), "--cached-prefix"]) == 2
-    assert "no frozen prefix" in capsys.readouterr().err
-
-    kept = ["--strategy-option", "train_norms=false", "--cached-prefix"]
-    assert main([*command, "--output", str(tmp_path / "yes"), *kept]) == 0
-    assert "frozen prefix: 2 blocks computed for" in capsys.readouterr().out

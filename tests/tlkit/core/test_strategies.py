@@ -2,42 +2,18 @@
 
 import pytest
 import torch
+from small_models import ARCHITECTURES
+from small_models import small_model as of_three_blocks
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.models import meta_model
 from tlkit.models.parts import find_blocks, is_tied
 from tlkit.names import CLASSIC
-from tlkit.steps import mean_loss
 from tlkit.strategies import apply_strategy
-
-SMALL = {
-    "qwen2": dict(hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2),
-    "llama": dict(hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2),
-    "gpt2": dict(n_embd=32, n_head=4),
-    "opt": dict(hidden_size=32, ffn_dim=48, num_attention_heads=4, word_embed_proj_dim=32, max_position_embeddings=64),
-    "gpt_neox": dict(hidden_size=32, intermediate_size=48, num_attention_heads=4),
-    "phi": dict(hidden_size=32, intermediate_size=48, num_attention_heads=4),
-}
 
 
 def small_model(kind: str):
-    depth = {"n_layer": 4} if kind == "gpt2" else {"num_hidden_layers": 4}
-    config = AutoConfig.for_model(
-        kind, vocab_size=97, pad_token_id=0, bos_token_id=0, eos_token_id=0, **depth, **SMALL[kind]
-    )
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(config)
-
-
-@pytest.mark.parametrize("kind", SMALL)
-def test_each_architecture_takes_labels_that_are_shifted_already(kind):
-    """One that shifted them again would be scored on the token after the next; fp32 sums in another order, so 1e-5."""
-    model = small_model(kind).eval()
-    ids = torch.randint(1, 97, (4, 16), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
-    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-    assert mean_loss(model, ids) == pytest.approx(expected.item(), rel=1e-5)
+    return of_three_blocks(kind, **{"n_layer" if "n_layer" in ARCHITECTURES[kind] else "num_hidden_layers": 4})
 
 
 @pytest.mark.parametrize(
@@ -62,7 +38,7 @@ def test_training_the_tied_head_trains_the_embedding():
 
 
 PAIRS = {(kind, strategy) for kind in ("qwen2", "gpt2") for strategy in (*CLASSIC, "gradual_unfreezing")}
-PAIRS |= {(kind, strategy) for kind in SMALL for strategy in ("freeze_lower", "last_layers")}
+PAIRS |= {(kind, strategy) for kind in ("opt", "gpt_neox", "phi") for strategy in ("freeze_lower", "last_layers")}
 PAIRS |= {("llama", "bitfit"), ("opt", "discriminative_rates")}
 REFUSED = {("llama", "bitfit"): "no bias vectors", ("gpt2", "qlora"): "no linear layers"}
 
@@ -77,7 +53,7 @@ def test_one_step_moves_what_is_trainable_and_nothing_else(kind, strategy):
         return
     report = apply_strategy(model, strategy)
     before = {name: p.detach().clone() for name, p in report.model.named_parameters()}
-    ids = torch.randint(1, 97, (4, 16), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(3, 64, (4, 16), generator=torch.Generator().manual_seed(1))
     optimizer = torch.optim.AdamW([p for p in report.model.parameters() if p.requires_grad], lr=0.01)
     for _ in range(2):  # LoRA's A matrices receive a gradient from the second step on
         report.model(input_ids=ids, labels=ids).loss.backward()
