@@ -244,8 +244,10 @@ def function_exercise(
             handed = deepcopy(arguments)
             try:
                 given = read(called(answer, *handed), *arguments)
+            except NotBegun:
+                raise
             except Wrong as wrong:
-                raise type(wrong)(f"{story}, {wrong}" if callable(answer) else str(wrong)) from wrong
+                raise Wrong(f"{story}, {wrong}" if callable(answer) else str(wrong)) from wrong
             results = ((why, mistake(*arguments)) for why, mistake in mistakes.items())
             compare(given, right(*arguments), results, alike or near, f"{story}: ")
             tensors = (pair for pair in zip(handed, arguments, strict=True) if hasattr(pair[0], "all"))
