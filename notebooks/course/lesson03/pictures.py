@@ -56,50 +56,42 @@ def draws_chart(draws: Mapping[str, torch.Tensor]) -> Chart:
         draws: by name of the size, the perplexity of each test.
     """
     figure, axes = new_figure(height=1.3 + 1.1 * len(draws))
-    lowest, highest = (edge(float(edge(scores)) for scores in draws.values()) for edge in (min, max))
-    edges, told = np.linspace(lowest, highest, 60), {}
-    for place, (name, scores) in enumerate(draws.items()):
-        span = np.quantile(scores, [0.025, 0.975])
-        told[name] = draws_row(axes, scores.numpy(), edges, -1.5 * place, ends=tuple(span), digits=0)
-    axes.set_yticks([0.5 - 1.5 * place for place in range(len(draws))], list(draws))
+    spans = draw_draws(axes, {name: scores.numpy() for name, scores in draws.items()}, list(draws), digits=0)
     axes.margins(x=0.2)
     axes.set_xlabel("perplexity of a test (bar: the middle 95% of all tests)")
+    told = {name: f"{low:.0f} to {high:.0f}" for name, (low, high) in spans.items()}
     few, *_, many = draws
     headline(figure, f"Tests of {few} score {told[few]}, and tests of {many} {told[many]}")
     figure.words = tuple(f"{name}: {span}" for name, span in told.items())
     return figure
 
 
-def draws_row(
-    axes: Axes,
-    scores: np.ndarray,
-    edges: np.ndarray,
-    base: float,
-    *,
-    ends: tuple[float, float],
-    shade: str = RESULT,
-    digits: int = 1,
-) -> str:
-    """Draw the scores of many draws of a bootstrap as a histogram, and below it a bar over the middle 95% of them.
+def draw_draws(
+    axes: Axes, draws: Mapping[str, np.ndarray], labels: Sequence[str], *, shades=(RESULT,), digits: int = 1
+) -> dict[str, tuple[float, float]]:
+    """Draw scores as histograms below one another, each with a bar over the middle 95% of its scores.
 
     Args:
         axes: to draw on, with the scores on its horizontal axis.
-        scores: one for each draw.
-        edges: of the histogram's bars.
-        base: the place of the histogram's foot; it is 1 high.
-        ends: of the middle 95%.
-        shade: of the histogram.
-        digits: behind the decimal point of the ends.
+        draws: by name the scores of all draws.
+        labels: of the histograms; each is 1 high.
+        shades: of the histograms, in turns.
+        digits: behind the decimal point of the ends of a bar.
 
     Returns:
-        The ends of the bar, as text.
+        The ends of each bar.
     """
-    counts, _ = np.histogram(scores, edges)
-    axes.bar(edges[:-1], counts / counts.max(), np.diff(edges), base, align="edge", color=shade, alpha=0.6)
-    axes.plot(ends, [base - 0.12] * 2, color=INK, linewidth=3, solid_capstyle="butt")
-    told = f"{ends[0]:.{digits}f} to {ends[1]:.{digits}f}"
-    axes.text(ends[1], base - 0.12, f"  95%: {told}", va="center", fontweight="bold", color=INK)
-    return told
+    edges = np.linspace(min(map(np.min, draws.values())), max(map(np.max, draws.values())), 60)
+    spans = {name: tuple(np.quantile(scores, [0.025, 0.975])) for name, scores in draws.items()}
+    for place, (name, scores) in enumerate(draws.items()):
+        counts, _ = np.histogram(scores, edges)
+        base, shade, (low, high) = -1.5 * place, shades[place % len(shades)], spans[name]
+        axes.bar(edges[:-1], counts / counts.max(), np.diff(edges), base, align="edge", color=shade, alpha=0.6)
+        axes.plot((low, high), [base - 0.12] * 2, color=INK, linewidth=3, solid_capstyle="butt")
+        told = f"  95%: {low:.{digits}f} to {high:.{digits}f}"
+        axes.text(high, base - 0.12, told, va="center", fontweight="bold", color=INK)
+    axes.set_yticks([0.5 - 1.5 * place for place in range(len(draws))], labels)
+    return spans
 
 
 @described

@@ -28,6 +28,16 @@ frozen_part = number_exercise(
 )
 
 
+HEADS = (  # whether it is tied, what was done to the model, whether the head trains, and why
+    (True, "full", {}, True, "it trains, under the name of the embedding"),
+    (True, "freeze_embeddings", {}, False, "its table was frozen"),
+    (True, "last_layers", {}, False, "only blocks and norms train there"),
+    (True, "last_layers", {"train_head": True}, True, "its table trains, whatever it is called"),
+    (False, "freeze_embeddings", {}, True, "the table of the embedding is another one"),
+    (False, "last_layers", {}, False, "having its own weights does not make it train"),
+)
+
+
 @exercise(
     "ex06_2",
     2,
@@ -38,8 +48,9 @@ frozen_part = number_exercise(
 )
 def does_the_head_train(answer: object) -> None:
     """Judge a function that says whether a model's head trains, tied or not."""
-    seen, cases = [], _adapted_heads()
-    for story, why, tied, strategy, options, expected in cases:
+    seen = []
+    for tied, strategy, options, expected, why in HEADS:
+        story = f"a {'tied head' if tied else 'head of its own'} after `{strategy}`{' with it' if options else ''}"
         model = apply_strategy(small_model(depth=4, tied=tied), strategy, **options).model
         try:
             given = called(answer, model)
@@ -57,38 +68,6 @@ def does_the_head_train(answer: object) -> None:
     if all(given for _, given, *_ in seen):
         raise Wrong("it says True whenever anything in the model trains; the head alone is asked about.")
     raise Wrong(next(told for right, *_, told in seen if not right))
-
-
-def _adapted_heads():
-    return [
-        ("a tied head after `full`", "it trains, under the name of the embedding", True, "full", {}, True),
-        ("a tied head after `freeze_embeddings`", "its table was frozen", True, "freeze_embeddings", {}, False),
-        ("a tied head after `last_layers`", "only blocks and norms train there", True, "last_layers", {}, False),
-        (
-            "a tied head that was trained beside the last blocks",
-            "its table trains, whatever it is called",
-            True,
-            "last_layers",
-            {"train_head": True},
-            True,
-        ),
-        (
-            "a head of its own after `freeze_embeddings`",
-            "the table of the embedding is another one",
-            False,
-            "freeze_embeddings",
-            {},
-            True,
-        ),
-        (
-            "a head of its own after `last_layers`",
-            "having its own weights does not make it train",
-            False,
-            "last_layers",
-            {},
-            False,
-        ),
-    ]
 
 
 @exercise(

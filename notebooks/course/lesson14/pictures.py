@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from course.lesson03.pictures import RESULT, draws_row
+from course.lesson03.pictures import RESULT, draw_draws
 from tlkit.reports.drawing import TRAINED
 from tlkit.reports.figure import COLOURS, Chart, described, headline, new_figure, styles
 
@@ -19,18 +19,14 @@ def bootstrap_chart(draws: dict[str, np.ndarray], unit: str = "perplexity") -> C
         draws: by name the scores of all draws.
         unit: of the scores.
     """
-    spans = {name: np.quantile(scores, [0.025, 0.975]) for name, scores in draws.items()}
-    edges = np.linspace(min(map(np.min, draws.values())), max(map(np.max, draws.values())), 60)
     figure, axes = new_figure(height=1.3 + 1.2 * len(draws))
-    places = [1.5 * place for place in reversed(range(len(draws)))]
-    for number, (base, (name, scores)) in enumerate(zip(places, draws.items(), strict=True)):
-        draws_row(axes, scores, edges, base, ends=tuple(spans[name]), shade=(RESULT, TRAINED)[number % 2])
+    labels = [f"{len(scores):,} draws\nof {name}" for name, scores in draws.items()]
+    spans = draw_draws(axes, draws, labels, shades=(RESULT, TRAINED))
     widths = {name: high - low for name, (low, high) in spans.items()}
     narrow, wide = min(widths, key=widths.get), max(widths, key=widths.get)
     times = widths[wide] / widths[narrow]
     headline(figure, f"Drawing {wide} gives an interval {times:.1f} times as wide as drawing {narrow}")
-    axes.set_yticks([base + 0.5 for base in places], [f"{len(draws[name]):,} draws\nof {name}" for name in draws])
-    axes.set_ylim(-0.35, places[0] + 1.1)
+    axes.set_ylim(1.15 - 1.5 * len(draws), 1.1)
     axes.margins(x=0.12)
     axes.set_xlabel(f"{unit} of a draw (bar: the middle 95% of the draws)")
     figure.words = tuple(f"{name}: {low:.1f} to {high:.1f}" for name, (low, high) in spans.items())

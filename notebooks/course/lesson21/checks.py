@@ -27,34 +27,15 @@ enough_documents = number_exercise(
     within=0.002,
 )
 DECISIONS = ("equal", "first", "second", "too costly", "cannot tell")
-CASES = (
-    # strategies with rate, split and score; who is not tuned; the story
+SOUND = {"full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)], "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)]}
+HIGHEST, LOWEST = [(1e-4, 120), (1e-3, 99), (1e-2, 85)], [(1e-4, 70), (1e-3, 80), (1e-2, 95)]
+CASES = (  # rates of each strategy with their scores, who is not tuned, and why
+    (SOUND, set(), "everything was done rightly"),
+    (SOUND | {"lora": HIGHEST}, {"lora"}, "the best rate of lora is the highest of those tried"),
+    (SOUND | {"full": LOWEST}, {"full"}, "the best rate of full is the lowest of those tried"),
+    (SOUND | {"full": [*SOUND["full"], (2e-3, 82)]}, {"lora"}, "lora had three runs and full had four"),
     (
-        {"full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)], "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)]},
-        set(),
-        "everything was done rightly",
-    ),
-    (
-        {"full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)], "lora": [(1e-4, 120), (1e-3, 99), (1e-2, 85)]},
-        {"lora"},
-        "the best rate of lora is the highest of those tried",
-    ),
-    (
-        {"full": [(1e-4, 70), (1e-3, 80), (1e-2, 95)], "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)]},
-        {"full"},
-        "the best rate of full is the lowest of those tried",
-    ),
-    (
-        {"full": [(1e-4, 90), (1e-3, 80), (2e-3, 82), (1e-2, 95)], "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)]},
-        {"lora"},
-        "lora had three runs and full had four",
-    ),
-    (
-        {
-            "full": [(1e-2, 95), (1e-4, 90), (1e-3, 80)],
-            "lora": [(1e-1, 300), (1e-2, 85), (1e-3, 99)],
-            "ia3": [(1e-1, 90)],
-        },
+        {"full": SOUND["full"][2:] + SOUND["full"][:2], "lora": SOUND["lora"][::-1], "ia3": [(1e-1, 90)]},
         {"ia3"},
         "ia3 had one run, and the rates come in no order",
     ),
@@ -107,7 +88,6 @@ def not_tuned(answer: object) -> None:
 def decision(answer: object) -> None:
     """Judge a function that decides from an interval, a band, and what was forgotten."""
     nan, usual = math.nan, (60, 40)
-    costly = "so the better one is separated, and forgets more than the limit of 100%"
     cases = [
         (-21.0, -8.0, 5, usual, "first", "the whole interval is below zero and reaches beyond the band"),
         (8.0, 27.0, 5, usual, "second", "the whole interval is above zero and reaches beyond the band"),
@@ -120,30 +100,9 @@ def decision(answer: object) -> None:
         (-3.0, 2.0, 1, usual, "cannot tell", "the band is narrower than the interval"),
         (nan, nan, 5, usual, "cannot tell", "there is no interval"),
         (-40.0, 40.0, 5, usual, "cannot tell", "the interval is wide, and its middle is zero"),
-        (
-            -21.0,
-            -8.0,
-            5,
-            (150, 20),
-            "too costly",
-            f"the whole interval is below zero, they forget 150% and 20%, {costly}",
-        ),
-        (
-            8.0,
-            27.0,
-            5,
-            (20, 150),
-            "too costly",
-            f"the whole interval is above zero, they forget 20% and 150%, {costly}",
-        ),
-        (
-            -21.0,
-            -8.0,
-            5,
-            (20, 150),
-            "first",
-            "the interval is below zero, and only the worse strategy forgets over 100%",
-        ),
+        (-21.0, -8.0, 5, (150, 20), "too costly", "the whole interval is below zero, and the first forgets 150%"),
+        (8.0, 27.0, 5, (20, 150), "too costly", "the whole interval is above zero, and the second forgets 150%"),
+        (-21.0, -8.0, 5, (20, 150), "first", "it is below zero, and only the worse strategy forgets over 100%"),
         (-9.0, 2.0, 5, (150, 150), "cannot tell", "both forget 150%, and the interval includes zero"),
     ]
     for low, high, worthwhile, forgets, right, story in cases:
