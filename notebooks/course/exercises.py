@@ -27,8 +27,7 @@ class Exercise:
     """One exercise.
 
     Args:
-        name: such as "ex04_1".
-        level: 1, 2 or 3 (see `LEVELS`).
+        name: such as "ex04_1", whose last digit is its level (see `LEVELS`).
         looks_at: what the judge looks at, as students are told; it does not give the answer away.
         hints: each says more than the one before.
         judge: takes an answer and raises Wrong where it is not right.
@@ -36,11 +35,15 @@ class Exercise:
     """
 
     name: str
-    level: int
     looks_at: str
     hints: tuple[str, ...]
     judge: Callable[..., None]
     mistakes: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def level(self) -> int:
+        """1, 2 or 3."""
+        return int(self.name[-1])
 
 
 @dataclass(frozen=True)
@@ -165,21 +168,19 @@ def tasks_of(lesson: str) -> dict[str, Exercise | Quiz]:
     return {task.name: task for task in module.TASKS}
 
 
-def exercise(name: str, level: int, looks_at: str, *hints: str) -> Callable[[Callable], Exercise]:
+def exercise(name: str, looks_at: str, *hints: str) -> Callable[[Callable], Exercise]:
     """Make an `Exercise` of the judge that is decorated.
 
     Args:
         name: such as "ex04_1".
-        level: 1, 2 or 3 (see `LEVELS`).
         looks_at: what the judge looks at, as students are told.
         *hints: from the first push to nearly the answer.
     """
-    return lambda judge: Exercise(name, level, looks_at, hints, judge)
+    return lambda judge: Exercise(name, looks_at, hints, judge)
 
 
 def number_exercise(
     name: str,
-    level: int,
     looks_at: str,
     *hints: str,
     right: float | tuple[float, ...],
@@ -189,10 +190,7 @@ def number_exercise(
     """Make an exercise whose answer is a number, or several.
 
     Args:
-        name: as for `exercise`, and so are the next three.
-        level: 1, 2 or 3.
-        looks_at: what students are told.
-        *hints: from the first push to nearly the answer.
+        name: as for `exercise`, and so are `looks_at` and `hints`.
         right: what is asked for.
         mistakes: what is said about a typical mistake, and what it leads to. Of several numbers, those count that the
             mistake changes.
@@ -209,12 +207,11 @@ def number_exercise(
         given = numbers(answer, len(wanted)) if isinstance(right, tuple) else (number(answer),)
         compare(given, wanted, mistakes.items(), alike)
 
-    return Exercise(name, level, looks_at, hints, judge, mistakes)
+    return Exercise(name, looks_at, hints, judge, mistakes)
 
 
 def function_exercise(
     name: str,
-    level: int,
     looks_at: str,
     *hints: str,
     right: Callable,
@@ -227,10 +224,7 @@ def function_exercise(
     """Make an exercise whose answer is a function: what it returns is compared with what another function returns.
 
     Args:
-        name: as for `exercise`, and so are the next three.
-        level: 1, 2 or 3.
-        looks_at: what students are told.
-        *hints: from the first push to nearly the answer.
+        name: as for `exercise`, and so are `looks_at` and `hints`.
         right: returns what is asked for.
         cases: each the words for it ("for a single document"), and the arguments of the call; or what makes them.
         mistakes: what is said about a typical mistake, and a function that makes it.
@@ -254,7 +248,7 @@ def function_exercise(
             if keeps and not all(bool((one == other).all()) for one, other in tensors):
                 raise Wrong(f"{story}, the result is right, but your function changes what it was given. Make a copy.")
 
-    return Exercise(name, level, looks_at, hints, judge, mistakes)
+    return Exercise(name, looks_at, hints, judge, mistakes)
 
 
 def compare(

@@ -13,7 +13,6 @@ VOCABULARY, BASELINE = 151_936, 387_789
 FACTOR = BASELINE / VOCABULARY
 worse_than_a_die = number_exercise(
     "ex01_1",
-    1,
     "the factor between two average probabilities, to one percent",
     "What is the perplexity of uniform guessing with this vocabulary? The lesson says it before its first score.",
     "The two probabilities are 1 / 151936 and 1 / 387789. Divide the larger one by the smaller one.",
@@ -35,7 +34,6 @@ worse_than_a_die = number_exercise(
 
 @exercise(
     "ex01_2",
-    2,
     "the names that it returns for four pairs of a small model and a file",
     "`file.keys()` says which names are in the file, and `weights.equal(other)` says whether all values are the same.",
     "Go through `model.named_parameters()`. A name is reported if it is not in `file.keys()`, or if not equal.",
@@ -88,7 +86,6 @@ def not_from_file(answer: object) -> None:
 
 @exercise(
     "ex01_3",
-    3,
     "what it fills and returns when all fits, and whether it refuses four loads in which something does not",
     "When is `all(name in saved for name in variables)` true? Think of a list without any variable in it.",
     "Compare both ways: names without a partner are in `variables.keys() ^ saved.keys()`. Then compare shapes.",

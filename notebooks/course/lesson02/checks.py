@@ -12,7 +12,6 @@ CHANCES = (1 / 2, 1 / 4, 1 / 8, 1 / 8)
 LOSS = -sum(map(math.log, CHANCES)) / 4
 perplexity_of_four = number_exercise(
     "ex02_1",
-    1,
     "the perplexity of a text of four tokens, to one percent",
     "First the loss of each token: the negative logarithm of its probability. Then their mean.",
     "Perplexity is `math.exp(mean)`, where `mean` is the mean of `-math.log(p)` over the four tokens.",
@@ -64,7 +63,6 @@ def _heads():
 
 causal_attention = function_exercise(
     "ex02_2",
-    2,
     "the output of your function for three heads of different shapes, against a computation token by token",
     "The scores are `q @ k.T`, of shape (tokens, tokens). Row i belongs to the token that looks.",
     "Divide by the square root of `q.shape[1]`, set the future to `-torch.inf`, and take the softmax of each row.",
@@ -91,7 +89,6 @@ causal_attention = function_exercise(
 
 @exercise(
     "ex02_3",
-    3,
     "mask and positions for one document, for two, for three, and for documents of one token",
     "Two conditions have to hold at once: the same document, and not the future.",
     "`owners[:, None] == owners[None, :]` compares each token with each other. `&` joins it with the causal mask.",
@@ -114,18 +111,14 @@ def _judge_apart(mask: object, positions: object, owners, case: str) -> None:
         raise Wrong(f"{case} the mask is {shape}: expected a tensor of shape ({tokens}, {tokens}).")
     if mask.dtype != torch.bool:
         raise Wrong(f"{case} the mask holds {mask.dtype}: expected True and False.")
-    for row in range(tokens):
-        for column in range(tokens):
-            same, past = bool(owners[row] == owners[column]), column <= row
-            if bool(mask[row, column]) == (same and past):
-                continue
-            if bool(mask[row, column]) and not past:
-                raise Wrong(f"{case} token {row} may look at token {column}, which is the future.")
-            if bool(mask[row, column]):
-                raise Wrong(f"{case} token {row} may look at token {column}, across the border of a document.")
-            if row == column:
-                raise Wrong(f"{case} token {row} may not look at itself, so it may have nothing to look at.")
-            raise Wrong(f"{case} token {row} may not look at token {column}, which is earlier in its own document.")
+    may_look = (owners[:, None] == owners).tril()
+    for row, column in (mask != may_look).nonzero().tolist():
+        if mask[row, column]:
+            why = "which is the future" if column > row else "across the border of a document"
+            raise Wrong(f"{case} token {row} may look at token {column}, {why}.")
+        if row == column:
+            raise Wrong(f"{case} token {row} may not look at itself, so it may have nothing to look at.")
+        raise Wrong(f"{case} token {row} may not look at token {column}, which is earlier in its own document.")
     right = [int((owners[:place] == owners[place]).sum()) for place in range(tokens)]
     if not isinstance(positions, torch.Tensor | list | tuple) or len(positions) != tokens:
         raise Wrong(f"{case} {tokens} positions are asked for, and this is {kind(positions)}.")

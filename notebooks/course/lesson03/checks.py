@@ -11,7 +11,6 @@ NATS_PER_TOKEN, TOKENS, BYTES = 3.2, 1_000, 4_000
 BITS = NATS_PER_TOKEN / math.log(2)
 bits_per_byte = number_exercise(
     "ex03_1",
-    1,
     "the bits per byte of that text, to one percent",
     "First the loss of the whole text, in nats. Then its unit, then the bytes.",
     "A bit is ln(2) nats, so there are fewer nats than bits: divide by math.log(2). And divide by the bytes.",
@@ -38,7 +37,6 @@ def _mean(values) -> float:
 
 perplexity_of_documents = function_exercise(
     "ex03_2",
-    2,
     "the perplexity of three sets of documents, to one percent",
     "Every token counts the same, so a long document counts more than a short one.",
     "Add up all nats and all tokens. Divide one by the other, once; the exponential comes last.",
@@ -74,7 +72,6 @@ perplexity_of_documents = function_exercise(
 
 @exercise(
     "ex03_3",
-    3,
     "the interval of three sets of documents, within what another draw may change, and of a single document",
     "One draw: as many documents as there are, each taken from all of them, so that some come twice and others not.",
     "`random.choices(documents, k=len(documents))` is one draw. Its perplexity: all its nats divided by all its "

@@ -7,7 +7,6 @@ from course.exercises import Quiz, Wrong, called, close, exercise, function_exer
 
 perplexity_of_a_loss = number_exercise(
     "ex04_1",
-    1,
     "the perplexity of a loss of 3.1 nats, to one percent",
     "Perplexity undoes the logarithm in the loss. Which logarithm is it, when the unit is a nat?",
     "math.exp is the inverse of math.log.",
@@ -26,7 +25,6 @@ def _gain_and_cost(before, after, general_before, general_after):
 
 gain_and_cost = function_exercise(
     "ex04_2",
-    2,
     "gain and cost in percent, for three pairs of scores",
     "Both are changes in relation to what was there before.",
     "The gain is what went away: 100 * (1 - after / before). The cost is what came on top.",
@@ -51,7 +49,6 @@ gain_and_cost = function_exercise(
 
 @exercise(
     "ex04_3",
-    3,
     "where training ends and which weights come back, for four curves",
     "Go through the losses in order. Remember the best one, and count how many came since without beating it.",
     "With patience 2, one evaluation without improvement is forgiven, and the second one in a row stops.",

@@ -14,7 +14,6 @@ TOTAL, TRAINED = 494_032_768, 315_084_160  # values of Qwen2-0.5B, and those abo
 LEFT = 100 * (4 * TOTAL + 12 * TRAINED) / (16 * TOTAL)
 bytes_left = number_exercise(
     "ex05_1",
-    1,
     "the share of those bytes that is left, in percent, to one percent",
     "A frozen value still has its own 4 bytes. What does it no longer need?",
     "4 bytes for each of the 494,032,768 values, and 12 more for each of the 315,084,160. Full has 16 for each.",
@@ -49,7 +48,6 @@ def _share(trained, embedding, *, forward=1, above=0, own=1, way=None) -> float:
 HALF = [True] * 4 + [False] * 4
 share_of_work = function_exercise(
     "ex05_2",
-    2,
     "the share of units that is left, for seven choices of what is trained",
     "Add three sums: forward in all blocks, gradients of inputs where backpropagation passes, gradients of weights.",
     "How far down does backpropagation go? To the bottom if the embedding is trained, else to the lowest trained one.",
@@ -97,7 +95,6 @@ share_of_work = function_exercise(
 
 @exercise(
     "ex05_3",
-    3,
     "how far down backpropagation goes, for twelve models of three architectures",
     "Look at `requires_grad` of the parameters from below: the embedding first, then block after block.",
     "The embedding is `model.get_input_embeddings()`, whatever it is called; `find_blocks(model)` gives the blocks.",

@@ -11,7 +11,6 @@ TABLE, TOTAL = 151_936 * 1_536, 1_543_714_304  # values of Qwen2-1.5B: its table
 TIED, OWN = 100 * TABLE / TOTAL, 100 * TABLE / (TOTAL + TABLE)
 frozen_part = number_exercise(
     "ex06_1",
-    1,
     "the frozen part of two models in percent, to one percent of it",
     "How many values has a table of 151,936 rows with 1,536 numbers each? How often is it there in a tied model?",
     "A head of its own has as many values as the embedding. It makes the model larger, and it is not frozen.",
@@ -40,7 +39,6 @@ HEADS = (  # whether it is tied, what was done to the model, whether the head tr
 
 @exercise(
     "ex06_2",
-    2,
     "whether the head trains, for tied and untied models after several strategies",
     "In a tied model no parameter goes by the name of the head, and the report lists none. Ask the model for its head.",
     "`model.get_output_embeddings()` is the head, in tied models and in others. Its weight knows whether it trains.",
@@ -72,7 +70,6 @@ def does_the_head_train(answer: object) -> None:
 
 @exercise(
     "ex06_3",
-    3,
     "a small tied model before and after: its logits, its two tables, training of the head alone, and `tie_weights()`",
     "The head needs a second table with the same numbers, in memory of its own. Which method copies a tensor?",
     "`nn.Parameter(table.detach().clone())` is such a table. `detach()` alone is a second name for the same memory.",

@@ -11,7 +11,6 @@ from tlkit.strategies import apply_strategy
 BLOCKS, WIDTH = 22, 2048  # of TinyLlama
 norms_of_a_llama = number_exercise(
     "ex07_1",
-    1,
     "the number of values in TinyLlama's norms outside the last two blocks",
     "How many norm vectors are in blocks that stay frozen otherwise? The two trained blocks have theirs already.",
     "20 blocks with two norms each, and one norm behind the last block. Each norm has as many values as the width.",
@@ -59,7 +58,6 @@ def _reports():
 
 values_elsewhere = function_exercise(
     "ex07_2",
-    2,
     "the count for five reports of models with twelve blocks, tied and untied",
     "Go through `report.components.items()`, and leave out the last blocks. How many blocks there are, "
     'you find by counting the names that start with "block ".',
@@ -92,7 +90,6 @@ values_elsewhere = function_exercise(
 
 @exercise(
     "ex07_3",
-    3,
     "what trains and what does not, tensor by tensor, in a Qwen2, in a Llama with its own head, and in a GPT-2",
     "Freeze everything first. `find_blocks(model)` is the list of blocks, whatever its name is.",
     "`model.get_decoder()` holds embedding, blocks and final norm; `named_children()` lists what is directly in it. "

@@ -12,7 +12,6 @@ from tlkit.strategies import apply_strategy
 
 where_few_ends = number_exercise(
     "ex08_1",
-    1,
     "the smallest rank at which an adapter has more values than its matrix of 512 x 192",
     "How many values does each further rank add? It adds one row to A and one column to B.",
     "With rank r it has r * (192 + 512) values. Divide, and think about which whole number comes next.",
@@ -47,7 +46,6 @@ def _adapters():
 
 merged = function_exercise(
     "ex08_2",
-    2,
     "the merged matrix, and that the given one stays as it is, for three shapes, ranks and alphas",
     "What the adapter adds to the output is alpha/r · B·A·x. What does it add to the matrix, then?",
     "A has one row for each rank: r is `a.shape[0]`.",
@@ -72,7 +70,6 @@ merged = function_exercise(
 
 @exercise(
     "ex08_3",
-    3,
     "the list of names for a healthy adapter, for several that are broken, and for frozen tensors",
     "Only tensors that are declared trainable can be dead. And a healthy A has no gradient in one of the two steps.",
     "`NaN == 0` is False, and so is `NaN > 0`. Ask which tensors received something, then take the others.",

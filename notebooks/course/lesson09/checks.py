@@ -11,7 +11,6 @@ from course.small import close_tensors, tensor
 BITS = 4 + 8 / 64 + 32 / (64 * 256)
 bits_of_a_weight = number_exercise(
     "ex09_1",
-    1,
     "the bits of one weight, with its share of what the block keeps, to one percent",
     "Every weight has its own four bits. Scale and smallest weight are shared: how much of them falls to one weight?",
     "32 weights take 32 * 4 bits, their scale 16 more, their smallest weight 16 more. Divide the sum by 32.",
@@ -35,7 +34,6 @@ def _saved(packed, peak, bits=BITS) -> float:
 
 saving_in_a_step = function_exercise(
     "ex09_2",
-    2,
     "the percent of a step's peak that is saved, for four steps",
     "How many bits does one packed weight save? It had 16 and keeps 4.127. Then bits become bytes.",
     "The bytes saved do not depend on the batch: packed * (16 - 4.127) / 8. Compare them with the peak.",
@@ -94,7 +92,6 @@ def _tensors():
 
 quantiser = function_exercise(
     "ex09_3",
-    3,
     "weights that were rounded between the ends of their block and read again, for seven tensors",
     "Take one block at a time: weights.split(block) gives them all, the shorter one too. torch.cat joins the results.",
     "2**bits levels have 2**bits - 1 gaps between them. From the smallest weight to the largest, how wide is one?",

@@ -8,7 +8,6 @@ from course.small import close_tensors, small_model, tensor
 BLOCKS, WIDTH, SHARED = (24, 896, 128)  # of Qwen2-0.5B: 14 heads of 64 for queries, 2 for keys and for values
 bias_values = number_exercise(
     "ex10_1",
-    1,
     "the number of values that BitFit trains in Qwen2-0.5B",
     "Which layers of a Qwen2 have a bias vector? Those of queries, keys and values, and no others.",
     "A bias has one number for each output of its layer: 14 * 64 for the queries, and how many for keys and values?",
@@ -28,7 +27,6 @@ bias_values = number_exercise(
 
 @exercise(
     "ex10_2",
-    2,
     "which tensors of three architectures can be trained afterwards, and the number that is returned",
     "`model.named_parameters()` gives a name and a tensor. Freeze all of them first.",
     "A norm has a vector, too, but it is a weight: its name does not end in `bias`.",
@@ -79,7 +77,6 @@ def _dora(weight, a, b, alpha, m):
 
 dora_matrix = function_exercise(
     "ex10_3",
-    3,
     "DoRA's matrix for three shapes, ranks and alphas",
     "First make the matrix of LoRA: W and its adapter, with alpha/r.",
     "The length of a row is the square root of the sum of its squares: `matrix.norm(dim=1, keepdim=True)`.",

@@ -7,7 +7,6 @@ from course.small import small_model
 
 first_step_of_a_block = number_exercise(
     "ex11_1",
-    1,
     "the step in which block 12 of 30 is trained for the first time",
     "The parts are counted from the top. If part 1 is block 29, which part is block 12?",
     "Block 12 is part 18. Its phase is floor(18 * 4 / 32), because there are 32 parts, from 0 to 31.",
@@ -28,7 +27,6 @@ first_step_of_a_block = number_exercise(
 
 @exercise(
     "ex11_2",
-    2,
     "what trains and what does not, tensor by tensor, in models of 4, 5 and 12 blocks, of Qwen2, Llama and GPT-2",
     "`tl.find_blocks(model)` is the list of blocks, the first one next to the embedding.",
     "The upper half of `blocks` begins at `len(blocks) // 2`. What is the last block of five in the lower half?",
@@ -77,7 +75,6 @@ def _tell_the_difference(found: set[str], wanted: set[str], story: str, depth: i
 
 remaining_arithmetic = number_exercise(
     "ex11_3",
-    3,
     "the percentage of the arithmetic that remains, give or take half a percent",
     "Say that the forward pass of a block costs 1. Then a trained block costs 3, and a frozen one behind the cache 0.",
     "In the four phases, 1/4, 2/4, 3/4 and 4/4 of the blocks are trained.",

@@ -11,7 +11,6 @@ VALUES, TRAINED = 494_032_768, 29_865_088
 GIGABYTES = (4 * VALUES + 12 * TRAINED) / 1e9
 bytes_of_a_strategy = number_exercise(
     "ex12_1",
-    1,
     "weights, gradients and AdamW's averages together, in GB, to one percent",
     "What does a frozen value need, and what does a trained one need on top of that?",
     "Every value takes 4 bytes. A trained one takes 4 more for its gradient and 8 more for AdamW.",
@@ -47,7 +46,6 @@ def _first(one_row, constant=("weights", "optimizer state"), each=("activations"
 
 turning_point = function_exercise(
     "ex12_2",
-    2,
     "the number of rows from which on the loss needs most, for four models and lengths",
     "Which of the parts grow with the rows? Which are there when the loss is computed?",
     "With n rows, the moment of the loss needs weights + optimizer state + n * (activations + logits and loss).",
@@ -115,7 +113,6 @@ def _parsed(text):
 
 alive_at_the_peak = function_exercise(
     "ex12_3",
-    3,
     "what is alive when most is, for four logs",
     "Go through the log with a dictionary of what is alive now. Remember it whenever its sum is a new record.",
     "Remember a copy, dict(alive): the dictionary itself goes on changing.",

@@ -3,13 +3,13 @@
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import parameters_to_vector
 
 from course.exercises import Quiz, Wrong, called, exercise, near, number, number_exercise
 
 SHORT, ELSEWHERE = 298 - 120, 8 * 1024 - 120 - 7.1 * 1024  # MiB
 reading_the_message = number_exercise(
     "ex13_1",
-    1,
     "two sizes from the message, in MiB, to one percent",
     "A GiB has 1024 MiB. What was asked for, and what was there to give?",
     "The first is 298 - 120. For the second, subtract from the capacity what is free and what PyTorch allocated.",
@@ -33,7 +33,6 @@ reading_the_message = number_exercise(
 
 @exercise(
     "ex13_2",
-    2,
     "the rung that is chosen, and how many were estimated, on five cards",
     "Go through the rungs in order. The first one that fits is the answer, even where a later one needs less.",
     "The driver's share comes off the card first: needs(rung) <= 0.85 * card.",
@@ -83,7 +82,6 @@ def _choose(answer, rungs, size):
 
 @exercise(
     "ex13_3",
-    3,
     "the gradients, the loss, and how many rows passed at once, for five batches",
     "backward() adds to the gradients that are there. So what the pieces add must be shares of the batch's loss.",
     "The sum of the losses in a piece, divided by the targets that count in the *whole* batch, is the piece's share.",
@@ -124,7 +122,7 @@ def _in_pieces(answer, targets, rows, story, draw):
         raise Wrong(f"for {story} {max(passed)} rows went through the model at once; {rows} at a time were allowed.")
     if any(parameter.grad is None for parameter in parameters):
         raise Wrong(f"for {story} weights are left without a gradient. Was backward() called, and nothing dropped?")
-    gradients = _flat([parameter.grad for parameter in parameters])
+    gradients = parameters_to_vector([parameter.grad for parameter in parameters])
     if gradients.isnan().any():
         raise Wrong(f"for {story} there is nan among the gradients. What is the mean of no losses?")
     if not gradients.any():
@@ -167,11 +165,7 @@ def _ways(model, inputs, targets, rows):
 
 
 def _gradients(loss, parameters):
-    return _flat(torch.autograd.grad(loss, parameters, retain_graph=True))
-
-
-def _flat(tensors):
-    return torch.cat([tensor.flatten() for tensor in tensors])
+    return parameters_to_vector(torch.autograd.grad(loss, parameters, retain_graph=True))
 
 
 def _same(one, other):

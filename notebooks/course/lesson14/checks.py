@@ -11,7 +11,6 @@ from course.exercises import Quiz, Wrong, close, function_exercise, kind, number
 PAIRS = math.comb(10, 2)
 false_alarms = number_exercise(
     "ex14_1",
-    1,
     "the expected number of false alarms among all pairs of ten strategies, to one percent",
     "First count the pairs: A against B is the same pair as B against A.",
     "For one pair the chance of a false alarm is 5%. Expected numbers add up over the pairs, also where pairs depend "
@@ -103,7 +102,6 @@ def _two_ends(given, runs, one, other):
 
 paired_interval = function_exercise(
     "ex14_2",
-    2,
     "both ends of the interval, for three tables of runs with 3, 4 and 6 seeds",
     "First one difference for each seed. `runs.pivot(index=..., columns=..., values=...)` puts the two strategies side "
     "by side, a row each seed.",
@@ -202,7 +200,6 @@ def _scores(given, record):
 
 fair_scores = function_exercise(
     "ex14_3",
-    3,
     "the scores of two records of tuning: which rate was chosen, by what, and what was reported for it",
     "Two questions, two texts: one column may choose the rate, the other may only be read at the end.",
     "A rate is as good as its mean over all its seeds. A run that diverged has infinity, and so has the mean of a rate "

@@ -8,7 +8,6 @@ from tlkit.models import meta_model
 LIMIT = (1.96 * 0.14 / 0.02) ** 2
 enough_blocks = number_exercise(
     "ex15_1",
-    1,
     "the smallest number of blocks for which the interval excludes zero",
     "The interval excludes zero as soon as 1.96 * 0.14 / √n is smaller than 0.02. Which n is that?",
     "Solve this for the square root of n, and square the result. Then round up to a whole number of blocks.",
@@ -28,7 +27,6 @@ enough_blocks = number_exercise(
 
 @exercise(
     "ex15_2",
-    2,
     "every name of Qwen2-0.5B, as it is and as peft would have it, for the first 1, 2, 9, 12 and 24 blocks",
     "Find the number of the block in the name, the whole of it, and compare it as a number.",
     'The number stands between dots: `re.search(r"layers\\.(\\d+)\\.", name)` finds it, and finds nothing (None) in '
@@ -46,7 +44,6 @@ def first_blocks(answer: object) -> None:
 
 @exercise(
     "ex15_3",
-    3,
     "the diagnosis of seven models, sound and not; one has published figures",
     "The loss is the logarithm of a perplexity. Bring both numbers to one scale before you compare them.",
     "A model with random weights knows nothing in training either. How large is the loss of its first training step?",

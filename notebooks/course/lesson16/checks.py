@@ -13,7 +13,6 @@ Z = 1.96
 QUESTIONS = 0.25 * (Z / 0.03) ** 2
 enough_questions = number_exercise(
     "ex16_1",
-    1,
     "the smallest number of questions for which 1.96 standard errors are at most 3 points",
     "The standard error of a share p of n questions is √(p (1 − p) / n). With p = 0.5, for which n is 1.96 times that "
     "equal to 0.03?",
@@ -35,7 +34,6 @@ enough_questions = number_exercise(
 
 @exercise(
     "ex16_2",
-    2,
     "eight pairs of scores, close and far, on tests of 100 to 10,000 questions",
     "Turn both counts into shares. What is the variance of each share, and what of their difference?",
     "The variances add up, also where the shares are subtracted. The standard error is the root of the sum.",
@@ -92,7 +90,6 @@ def _answers():
 
 error_of_pairs = function_exercise(
     "ex16_3",
-    3,
     "five pairs of models: alike, unlike, equal, opposed, and 2,000 questions",
     "For each question there is a difference: 1 where only the first was right, −1 where only the other was, else 0.",
     "The difference of the two scores is the mean of these differences. What is the standard error of a mean?",

@@ -9,7 +9,6 @@ VALUES = 2_442_240  # of the lesson's adapter, rank 8
 BYTES = 2 * 2 * VALUES  # of rank 16 in bf16
 size_of_adapter = number_exercise(
     "ex17_1",
-    1,
     "the megabytes of an adapter of rank 16 in bf16",
     "How does the number of values in A and B grow with the rank?",
     "A value takes 4 bytes in fp32 and 2 bytes in bf16.",
@@ -34,7 +33,6 @@ CASES = (
 
 @exercise(
     "ex17_2",
-    2,
     "the place that is returned for four sets of options of different lengths",
     "Adding up log-probabilities makes every further token a cost. Divide by something.",
     "`options.index` finds a list; you want the place of the highest mean.",
@@ -72,7 +70,6 @@ def _questions(difference, changed, z=1.96, powers=(1, 2)):
 
 questions_needed = function_exercise(
     "ex17_3",
-    3,
     "the number of questions for five differences and shares",
     "Solve 1.96 * sqrt(changed / n) <= difference for n.",
     "`math.ceil` gives the next whole number above.",

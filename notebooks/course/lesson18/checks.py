@@ -7,7 +7,6 @@ from course.small import close_tensors, tensor
 
 balanced_accuracy = number_exercise(
     "ex18_1",
-    1,
     "the balanced accuracy in percent",
     "Compute the share that is right in each class by itself, before you put the two together.",
     "In the first class 81 of 90 are right, which is 90%. What is it in the second?",
@@ -43,7 +42,6 @@ def _each(of_row):
 
 mean_state = function_exercise(
     "ex18_2",
-    2,
     "shape and values, for rows of several lengths, one that is full, and padding that holds large numbers",
     "For one row it is `hidden[row, : lengths[row]].mean(0)`; a loop over the rows is good enough.",
     "`torch.stack([...])` makes one tensor of a list of rows.",
@@ -65,7 +63,6 @@ mean_state = function_exercise(
 )
 stored_features = number_exercise(
     "ex18_3",
-    3,
     "the percentage of the arithmetic that remains, to a tenth of a percent",
     "Say that the forward pass over all texts costs 1. The backward pass of full fine-tuning then costs 2.",
     "Frozen features are the same in every epoch. How often do the texts have to pass through the model?",

@@ -6,7 +6,6 @@ from course.exercises import Quiz, Wrong, called, exercise, kind, number_exercis
 
 loss_of_a_batch = number_exercise(
     "ex19_1",
-    1,
     "the loss of the batch, give or take 0.01",
     "How many labels has each of the two rows? Count the end tokens.",
     "The first row has 10 labels and the second one 2. Which sum of losses has each of them?",
@@ -25,7 +24,6 @@ loss_of_a_batch = number_exercise(
 
 @exercise(
     "ex19_2",
-    2,
     "the labels of four rows, one of them without padding, one whose padding token is its end token",
     "Three parts follow one another: only read, learned, padding. Which places belong to the middle one?",
     "The learned tokens are those from place `only_read` up to, but not including, place `length`.",
@@ -64,7 +62,6 @@ def labels_of_a_row(answer: object) -> None:
 LOSS = math.log(1 + math.exp(-3))
 loss_of_a_pair = number_exercise(
     "ex19_3",
-    3,
     "the loss of the pair, give or take 0.001",
     "By how many nats has each answer changed? The margin is the difference of the two changes.",
     "The preferred answer has lost 6 nats and the other one 36, so the margin is 30.",

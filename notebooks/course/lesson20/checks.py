@@ -11,7 +11,6 @@ RING = 2 * (MACHINES - 1) / MACHINES
 SENT = RING * GRADIENTS
 sent_by_each = number_exercise(
     "ex20_1",
-    1,
     "the MB that each of five machines sends in a step, to one percent",
     "DDP exchanges gradients. Which of the values have a gradient?",
     "In a ring of N, each sends 2 (N - 1) / N times the bytes of the gradients. A value in fp32 has four bytes.",
@@ -39,7 +38,6 @@ sent_by_each = number_exercise(
 
 @exercise(
     "ex20_2",
-    2,
     "the parts of all processes, for six batches with equal and unequal shares",
     "Every token of the batch counts the same, whichever process computes it. Which number is each loss divided by?",
     "`blocks[rank::size]` is every size-th block, starting at number `rank`. Each block is in exactly one such share.",
@@ -59,8 +57,8 @@ def part_of_the_loss(answer: object) -> None:
             try:
                 parts.append(number(called(answer, [list(block) for block in blocks], rank, size)))
             except Wrong as wrong:
-                nothing = " What does a process without blocks add?" if len(blocks) < size else ""
-                raise Wrong(f"{case} in process {rank}: {_ended(wrong)}{nothing}") from wrong
+                nothing = "What does a process without blocks add? " if len(blocks) < size else ""
+                raise Wrong(f"{case} in process {rank}: {nothing}{wrong}") from wrong
         _judge_parts(tuple(parts), blocks, size, case)
 
 
@@ -121,11 +119,6 @@ def _weighed_wrong(shares, blocks, size):
     return [(values, reason) for values, reason in found if not close(values, right, within=1e-4)]
 
 
-def _ended(wrong):
-    text = str(wrong)
-    return text if text.endswith((".", "?")) else f"{text}."
-
-
 def _cards(divided, own, gathered, card, most, *, counts=None, share=0.85, need=None):
     """The first number of cards that is enough; the options make it wrong, each as somebody does."""
     need = need or (lambda divided, own, gathered, n: divided / n + own + gathered * (n > 1))
@@ -143,7 +136,6 @@ def _whole(given, *sizes):
 
 enough_cards = function_exercise(
     "ex20_3",
-    3,
     "the smallest number of cards, for nine models and cards",
     "Write down what one card needs, and what each of two cards needs. Where do the two differ?",
     "Each of N cards needs divided / N + own, and from two cards on `gathered` as well. It may fill 85% of its size.",

@@ -7,7 +7,6 @@ from course.exercises import Quiz, Wrong, called, exercise, number_exercise
 DOCUMENTS, RATIO = 25, 0.08 / 0.02  # of the differences, in nats a token
 enough_documents = number_exercise(
     "ex21_1",
-    1,
     "the number of test documents that shows a difference of 0.02 nats",
     "The smallest difference that is shown is a number of standard errors, and such an error goes with 1 / √n.",
     "The difference is to be 0.08 / 0.02 = 4 times smaller, so √n has to be 4 times larger. What does that make of n?",
@@ -44,7 +43,6 @@ CASES = (  # rates of each strategy with their scores, who is not tuned, and why
 
 @exercise(
     "ex21_2",
-    2,
     "the strategies that your function names, for seven searches, sound and not",
     "Go through the strategies one by one, and collect the runs of each. There are three ways to fail, and any one of "
     "them is enough.",
@@ -76,7 +74,6 @@ def not_tuned(answer: object) -> None:
 
 @exercise(
     "ex21_3",
-    3,
     "the decision for fifteen intervals, one of them without ends",
     "Draw the number line with the band from -worthwhile to +worthwhile. Where does an interval have to lie for each "
     "decision?",
