@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import jupytext
+import nbformat
 import pytest
 from wrong_answers import for_real, look_inside, make_it_fit, what_is_true, what_to_train
 
@@ -43,6 +44,9 @@ def test_solutions_pass_and_stubs_fail_kindly(path, monkeypatch):
     assert stubs.keys() == right.keys()
     for verdict in stubs.values():
         assert not verdict.passed and ("no answer yet" in verdict.message or "returns nothing yet" in verdict.message)
+    cells = nbformat.read(FOLDER / f"{path.stem}.ipynb", as_version=4).cells
+    shown = [cell.outputs[0].data["text/html"] for cell in cells if "\ncourse.check(" in cell.source]
+    assert shown == [verdict._repr_html_() for verdict in stubs.values()], "the lesson shows what a stub hears"
 
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
