@@ -168,15 +168,16 @@ def tasks_of(lesson: str) -> dict[str, Exercise | Quiz]:
     return {task.name: task for task in module.TASKS}
 
 
-def exercise(name: str, looks_at: str, *hints: str) -> Callable[[Callable], Exercise]:
+def exercise(name: str, looks_at: str, *hints: str, mistakes=None) -> Callable[[Callable], Exercise]:
     """Make an `Exercise` of the judge that is decorated.
 
     Args:
         name: such as "ex04_1".
         looks_at: what the judge looks at, as students are told.
         *hints: from the first push to nearly the answer.
+        mistakes: what the judge says about a typical wrong answer, and that answer.
     """
-    return lambda judge: Exercise(name, looks_at, hints, judge)
+    return lambda judge: Exercise(name, looks_at, hints, judge, mistakes or {})
 
 
 def number_exercise(

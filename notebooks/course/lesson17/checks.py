@@ -1,7 +1,9 @@
 """A real model: the size of what is saved, how options are scored, and how many questions a test needs."""
 
 import math
+from collections.abc import Callable
 from operator import eq
+from statistics import fmean
 
 from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number_exercise
 
@@ -24,11 +26,26 @@ size_of_adapter = number_exercise(
 
 
 CASES = (
-    ([[-1.0, -1.0], [-0.5, -0.6, -0.5, -0.4, -0.6]], 1),
-    ([[-2.0], [-3.0, -0.1], [-1.6, -1.6, -1.6, -1.9]], 1),
-    ([[-0.7, -0.9], [-0.1, -4.0, -0.1], [-0.9, -0.8], [-3.0]], 0),
-    ([[-0.3, -0.3], [-0.4]], 0),
+    [[-1.0, -1.0], [-0.5, -0.6, -0.5, -0.4, -0.6]],
+    [[-2.0], [-3.0, -0.1], [-1.6, -1.6, -1.6, -1.9]],
+    [[-0.7, -0.9], [-0.1, -4.0, -0.1], [-0.9, -0.8], [-3.0]],
+    [[-0.3, -0.3], [-0.4]],
 )
+
+
+def _highest(score) -> Callable:
+    """A function that gives the place of the option with the highest score."""
+    return lambda options: max(range(len(options)), key=lambda place: score(options[place]))
+
+
+MISTAKES = {
+    "the log-probabilities are added up, so a long option loses because it is long.": _highest(sum),
+    "only the best token of each option decides.": _highest(max),
+    "only the worst token of each option decides.": _highest(min),
+    "only the first token of each option decides.": _highest(lambda option: option[0]),
+    "the least likely option is chosen.": _highest(lambda option: -sum(option) / len(option)),
+    "the places are counted from 1; count from 0.": lambda options: 1 + _highest(fmean)(options),
+}
 
 
 @exercise(
@@ -36,32 +53,20 @@ CASES = (
     "the place that is returned for four sets of options of different lengths",
     "Adding up log-probabilities makes every further token a cost. Divide by something.",
     "`options.index` finds a list; you want the place of the highest mean.",
+    mistakes=MISTAKES,
 )
 def choice(answer: object) -> None:
     """Judge a function that chooses an option by its mean log-probability per token."""
-    given, cases = [], CASES
-    for options, right in cases:
+    places = []
+    for options in CASES:
         place = called(answer, [list(option) for option in options])
         if isinstance(place, bool) or not hasattr(place, "__index__"):
             raise Wrong(f"a place, counted from 0, is asked for, and your function returns {kind(place)}.")
-        given.append((int(place), right))
-    if all(place == right for place, right in given):
-        return
-    places = [place for place, _ in given]
-    mistakes = {
-        "the log-probabilities are added up, so a long option loses because it is long": sum,
-        "only the best token of each option decides": max,
-        "only the worst token of each option decides": min,
-        "only the first token of each option decides": lambda option: option[0],
-        "the least likely option is chosen": lambda option: -sum(option) / len(option),
-    }
-    for reason, score in mistakes.items():
-        values = [[score(option) for option in options] for options, _ in cases]
-        if places == [row.index(max(row)) for row in values]:
-            raise Wrong(f"{reason}.")
-    if [place - 1 for place in places] == [right for _, right in given]:
-        raise Wrong("the places are counted from 1; count from 0.")
-    raise Wrong("another option than the one with the highest mean is chosen.")
+        places.append(int(place))
+    results = ((why, [mistake(options) for options in CASES]) for why, mistake in MISTAKES.items())
+    if places != [_highest(fmean)(options) for options in CASES]:
+        otherwise = "another option than the one with the highest mean is chosen."
+        raise Wrong(next((why for why, wrong in results if places == wrong), otherwise))
 
 
 def _questions(difference, changed, z=1.96, powers=(1, 2)):

@@ -36,12 +36,52 @@ sent_by_each = number_exercise(
 )
 
 
+def _losses(blocks) -> float:
+    return sum(map(sum, blocks))
+
+
+def _tokens(blocks) -> int:
+    return sum(map(len, blocks))
+
+
+WEIGHED_WRONG = {  # what a process hands in for its share of the blocks of a batch
+    "the sum is a mean of means. With equal shares it is right; here a token of the smaller share counts more.": (
+        lambda mine, blocks, size: _losses(mine) / max(1, _tokens(mine)) / size
+    ),
+    "each hands in the mean of its own tokens, so the sum is about as many times the loss as there are processes.": (
+        lambda mine, blocks, size: _losses(mine) / max(1, _tokens(mine))
+    ),
+    "nothing is divided: a mean over tokens is asked for, and these are sums.": lambda mine, *_: _losses(mine),
+    "the sums are divided by the number of blocks. It is tokens that count.": lambda mine, blocks, size: (
+        _losses(mine) / len(blocks)
+    ),
+    "the sums are divided by the number of processes. It is tokens that count.": lambda mine, blocks, size: (
+        _losses(mine) / size
+    ),
+    "the parts are also divided by the number of processes. They are summed, not averaged.": (
+        lambda mine, blocks, size: _losses(mine) / _tokens(blocks) / size
+    ),
+    "every block counts the same, so a token of the short block counts more.": lambda mine, blocks, size: (
+        sum(sum(block) / len(block) for block in mine) / len(blocks)
+    ),
+    "each hands in the loss of all blocks, and the sum is many times as large.": lambda mine, blocks, size: (
+        _losses(blocks) / _tokens(blocks)
+    ),
+}
+
+
+def _dealt(weigh):
+    """An answer that deals the blocks like cards."""
+    return lambda blocks, rank, size: weigh(blocks[rank::size], blocks, size)
+
+
 @exercise(
     "ex20_2",
     "the parts of all processes, for six batches with equal and unequal shares",
     "Every token of the batch counts the same, whichever process computes it. Which number is each loss divided by?",
     "`blocks[rank::size]` is every size-th block, starting at number `rank`. Each block is in exactly one such share.",
     "The sum of its own tokens' losses, divided by the number of tokens of the *whole* batch.",
+    mistakes={why: _dealt(weigh) for why, weigh in WEIGHED_WRONG.items()},
 )
 def part_of_the_loss(answer: object) -> None:
     """Judge a function for one process's part of the loss of a batch."""
@@ -63,8 +103,8 @@ def part_of_the_loss(answer: object) -> None:
 
 
 def _judge_parts(parts, blocks, size, case):
-    tokens = sum(map(len, blocks))
-    right = sum(map(sum, blocks)) / tokens
+    tokens = _tokens(blocks)
+    right = _losses(blocks) / tokens
     taken = [round(part * tokens) for part in parts]
     dealt = close(parts, tuple(of / tokens for of in taken), within=1e-4)
     dealt = dealt and min(taken) >= 0 and max(taken) < 2 ** len(blocks)
@@ -73,11 +113,11 @@ def _judge_parts(parts, blocks, size, case):
     if dealt and all(len(ranks) == 1 for ranks in owners) and max(counts) <= math.ceil(len(blocks) / size):
         return
     for shares in _ways_to_deal(blocks, size):
-        for value, reason in _weighed_wrong(shares, blocks, size):
-            if close(parts, value, within=1e-4):
+        as_it_should_be = tuple(_losses(mine) / tokens for mine in shares)
+        for reason, weigh in WEIGHED_WRONG.items():
+            found = tuple(weigh(mine, blocks, size) for mine in shares)  # with equal shares some mistakes are none
+            if close(parts, found, within=1e-4) and not close(found, as_it_should_be, within=1e-4):
                 raise Wrong(f"{case} {reason}")
-    if close(parts, (right,) * size, within=1e-4):
-        raise Wrong(f"{case} each hands in the loss of all blocks, and the sum is {size} times as large.")
     if dealt:
         for at, ranks in enumerate(owners):
             if not ranks:
@@ -96,27 +136,6 @@ def _ways_to_deal(blocks, size):
     yield [blocks[rank::size] for rank in range(size)]
     for most in (up, down):
         yield [blocks[rank * most : (rank + 1) * most] for rank in range(size)]
-
-
-def _weighed_wrong(shares, blocks, size):
-    """What every process would hand in, with typical mistakes in its weight."""
-    tokens = sum(map(len, blocks))
-    sums = [sum(map(sum, share)) for share in shares]
-    means = [own / max(1, sum(map(len, share))) for own, share in zip(sums, shares, strict=True)]
-    of_blocks = [sum(sum(block) / len(block) for block in share) for share in shares]
-    smaller = "a mean of means. With equal shares it is right; here a token of the smaller share counts more."
-    wrongs = [
-        (means, 1, f"each hands in the mean of its own tokens, and those add up to about {size} times the loss."),
-        (means, size, f"the sum is {smaller}"),
-        (sums, 1, "nothing is divided: a mean over tokens is asked for, and these are sums."),
-        (sums, len(blocks), "the sums are divided by the number of blocks. It is tokens that count."),
-        (sums, size, "the sums are divided by the number of processes. It is tokens that count."),
-        (sums, tokens * size, "the parts are also divided by the number of processes. They are summed, not averaged."),
-        (of_blocks, len(blocks), "every block counts the same, so a token of the short block counts more."),
-    ]
-    right = tuple(own / tokens for own in sums)  # with blocks of one length, some mistakes are none
-    found = [(tuple(value / by for value in values), reason) for values, by, reason in wrongs]
-    return [(values, reason) for values, reason in found if not close(values, right, within=1e-4)]
 
 
 def _cards(divided, own, gathered, card, most, *, counts=None, share=0.85, need=None):

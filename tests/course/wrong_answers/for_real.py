@@ -3,11 +3,6 @@
 import math
 
 
-def _highest(options, score):
-    scores = [score(option) for option in options]
-    return scores.index(max(scores))
-
-
 def _changes(hidden, lengths):
     for states, size in zip(hidden, lengths.tolist(), strict=True):
         states[size:] = 0
@@ -43,16 +38,6 @@ def _losses(blocks):
     return sum(map(sum, blocks))
 
 
-def mean_of_means(blocks, rank, size):
-    mine = blocks[rank::size]
-    return _losses(mine) / _tokens(mine) / size
-
-
-def own_mean(blocks, rank, size):
-    mine = blocks[rank::size]
-    return _losses(mine) / _tokens(mine)
-
-
 def in_runs(blocks, rank, size):
     """Rounded up; weighed wrongly."""
     most = math.ceil(len(blocks) / size)
@@ -79,10 +64,6 @@ def breaks_without_blocks(blocks, rank, size):
 def nothing_without_blocks(blocks, rank, size):
     if rank < len(blocks):
         return _losses(blocks[rank::size]) / _tokens(blocks)
-
-
-def blocks_count_the_same(blocks, rank, size):
-    return sum(sum(block) / len(block) for block in blocks[rank::size]) / len(blocks)
 
 
 def first_takes_all(blocks, rank, size):
@@ -224,11 +205,6 @@ def only_beyond_the_band(low, high, worthwhile):
 
 WRONG = {
     "ex17_2": [
-        (lambda options: _highest(options, sum), "because it is long"),
-        (lambda options: _highest(options, max), "only the best token"),
-        (lambda options: _highest(options, min), "only the worst token"),
-        (lambda options: _highest(options, lambda option: option[0]), "only the first token"),
-        (lambda options: 1 + _highest(options, lambda option: sum(option) / len(option)), "counted from 1"),
         (lambda options: max(options), "a place, counted from 0"),
         (lambda options: 0, "another option"),
     ],
@@ -244,15 +220,7 @@ WRONG = {
         (lambda tokens, only_read, length: [PAD] * len(tokens), "has no label"),
     ],
     "ex20_2": [
-        (mean_of_means, "with blocks of 4, 4, 4, 4, 4 tokens for 2 processes, the sum is a mean of means"),
-        (in_runs, "the sum is a mean of means"),
-        (own_mean, "the mean of its own tokens"),
-        (lambda blocks, rank, size: _losses(blocks[rank::size]), "nothing is divided"),
-        (lambda blocks, rank, size: _losses(blocks[rank::size]) / len(blocks), "by the number of blocks"),
-        (lambda blocks, rank, size: _losses(blocks[rank::size]) / size, "by the number of processes. It is tokens"),
-        (lambda blocks, rank, size: _losses(blocks[rank::size]) / _tokens(blocks) / size, "summed, not averaged"),
-        (blocks_count_the_same, "4, 4, 1 tokens for 2 processes, every block counts the same"),
-        (lambda blocks, rank, size: _losses(blocks) / _tokens(blocks), "the loss of all blocks"),
+        (in_runs, "2 processes, the sum is a mean of means"),
         (lambda blocks, rank, size: _losses(blocks) / _tokens(blocks) / size, "not that of blocks of its own"),
         (left_over, "4, 4, 4 tokens for 2 processes, nobody takes block 4"),
         (overlapping, "block 1 is taken 2 times"),
@@ -261,7 +229,6 @@ WRONG = {
         (nothing_without_blocks, "What does a process without blocks add? your function returns nothing yet"),
         (lambda blocks, rank, size: blocks[rank::size], "a number is asked for"),
         (lambda blocks, rank, size: 1.0, "the parts add up to 2"),
-        (1.5, "a function is asked for"),
     ],
     "ex20_3": [
         (counted(right_need, none=math.inf), "0 is asked for where no number is enough"),
