@@ -5,7 +5,6 @@ import os
 from contextlib import contextmanager
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 # What torch sets on Apple devices where nothing else is said, as a share of what the system recommends.
 APPLE_LIMIT = 1.7
@@ -35,29 +34,11 @@ def give_back(kind):
 def peak_counted(device):
     """Yield what says the most bytes of tensors that the device held since the beginning of the block.
 
-    CUDA and XPU keep such a counter. Apple devices say only what is held now, so they are asked after each operation;
-    what an operation takes and returns inside itself is not seen there.
+    CUDA and XPU keep such a counter.
     """
-    if device.kind == "mps":
-        with AskedAfterEach(torch.mps.current_allocated_memory) as asked:
-            yield lambda: asked.most
-        return
     module = torch.get_device_module(device.kind)
     module.reset_peak_memory_stats()
     yield module.max_memory_allocated
-
-
-class AskedAfterEach(TorchDispatchMode):
-    """Asks for a number after each operation, and keeps the largest."""
-
-    def __init__(self, read):
-        super().__init__()
-        self.read, self.most = read, read()
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **kwargs or {})
-        self.most = max(self.most, self.read())
-        return result
 
 
 def can_be_limited(device):

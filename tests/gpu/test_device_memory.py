@@ -62,6 +62,8 @@ def test_estimate_of_device(bench, record_property, strategy, plan):
     """The peak that the device's own counter shows is the one that was estimated."""
     if not bench.is_real:
         pytest.skip("a processor and a virtual card have no counter of a driver; see the estimate of tensors")
+    if bench.device.kind == "mps":
+        pytest.skip("Apple devices keep no counter of the most that was held")
     estimate, config = _estimate(bench, strategy, plan), _two_steps(bench, strategy)
     bench.run(bench.adapted(strategy), config, FULL[plan])  # loads kernels, which keep what they took
     kept = counters.held(bench.device)

@@ -1,6 +1,11 @@
-"""Does the device compute what the processor computes: products, training, checkpoints, text?"""
+"""Does the device compute what the processor computes: products, training, checkpoints, text, by two processes?"""
 
+import json
+import os
+import subprocess
+import sys
 from itertools import islice
+from pathlib import Path
 
 import pytest
 import torch
@@ -166,3 +171,23 @@ def _rounding_error(model, originals):
 
 def _packed_bytes(model):
     return sum(weight.nbytes for weight in model.parameters() if hasattr(weight, "quant_state"))
+
+
+def test_two_processes(bench, record_property, tmp_path):
+    """Two processes take the steps of one with the same losses: two cards over NCCL, or two processors over gloo."""
+    kind, file = bench.device.kind, tmp_path / "found.json"
+    if bench.is_virtual:
+        pytest.skip("a virtual card is played inside one process: the device cpu takes two")
+    if kind not in ("cuda", "cpu"):
+        pytest.skip(f"one process uses one {kind} device; several are joined for cuda (NCCL) only")
+    if kind == "cuda" and torch.cuda.device_count() < 2:
+        pytest.skip("this needs two cards, and there is one")
+    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": ""} if kind == "cpu" else {})
+    command = [sys.executable, Path(__file__).with_name("device_pair.py"), kind, str(bench.blocks.shape[1]), file]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(file.read_text(encoding="utf-8"))
+    record_property("backend", found["backend"])
+    assert found["processes"] == 2
+    for exchange, losses in found["losses"].items():
+        bench.reference("full").hold(losses, record_property, f"difference by {exchange}")

@@ -201,16 +201,6 @@ def ngrams(text: str, size: int) -> set[tuple[str, ...]]:
     return {tuple(words[i : i + size]) for i in range(len(words) - size + 1)}
 
 
-def test_rust_passages_have_the_stated_form():
-    rows = [row for split in SPLITS for row in ROWS[split]]
-    assert len({row["id"] for row in rows}) == len(rows)
-    assert all(40 <= len(row["text"].split()) <= 110 for row in rows)
-    topics = {row["topic"] for row in rows}
-    assert all({row["topic"] for row in ROWS[split]} == topics for split in SPLITS)
-    assert 0.07 < len(ROWS["test"]) / len(rows) < 0.13 and 0.07 < len(ROWS["validation"]) / len(rows) < 0.13
-    assert len(load_corpus("facts").train) == 25
-
-
 def test_rust_passages_do_not_repeat_one_another():
     rows = [(split, row["text"]) for split in SPLITS for row in ROWS[split]]
     shared = defaultdict(int)

@@ -23,30 +23,7 @@ from tlkit.strategies import (
     strategy,
 )
 
-MINE = '''
-from tlkit.models.groups import ParameterGroup, set_groups
-from tlkit.models.parts import find_blocks
-from tlkit.strategies import strategy
-
-
-@strategy("mine")
-def mine(model, blocks: int = 1):
-    """The first blocks instead of the last, the lowest of them twice as fast."""
-    for block in find_blocks(model)[:blocks]:
-        block.requires_grad_(True)
-    lowest = [name for name, p in model.named_parameters() if p.requires_grad and ".0." in name]
-    set_groups(model, [ParameterGroup(frozenset(lowest), rate=2.0)])
-'''
-
-
 pytestmark = pytest.mark.usefixtures("registry_as_before")
-
-
-@pytest.fixture
-def plugin(tmp_path):
-    path = tmp_path / "my_strategies.py"
-    path.write_text(MINE)
-    return path
 
 
 def test_a_function_becomes_a_strategy_with_options_and_the_same_checks():
@@ -108,114 +85,63 @@ def test_names_stand_for_families():
     assert "mine" in strategies_named(["all"]) and "mine" not in strategies_named(["peft"])
 
 
-def test_a_file_of_strategies(plugin, tmp_path):
-    assert load_plugin(plugin) == ["mine"] and load_plugin(plugin) == ["mine"]
-    report = apply_strategy(meta_model("tiny"), "mine", blocks=2)
-    assert {name for name, part in report.components.items() if part.trainable_values} == {"block 0", "block 1"}
-    (tmp_path / "empty.py").write_text("x = 1\n")
-    (tmp_path / "broken.py").write_text("x = 1\ny = x / 0\n")
-    for name, said in (
-        ("empty.py", "empty.py defines no strategy"),
-        ("broken.py", "broken.py, line 2: ZeroDivisionError"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            load_plugin(tmp_path / name)
+MINE = """
+import tlkit as tl
+
+BLOCK = {block}
 
 
-LATER = """
-from __future__ import annotations
-
-import functools
-
-from tlkit.models.parts import find_blocks
-from tlkit.strategies import strategy
-
-BLOCKS = {blocks}
-
-
-@strategy("mine")
-def mine(model, blocks: int = 1):
-    for block in find_blocks(model)[:blocks]:
-        block.requires_grad_(True)
-
-
-strategy("in_part")(functools.partial(mine, blocks=BLOCKS))
+@tl.strategy("mine")
+def mine(model, count: int = 1):
+    for number in range(count):
+        tl.find_blocks(model)[BLOCK + number].requires_grad_(True)
 """
 
 
 def test_a_strategy_of_a_file_is_known_by_the_whole_file(tmp_path, monkeypatch):
     """A constant is another, and no function: even in a file that is as long as before, and written at once."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)  # as where Python keeps what it has compiled
-    path, known, trained = tmp_path / "later.py", set(), []
-    for blocks in (1, 2):
-        path.write_text(LATER.format(blocks=blocks))
+    path, known = tmp_path / "my_strategies.py", set()
+    for block in (0, 1):
+        path.write_text(MINE.format(block=block))
         os.utime(path, (0, 0))
-        names = load_plugin(path)
-        (digest,) = {sha256_of_own(name) for name in names}
-        known.add(digest)
-        trained.append(apply_strategy(meta_model("tiny"), "in_part").trainable_values)
-    assert len(known) == 2 and trained[1] == 2 * trained[0], "what is hashed is what is run"
-    assert sha256_of_own("full") is None and sha256_of_own("random initialisation") is None
-    strategy("mine")(lambda model: model)
-    assert sha256_of_own("mine") != sha256_of_own("in_part"), "defined anew, it is not that of the file"
+        assert load_plugin(path) == ["mine"]
+        known.add(sha256_of_own("mine"))
+        report = apply_strategy(meta_model("tiny"), "mine", count=2)
+        trained = {name for name, part in report.components.items() if part.trainable_values}
+        assert trained == {f"block {block}", f"block {block + 1}"}, "what is hashed is what is run"
+    strategy("mine")(lambda model: model)  # defined anew, it is not that of the file
+    assert len(known | {sha256_of_own("mine")}) == 3 and sha256_of_own("full") is None
 
 
-CELL = """
-from functools import partial
-from tlkit.models.parts import find_blocks
-from tlkit.strategies import strategy
-
-BLOCKS = 1
-
-
-def made(first):
-    def mine(model, norms=0.5):
-        for block in find_blocks(model)[first:BLOCKS]:
-            block.requires_grad_(True)
-
-    return mine
-
-
-strategy("mine")(partial(made(0), norms=1.0))
-"""
+def test_what_a_file_or_its_strategy_raises_is_said_in_one_line_with_its_place(tmp_path):
+    path = tmp_path / "mine.py"
+    for text, said in (
+        ("x = 1", "mine.py defines no strategy"),
+        ("x = 1\ny = x / 0", "mine.py, line 2: ZeroDivisionError"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=said):
+            load_plugin(path)
+    path.write_text(MINE.format(block=99))
+    load_plugin(path)
+    with pytest.raises(ValueError, match=r"strategy 'mine', line 10: IndexError: "):
+        apply_strategy(meta_model("tiny"), "mine")
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "another"),
-    [
-        ("[first:BLOCKS]", "[-first:BLOCKS]", True),
-        ("BLOCKS = 1", "BLOCKS = 2", False),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "another"), [("[0:", "[1:", True), ("BLOCKS = 1", "BLOCKS = 2", False)])
 def test_a_strategy_of_a_notebook_is_known_by_the_source_of_its_function(before, after, another):
     """And by nothing beside it: what changes a constant belongs into a file."""
+    cell = "BLOCKS = 1\n\n@strategy('mine')\ndef mine(model):\n    model.layers[0:BLOCKS].requires_grad_(True)\n"
 
     def run(cell):
         place = f"cell {hashlib.sha256(cell.encode()).hexdigest()}"
         linecache.cache[place] = (len(cell), None, cell.splitlines(keepends=True), place)  # as a notebook does
-        exec(compile(cell, place, "exec"), {"__name__": "__main__"})
+        exec(compile(cell, place, "exec"), {"__name__": "__main__", "strategy": strategy})
         return sha256_of_own("mine")
 
-    assert run(CELL) == run("\n\n" + CELL)
-    assert (run(CELL) != run(CELL.replace(before, after))) is another
-
-
-BEYOND = """
-from tlkit.models.parts import find_blocks
-from tlkit.strategies import strategy
-
-
-@strategy("beyond")
-def beyond(model):
-    find_blocks(model)[99].requires_grad_(True)
-"""
-
-
-def test_what_a_strategy_raises_is_said_in_one_line_with_its_name_and_place(plugin):
-    plugin.write_text(BEYOND)
-    load_plugin(plugin)
-    with pytest.raises(ValueError, match=r"strategy 'beyond', line 8: IndexError: "):
-        apply_strategy(meta_model("tiny"), "beyond")
+    assert run(cell) == run("\n\n" + cell)
+    assert (run(cell) != run(cell.replace(before, after))) is another
 
 
 def test_an_estimate_is_of_the_strategy_as_it_is_now(shallow):
