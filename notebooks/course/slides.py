@@ -1,8 +1,8 @@
 """The lessons as slides, cut by nbconvert at the `slide_type` of their cells. They ask no network for anything."""
 
-import importlib.util
 import shutil
 from collections.abc import Iterable
+from importlib.resources import files
 from pathlib import Path
 
 import nbformat
@@ -25,13 +25,13 @@ def write_slides(target: Path, stems: Iterable[str] | None = None, folder: Path 
         The pages.
 
     Raises:
-        ModuleNotFoundError: where reveal.js or MathJax is not installed.
+        ModuleNotFoundError: where the packages of the extra "book" are not installed.
     """
     for part in ("dist", "plugin/notes"):
-        source = packaged("sphinx-revealjs", "sphinx_revealjs") / "_static" / "revealjs" / part
+        source = files("sphinx_revealjs") / "_static" / "revealjs" / part
         shutil.copytree(source, target / "reveal" / part, dirs_exist_ok=True)
     (target / MATHJAX).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(packaged("sphinx-mathjax-offline", "sphinx-mathjax-offline") / "static" / MATHJAX, target / MATHJAX)
+    shutil.copy2(files("sphinx-mathjax-offline") / "static" / MATHJAX, target / MATHJAX)
     exporter = SlidesExporter(
         template_name="deck",
         extra_template_basedirs=[str(folder / "share" / "nbconvert")],
@@ -51,15 +51,3 @@ def write_slides(target: Path, stems: Iterable[str] | None = None, folder: Path 
         pages.append(target / f"{stem}.html")
         pages[-1].write_text(page, encoding="utf-8")
     return pages
-
-
-def packaged(distribution: str, module: str) -> Path:
-    """Find the folder of a package that brings files for the browser.
-
-    Raises:
-        ModuleNotFoundError: where it is not installed.
-    """
-    found = importlib.util.find_spec(module)
-    if found is None:
-        raise ModuleNotFoundError(f'this needs {distribution}: python -m pip install -e ".[book]"')
-    return Path(found.origin).parent

@@ -49,10 +49,5 @@ def test_every_link_to_a_term_leads_to_it():
     assert set(re.findall(r"\]\(#([^)]*)\)", GLOSSARY)) <= ANCHORS
 
 
-def test_index_and_readme_lead_to_the_glossary():
-    assert "(glossary.md)" in (FOLDER / "00_index.py").read_text(encoding="utf-8")
-    assert "(notebooks/glossary.md)" in (FOLDER.parent / "README.md").read_text(encoding="utf-8")
-
-
 def _targets(text):
     return re.findall(r"glossary\.md#([^)\s]*)", text)

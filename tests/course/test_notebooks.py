@@ -103,12 +103,6 @@ def test_code_fits_a_projector(source):
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_links_between_lessons_lead_somewhere(source):
-    for target in re.findall(r"\]\((\w+\.ipynb)\)", source.read_text(encoding="utf-8")):
-        assert (FOLDER / target).is_file(), target
-
-
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_outputs_carry_no_warnings_and_no_paths_of_one_machine(source):
     outputs = [output for cell in code_of(source) for output in cell.outputs]
     assert not any(output.get("name") == "stderr" for output in outputs)
@@ -144,20 +138,6 @@ def test_minutes_are_counted_from_words_code_running_and_exercises():
     lesson = new_notebook(cells=[*page, *asked, *answers])
     assert minutes_needed(lesson, 36) == round(900 / 180 + (3 * 8 + 36) / 60 + 2 * 4)
     assert minutes_needed(new_notebook(cells=page[:2]), 0) == round(5.4)
-
-
-def test_each_lesson_leads_to_the_next_and_back():
-    found = lessons()
-    for one, following in zip(found, found[1:], strict=False):
-        last_lines = (FOLDER / f"{one.stem}.py").read_text(encoding="utf-8").splitlines()[-4:]
-        assert f"({following.stem}.ipynb)" in "".join(last_lines), one.stem
-        assert f"({one.stem}.ipynb)" in (FOLDER / f"{following.stem}.py").read_text(encoding="utf-8"), following.stem
-
-
-def test_a_lesson_without_its_question_is_named(tmp_path):
-    (tmp_path / "03_nameless.py").write_text("# %% [markdown]\n# # 3 - No question\n")
-    with pytest.raises(ValueError, match=r"03_nameless\.py: expected title, \*question"):
-        lessons(tmp_path)
 
 
 def test_copies_to_work_in_have_no_outputs_and_are_never_written_over(tmp_path):

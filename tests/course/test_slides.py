@@ -2,7 +2,7 @@
 
 import pytest
 
-from course.slides import packaged, write_slides
+from course.slides import write_slides
 
 DECKS = ["02_inside_a_language_model", "14_comparison", "15_autopsy"]  # formulas, charts, long tables
 MOST_THAT_SCROLL = 0.03  # of all slides: long code or a long table, which is drawn as small as may be
@@ -52,8 +52,3 @@ def test_nothing_passes_the_edge_of_a_projector_and_no_server_is_asked(decks, br
     assert len(scrolled) <= MOST_THAT_SCROLL * slides, scrolled
     assert wrong == []
     page.close()
-
-
-def test_a_missing_package_is_named_with_its_remedy():
-    with pytest.raises(ModuleNotFoundError, match=r"needs sphinx-revealjs: python -m pip install -e"):
-        packaged("sphinx-revealjs", "sphinx_revealjs_that_is_not_here")

@@ -66,7 +66,7 @@ saving_in_a_step = function_exercise(
 
 
 def _even(part, steps, low=None, high=None, whole=torch.round):
-    """The nearest of evenly spaced levels, and the width of a gap between them."""
+    """The nearest of evenly spaced levels; where all values are equal, these."""
     low, high = part.min() if low is None else low, part.max() if high is None else high
     return (low + (high - low) / steps * whole((part - low) * steps / (high - low))).where(high > low, part)
 

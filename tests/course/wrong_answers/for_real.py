@@ -132,10 +132,6 @@ def highest_only(runs):
     }
 
 
-def the_fair_ones(runs):
-    return set(grouped(runs)) - finder()(runs)
-
-
 def with_limit(decide):
     """The same mistake by someone who does keep to the limit on forgetting."""
 
@@ -189,14 +185,6 @@ def turned_round(low, high, worthwhile):
 
 
 @with_limit
-def by_the_middle(low, high, worthwhile):
-    middle = (low + high) / 2
-    if abs(middle) < worthwhile:
-        return "equal"
-    return "first" if middle < 0 else "second"
-
-
-@with_limit
 def only_beyond_the_band(low, high, worthwhile):
     if -worthwhile < low and high < worthwhile:
         return "equal"
@@ -241,7 +229,6 @@ WRONG = {
         (finder(at_edge=False), "the best rate of lora is the highest of those tried"),
         (highest_only, "the best rate of full is the lowest of those tried"),
         (finder(best=max), "everything was done rightly, and your function also names"),
-        (the_fair_ones, "everything was done rightly, and your function also names full"),
         (lambda runs: "full", "a set of names is asked for"),
     ],
     "ex21_3": [
@@ -249,7 +236,6 @@ WRONG = {
         (without_equal, "The band says which differences do not matter"),
         (zero_first, "the difference is real, but the whole interval lies within the band"),
         (turned_round, "Lower is better"),
-        (by_the_middle, "Not finding a difference"),
         (only_beyond_the_band, "It excludes zero, so there is something to tell"),
         (lambda *given: right_but_for_the_limit(*given[:3]), "is not recommended, however low its perplexity"),
         (by_either, "only the worse strategy forgets over 100%"),
