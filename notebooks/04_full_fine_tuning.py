@@ -30,8 +30,7 @@ from torch.nn import functional
 
 import course
 import tlkit as tl
-from course.lesson04.pictures import run_chart
-from tlkit.reports.training_charts import overfitting_chart
+from course.lesson04.pictures import overfitting_chart, run_chart
 
 profile = tl.setup()
 rust = tl.load_corpus().limited(profile.train_passages, profile.test_passages)

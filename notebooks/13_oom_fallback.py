@@ -32,7 +32,6 @@ import tlkit as tl
 from course.lesson13 import pictures
 from tlkit.fitting.ladder import FALLBACK_TIERS
 from tlkit.fitting.recommendation import fit_table, recommend
-from tlkit.reports.memory_charts import attempts_chart, fit_chart, ladder_chart
 
 profile = tl.setup()
 base = tl.load_model("tiny")
@@ -280,7 +279,7 @@ result, log = tl.train_with_fallback(
 log.table[["rung", "first_step", "steps_done", "failed_in"]]
 
 # %%
-attempts_chart(log.attempts)
+pictures.attempts_chart(log.attempts, 48 * 2**20)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Go through the attempts from the top. As planned, and with the [chunked loss](glossary.md#chunked-loss), the step
@@ -452,7 +451,7 @@ saving = trained_plainly(
 record = pd.read_csv(tl.DATA.parent / "tests/benchmarks/fit_tables.csv")
 record = record.dropna(subset="gib")  # Llama has no biases for bitfit
 fits = record[record.model == "qwen2-0.5b"]
-fit_chart(fits)
+pictures.fit_chart(fits)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Full fine-tuning needs 8.4 GiB in fp32, so it could not fit on the card of the reports, which has 8 GB (that is 8
@@ -464,7 +463,7 @@ fit_chart(fits)
 # checkpointed, and here neither is the case.)
 
 # %%
-fit_chart(record[record.model == "llama2-7b"])
+pictures.fit_chart(record[record.model == "llama2-7b"])
 
 # %%
 seven = record[record.model == "llama2-7b"].set_index("strategy")
@@ -514,7 +513,7 @@ steps = []
 for name, plan in plans.items():
     needed = tl.estimate_memory("qwen2-0.5b", "full", batch_size=4, plan=plan).peak
     steps.append(tl.Rung(name, plan, needed))
-ladder_chart(steps, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
+pictures.ladder_chart(steps, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
 
 # %%
 for size in (16, 8):

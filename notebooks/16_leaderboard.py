@@ -27,7 +27,6 @@ from scipy import stats
 import course
 import tlkit as tl
 from course.lesson16 import leaderboards, pictures
-from tlkit.reports.fronts import front_chart
 
 board = leaderboards.leaderboard("peft_metamathqa")
 questions = 1319
@@ -335,12 +334,12 @@ best_before = np.maximum.accumulate(ordered, axis=1)[:, :-1]
 on_front = np.ones(ordered.shape, dtype=bool)  # the cheapest row always is
 on_front[:, 1:] = ordered[:, 1:] > best_before  # better than all that cost less
 
-shares = tl.front_shares(board, "test_accuracy", ["forgetting"], questions)
+shares = leaderboards.front_shares(board, "test_accuracy", ["forgetting"], questions)
 
 # %% slideshow={"slide_type": "subslide"}
 forgot = board.join(shares).assign(accuracy=p)
 unit = "forgetting: rise of the loss on Wikipedia text, nats per token"
-front_chart(forgot, "forgetting", unit, log=True, least=0.46)
+pictures.front_chart(forgot, "forgetting", unit, least=0.46)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The percentages beside the names are the shares of draws. The row with the highest accuracy, at the top right, is on
@@ -360,14 +359,14 @@ front_chart(forgot, "forgetting", unit, log=True, least=0.46)
 # much less than the first one, and read how much accuracy it gives up.
 
 # %%
-memory = tl.front_shares(board, "test_accuracy", ["peak_memory_bytes"], questions)
+memory = leaderboards.front_shares(board, "test_accuracy", ["peak_memory_bytes"], questions)
 by_memory = board.join(memory).assign(accuracy=p, memory=board.peak_memory_bytes / 1e9)
-front_chart(by_memory, "memory", "peak memory, GB", log=True, least=0.36)
+pictures.front_chart(by_memory, "memory", "peak memory, GB", least=0.36)
 
 # %%
-size = tl.front_shares(board, "test_accuracy", ["file_bytes"], questions)
+size = leaderboards.front_shares(board, "test_accuracy", ["file_bytes"], questions)
 by_size = board.join(size).assign(accuracy=p, size=board.file_bytes / 1e6)
-front_chart(by_size, "size", "size of the saved file, MB", log=True, least=0.3)
+pictures.front_chart(by_size, "size", "size of the saved file, MB", least=0.3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In the memory chart, `miss-default` is on the front in all draws: it reaches 48.7% with 20.3 GB, and the first row is
@@ -384,7 +383,7 @@ front_chart(by_size, "size", "size of the saved file, MB", log=True, least=0.3)
 
 # %%
 costs = ["forgetting", "peak_memory_bytes", "file_bytes"]
-all_three = tl.front_shares(board, "test_accuracy", costs, questions)
+all_three = leaderboards.front_shares(board, "test_accuracy", costs, questions)
 print(f"on the front of four goals: {all_three.front.sum()} of {len(board)} rows")
 course.claim(
     "More than half of all rows are on this front", all_three.front.sum() == 38

@@ -13,7 +13,7 @@ from scipy import stats
 
 from course.lesson02 import pictures as inside
 from course.lesson03 import pictures as baseline
-from course.lesson04.pictures import run_chart
+from course.lesson04.pictures import overfitting_chart, run_chart
 from course.lesson05.pictures import frozen_depth_chart, products_chart, products_of
 from course.lesson06 import pictures as embeddings
 from course.lesson07.pictures import prefix_picture, trained_depth_chart
@@ -26,24 +26,24 @@ from course.lesson13 import pictures as ladder
 from course.lesson14.pictures import bootstrap_chart, pairing_chart
 from course.lesson15 import pictures as autopsy
 from course.lesson16 import pictures as board
-from course.lesson16.leaderboards import leaderboard
+from course.lesson16.leaderboards import front_shares, leaderboard
 from course.lesson18 import pictures as classes
 from course.lesson19 import pictures as answers
 from course.lesson20 import pictures as scaling
 from tlkit.evidence.answering import Answering
 from tlkit.evidence.audit import audit
-from tlkit.evidence.fronts import front_shares
 from tlkit.evidence.gradient_flow import check_gradient_flow
 from tlkit.examples import IGNORED, PADDING, Examples
 from tlkit.examples.conversations import Conversation
-from tlkit.fitting.ladder import LADDER
+from tlkit.fitting.attempts import Attempt
+from tlkit.fitting.ladder import LADDER, Rung
 from tlkit.models import Continuation, load_model, meta_model
 from tlkit.models.parts import find_blocks
-from tlkit.reports.fronts import front_chart
 from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy, component_of, describe
 from tlkit.training import TrainingConfig, new_state, training_steps
 
+MiB, GiB = 2**20, 2**30
 VOCABULARY = ["<|endoftext|>", "The", " file", " is", " new", "."]
 TOKENS = ["In", " R", "ust", ",", " V", "ec", "<", "T"]
 LEVELS = torch.tensor([-1.0, -0.4, 0.0, 0.3, 1.0])
@@ -114,12 +114,38 @@ def board_front():
     scores = leaderboard()
     table = scores.assign(accuracy=scores.test_accuracy)
     table = table.join(front_shares(table, "test_accuracy", ["forgetting"], 1319))
-    return front_chart(table, "forgetting", "forgetting", log=True, least=0.46)
+    return board.front_chart(table, "forgetting", "forgetting", least=0.46)
 
 
 def hard_documents():
     hard = np.random.default_rng(0).normal(0, 1, 40)  # a hard document is hard for both
     return pd.DataFrame({"lora": hard + 0.1, "full": hard + np.random.default_rng(1).normal(0, 0.05, 40)})
+
+
+def run(epochs, *validation):
+    steps = range(1, 4 * epochs + 1)
+    history = pd.DataFrame({"step": steps, "epoch": [step / 4 for step in steps]})
+    history["loss"] = 4.5 * np.exp(-history.epoch / 2)
+    at = np.linspace(4, 4 * epochs, len(validation)).round().astype(int)
+    validation = pd.DataFrame({"step": at, "validation_loss": validation})
+    return SimpleNamespace(history=history, validation=validation, stopped_early=False)
+
+
+RUNS = {"20 epochs": run(20, 4.6, 4.8, 5.2, 5.5), "early stopping": run(6, 4.6, 4.8), "5 epochs": run(5, 4.6, 4.7)}
+RUNS |= {"weight decay 0.1": run(20, 4.6, 4.8, 5.2, 5.4), "last_layers, its own rate": run(20, 5.6, 6.2, 6.8, 7.0)}
+CARD = "virtual card of 48MB"
+ATTEMPTS = [
+    Attempt("training", CARD, "as planned", 1, 0, "forward pass", 4 * MiB, 3 * MiB, 45 * MiB),
+    Attempt("training", CARD, "activation checkpointing", 1, 0, "optimizer step", MiB, MiB // 2, 47.5 * MiB),
+    Attempt("training", CARD, "optimizer on the host", 1, 8, peak=40 * MiB),
+]
+RUNGS = [Rung("as planned", Plan(), 17 * GiB), Rung("chunked loss", Plan(), 13 * GiB)]
+RUNGS += [
+    Rung("smaller micro-batch", Plan(micro_batch_size=1), 8 * GiB),
+    Rung("optimizer on the host", Plan(), 5 * GiB),
+]
+FITS = pd.DataFrame({"strategy": ["full", "lora", "qlora"], "gib": [8.4, 4.1, 1.3]})
+FITS = FITS.assign(**{f"{size} GB": FITS.gib <= 0.85 * size for size in (6, 8, 12, 16, 24, 40, 80)})
 
 
 PICTURES = {
@@ -156,7 +182,12 @@ PICTURES = {
     "family": family_picture,
     "schedules": lambda: schedule_chart({"gradual_unfreezing": tiny("gradual_unfreezing")}, CONFIG, 8),
     "memory timeline": lambda: memory_timeline({"all": STEP, "a part": STEP.iloc[2:4]}, "Most is optimizer state"),
+    "one run": lambda: overfitting_chart({"20 epochs": RUNS["20 epochs"]}, untouched=4.79),
+    "five runs": lambda: overfitting_chart(RUNS, untouched=4.79),
     "ladder": ladder.ladder_diagram,
+    "needs": lambda: ladder.ladder_chart(RUNGS, {"8 GB": 8 * GiB, "16 GB": 16 * GiB}),
+    "attempts": lambda: ladder.attempts_chart(ATTEMPTS, 48 * MiB),
+    "fit": lambda: ladder.fit_chart(FITS),
     "micro-batches": lambda: ladder.micro_batch_picture(COUNTED, 2),
     "bootstrap": lambda: bootstrap_chart({"documents": np.arange(1001.0), "tokens": np.linspace(400, 600, 1001)}),
     "pairing": lambda: pairing_chart(hard_documents(), "nats per token"),
@@ -184,6 +215,11 @@ FINDINGS = {  # a part of what the title says
     "row gradients": "The gradient reaches 4 rows through the lookup and 40 rows through the head",
     "trained depths": "takes 50% of the arithmetic of 4 blocks and brings 50% of their fall in perplexity",
     "qlora": "The frozen weights take 50.7 kB, and 393.2 kB only while the layer computes",
+    "one run": "Validation loss is best at epoch 1 (4.60) and ends at 5.50 nats per token",
+    "five runs": "1 of 5 runs end more than 0.05",
+    "needs": "First rung that fits 8 GB: optimizer on the host; 16 GB: chunked loss",
+    "attempts": "2 attempts ran out of memory; “optimizer on the host” holds",
+    "fit": "Smallest card that is enough: 6 GB: lora and qlora; 12 GB: full",
     "micro-batches": "some tokens count 3 times as much as others",
     "bootstrap": "Drawing documents gives an interval 5.0 times as wide as drawing tokens",
     "published": "1 of 2 published perplexities are worse than guessing at random",
@@ -320,6 +356,26 @@ def test_layers_of_memory_lie_on_one_another_and_the_dot_is_at_the_peak():
     assert (heights["weights"], heights["optimizer state"], heights["temporary"]) == (4, 12, 22)
     (dot,) = [line for line in axes.lines if line.get_marker() == "o"]
     assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (2, 22)
+
+
+def test_runs_begin_at_the_untouched_model_and_each_is_drawn_beside_the_first():
+    chart = drawn("five runs")
+    first, *others = RUNS
+    assert [axes.get_title() for axes in chart.axes] == others
+    for axes, name in zip(chart.axes, others, strict=True):
+        drawn_lines = {line.get_label(): line.get_xydata() for line in axes.lines}
+        for label, each in ((first, RUNS[first]), ("this run", RUNS[name])):
+            assert drawn_lines[label][:, 1].tolist() == [4.79, *each.validation.validation_loss]
+
+
+def test_limits_stand_at_the_share_of_a_card_that_can_be_used_and_what_was_asked_for_on_what_was_held():
+    assert [line.get_xdata()[0] for line in drawn("needs").axes[0].lines] == pytest.approx([6.8, 13.6])
+    assert drawn("fit").axes[0].lines[1].get_xdata()[0] == pytest.approx(0.85 * 6)
+    (axes,) = drawn("attempts").axes
+    failed, held = [[bar.get_width() for bar in bars] for bars in axes.containers[:2]]
+    assert (failed, held) == ([45, 47.5], [40]) and axes.lines[0].get_xdata()[0] == 48
+    asked_for = axes.containers[2].patches[0]
+    assert (asked_for.get_x(), asked_for.get_width()) == (45, 4)
 
 
 def test_the_prices_of_rungs_are_those_of_their_plans():

@@ -24,37 +24,6 @@ def on_front(value: np.ndarray, costs: np.ndarray) -> np.ndarray:
     return ~(better & no_dearer | equal & cheaper).any(axis=-2)
 
 
-def front_shares(
-    table: pd.DataFrame, metric: str, costs: list[str], items: int, *, draws: int = DRAWS, seed: int = 0
-) -> pd.DataFrame:
-    """Say how often each row is on the front, if the test had drawn other items of the same kind.
-
-    Each draw replaces the right answers of every row by a binomial number of as many items, independent of the other
-    rows. Rows that have answered the same items vary together, so in truth a front moves rather less. The costs are
-    taken as they are.
-
-    Args:
-        table: a row for each method.
-        metric: the column of shares of right answers.
-        costs: the columns of costs, lower is better.
-        items: of the test.
-        draws: how many.
-        seed: of the draws.
-
-    Returns:
-        By the rows of `table`: `front`, whether the published figures put it there, and `share`, of the draws.
-
-    Raises:
-        ValueError: for no costs, or shares outside 0 to 1.
-    """
-    if not costs or not table[metric].between(0, 1).all():
-        raise ValueError(f"metric={metric!r}, costs={costs}: expected shares from 0 to 1 and at least one cost")
-    value, price = table[metric].to_numpy(dtype=float), table[costs].to_numpy(dtype=float)
-    drawn = np.random.default_rng(seed).binomial(items, value, (draws, len(table))) / items
-    found = {"front": on_front(value, price), "share": on_front(drawn, price).mean(axis=0)}
-    return pd.DataFrame(found, index=table.index)
-
-
 def perplexity_front(
     documents: pd.DataFrame, runs: pd.DataFrame, cost: str, *, draws: int = DRAWS, seed: int = 0
 ) -> pd.DataFrame:

@@ -12,7 +12,6 @@ from tlkit.reports.figure import (
     Chart,
     described,
     headline,
-    new_figure,
     panels_beside,
     plain_numbers,
 )
@@ -27,51 +26,6 @@ CLASSES = {
     f"{SELDOM:.0%} to {LIKELY:.0%}": (SELDOM, "^", COLOURS[4], 50),
     "less": (-np.inf, "x", FAINT, 22),
 }
-
-
-@described
-def front_chart(table: pd.DataFrame, cost: str, unit: str, *, log: bool = False, least: float = 0.0) -> Chart:
-    """Accuracy against a cost: each row's share of the resampled tests in which no other row beats it on both.
-
-    Args:
-        table: a row for each method, with columns name, accuracy (0 to 1), `cost`, and, of `front_shares`, front and
-            share.
-        cost: the column of the cost, lower is better.
-        unit: what is written at the axis of the cost.
-        log: whether its scale is logarithmic.
-        least: accuracies below it are left out of the picture.
-
-    Raises:
-        ValueError: where no row is left.
-    """
-    shown = table.assign(percent=100 * table.accuracy)[table.accuracy >= least]
-    if shown.empty:
-        raise ValueError(f"least={least:g}: expected one that leaves some of the {len(table)} rows")
-    figure, axes = new_figure(5.8)
-    if log:
-        axes.set_xscale("log")
-    _draw_front(axes, shown, cost, "percent")
-    if log:
-        plain_numbers(axes.xaxis, shown[cost].min(), shown[cost].max())
-    axes.set_xlabel(f"{unit} (lower is better)")
-    spared = f"; from {100 * least:.0f}% on" if (table.accuracy < least).any() else ""
-    axes.set_ylabel(f"accuracy (%, higher is better{spared})")
-    _legend(
-        figure,
-        axes,
-        f"share of the draws in which a row is on the front (named: from {LIKELY:.0%} on, and the most accurate row)",
-    )
-    named = shown[(shown.share >= LIKELY) | (shown.accuracy == shown.accuracy.max())]
-    names = [f"{name} {100 * share:.0f}%" for name, share in zip(named.name, named.share, strict=True)]
-    _label(axes, names, named, cost, "percent")
-    front = shown[shown.front]
-    held, could = int((front.share >= SURE).sum()), int(((shown.share >= SELDOM) & ~shown.front).sum())
-    headline(
-        figure,
-        f"Of the {len(shown)} rows{' shown' if spared else ''}, {len(front)} are on the front, {held} of them in "
-        f"{SURE:.0%} or more of the draws; {could} others reach it in {SELDOM:.0%} or more",
-    )
-    return figure
 
 
 @described
@@ -92,7 +46,7 @@ def pareto_chart(fronts: dict[str, pd.DataFrame], units: dict[str, str]) -> Char
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.grid(alpha=0.3)
-        _draw_front(axes, table, cost, "perplexity")
+        draw_front(axes, table, cost, "perplexity")
         if table[cost].nunique() == 1:  # all alike: without limits of its own, the scale would span two decades
             axes.set_xlim(table[cost].max() / 1.5, table[cost].max() * 1.5)
         plain_numbers(axes.yaxis, table.perplexity.min(), table.perplexity.max())
@@ -104,7 +58,9 @@ def pareto_chart(fronts: dict[str, pd.DataFrame], units: dict[str, str]) -> Char
         axes.set_xlabel(units[cost])
     for axes in panels[::2]:
         axes.set_ylabel("perplexity (lower is better)")
-    _legend(figure, panels[0], f"share of the draws in which a strategy is on the front (named: from {LIKELY:.0%} on)")
+    name_shares(
+        figure, panels[0], f"share of the draws in which a strategy is on the front (named: from {LIKELY:.0%} on)"
+    )
     always = sorted(set.intersection(*(set(table.strategy) for table in often.values())))
     told = f"{listed(always)} {'is' if len(always) == 1 else 'are'}" if always else "none is"
     counted = f"{len(next(iter(fronts.values())))} strategies"
@@ -112,11 +68,11 @@ def pareto_chart(fronts: dict[str, pd.DataFrame], units: dict[str, str]) -> Char
     for axes, (cost, table) in zip(panels, often.items(), strict=True):
         # Rounded down, so that 95% stands only beside what counts as 95% or more.
         shares = [f" {int(100 * share)}%" if pd.notna(share) else "" for share in table.share]
-        _label(axes, table.strategy + shares, table, cost, "perplexity")
+        name_rows(axes, table.strategy + shares, table, cost, "perplexity")
     return figure
 
 
-def _draw_front(axes: Axes, table: pd.DataFrame, cost: str, value: str) -> None:
+def draw_front(axes: Axes, table: pd.DataFrame, cost: str, value: str) -> None:
     """The front as a dashed line of steps, and a marker for each row, by its share of the draws."""
     front = table[table.front].sort_values(cost)
     steps = np.repeat(front[cost], 2)[1:], np.repeat(front[value], 2)[:-1]
@@ -128,7 +84,7 @@ def _draw_front(axes: Axes, table: pd.DataFrame, cost: str, value: str) -> None:
         below = least
 
 
-def _label(axes: Axes, names: Iterable[str], rows: pd.DataFrame, cost: str, value: str) -> None:
+def name_rows(axes: Axes, names: Iterable[str], rows: pd.DataFrame, cost: str, value: str) -> None:
     """Write the names of some rows at the right, in the colours of their markers."""
     names = list(names)
     points = zip(rows[cost], rows[value], strict=True)
@@ -140,6 +96,6 @@ def _shade(share: float) -> str:
     return next((shade for least, _, shade, _ in CLASSES.values() if share >= least), FAINT)
 
 
-def _legend(figure: Chart, axes: Axes, told: str) -> None:
+def name_shares(figure: Chart, axes: Axes, told: str) -> None:
     small = {"fontsize": "small", "title_fontsize": "small"}
     figure.legend(*axes.get_legend_handles_labels(), title=told, loc="outside lower center", ncols=5, **small)

@@ -3,14 +3,19 @@
 from dataclasses import dataclass, fields
 from fractions import Fraction
 
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from tlkit.fitting.ladder import FALLBACK_TIERS, LADDER
+from tlkit.fitting.attempts import Attempt
+from tlkit.fitting.ladder import FALLBACK_TIERS, LADDER, Rung
+from tlkit.names import CARD_SHARE
 from tlkit.reports.drawing import INK, SPARED, TRAINED, arrow, box, paper
-from tlkit.reports.figure import COLOURS, Chart, described, headline
-from tlkit.reports.findings import listed
+from tlkit.reports.figure import COLOURS, HATCHES, Chart, described, headline, height_for, new_figure
+from tlkit.reports.findings import listed, number
+from tlkit.reports.labels import beside_rows
+from tlkit.reports.memory_charts import finish_bars, mark_cards, mark_limit
 from tlkit.settings import Plan
 
 PRICES = ("time", "rounding", "host memory")
@@ -111,10 +116,10 @@ def micro_batch_picture(targets: torch.Tensor, size: int) -> Chart:
         (right, means, "wrong: the mean of the means"),
     ):
         axes.text(left, -1.25, name, fontsize="medium", fontweight="bold", color=INK, va="center")
-        for number, (part, share) in enumerate(zip(parts, shares, strict=True)):
-            top = sum(len(one) for one in parts[:number]) + gap * number
+        for place, (part, share) in enumerate(zip(parts, shares, strict=True)):
+            top = sum(len(one) for one in parts[:place]) + gap * place
             _token_rows(axes, part, left, top, share, float(share) / deepest)
-            said = f"micro-batch {number + 1}: {int(part.sum())} tokens count"
+            said = f"micro-batch {place + 1}: {int(part.sum())} tokens count"
             axes.text(left, top - 0.66, said, fontsize="small", color=INK, va="center")
             axes.plot([left - 0.2] * 2, [top - 0.42, top + len(part) - 0.58], color=INK, linewidth=3)
     axes.set_xlim(-0.5, right + width + 0.1)
@@ -126,6 +131,91 @@ def micro_batch_picture(targets: torch.Tensor, size: int) -> Chart:
     headline(figure, finding)
     sizes = ", ".join(str(int(part.sum())) for part in parts)
     figure.words = (f"{len(parts)} micro-batches with {sizes} tokens that count", finding)
+    return figure
+
+
+@described
+def ladder_chart(rungs: list[Rung], budgets: dict[str, int]) -> Chart:
+    """What each rung of the ladder should need on the device, coloured by tier; a card's usable 85% is marked.
+
+    Args:
+        rungs: with their estimates.
+        budgets: by name the bytes of a card.
+    """
+    figure, axes = new_figure(height_for(len(rungs)) + 0.5)
+    for order, (tier, names) in enumerate(FALLBACK_TIERS.items()):
+        places = [place for place, rung in enumerate(rungs) if rung.name in names]
+        sizes = [rungs[place].estimate / 2**30 for place in places]
+        style = {"color": COLOURS[order], "edgecolor": INK, "hatch": HATCHES[order]}
+        axes.barh(places, sizes, label=tier if places else None, **style)
+    mark_cards(axes, {name: budget / 2**30 for name, budget in budgets.items()})
+    rows = {"smaller micro-batch": "micro-batches of {}"}
+    labels = [rows.get(rung.name, rung.name).format(rung.plan.micro_batch_size) for rung in rungs]
+    finish_bars(figure, axes, labels, [f"{rung.estimate / 2**30:.1f} GiB" for rung in rungs])
+    axes.set_xlabel("peak of a training step on the device (GiB)")
+    said = []
+    for name, budget in sorted(budgets.items(), key=lambda pair: pair[1]):
+        fits = [label for label, rung in zip(labels, rungs, strict=True) if rung.estimate <= CARD_SHARE * budget]
+        said.append(f"{name}: {fits[0] if fits else 'none'}")
+    headline(figure, f"First rung that fits {'; '.join(said)}")
+    return figure
+
+
+@described
+def attempts_chart(attempts: list[Attempt], card: int) -> Chart:
+    """How much memory each attempt of a fallback held on the card at its highest, and whether it was enough.
+
+    Args:
+        attempts: from a `FallbackLog`, in their order.
+        card: its bytes.
+    """
+    figure, axes = new_figure(height_for(len(attempts)) + 0.5)
+    for order, (label, failed) in enumerate({"out of memory": True, "holds": False}.items()):
+        places = [place for place, attempt in enumerate(attempts) if bool(attempt.failed_in) is failed]
+        sizes = [attempts[place].peak / 2**20 for place in places]
+        axes.barh(places, sizes, color=COLOURS[1 + order], hatch=HATCHES[1 - order], edgecolor=INK, label=label)
+    for place, attempt in enumerate(attempts):  # what was asked for when memory ran out, on top of what was held then
+        if attempt.failed_in:
+            held = (card - attempt.bytes_available) / 2**20
+            style = {"facecolor": "none", "edgecolor": COLOURS[1], "linestyle": ":", "linewidth": 1.5}
+            axes.barh(place, attempt.bytes_asked / 2**20, left=held, **style)
+    mark_limit(axes, card / 2**20, f"card: {card / 2**20:.0f} MiB")
+    ends = [f"fails in the {a.failed_in}" if a.failed_in else f"holds: {a.peak / 2**20:.0f} MiB" for a in attempts]
+    finish_bars(figure, axes, [f"{place}. {attempt.rung}" for place, attempt in enumerate(attempts, 1)], ends)
+    axes.set_xlabel("most bytes held on the card (MiB); dotted: asked for when memory ran out")
+    failed = sum(bool(attempt.failed_in) for attempt in attempts)
+    done = [attempt.rung for attempt in attempts if not attempt.failed_in]
+    headline(figure, f"{failed} attempt{'s' * (failed != 1)} ran out of memory; “{done[0]}” holds")
+    return figure
+
+
+@described
+def fit_chart(table: pd.DataFrame) -> Chart:
+    """What each strategy needs, against the memory of common cards (log scale); of a card, 85% can be used.
+
+    Args:
+        table: what `fit_table` returned, without what could not be estimated.
+    """
+    table = table.reset_index(drop=True)
+    figure, axes = new_figure(height_for(len(table)) + 0.3)
+    cards = {column: float(column.split()[0]) for column in table if column.endswith(" GB")}
+    axes.set_xscale("log", base=2)
+    axes.plot(table.gib, table.index, "o", color=COLOURS[0], markersize=9)
+    axes.set_yticks(table.index, table.strategy)
+    axes.set_ylim(len(table) - 0.5, -0.5)
+    places = [*table.gib, *(CARD_SHARE * size for size in cards.values())]
+    axes.set_xlim(min(places) / 1.25, max(places) * 1.25)
+    for order, (name, size) in enumerate(cards.items()):
+        mark_limit(axes, CARD_SHARE * size, name, order % 2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    none = "none of these"
+    smallest = [next((card for card, size in cards.items() if gib <= CARD_SHARE * size), none) for gib in table.gib]
+    told = [f"{number(gib)} GiB: {card}" for gib, card in zip(table.gib, smallest, strict=True)]
+    beside_rows(axes, table.index, told)
+    axes.set_xlabel("peak of a step (GiB, log scale); dashed: the 85% of a card that can be used")
+    by_card = table.strategy.groupby(pd.Categorical(smallest, [*cards, none], ordered=True), observed=True)
+    said = [f"{card}: {listed(names, 'strategies')}" for card, names in by_card]
+    headline(figure, f"Smallest card that is enough: {'; '.join(said)}")
     return figure
 
 

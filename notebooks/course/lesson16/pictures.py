@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 
 from tlkit.evidence.audit import Audit
-from tlkit.reports.figure import COLOURS, INK, Chart, described, headline, height_for, new_figure
+from tlkit.reports.figure import COLOURS, INK, Chart, described, headline, height_for, new_figure, plain_numbers
+from tlkit.reports.fronts import LIKELY, SELDOM, SURE, draw_front, name_rows, name_shares
 from tlkit.reports.labels import beside_rows
 
 
@@ -85,4 +86,35 @@ def apart_chart(audit: Audit) -> Chart:
         f"{audit.separated:,} of {len(pairs):,} pairs can be told apart, but only {beside} of {size - 1} neighbours",
     )
     figure.words = tuple(name.replace("\n", " ") for _, name in kinds.values())
+    return figure
+
+
+@described
+def front_chart(table: pd.DataFrame, cost: str, unit: str, least: float) -> Chart:
+    """Accuracy against a cost: each row's share of the resampled tests in which no other row beats it on both.
+
+    Args:
+        table: a row for each method, with columns name, accuracy (0 to 1), `cost`, and, of `front_shares`, front and
+            share.
+        cost: the column of the cost, lower is better.
+        unit: what is written at the axis of the cost.
+        least: accuracies below it are left out of the picture.
+    """
+    shown = table.assign(percent=100 * table.accuracy)[table.accuracy >= least]
+    figure, axes = new_figure(5.8)
+    axes.set_xscale("log")
+    draw_front(axes, shown, cost, "percent")
+    plain_numbers(axes.xaxis, shown[cost].min(), shown[cost].max())
+    axes.set_xlabel(f"{unit} (lower is better)")
+    spared = f"; from {100 * least:.0f}% on" if (table.accuracy < least).any() else ""
+    axes.set_ylabel(f"accuracy (%, higher is better{spared})")
+    which = f"named: from {LIKELY:.0%} on, and the most accurate row"
+    name_shares(figure, axes, f"share of the draws in which a row is on the front ({which})")
+    named = shown[(shown.share >= LIKELY) | (shown.accuracy == shown.accuracy.max())]
+    names = [f"{name} {100 * share:.0f}%" for name, share in zip(named.name, named.share, strict=True)]
+    name_rows(axes, names, named, cost, "percent")
+    front = shown[shown.front]
+    held, could = int((front.share >= SURE).sum()), int(((shown.share >= SELDOM) & ~shown.front).sum())
+    counted = f"Of the {len(shown)} rows{' shown' if spared else ''}, {len(front)} are on the front, {held} of them in"
+    headline(figure, f"{counted} {SURE:.0%} or more of the draws; {could} others reach it in {SELDOM:.0%} or more")
     return figure

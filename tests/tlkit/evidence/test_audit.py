@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from course.lesson16.leaderboards import leaderboard
+from course.lesson16.leaderboards import front_shares, leaderboard
 from tlkit.cli import main
 from tlkit.evidence.audit import audit, items_needed, seeds_needed
-from tlkit.evidence.fronts import front_shares, on_front
+from tlkit.evidence.fronts import on_front
 
 
 def shares(*right, items=1000):

@@ -3,11 +3,10 @@
 import math
 from types import SimpleNamespace
 
-import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from test_pictures import ATTEMPTS, PICTURES, RUNS, MiB, comparison, run, table
+from test_pictures import PICTURES, comparison, table
 
 from tlkit.evidence.flops import StepFlops
 from tlkit.fitting.estimate import MemoryEstimate
@@ -15,9 +14,9 @@ from tlkit.names import CONTROL
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.cost_charts import cost_chart
 from tlkit.reports.forgetting_charts import forgetting_chart, tradeoff_chart
-from tlkit.reports.memory_charts import attempts_chart, fit_chart, memory_chart
+from tlkit.reports.memory_charts import memory_chart
 from tlkit.reports.score_charts import accuracy_chart, pairs_chart, perplexity_chart
-from tlkit.reports.training_charts import flops_chart, overfitting_chart, sweep_chart
+from tlkit.reports.training_charts import flops_chart, sweep_chart
 
 PAIR = ["first", "second", "difference", "separated"]
 
@@ -212,33 +211,6 @@ def test_a_sweep_is_drawn_through_the_means_of_its_seeds_and_without_what_diverg
     assert sweep_chart(record, "rate", "rate").finding == "Best rate: 0.1 for a, 0.1 for b"
 
 
-def test_training_and_validation_are_on_one_axis_of_epochs():
-    history = pd.DataFrame({"step": [1, 2, 3, 4], "epoch": [0.5, 1.0, 1.5, 2.0], "loss": [4.0, 3.0, 2.0, 1.0]})
-    validation = pd.DataFrame({"step": [2, 4], "validation_loss": [3.5, 5.0]})
-    chart = overfitting_chart({"run": SimpleNamespace(history=history, validation=validation)})
-    training, held_out, best = chart.axes[0].lines
-    assert training.get_xydata().tolist() == history[["epoch", "loss"]].values.tolist()
-    assert np.array_equal(held_out.get_xydata(), [[1.0, 3.5], [2.0, 5.0]])
-    assert best.get_xydata().tolist() == [[1.0, 3.5]]
-
-
-def test_runs_begin_at_the_untouched_model_and_each_is_drawn_beside_the_first():
-    chart = PICTURES["five runs"]()
-    first, *others = RUNS
-    assert [axes.get_title() for axes in chart.axes] == others
-    for axes, name in zip(chart.axes, others, strict=True):
-        drawn = {line.get_label(): line.get_xydata() for line in axes.lines}
-        for label, each in ((first, RUNS[first]), ("this run", RUNS[name])):
-            assert drawn[label][:, 1].tolist() == [4.79, *each.validation.validation_loss]
-        assert texts_of(axes) == [f"training ends at {RUNS[name].history.loss.tail(3).mean():.2f}"]
-
-
-def test_a_tie_is_not_counted_as_better_than_the_untouched_model():
-    runs = {name: run(2, 4.6, end) for name, end in (("a", 4.5), ("b", 4.72), ("c", 4.75), ("d", 4.9))}
-    finding = overfitting_chart(runs, untouched=4.79).finding
-    assert finding == "2 of 4 runs end more than 0.05 nats per token below the untouched model (4.79)"
-
-
 def test_a_bar_of_memory_is_as_long_as_its_categories_together():
     """Also where only one of the estimates has a category of its own."""
     one = MemoryEstimate({"weights": 2**30, "gradients": 2**29}, {"forward pass": 3 * 2**29})
@@ -250,27 +222,6 @@ def test_a_bar_of_memory_is_as_long_as_its_categories_together():
     assert [bars.get_label() for bars in axes.containers] == ["weights", "gradients", "gathered"]
     assert names_of(axes) == ["1 card\npeak: forward pass", "2 cards\npeak: backward pass"]
     assert chart.finding == "What fits 1.5 GB: 2 cards; 8 GB: all of these"
-
-
-def test_limits_stand_at_the_share_of_a_card_that_can_be_used():
-    ladder = PICTURES["ladder"]()
-    assert [line.get_xdata()[0] for line in ladder.axes[0].lines] == pytest.approx([6.8, 13.6])
-    assert ladder.finding == "First rung that fits 8 GB: optimizer on the host; 16 GB: chunked loss"
-    fit = PICTURES["fit"]()
-    assert fit.axes[0].lines[1].get_xdata()[0] == pytest.approx(0.85 * 6)
-    assert fit.finding == "Smallest card that is enough: 6 GB: lora and qlora; 12 GB: full"
-    nothing = pd.DataFrame({"strategy": ["full"], "gib": [80.0], "8 GB": [False]})
-    assert fit_chart(nothing).finding == "Smallest card that is enough: none of these: full"
-
-
-def test_attempts_are_held_against_the_card_that_they_name():
-    axes = PICTURES["attempts"]().axes[0]
-    assert axes.lines[0].get_xdata()[0] == 48 and "card: 48 MiB" in texts_of(axes)
-    failed, held = [[bar.get_width() for bar in bars] for bars in axes.containers[:2]]
-    assert (failed, held) == ([45, 47.5], [40])
-    asked = axes.containers[2].patches[0]
-    assert (asked.get_x(), asked.get_width()) == (45, 4)  # on top of what was held then
-    assert attempts_chart(ATTEMPTS, limit=64 * MiB).axes[0].lines[0].get_xdata()[0] == 64
 
 
 @pytest.mark.parametrize(

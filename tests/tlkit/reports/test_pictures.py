@@ -1,7 +1,6 @@
 """Every chart of real tables says what it finds, in words that lie beside each other, on a ground of its own."""
 
 import functools
-from types import SimpleNamespace
 
 import matplotlib.image
 import matplotlib.style
@@ -13,9 +12,7 @@ from figure_checks import collisions
 from tlkit.evidence.flops import StepFlops
 from tlkit.evidence.recorded import recorded, recorded_comparison
 from tlkit.evidence.statistics import compare_pairs
-from tlkit.fitting.attempts import Attempt
 from tlkit.fitting.estimate import MemoryEstimate
-from tlkit.fitting.ladder import Rung
 from tlkit.models import load_model
 from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.reports import (
@@ -27,10 +24,9 @@ from tlkit.reports import (
     score_charts,
     training_charts,
 )
-from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy
 
-MiB, GiB = 2**20, 2**30
+GiB = 2**30
 TINY, REAL = "tiny", "smollm2-135m-instruct"
 
 
@@ -65,16 +61,6 @@ def path(of, by):
     return means.assign(label=means.label.map("{:g}".format))
 
 
-def run(epochs, *validation):
-    steps = range(1, 4 * epochs + 1)
-    history = pd.DataFrame({"step": steps, "epoch": [step / 4 for step in steps]})
-    history["loss"] = 4.5 * np.exp(-history.epoch / 2)
-    at = np.linspace(4, 4 * epochs, len(validation)).round().astype(int)
-    return SimpleNamespace(history=history, validation=pd.DataFrame({"step": at, "validation_loss": validation}))
-
-
-RUNS = {"20 epochs": run(20, 4.6, 4.8, 5.2, 5.5), "early stopping": run(6, 4.6, 4.8), "5 epochs": run(5, 4.6, 4.7)}
-RUNS |= {"weight decay 0.1": run(20, 4.6, 4.8, 5.2, 5.4), "last_layers, its own rate": run(20, 5.6, 6.2, 6.8, 7.0)}
 PARTS = ("weights", "gradients", "optimizer state", "activations", "logits and loss", "temporary", "gathered")
 
 
@@ -89,19 +75,6 @@ CARDS = {
     "8 cards": parts("forward pass", 3.1, 0, 6.3, 5.2, 0.1, 0, 2.6),
 }
 BUDGETS = {"RTX 4090 24GB": 24 * GiB, "A100 40GB": 40 * GiB, "A100 80GB": 80 * GiB}
-CARD = "virtual card of 48MB"
-ATTEMPTS = [
-    Attempt("training", CARD, "as planned", 1, 0, "forward pass", 4 * MiB, 3 * MiB, 45 * MiB),
-    Attempt("training", CARD, "activation checkpointing", 1, 0, "optimizer step", MiB, MiB // 2, 47.5 * MiB),
-    Attempt("training", CARD, "optimizer on the host", 1, 8, peak=40 * MiB),
-]
-RUNGS = [Rung("as planned", Plan(), 17 * GiB), Rung("chunked loss", Plan(), 13 * GiB)]
-RUNGS += [
-    Rung("smaller micro-batch", Plan(micro_batch_size=1), 8 * GiB),
-    Rung("optimizer on the host", Plan(), 5 * GiB),
-]
-FITS = pd.DataFrame({"strategy": ["full", "lora", "qlora"], "gib": [8.4, 4.1, 1.3]})
-FITS = FITS.assign(**{f"{size} GB": FITS.gib <= 0.85 * size for size in (6, 8, 12, 16, 24, 40, 80)})
 
 
 def rates(*strategies):
@@ -126,12 +99,7 @@ PICTURES = {
     "rates": lambda: training_charts.sweep_chart(
         rates("full", "last_layers", "lora", "bitfit"), "learning_rate", "learning rate (log scale)"
     ),
-    "one run": lambda: training_charts.overfitting_chart({"20 epochs": RUNS["20 epochs"]}),
-    "five runs": lambda: training_charts.overfitting_chart(RUNS, untouched=4.79),
     "memory of cards": lambda: memory_charts.memory_chart(CARDS, BUDGETS),
-    "ladder": lambda: memory_charts.ladder_chart(RUNGS, {"8 GB": 8 * GiB, "16 GB": 16 * GiB}),
-    "attempts": lambda: memory_charts.attempts_chart(ATTEMPTS),
-    "fit": lambda: memory_charts.fit_chart(FITS),
     "network strips": lambda: diagrams.network_strip(report("full"), report("last_layers"), report("lora")),
     "step": diagrams.step_flow,
 }
