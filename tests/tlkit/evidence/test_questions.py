@@ -2,11 +2,8 @@
 
 import dataclasses
 import json
-import random
-import re
 from collections import Counter
 from functools import cache
-from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
@@ -100,21 +97,6 @@ def test_the_form_of_a_question_does_not_give_its_answer_away(name):
     assert 0.95 <= np.mean(ratios) <= 1.05
 
 
-@pytest.mark.parametrize("name", SETS)
-def test_every_question_is_one_of_its_kind(name):
-    questions = of_set(name)
-    assert len(questions) >= SETS[name] and len({one.id for one in questions}) == len(questions)
-    for asked in questions:
-        assert len({option.lower() for option in asked.options}) == 4, asked.id
-        assert not any(option.endswith(".") for option in asked.options), asked.id
-        others = re.compile(r"(all|none|both|neither) of (the|these)( above| others| options)?", re.IGNORECASE)
-        assert not any(others.fullmatch(option) for option in asked.options), asked.id
-    texts = [runs(f"{asked.question} {' '.join(sorted(asked.options))}", 3) for asked in questions]
-    for one, other in combinations(range(len(questions)), 2):
-        share = len(texts[one] & texts[other]) / min(len(texts[one]), len(texts[other]))
-        assert share < 0.5, (questions[one].id, questions[other].id)
-
-
 def test_questions_on_rust_can_be_answered_from_training_passages_and_are_not_worded_like_any():
     train = {json.loads(line)["id"] for line in (DATA / "rust" / "train.jsonl").read_text().splitlines()}
     known = set().union(*(runs(passage["text"], 6) for passage in passages()))
@@ -189,16 +171,6 @@ def test_an_option_is_not_judged_by_its_length(tokenizer):
     tokens = [len(ids_of(tokenizer, f" {option}")) for option in asked.options]
     sums = [score * count for score, count in zip(answers.scores[0], tokens, strict=True)]
     assert answers.chosen == (2,) and sums[2] == min(sums)
-
-
-def test_shuffled_options_give_the_same_choice(tokenizer):
-    model, drawn = small(), random.Random(0)
-    for asked in FEW:
-        before = answer_questions(model, tokenizer, [asked])
-        options = drawn.sample(asked.options, 4)
-        turned = Question("t", "x", asked.question, tuple(options), options.index(asked.options[asked.answer]))
-        after = answer_questions(model, tokenizer, [turned])
-        assert options[after.chosen[0]] == asked.options[before.chosen[0]] and after.correct == before.correct
 
 
 @torch.no_grad()
@@ -331,7 +303,7 @@ def test_two_models_are_compared_question_by_question():
     assert low == pytest.approx(0.1923, abs=1e-4) and high == pytest.approx(0.5122, abs=1e-4)  # Wilson's, by hand
 
 
-@pytest.mark.parametrize(("seeds", "luck"), [(1, 0.0), (3, 0.0), (3, 0.05), (5, 0.05)])
+@pytest.mark.parametrize(("seeds", "luck"), [(1, 0.0), (3, 0.05)])
 def test_the_interval_of_a_difference_covers_it(seeds, luck):
     """1,000 times: 60 questions, of which training gains some and loses some, more or fewer with each seed."""
     drawn, gain, loss, repeats = np.random.default_rng(0), 0.2, 0.1, 1000
@@ -353,15 +325,10 @@ LINE = {"id": "q1", "subject": "x", "question": "Which?", "options": ["a", "b", 
     "change",
     [
         {"options": ["a", "b", "c"]},
-        {"options": "abcd"},
-        {"options": ["a", "b", "c", 4]},
         {"options": ["a", "b", "c", "a "]},
         {"answer": 4},
-        {"answer": -1},
         {"answer": True},
         {"question": " "},
-        {"subject": None},
-        {"passage": 7},
         {"id": "q0"},
     ],
 )

@@ -54,12 +54,6 @@ def test_bf16_comes_last_where_it_is_slower_and_says_so(slow_in_bf16, always_les
     assert all(rung.plan.precision == "fp32" and not rung.note for rung in others)
 
 
-def test_bf16_comes_in_its_turn_where_it_is_faster(monkeypatch, always_less):
-    monkeypatch.setattr("tlkit.fitting.ladder.bf16_pays", lambda device: True)
-    rungs = list(descend(tiny(), BLOCKS[:4], Plan(), probe("cpu")))
-    assert [rung.name for rung in rungs].count("bf16 autocast") == 1 and not any(rung.note for rung in rungs)
-
-
 def test_a_virtual_card_computes_in_bf16_natively(slow_in_bf16, always_less):
     rungs = list(descend(tiny(), BLOCKS[:4], Plan(), virtual_device(memory="1GB")))
     assert list(dict.fromkeys(rung.name for rung in rungs)) == ["as planned", *LADDER]

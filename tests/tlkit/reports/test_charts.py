@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from test_pictures import PICTURES, comparison, table
+from test_pictures import comparison, table
 
 from tlkit.evidence.flops import StepFlops
 from tlkit.fitting.estimate import MemoryEstimate
@@ -148,17 +148,6 @@ def test_the_title_says_who_gained_who_forgot_and_who_forgot_most(scores, findin
 def test_a_text_that_is_not_about_rust_is_not_called_so():
     chart = forgetting_chart(scored(a=(5, 4)).assign(corpus="notes"))
     assert "Rust" not in chart.alt and "perplexity on the new text" in chart.axes[0].get_xlabel()
-
-
-def test_two_panels_have_their_own_scales_and_one_legend():
-    chart = PICTURES["forgetting of two"]()
-    tiny, large = chart.axes
-    assert large.get_ylim()[1] < tiny.get_ylim()[1]
-    named = [text.get_text() for text in chart.legends[0].get_texts()]
-    assert named == ["untouched", *(name for name in table().strategy if name not in ("zero-shot", CONTROL))]
-    drawn = [(bars[0].get_xdata()[0], bars[0].get_ydata()[0]) for bars in tiny.containers]
-    rows = table()[table().strategy != CONTROL]
-    assert drawn == list(zip(rows.perplexity, rows.general, strict=True))
 
 
 def test_a_path_is_drawn_and_named_at_its_points():

@@ -49,12 +49,6 @@ def test_the_strip_fills_what_is_trained_and_says_it_in_words():
     assert "last_layers trains 813k values (blocks 6 and 7); backpropagation goes down to blocks 6 and 7" in chart.alt
 
 
-def test_strips_can_be_called_otherwise_than_their_strategies():
-    chart = network_strip(report_of("last_layers"), names=["the tiny model"])
-    assert "the tiny model" in [text.get_text() for text in chart.axes[0].texts]
-    assert "the tiny model trains 20% of the values, and backpropagation passes through 10 of 11 parts" in chart.alt
-
-
 @pytest.mark.parametrize(
     "strategy, kinds",
     [
