@@ -27,6 +27,7 @@ from scipy import stats
 import course
 import tlkit as tl
 from course.lesson16 import leaderboards, pictures
+from course.lesson16.leaderboards import front_shares
 
 board = leaderboards.leaderboard("peft_metamathqa")
 questions = 1319
@@ -334,7 +335,7 @@ best_before = np.maximum.accumulate(ordered, axis=1)[:, :-1]
 on_front = np.ones(ordered.shape, dtype=bool)  # the cheapest row always is
 on_front[:, 1:] = ordered[:, 1:] > best_before  # better than all that cost less
 
-shares = leaderboards.front_shares(board, "test_accuracy", ["forgetting"], questions)
+shares = front_shares(board, "test_accuracy", ["forgetting"], questions)
 
 # %% slideshow={"slide_type": "subslide"}
 forgot = board.join(shares).assign(accuracy=p)
@@ -359,12 +360,12 @@ pictures.front_chart(forgot, "forgetting", unit, least=0.46)
 # much less than the first one, and read how much accuracy it gives up.
 
 # %%
-memory = leaderboards.front_shares(board, "test_accuracy", ["peak_memory_bytes"], questions)
+memory = front_shares(board, "test_accuracy", ["peak_memory_bytes"], questions)
 by_memory = board.join(memory).assign(accuracy=p, memory=board.peak_memory_bytes / 1e9)
 pictures.front_chart(by_memory, "memory", "peak memory, GB", least=0.36)
 
 # %%
-size = leaderboards.front_shares(board, "test_accuracy", ["file_bytes"], questions)
+size = front_shares(board, "test_accuracy", ["file_bytes"], questions)
 by_size = board.join(size).assign(accuracy=p, size=board.file_bytes / 1e6)
 pictures.front_chart(by_size, "size", "size of the saved file, MB", least=0.3)
 
@@ -383,7 +384,7 @@ pictures.front_chart(by_size, "size", "size of the saved file, MB", least=0.3)
 
 # %%
 costs = ["forgetting", "peak_memory_bytes", "file_bytes"]
-all_three = leaderboards.front_shares(board, "test_accuracy", costs, questions)
+all_three = front_shares(board, "test_accuracy", costs, questions)
 print(f"on the front of four goals: {all_three.front.sum()} of {len(board)} rows")
 course.claim(
     "More than half of all rows are on this front", all_three.front.sum() == 38
