@@ -5,37 +5,27 @@ What is folded into a card opens by a click or a key, also in an exported or reo
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from markdown_it import MarkdownIt
 
-
-@dataclass(frozen=True)
-class Look:
-    """A sign, a word, and a colour on which white is readable (4.5 to 1 and more)."""
-
-    sign: str
-    word: str
-    colour: str
-
-
-RIGHT = Look("✓", "right", "#0067a0")
-NOT_YET = Look("✗", "not yet", "#a83f00")
+# A sign, a word, and a colour on which white is readable (4.5 to 1 and more).
+RIGHT, NOT_YET = ("✓", "right", "#0067a0"), ("✗", "not yet", "#a83f00")
 BUTTON = "display:inline-block;cursor:pointer;border:1px solid;border-radius:.3em;padding:.1em .6em;margin-top:.3em"
 
 
-def card(look: Look, title: str, text: str, hints: Sequence[str] = ()) -> str:
+def card(passed: bool, title: str, text: str, hints: Sequence[str] = ()) -> str:
     """Draw a card as HTML that needs no other file and no program.
 
     Args:
-        look: one of those above.
+        passed: whether the answer is right.
         title: what it is about, as plain text.
         text: what is said, in Markdown.
         hints: in Markdown; each is folded into the one before.
     """
-    badge = f"background:{look.colour};color:#fff;border-radius:.2em;padding:0 .45em"
-    frame = f"border-left:.4em solid {look.colour};padding:.2em .9em;margin:.4em 0;max-width:50em;line-height:1.45"
-    head = f'<strong><span style="{badge}">{look.sign} {look.word}</span> {html.escape(title)}</strong>'
+    sign, word, colour = RIGHT if passed else NOT_YET
+    badge = f"background:{colour};color:#fff;border-radius:.2em;padding:0 .45em"
+    frame = f"border-left:.4em solid {colour};padding:.2em .9em;margin:.4em 0;max-width:50em;line-height:1.45"
+    head = f'<strong><span style="{badge}">{sign} {word}</span> {html.escape(title)}</strong>'
     inside = f"{head}{rendered(text[:1].upper() + text[1:])}{_folded(hints)}"
     return f'<div role="status" style="{frame}">{inside}</div>'
 

@@ -81,7 +81,7 @@ class Verdict:
         return f"[{'RIGHT' if self.passed else 'NOT YET'}] {self.name}: {self.message}"
 
     def _repr_html_(self) -> str:
-        return cards.card(cards.RIGHT if self.passed else cards.NOT_YET, self.name, self.message, self.hints)
+        return cards.card(self.passed, self.name, self.message, self.hints)
 
 
 class Words(str):
@@ -165,7 +165,7 @@ def _hints(task: Exercise | Quiz) -> tuple[str, ...]:
 def tasks_of(lesson: str) -> dict[str, Exercise | Quiz]:
     """Load the exercises and quizzes of a lesson ("03"), by name."""
     module = importlib.import_module(f"course.lesson{lesson}.checks")
-    return {task.name: task for task in module.TASKS}
+    return {task.name: task for task in vars(module).values() if isinstance(task, Exercise | Quiz)}
 
 
 def exercise(name: str, looks_at: str, *hints: str, mistakes=None) -> Callable[[Callable], Exercise]:

@@ -173,4 +173,3 @@ QUIZ = Quiz(
     },
     right="c",
 )
-TASKS = (worse_than_a_die, not_from_file, strict_load, QUIZ)

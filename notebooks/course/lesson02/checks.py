@@ -150,4 +150,3 @@ QUIZ = Quiz(
     },
     right="a",
 )
-TASKS = (perplexity_of_four, causal_attention, keep_apart, QUIZ)

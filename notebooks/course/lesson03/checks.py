@@ -167,4 +167,3 @@ QUIZ = Quiz(
     },
     right="a",
 )
-TASKS = (bits_per_byte, perplexity_of_documents, interval_over_documents, QUIZ)

@@ -90,4 +90,3 @@ QUIZ = Quiz(
     },
     right="b",
 )
-TASKS = (perplexity_of_a_loss, gain_and_cost, early_stopping, QUIZ)

@@ -175,4 +175,3 @@ QUIZ = Quiz(
     },
     right="d",
 )
-TASKS = (bytes_left, share_of_work, gradient_ends, QUIZ)

@@ -124,4 +124,3 @@ QUIZ = Quiz(
     },
     right="c",
 )
-TASKS = (frozen_part, does_the_head_train, a_head_of_its_own, QUIZ)

@@ -154,4 +154,3 @@ QUIZ = Quiz(
     },
     right="d",
 )
-TASKS = (norms_of_a_llama, values_elsewhere, exactly_the_last, QUIZ)

@@ -152,4 +152,3 @@ QUIZ = Quiz(
     },
     right="a",
 )
-TASKS = (where_few_ends, merged, dead_adapters, QUIZ)

@@ -148,4 +148,3 @@ QUIZ = Quiz(
     },
     right="c",
 )
-TASKS = (bits_of_a_weight, saving_in_a_step, quantiser, QUIZ)

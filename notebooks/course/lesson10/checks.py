@@ -124,4 +124,3 @@ QUIZ = Quiz(
     },
     right="a",
 )
-TASKS = (bias_values, train_only_biases, dora_matrix, QUIZ)

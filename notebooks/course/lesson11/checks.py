@@ -110,4 +110,3 @@ QUIZ = Quiz(
     },
     right="b",
 )
-TASKS = (first_step_of_a_block, upper_mlps, remaining_arithmetic, QUIZ)

@@ -153,4 +153,3 @@ QUIZ = Quiz(
     },
     right="d",
 )
-TASKS = (bytes_of_a_strategy, turning_point, alive_at_the_peak, QUIZ)

@@ -192,4 +192,3 @@ QUIZ = Quiz(
     },
     right="a",
 )
-TASKS = (reading_the_message, first_rung_that_fits, same_gradients_in_pieces, QUIZ)

@@ -261,4 +261,3 @@ QUIZ = Quiz(
     },
     right="c",
 )
-TASKS = (false_alarms, paired_interval, fair_scores, QUIZ)

@@ -12,12 +12,11 @@ CONFIDENCE = 0.95
 
 
 @described
-def bootstrap_chart(draws: dict[str, np.ndarray], unit: str = "perplexity") -> Chart:
+def bootstrap_chart(draws: dict[str, np.ndarray]) -> Chart:
     """The scores that a bootstrap has drawn, a histogram for each way of drawing, with its 95% interval below.
 
     Args:
-        draws: by name the scores of all draws.
-        unit: of the scores.
+        draws: by name the perplexities of all draws.
     """
     figure, axes = new_figure(height=1.3 + 1.2 * len(draws))
     labels = [f"{len(scores):,} draws\nof {name}" for name, scores in draws.items()]
@@ -28,7 +27,7 @@ def bootstrap_chart(draws: dict[str, np.ndarray], unit: str = "perplexity") -> C
     headline(figure, f"Drawing {wide} gives an interval {times:.1f} times as wide as drawing {narrow}")
     axes.set_ylim(1.15 - 1.5 * len(draws), 1.1)
     axes.margins(x=0.12)
-    axes.set_xlabel(f"{unit} of a draw (bar: the middle 95% of the draws)")
+    axes.set_xlabel("perplexity of a draw (bar: the middle 95% of the draws)")
     figure.words = tuple(f"{name}: {low:.1f} to {high:.1f}" for name, (low, high) in spans.items())
     return figure
 

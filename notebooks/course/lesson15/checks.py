@@ -135,4 +135,3 @@ QUIZ = Quiz(
     },
     right="a",
 )
-TASKS = (enough_blocks, first_blocks, diagnosis, QUIZ)

@@ -134,4 +134,3 @@ QUIZ = Quiz(
     },
     right="c",
 )
-TASKS = (enough_questions, told_apart, error_of_pairs, QUIZ)

@@ -99,26 +99,21 @@ questions_needed = function_exercise(
 )
 
 
-TASKS = (
-    size_of_adapter,
-    choice,
-    questions_needed,
-    Quiz(
-        "quiz17",
-        "After fine-tuning on passages about Rust, perplexity on held-out Rust passages is half of what it was. What "
-        "does this show by itself?",
-        {
-            "a": "The model knows more about Rust than before.",
-            "b": "The model predicts text of this kind better than before.",
-            "c": "The model writes better answers about Rust than before.",
-            "d": "The model has forgotten nothing.",
-        },
-        {
-            "a": "Not by itself: style and vocabulary alone can halve perplexity. Questions about facts would show it.",
-            "b": "Yes. That is what perplexity measures, and vocabulary and style are a large part of it.",
-            "c": "Perplexity looks at text that somebody else wrote. To judge the model's own text, read it.",
-            "d": "What is forgotten shows on other text, such as the general one, and in other questions.",
-        },
-        "b",
-    ),
+QUIZ = Quiz(
+    "quiz17",
+    "After fine-tuning on passages about Rust, perplexity on held-out Rust passages is half of what it was. What "
+    "does this show by itself?",
+    {
+        "a": "The model knows more about Rust than before.",
+        "b": "The model predicts text of this kind better than before.",
+        "c": "The model writes better answers about Rust than before.",
+        "d": "The model has forgotten nothing.",
+    },
+    {
+        "a": "Not by itself: style and vocabulary alone can halve perplexity. Questions about facts would show it.",
+        "b": "Yes. That is what perplexity measures, and vocabulary and style are a large part of it.",
+        "c": "Perplexity looks at text that somebody else wrote. To judge the model's own text, read it.",
+        "d": "What is forgotten shows on other text, such as the general one, and in other questions.",
+    },
+    "b",
 )

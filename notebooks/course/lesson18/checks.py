@@ -102,4 +102,3 @@ QUIZ = Quiz(
     },
     right="c",
 )
-TASKS = (balanced_accuracy, mean_state, stored_features, QUIZ)

@@ -13,7 +13,6 @@ from tlkit.examples.labelled import Labelled
 from tlkit.models.adapters import base_model
 from tlkit.models.passes import evaluation_mode
 
-POOLS = ("last", "mean", "both")  # of a text's hidden states, one vector
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of squared weights, from which a probe's is chosen on validation text
 
 
@@ -129,12 +128,7 @@ def layer_features(model: nn.Module, examples: Examples, *, pool: str = "last", 
 
     Returns:
         Shape (layers, rows, width), with "both" (layers, rows, 2 * width); the embedding first, in fp32 on the host.
-
-    Raises:
-        ValueError: for another `pool`.
     """
-    if pool not in POOLS:
-        raise ValueError(f"pool={pool!r}: expected one of {', '.join(POOLS)}")
     device, dtype = next(model.parameters()).device, next(model.parameters()).dtype
     base = base_model(model)
     decoder = getattr(base, base.base_model_prefix)

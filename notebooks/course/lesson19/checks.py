@@ -100,4 +100,3 @@ QUIZ = Quiz(
     },
     right="b",
 )
-TASKS = (loss_of_a_batch, labels_of_a_row, loss_of_a_pair, QUIZ)

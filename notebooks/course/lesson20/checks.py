@@ -227,4 +227,3 @@ QUIZ = Quiz(
     },
     right="d",
 )
-TASKS = (sent_by_each, part_of_the_loss, enough_cards, QUIZ)

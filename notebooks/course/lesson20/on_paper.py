@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from tlkit.fitting.estimate import CATEGORIES, DTYPES, MemoryEstimate
+from tlkit.fitting.estimate import CATEGORIES, MemoryEstimate
 from tlkit.fitting.trace import trace_step
 from tlkit.models import meta_model
 from tlkit.models.adapters import base_model
@@ -45,12 +45,10 @@ def memory_in_parts(
     strategy: str = "full",
     *,
     processes: tuple[int, ...] = (1, 2, 4, 8),
-    dtype: str = "fp32",
     batch_size: int = 1,
     sequence_length: int = 512,
-    plan: Plan | None = None,
 ) -> dict[int, MemoryEstimate]:
-    """Estimate what each process needs under FSDP, for each number of processes.
+    """Estimate what each process needs in fp32 under FSDP, for each number of processes.
 
     What is made of weights is divided; what is made of text is not. On top comes what is gathered: all that lies
     outside the blocks for the whole pass, and two blocks at a time, the one at work and the next, with the gradients
@@ -60,10 +58,8 @@ def memory_in_parts(
         model: a preset, folder or hub id.
         strategy: a name of `STRATEGIES`.
         processes: the numbers of processes to estimate for.
-        dtype: of the weights.
         batch_size: blocks of each process in a step.
         sequence_length: tokens in a block.
-        plan: how the step is carried out.
 
     Returns:
         For each number of processes, what each of them needs; the categories have "gathered" besides the usual ones.
@@ -71,8 +67,8 @@ def memory_in_parts(
     Raises:
         ValueError: for an unknown model or strategy, and where no estimate is possible.
     """
-    adapted = apply_strategy(meta_model(model).to(DTYPES[dtype]), strategy).model
-    trace = trace_step(adapted, (batch_size, sequence_length), plan or Plan())
+    adapted = apply_strategy(meta_model(model), strategy).model
+    trace = trace_step(adapted, (batch_size, sequence_length), Plan())
     blocks = find_blocks(base_model(adapted))
     block = max(_nbytes(part) for part in blocks)
     outside = _nbytes(adapted) - sum(_nbytes(part) for part in blocks)

@@ -150,4 +150,3 @@ QUIZ = Quiz(
     },
     right="c",
 )
-TASKS = (enough_documents, not_tuned, decision, QUIZ)
