@@ -216,6 +216,8 @@ def test_impossible_options_are_refused():
     for name, options, said in (
         ("dora", {"r": 0}, "peft cannot adapt Qwen2ForCausalLM by this method: .*r. should be a positive integer"),
         ("rslora", {"targets": ["nowhere"]}, "peft cannot adapt Qwen2ForCausalLM by this method: .*nowhere"),
+        ("last_layers", {"blocks": 4}, "expected 1 to 3"),
+        ("adapter", {}, "unknown: expected one of full"),
         ("qlora", {"method": "ia3", "r": 4}, "qlora has no option r: expected method$"),
         ("qlora", {"method": "full"}, "expected a method of peft"),
         ("qlora", {"method": "vera", "r": "four"}, "expected a value of type int"),

@@ -97,15 +97,9 @@ def test_the_structure_says_whether_the_loss_can_be_computed_in_pieces(kind, set
     losses = [mean_loss(model, BLOCKS, Plan(chunked_loss=chunked)) for chunked in (False, True)]
     # Relative 1e-5: fp32, the same sums in another order.
     assert math.isclose(*losses, rel_tol=1e-5) is agrees
-
-
-def test_a_cap_that_does_not_bite_yet_is_no_agreement():
-    """Losses alone would not tell: at the first weights they are the same."""
-    model = small("gemma2", head_dim=8).eval()
-    losses = [mean_loss(model, BLOCKS, Plan(chunked_loss=chunked)) for chunked in (False, True)]
-    assert math.isclose(*losses, rel_tol=1e-4)
-    with pytest.raises(ValueError, match="chunked_loss: Gemma2ForCausalLM changes its logits behind the head"):
-        train(model, BLOCKS, plan=Plan(chunked_loss=True))
+    if not agrees:
+        with pytest.raises(ValueError, match="chunked_loss: .* changes its logits behind the head"):
+            train(model.requires_grad_(True), BLOCKS, plan=Plan(chunked_loss=True))
 
 
 def test_adapters_are_no_obstacle_unless_they_change_the_head():

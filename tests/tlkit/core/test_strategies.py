@@ -114,14 +114,3 @@ def test_freeze_embeddings_freezes_the_tied_head_and_learned_positions():
     report = apply_strategy(model, "freeze_embeddings")
     assert is_tied(model) and report.components["embedding"].trainable_values == 0
     assert not model.transformer.wpe.weight.requires_grad
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match="unknown: expected one of full"):
-        apply_strategy(small_model("qwen2"), "adapter")
-    with pytest.raises(ValueError, match="1 to 4"):
-        apply_strategy(small_model("qwen2"), "last_layers", blocks=5)
-    with pytest.raises(ValueError, match="every weight"):
-        apply_strategy(meta_model("tiny"), "last_layers", blocks=8, train_head=True)
-    with pytest.raises(ValueError, match="positive integer"):
-        apply_strategy(small_model("qwen2"), "lora", r=0)

@@ -13,7 +13,6 @@ import pytest
 from team_runs import BLOCKS, CASES, CONFIG, OTHERS, PLANS, STRATEGIES, adapted, run, weights_of
 
 from tlkit.cli import main
-from tlkit.scaling.processes import joined
 from tlkit.steps import Plan
 from tlkit.team import Team
 from tlkit.training import TrainingConfig, train
@@ -160,23 +159,3 @@ def test_a_process_that_dies_ends_the_job_and_leaves_a_checkpoint(tmp_path, caps
     capsys.readouterr()
     assert main([*given, "--output", str(tmp_path), "--resume"]) == 0
     assert "saved in" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("first", ["the exchange fails", "torchrun ends it"])
-def test_the_end_of_another_is_said_whichever_way_it_is_heard_of(first, monkeypatch):
-    monkeypatch.setattr("torch.distributed.is_torchelastic_launched", lambda: True)
-    here = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    for name, value in here.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(RuntimeError, match="not about others"), joined():
-        raise RuntimeError("not about others")
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    try:
-        with pytest.raises(ConnectionError, match="another process has ended.*--resume"), joined():
-            if first == "the exchange fails":
-                raise RuntimeError("Connection closed by peer [127.0.0.1]")
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(60)
-        os.kill(os.getpid(), signal.SIGTERM)  # torchrun's comes late: what has to be said can still be said
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
