@@ -87,7 +87,7 @@ def interval_over_documents(answer: object) -> None:
         if alone[0] < alone[1]:
             raise Wrong("for a single document there is an interval: were tokens drawn? It cannot be drawn otherwise.")
         raise Wrong(f"for a single document of 3 nats a token it gives {alone[0]:.4g} and {alone[1]:.4g}.")
-    widths, shifts = [], []
+    widths = []
     for seed in range(3):
         documents = _documents(seed)
         low, high = numbers(called(answer, [list(losses) for losses in documents]), 2)
@@ -98,30 +98,25 @@ def interval_over_documents(answer: object) -> None:
             raise Wrong(f"perplexity is asked for, and the ends are {low:.4g} and {high:.4g}.")
         width, middle = math.log(right[1] / right[0]), math.log(right[0] * right[1]) / 2
         widths.append(math.log(high / low) / width)
-        shifts.append((math.log(high * low) / 2 - middle) / width)
-        _name_the_mistake(documents, low, high, widths[-1], shifts[-1])
+        _name_the_mistake(right, low, high, widths[-1], (math.log(high * low) / 2 - middle) / width)
     if not 0.9 < sum(widths) / 3 < 1.1:
         too = "narrow" if sum(widths) < 3 else "wide"
-        raise Wrong(
-            f"the intervals are too {too}, by {abs(sum(widths) / 3 - 1):.0%}: which share of draws is left out?"
-        )
+        apart = abs(sum(widths) / 3 - 1)
+        raise Wrong(f"the intervals are too {too}, by {apart:.0%}: which share of draws is left out?")
 
 
-def _name_the_mistake(documents: list[list[float]], low: float, high: float, width: float, shift: float) -> None:
+def _name_the_mistake(right: tuple[float, float], low: float, high: float, width: float, shift: float) -> None:
     """Raise Wrong, with its likely cause, for an interval that is elsewhere than another draw would have it."""
     if near(low, high, within=1e-6):
         raise Wrong("the interval has no width: every draw has the same documents. Some must be able to come twice.")
     if 0.75 < width < 1.25 and abs(shift) < 0.2:
         return
-    right = _interval(documents)
     if near(low, math.log(right[0]), within=0.02) and near(high, math.log(right[1]), within=0.02):
         raise Wrong("the ends are losses in nats; perplexity is asked for.")
     if width < 0.6:
         raise Wrong("the interval is too narrow. Tokens of one document are correlated: were they drawn one by one?")
     if width > 3:
-        raise Wrong(
-            "the interval is far too wide: it says how documents differ, not how their common perplexity would."
-        )
+        raise Wrong("the interval is far too wide: it says how documents differ, not how their common score would.")
     if abs(shift) >= 0.2 * max(1, width):
         where = "high" if shift > 0 else "low"
         raise Wrong(f"the interval lies too {where}: does every *token* of a draw count the same, long text or short?")
