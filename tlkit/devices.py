@@ -1,9 +1,10 @@
-"""What this machine can compute on: kind, name, memory, native bf16, cores, and the container's memory limit."""
+"""What this machine can compute on: kind, name, memory, native bf16 and cores."""
 
 import functools
 import math
 import os
 import platform
+import re
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -26,7 +27,6 @@ class Device:
     free_memory: int
     native_bf16: bool
     cores: int
-    memory_limit: int | None
     notes: tuple[str, ...] = ()
 
     @property
@@ -85,53 +85,10 @@ def bf16_pays(device: Device) -> bool:
     return device.native_bf16 if device.kind == "cuda" else _bf16_is_faster(device.kind, torch.get_num_threads())
 
 
-def container_memory_limit(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """The memory limit of this process' control group (v2, else v1).
-
-    Args:
-        root: where control groups are mounted.
-
-    Returns:
-        Bytes; None where there is no limit.
-    """
-    for file in (root / "memory.max", root / "memory" / "memory.limit_in_bytes"):
-        if file.is_file():
-            text = file.read_text().strip()
-            # An unlimited v1 group shows a number near 2**63 instead of a word.
-            if text.isdigit() and int(text) < 1 << 60:
-                return int(text)
-    return None
-
-
-def container_memory_used(root: Path = Path("/sys/fs/cgroup")) -> int:
-    """What this process' control group (v2, else v1) uses and could not give back at once.
-
-    Args:
-        root: where control groups are mounted.
-
-    Returns:
-        Bytes, file cache not counted; 0 where there is no control group.
-    """
-    for file, cache in (("memory.current", "inactive_file"), ("memory/memory.usage_in_bytes", "total_inactive_file")):
-        if (root / file).is_file():
-            statistics = ((root / file).parent / "memory.stat").read_text().split()
-            given_back = dict(zip(statistics[::2], statistics[1::2], strict=True)).get(cache, 0)
-            return max(0, int((root / file).read_text()) - int(given_back))
-    return 0
-
-
-def _is_present(kind: str) -> bool:
-    if kind == "cpu":
-        return True
-    if kind == "mps":
-        return torch.backends.mps.is_available()
-    return getattr(torch, kind).is_available()
-
-
 def _try_out(kind: str) -> str | None:
     """None when a small product works there; otherwise why not."""
     try:
-        if not _is_present(kind):
+        if kind != "cpu" and not (torch.backends.mps if kind == "mps" else getattr(torch, kind)).is_available():
             return "not present"
         torch.ones(2, 2, device=kind).mm(torch.ones(2, 2, device=kind)).sum().item()
     except RuntimeError as error:  # what torch raises for every driver fault
@@ -141,8 +98,6 @@ def _try_out(kind: str) -> str | None:
 
 def _describe(kind: str, notes: tuple[str, ...]) -> Device:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = container_memory_limit()
-    ram = psutil.virtual_memory()
     if kind == "cuda":
         free, total = torch.cuda.mem_get_info()
         name, bf16 = torch.cuda.get_device_name(), torch.cuda.is_bf16_supported(including_emulation=False)
@@ -153,10 +108,34 @@ def _describe(kind: str, notes: tuple[str, ...]) -> Device:
         total = torch.mps.recommended_max_memory()
         free, name, bf16 = total - torch.mps.driver_allocated_memory(), f"Apple {platform.machine()}", True
     else:
-        total = min(ram.total, limit) if limit else ram.total
-        free = min(ram.available, total - container_memory_used() if limit else total)
-        name, bf16 = _cpu_name(), _cpu_has_bf16()
-    return Device(kind, name, int(total), int(free), bool(bf16), cores, limit, notes)
+        ram, (limit, used) = psutil.virtual_memory(), container_memory()
+        total, free = min(ram.total, limit), min(ram.available, limit - used)
+        info = Path("/proc/cpuinfo")
+        text = info.read_text(encoding="utf-8") if info.is_file() else ""
+        found = re.search(r"^model name\s*:\s*(.+)$", text, re.M)
+        name = found[1] if found else platform.processor() or platform.machine()
+        bf16 = not {"avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"}.isdisjoint(text.split())
+    return Device(kind, name, int(total), int(free), bool(bf16), cores, notes)
+
+
+def container_memory(root: Path = Path("/sys/fs/cgroup")) -> tuple[float, int]:
+    """What this process' control group (v2, else v1) may use, and what it uses and could not give back at once.
+
+    Args:
+        root: where control groups are mounted.
+
+    Returns:
+        Bytes, file cache not counted among those used; infinity and 0 where there is no limit.
+    """
+    names = {"memory.max": ("memory.current", "inactive_file")}
+    names["memory/memory.limit_in_bytes"] = ("memory/memory.usage_in_bytes", "total_inactive_file")
+    for name, (current, cache) in names.items():
+        # An unlimited v1 group shows a number near 2**63 instead of a word.
+        if (root / name).is_file() and (text := (root / name).read_text().strip()).isdigit() and int(text) < 1 << 60:
+            statistics = ((root / current).parent / "memory.stat").read_text().split()
+            given_back = dict(zip(statistics[::2], statistics[1::2], strict=True)).get(cache, 0)
+            return int(text), max(0, int((root / current).read_text()) - int(given_back))
+    return math.inf, 0
 
 
 @functools.cache
@@ -185,21 +164,3 @@ def _seconds_of_product(left: torch.Tensor, right: torch.Tensor, in_bf16: bool) 
         left.mm(right)
     synchronize()
     return time.perf_counter() - begun
-
-
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
-def _cpu_has_bf16() -> bool:
-    """From the processor's own flags, where the system shows them; torch's probes elsewhere."""
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        flags = set(info.read_text(encoding="utf-8").replace("\t", " ").split())
-        return bool(flags & {"avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"})
-    return False

@@ -1,6 +1,7 @@
 """Devices: whether bf16 pays is measured, once, and in bf16; a broken driver is reported; memory is counted exactly."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -67,6 +68,24 @@ def test_a_broken_driver_is_reported_and_the_cpu_used(monkeypatch):
     device = devices.probe()
     assert device.kind == "cpu" and device.notes[0] == "cuda: present but broken (planted)"
     assert 0 < device.free_memory <= device.total_memory and device.cores >= 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "cache"),
+    [
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
+    ],
+)
+def test_a_containers_limit_is_known_and_its_file_cache_is_no_use(limit, used, cache, tmp_path):
+    (tmp_path / "memory").mkdir()
+    assert devices.container_memory(tmp_path) == (math.inf, 0)
+    (tmp_path / limit).write_text("max\n")
+    assert devices.container_memory(tmp_path) == (math.inf, 0)
+    (tmp_path / limit).write_text("8000\n")
+    (tmp_path / used).write_text("5000\n")
+    ((tmp_path / used).parent / "memory.stat").write_text(f"anon 1\n{cache} 2000\n")
+    assert devices.container_memory(tmp_path) == (8000, 3000)
 
 
 def test_track_memory_counts_exactly():

