@@ -21,22 +21,11 @@ from tlkit.commands.parsing import parser_of, settings_of
 from tlkit.commands.training import train
 from tlkit.commands.using import generate
 
-CHOSEN = (
-    doctor,
-    fetch,
-    params,
-    estimate,
-    evaluate,
-    train,
-    generate,
-    compare,
-    validate,
-    audit,
-)
+CHOSEN = (doctor, fetch, params, estimate, evaluate, train, generate, compare, validate, audit)
 COMMANDS = {command.__name__: command for command in CHOSEN}
-# Errors of the system that say that a path cannot be what it was given for; all others are failures.
-BAD_PATH = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENAMETOOLONG}
-BAD_PATH |= {errno.ELOOP, errno.EROFS, errno.EINVAL}
+# What says that something cannot be what it was given for; all other errors are failures.
+BAD_INPUT = (ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, FileExistsError)
+BAD_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS, errno.EINVAL)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -66,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
             traceback.print_exc()
         traceback.clear_frames(error.__traceback__)  # a progress bar ends, and leaves its line to what is said here
         print(f"{name}: {_said_by(error)}", file=sys.stderr)
-        return 2 if _is_bad_input(error) else 1
+        return 2 if isinstance(error, BAD_INPUT) or getattr(error, "errno", None) in BAD_PATH else 1
     return code
 
 
@@ -112,12 +101,3 @@ def _said_by(error: Exception) -> str:
     if not text or not isinstance(error, foreseen):
         text = f"{type(error).__name__} {text}".strip() + " (not foreseen: TLKIT_TRACEBACK=1 shows where)"
     return _on_one_line(text)
-
-
-def _is_bad_input(error: Exception) -> bool:
-    if isinstance(error, OSError):
-        if error.errno is None and isinstance(error.__cause__, OSError):  # said in our words, as `hold_folder` does
-            error = error.__cause__
-        kinds = FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError | FileExistsError
-        return isinstance(error, kinds) or error.errno in BAD_PATH
-    return isinstance(error, ValueError)

@@ -10,12 +10,13 @@ import numbers
 import reprlib
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, field, fields
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
 
-LARGEST = 2**31 - 1  # of whole numbers that name no limit of their own
+LARGEST = {int: 2**31 - 1, float: sys.float_info.max}  # of numbers that name no limit of their own
 NUMBERS = {int: numbers.Integral, float: numbers.Real}  # numpy's are among them
 IN_WORDS = {
     int: "a whole number",
@@ -25,8 +26,6 @@ IN_WORDS = {
     Path: "a path",
     dict: "names with values",
 }
-_shorten = reprlib.Repr()
-_shorten.maxstring = _shorten.maxother = 80
 
 
 def option(
@@ -48,9 +47,9 @@ def option(
         at_least: the smallest number it may be.
         above: what a number has to be larger than.
         at_most: the largest number it may be; `math.inf` allows infinity too, which is refused otherwise.
-        notes: more for the command line: `positional=True`, or `path="file"`, `"new file"`, `"new folder"`.
+        notes: more for the command line: `positional=True`, or `path="file"`, `"new folder"`.
     """
-    limits = {"above": above, "at_least": at_least, "at_most": at_most}
+    limits = {"above": above, "of at least": at_least, "of at most": at_most}
     return _field(default, {"help": help, "choices": choices, "limits": limits, **notes})
 
 
@@ -68,22 +67,20 @@ def _field(default: Any, metadata: Mapping) -> Any:
     return field(**({"default_factory": dict} if default == {} else {"default": default}), metadata=metadata)
 
 
-def check(settings: object) -> None:
-    """Refuse a dataclass of settings in which a field has a value that it may not have.
-
-    Raises:
-        ValueError: naming the first such field, its value and what was expected.
-    """
-    for setting in options_of(type(settings)):
-        try:
-            checked(setting, getattr(settings, setting.name))
-        except ValueError as error:
-            raise ValueError(f"{setting.name}={error}") from None
-
-
 def options_of(settings: type) -> list[Field]:
     """The fields of a dataclass that carry help."""
     return [setting for setting in fields(settings) if "help" in setting.metadata]
+
+
+def kind_of(setting: Field) -> type:
+    """The type of one value: int of `int | None`, Path of `tuple[Path, ...]`."""
+    parts = [part for part in get_args(setting.type) if part not in (NoneType, ...)]
+    return parts[0] if parts else setting.type
+
+
+def is_a(kind: type, value: object) -> bool:
+    """Whether a value has a type: a whole number is a number, and true is none."""
+    return kind is bool if isinstance(value, bool) else isinstance(value, NUMBERS.get(kind, kind))
 
 
 def checked(setting: Field, value: object) -> object:
@@ -101,12 +98,39 @@ def checked(setting: Field, value: object) -> object:
     """
     if value is None and NoneType in get_args(setting.type):
         return None
-    kind = kind_of(setting)
-    known = _from_text(kind, value) if isinstance(value, str) else value
-    choices = setting.metadata["choices"]
-    if not is_a(kind, known) or known == "" or not _within(setting, known) or (choices and known not in choices):
-        raise ValueError(f"{_shorten.repr(value)}: expected {expected(setting)}")
-    return float(known) if kind is float else known
+    kind, choices, known = kind_of(setting), setting.metadata["choices"], value
+    if isinstance(value, str) and kind is bool:
+        known = {"true": True, "false": False}.get(value, value)
+    elif isinstance(value, str) and kind in (int, float, Path) and value:
+        with suppress(ValueError):
+            known = kind(value)
+    if is_a(kind, known) and known != "" and (known in choices or not choices) and _within(setting, known):
+        return float(known) if kind is float else known
+    limits = {name: limit for name, limit in setting.metadata["limits"].items() if limit not in (None, math.inf)}
+    said = " and ".join(f"{name} {limit:,}" for name, limit in limits.items())
+    expected = " or ".join(map(str, choices)) or f"{IN_WORDS[kind]} {said}".strip()
+    raise ValueError(f"{reprlib.repr(value)}: expected {expected}")
+
+
+def _within(setting: Field, value: object) -> bool:
+    if not is_a(float, value):
+        return True
+    above, least, most = setting.metadata["limits"].values()
+    most = LARGEST[kind_of(setting)] if most is None else most
+    return (above is None or value > above) and (least is None or value >= least) and value <= most
+
+
+def check(settings: object) -> None:
+    """Refuse a dataclass of settings in which a field has a value that it may not have.
+
+    Raises:
+        ValueError: naming the first such field, its value and what was expected.
+    """
+    for setting in options_of(type(settings)):
+        try:
+            checked(setting, getattr(settings, setting.name))
+        except ValueError as error:
+            raise ValueError(f"{setting.name}={error}") from None
 
 
 def checked_by_name(known: Mapping[str, Field], values: Mapping[str, object]) -> dict[str, object]:
@@ -133,45 +157,3 @@ def checked_by_name(known: Mapping[str, Field], values: Mapping[str, object]) ->
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     return found
-
-
-def expected(setting: Field) -> str:
-    """In words, what a setting may be: "a whole number of at least 1"."""
-    if setting.metadata["choices"]:
-        return " or ".join(map(str, setting.metadata["choices"]))
-    words = {"above": "above", "at_least": "of at least", "at_most": "of at most"}
-    limits = {name: limit for name, limit in setting.metadata["limits"].items() if limit not in (None, math.inf)}
-    said = " and ".join(f"{words[name]} {limit:,}" for name, limit in limits.items())
-    return f"{IN_WORDS[kind_of(setting)]} {said}".strip()
-
-
-def kind_of(setting: Field) -> type:
-    """The type of one value: int of `int | None`, Path of `tuple[Path, ...]`."""
-    parts = [part for part in get_args(setting.type) if part not in (NoneType, ...)]
-    return parts[0] if parts else setting.type
-
-
-def is_a(kind: type, value: object) -> bool:
-    """Whether a value has a type: a whole number is a number, and true is none."""
-    return kind is bool if isinstance(value, bool) else isinstance(value, NUMBERS.get(kind, kind))
-
-
-def _from_text(kind: type, text: str) -> object:
-    """The number or path that a text stands for, else the text."""
-    if kind is bool and text in ("true", "false"):
-        return text == "true"
-    if kind not in (int, float, Path) or not text:
-        return text
-    try:
-        return kind(text)
-    except ValueError:
-        return text
-
-
-def _within(setting: Field, value: object) -> bool:
-    if not is_a(float, value):
-        return True
-    above, least, most = (setting.metadata["limits"][name] for name in ("above", "at_least", "at_most"))
-    if most is None:
-        most = LARGEST if kind_of(setting) is int else sys.float_info.max
-    return (above is None or value > above) and (least is None or value >= least) and value <= most

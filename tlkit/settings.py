@@ -37,14 +37,7 @@ class Profile:
     questions: int | None = 0
 
     def limit(self, corpus: Text) -> Text:
-        """The documents of a corpus that this profile trains on and scores.
-
-        Args:
-            corpus: all documents.
-
-        Returns:
-            The first `train_passages` documents of the training split and the first `test_passages` of the others.
-        """
+        """The first `train_passages` documents of a corpus' training split and `test_passages` of the others."""
         return corpus.limited(self.train_passages, self.test_passages)
 
 
@@ -97,26 +90,14 @@ class Plan:
 
 
 def check_settings_alone(config: TrainingConfig, plan: Plan) -> None:
-    """What can be known to be wrong before there is a model or data.
-
-    Args:
-        config: what to train towards.
-        plan: how a step is carried out.
-
-    Raises:
-        ValueError: one line, with name, value and what was expected.
-    """
+    """Raise ValueError, with name, value and what was expected, for what is wrong whatever the model and data are."""
     check(config)
     check(plan)
     check_micro_batch(plan, config.batch_size)
 
 
 def check_micro_batch(plan: Plan, batch_size: int) -> None:
-    """Refuse a micro-batch that is no part of a batch.
-
-    Raises:
-        ValueError: where it is larger than `batch_size` blocks.
-    """
+    """Raise ValueError where a micro-batch is larger than a batch."""
     if plan.micro_batch_size is not None and plan.micro_batch_size > batch_size:
         raise ValueError(f"micro_batch_size={plan.micro_batch_size}: expected 1 to batch_size={batch_size}")
 
@@ -133,13 +114,11 @@ def setup(profile: str | None = None, *, seed: int = 0, threads: int | None = No
         The profile.
 
     Raises:
-        ValueError: for an unknown profile, or fewer than one thread.
+        ValueError: for an unknown profile.
     """
     name = profile or os.environ.get("TLKIT_PROFILE") or "ci"
     if name not in PROFILES:
         raise ValueError(f"profile {name!r} is unknown: expected one of {', '.join(PROFILES)} (see TLKIT_PROFILE)")
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads={threads}: expected at least 1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     import torch

@@ -129,7 +129,9 @@ def room() -> Found:
     from tlkit.devices import probe
 
     here, disk = probe("cpu"), shutil.disk_usage(ROOT).free
-    words = f"{here.free_memory / 1e9:.1f} of {here.total_memory / 1e9:.1f} GB of memory, {disk / 1e9:.1f} GB of disk free"
+    words = (
+        f"{here.free_memory / 1e9:.1f} of {here.total_memory / 1e9:.1f} GB of memory, {disk / 1e9:.1f} GB of disk free"
+    )
     if here.free_memory < LEAST_MEMORY or disk < LEAST_DISK:
         return "WARN", words, "close other programs and make room: the lessons take up to 2 GB, and 1 GB on the disk"
     return "OK", words

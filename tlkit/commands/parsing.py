@@ -67,64 +67,50 @@ def settings_of(command: Callable, given: Mapping[str, object]) -> list[object]:
     known = {setting.name: setting for kind in kinds for setting in options_of(kind)}
     values = {name: _from_words(known[name], words) for name, words in given.items()}
     if "run_file" in values:
-        file = values["run_file"]
-        _check_path("--run-file", "file", file)
-        values = read_run_file(file, {name: known[name] for name in known if name != "run_file"}) | values
+        in_file = {name: setting for name, setting in known.items() if name != "run_file"}
+        values = read_run_file(values["run_file"], in_file) | values
     for name, setting in known.items():
         if name not in values and is_needed(setting):
             raise ValueError(f"{_flag(setting)} is missing: {setting.metadata['help']}")
-    for name, value in values.items():
-        for path in value if isinstance(value, tuple) else (value,):
-            _check_path(_flag(known[name]), known[name].metadata.get("path"), path)
+        if isinstance(path := values.get(name), Path):
+            _check_path(setting, path)
     return [kind(**{s.name: values[s.name] for s in options_of(kind) if s.name in values}) for kind in kinds]
 
 
 def _from_words(setting: Field, words: object) -> object:
-    """What was typed, in the setting's own type."""
-    if kind_of(setting) is dict:
-        return _named_values(_flag(setting), words)
-    several = isinstance(words, list)
+    """What was typed, in the setting's own type; of train_norms=false, {"train_norms": False}."""
     if words == []:  # what argparse makes of "--"
-        words, several = "--", False
+        words = "--"
+    several = isinstance(words, list)
     try:
+        if kind_of(setting) is dict:
+            return dict(map(_named_value, words))
         values = [checked(setting, word) for word in (words if several else [words])]
     except ValueError as error:
         raise ValueError(f"{_flag(setting)} {error}") from None
     return tuple(values) if several else values[0]
 
 
-def _named_values(flag: str, words: list[str]) -> dict[str, object]:
-    """Of train_norms=false, {"train_norms": False}."""
-    found = {}
-    for text in words:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise ValueError(f"{flag} {text!r}: expected NAME=VALUE, such as train_norms=false")
-        try:
-            found[name] = yaml.safe_load(value)
-        except (yaml.YAMLError, ValueError, RecursionError):
-            raise ValueError(f"{flag} {text!r}: expected NAME=VALUE, with a value that YAML can read") from None
-    return found
+def _named_value(text: str) -> tuple[str, object]:
+    name, _, value = text.partition("=")
+    try:
+        if name and value:
+            return name, yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        pass  # said below, as what has no value is
+    raise ValueError(f"{text!r}: expected NAME=VALUE, such as train_norms=false")
 
 
-def _check_path(flag: str, use: str | None, path: Path) -> None:
-    """Raise OSError, before any work, where a path cannot be what a setting needs: a file, or a place to write."""
-    if use is None or path is None:
-        return
-    if use.endswith("file") and path.is_dir():
-        raise IsADirectoryError(f"{flag} {path}: this is a folder, expected a file")
-    if use == "file":
-        if not path.exists():
-            raise FileNotFoundError(f"{flag} {path}: no such file")
+def _check_path(setting: Field, path: Path) -> None:
+    """Raise OSError, before any work, where a path cannot be what a setting needs: a file, or a folder to write to."""
+    if setting.metadata["path"] == "file":
         with open(path, "rb"):
             return
-    if use == "new folder" and path.exists() and not path.is_dir():
-        raise NotADirectoryError(f"{flag} {path}: this is a file, expected a folder")
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
-    if there != path and not there.is_dir():
-        raise NotADirectoryError(f"{flag} {path}: {there} is a file, expected a folder")
+    if not there.is_dir():
+        raise NotADirectoryError(f"{_flag(setting)} {path}: {there} is a file, expected a folder")
     if not os.access(there, os.W_OK):
-        raise PermissionError(f"{flag} {path}: {there} cannot be written")
+        raise PermissionError(f"{_flag(setting)} {path}: {there} cannot be written")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -136,8 +122,7 @@ class _Parser(argparse.ArgumentParser):
 def _add(group, setting: Field) -> None:
     kind, words = kind_of(setting), setting.metadata["help"].replace("%", "%%")
     if setting.metadata.get("positional"):
-        several = "+" if setting.type is not kind else None
-        group.add_argument(setting.name, nargs=several, metavar=_flag(setting), help=words)
+        group.add_argument(setting.name, metavar=_flag(setting), help=words)
         return
     if is_needed(setting):
         words += " (needed)"

@@ -28,21 +28,15 @@ def read_run_file(path: Path, known: Mapping[str, Field]) -> dict[str, object]:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        content = yaml.safe_load(text)
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of the 13th month is a ValueError
-        raise ValueError(f"{path}: no valid YAML ({' '.join(str(error).split())})") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected names with values, such as `epochs: 2`")
-    written = [key.value for key, _ in tree.value]
-    if twice := sorted({name for name in written if written.count(name) > 1}):
-        raise ValueError(f"{path}: {', '.join(twice)} is there more than once")
-    try:
+        content, tree = yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
+        if not isinstance(content, dict):
+            raise ValueError("expected names with values, such as `epochs: 2`")
+        written = [key.value for key, _ in tree.value]
+        if twice := sorted({name for name in written if written.count(name) > 1}):
+            raise ValueError(f"{', '.join(twice)} is there more than once")
         return checked_by_name(known, content)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of the 13th month is a ValueError
+        raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
 
 
 def refuse_to_replace(path: Path) -> None:
