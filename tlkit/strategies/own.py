@@ -1,10 +1,10 @@
 """A reader's own strategies: from a file, known by their source, and in one line what they raise."""
 
 import hashlib
-import importlib.util
 import inspect
 import sys
 import traceback
+import types
 from pathlib import Path
 
 import torch
@@ -34,7 +34,8 @@ def load_plugin(path: str | Path) -> list[str]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected Python in which @strategy defines strategies")
     source, before = path.read_bytes(), dict(STRATEGIES)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(f"plugin_{path.stem}", path))
+    module = types.ModuleType(f"plugin_{path.stem}")
+    module.__file__ = str(path)
     sys.modules[module.__name__] = module  # where Python looks for the source of what it defines
     try:
         # Compiled here, and not by Python's own loader: that takes an older file of the same second and size from
