@@ -26,7 +26,6 @@ import pandas as pd
 import course
 import tlkit as tl
 from course.lesson11 import pictures
-from tlkit.evidence.recorded import rate_paths
 import torch
 
 profile = tl.setup()
@@ -260,7 +259,7 @@ course.claim(
 # picture shows these lines, from the tuning runs, up to the best rate of each.
 
 # %%
-on_tiny = rate_paths("tiny", names, worst=100)
+on_tiny = pictures.rate_paths("tiny", names, worst=100)
 tl.tradeoff_chart(on_tiny)
 
 

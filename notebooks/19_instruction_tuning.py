@@ -28,7 +28,6 @@ import pandas as pd
 import course
 import tlkit as tl
 from course.lesson19 import pictures, preferences
-from tlkit.reports.token_view import token_view
 import torch
 
 profile = tl.setup()
@@ -113,7 +112,7 @@ course.claim(
 
 # %%
 short = tl.answer_examples([asked], tokenizer)
-token_view(short, tokenizer)
+pictures.token_view(short, tokenizer)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The loss on the answer

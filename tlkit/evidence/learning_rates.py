@@ -78,8 +78,7 @@ def best_rates(record: pd.DataFrame, origin: str = "swept") -> dict[str, Learnin
         origin: the first word of each source, such as "recorded".
 
     Raises:
-        ValueError: where a column is missing, a rate is not a positive number, or the runs are of several models,
-            corpora or batches.
+        ValueError: where a column or a number is missing, or the runs are of several models, corpora or batches.
     """
     _refuse_record(record)
     rates = {}
@@ -240,12 +239,9 @@ def _read_record(path: Path) -> pd.DataFrame:
 def _refuse_record(record: pd.DataFrame) -> None:
     if missing := {"strategy", "learning_rate", "validation_perplexity"} - set(record):
         raise ValueError(f"the column {', '.join(sorted(missing))} is missing")
-    ran = record[record.error.isna()] if "error" in record else record  # what cannot run has no rate
-    rates = pd.to_numeric(ran.learning_rate, errors="coerce")
-    if record.empty or not ((rates > 0) & (rates < math.inf)).all():
-        raise ValueError("a learning_rate is no number above 0" if len(record) else "it holds no runs")
-    if not pd.api.types.is_numeric_dtype(record.validation_perplexity):
-        raise ValueError("a validation_perplexity is no number")
+    numbers = record[["learning_rate", "validation_perplexity"]]
+    if record.empty or not numbers.apply(pd.api.types.is_numeric_dtype).all():
+        raise ValueError("expected runs with numbers for learning_rate and validation_perplexity")
     for column in ("model", "profile", "corpus", *TUNED_FOR):
         if column in record and record[column].nunique(dropna=False) > 1:
             several = " and ".join(str(value)[:40] for value in record[column].unique()[:2])

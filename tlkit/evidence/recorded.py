@@ -1,14 +1,13 @@
 """What comes with the workbook: comparisons as `compare` wrote them, and what one setting does to each strategy."""
 
 import io
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
 import pandas as pd
 
-from tlkit.evidence.learning_rates import RECORDS, default_rates, record_folder
+from tlkit.evidence.learning_rates import RECORDS, record_folder
 from tlkit.settings import DATA
 
 RECORDED = DATA / "comparisons"  # a folder for each model, with some of the files that `compare` writes
@@ -76,29 +75,6 @@ def recorded(sweep: str, model: str = "tiny", task: str = "text") -> pd.DataFram
         known = ", ".join(_below(RECORDS, "**/*.csv"))
         raise ValueError(f"no sweep is recorded in {path.relative_to(RECORDS).as_posix()}: there are {known}")
     return pd.read_csv(path)
-
-
-def rate_paths(model: str, strategies: Iterable[str], worst: float) -> dict[str, pd.DataFrame]:
-    """What strategies gain and forget at the learning rates that were tried, from low ones up to the best of each.
-
-    Args:
-        model: a preset whose search for rates is recorded.
-        strategies: names in that record.
-        worst: perplexity on Rust; rates at which it is no lower are left out.
-
-    Returns:
-        By strategy a row for each rate, with columns label (the rate), rust and general: perplexities on validation
-        text, means over seeds.
-    """
-    best, runs = default_rates(model), recorded("rates", model)
-    scores = ["validation_perplexity", "general_perplexity"]
-    paths = {}
-    for name in strategies:
-        path = runs[runs.strategy == name].groupby("learning_rate")[scores].mean().loc[: best[name]]
-        path = path[path.validation_perplexity < worst].reset_index()
-        path["learning_rate"] = path.learning_rate.map("{:g}".format)
-        paths[name] = path.set_axis(["label", "rust", "general"], axis=1)
-    return paths
 
 
 def _below(folder: Path, pattern: str) -> list[str]:

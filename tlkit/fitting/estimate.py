@@ -106,7 +106,8 @@ def estimate_memory(
         raise ValueError(f"{batch_size} blocks of {sequence_length} tokens: expected at least 1 of at least 2")
     fixed = FAMILIES.get(strategy) != OWN  # a reader's own strategy can be another one under the same name
     if isinstance(model, str) and model in PRESETS and fixed and not options and classes is None:
-        return _of_preset(model, strategy, dtype, batch_size, sequence_length, plan, optimizer, evaluation, layout)
+        shape = {"batch_size": batch_size, "sequence_length": sequence_length, "evaluation": evaluation}
+        return _of_preset(model, strategy, dtype=dtype, plan=plan, optimizer=optimizer, layout=layout, **shape)
     if not isinstance(model, nn.Module):
         model = apply_strategy(meta_model(model, classes).to(DTYPES[dtype]), strategy or "full", **options).model
     refuse_plan(model, plan)
@@ -121,17 +122,9 @@ def estimate_memory(
 
 
 @functools.lru_cache
-def _of_preset(
-    model, strategy, dtype, batch_size, sequence_length, plan, optimizer, evaluation, layout
-) -> MemoryEstimate:
+def _of_preset(model: str, strategy: str | None, **question) -> MemoryEstimate:
     """Neither a preset nor a strategy of ours changes, and tables ask for the same estimate more than once."""
-    question = {
-        "batch_size": batch_size,
-        "sequence_length": sequence_length,
-        "evaluation": evaluation,
-        "layout": layout,
-    }
-    return estimate_memory(architecture(model), strategy, dtype=dtype, plan=plan, optimizer=optimizer, **question)
+    return estimate_memory(architecture(model), strategy, **question)
 
 
 def closed_form(model: str, *, batch_size: int = 1, sequence_length: int = 512) -> dict[str, int]:

@@ -84,11 +84,11 @@ def train_with_fallback(
         part.step(0, 0, "estimating what a step needs")
         share = blocks[: math.ceil(config.batch_size / team.size)]
         rungs = descend(model, share, plan, device, order)
-        first = choose_first_rung(model, rungs, share, device, log, team)
+        first = _first_rung(model, rungs, share, device, log, team)
         state = new_state(model, config, device.host, team)
         steps = steps_with_fallback(state, blocks, config, first, rungs, device, log, part)
         rows = min(8, config.batch_size)
-        score = None if validation is None else lambda: score_with_fallback(state, validation, rows, device, log)
+        score = None if validation is None else lambda: _score(state, validation, rows, device, log)
         with closing(steps):
             result = run_steps(steps, state, len(blocks), config, score, part)
         if isinstance(device, VirtualDevice):
@@ -98,7 +98,7 @@ def train_with_fallback(
     return result, log
 
 
-def choose_first_rung(
+def _first_rung(
     model: torch.nn.Module,
     rungs: Iterator[Rung],
     batch: Batch,
@@ -106,15 +106,7 @@ def choose_first_rung(
     log: FallbackLog,
     team: Team = ALONE,
 ) -> Rung:
-    """Find the first rung that should fit; the model is then where training begins.
-
-    Args:
-        model: what is trained.
-        rungs: from `descend`; those passed over are taken from it.
-        batch: the blocks of one optimizer step in this process.
-        device: where to train.
-        log: gets what is passed over.
-        team: of which all processes take the same rung.
+    """The first rung that should fit; those passed over are taken from `rungs`, and the model is where training begins.
 
     Raises:
         MemoryError: with numbers, where none fits.
@@ -193,21 +185,10 @@ def steps_with_fallback(
         rung = lower
 
 
-def score_with_fallback(
+def _score(
     state: TrainingState, validation: Batch, rows: int, device: Device | VirtualDevice, log: FallbackLog
 ) -> float:
-    """Score the validation blocks, on the device where they fit; the weights are then where training wants them.
-
-    Args:
-        state: of the training, at any step.
-        validation: token ids, shape (blocks, tokens), or examples.
-        rows: blocks at a time, if the plan of the training has no smaller micro-batches.
-        device: where to score.
-        log: gets what fails.
-
-    Returns:
-        Nats per token.
-    """
+    """Nats per token, on the device where the blocks fit; the weights are then where training wants them."""
     plan = state.plan
     if plan.evaluate_on_host:
         with device.host():

@@ -46,7 +46,7 @@ def catch_out_of_memory(action: Callable[[], T]) -> tuple[Failure | None, T | No
         if not is_out_of_memory(error):
             raise
         failure = _describe(error)
-        let_go(error)
+        _let_go(error)
     # Out here nothing refers to the error any more, so that its tensors are gone.
     gc.collect()
     if torch.accelerator.is_available():
@@ -76,12 +76,8 @@ def _describe(error: BaseException) -> Failure:
     return Failure(phase_of(error), _bytes(asked), _bytes(free), message)
 
 
-def let_go(error: BaseException) -> None:
-    """Drop what the frames of the failed calls hold: their tensors.
-
-    Args:
-        error: that was caught, with those that it came from.
-    """
+def _let_go(error: BaseException) -> None:
+    """Drop what the frames of the failed calls hold, and of those that the error came from: their tensors."""
     for link in _chain(error):
         traceback.clear_frames(link.__traceback__)
 

@@ -2,10 +2,13 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.patches import Patch
 
+from tlkit.evidence.learning_rates import default_rates
+from tlkit.evidence.recorded import recorded
 from tlkit.models.adapters import base_model
 from tlkit.models.groups import groups_of
 from tlkit.reports.drawing import INK, SPARED
@@ -89,3 +92,26 @@ def _tick_the_borders(axes: Axes, report: StrategyReport, steps: int) -> None:
     """The first step of every phase, and the last step of all."""
     begins = sorted({first_step(group.begins, steps) + 1 for group in groups_of(report.model)})
     axes.set_xticks([*begins, steps])
+
+
+def rate_paths(model: str, strategies: list[str], worst: float) -> dict[str, pd.DataFrame]:
+    """What strategies gain and forget at the learning rates that were tried, from low ones up to the best of each.
+
+    Args:
+        model: a preset whose search for rates is recorded.
+        strategies: names in that record.
+        worst: perplexity on Rust; rates at which it is no lower are left out.
+
+    Returns:
+        By strategy a row for each rate, with columns label (the rate), rust and general: perplexities on validation
+        text, means over seeds.
+    """
+    best, runs = default_rates(model), recorded("rates", model)
+    scores = ["validation_perplexity", "general_perplexity"]
+    paths = {}
+    for name in strategies:
+        path = runs[runs.strategy == name].groupby("learning_rate")[scores].mean().loc[: best[name]]
+        path = path[path.validation_perplexity < worst].reset_index()
+        path["learning_rate"] = path.learning_rate.map("{:g}".format)
+        paths[name] = path.set_axis(["label", "rust", "general"], axis=1)
+    return paths

@@ -89,9 +89,8 @@ def test_a_rate_at_the_edge_of_those_tried_is_not_tuned():
     ("record", "said"),
     [
         (record_of(("a", 1e-3, 5.0), ("a", 1e-2, 5.0)).assign(model=["tiny", "mine"]), "more than one model: tiny and"),
-        (record_of(("a", -1e-3, 5.0)), "a learning_rate is no number above 0"),
-        (record_of(("a", 1e-3, "low")), "a validation_perplexity is no number"),
-        (record_of(), "it holds no runs"),
+        (record_of(("a", 1e-3, "low")), "expected runs with numbers"),
+        (record_of(), "expected runs with numbers"),
         (record_of(("a", 1e-3, 5.0)).drop(columns="learning_rate"), "the column learning_rate is missing"),
     ],
 )

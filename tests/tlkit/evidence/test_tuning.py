@@ -7,6 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from course.lesson11.pictures import rate_paths
 from tlkit.corpus import Corpus, load_corpus
 from tlkit.evaluation import perplexity
 from tlkit.evidence import tuning
@@ -21,7 +22,7 @@ from tlkit.evidence.learning_rates import (
     load_with_strategy,
     why_no_rate,
 )
-from tlkit.evidence.recorded import rate_paths, recorded
+from tlkit.evidence.recorded import recorded
 from tlkit.evidence.tuning import Trial, run_trial, tune
 from tlkit.names import CLASSIC, CONTROL
 from tlkit.settings import DATA, PROFILES, Profile, TrainingConfig
