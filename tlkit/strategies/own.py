@@ -31,6 +31,8 @@ def load_plugin(path: str | Path) -> list[str]:
         ValueError: where it cannot be run, or defines no strategy.
     """
     path = Path(path)
+    if path.suffix != ".py":
+        raise ValueError(f"{path}: expected a .py file in which @strategy defines strategies")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected Python in which @strategy defines strategies")
     source, before = path.read_bytes(), dict(STRATEGIES)
