@@ -21,7 +21,7 @@ def load_plugin(path: str | Path) -> list[str]:
     It is a program like any other, and can do whatever you can: load only what you have read.
 
     Args:
-        path: a `.py` file that uses `@strategy("name")`.
+        path: a file that uses `@strategy("name")`.
 
     Returns:
         The names of the strategies that it defines.
@@ -31,8 +31,6 @@ def load_plugin(path: str | Path) -> list[str]:
         ValueError: where it cannot be run, or defines no strategy.
     """
     path = Path(path)
-    if path.suffix != ".py":
-        raise ValueError(f"{path}: expected a .py file in which @strategy defines strategies")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected Python in which @strategy defines strategies")
     source, before = path.read_bytes(), dict(STRATEGIES)
