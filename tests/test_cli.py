@@ -2,7 +2,6 @@
 
 import errno
 import inspect
-import io
 import json
 import math
 import os
@@ -23,11 +22,9 @@ from tlkit.cli import COMMANDS, main
 from tlkit.commands.models import evaluate
 from tlkit.commands.outcome import Outcome, as_columns
 from tlkit.commands.parsing import parser_of
-from tlkit.options import check, kind_of, options_of
+from tlkit.options import kind_of, options_of
 from tlkit.settings import Plan, TrainingConfig
-from tlkit.steps import OPTIMIZERS
 from tlkit.strategies import STRATEGIES
-from tlkit.training import learning_rate_factor
 
 ROOT = Path(__file__).resolve().parent.parent
 REACHED = "the work begins"
@@ -128,15 +125,12 @@ def test_every_option_of_every_command_refuses_what_it_cannot_be(name, setting, 
     ("arguments", "expected"),
     [
         (["train", "--strategy", "lora", "--strategy-option", "r=[1"], "'r=[1': expected NAME=VALUE"),
-        (["train", "--strategy", "adapter"], "strategy 'adapter' is unknown"),
         (["train", "--micro-batch-size", "5"], "micro_batch_size=5: expected 1 to batch_size=4"),
         (["train", "--epoch", "3"], "unrecognized arguments: --epoch 3"),
         (["train", "--cpu-offload"], "--cpu-offload keeps the parts of fsdp on the host: expected --sharding fsdp"),
-        (["train", "--corpus", "nowhere"], "corpus 'nowhere'"),
         (["train", "--run-file", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
         (["estimate", "--dtype", "int4"], "--dtype 'int4': expected fp32 or bf16 or fp16"),
         (["compare", "--learning-rates", "full=fast"], "full=fast: expected a number above 0"),
-        (["compare", "--strategies", "full,adapter"], "['adapter']: expected some of full"),
         (["compare", "--output", "file"], "--output file: file is a file, expected a folder"),
         (["audit", "folder", "--metric", "a", "--items", "9"], "folder: Is a directory"),
         (["nonsense"], "invalid choice: 'nonsense'"),
@@ -240,24 +234,12 @@ def test_the_commands_in_the_documentation_are_understood(page):
         assert COMMANDS[given["command"]], line
 
 
-def test_choices_are_those_that_there_are():
-    choices = {setting.name: setting.metadata["choices"] for setting in options_of(TrainingConfig)}
-    assert choices["optimizer"] == tuple(OPTIMIZERS)
-    for schedule in choices["schedule"]:
-        assert 0 <= learning_rate_factor(9, 10, TrainingConfig(schedule=schedule)) <= 1
-    for kind in (TrainingConfig, Plan):
-        check(kind())  # the defaults are allowed
-    check(TrainingConfig(max_gradient_norm=math.inf))
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("epoch: 2", "run.yaml: 'epoch' is unknown: did you mean epochs?"),
         ("epochs: 2\nepochs: 3", "run.yaml: epochs is there more than once"),
-        ("epochs: .inf", "run.yaml: epochs: inf: expected a number above 0"),
         ("batch_size: true", "run.yaml: batch_size: True: expected a whole number of at least 1"),
-        ("seed: 2026-13-01", "run.yaml: month must be in 1..12"),
         ("- 1", "run.yaml: expected names with values"),
         (b"epochs: \xe9", "run.yaml: 'utf-8' codec can't decode byte"),
     ],
@@ -436,18 +418,6 @@ def test_json_is_all_that_stdout_has(capsys, monkeypatch):
     assert json.loads(told.out) == {"score": None, "where": "out"} and told.err == "one run\n"
 
 
-def test_what_a_terminal_shows_fits_it(capsys, monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setattr("sys.stdout", terminal := Terminal())
-    assert main(["estimate", "--strategy", "bitfit", "--device-memory", "1GB"]) == 0
-    lines = terminal.getvalue().splitlines()
-    assert max(map(len, lines)) <= 100 and "fits into 1.00 GiB" in lines
-    assert main(["estimate", "--strategy", "bitfit", "--device-memory", "10MB"]) == 1
-
-
 def test_a_table_repeats_its_first_column_where_it_is_too_wide():
     table = pd.DataFrame({"strategy": ["full", "last_layers"]} | {f"long-heading-{n}": [n, None] for n in range(9)})
     lines = as_columns(table).splitlines()
@@ -524,15 +494,11 @@ def test_from_training_to_use(tmp_path, capsys, small):
     assert written[0] == written[1] and [one["prompt"] for one in written[0]] == ["In Rust,", "The value"]
 
 
-def test_what_is_generated_is_counted_and_depends_on_the_seed_alone(capsys, monkeypatch):
+def test_what_is_generated_is_counted_and_depends_on_the_seed_alone(capsys):
     def written(*more: str) -> list[dict]:
         assert main(["generate", "--max-new-tokens", "6", "--json", *more]) == 0
         return json.loads(capsys.readouterr().out)["written"]
 
-    monkeypatch.setattr("sys.stdin", io.StringIO("In Rust,\n"))
-    assert written("--prompt", "-") == written("--prompt", "In Rust,"), "a line's end is no part of a prompt"
-    assert main(["generate", "--prompt", "-"]) == 2
-    assert "standard input is empty" in said(capsys)
     wild = ["--prompt", "In Rust,", "--temperature", "1.5"]
     first, again, other = (written(*wild, "--seed", seed) for seed in "112")
     assert first == again != other

@@ -16,7 +16,7 @@ from tlkit.commands.doctor import doctor
 from tlkit.commands.evidence import audit, compare, validate
 from tlkit.commands.fetching import fetch
 from tlkit.commands.models import estimate, evaluate, params
-from tlkit.commands.outcome import Outcome, fitted, plain
+from tlkit.commands.outcome import Outcome, plain
 from tlkit.commands.parsing import parser_of, settings_of
 from tlkit.commands.training import train
 from tlkit.commands.using import generate
@@ -82,7 +82,7 @@ def _show(outcome: Outcome, as_json: bool) -> None:
     if as_json and outcome.data is not None:
         print(json.dumps(plain(outcome.data), indent=2))
     elif outcome.text and not as_json:
-        print(fitted(outcome.text))
+        print(outcome.text)
 
 
 def _on_one_line(text: str) -> str:

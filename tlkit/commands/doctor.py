@@ -4,7 +4,6 @@ import hashlib
 import importlib.metadata as metadata
 import shutil
 import sys
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -66,18 +65,10 @@ def examine() -> list[Finding]:
     return findings
 
 
-def python() -> Found:
-    """New enough for this package."""
-    version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < (3, 11):  # noqa: UP036 - in a clone that was never installed, nobody else has refused it
-        return "FAIL", version, "install Python 3.11 or newer, and make a new environment with it"
-    return "OK", version
-
-
 def packages() -> Found:
     """All that tlkit needs is installed, in versions that it was made for."""
     missing, outside = [], []
-    for requirement in map(Requirement, needed()):
+    for requirement in (Requirement(line) for line in metadata.requires("tlkit") if "extra ==" not in line):
         try:
             version = metadata.version(requirement.name).split("+")[0]
         except metadata.PackageNotFoundError:
@@ -90,14 +81,6 @@ def packages() -> Found:
     if outside:
         return "WARN", "; ".join(outside), INSTALL
     return "OK", ", ".join(f"{package} {metadata.version(package)}" for package in SHOWN)
-
-
-def needed() -> list[str]:
-    """The requirements of tlkit: of the repository, or of the installed package."""
-    project = ROOT / "pyproject.toml"
-    if project.is_file():
-        return tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"]
-    return [line for line in metadata.requires("tlkit") or () if "extra ==" not in line]
 
 
 def kernel() -> Found:
@@ -179,7 +162,6 @@ def extras() -> Found:
 
 
 CHECKS: dict[str, tuple[Callable[[], Found], str]] = {
-    "python": (python, ""),
     "packages": (packages, INSTALL),
     "kernel": (kernel, INSTALL),
     "device": (device, "unset TLKIT_DEVICE, or set it to cpu"),

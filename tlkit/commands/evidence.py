@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlkit.commands.models import MODEL
-from tlkit.commands.outcome import Outcome, as_columns, fitted
+from tlkit.commands.outcome import Outcome, as_columns
 from tlkit.commands.parsing import settings_of
 from tlkit.commands.training import train
 from tlkit.evidence.comparison_settings import ComparisonSettings
@@ -88,8 +88,7 @@ def compare(options: CompareOptions, settings: ComparisonSettings) -> Outcome:
     for name, reason in comparison.failures.items():
         print(f"FAILED {name}: {reason.splitlines()[-1]}", file=sys.stderr)
     table, where = comparison.table, f"All columns, runs and charts are in {options.output}"
-    said = fitted(str(conclusions(comparison)))
-    text = "\n".join([as_columns(brief(table)), *notes_on(table), "", said, "", where])
+    text = "\n".join([as_columns(brief(table)), *notes_on(table), "", str(conclusions(comparison)), "", where])
     return Outcome(rows_of(table), text, 1 if comparison.failures else 0)
 
 
@@ -106,7 +105,7 @@ def validate(options: ValidateOptions) -> Outcome:
         for name in TIERS if options.tier == "all" else [options.tier]:
             settings = settings_of_tier(name, options.output or Path(folder), options.model)
             verdicts, lines = _validated(name, settings, options.check_memory)
-            print(fitted("\n".join(lines)), flush=True)  # as soon as it is known: the next tier may take hours
+            print("\n".join(lines), flush=True)  # as soon as it is known: the next tier may take hours
             rows.append({"tier": name, "model": settings[0].model, "expected": verdicts, "said": lines})
     holds = all(row["expected"] and all(verdict.holds for verdict in row["expected"]) for row in rows)
     return Outcome(rows, "", 0 if holds else 1)

@@ -74,27 +74,18 @@ def params(options: ParamsOptions) -> Outcome:
     setup()
     name = chosen_model(options.model)
     meta_model(name)  # an unknown model is bad input; a strategy that does not fit is a row
-    rows, shown = [], []
+    counts = ("trainable_values", "total_values", "percent", "trainable_tensors", "total_tensors")
+    rows = []
     for strategy in STRATEGIES:
         try:
             report = apply_strategy(meta_model(name), strategy)
         except ValueError as error:
             rows.append({"strategy": strategy, "cannot": str(error)})
-            shown.append({"strategy": strategy, "tensors": "cannot"})
-            continue
-        keys = ("strategy", "trainable_values", "total_values", "trainable_tensors", "total_tensors", "percent")
-        rows.append({key: getattr(report, key) for key in keys})
-        shown.append(
-            {
-                "strategy": strategy,
-                "trainable values": f"{report.trainable_values:,}",
-                "of": f"{report.total_values:,}",
-                "%": f"{report.percent:.2f}",
-                "tensors": f"{report.trainable_tensors} of {report.total_tensors}",
-            }
-        )
+        else:
+            rows.append({"strategy": strategy} | {count: getattr(report, count) for count in counts})
+    shown = pd.DataFrame(rows, columns=["strategy", *counts]).rename(columns=lambda name: name.replace("_", " "))
     reasons = [row["cannot"] for row in rows if "cannot" in row]
-    return Outcome(rows, "\n".join([as_columns(pd.DataFrame(shown)), *reasons]))
+    return Outcome(rows, "\n".join([as_columns(shown), *reasons]))
 
 
 def estimate(options: EstimateOptions, plan: Plan) -> Outcome:

@@ -2,8 +2,6 @@
 
 import dataclasses
 import math
-import sys
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -49,17 +47,6 @@ def _as_text(values: "pd.Series") -> list[str]:
         sizes = [abs(value) for value in given if value]
         form = "{:.3g}" if sizes and min(sizes) < 0.01 and max(sizes) < 1000 else form
     return ["" if pd.isna(value) else form.format(value) for value in values]
-
-
-def fitted(text: str) -> str:
-    """Lines for stdout: no longer than a terminal is wide; a pipe gets them as they are."""
-    return wrapped(text) if sys.stdout.isatty() else text
-
-
-def wrapped(text: str) -> str:
-    """Longer lines than a terminal shows, cut at a space; what follows is indented."""
-    cut = textwrap.TextWrapper(WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-    return "\n".join(cut.fill(line) if len(line) > WIDTH else line for line in text.splitlines())
 
 
 def plain(value: object) -> object:

@@ -54,7 +54,6 @@ class TrainOptions:
         choices=("fp32", "bf16"),
     )
     max_steps: int | None = option(None, "optimizer steps, in place of the epochs", at_least=1)
-    cached_prefix: bool = option(False, "compute frozen lower blocks once for each sequence")
     checkpoint_every: int = option(100, "steps between two checkpoints", at_least=1)
     expect: dict = option(
         {}, "of the run, such as loss_falls_percent=30 or peak_memory=2GB; exit 1 where one of them does not hold"
@@ -182,7 +181,6 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
     from tlkit.evidence.expectations import Seen, expectations_of, judge, memory_watched
     from tlkit.evidence.gradient_flow import check_gradient_flow
     from tlkit.fitting.placement import move_to_device
-    from tlkit.models.prefix import cached_prefix
     from tlkit.reports.model_card import write_card
     from tlkit.training import total_steps, train
 
@@ -192,11 +190,11 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
     move_to_device(model, device, team)
     before = _score("before training", ready, corpus, scoring) if first else None
     if first and not newest_step(checkpoints):  # else that run's file stays until this one has been accepted
-        _save_run_file(options.output, used, device)
+        write_run_file(options.output / RUN_FILE, _settings(used), _circumstances(device))
     if expected.gradients_flow:
         problems = check_gradient_flow(ready.report, ready.blocks[:1]).problems
     watched = memory_watched(model, device) if expected.memory_growth_percent else nullcontext(())
-    with cached_prefix(model) if options.cached_prefix else nullcontext() as cache, watched as held:
+    with watched as held:
         result = train(
             model,
             ready.blocks,
@@ -214,14 +212,13 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
     reload_problem = _reload_problem(ready, used, corpus, device) if expected.checkpoint_reloads else ""
     verdicts = judge(expected, Seen(result.history, result.peak_memory, held, problems, reload_problem))
     _save_model(model, ready.tokenizer, options.output, total_steps(len(ready.blocks), config))
-    _save_run_file(options.output, used, device)
+    write_run_file(options.output / RUN_FILE, _settings(used), _circumstances(device))
     after = _score("after training", ready, corpus, scoring)
     text = _card(ready, used, rate_from, corpus, device, (before, after), result)
     card = "README.md describes it" if write_card(options.output, text) else "README.md there was kept"
     figures = {"before": before, "after": after, "output": options.output}
     figures |= {"seconds": result.seconds, "stopped_early": result.stopped_early, "expected": verdicts}
     lines = [str(ready.report), f"before: {before}", f"after:  {after}"]
-    lines += [f"frozen prefix: {cache}"] if cache else []
     lines += [f"saved in {options.output}; run.yaml there repeats this run, {card}", *map(str, verdicts)]
     return Outcome(figures, "\n".join(lines), 0 if all(verdict.holds for verdict in verdicts) else 1)
 
@@ -254,10 +251,6 @@ def _score(when: str, ready: _Ready, corpus: "Corpus", scoring: Scoring) -> "Per
     window = task.window(model, scoring.context, scoring.stride)
     with Job() as job, job.part(when) as part:
         return task.score(model, ready.tokenizer, corpus.test, window, ready.classes, part)
-
-
-def _save_run_file(folder: Path, used: tuple, device: "Device") -> None:
-    write_run_file(folder / RUN_FILE, _settings(used), _circumstances(device))
 
 
 def _settings(used: tuple) -> dict[str, object]:

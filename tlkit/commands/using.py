@@ -1,6 +1,5 @@
 """The command that lets a model write."""
 
-import sys
 from dataclasses import dataclass
 
 from tlkit.commands.models import MODEL
@@ -8,15 +7,13 @@ from tlkit.commands.outcome import Outcome
 from tlkit.options import option
 from tlkit.settings import setup
 
-STANDARD_INPUT = "-"
-
 
 @dataclass(frozen=True)
 class GenerateOptions:
     """Model and prompts"""
 
     prompt: tuple[str, ...] = option(
-        help="the beginning of a text; may be given several times; -: standard input; --prompt=-1: one that starts so"
+        help="the beginning of a text; may be given several times; --prompt=-1: one that starts so"
     )
     model: str | None = option(None, MODEL)
     chat: bool = option(False, "the prompt is a message, put into the model's own chat template")
@@ -44,10 +41,9 @@ def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
     from tlkit.models import chat_tokens, continue_tokens, load_model, prompt_tokens
 
     setup()
-    device, prompts = probe(), [_read(prompt) for prompt in options.prompt]
-    loaded = load_model(options.model)
+    device, loaded = probe(), load_model(options.model)
     encode = chat_tokens if options.chat else prompt_tokens
-    encoded = [encode(loaded.tokenizer, prompt) for prompt in prompts]
+    encoded = [encode(loaded.tokenizer, prompt) for prompt in options.prompt]
     move_to_device(loaded.model, device)
     settings = {"new_tokens": writing.max_new_tokens, "temperature": writing.temperature, "seed": writing.seed}
     # One at a time, so that a sample does not depend on the other prompts.
@@ -60,23 +56,10 @@ def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
             "tokens": continuation.tokens,
             "stopped_by": "end token" if continuation.ended else "limit",
         }
-        for prompt, ids, continuation in zip(prompts, encoded, written, strict=True)
+        for prompt, ids, continuation in zip(options.prompt, encoded, written, strict=True)
     ]
     figures = {"model": loaded.name, "chat": options.chat, **settings, "written": found}
     return Outcome(figures, "\n\n".join(_shown(one, options.chat) for one in found))
-
-
-def _read(prompt: str) -> str:
-    """A prompt as given, or what standard input has, without the line break that ends it."""
-    if prompt != STANDARD_INPUT:
-        return prompt
-    try:
-        text = sys.stdin.read().removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"--prompt -: standard input is not UTF-8 text (byte {error.start})") from None
-    if not text:
-        raise ValueError("--prompt -: standard input is empty, expected the beginning of a text")
-    return text
 
 
 def _shown(one: dict[str, object], chat: bool) -> str:

@@ -1,9 +1,6 @@
 """What is running, which of how many and how long still: on a terminal, in a log, in a notebook."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -104,32 +101,6 @@ def test_silence_is_silent_a_way_is_said_at_once_and_an_error_ends_without_a_sum
     assert capsys.readouterr().err == "training [? left], smaller micro-batch\n"
 
 
-def test_on_a_terminal_one_line_changes_in_place_and_fits():
-    pty = pytest.importorskip("pty")
-    import fcntl
-    import struct
-    import termios
-
-    first, second = pty.openpty()
-    fcntl.ioctl(second, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 48, 0, 0))
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=second, stderr=second, cwd=ROOT)
-    os.close(second)
-    shown = b""
-    while True:
-        try:
-            chunk = os.read(first, 65536)
-        except OSError:  # Linux says so when the last writer is gone
-            break
-        if not chunk:
-            break
-        shown += chunk
-    os.close(first)
-    assert process.wait() == 0
-    frames = re.split(r"[\r\n]+", shown.decode())
-    assert max(map(len, frames)) <= 48 and any("| run 2 of 3 [00:00 left], free" in frame for frame in frames)
-    assert frames[-2] == "3 runs took 00:00" and shown.count(b"\n") == 1, "nothing else stays"
-
-
 def test_in_a_notebook_a_bar_ends_as_one_line_that_stays_without_a_widget():
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     diverging = """
@@ -148,20 +119,3 @@ with Job() as job, job.part("training") as part:
     }
     reached = "[run] training: step 12 of 60, loss 9.100; stopped by FloatingPointError('the loss became <nan>')"
     assert stopped.data["text/plain"] == f"{reached} after 00:00" and "&lt;nan&gt;" in stopped.data["text/html"]
-
-
-def test_what_nbval_compares_of_a_bar_is_the_same_at_its_beginning_and_its_end():
-    """nbval does not know of changes to what was shown: it sees the first line, and the file holds the last."""
-    from nbval.plugin import get_sanitize_patterns
-
-    rules = get_sanitize_patterns((ROOT / "tests" / "nbval_sanitize.cfg").read_text(encoding="utf-8"))
-
-    def compared(text):
-        for pattern, replacement in rules:
-            text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
-        return text
-
-    begun, ended = "[run]   0%|▎     | training [? left]", "[run] training: 9 steps, loss from 4.1 to 3.2; took 00:12"
-    assert compared(begun) == compared(ended) == "[run]"
-    assert compared(f'<div class="tlkit-run">{begun}</div>') == compared('<div class="tlkit-run">took</div>') == "<run>"
-    assert compared("a [run] of 3") == "a [run] of 3" and compared("<div>4.1</div>") == "<div>4.1</div>"
