@@ -6,6 +6,7 @@ The notebooks are shown as they are stored, never executed; `tests/course/test_b
 import json
 import shutil
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -16,7 +17,7 @@ NOTEBOOKS = BOOK.parent / "notebooks"
 LESSONS = BOOK / "lessons"
 sys.path.insert(0, str(NOTEBOOKS))
 
-from course.slides import MATHJAX, packaged  # noqa: E402
+from course.slides import MATHJAX  # noqa: E402
 
 project = "Transfer learning, hands on"
 author = "the workbook's authors"
@@ -71,7 +72,7 @@ def copy_lessons(app: Sphinx, config: Config) -> None:
 
 def copy_mathjax(app: Sphinx, failure: Exception | None) -> None:
     """Of the 24 MB that sphinx-mathjax-offline brings, the one file that draws formulas; no other server is asked."""
-    source = packaged("sphinx-mathjax-offline", "sphinx-mathjax-offline") / "static" / MATHJAX
+    source = files("sphinx-mathjax-offline") / "static" / MATHJAX
     if failure is None and app.builder.format == "html":
         target = Path(app.outdir) / "_static" / mathjax_path
         target.parent.mkdir(parents=True, exist_ok=True)
