@@ -5,7 +5,6 @@ TORCH_INDEX ?=
 BIN := .venv/bin
 
 AT_ONCE := -n auto --dist loadfile --no-loadscope-reorder
-LESSONS_AT_ONCE ?= 3
 
 .PHONY: run quick test test-lessons test-browser test-versions lab demo slides book notebooks lint bench fetched real gpu
 run: .venv/installed
@@ -15,10 +14,10 @@ quick: .venv/installed lint
 	$(BIN)/python -m pytest -q tests/quick tests/test_layout.py
 test: .venv/installed
 	$(BIN)/python -m pytest $(AT_ONCE) -m "not browser" --durations 25 --junitxml results/tests.xml tests
-# Copies of the lessons, with the asserts that guard their numbers behind their cells; each computes on one thread.
+# Copies of the lessons, with the asserts that guard their numbers behind their cells.
 test-lessons: .venv/installed
 	$(BIN)/python tests/lessons/assemble.py results/checked
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(LESSONS_AT_ONCE) --dist loadfile --no-loadscope-reorder --durations 25 --nbval $$(cat results/checked/slowest_first.txt)
+	$(BIN)/python -m pytest $(AT_ONCE) --durations 25 --nbval $$(cat results/checked/slowest_first.txt)
 test-browser: .venv/installed
 	$(BIN)/python -m pytest $(AT_ONCE) -m browser tests
 test-versions: .venv/installed
