@@ -71,8 +71,7 @@ def compare(options: CompareOptions, settings: ComparisonSettings) -> Outcome:
 
     Every run is written to OUTPUT as it ends, and the same command goes on from there. Where it is given several times
     at once, also on several machines, they share the runs. Exit 1 when a run failed; the others are in the table all
-    the same. A strategy that the model's architecture does not allow is a row with a
-    reason; where it was named, it is refused.
+    the same. A strategy that the model's architecture does not allow is a row with a reason; if named, it is refused.
     """
     from tlkit.evidence.comparison import compare as compare_strategies
     from tlkit.reports.conclusions import conclusions

@@ -264,7 +264,7 @@ def _prefix_kept(
     experiment: Experiment, model: torch.nn.Module, blocks: Batch, config: TrainingConfig
 ) -> Iterator[None]:
     needed = math.prod(blocks.shape) * model.config.get_text_config().hidden_size * model.dtype.itemsize
-    fits = needed <= min(LIMIT, probe("cpu").free_memory // 4)  # nobody asked for files of it
+    fits = needed <= min(LIMIT, probe("cpu").free_memory // 4)  # it is kept in memory alone
     with ExitStack() as stack:
         if keeps_prefix(experiment) and config.epochs > 1 and fits:
             with suppress(NoFrozenPrefix):  # of most strategies: everything is computed as ever

@@ -97,5 +97,6 @@ def _shade(share: float) -> str:
 
 
 def name_shares(figure: Chart, axes: Axes, told: str) -> None:
+    """Explain the markers of shares in a legend below the panels."""
     small = {"fontsize": "small", "title_fontsize": "small"}
     figure.legend(*axes.get_legend_handles_labels(), title=told, loc="outside lower center", ncols=5, **small)

@@ -103,7 +103,11 @@ def edge(tried, best):
     return best(tried)[1] in (min(rates), max(rates))
 
 
-def finder(split=True, budget=True, at_edge=True, best=min, elsewhere=any):
+def at_the_highest(tried, best):
+    return best(tried)[1] == max(rate for _, rate, _ in tried)
+
+
+def finder(split=True, budget=True, at_edge=edge, best=min, elsewhere=any):
     """A solution that lacks what is switched off."""
 
     def not_tuned(runs):
@@ -114,22 +118,10 @@ def finder(split=True, budget=True, at_edge=True, best=min, elsewhere=any):
             for strategy, tried in by_strategy.items()
             if (split and elsewhere(part != "validation" for *_, part in tried))
             or (budget and len(tried) < most)
-            or (at_edge and edge(tried, best))
+            or (at_edge and at_edge(tried, best))
         }
 
     return not_tuned
-
-
-def highest_only(runs):
-    by_strategy = grouped(runs)
-    most = max(map(len, by_strategy.values()))
-    return {
-        name
-        for name, tried in by_strategy.items()
-        if any(split != "validation" for *_, split in tried)
-        or len(tried) < most
-        or min(tried)[1] == max(rate for _, rate, _ in tried)
-    }
 
 
 def with_limit(decide):
@@ -227,7 +219,7 @@ WRONG = {
         (finder(elsewhere=all), "one run of full, of three, was scored on the test split"),
         (finder(budget=False), "lora had three runs and full had four"),
         (finder(at_edge=False), "the best rate of lora is the highest of those tried"),
-        (highest_only, "the best rate of full is the lowest of those tried"),
+        (finder(at_edge=at_the_highest), "the best rate of full is the lowest of those tried"),
         (finder(best=max), "everything was done rightly, and your function also names"),
         (lambda runs: "full", "a set of names is asked for"),
     ],

@@ -52,32 +52,22 @@ def _counted(targets, pieces=()):
     return (targets != -100).sum()
 
 
-def _means(model, inputs, targets, rows):
-    pieces, loss = _pieces(inputs, targets, rows), 0.0
-    for some, wanted in pieces:
-        part = _loss(model, some, wanted) / len(pieces)
-        part.backward()
-        loss += part.item()
-    return loss
+def _meaning(share):
+    """Means of the pieces, each times what `share` makes of its targets, all targets and pieces."""
+
+    def gradients(model, inputs, targets, rows):
+        pieces, loss = _pieces(inputs, targets, rows), 0.0
+        for some, wanted in pieces:
+            part = _loss(model, some, wanted) * share(wanted, targets, pieces)
+            part.backward()
+            loss += part.item()
+        return loss
+
+    return gradients
 
 
-def _means_added(model, inputs, targets, rows):
-    loss = 0.0
-    for some, wanted in _pieces(inputs, targets, rows):
-        part = _loss(model, some, wanted)
-        part.backward()
-        loss += part.item()
-    return loss
-
-
-def _hollow(model, inputs, targets, rows):
-    """Weighs the means rightly, and stumbles over a mean of nothing."""
-    loss = 0.0
-    for some, wanted in _pieces(inputs, targets, rows):
-        part = _loss(model, some, wanted) * _counted(wanted) / _counted(targets)
-        part.backward()
-        loss += part.item()
-    return loss
+# Weighs the means rightly, and stumbles over a mean of nothing.
+_hollow = _meaning(lambda wanted, targets, pieces: _counted(wanted) / _counted(targets))
 
 
 def _dropped(model, inputs, targets, rows):
@@ -118,8 +108,8 @@ WRONG = {
         (_falls_through, "instead of raising MemoryError"),
     ],
     "ex13_3": [
-        (_means, "each piece is divided by its own number"),
-        (_means_added, "the means of the pieces are added up"),
+        (_meaning(lambda wanted, targets, pieces: 1 / len(pieces)), "each piece is divided by its own number"),
+        (_meaning(lambda wanted, targets, pieces: 1), "the means of the pieces are added up"),
         (_hollow, "What is the mean of no losses?"),
         (_dropped, "the last piece alone"),
         (_dropped_at_the_end, "without a gradient"),
