@@ -57,7 +57,7 @@ def for_page(notebook: dict) -> dict:
 def copy_lessons(app: Sphinx, config: Config) -> None:
     """Sphinx reads only below its source folder. Copies, not links, because of Windows."""
     shutil.copytree(NOTEBOOKS / "images", LESSONS / "images", dirs_exist_ok=True)
-    lessons = {path.name: path for path in NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")}
+    lessons = {path.name: path for path in NOTEBOOKS.glob("[0-9A][0-9]_*.ipynb")}
     for page in ("glossary.md", "instructors.md"):
         shutil.copy2(NOTEBOOKS / page, LESSONS / page)
     for copy in LESSONS.glob("*.ipynb"):

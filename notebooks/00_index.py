@@ -4,7 +4,7 @@
 # In this course you adapt a language model to a new subject. The model is small, but it was really pretrained, and the
 # subject is the programming language Rust, about which it has read nothing. You do it by several methods, from training
 # all of the model to LoRA and QLoRA, on the machine that you have. You should know Python and a little torch. You need
-# no GPU, and a network only to install the course and to fetch the model of lesson 17.
+# no GPU, and a network only to install the course and to fetch the model of lesson 12.
 #
 # ![What each strategy gains on Rust against what it forgets, on two models](images/forgetting.png)
 #
@@ -24,32 +24,34 @@
 #
 # | lesson | question | minutes |
 # | --- | --- | --- |
-# | **Part 1: Look inside** | | |
-# | [1 · What can this machine do?](01_setup_and_devices.ipynb) | What can this machine do, and did the weights load? | 38 |
+# | **Part 1: First results** | | |
+# | [1 · What can this machine do?](01_first_fine_tuning.ipynb) | What can this machine do, and did the weights load? | 38 |
 # | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 83 |
-# | [3 · Data and a baseline to trust](03_data_and_baseline.ipynb) | What is measured before training, and how sure is it? | 51 |
-# | **Part 2: Choose what to train** | | |
+# | [3 · Data and a baseline to trust](03_baseline.ipynb) | What is measured before training, and how sure is it? | 51 |
+# | **Part 2: What to train** | | |
 # | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 48 |
-# | [5 · Freeze the lower layers](05_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 45 |
-# | [6 · Freeze the embeddings](06_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 41 |
-# | [7 · Train the last layers only](07_last_layers.ipynb) | What was in the published 29,865,088? | 44 |
-# | [8 · LoRA](08_lora.ipynb) | Can a few thousand new numbers do the work of changing millions? | 60 |
-# | [9 · QLoRA](09_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 57 |
-# | [10 · BitFit and its relatives](10_bitfit_and_the_peft_family.ipynb) | How few numbers can a method train, and what does a training step still cost then? | 57 |
-# | [11 · Unfreezing schedules](11_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 47 |
+# | [5 · LoRA](05_lora.ipynb) | Can a few thousand new numbers do the work of changing millions? | 60 |
+# | [6 · QLoRA](06_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 57 |
+# | [7 · Train the last layers only](07_freezing.ipynb) | What was in the published 29,865,088? | 44 |
+# | [8 · BitFit and its relatives](08_peft_family.ipynb) | How few numbers can a method train, and what does a training step still cost then? | 57 |
 # | **Part 3: Make it fit** | | |
-# | [12 · Anatomy of a training step](12_memory_anatomy.ipynb) | Which bytes does a training step need, and at which moment? | 53 |
-# | [13 · Out of memory](13_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 54 |
-# | **Part 4: Know what is true** | | |
-# | [14 · The comparison](14_comparison.ipynb) | Which differences between strategies are real? | 56 |
-# | [15 · The autopsy](15_autopsy.ipynb) | How can five reports full of numbers be wrong, and how would you have noticed? | 75 |
-# | [16 · The leaderboard](16_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 48 |
-# | **Part 5: For real** | | |
-# | [17 · A real model](17_a_real_model.ipynb) | What changes when the model already knows something? | 54 |
-# | [18 · Another task](18_another_task.ipynb) | What is pretraining worth when the task is a different one? | 73 |
-# | [19 · Instruction tuning](19_instruction_tuning.ipynb) | How does a model learn to answer, and to stop? | 77 |
-# | [20 · Scaling out](20_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 52 |
-# | [21 · Your own study](21_your_own_study.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 31 |
+# | [9 · Anatomy of a training step](09_memory.ipynb) | Which bytes does a training step need, and at which moment? | 53 |
+# | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 54 |
+# | **Part 4: Do the job** | | |
+# | [12 · A real model](12_a_real_model.ipynb) | What changes when the model already knows something? | 54 |
+# | [13 · Another task](13_classification.ipynb) | What is pretraining worth when the task is a different one? | 73 |
+# | [14 · Instruction tuning](14_instruction_tuning.ipynb) | How does a model learn to answer, and to stop? | 77 |
+# | **Part 5: Know what is true** | | |
+# | [15 · The comparison](15_comparison.ipynb) | Which differences between strategies are real? | 56 |
+# | [16 · The autopsy](16_autopsy.ipynb) | How can five reports full of numbers be wrong, and how would you have noticed? | 75 |
+# | [17 · The leaderboard](17_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 48 |
+# | **Part 6: Beyond** | | |
+# | [18 · Scaling out](18_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 52 |
+# | [20 · Your own study](20_your_own_project.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 31 |
+# | [21 · Freeze the lower layers](21_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 45 |
+# | [22 · Freeze the embeddings](22_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 41 |
+# | **Appendix** | | |
+# | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 47 |
 #
 # About 19 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
 # Words that you do not know are in the [glossary](glossary.md).
@@ -87,4 +89,4 @@ course.claim("Everything that the lessons need is here", exit_code == 0)
 # has a table of problems and their remedies.
 
 # %% [markdown]
-# Next: [1 · What can this machine do?](01_setup_and_devices.ipynb)
+# Next: [1 · What can this machine do?](01_first_fine_tuning.ipynb)

@@ -13,7 +13,7 @@
 # - write attention, a norm, an MLP and AdamW in a few lines each, and check them against the library;
 # - say which other documents the model can see in a packed block, and whether it uses them.
 #
-# **You need** some Python and torch, matrix products, and [lesson 1](01_setup_and_devices.ipynb). The three parts can
+# **You need** some Python and torch, matrix products, and [lesson 1](01_first_fine_tuning.ipynb). The three parts can
 # be read on three days: *A* goes forward, *B* trains, *C* looks at packed documents. About 83 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
@@ -387,7 +387,7 @@ print(
 #
 # $W$ has the shape (4096, 192), $x$ is the vector of one token, and $u$ runs over all 4,096 tokens of the vocabulary.
 # In this model $W$ is the very table that we used for the embedding; one says that the head is *tied* to the
-# embedding. [Lesson 6](06_freeze_embeddings.ipynb) is about what follows from that.
+# embedding. [Lesson 7](22_freeze_embeddings.ipynb) is about what follows from that.
 
 
 # %%
@@ -454,7 +454,7 @@ surprise_chart(words[1:], losses.tolist())
 # and so does the full stop, because the sentence could have gone on. In the second half almost everything else is
 # cheap, because it repeats the first.
 #
-# This sentence is easy on purpose. [Lesson 3](03_data_and_baseline.ipynb) scores whole documents.
+# This sentence is easy on purpose. [Lesson 3](03_baseline.ipynb) scores whole documents.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### A6 · Generation: one token at a time
@@ -533,7 +533,7 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # At the embedding the prediction is far worse than guessing among 4,096 tokens, which would cost 8.3 nats. After the
-# first block, the last one lowers the loss most. Keep this in mind for [lesson 7](07_last_layers.ipynb), which trains
+# first block, the last one lowers the loss most. Keep this in mind for [lesson 7](07_freezing.ipynb), which trains
 # only the last blocks. It does not mean that the lower blocks do little, because the last block works with what they
 # have prepared. The lens also has a bias, because norm and head were trained for the last depth only. A much deeper
 # model may look different in the middle.
@@ -1013,5 +1013,5 @@ def keep_apart(owners):
 course.check("ex02_3", keep_apart)
 
 # %% [markdown]
-# Previous: [1 · What can this machine do?](01_setup_and_devices.ipynb) ·
-# Next: [3 · Data and a baseline to trust](03_data_and_baseline.ipynb)
+# Previous: [1 · What can this machine do?](01_first_fine_tuning.ipynb) ·
+# Next: [3 · Data and a baseline to trust](03_baseline.ipynb)

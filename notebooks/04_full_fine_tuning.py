@@ -15,7 +15,7 @@
 # - recognise overfitting in two curves, and test whether a remedy really is one.
 #
 # **You need** the parts of a model from [lesson 2](02_inside_a_language_model.ipynb), and the baseline of
-# [lesson 3](03_data_and_baseline.ipynb): perplexity, nats per token, and validation text.
+# [lesson 3](03_baseline.ipynb): perplexity, nats per token, and validation text.
 #
 # About 48 minutes.
 
@@ -204,7 +204,7 @@ course.claim("Loop by hand and tl.train: six losses equal to 1e-4", furthest < 1
 # mistakes. In a published run the training began at a loss of 4.6, but the baseline of the same model was reported as
 # a perplexity of 254,801, which is a loss of 12.4. The baseline was wrong. The model shifts the labels by one place
 # itself, so that each token is compared with the next one. The evaluation had shifted them already, so it scored the
-# token after the next ([lesson 15](15_autopsy.ipynb) repeats the mistake).
+# token after the next ([lesson 16](16_autopsy.ipynb) repeats the mistake).
 
 # %%
 print(tl.first_loss_warning(4.6, math.log(254_801)))
@@ -292,7 +292,7 @@ course.claim(
 # The gradient says what would lower the loss on this batch of Rust, and nothing in it speaks for the older text, so a
 # weight that served both is moved to where Rust needs it. The lines in the chart are 95% intervals over documents, as
 # in lesson 3. Those of the Python reference overlap, but both scores are of the same documents, so what counts is the
-# difference in each document ([lesson 14](14_comparison.ipynb)).
+# difference in each document ([lesson 15](15_comparison.ipynb)).
 #
 # What does the model write now? The same beginnings, before and after:
 
@@ -378,7 +378,7 @@ for start, text in list(zip(beginnings, written, strict=True))[:3]:
 # The published reports recommend several remedies together, and then nobody can say which one helped. Here each is
 # tried alone: stop early, train for fewer epochs, *dropout* (a tenth of the attention is set to zero at random in each
 # training step), a fifth of the learning rate, and training only the last two blocks of the model (`last_layers`,
-# [lesson 7](07_last_layers.ipynb)). The last one runs twice, with two learning rates.
+# [lesson 7](07_freezing.ipynb)). The last one runs twice, with two learning rates.
 #
 # **Predict first.** Which of them will end with the lowest validation loss?
 
@@ -446,7 +446,7 @@ course.claim(
 # is one run with one seed. The runs do show that a strategy has to be judged together with its learning rate, and at
 # the same training loss.
 #
-# None of these remedies replaces having more text. [Lesson 14](14_comparison.ipynb) shows what more text does.
+# None of these remedies replaces having more text. [Lesson 15](15_comparison.ipynb) shows what more text does.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -523,5 +523,5 @@ def best_evaluation(validation_losses, patience):
 course.check("ex04_3", best_evaluation)
 
 # %% [markdown]
-# Previous: [3 · Data and a baseline to trust](03_data_and_baseline.ipynb) ·
-# Next: [5 · Freeze the lower layers](05_freeze_lower_layers.ipynb)
+# Previous: [3 · Data and a baseline to trust](03_baseline.ipynb) ·
+# Next: [5 · LoRA](05_lora.ipynb)

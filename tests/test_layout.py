@@ -20,7 +20,7 @@ PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 BUDGETS = {
     "tlkit": (16_000, 711_000, 113),
     "notebooks/course": (8_960, 436_000, 87),
-    "tests": (17_000, 805_000, 121),
+    "tests": (17_060, 808_000, 121),
 }
 LESSON_LINES = 13_100
 MOST_NAMES = 89
@@ -132,7 +132,7 @@ def test_every_name_is_there_and_earns_its_place():
     assert len(tlkit.__all__) <= MOST_NAMES
     for name in tlkit.__all__:
         assert getattr(tlkit, name) is not None
-    pages = [file.read_text(encoding="utf-8") for file in LESSONS.glob("[0-9][0-9]_*.py")]
+    pages = [file.read_text(encoding="utf-8") for file in LESSONS.glob("[0-9A][0-9]_*.py")]
     used = {name: sum(bool(re.search(rf"\btl\.{name}\b", page)) for page in pages) for name in tlkit.__all__}
     commands = {module for entry in graph() if entry.startswith("tlkit.commands") for module in closure(entry)}
     at_work = "\n".join(MODULES[module].read_text(encoding="utf-8") for module in commands - {"tlkit"})

@@ -17,7 +17,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "notebooks"))
 
 import tlkit as tl
-from course.lesson18 import probing
+from course.lesson13 import probing
 from tlkit.checkpoints.identity import hash_of
 
 SIZES = (8, 32, 128)  # labelled passages, beside all

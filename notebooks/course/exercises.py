@@ -146,7 +146,7 @@ def find(name: str) -> Exercise | Quiz:
     Raises:
         ValueError: for an unknown name; the message lists those of the same lesson.
     """
-    lesson = re.fullmatch(r"(?:ex|quiz)(\d\d)(?:_\d+)?", name) if isinstance(name, str) else None
+    lesson = re.fullmatch(r"(?:ex|quiz)(\d\d|A\d)(?:_\d+)?", name) if isinstance(name, str) else None
     try:
         tasks = tasks_of(lesson[1]) if lesson else {}
     except ModuleNotFoundError:

@@ -28,7 +28,7 @@ from course.exercises import Exercise, Verdict, check, tasks_of
 
 FOLDER = Path(__file__).resolve().parents[1]  # of the lessons: a fresh process need not load what runs them
 IMAGE = "tlkit"  # of the Dockerfile at the top of the repository
-CHECKED = re.compile(r"""\bcheck\(\s*["'](ex(\d\d)_\d+)["']""")
+CHECKED = re.compile(r"""\bcheck\(\s*["'](ex(\d\d|A\d)_\d+)["']""")
 
 
 @dataclass(frozen=True)

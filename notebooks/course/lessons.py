@@ -42,9 +42,9 @@ class Lesson:
     minutes: int
 
     @property
-    def number(self) -> int:
-        """Its place in the course; numbers that are not written yet are left out."""
-        return int(self.stem[:2])
+    def number(self) -> str:
+        """Its place in the course: 01, 02, …, and A1 for the appendix."""
+        return self.stem[:2]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def missing_model(source: Path) -> str | None:
 
 def sources(folder: Path = FOLDER) -> list[Path]:
     """List the percent scripts, in order; the notebook of each stands beside it."""
-    return sorted(folder.glob("[0-9][0-9]_*.py"))
+    return sorted(folder.glob("[0-9A][0-9]_*.py"))
 
 
 def copy_lessons(target: Path, folder: Path = FOLDER) -> list[Path]:

@@ -25,8 +25,16 @@ from course.lessons import (
 
 WIDTH = 118  # of a line of text, behind its `# `
 SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION$", re.DOTALL | re.MULTILINE)
-# The course has five parts, each named by the number of its first lesson.
-PARTS = {1: "Look inside", 4: "Choose what to train", 12: "Make it fit", 14: "Know what is true", 17: "For real"}
+# The parts of the course, by the number of the first lesson of each.
+PARTS = {
+    "01": "Part 1: First results",
+    "04": "Part 2: What to train",
+    "09": "Part 3: Make it fit",
+    "11": "Part 4: Do the job",
+    "15": "Part 5: Know what is true",
+    "18": "Part 6: Beyond",
+    "A1": "Appendix",
+}
 MINUTES_OFF = 0.1  # what a lesson says may be off by this share: seconds differ from run to run
 TABLE = re.compile(r"^\| lesson \| question \| minutes \|\n(?:\|.*\n)+", re.MULTILINE)
 GENERATED = re.compile(r"\n# %% \[markdown\][^\n]*\n# (?:## Exercises|Previous: |Next: )")
@@ -39,11 +47,11 @@ def lesson_table(found: list[Lesson], link: str = "{}.ipynb") -> str:
         found: what `lessons` returned.
         link: where a lesson is, with {} for the stem of its file.
     """
-    rows, named = [], 0
+    rows, named = [], ""
     for lesson in found:
-        part = max(place for place, first in enumerate(PARTS, 1) if first <= lesson.number)
+        part = max(first for first in PARTS if first <= lesson.number)
         if part != named:
-            rows.append(f"| **Part {part}: {list(PARTS.values())[part - 1]}** | | |")
+            rows.append(f"| **{PARTS[part]}** | | |")
         rows.append(f"| [{lesson.title}]({link.format(lesson.stem)}) | {lesson.question} | {lesson.minutes} |")
         named = part
     return "\n".join(["| lesson | question | minutes |", "| --- | --- | --- |", *rows])
@@ -112,7 +120,7 @@ def exercise_cells(lesson: str, solution: NotebookNode) -> list[NotebookNode]:
         stub, found = SOLUTION.subn(r"\1# your code here", code.source)
         if (question.cell_type, code.cell_type, found) != ("markdown", "code", 1):
             raise ValueError(f"{task.name}: expected its question, then one cell of code with one solution in it")
-        heading = f"**Exercise {int(lesson)}.{number}** ({LEVELS[task.level]}). "
+        heading = f"**Exercise {lesson.lstrip('0')}.{number}** ({LEVELS[task.level]}). "
         first, *rest = question.source.split("\n\n")
         text = "\n\n".join([fill(heading + first, WIDTH), *rest])
         below = {"slideshow": {"slide_type": "subslide"}}
@@ -184,7 +192,7 @@ INDEX_TOP = """\
 In this course you adapt a language model to a new subject. The model is small, but it was really pretrained, and the
 subject is the programming language Rust, about which it has read nothing. You do it by several methods, from training
 all of the model to LoRA and QLoRA, on the machine that you have. You should know Python and a little torch. You need
-no GPU, and a network only to install the course and to fetch the model of lesson 17.
+no GPU, and a network only to install the course and to fetch the model of lesson 12.
 
 ![What each strategy gains on Rust against what it forgets, on two models](images/forgetting.png)
 

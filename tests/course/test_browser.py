@@ -12,13 +12,13 @@ pytestmark = pytest.mark.browser
 def test_a_lesson_in_jupyterlab(browser, tmp_path):
     """Open it, run all its cells, answer its quiz."""
     port = free_port()
-    for name in ("01_setup_and_devices.ipynb", "01_setup_and_devices.py"):
+    for name in ("01_first_fine_tuning.ipynb", "01_first_fine_tuning.py"):
         shutil.copy(ROOT / "notebooks" / name, tmp_path / name)
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
     command += [f"--IdentityProvider.token={TOKEN}"]
     with served(command, f"http://localhost:{port}", tmp_path, PYTHONPATH=str(ROOT / "notebooks")):
         page, wrong = opened(
-            browser, f"http://localhost:{port}/lab/tree/01_setup_and_devices.ipynb?token={TOKEN}&reset"
+            browser, f"http://localhost:{port}/lab/tree/01_first_fine_tuning.ipynb?token={TOKEN}&reset"
         )
         shows(page, "| Idle")  # the kernel is there
         page.get_by_role("menuitem", name="Run", exact=True).click()

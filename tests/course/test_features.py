@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from course.lesson18.probing import bag_of_words, best_linear, fit_linear, layer_features
+from course.lesson13.probing import bag_of_words, best_linear, fit_linear, layer_features
 from tlkit.evidence.classification import balanced_accuracy, balanced_interval
 from tlkit.examples import PADDING, Examples
 from tlkit.examples.labelled import Labelled, class_names, load_labelled

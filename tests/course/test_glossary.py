@@ -29,10 +29,10 @@ def test_terms_are_sorted_and_each_is_there_once():
 @pytest.mark.parametrize("term", ENTRIES)
 def test_an_entry_explains_its_term_and_names_its_lesson(term):
     text = " ".join(ENTRIES[term].split())
-    told, lesson = re.fullmatch(r"(.+[.]) \*(?:\[)?Lesson (\d+)(?:\]\(\w+\.ipynb\))?\.\*", text).groups()
-    assert len(told.split()) >= 6 and 1 <= int(lesson) <= 21
-    for number, target in re.findall(r"\[Lesson (\d+)\]\((\w+\.ipynb)\)", text):
-        assert (FOLDER / target).is_file() and int(target[:2]) == int(number)
+    told, number = re.fullmatch(r"(.+[.]) \*(?:\[)?(?:Lesson|Appendix) (A?\d+)(?:\]\(\w+\.ipynb\))?\.\*", text).groups()
+    assert len(told.split()) >= 6 and list(FOLDER.glob(f"{number.zfill(2)}_*.py"))
+    for number, target in re.findall(r"\[(?:Lesson|Appendix) (A?\d+)\]\((\w+\.ipynb)\)", text):
+        assert (FOLDER / target).is_file() and target[:2] == number.zfill(2)
 
 
 def test_every_anchor_can_be_reached_in_jupyterlab_too():

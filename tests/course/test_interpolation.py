@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from course.lesson14.interpolation import interpolate
+from course.lesson15.interpolation import interpolate
 from tlkit.models import load_model
 from tlkit.models.parts import is_tied
 

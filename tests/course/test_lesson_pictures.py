@@ -14,22 +14,22 @@ from scipy import stats
 from course.lesson02 import pictures as inside
 from course.lesson03 import pictures as baseline
 from course.lesson04.pictures import overfitting_chart, run_chart
-from course.lesson05.pictures import frozen_depth_chart, products_chart, products_of
-from course.lesson06 import pictures as embeddings
+from course.lesson05 import pictures as adapters
+from course.lesson06 import pictures as quantization
 from course.lesson07.pictures import prefix_picture, trained_depth_chart
-from course.lesson08 import pictures as adapters
-from course.lesson09 import pictures as quantization
-from course.lesson10.pictures import family_picture
-from course.lesson11.pictures import rates_by_part, schedule_chart
-from course.lesson12.pictures import KINDS, memory_timeline, phase_borders
-from course.lesson13 import pictures as ladder
-from course.lesson14.pictures import bootstrap_chart, pairing_chart
-from course.lesson15 import pictures as autopsy
-from course.lesson16 import pictures as board
-from course.lesson16.leaderboards import front_shares, leaderboard
-from course.lesson18 import pictures as classes
-from course.lesson19 import pictures as answers
-from course.lesson20 import pictures as scaling
+from course.lesson08.pictures import family_picture
+from course.lesson09.pictures import KINDS, memory_timeline, phase_borders
+from course.lesson10 import pictures as ladder
+from course.lesson13 import pictures as classes
+from course.lesson14 import pictures as answers
+from course.lesson15.pictures import bootstrap_chart, pairing_chart
+from course.lesson16 import pictures as autopsy
+from course.lesson17 import pictures as board
+from course.lesson17.leaderboards import front_shares, leaderboard
+from course.lesson18 import pictures as scaling
+from course.lesson21.pictures import frozen_depth_chart, products_chart, products_of
+from course.lesson22 import pictures as embeddings
+from course.lessonA1.pictures import rates_by_part, schedule_chart
 from tlkit.evidence.answering import Answering
 from tlkit.evidence.audit import audit
 from tlkit.evidence.gradient_flow import check_gradient_flow

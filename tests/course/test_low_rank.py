@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from course.lesson08.low_rank import cut_to_rank, decompose_change, rank_table, ranks_needed
+from course.lesson05.low_rank import cut_to_rank, decompose_change, rank_table, ranks_needed
 from tlkit.models import load_model
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from course.lesson20.on_paper import memory_in_parts, sent_per_step
-from course.lesson20.rehearsal import rehearse
+from course.lesson18.on_paper import memory_in_parts, sent_per_step
+from course.lesson18.rehearsal import rehearse
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.models import meta_model
 from tlkit.strategies import apply_strategy
@@ -53,6 +53,6 @@ def test_more_text_for_each_process_is_not_divided():
 
 
 def test_a_rehearsal_that_fails_says_what_its_processes_said(monkeypatch):
-    monkeypatch.setattr("course.lesson20.rehearsal.LAUNCH", "import sys; sys.exit('planted')")
+    monkeypatch.setattr("course.lesson18.rehearsal.LAUNCH", "import sys; sys.exit('planted')")
     with pytest.raises(RuntimeError, match="ended with 1:\nplanted"):
         rehearse()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from small_models import small_model
 
-from course.lesson19.preferences import (
+from course.lesson14.preferences import (
     load_preferences,
     log_probabilities,
 )

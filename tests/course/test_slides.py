@@ -4,7 +4,7 @@ import pytest
 
 from course.slides import write_slides
 
-DECKS = ["02_inside_a_language_model", "14_comparison", "15_autopsy"]  # formulas, charts, long tables
+DECKS = ["02_inside_a_language_model", "15_comparison", "16_autopsy"]  # formulas, charts, long tables
 MOST_THAT_SCROLL = 0.03  # of all slides: long code or a long table, which is drawn as small as may be
 # For each slide, as it is shown: what reaches beyond the page to a side, and whether the rest is scrolled to.
 LOOK = """async () => {

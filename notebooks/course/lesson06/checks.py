@@ -1,126 +1,150 @@
-"""Frozen embeddings: one table with two uses, what is frozen with it, and how to give the head its own."""
+"""QLoRA: what four bits cost and save, and what is left of the saving in a whole step."""
+
+from functools import partial
 
 import torch
-from torch import nn
 
-from course.exercises import Quiz, Wrong, called, exercise, kind, number_exercise
-from course.small import small_model
-from tlkit.strategies import apply_strategy
+from course.exercises import Quiz, function_exercise, near, number_exercise
+from course.small import close_tensors, tensor
 
-TABLE, TOTAL = 151_936 * 1_536, 1_543_714_304  # values of Qwen2-1.5B: its table, and all, with a tied head
-TIED, OWN = 100 * TABLE / TOTAL, 100 * TABLE / (TOTAL + TABLE)
-frozen_part = number_exercise(
+# The codes, an 8-bit scale for 64 weights, and a 32-bit one for 256 of those scales.
+BITS = 4 + 8 / 64 + 32 / (64 * 256)
+bits_of_a_weight = number_exercise(
     "ex06_1",
-    "the frozen part of two models in percent, to one percent of it",
-    "How many values has a table of 151,936 rows with 1,536 numbers each? How often is it there in a tied model?",
-    "A head of its own has as many values as the embedding. It makes the model larger, and it is not frozen.",
-    "Tied: 100 * table / total. With a head of its own: the same table, in a total that is larger by one table.",
-    right=(TIED, OWN),
+    "the bits of one weight, with its share of what the block keeps, to one percent",
+    "Every weight has its own four bits. Scale and smallest weight are shared: how much of them falls to one weight?",
+    "32 weights take 32 * 4 bits, their scale 16 more, their smallest weight 16 more. Divide the sum by 32.",
+    right=4 + 32 / 32,
     mistakes={
-        "these are shares; percent are asked for.": (TIED / 100, OWN / 100),
-        "that is what is left to train; the frozen part is asked for.": (100 - TIED, 100 - OWN),
-        "the two are in each other's place: the tied model comes first.": (OWN, TIED),
-        "the tied model has one table, however often it is used: it was counted twice.": (2 * TIED, OWN),
-        "the second model has more values than the first: a head of its own comes on top.": (TIED, TIED),
-        "a head with weights of its own is not frozen by freezing the embedding.": (TIED, 2 * OWN),
+        "one number of 16 bits for each block is missing: it keeps a scale *and* its smallest weight.": 4 + 16 / 32,
+        "that is NF4 with double quantisation; here nothing that a block keeps is quantised again.": BITS,
+        "that is the code alone: without its block's numbers a weight cannot be read.": 4,
+        "that gives every weight numbers of its own; 32 weights share them.": 4 + 32,
+        "that gives every weight a scale of its own; 32 weights share it.": 4 + 16,
+        "that is one weight's share of what the block keeps; the weight's own bits come to it.": 32 / 32,
+        "these are bytes; bits are asked for.": (4 + 32 / 32) / 8,
+        "these are the bits of the whole block; those of one weight are asked for.": 32 * 4 + 32,
     },
 )
 
 
-HEADS = (  # whether it is tied, what was done to the model, whether the head trains, and why
-    (True, "full", {}, True, "it trains, under the name of the embedding"),
-    (True, "freeze_embeddings", {}, False, "its table was frozen"),
-    (True, "last_layers", {}, False, "only blocks and norms train there"),
-    (True, "last_layers", {"train_head": True}, True, "its table trains, whatever it is called"),
-    (False, "freeze_embeddings", {}, True, "the table of the embedding is another one"),
-    (False, "last_layers", {}, False, "having its own weights does not make it train"),
-)
+def _saved(packed, peak, bits=BITS) -> float:
+    return 100 * packed * (16 - bits) / 8 / peak
 
 
-@exercise(
+saving_in_a_step = function_exercise(
     "ex06_2",
-    "whether the head trains, for tied and untied models after several strategies",
-    "In a tied model no parameter goes by the name of the head, and the report lists none. Ask the model for its head.",
-    "`model.get_output_embeddings()` is the head, in tied models and in others. Its weight knows whether it trains.",
-    "A tensor that trains has `requires_grad` set to True.",
+    "the percent of a step's peak that is saved, for four steps",
+    "How many bits does one packed weight save? It had 16 and keeps 4.127. Then bits become bytes.",
+    "The bytes saved do not depend on the batch: packed * (16 - 4.127) / 8. Compare them with the peak.",
+    "What is asked for is 100 times these bytes, divided by `lora_peak`.",
+    right=_saved,
+    # Peaks of `lora` with weights in bf16, from estimate_memory; the last one with activation checkpointing.
+    cases=[
+        ("for qwen2-0.5b, 1 row", 357_826_560, 2_978_370_760),
+        ("for qwen2-0.5b, 8 rows", 357_826_560, 16_540_026_056),
+        ("for a small model, many rows", 3_244_032, 164_800_000),
+        ("for llama2-7b, 1 row", 6_476_005_376, 14_053_000_000),
+    ],
+    mistakes={
+        "this is a share; percent are asked for.": lambda *step: _saved(*step) / 100,
+        "this is what is left; what is saved is asked for.": lambda *step: 100 - _saved(*step),
+        "this compares with the smaller peak, that of qlora; compare with that of lora.": lambda packed, peak: (
+            100 / (100 / _saved(packed, peak) - 1)
+        ),
+        "this is the saving in the weights alone; the step holds other bytes too.": lambda *step: 100 * (1 - BITS / 16),
+        "this takes bits for bytes.": lambda *step: 8 * _saved(*step),
+        "the packed weights are gone altogether; they keep 4.127 bits each.": partial(_saved, bits=0),
+        "this is what the packed weights still take, not what they save.": partial(_saved, bits=16 - BITS),
+        "the scales are missing: a packed weight takes more than 4 bits.": partial(_saved, bits=4),
+        "these are the bytes saved; their percentage of the peak is asked for.": lambda packed, peak: (
+            packed * (16 - BITS) / 8
+        ),
+    },
+    alike=partial(near, within=0.002),
 )
-def does_the_head_train(answer: object) -> None:
-    """Judge a function that says whether a model's head trains, tied or not."""
-    seen = []
-    for tied, strategy, options, expected, why in HEADS:
-        story = f"a {'tied head' if tied else 'head of its own'} after `{strategy}`{' with it' if options else ''}"
-        model = apply_strategy(small_model(depth=4, tied=tied), strategy, **options).model
-        try:
-            given = called(answer, model)
-        except Wrong as broke:
-            if "KeyError" in str(broke) and tied:
-                raise Wrong(f"{broke} A tied head is listed under the name of its first use only.") from broke
-            raise
-        if not isinstance(given, bool):
-            raise Wrong(f"True or False is asked for, and your function returns {kind(given)}.")
-        seen.append((given == expected, given, tied, f"for {story} it says {given}: {why}."))
-    if all(right for right, *_ in seen):
-        return
-    if all(given is not tied for _, given, tied, _ in seen):
-        raise Wrong("it says only whether the head is tied, whatever the strategy has frozen.")
-    if all(given for _, given, *_ in seen):
-        raise Wrong("it says True whenever anything in the model trains; the head alone is asked about.")
-    raise Wrong(next(told for right, *_, told in seen if not right))
 
 
-@exercise(
+def _even(part, steps, low=None, high=None, whole=torch.round):
+    """The nearest of evenly spaced levels; where all values are equal, these."""
+    low, high = part.min() if low is None else low, part.max() if high is None else high
+    return (low + (high - low) / steps * whole((part - low) * steps / (high - low))).where(high > low, part)
+
+
+def _each(way):
+    """Block by block, in as many steps as there are gaps."""
+    return lambda weights, bits, block: torch.cat([way(part, 2**bits - 1) for part in weights.split(block)])
+
+
+def _tensors():
+    normal = torch.randn(256, generator=torch.Generator().manual_seed(0))
+    apart = normal.view(4, 64) * torch.tensor([[1.0], [100.0], [0.01], [5.0]])
+    return [
+        ("for one block of four weights in 2 bits", torch.tensor([0.1, 0.5, -0.3, 1.9]), 2, 4),
+        ("for four blocks in 4 bits", normal, 4, 64),
+        ("for four blocks of very different size", apart.flatten(), 4, 64),
+        ("for weights that are all far above zero", normal.abs() + 3, 4, 64),
+        ("for blocks of 32 in 3 bits", normal, 3, 32),
+        ("for a last block that is shorter", normal[:100], 4, 64),
+        ("for a block in which all weights are equal", torch.cat([normal[:64], torch.full((64,), 0.25)]), 4, 64),
+    ]
+
+
+quantiser = function_exercise(
     "ex06_3",
-    "a small tied model before and after: its logits, its two tables, training of the head alone, and `tie_weights()`",
-    "The head needs a second table with the same numbers, in memory of its own. Which method copies a tensor?",
-    "`nn.Parameter(table.detach().clone())` is such a table. `detach()` alone is a second name for the same memory.",
-    "`model.config.tie_word_embeddings` tells `tie_weights()` what to do: set it to False.",
+    "weights that were rounded between the ends of their block and read again, for seven tensors",
+    "Take one block at a time: weights.split(block) gives them all, the shorter one too. torch.cat joins the results.",
+    "2**bits levels have 2**bits - 1 gaps between them. From the smallest weight to the largest, how wide is one?",
+    "With low = part.min() and gap = (part.max() - low) / (2**bits - 1), the code is ((part - low) / gap).round(); "
+    "what is read again is low + gap * code. Where all weights are equal, gap is 0: give them back.",
+    right=_each(_even),
+    cases=_tensors,
+    mistakes={
+        "nothing was rounded: these are the weights as they were.": lambda weights, *_: weights,
+        "one range was taken for all blocks; each has its own.": lambda weights, bits, block: _even(
+            weights, 2**bits - 1
+        ),
+        "these are 2**bits gaps, so one level too many: codes of so few bits cannot tell them apart.": _each(
+            lambda part, steps: _even(part, steps + 1)
+        ),
+        "this takes the level below; the nearest one is asked for.": _each(partial(_even, whole=torch.floor)),
+        "the smallest weight of the block was taken off, and not added again.": _each(
+            lambda part, steps: _even(part, steps) - part.min()
+        ),
+        "these are levels from 0 to 1: the range of the block is missing.": _each(
+            lambda part, steps: (_even(part, steps) - part.min()) / (part.max() - part.min())
+        ),
+        "these are codes, not the weights that they stand for.": _each(
+            lambda part, steps: ((part - part.min()) / (part.max() - part.min()) * steps).round()
+        ),
+        "the levels go from minus to plus the largest *absolute* value; here they begin at the smallest weight.": (
+            _each(lambda part, steps: _even(part, steps, -part.abs().max(), part.abs().max()))
+        ),
+        "there is nan in what comes back: where all weights are equal, the gap is 0, and you divide by it.": _each(
+            lambda part, steps: _even(part, steps) + 0 / (part.max() - part.min())
+        ),
+    },
+    read=lambda given, weights, *_: tensor(given, weights),
+    alike=close_tensors,
+    keeps=True,
 )
-def a_head_of_its_own(answer: object) -> None:
-    """Judge a function that unties a head from the embedding, so that it stays untied."""
-    model = small_model(weights=True).eval()
-    tokens = torch.arange(24).reshape(2, 12)
-    with torch.no_grad():
-        expected = model(input_ids=tokens).logits
-    given = called(answer, model)
-    if not isinstance(given, nn.Module) or not hasattr(given, "get_output_embeddings"):
-        raise Wrong(f"the model is to be returned, and this is {kind(given)}.")
-    if given.get_output_embeddings().weight is given.get_input_embeddings().weight:
-        raise Wrong("head and embedding are still one tensor.")
-    with torch.no_grad():
-        logits = given.eval()(input_ids=tokens).logits
-    if logits.shape != expected.shape or not torch.allclose(logits, expected, atol=1e-5):
-        raise Wrong("the model scores tokens differently now; before training it should say what it said before.")
-    apply_strategy(given, "freeze_embeddings")
-    embedding, head = (given.get_input_embeddings().weight, given.get_output_embeddings().weight)
-    if not head.requires_grad:
-        raise Wrong("with the embedding frozen, the head does not train.")
-    frozen = embedding.detach().clone()
-    with torch.no_grad():
-        head.add_(1.0)  # what a training step does, only larger
-    if not embedding.equal(frozen):
-        raise Wrong(
-            "training the head moves the frozen embedding. There are two parameters now, and one memory behind both."
-        )
-    given.tie_weights()
-    if given.get_output_embeddings().weight is given.get_input_embeddings().weight:
-        raise Wrong("after `tie_weights()` both are one tensor again: the model still believes that it is a tied one.")
 
 
 QUIZ = Quiz(
     "quiz06",
-    "The head of the bundled model was frozen with its embedding. Perplexity on Rust fell all the same. "
-    "How can a head that did not move score the next token differently?",
+    "LoRA trains a 0.5B model on your card in 16 bits, with memory to spare. What would QLoRA change?",
     {
-        "a": "It did move a little: weight decay shrinks frozen weights, too.",
-        "b": "The bias of the head was trained.",
-        "c": "The blocks compute other hidden states, and the same table gives those other scores.",
-        "d": "Only the rows of tokens that are not in the training text stayed frozen.",
+        "a": "Steps get faster: a quarter of the bytes has to be read.",
+        "b": "The same steps need less memory, at no price.",
+        "c": "Steps get slower and weights coarser, for memory that you do not need.",
+        "d": "The adapters get 4 bits too, and a quarter of the size on disk.",
     },
     {
-        "a": "no: the optimizer is given nothing that is frozen, and the lesson found the head as it was.",
-        "b": "this head has none: it is the table and nothing else. A trained bias would show in the report's count.",
-        "c": "yes: Z = H E^T has two factors. The blocks were trained, so H has changed and fits other rows better.",
-        "d": "no: the table is one tensor, and a tensor is frozen as a whole.",
+        "a": "no: 4-bit weights cannot be multiplied as they are. Each layer is unpacked first, in the forward pass "
+        "and again in the backward pass.",
+        "b": "no: it needs less memory, but unpacking takes time, and rounded weights start from a higher perplexity.",
+        "c": "yes: QLoRA buys memory with time and a little accuracy. It pays where 16 bits do not fit.",
+        "d": "no: only the frozen weights are packed. The adapters beside them are trained, and saved, as with LoRA.",
     },
     right="c",
 )

@@ -1,144 +1,187 @@
-"""Pictures of lesson 6: the token table and its two uses."""
+"""Pictures of weights in few bits: a QLoRA layer, the levels that codes stand for, and the errors that they make."""
 
-import matplotlib.pyplot as plt
-import numpy as np
+import pandas as pd
 import torch
-from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
 from torch import nn
 
-from tlkit.models.parts import find_blocks
-from tlkit.reports.drawing import INK, PASSED, SPARED, arrow, box, paper
-from tlkit.reports.figure import COLOURS, FAINT, Chart, dark, described, headline
-
-LOOKED_UP, SCORED, LINE = COLOURS[4], COLOURS[3], "#D0D0D0"
+from tlkit.quantization import logical_size
+from tlkit.reports.drawing import ADAPTER, GRADIENT, INK, PASSED, arrow, box, paper
+from tlkit.reports.figure import COLOURS, MARKERS, Chart, described, headline, new_figure
 
 
 @described
-def table_uses(model: nn.Module, tokens: dict[int, str]) -> Chart:
-    """Where a model uses its token table: read row by row to look tokens up, and multiplied whole to score them.
+def four_bit_layer(layer: nn.Module) -> Chart:
+    """One layer of QLoRA: codes of 4 bits are unpacked while the layer is computed, and the adapter is not packed.
 
     Args:
-        model: with a tied head; only shapes are read.
-        tokens: two to six tokens of a text, by number.
+        layer: a linear layer in 4 bits with an adapter of LoRA beside it, as `apply_strategy(model, "qlora")` makes.
+
+    Raises:
+        ValueError: for any other layer.
     """
-    rows, width = model.get_input_embeddings().weight.shape
-    figure, axes = paper(5.9, 8, 5.9)
-    read = _draw_table(axes, 0.25, 4.6, f"E: {rows:,} rows\n× {width:,}", rows, tokens)
-    # All of the table is used to score.
-    axes.add_patch(Rectangle((0.44, 0.19), 1.22, 4.72, facecolor="none", edgecolor=SCORED, linewidth=2))
-    words = {"fontsize": "small", "ha": "center", "va": "center", "fontweight": "bold"}
-    meet = (2.35, sum(read) / len(read))
-    for at in read:
-        axes.plot([1.6, meet[0]], [at, meet[1]], color=LOOKED_UP, linewidth=1.2)
-    arrow(axes, meet, (3.78, 1.15), shade=LOOKED_UP)
-    axes.text(2.62, 0.75, "1. look up:\nread one row a token", color=dark(LOOKED_UP), **words)
-    arrow(axes, (1.65, 4.6), (3.78, 4.75), shade=SCORED)
-    axes.text(2.75, 5.05, "2. score: multiply\nby every row", color=dark(SCORED), **words)
-    names = ("logits", "hidden states", "embeddings", "tokens")
-    formulas = ("Z = H Eᵀ", "H", "X = E[t]", "t")
-    places = ((4.1, 1.3), (3.2, 0.44), (0.95, 0.44), (0.1, 0.44))
-    for name, formula, size, (low, height) in zip(names, formulas, (rows, width, width, 0), places, strict=True):
-        _draw_vectors(axes, low, height, list(tokens.items()), size, broken=name == "logits")
-        label = f"{name}\n{formula}: T × {size:,}" if size else f"{name}\nt: T numbers"
-        axes.text(6.35, low + height / 2, label, fontsize="small", color=INK, va="center")
-    blocks = len(find_blocks(model))
-    box(axes, (3.95, 1.78), 2.1, 1.0, f"{blocks} blocks\nand the final norm", facecolor=PASSED, rounding=0.08)
-    for low, high in ((0.57, 0.92), (1.42, 1.76), (2.8, 3.17), (3.67, 4.07)):
-        arrow(axes, (5.0, low), (5.0, high))
-    headline(figure, "One matrix, two uses: the head is tied")
+    weight = getattr(getattr(layer, "base_layer", None), "weight", None)
+    state = getattr(weight, "quant_state", None)
+    if state is None:
+        raise ValueError(f"{type(layer).__name__}: expected a linear layer in 4 bits with an adapter beside it")
+    rows, columns = state.shape
+    (name,) = layer.active_adapters
+    rank, adapter_bits = (layer.r[name], torch.finfo(layer.lora_A[name].weight.dtype).bits)
+    size = logical_size(weight)
+    bits = torch.finfo(layer.base_layer.compute_dtype).bits
+    held, whole = _bytes(size / 2 + size / state.blocksize), _bytes(size * bits / 8)
+    kept = f"codes: {rows} x {columns} of 4 bits\nscales: {size // state.blocksize} of 8 bits"
+    made = f"$\\tilde{{W}}$ = scale x level[code]\n{rows} x {columns} of {bits} bits"
+    figure, axes = paper(4.8, 1.005, 1.0, left=-0.005, bottom=-0.12)
+    middle, upper, lower, fork = (0.36, 0.53, 0.14, 0.135)  # heights of x, W and A, and where the way of x parts
+    box(axes, (0.0, middle - 0.09), 0.08, 0.18, f"$x$\n{columns}", rounding=0.01)
+    stored = {"facecolor": PASSED, "rounding": 0.01, "hatch": "//"}
+    box(axes, (0.22, 0.77), 0.32, 0.22, f"{kept}\nalways in memory: {held}", **stored)
+    unpacked = {"facecolor": "white", "rounding": 0.01, "linestyle": "--"}
+    box(axes, (0.22, upper - 0.11), 0.32, 0.22, f"{made}\nonly while it is used: {whole}", **unpacked)
+    box(axes, (0.22, lower - 0.09), 0.19, 0.18, f"$A$\n{rank} x {columns}", facecolor=ADAPTER, rounding=0.01)
+    box(axes, (0.47, lower - 0.09), 0.13, 0.18, f"$B$\n{rows} x {rank}", facecolor=ADAPTER, rounding=0.01)
+    box(axes, (0.66, lower - 0.08), 0.12, 0.16, f"times alpha/r\n= {layer.scaling[name]:g}", rounding=0.01)
+    plus = 0.85
+    box(axes, (plus - 0.0225, middle - 0.06), 0.045, 0.12, "+", rounding=0.01)
+    box(axes, (0.935, middle - 0.09), 0.065, 0.18, f"$h$\n{rows}", rounding=0.01)
+    way = {"color": INK, "linewidth": 1.5, "solid_capstyle": "round"}
+    axes.plot([0.08, fork], [middle, middle], **way)
+    axes.plot([fork, fork], [lower, upper], **way)
+    axes.plot(fork, middle, "o", color=INK, markersize=5)
+    axes.plot([0.54, plus], [upper, upper], **way)
+    axes.plot([0.78, plus], [lower, lower], **way)
+    for start, end in (
+        ((fork, upper), (0.22, upper)),
+        ((fork, lower), (0.22, lower)),
+        ((0.38, 0.77), (0.38, upper + 0.11)),
+        ((0.41, lower), (0.47, lower)),
+        ((0.60, lower), (0.66, lower)),
+        ((plus, upper), (plus, middle + 0.06)),
+        ((plus, lower), (plus, middle - 0.06)),
+        ((plus + 0.0225, middle), (0.935, middle)),
+    ):
+        arrow(axes, start, end, linewidth=1.5)
+    axes.text(0.39, 0.705, "unpack", ha="left", va="center", fontsize="small", color=INK)
+    arrow(axes, (0.98, -0.03), (0.02, -0.03), shade=GRADIENT, linewidth=2)
+    told = "backpropagation passes through the unpacked weights; only A and B get gradients of their own"
+    axes.text(0.98, -0.06, told, color=GRADIENT, fontsize="small", ha="right", va="top")
+    beside = {"ha": "left", "va": "center", "fontweight": "bold", "color": INK}
+    axes.text(0.57, 0.88, "weights: frozen, in 4 bits", **beside)
+    axes.text(0.22, 0.27, f"adapter: trained, in {adapter_bits} bits", **beside)
     figure.words = (
-        f"{len(tokens)} rows of the table of {rows:,} x {width:,} are read at the bottom",
-        "the same table is multiplied with the hidden states at the top",
-        f"a hidden state has {width:,} numbers, the logits of a token {rows:,}",
+        f"x has {columns} values and h has {rows}",
+        f"{kept.replace(chr(10), ', ')}, {held} in memory, unpacked to {whole} while the layer is computed",
+        f"beside it A, {rank} x {columns}, and B, {rows} x {rank}, which are trained in {adapter_bits} bits",
     )
+    headline(figure, f"The frozen weights take {held}, and {whole} only while the layer computes")
     return figure
-
-
-def _draw_table(axes: Axes, bottom: float, height: float, name: str, rows: int, tokens: dict[int, str]) -> list[float]:
-    """A tall matrix between 0.5 and 1.6, with the rows of the tokens, the first and the last; returns their places."""
-    axes.add_patch(Rectangle((0.5, bottom), 1.1, height, facecolor="white", edgecolor=INK, linewidth=1.5))
-    axes.text(1.05, bottom + height + 0.12, name, ha="center", va="bottom", color=INK, fontsize="small")
-    shown = sorted({0, rows - 1, *tokens})
-    step = (height - 0.14) / (len(shown) - 1)
-    read = []
-    for place, (row, after) in enumerate(zip(shown, [*shown[1:], None], strict=True)):
-        at = bottom + height - 0.07 - step * place
-        marked = row in tokens
-        style = {"facecolor": LOOKED_UP if marked else LINE, "edgecolor": "none", "zorder": 3}
-        axes.add_patch(Rectangle((0.52, at - 0.05), 1.06, 0.1, **style))
-        told = {"color": INK if marked else FAINT, "fontsize": "x-small", "ha": "right", "va": "center"}
-        axes.text(0.4, at, f"{row:,}", **told)
-        read += [at] * marked
-        if after is not None and after > row + 1:
-            _break(axes, 0.5, 1.6, at - step / 2)
-    return read
-
-
-def _break(axes: Axes, left: float, right: float, at: float, amplitude: float = 0.035) -> None:
-    """Two wavy lines across what is drawn there, for what is left out."""
-    along = np.linspace(left - 0.03, right + 0.03, 60)
-    wave = at + amplitude * np.sin(2 * np.pi * (along - left) / max(0.22, (right - left) / 5))
-    axes.fill_between(along, wave - 0.04, wave + 0.04, color="white", linewidth=0, zorder=4)
-    for side in (-0.04, 0.04):
-        axes.plot(along, wave + side, color=FAINT, linewidth=0.8, zorder=5)
-
-
-def _draw_vectors(
-    axes: Axes, bottom: float, height: float, tokens: list[tuple[int, str]], size: int, *, broken: bool = False
-) -> None:
-    """One column for each token, side by side around the middle of the network; a broken one is longer than drawn."""
-    step = 2.4 / len(tokens)
-    for place, (row, text) in enumerate(tokens):
-        left = 3.8 + step * place
-        style = {"facecolor": "white" if size else SPARED, "edgecolor": INK}
-        axes.add_patch(Rectangle((left + 0.05, bottom), step - 0.1, height, **style))
-        if size:
-            for line in range(1, round(height / 0.088)):
-                at = bottom + 0.088 * line
-                axes.plot([left + 0.08, left + step - 0.08], [at, at], color=LINE, linewidth=0.8)
-            if broken:
-                _break(axes, left + 0.05, left + step - 0.05, bottom + height / 2, amplitude=0.02)
-        else:
-            told = f"{text if text.strip() else '␣'}\n{row}"
-            axes.text(left + step / 2, bottom + 0.22, told, ha="center", va="center", fontsize="x-small")
 
 
 @described
-def row_gradients_chart(
-    lookup: torch.Tensor, head: torch.Tensor, answers: torch.Tensor, named: dict[str, range]
-) -> Chart:
-    """Length of the gradient in each row of a tied token table, from its two uses apart; rows without one are left out.
+def rounding_chart(weights: torch.Tensor, levels: torch.Tensor) -> Chart:
+    """Neighbouring weights of one block, and the scaled level to which each is rounded.
 
     Args:
-        lookup: the part of the gradient that comes through the lookup, shape (rows, width).
-        head: the part that comes from the head, of the same shape.
-        answers: numbers of the tokens that were right answers; they are marked among the rows of the head.
-        named: rows of the head whose gradient is short, by what their tokens are.
+        weights: of one block, one dimension; the first 16 are drawn, the scale is that of all.
+        levels: sorted, from -1 to 1.
     """
-    figure, panels = plt.subplots(1, 2, FigureClass=Chart, figsize=(8, 3.8), sharey=True, layout="constrained")
-    plt.close(figure)
-    parts = {"from the lookup": (lookup, LOOKED_UP), "from the head": (head, SCORED)}
-    counts = []
-    for axes, (name, (gradient, shade)) in zip(panels, parts.items(), strict=True):
-        norms = gradient.norm(dim=1)
-        reached = norms.nonzero().flatten()
-        axes.plot(reached, norms[reached], ".", color=shade, markersize=7 if len(reached) < 500 else 2)
-        counts.append(f"{len(reached):,}")
-        share = f"all {counts[-1]}" if len(reached) == len(norms) else f"{counts[-1]} of {len(norms):,}"
-        axes.set_title(f"{name}: {share} rows", fontsize="medium")
-        axes.set_xlabel("row of the table (token number)")
-        axes.set_yscale("log")
-        axes.set_xlim(-0.03 * len(norms), 1.03 * len(norms))
-        axes.grid(alpha=0.3)
-    found = answers.unique()
-    panels[1].plot(found, head.norm(dim=1)[found], "o", color=INK, markersize=4)
-    panels[1].set_title(f"{panels[1].get_title()} (dark: right answers)", fontsize="medium")
-    for name, rows in named.items():
-        panels[1].axvspan(rows.start, rows.stop - 1, color=SPARED, zorder=0)
-        middle = ((rows.start + rows.stop - 1) / 2, head.norm(dim=1)[rows.start : rows.stop].median() * 4)
-        style = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": "x-small", "color": INK}
-        panels[1].text(*middle, name, **style)
-    panels[0].set_ylabel("length of the row's gradient (log scale)")
-    headline(figure, f"The gradient reaches {counts[0]} rows through the lookup and {counts[1]} rows through the head")
+    figure, axes = new_figure(height=4.2)
+    scale = weights.abs().max()
+    codes = (weights[:, None] / scale - levels).abs().argmin(1)
+    drawn = range(min(16, len(weights)))
+    for number, level in enumerate((levels * scale).tolist()):
+        axes.axhline(level, color="#BBBBBB", linewidth=0.8, zorder=1)
+        axes.text(len(drawn) - 0.2, level, f"{number}", fontsize="x-small", va="center", color=INK)
+    for place in drawn:
+        old, new = float(weights[place]), float(levels[codes[place]] * scale)
+        # A line with a mark at each end: most moves are shorter than an arrow's head.
+        axes.plot([place, place], [old, new], color=COLOURS[1], linewidth=1.5, zorder=3)
+        axes.plot(place, old, "o", color=COLOURS[0], markersize=5, zorder=4, label=None if place else "as trained")
+        style = {"color": COLOURS[1], "markersize": 13, "markeredgewidth": 2.5, "zorder": 5}
+        axes.plot(place, new, "_", label=None if place else "rounded", **style)
+    axes.set_xticks(list(drawn), [f"{int(codes[place])}" for place in drawn])
+    axes.text(len(drawn) - 0.35, 1.0, "code", transform=axes.get_xaxis_transform(), fontsize="x-small", color=INK)
+    axes.set_xlabel("neighbouring weights, each with its code (its 4 bits, as a number)")
+    axes.set_ylabel("weight; grey lines: scale x level")
+    axes.set_xlim(-0.7, len(drawn) + 0.5)
+    axes.grid(visible=False)
+    figure.legend(loc="outside lower right", ncols=2, fontsize="small", frameon=False)
+    headline(figure, f"Each weight goes to the nearest of {len(levels)} levels (scale of the block: {scale:.3f})")
     return figure
+
+
+@described
+def levels_chart(scaled: torch.Tensor, levels: dict[str, torch.Tensor], title: str) -> Chart:
+    """Where levels lie in the histogram of scaled weights, and the share of the weights that goes to each level.
+
+    Args:
+        scaled: weights, each divided by the scale of its block, so from -1 to 1.
+        levels: by name, sorted, from -1 to 1; a panel each.
+        title: the finding, above the picture.
+    """
+    figure, axes = new_figure(height=1.1 + 2.1 * len(levels))
+    figure.delaxes(axes)
+    counts, edges = torch.histogram(scaled.flatten().float().cpu(), bins=120, range=(-1.0, 1.0))
+    heights = counts / counts.max()
+    panels = figure.subplots(len(levels), 1, sharex=True, squeeze=False)[:, 0]
+    words = []
+    for axes, (name, places) in zip(panels, levels.items(), strict=True):
+        axes.stairs(heights, edges, fill=True, color="#D9D9D9")
+        borders = (places[1:] + places[:-1]) / 2
+        shares = torch.bincount(torch.bucketize(scaled.flatten(), borders), minlength=len(places)) / scaled.numel()
+        for place, share in zip(places.tolist(), shares.tolist(), strict=True):
+            axes.plot([place, place], [0, 1.05], color=COLOURS[0], linewidth=1.5)
+            axes.text(place, 1.09, f"{100 * share:.0f}", ha="center", va="bottom", fontsize="x-small", color=INK)
+        axes.set_ylim(0, 1.3)
+        axes.set_yticks([])
+        axes.set_ylabel(name, fontweight="bold")
+        axes.grid(visible=False)
+        words.append(f"{name}: from {100 * min(shares):.0f}% to {100 * max(shares):.0f}% of the weights at a level")
+    panels[-1].set_xlabel("weight divided by the largest of its block; numbers: % of all weights at each level")
+    figure.words = tuple(words)
+    headline(figure, title)
+    return figure
+
+
+@described
+def output_error_chart(table: pd.DataFrame, weight_error: float, title: str) -> Chart:
+    """How far the output of each layer is off, a dot a block, against how far its weights are off.
+
+    Args:
+        table: a row for each linear layer, with columns `layer` (its name), `block` (a number) and `error` (of its
+            output: the norm of the difference divided by the norm of the exact output).
+        weight_error: the same ratio for the weights.
+        title: the finding, above the picture.
+    """
+    figure, axes = new_figure(height=4.2)
+    names = list(dict.fromkeys(table.layer))
+    for number, name in enumerate(names):
+        rows = table[table.layer == name].sort_values("block")
+        spread = [0.04 * (place - (len(rows) - 1) / 2) for place in range(len(rows))]
+        axes.plot(
+            100 * rows.error,
+            [number + shift for shift in spread],
+            MARKERS[0],
+            color=COLOURS[0],
+            alpha=0.8,
+            markersize=7,
+        )
+        first = rows.iloc[0]
+        axes.annotate(
+            f"{first.block}", (100 * first.error, number + spread[0]), (0, 6), textcoords="offset points", fontsize=7
+        )
+    axes.axvline(100 * weight_error, color=COLOURS[1], linestyle="--")
+    behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}
+    told = f"error of the weights: {100 * weight_error:.1f}%"
+    axes.text(100 * weight_error + 0.1, -0.75, told, color=COLOURS[1], va="center", bbox=behind, fontsize="small")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -1.1)
+    axes.set_xlim(0, None)
+    axes.set_xlabel("error of the layer's output (%); a dot for each block, 0 marks the lowest block")
+    headline(figure, title)
+    return figure
+
+
+def _bytes(count: float) -> str:
+    """Bytes as people say them, in thousands."""
+    return f"{count / 1000:.1f} kB" if count < 1e6 else f"{count / 1e6:.1f} MB"

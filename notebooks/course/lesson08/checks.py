@@ -1,154 +1,126 @@
-"""LoRA: how few values an adapter has, what it adds to its matrix, and how to see that it learns."""
-
-import warnings
-from functools import cache, partial
+"""BitFit and its relatives: what it trains, how it is applied by hand, and DoRA's matrix."""
 
 import torch
 
 from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number_exercise
 from course.small import close_tensors, small_model, tensor
-from tlkit.evidence.gradient_flow import check_gradient_flow
-from tlkit.strategies import apply_strategy
 
-where_few_ends = number_exercise(
+BLOCKS, WIDTH, SHARED = (24, 896, 128)  # of Qwen2-0.5B: 14 heads of 64 for queries, 2 for keys and for values
+bias_values = number_exercise(
     "ex08_1",
-    "the smallest rank at which an adapter has more values than its matrix of 512 x 192",
-    "How many values does each further rank add? It adds one row to A and one column to B.",
-    "With rank r it has r * (192 + 512) values. Divide, and think about which whole number comes next.",
-    right=140,
+    "the number of values that BitFit trains in Qwen2-0.5B",
+    "Which layers of a Qwen2 have a bias vector? Those of queries, keys and values, and no others.",
+    "A bias has one number for each output of its layer: 14 * 64 for the queries, and how many for keys and values?",
+    "One block has 896 + 128 + 128 numbers in its bias vectors.",
+    right=BLOCKS * (WIDTH + 2 * SHARED),
     mistakes={
-        "a rank is a whole number.": 512 * 192 / (512 + 192),
-        "at that rank B·A can be any matrix of this shape. It has more values than the matrix well before.": 192,
-        "there the adapter still has fewer values, if only a few.": 139,
-        "only one of the two thin matrices is counted.": 193,
-        "only A is counted, which is the smaller of the two thin matrices.": 513,
-        "that is how often the adapter of rank 8 goes into the matrix; a rank is asked for.": 18,
+        "that is one block of 24.": WIDTH + 2 * SHARED,
+        "keys and values have fewer heads than queries here: 2 of 64 each.": BLOCKS * 3 * WIDTH,
+        "only the biases of the queries are counted.": BLOCKS * WIDTH,
+        "either the keys or the values are missing.": BLOCKS * (WIDTH + SHARED),
+        "the layer behind the attention, o_proj, has no bias in a Qwen2.": BLOCKS * (2 * WIDTH + 2 * SHARED),
+        "that is the bundled model.": 8 * (192 + 96 + 96),
     },
-    within=1e-4,
-)
-
-
-def _adapted(weight, a, b, alpha, *, scale=lambda alpha, rank: alpha / rank, product=torch.matmul, kept=1):
-    """The matrix with its adapter added; the options make it wrong, each as somebody does."""
-    return kept * weight + scale(alpha, len(a)) * product(b, a)
-
-
-def _adapters():
-    draw = torch.Generator().manual_seed(0)
-    for rows, columns, rank, alpha in ((12, 5, 2, 16), (6, 6, 1, 4), (4, 4, 4, 8)):
-        shapes = ((rows, columns), (rank, columns), (rows, rank))
-        yield (
-            f"for a weight of {rows} x {columns} and rank {rank}",
-            *(torch.randn(shape, generator=draw) for shape in shapes),
-            alpha,
-        )
-
-
-merged = function_exercise(
-    "ex08_2",
-    "the merged matrix, and that the given one stays as it is, for three shapes, ranks and alphas",
-    "What the adapter adds to the output is alpha/r · B·A·x. What does it add to the matrix, then?",
-    "A has one row for each rank: r is `a.shape[0]`.",
-    "The order is `b @ a`. Use `+` and not `+=`, which writes into the weight that was given.",
-    right=lambda weight, a, b, alpha: weight + alpha / len(a) * torch.einsum("ir,rj->ij", b, a),
-    cases=_adapters,
-    mistakes={
-        "the adapter is added as it is, without alpha/r": partial(_adapted, scale=lambda alpha, rank: 1),
-        "the adapter is multiplied by alpha; it is not yet divided by the rank": partial(
-            _adapted, scale=lambda alpha, rank: alpha
-        ),
-        "the scale is upside down": partial(_adapted, scale=lambda alpha, rank: rank / alpha),
-        "the adapter is taken away": partial(_adapted, scale=lambda alpha, rank: -alpha / rank),
-        "the weight itself is missing": partial(_adapted, kept=0),
-        "the weight is scaled, too": lambda weight, a, b, alpha: alpha / len(a) * (weight + b @ a),
-    },
-    read=lambda given, weight, *adapter: tensor(given, weight),
-    alike=close_tensors,
-    keeps=True,
+    within=0,
 )
 
 
 @exercise(
-    "ex08_3",
-    "the list of names for a healthy adapter, for several that are broken, and for frozen tensors",
-    "Only tensors that are declared trainable can be dead. And a healthy A has no gradient in one of the two steps.",
-    "`NaN == 0` is False, and so is `NaN > 0`. Ask which tensors received something, then take the others.",
-    "`(table.norm_1 > 0) | (table.norm_2 > 0)` is true for those that received a gradient; `~` turns it round.",
+    "ex08_2",
+    "which tensors of three architectures can be trained afterwards, and the number that is returned",
+    "`model.named_parameters()` gives a name and a tensor. Freeze all of them first.",
+    "A norm has a vector, too, but it is a weight: its name does not end in `bias`.",
+    "`tensor.requires_grad_(name.endswith('bias'))` for each of them; then add up `numel()` of those that train.",
 )
-def dead_adapters(answer: object) -> None:
-    """Judge a function that lists the trainable tensors that never received a gradient."""
-    for story, (table, dead) in _tables().items():
-        given = called(answer, table.copy())
-        if isinstance(given, str | dict) or not hasattr(given, "__iter__"):
-            raise Wrong(f"a list of names is asked for, and this is {kind(given)}.")
-        given = list(given)
-        if not set(given) <= set(table.tensor):
-            raise Wrong("there is something in the list that is no name from the column `tensor`.")
-        accused, missed = set(given) - dead, dead - set(given)
-        frozen = accused & set(table.tensor[~table.declared])
-        if frozen:
-            raise Wrong(f"{len(frozen)} frozen tensors are in the list; they are not meant to receive a gradient.")
-        if any("lora_A" in name for name in accused):
-            raise Wrong(f"{story}: a healthy A is in the list. Where B is still zero, A waits for the second step.")
-        if accused:
-            raise Wrong(f"{story}: a tensor is in the list that did receive a gradient.")
-        if missed & set(table.tensor[table.norm_2.isna()]):
-            raise Wrong(f"{story}: a tensor without any gradient is not in the list. Its norms are NaN, not zero.")
-        if missed:
-            raise Wrong(f"{story}: a tensor whose gradient is zero in both steps is not in the list.")
+def train_only_biases(answer: object) -> None:
+    """Judge a function that leaves nothing but the bias vectors trainable."""
+    cases = (("qwen2", "a Qwen2", 2), ("phi", "a Phi", 2), ("llama", "a Llama", 2))
+    for architecture, story, depth in cases:
+        model = small_model(architecture, depth=depth, weights=True)
+        # One tensor starts frozen and another does not, so that both directions have to be set.
+        for place, values in enumerate(model.parameters()):
+            values.requires_grad_(place % 2 == 0)
+        given = called(answer, model)
+        tensors = dict(model.named_parameters())
+        wanted = {name for name in tensors if name.endswith("bias")}
+        found = {name for name, tensor in tensors.items() if tensor.requires_grad}
+        for name in sorted(found - wanted):
+            what = "a norm's weight" if "norm" in name else "a weight matrix"
+            raise Wrong(f"for {story}: {name} can still be trained, and it is {what}.")
+        for name in sorted(wanted - found):
+            raise Wrong(f"for {story}: {name} is a bias vector and stays frozen.")
+        right = sum(tensors[name].numel() for name in wanted)
+        if isinstance(given, bool) or not isinstance(given, int | float) or given != given:
+            raise Wrong(f"the tensors are right, but a number is to be returned, and this is {kind(given)}.")
+        if given == len(wanted) != right:
+            raise Wrong(f"for {story}: that is the number of tensors; the number of values in them is asked for.")
+        if given != right:
+            raise Wrong(f"for {story}: the tensors are right, but the number of values in them is another.")
 
 
-@cache
-def _tables() -> dict:
-    """Gradient flow of small adapted models, whole and with faults planted, and what is dead in each."""
-    batch = torch.arange(32).reshape(2, 16)
+def _matrices():
+    draw = torch.Generator().manual_seed(0)
+    for rows, columns, rank, alpha in ((12, 5, 2, 16), (6, 6, 1, 4), (4, 9, 3, 12)):
+        shapes = (rows, columns), (rank, columns), (rows, rank), (rows,)
+        weight, a, b, m = (torch.randn(shape, generator=draw) for shape in shapes)
+        yield f"for a weight of {rows} x {columns} and rank {rank}", weight, a, b, alpha, m.abs() + 0.5
 
-    def flow(plant=None):
-        report = apply_strategy(small_model(weights=True), "lora", r=2)
-        if plant is not None:
-            plant(report.model.base_model.model.model.layers[1].self_attn.q_proj)
-        return check_gradient_flow(report, batch).table
 
-    def unplug(layer):
-        layer.lora_B["default"].register_forward_hook(lambda module, inputs, output: output.detach())
+def _lora(weight, a, b, alpha, m):
+    return weight + alpha / len(a) * (b @ a)
 
-    def zero_both(layer):
-        torch.nn.init.zeros_(layer.lora_A["default"].weight)
 
-    def freeze_b(layer):
-        layer.lora_B["default"].requires_grad_(False)
+def _dora(weight, a, b, alpha, m):
+    matrix = weight + alpha / len(a) * torch.einsum("ir,rj->ij", b, a)
+    return m[:, None] * matrix / matrix.pow(2).sum(1, keepdim=True).sqrt()
 
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of peft, about what is planted
-        torch.manual_seed(0)
-        healthy = flow()
-        once = healthy.copy()
-        once.loc[once.tensor.str.contains("layers.0.self_attn.k_proj.lora_B"), "norm_2"] = 0.0
-        pair = set(healthy.tensor[healthy.tensor.str.contains("layers.1.self_attn.q_proj.lora_")])
-        return {
-            "for a healthy adapter": (healthy, set()),
-            "for an adapter that is not plugged in": (flow(unplug), pair),
-            "for an adapter with zeros in A and in B": (flow(zero_both), pair),
-            "for an adapter whose B was frozen afterwards": (flow(freeze_b), pair),
-            "for a tensor that was reached in the first step only": (once, set()),
-        }
+
+dora_matrix = function_exercise(
+    "ex08_3",
+    "DoRA's matrix for three shapes, ranks and alphas",
+    "First make the matrix of LoRA: W and its adapter, with alpha/r.",
+    "The length of a row is the square root of the sum of its squares: `matrix.norm(dim=1, keepdim=True)`.",
+    "Divide each row by its length and multiply it by its number in `m`, as a column: `m[:, None]`.",
+    right=_dora,
+    cases=_matrices,
+    mistakes={
+        "the adapter is added without alpha/r": lambda weight, a, b, alpha, m: _dora(weight, a, b, len(a), m),
+        "the rows have length 1; they are not multiplied by m yet": lambda *given: _dora(*given) / given[-1][:, None],
+        "this is LoRA's matrix; its rows are neither divided by their length nor multiplied by m": _lora,
+        "the rows are multiplied by m, but not divided by their length first": lambda *given: (
+            given[-1][:, None] * _lora(*given)
+        ),
+        "columns are divided by their length; each row has one": lambda *given: (
+            given[-1][:, None] * _lora(*given) / _lora(*given).norm(dim=0)
+        ),
+        "all rows are divided by one number, the length of the whole matrix": lambda *given: (
+            given[-1][:, None] * _lora(*given) / _lora(*given).norm()
+        ),
+        "the length is taken of W alone, before the adapter is added": lambda weight, *adapter: (
+            adapter[-1][:, None] * _lora(weight, *adapter) / weight.norm(dim=1, keepdim=True)
+        ),
+    },
+    read=lambda given, weight, *adapter: tensor(given, weight),
+    alike=close_tensors,
+)
 
 
 QUIZ = Quiz(
     "quiz08",
-    "A friend initialises A *and* B with zeros, to be sure that the adapted model starts as the pretrained one. "
-    "What happens in training?",
+    "BitFit trains 0.08% of the bundled model and still needs 70% of full fine-tuning's multiplications. "
+    "What brings it down to about 42%?",
     {
-        "a": "Nothing moves: every gradient of A and B is zero, in every step.",
-        "b": "It trains as usual, because only the product B·A matters at the start, and it is zero either way.",
-        "c": "A waits for one step and then trains, as it always does.",
-        "d": "B waits for one step and then trains.",
+        "a": "Train the bias vectors of the last block only.",
+        "b": "Train the bias vectors of the queries only, in every block.",
+        "c": "Use LoRA of rank 1 instead.",
+        "d": "Nothing: forward pass and backpropagation always run through the whole network.",
     },
     {
-        "a": "yes: the gradient of A contains B, and the gradient of B contains A. Both are zero and stay zero.",
-        "b": "no: the model starts the same, but the gradients do not. The gradient of B contains A, which is zero.",
-        "c": "no: A waits for B to move. Here B cannot move, because its gradient contains A.",
-        "d": "no: B could only move after A did, and A waits for B.",
+        "a": "yes: the forward pass is whole, but backpropagation ends at the lowest value that is trained.",
+        "b": "no: that is half of the values, but one bias in block 0 is enough: backpropagation must reach it.",
+        "c": "no: thin matrices cost next to nothing, but those in block 0 are as far down as BitFit's. "
+        "It needs 70% as well.",
+        "d": "the forward pass does; backpropagation only runs down to the lowest value that is trained.",
     },
     right="a",
 )

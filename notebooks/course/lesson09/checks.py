@@ -1,150 +1,155 @@
-"""QLoRA: what four bits cost and save, and what is left of the saving in a whole step."""
+"""Anatomy of a training step: bytes by the value, the moment that needs most, and what is alive in it."""
 
+from collections import Counter
 from functools import partial
+from operator import eq
 
-import torch
+from course.exercises import Quiz, Wrong, function_exercise, kind, number_exercise
+from tlkit.fitting.estimate import closed_form
 
-from course.exercises import Quiz, function_exercise, near, number_exercise
-from course.small import close_tensors, tensor
-
-# The codes, an 8-bit scale for 64 weights, and a 32-bit one for 256 of those scales.
-BITS = 4 + 8 / 64 + 32 / (64 * 256)
-bits_of_a_weight = number_exercise(
+VALUES, TRAINED = 494_032_768, 29_865_088
+GIGABYTES = (4 * VALUES + 12 * TRAINED) / 1e9
+bytes_of_a_strategy = number_exercise(
     "ex09_1",
-    "the bits of one weight, with its share of what the block keeps, to one percent",
-    "Every weight has its own four bits. Scale and smallest weight are shared: how much of them falls to one weight?",
-    "32 weights take 32 * 4 bits, their scale 16 more, their smallest weight 16 more. Divide the sum by 32.",
-    right=4 + 32 / 32,
+    "weights, gradients and AdamW's averages together, in GB, to one percent",
+    "What does a frozen value need, and what does a trained one need on top of that?",
+    "Every value takes 4 bytes. A trained one takes 4 more for its gradient and 8 more for AdamW.",
+    right=GIGABYTES,
     mistakes={
-        "one number of 16 bits for each block is missing: it keeps a scale *and* its smallest weight.": 4 + 16 / 32,
-        "that is NF4 with double quantisation; here nothing that a block keeps is quantised again.": BITS,
-        "that is the code alone: without its block's numbers a weight cannot be read.": 4,
-        "that gives every weight numbers of its own; 32 weights share them.": 4 + 32,
-        "that gives every weight a scale of its own; 32 weights share it.": 4 + 16,
-        "that is one weight's share of what the block keeps; the weight's own bits come to it.": 32 / 32,
-        "these are bytes; bits are asked for.": (4 + 32 / 32) / 8,
-        "these are the bits of the whole block; those of one weight are asked for.": 32 * 4 + 32,
+        "that trains every value. A frozen one has no gradient and no averages.": 16 * VALUES / 1e9,
+        "that leaves out the frozen weights: they are not trained, but they are there.": 16 * TRAINED / 1e9,
+        "that counts the trained weights twice.": (4 * VALUES + 16 * TRAINED) / 1e9,
+        "a part is missing: a trained value needs a gradient, and two averages.": (4 * VALUES + 8 * TRAINED) / 1e9,
+        "a part is missing: AdamW keeps two averages of every gradient.": (4 * VALUES + 4 * TRAINED) / 1e9,
+        "that is what training adds; the weights themselves are asked for too.": 12 * TRAINED / 1e9,
+        "that is the weights alone.": 4 * VALUES / 1e9,
+        "that is in GiB, of 2**30 bytes. A GB has a billion.": GIGABYTES * 1e9 / 2**30,
+        "that is in bytes; GB are asked for.": GIGABYTES * 1e9,
+        "that is in MB; GB are asked for.": GIGABYTES * 1e3,
     },
 )
 
 
-def _saved(packed, peak, bits=BITS) -> float:
-    return 100 * packed * (16 - bits) / 8 / peak
+def _steps():
+    for model, tokens in (("qwen2-0.5b", 64), ("qwen2-0.5b", 512), ("tinyllama-1.1b", 128), ("tiny", 512)):
+        yield f"for {model} and rows of {tokens} tokens", closed_form(model, batch_size=1, sequence_length=tokens)
 
 
-saving_in_a_step = function_exercise(
+def _first(one_row, constant=("weights", "optimizer state"), each=("activations", "logits and loss"), end="at the end"):
+    """The first number of rows with which a moment needs more than another; the options make it another moment."""
+    end, constant, each = (
+        sum(one_row[name] for name in ((names,) if isinstance(names, str) else names))
+        for names in (end, constant, each)
+    )
+    return max(1, (end - constant) // each + 1)
+
+
+turning_point = function_exercise(
     "ex09_2",
-    "the percent of a step's peak that is saved, for four steps",
-    "How many bits does one packed weight save? It had 16 and keeps 4.127. Then bits become bytes.",
-    "The bytes saved do not depend on the batch: packed * (16 - 4.127) / 8. Compare them with the peak.",
-    "What is asked for is 100 times these bytes, divided by `lora_peak`.",
-    right=_saved,
-    # Peaks of `lora` with weights in bf16, from estimate_memory; the last one with activation checkpointing.
-    cases=[
-        ("for qwen2-0.5b, 1 row", 357_826_560, 2_978_370_760),
-        ("for qwen2-0.5b, 8 rows", 357_826_560, 16_540_026_056),
-        ("for a small model, many rows", 3_244_032, 164_800_000),
-        ("for llama2-7b, 1 row", 6_476_005_376, 14_053_000_000),
-    ],
+    "the number of rows from which on the loss needs most, for four models and lengths",
+    "Which of the parts grow with the rows? Which are there when the loss is computed?",
+    "With n rows, the moment of the loss needs weights + optimizer state + n * (activations + logits and loss).",
+    "Start at n = 1, and count up while that is not above one_row['at the end'].",
+    right=_first,
+    cases=_steps,
     mistakes={
-        "this is a share; percent are asked for.": lambda *step: _saved(*step) / 100,
-        "this is what is left; what is saved is asked for.": lambda *step: 100 - _saved(*step),
-        "this compares with the smaller peak, that of qlora; compare with that of lora.": lambda packed, peak: (
-            100 / (100 / _saved(packed, peak) - 1)
+        "with so many the end still needs more, and one more row is asked for.": lambda one_row: _first(one_row) - 1,
+        "one row fewer will do.": lambda one_row: _first(one_row) + 1,
+        "do weights and optimizer grow with the rows?": partial(_first, constant=(), each="at the loss"),
+        "are activations and logits all that is alive when the loss is computed?": partial(_first, constant=()),
+        "activations are not all that grows with the rows.": partial(_first, each="activations"),
+        "logits are not all that grows with the rows.": partial(_first, each="logits and loss"),
+        "at the end, one set of gradients is not all that comes.": partial(
+            _first, end=("weights", "optimizer state", "gradients")
         ),
-        "this is the saving in the weights alone; the step holds other bytes too.": lambda *step: 100 * (1 - BITS / 16),
-        "this takes bits for bytes.": lambda *step: 8 * _saved(*step),
-        "the packed weights are gone altogether; they keep 4.127 bits each.": partial(_saved, bits=0),
-        "this is what the packed weights still take, not what they save.": partial(_saved, bits=16 - BITS),
-        "the scales are missing: a packed weight takes more than 4 bits.": partial(_saved, bits=4),
-        "these are the bytes saved; their percentage of the peak is asked for.": lambda packed, peak: (
-            packed * (16 - BITS) / 8
-        ),
+        "are the gradients there already when the loss is computed?": partial(_first, constant="at the end"),
+        "rows come whole. Which whole number is the first that will do?": lambda one_row: _first(one_row) - 0.5,
     },
-    alike=partial(near, within=0.002),
+    alike=eq,
 )
 
 
-def _even(part, steps, low=None, high=None, whole=torch.round):
-    """The nearest of evenly spaced levels; where all values are equal, these."""
-    low, high = part.min() if low is None else low, part.max() if high is None else high
-    return (low + (high - low) / steps * whole((part - low) * steps / (high - low))).where(high > low, part)
+def _read_log(given, log):
+    if not isinstance(given, dict):
+        raise Wrong(f"a dict is asked for, of what is alive at the peak, and this is {kind(given)}.")
+    return {name: size for name, size in given.items() if size != 0}
 
 
-def _each(way):
-    """Block by block, in as many steps as there are gaps."""
-    return lambda weights, bits, block: torch.cat([way(part, 2**bits - 1) for part in weights.split(block)])
+def _replay(log):
+    """What is alive at the peak, what was ever made, what is alive at the end, and each part at its own largest."""
+    alive, ever, parts, peak = Counter(), Counter(), Counter(), {}
+    for name, size in log:
+        alive[name] += size
+        ever[name] += max(size, 0)
+        parts[name] = max(parts[name], alive[name])
+        if sum(alive.values()) > sum(peak.values()):
+            peak = dict(+alive)
+    return peak, dict(ever), dict(+alive), dict(parts)
 
 
-def _tensors():
-    normal = torch.randn(256, generator=torch.Generator().manual_seed(0))
-    apart = normal.view(4, 64) * torch.tensor([[1.0], [100.0], [0.01], [5.0]])
-    return [
-        ("for one block of four weights in 2 bits", torch.tensor([0.1, 0.5, -0.3, 1.9]), 2, 4),
-        ("for four blocks in 4 bits", normal, 4, 64),
-        ("for four blocks of very different size", apart.flatten(), 4, 64),
-        ("for weights that are all far above zero", normal.abs() + 3, 4, 64),
-        ("for blocks of 32 in 3 bits", normal, 3, 32),
-        ("for a last block that is shorter", normal[:100], 4, 64),
-        ("for a block in which all weights are equal", torch.cat([normal[:64], torch.full((64,), 0.25)]), 4, 64),
-    ]
+def _last_sizes(log):
+    """At the largest sum of what each part was last changed by."""
+    alive, best = {}, {}
+    for name, size in log:
+        alive[name] = size
+        best = dict(alive) if sum(alive.values()) > sum(best.values()) else best
+    return best
 
 
-quantiser = function_exercise(
+LOGS = {
+    "one short row": "weights 4, averages 8, activations 2, activations -1, activations 1, logits 1, logits -1, "
+    "gradients 2, activations -2, gradients 2, embedding gradient 2, embedding gradient -2, gradients -4",
+    "many long rows": "weights 4, averages 8, activations 9, logits 7, logits 7, logits -14, gradients 3, "
+    "activations -9, gradients 1, gradients -4",
+    "two micro-batches": "weights 4, averages 8, activations 3, logits 2, logits -2, gradients 4, activations -3, "
+    "activations 3, logits 2, logits -2, activations -3, gradients -4",
+    "a model that was largest while it was loaded": "weights 20, weights -10, activations 3, activations -3",
+}
+
+
+def _parsed(text):
+    return [(name, int(size)) for name, size in (part.rsplit(" ", 1) for part in text.split(", "))]
+
+
+alive_at_the_peak = function_exercise(
     "ex09_3",
-    "weights that were rounded between the ends of their block and read again, for seven tensors",
-    "Take one block at a time: weights.split(block) gives them all, the shorter one too. torch.cat joins the results.",
-    "2**bits levels have 2**bits - 1 gaps between them. From the smallest weight to the largest, how wide is one?",
-    "With low = part.min() and gap = (part.max() - low) / (2**bits - 1), the code is ((part - low) / gap).round(); "
-    "what is read again is low + gap * code. Where all weights are equal, gap is 0: give them back.",
-    right=_each(_even),
-    cases=_tensors,
+    "what is alive when most is, for four logs",
+    "Go through the log with a dictionary of what is alive now. Remember it whenever its sum is a new record.",
+    "Remember a copy, dict(alive): the dictionary itself goes on changing.",
+    "for name, size in log: alive[name] = alive.get(name, 0) + size; if sum(alive.values()) > record: remember both.",
+    right=lambda log: _replay(log)[0],
+    cases=[(f"for {story}", _parsed(text)) for story, text in LOGS.items()],
     mistakes={
-        "nothing was rounded: these are the weights as they were.": lambda weights, *_: weights,
-        "one range was taken for all blocks; each has its own.": lambda weights, bits, block: _even(
-            weights, 2**bits - 1
+        "this adds up all that was ever made, and forgets that some of it is gone.": lambda log: _replay(log)[1],
+        "this is alive when the log ends. Did you keep the dictionary itself, which goes on changing?": lambda log: (
+            _replay(log)[2]
         ),
-        "these are 2**bits gaps, so one level too many: codes of so few bits cannot tell them apart.": _each(
-            lambda part, steps: _even(part, steps + 1)
+        "these are the largest sizes of all parts, each at its own moment. They are not alive together.": lambda log: (
+            _replay(log)[3]
         ),
-        "this takes the level below; the nearest one is asked for.": _each(partial(_even, whole=torch.floor)),
-        "the smallest weight of the block was taken off, and not added again.": _each(
-            lambda part, steps: _even(part, steps) - part.min()
-        ),
-        "these are levels from 0 to 1: the range of the block is missing.": _each(
-            lambda part, steps: (_even(part, steps) - part.min()) / (part.max() - part.min())
-        ),
-        "these are codes, not the weights that they stand for.": _each(
-            lambda part, steps: ((part - part.min()) / (part.max() - part.min()) * steps).round()
-        ),
-        "the levels go from minus to plus the largest *absolute* value; here they begin at the smallest weight.": (
-            _each(lambda part, steps: _even(part, steps, -part.abs().max(), part.abs().max()))
-        ),
-        "there is nan in what comes back: where all weights are equal, the gap is 0, and you divide by it.": _each(
-            lambda part, steps: _even(part, steps) + 0 / (part.max() - part.min())
-        ),
+        "only one of the parts that are alive is there.": lambda log: dict(list(_replay(log)[0].items())[-1:]),
+        "a part that changes keeps what it had: add each size to it.": _last_sizes,
     },
-    read=lambda given, weights, *_: tensor(given, weights),
-    alike=close_tensors,
-    keeps=True,
+    read=_read_log,
+    alike=eq,
 )
 
 
 QUIZ = Quiz(
     "quiz09",
-    "LoRA trains a 0.5B model on your card in 16 bits, with memory to spare. What would QLoRA change?",
+    "Full fine-tuning of `qwen2-0.5b`, one row of 512 tokens, needs 8.38 GiB. Which change lowers the peak?",
     {
-        "a": "Steps get faster: a quarter of the bytes has to be read.",
-        "b": "The same steps need less memory, at no price.",
-        "c": "Steps get slower and weights coarser, for memory that you do not need.",
-        "d": "The adapters get 4 bits too, and a quarter of the size on disk.",
+        "a": "activation checkpointing",
+        "b": "the chunked loss",
+        "c": "rows of 256 tokens",
+        "d": "plain SGD instead of AdamW",
     },
     {
-        "a": "no: 4-bit weights cannot be multiplied as they are. Each layer is unpacked first, in the forward pass "
-        "and again in the backward pass.",
-        "b": "no: it needs less memory, but unpacking takes time, and rounded weights start from a higher perplexity.",
-        "c": "yes: QLoRA buys memory with time and a little accuracy. It pays where 16 bits do not fit.",
-        "d": "no: only the frozen weights are packed. The adapters beside them are trained, and saved, as with LoRA.",
+        "a": "no: the peak is at the end of the backward pass, when the activations are gone. The table above has 0%.",
+        "b": "no: the logits are gone too when the backward pass ends. With eight rows it would help.",
+        "c": "no: it halves activations and logits, gone at the peak. The rest does not depend on the tokens.",
+        "d": "yes: AdamW's averages are alive all the time, 8 bytes a value. Without them the step needs 4.70 GiB. But "
+        "it is another optimizer, and so another training. Lesson 10 finds a way to keep this one.",
     },
-    right="c",
+    right="d",
 )

@@ -1,126 +1,194 @@
-"""BitFit and its relatives: what it trains, how it is applied by hand, and DoRA's matrix."""
+"""Out of memory: reading the message, choosing a rung in advance, and the same gradients in pieces."""
 
 import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.utils import parameters_to_vector
 
-from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number_exercise
-from course.small import close_tensors, small_model, tensor
+from course.exercises import Quiz, Wrong, called, exercise, near, number, number_exercise
 
-BLOCKS, WIDTH, SHARED = (24, 896, 128)  # of Qwen2-0.5B: 14 heads of 64 for queries, 2 for keys and for values
-bias_values = number_exercise(
+SHORT, ELSEWHERE = 298 - 120, 8 * 1024 - 120 - 7.1 * 1024  # MiB
+reading_the_message = number_exercise(
     "ex10_1",
-    "the number of values that BitFit trains in Qwen2-0.5B",
-    "Which layers of a Qwen2 have a bias vector? Those of queries, keys and values, and no others.",
-    "A bias has one number for each output of its layer: 14 * 64 for the queries, and how many for keys and values?",
-    "One block has 896 + 128 + 128 numbers in its bias vectors.",
-    right=BLOCKS * (WIDTH + 2 * SHARED),
+    "two sizes from the message, in MiB, to one percent",
+    "A GiB has 1024 MiB. What was asked for, and what was there to give?",
+    "The first is 298 - 120. For the second, subtract from the capacity what is free and what PyTorch allocated.",
+    right=(SHORT, ELSEWHERE),
     mistakes={
-        "that is one block of 24.": WIDTH + 2 * SHARED,
-        "keys and values have fewer heads than queries here: 2 of 64 each.": BLOCKS * 3 * WIDTH,
-        "only the biases of the queries are counted.": BLOCKS * WIDTH,
-        "either the keys or the values are missing.": BLOCKS * (WIDTH + SHARED),
-        "the layer behind the attention, o_proj, has no bias in a Qwen2.": BLOCKS * (2 * WIDTH + 2 * SHARED),
-        "that is the bundled model.": 8 * (192 + 96 + 96),
+        "the two are in each other's place.": (ELSEWHERE, SHORT),
+        "the first is what was asked for; a part of that was free.": (298, ELSEWHERE),
+        "the first is what was free. How much more was needed?": (120, ELSEWHERE),
+        "the first has the wrong sign: so much was missing.": (-SHORT, ELSEWHERE),
+        "the first adds what was asked for and what was free; one covers a part of the other.": (298 + 120, ELSEWHERE),
+        "the second takes a GiB for 1000 MiB; it has 1024.": (SHORT, 8000 - 120 - 7100),
+        "the second still has in it what is free.": (SHORT, 8192 - 7.1 * 1024),
+        "the second still has in it what PyTorch has allocated.": (SHORT, 8192 - 120),
+        "the second leaves out the tensor that was refused: it was never there.": (SHORT, ELSEWHERE - 298),
+        "the second is in GiB; MiB are asked for.": (SHORT, ELSEWHERE / 1024),
+        "the second is what PyTorch has allocated; the rest is asked for.": (SHORT, 7.1 * 1024),
+        "the second mixes units: turn the GiB into MiB first.": (SHORT, 8 - 120 - 7.1),
     },
-    within=0,
 )
 
 
 @exercise(
     "ex10_2",
-    "which tensors of three architectures can be trained afterwards, and the number that is returned",
-    "`model.named_parameters()` gives a name and a tensor. Freeze all of them first.",
-    "A norm has a vector, too, but it is a weight: its name does not end in `bias`.",
-    "`tensor.requires_grad_(name.endswith('bias'))` for each of them; then add up `numel()` of those that train.",
+    "the rung that is chosen, and how many were estimated, on five cards",
+    "Go through the rungs in order. The first one that fits is the answer, even where a later one needs less.",
+    "The driver's share comes off the card first: needs(rung) <= 0.85 * card.",
+    "for rung in rungs: if needs(rung) <= 0.85 * card: return rung. Behind the loop, raise MemoryError(...).",
 )
-def train_only_biases(answer: object) -> None:
-    """Judge a function that leaves nothing but the bias vectors trainable."""
-    cases = (("qwen2", "a Qwen2", 2), ("phi", "a Phi", 2), ("llama", "a Llama", 2))
-    for architecture, story, depth in cases:
-        model = small_model(architecture, depth=depth, weights=True)
-        # One tensor starts frozen and another does not, so that both directions have to be set.
-        for place, values in enumerate(model.parameters()):
-            values.requires_grad_(place % 2 == 0)
-        given = called(answer, model)
-        tensors = dict(model.named_parameters())
-        wanted = {name for name in tensors if name.endswith("bias")}
-        found = {name for name, tensor in tensors.items() if tensor.requires_grad}
-        for name in sorted(found - wanted):
-            what = "a norm's weight" if "norm" in name else "a weight matrix"
-            raise Wrong(f"for {story}: {name} can still be trained, and it is {what}.")
-        for name in sorted(wanted - found):
-            raise Wrong(f"for {story}: {name} is a bias vector and stays frozen.")
-        right = sum(tensors[name].numel() for name in wanted)
-        if isinstance(given, bool) or not isinstance(given, int | float) or given != given:
-            raise Wrong(f"the tensors are right, but a number is to be returned, and this is {kind(given)}.")
-        if given == len(wanted) != right:
-            raise Wrong(f"for {story}: that is the number of tensors; the number of values in them is asked for.")
-        if given != right:
-            raise Wrong(f"for {story}: the tensors are right, but the number of values in them is another.")
+def first_rung_that_fits(answer: object) -> None:
+    """Judge a function that chooses the first rung that fits, with no more estimates than needed."""
+    plain = {"as planned": 130, "chunked loss": 112, "smaller micro-batch": 73, "optimizer on the host": 42}
+    turned = dict(reversed(plain.items()))
+    for rungs, size in ((plain, 140), (plain, 100), (plain, 256), (turned, 150), (plain, 48)):
+        _choose(answer, {name: megabytes * 2**20 for name, megabytes in rungs.items()}, size)
 
 
-def _matrices():
-    draw = torch.Generator().manual_seed(0)
-    for rows, columns, rank, alpha in ((12, 5, 2, 16), (6, 6, 1, 4), (4, 9, 3, 12)):
-        shapes = (rows, columns), (rank, columns), (rows, rank), (rows,)
-        weight, a, b, m = (torch.randn(shape, generator=draw) for shape in shapes)
-        yield f"for a weight of {rows} x {columns} and rank {rank}", weight, a, b, alpha, m.abs() + 0.5
+def _choose(answer, rungs, size):
+    card, story, asked = size * 2**20, f"on a card of {size} MB", []
+
+    def needs(rung):
+        asked.append(rung)
+        return rungs[rung]
+
+    fitting = [name for name, needed in rungs.items() if needed <= 0.85 * card]
+    if not fitting:
+        try:
+            given = answer(list(rungs), needs, card)
+        except MemoryError:
+            return
+        except Exception as error:
+            stopped = f"your function stopped with {type(error).__name__}: {error}"
+            raise Wrong(f"{story} nothing fits, and {stopped}. A MemoryError is asked for.") from error
+        raise Wrong(f"{story} nothing fits, and your function returns {given!r:.40} instead of raising MemoryError.")
+    given = called(answer, list(rungs), needs, card)
+    if not isinstance(given, str) or given not in rungs:
+        raise Wrong(f"{story} your function returns {given!r:.40}; the name of a rung is asked for.")
+    case = f"{story} your function returns {given!r}"
+    if rungs[given] > card:
+        raise Wrong(f"{case}, which needs more than the whole card.")
+    if rungs[given] > 0.85 * card:
+        raise Wrong(f"{case}, and leaves less than 15% to the driver.")
+    if given != fitting[0]:
+        least = "which needs least" if given == min(rungs, key=rungs.get) else "which fits"
+        raise Wrong(f"{case}, {least}. But one before it fits already.")
+    if len(set(asked)) < len(asked):
+        raise Wrong(f"{case}. That is right, but a rung was estimated twice, and each estimate takes its second.")
+    if len(asked) > list(rungs).index(given) + 1:
+        raise Wrong(f"{case}. That is right, but rungs behind it were estimated too, and each takes its second.")
 
 
-def _lora(weight, a, b, alpha, m):
-    return weight + alpha / len(a) * (b @ a)
-
-
-def _dora(weight, a, b, alpha, m):
-    matrix = weight + alpha / len(a) * torch.einsum("ir,rj->ij", b, a)
-    return m[:, None] * matrix / matrix.pow(2).sum(1, keepdim=True).sqrt()
-
-
-dora_matrix = function_exercise(
+@exercise(
     "ex10_3",
-    "DoRA's matrix for three shapes, ranks and alphas",
-    "First make the matrix of LoRA: W and its adapter, with alpha/r.",
-    "The length of a row is the square root of the sum of its squares: `matrix.norm(dim=1, keepdim=True)`.",
-    "Divide each row by its length and multiply it by its number in `m`, as a column: `m[:, None]`.",
-    right=_dora,
-    cases=_matrices,
-    mistakes={
-        "the adapter is added without alpha/r": lambda weight, a, b, alpha, m: _dora(weight, a, b, len(a), m),
-        "the rows have length 1; they are not multiplied by m yet": lambda *given: _dora(*given) / given[-1][:, None],
-        "this is LoRA's matrix; its rows are neither divided by their length nor multiplied by m": _lora,
-        "the rows are multiplied by m, but not divided by their length first": lambda *given: (
-            given[-1][:, None] * _lora(*given)
-        ),
-        "columns are divided by their length; each row has one": lambda *given: (
-            given[-1][:, None] * _lora(*given) / _lora(*given).norm(dim=0)
-        ),
-        "all rows are divided by one number, the length of the whole matrix": lambda *given: (
-            given[-1][:, None] * _lora(*given) / _lora(*given).norm()
-        ),
-        "the length is taken of W alone, before the adapter is added": lambda weight, *adapter: (
-            adapter[-1][:, None] * _lora(weight, *adapter) / weight.norm(dim=1, keepdim=True)
-        ),
-    },
-    read=lambda given, weight, *adapter: tensor(given, weight),
-    alike=close_tensors,
+    "the gradients, the loss, and how many rows passed at once, for five batches",
+    "backward() adds to the gradients that are there. So what the pieces add must be shares of the batch's loss.",
+    "The sum of the losses in a piece, divided by the targets that count in the *whole* batch, is the piece's share.",
+    "cross_entropy(..., reduction='sum') leaves out the targets of -100; (targets != -100).sum() counts the others.",
 )
+def same_gradients_in_pieces(answer: object) -> None:
+    """Judge a function that leaves a whole batch's gradients, computed in micro-batches."""
+    draw = torch.Generator().manual_seed(0)
+    even = torch.randint(11, (4, 6), generator=draw)
+    uneven, shorter, hollow = (even.clone(), torch.cat([even, even[:1]]), even[:3].clone())
+    uneven[0, 1:] = uneven[1, 2:] = shorter[0, 3:] = hollow[1] = -100
+    cases = [
+        (even, 2, "pieces of the same size"),
+        (uneven, 2, "pieces in which not all targets count"),
+        (shorter, 2, "a last piece that is shorter"),
+        (hollow, 1, "a piece in which no target counts"),
+        (even, 8, "a batch smaller than a piece"),
+    ]
+    for targets, rows, story in cases:
+        _in_pieces(answer, targets, rows, story, draw)
+
+
+def _in_pieces(answer, targets, rows, story, draw):
+    with torch.random.fork_rng(devices=[]):  # a check leaves the notebook's random numbers alone
+        model, passed = nn.Sequential(nn.Embedding(11, 4), nn.Linear(4, 11)), []
+    parameters = list(model.parameters())
+    for parameter in parameters:
+        parameter.data = torch.randn(parameter.shape, generator=draw)
+    before = [parameter.detach().clone() for parameter in parameters]
+    inputs = torch.randint(11, targets.shape, generator=draw)
+    hook = model.register_forward_pre_hook(lambda _, handed: passed.append(len(handed[0])))
+    given = called(answer, model, inputs.clone(), targets.clone(), rows)
+    hook.remove()
+
+    if not all(torch.equal(one, other) for one, other in zip(before, parameters, strict=True)):
+        raise Wrong(f"for {story} the weights have changed; only their gradients are asked for.")
+    if max(passed, default=0) > rows:
+        raise Wrong(f"for {story} {max(passed)} rows went through the model at once; {rows} at a time were allowed.")
+    if any(parameter.grad is None for parameter in parameters):
+        raise Wrong(f"for {story} weights are left without a gradient. Was backward() called, and nothing dropped?")
+    gradients = parameters_to_vector([parameter.grad for parameter in parameters])
+    if gradients.isnan().any():
+        raise Wrong(f"for {story} there is nan among the gradients. What is the mean of no losses?")
+    if not gradients.any():
+        raise Wrong(f"for {story} all gradients are zero. Were they dropped at the end?")
+    (right, *wrongs), reasons = _ways(model, inputs, targets, rows)
+    if not _same(gradients, _gradients(right, parameters)):
+        for wrong, reason in zip(wrongs, reasons, strict=True):
+            if _same(gradients, _gradients(wrong, parameters)):
+                raise Wrong(f"for {story} the gradients are not those of the whole batch: {reason}")
+        raise Wrong(f"for {story} the gradients are not those of the whole batch.")
+    if str(given) == "nan" or isinstance(given, torch.Tensor) and given.isnan().any():
+        raise Wrong(f"for {story} the gradients are right; the loss is nan. What is the mean of no losses?")
+    loss = number(given.detach() if isinstance(given, torch.Tensor) else given)
+    if not near(loss, right.item(), within=1e-4):
+        for wrong, reason in zip(wrongs, reasons, strict=True):
+            if near(loss, wrong.item(), within=1e-4):
+                raise Wrong(f"for {story} the gradients are right, and the loss that you return is not: {reason}")
+        raise Wrong(f"for {story} the gradients are right; the loss that you return, {loss:.4g}, is not the batch's.")
+
+
+def _ways(model, inputs, targets, rows):
+    """The loss of the batch, then what usual mistakes make of it; and what is told of those."""
+    places = [slice(start, start + rows) for start in range(0, len(targets), rows)]
+    sums = [cross_entropy(model(inputs[p]).flatten(0, 1), targets[p].flatten(), reduction="sum") for p in places]
+    counts = [int((targets[place] != -100).sum()) for place in places]
+    means = [part / max(count, 1) for part, count in zip(sums, counts, strict=True)]
+    whole, counted, mean = sum(sums), sum(counts), sum(means) / len(means)
+    ways = {
+        "": whole / counted,
+        "each piece is divided by its own number, and all weigh the same, however little counts in one.": mean,
+        "the means of the pieces are added up, and divided by nothing.": sum(means),
+        "the sums are divided by nothing.": whole,
+        "this is the last piece alone. Were the gradients of the others dropped?": means[-1],
+        "this is the last piece's share alone. Where are the others?": sums[-1] / counted,
+        "it is divided by all targets, also by those of -100.": whole / targets.numel(),
+        "it is divided by the rows, not by the targets that count.": whole / len(targets),
+        "it is divided twice: by the targets that count, and by the pieces.": whole / counted / len(places),
+    }
+    return list(ways.values()), [reason for reason in ways if reason]
+
+
+def _gradients(loss, parameters):
+    return parameters_to_vector(torch.autograd.grad(loss, parameters, retain_graph=True))
+
+
+def _same(one, other):
+    return bool((one - other).norm() <= 1e-4 * other.norm())
 
 
 QUIZ = Quiz(
     "quiz10",
-    "BitFit trains 0.08% of the bundled model and still needs 70% of full fine-tuning's multiplications. "
-    "What brings it down to about 42%?",
+    "In step 1, memory runs out in the *optimizer step*. Which change can help and still give the same weights?",
     {
-        "a": "Train the bias vectors of the last block only.",
-        "b": "Train the bias vectors of the queries only, in every block.",
-        "c": "Use LoRA of rank 1 instead.",
-        "d": "Nothing: forward pass and backpropagation always run through the whole network.",
+        "a": "Move the optimizer to the host.",
+        "b": "Use a smaller micro-batch, because only 0.4 MiB were missing.",
+        "c": "Switch activation checkpointing on.",
+        "d": "Take half as many rows in a step.",
     },
     {
-        "a": "yes: the forward pass is whole, but backpropagation ends at the lowest value that is trained.",
-        "b": "no: that is half of the values, but one bias in block 0 is enough: backpropagation must reach it.",
-        "c": "no: thin matrices cost next to nothing, but those in block 0 are as far down as BitFit's. "
-        "It needs 70% as well.",
-        "d": "the forward pass does; backpropagation only runs down to the lowest value that is trained.",
+        "a": "yes: at that moment AdamW makes its two averages, 8 bytes for each trained value. On the host they need "
+        "no memory of the card, and the update is the same.",
+        "b": "no: the activations of all micro-batches are gone by then. And 0.4 MiB is only the part of AdamW's "
+        "averages that came next; more parts were still to come.",
+        "c": "no: it saves activations, and they are already gone when the optimizer takes its step.",
+        "d": "no, for two reasons: the activations of those rows are gone by then, and a step with fewer rows has "
+        "other gradients, so it would give other weights.",
     },
     right="a",
 )

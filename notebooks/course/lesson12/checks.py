@@ -1,155 +1,119 @@
-"""Anatomy of a training step: bytes by the value, the moment that needs most, and what is alive in it."""
+"""A real model: the size of what is saved, how options are scored, and how many questions a test needs."""
 
-from collections import Counter
-from functools import partial
+import math
+from collections.abc import Callable
 from operator import eq
+from statistics import fmean
 
-from course.exercises import Quiz, Wrong, function_exercise, kind, number_exercise
-from tlkit.fitting.estimate import closed_form
+from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number_exercise
 
-VALUES, TRAINED = 494_032_768, 29_865_088
-GIGABYTES = (4 * VALUES + 12 * TRAINED) / 1e9
-bytes_of_a_strategy = number_exercise(
+VALUES = 2_442_240  # of the lesson's adapter, rank 8
+BYTES = 2 * 2 * VALUES  # of rank 16 in bf16
+size_of_adapter = number_exercise(
     "ex12_1",
-    "weights, gradients and AdamW's averages together, in GB, to one percent",
-    "What does a frozen value need, and what does a trained one need on top of that?",
-    "Every value takes 4 bytes. A trained one takes 4 more for its gradient and 8 more for AdamW.",
-    right=GIGABYTES,
+    "the megabytes of an adapter of rank 16 in bf16",
+    "How does the number of values in A and B grow with the rank?",
+    "A value takes 4 bytes in fp32 and 2 bytes in bf16.",
+    right=BYTES / 1e6,
     mistakes={
-        "that trains every value. A frozen one has no gradient and no averages.": 16 * VALUES / 1e9,
-        "that leaves out the frozen weights: they are not trained, but they are there.": 16 * TRAINED / 1e9,
-        "that counts the trained weights twice.": (4 * VALUES + 16 * TRAINED) / 1e9,
-        "a part is missing: a trained value needs a gradient, and two averages.": (4 * VALUES + 8 * TRAINED) / 1e9,
-        "a part is missing: AdamW keeps two averages of every gradient.": (4 * VALUES + 4 * TRAINED) / 1e9,
-        "that is what training adds; the weights themselves are asked for too.": 12 * TRAINED / 1e9,
-        "that is the weights alone.": 4 * VALUES / 1e9,
-        "that is in GiB, of 2**30 bytes. A GB has a billion.": GIGABYTES * 1e9 / 2**30,
-        "that is in bytes; GB are asked for.": GIGABYTES * 1e9,
-        "that is in MB; GB are asked for.": GIGABYTES * 1e3,
+        "that would be rank 8 in bf16, or rank 16 with one byte a value.": BYTES / 2e6,
+        "that is rank 16 in fp32, with four bytes a value.": 2 * BYTES / 1e6,
+        "these are bytes; megabytes are asked for.": BYTES,
+        "these are MiB, of 1,048,576 bytes; a megabyte here is a million bytes.": BYTES / 2**20,
+        "the number of values grows with the rank, not with its square.": 4 * BYTES / 1e6,
     },
 )
 
 
-def _steps():
-    for model, tokens in (("qwen2-0.5b", 64), ("qwen2-0.5b", 512), ("tinyllama-1.1b", 128), ("tiny", 512)):
-        yield f"for {model} and rows of {tokens} tokens", closed_form(model, batch_size=1, sequence_length=tokens)
-
-
-def _first(one_row, constant=("weights", "optimizer state"), each=("activations", "logits and loss"), end="at the end"):
-    """The first number of rows with which a moment needs more than another; the options make it another moment."""
-    end, constant, each = (
-        sum(one_row[name] for name in ((names,) if isinstance(names, str) else names))
-        for names in (end, constant, each)
-    )
-    return max(1, (end - constant) // each + 1)
-
-
-turning_point = function_exercise(
-    "ex12_2",
-    "the number of rows from which on the loss needs most, for four models and lengths",
-    "Which of the parts grow with the rows? Which are there when the loss is computed?",
-    "With n rows, the moment of the loss needs weights + optimizer state + n * (activations + logits and loss).",
-    "Start at n = 1, and count up while that is not above one_row['at the end'].",
-    right=_first,
-    cases=_steps,
-    mistakes={
-        "with so many the end still needs more, and one more row is asked for.": lambda one_row: _first(one_row) - 1,
-        "one row fewer will do.": lambda one_row: _first(one_row) + 1,
-        "do weights and optimizer grow with the rows?": partial(_first, constant=(), each="at the loss"),
-        "are activations and logits all that is alive when the loss is computed?": partial(_first, constant=()),
-        "activations are not all that grows with the rows.": partial(_first, each="activations"),
-        "logits are not all that grows with the rows.": partial(_first, each="logits and loss"),
-        "at the end, one set of gradients is not all that comes.": partial(
-            _first, end=("weights", "optimizer state", "gradients")
-        ),
-        "are the gradients there already when the loss is computed?": partial(_first, constant="at the end"),
-        "rows come whole. Which whole number is the first that will do?": lambda one_row: _first(one_row) - 0.5,
-    },
-    alike=eq,
+CASES = (
+    [[-1.0, -1.0], [-0.5, -0.6, -0.5, -0.4, -0.6]],
+    [[-2.0], [-3.0, -0.1], [-1.6, -1.6, -1.6, -1.9]],
+    [[-0.7, -0.9], [-0.1, -4.0, -0.1], [-0.9, -0.8], [-3.0]],
+    [[-0.3, -0.3], [-0.4]],
 )
 
 
-def _read_log(given, log):
-    if not isinstance(given, dict):
-        raise Wrong(f"a dict is asked for, of what is alive at the peak, and this is {kind(given)}.")
-    return {name: size for name, size in given.items() if size != 0}
+def _highest(score) -> Callable:
+    """A function that gives the place of the option with the highest score."""
+    return lambda options: max(range(len(options)), key=lambda place: score(options[place]))
 
 
-def _replay(log):
-    """What is alive at the peak, what was ever made, what is alive at the end, and each part at its own largest."""
-    alive, ever, parts, peak = Counter(), Counter(), Counter(), {}
-    for name, size in log:
-        alive[name] += size
-        ever[name] += max(size, 0)
-        parts[name] = max(parts[name], alive[name])
-        if sum(alive.values()) > sum(peak.values()):
-            peak = dict(+alive)
-    return peak, dict(ever), dict(+alive), dict(parts)
-
-
-def _last_sizes(log):
-    """At the largest sum of what each part was last changed by."""
-    alive, best = {}, {}
-    for name, size in log:
-        alive[name] = size
-        best = dict(alive) if sum(alive.values()) > sum(best.values()) else best
-    return best
-
-
-LOGS = {
-    "one short row": "weights 4, averages 8, activations 2, activations -1, activations 1, logits 1, logits -1, "
-    "gradients 2, activations -2, gradients 2, embedding gradient 2, embedding gradient -2, gradients -4",
-    "many long rows": "weights 4, averages 8, activations 9, logits 7, logits 7, logits -14, gradients 3, "
-    "activations -9, gradients 1, gradients -4",
-    "two micro-batches": "weights 4, averages 8, activations 3, logits 2, logits -2, gradients 4, activations -3, "
-    "activations 3, logits 2, logits -2, activations -3, gradients -4",
-    "a model that was largest while it was loaded": "weights 20, weights -10, activations 3, activations -3",
+MISTAKES = {
+    "the log-probabilities are added up, so a long option loses because it is long.": _highest(sum),
+    "only the best token of each option decides.": _highest(max),
+    "only the worst token of each option decides.": _highest(min),
+    "only the first token of each option decides.": _highest(lambda option: option[0]),
+    "the least likely option is chosen.": _highest(lambda option: -sum(option) / len(option)),
+    "the places are counted from 1; count from 0.": lambda options: 1 + _highest(fmean)(options),
 }
 
 
-def _parsed(text):
-    return [(name, int(size)) for name, size in (part.rsplit(" ", 1) for part in text.split(", "))]
+@exercise(
+    "ex12_2",
+    "the place that is returned for four sets of options of different lengths",
+    "Adding up log-probabilities makes every further token a cost. Divide by something.",
+    "`options.index` finds a list; you want the place of the highest mean.",
+    mistakes=MISTAKES,
+)
+def choice(answer: object) -> None:
+    """Judge a function that chooses an option by its mean log-probability per token."""
+    places = []
+    for options in CASES:
+        place = called(answer, [list(option) for option in options])
+        if isinstance(place, bool) or not hasattr(place, "__index__"):
+            raise Wrong(f"a place, counted from 0, is asked for, and your function returns {kind(place)}.")
+        places.append(int(place))
+    results = ((why, [mistake(options) for options in CASES]) for why, mistake in MISTAKES.items())
+    if places != [_highest(fmean)(options) for options in CASES]:
+        otherwise = "another option than the one with the highest mean is chosen."
+        raise Wrong(next((why for why, wrong in results if places == wrong), otherwise))
 
 
-alive_at_the_peak = function_exercise(
+def _questions(difference, changed, z=1.96, powers=(1, 2)):
+    return math.ceil(changed ** powers[0] * (z / difference) ** powers[1])
+
+
+questions_needed = function_exercise(
     "ex12_3",
-    "what is alive when most is, for four logs",
-    "Go through the log with a dictionary of what is alive now. Remember it whenever its sum is a new record.",
-    "Remember a copy, dict(alive): the dictionary itself goes on changing.",
-    "for name, size in log: alive[name] = alive.get(name, 0) + size; if sum(alive.values()) > record: remember both.",
-    right=lambda log: _replay(log)[0],
-    cases=[(f"for {story}", _parsed(text)) for story, text in LOGS.items()],
+    "the number of questions for five differences and shares",
+    "Solve 1.96 * sqrt(changed / n) <= difference for n.",
+    "`math.ceil` gives the next whole number above.",
+    right=_questions,
+    cases=[
+        (f"for a difference of {difference} and a share of {changed}", difference, changed)
+        for difference, changed in ((0.05, 0.3), (0.1, 0.2), (0.02, 0.25), (0.01, 0.4), (0.5, 0.9))
+    ],
     mistakes={
-        "this adds up all that was ever made, and forgets that some of it is gone.": lambda log: _replay(log)[1],
-        "this is alive when the log ends. Did you keep the dictionary itself, which goes on changing?": lambda log: (
-            _replay(log)[2]
+        "one question too few, because the result was rounded down.": lambda *case: _questions(*case) - 1,
+        "a whole number of questions is asked for.": lambda difference, changed: changed * (1.96 / difference) ** 2,
+        "the standard error falls with the square root of n, so n grows with the square.": lambda *case: _questions(
+            *case, powers=(1, 1)
         ),
-        "these are the largest sizes of all parts, each at its own moment. They are not alive together.": lambda log: (
-            _replay(log)[3]
+        "the root was taken twice: n grows with the square of what is under it.": lambda *case: _questions(
+            *case, powers=(0.5, 1)
         ),
-        "only one of the parts that are alive is there.": lambda log: dict(list(_replay(log)[0].items())[-1:]),
-        "a part that changes keeps what it had: add each size to it.": _last_sizes,
+        "that is one standard error; 1.96 of them are asked for.": lambda *case: _questions(*case, z=1),
+        "the share stands under the root, so it is not squared.": lambda *case: _questions(*case, powers=(2, 2)),
     },
-    read=_read_log,
     alike=eq,
 )
 
 
 QUIZ = Quiz(
     "quiz12",
-    "Full fine-tuning of `qwen2-0.5b`, one row of 512 tokens, needs 8.38 GiB. Which change lowers the peak?",
+    "After fine-tuning on passages about Rust, perplexity on held-out Rust passages is half of what it was. What "
+    "does this show by itself?",
     {
-        "a": "activation checkpointing",
-        "b": "the chunked loss",
-        "c": "rows of 256 tokens",
-        "d": "plain SGD instead of AdamW",
+        "a": "The model knows more about Rust than before.",
+        "b": "The model predicts text of this kind better than before.",
+        "c": "The model writes better answers about Rust than before.",
+        "d": "The model has forgotten nothing.",
     },
     {
-        "a": "no: the peak is at the end of the backward pass, when the activations are gone. The table above has 0%.",
-        "b": "no: the logits are gone too when the backward pass ends. With eight rows it would help.",
-        "c": "no: it halves activations and logits, gone at the peak. The rest does not depend on the tokens.",
-        "d": "yes: AdamW's averages are alive all the time, 8 bytes a value. Without them the step needs 4.70 GiB. But "
-        "it is another optimizer, and so another training. Lesson 13 finds a way to keep this one.",
+        "a": "Not by itself: style and vocabulary alone can halve perplexity. Questions about facts would show it.",
+        "b": "Yes. That is what perplexity measures, and vocabulary and style are a large part of it.",
+        "c": "Perplexity looks at text that somebody else wrote. To judge the model's own text, read it.",
+        "d": "What is forgotten shows on other text, such as the general one, and in other questions.",
     },
-    right="d",
+    "b",
 )

@@ -1,194 +1,104 @@
-"""Out of memory: reading the message, choosing a rung in advance, and the same gradients in pieces."""
+"""Another task: balanced accuracy, the mean over the tokens that are no padding, and what frozen features save."""
 
 import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
-from torch.nn.utils import parameters_to_vector
 
-from course.exercises import Quiz, Wrong, called, exercise, near, number, number_exercise
+from course.exercises import Quiz, function_exercise, number_exercise
+from course.small import close_tensors, tensor
 
-SHORT, ELSEWHERE = 298 - 120, 8 * 1024 - 120 - 7.1 * 1024  # MiB
-reading_the_message = number_exercise(
+balanced_accuracy = number_exercise(
     "ex13_1",
-    "two sizes from the message, in MiB, to one percent",
-    "A GiB has 1024 MiB. What was asked for, and what was there to give?",
-    "The first is 298 - 120. For the second, subtract from the capacity what is free and what PyTorch allocated.",
-    right=(SHORT, ELSEWHERE),
+    "the balanced accuracy in percent",
+    "Compute the share that is right in each class by itself, before you put the two together.",
+    "In the first class 81 of 90 are right, which is 90%. What is it in the second?",
+    "Balanced accuracy is the mean of the two shares, and each counts once, whatever the size of its class.",
+    right=55,
     mistakes={
-        "the two are in each other's place.": (ELSEWHERE, SHORT),
-        "the first is what was asked for; a part of that was free.": (298, ELSEWHERE),
-        "the first is what was free. How much more was needed?": (120, ELSEWHERE),
-        "the first has the wrong sign: so much was missing.": (-SHORT, ELSEWHERE),
-        "the first adds what was asked for and what was free; one covers a part of the other.": (298 + 120, ELSEWHERE),
-        "the second takes a GiB for 1000 MiB; it has 1024.": (SHORT, 8000 - 120 - 7100),
-        "the second still has in it what is free.": (SHORT, 8192 - 7.1 * 1024),
-        "the second still has in it what PyTorch has allocated.": (SHORT, 8192 - 120),
-        "the second leaves out the tensor that was refused: it was never there.": (SHORT, ELSEWHERE - 298),
-        "the second is in GiB; MiB are asked for.": (SHORT, ELSEWHERE / 1024),
-        "the second is what PyTorch has allocated; the rest is asked for.": (SHORT, 7.1 * 1024),
-        "the second mixes units: turn the GiB into MiB first.": (SHORT, 8 - 120 - 7.1),
+        "that is plain accuracy, in which the large class counts nine times as much as the small one.": 83,
+        "write it in percent.": 0.55,
+        "that is the sum over the classes; divide it by their number.": 110,
+        "that is what someone reaches who puts every text into the same class.": 50,
+        "that is the share of the first class alone.": 90,
+        "that is the share of the second class alone.": 20,
+        "that is the mean share that is wrong; what is right is asked for.": 45,
+    },
+    within=1e-3,
+)
+
+
+def _rows():
+    draw = torch.Generator().manual_seed(18)
+    for sizes, columns in (([3, 5, 1], 5), ([2], 4), ([6, 6], 6)):
+        hidden = torch.randn(len(sizes), columns, 4, generator=draw)
+        for row, size in enumerate(sizes):
+            hidden[row, size:] = 100.0 + row
+        story = f"for rows of {', '.join(map(str, sizes))} tokens in {columns} columns"
+        yield story, hidden, torch.tensor(sizes)
+
+
+def _each(of_row):
+    """A function of hidden states and lengths that makes one vector of each row."""
+    return lambda hidden, lengths: torch.stack([of_row(h, n) for h, n in zip(hidden, lengths.tolist(), strict=True)])
+
+
+mean_state = function_exercise(
+    "ex13_2",
+    "shape and values, for rows of several lengths, one that is full, and padding that holds large numbers",
+    "For one row it is `hidden[row, : lengths[row]].mean(0)`; a loop over the rows is good enough.",
+    "`torch.stack([...])` makes one tensor of a list of rows.",
+    "`torch.stack([states[:n].mean(0) for states, n in zip(hidden, lengths.tolist())])`",
+    right=_each(lambda states, size: states[:size].mean(0)),
+    cases=_rows,
+    mistakes={
+        "the padding is counted in the mean.": _each(lambda states, size: states.mean(0)),
+        "the sum is divided by the number of columns, and not by that of the tokens.": _each(
+            lambda states, size: states[:size].sum(0) / len(states)
+        ),
+        "this is the sum over the tokens; divide it by their number.": _each(lambda states, size: states[:size].sum(0)),
+        "this is the state of the last token alone.": _each(lambda states, size: states[size - 1]),
+        "the last token of each text is left out.": _each(lambda states, size: states[: max(1, size - 1)].mean(0)),
+    },
+    read=lambda given, hidden, lengths: tensor(given, hidden[:, 0]),
+    alike=close_tensors,
+    keeps=True,
+)
+stored_features = number_exercise(
+    "ex13_3",
+    "the percentage of the arithmetic that remains, to a tenth of a percent",
+    "Say that the forward pass over all texts costs 1. The backward pass of full fine-tuning then costs 2.",
+    "Frozen features are the same in every epoch. How often do the texts have to pass through the model?",
+    "Full fine-tuning costs 5 epochs times (1 + 2), and the features are computed once.",
+    right=100 / 15,
+    mistakes={
+        "the features would be computed anew in each of the 50 epochs; they never change, so store them.": 1000 / 3,
+        "full fine-tuning passes over the texts five times, and not once.": 100 / 3,
+        "the backward pass of full fine-tuning is left out.": 20,
+        "the backward pass costs twice as much as the forward pass, and not as much.": 10,
+        "that is what is saved; what remains is asked for.": 1400 / 15,
+        "write it in percent.": 1 / 15,
+        "that is how many times as much full fine-tuning needs; the percentage that remains is asked for.": 15,
+        "that is what storing saves in the 50 epochs of the head; compare with full fine-tuning instead.": 2,
     },
 )
-
-
-@exercise(
-    "ex13_2",
-    "the rung that is chosen, and how many were estimated, on five cards",
-    "Go through the rungs in order. The first one that fits is the answer, even where a later one needs less.",
-    "The driver's share comes off the card first: needs(rung) <= 0.85 * card.",
-    "for rung in rungs: if needs(rung) <= 0.85 * card: return rung. Behind the loop, raise MemoryError(...).",
-)
-def first_rung_that_fits(answer: object) -> None:
-    """Judge a function that chooses the first rung that fits, with no more estimates than needed."""
-    plain = {"as planned": 130, "chunked loss": 112, "smaller micro-batch": 73, "optimizer on the host": 42}
-    turned = dict(reversed(plain.items()))
-    for rungs, size in ((plain, 140), (plain, 100), (plain, 256), (turned, 150), (plain, 48)):
-        _choose(answer, {name: megabytes * 2**20 for name, megabytes in rungs.items()}, size)
-
-
-def _choose(answer, rungs, size):
-    card, story, asked = size * 2**20, f"on a card of {size} MB", []
-
-    def needs(rung):
-        asked.append(rung)
-        return rungs[rung]
-
-    fitting = [name for name, needed in rungs.items() if needed <= 0.85 * card]
-    if not fitting:
-        try:
-            given = answer(list(rungs), needs, card)
-        except MemoryError:
-            return
-        except Exception as error:
-            stopped = f"your function stopped with {type(error).__name__}: {error}"
-            raise Wrong(f"{story} nothing fits, and {stopped}. A MemoryError is asked for.") from error
-        raise Wrong(f"{story} nothing fits, and your function returns {given!r:.40} instead of raising MemoryError.")
-    given = called(answer, list(rungs), needs, card)
-    if not isinstance(given, str) or given not in rungs:
-        raise Wrong(f"{story} your function returns {given!r:.40}; the name of a rung is asked for.")
-    case = f"{story} your function returns {given!r}"
-    if rungs[given] > card:
-        raise Wrong(f"{case}, which needs more than the whole card.")
-    if rungs[given] > 0.85 * card:
-        raise Wrong(f"{case}, and leaves less than 15% to the driver.")
-    if given != fitting[0]:
-        least = "which needs least" if given == min(rungs, key=rungs.get) else "which fits"
-        raise Wrong(f"{case}, {least}. But one before it fits already.")
-    if len(set(asked)) < len(asked):
-        raise Wrong(f"{case}. That is right, but a rung was estimated twice, and each estimate takes its second.")
-    if len(asked) > list(rungs).index(given) + 1:
-        raise Wrong(f"{case}. That is right, but rungs behind it were estimated too, and each takes its second.")
-
-
-@exercise(
-    "ex13_3",
-    "the gradients, the loss, and how many rows passed at once, for five batches",
-    "backward() adds to the gradients that are there. So what the pieces add must be shares of the batch's loss.",
-    "The sum of the losses in a piece, divided by the targets that count in the *whole* batch, is the piece's share.",
-    "cross_entropy(..., reduction='sum') leaves out the targets of -100; (targets != -100).sum() counts the others.",
-)
-def same_gradients_in_pieces(answer: object) -> None:
-    """Judge a function that leaves a whole batch's gradients, computed in micro-batches."""
-    draw = torch.Generator().manual_seed(0)
-    even = torch.randint(11, (4, 6), generator=draw)
-    uneven, shorter, hollow = (even.clone(), torch.cat([even, even[:1]]), even[:3].clone())
-    uneven[0, 1:] = uneven[1, 2:] = shorter[0, 3:] = hollow[1] = -100
-    cases = [
-        (even, 2, "pieces of the same size"),
-        (uneven, 2, "pieces in which not all targets count"),
-        (shorter, 2, "a last piece that is shorter"),
-        (hollow, 1, "a piece in which no target counts"),
-        (even, 8, "a batch smaller than a piece"),
-    ]
-    for targets, rows, story in cases:
-        _in_pieces(answer, targets, rows, story, draw)
-
-
-def _in_pieces(answer, targets, rows, story, draw):
-    with torch.random.fork_rng(devices=[]):  # a check leaves the notebook's random numbers alone
-        model, passed = nn.Sequential(nn.Embedding(11, 4), nn.Linear(4, 11)), []
-    parameters = list(model.parameters())
-    for parameter in parameters:
-        parameter.data = torch.randn(parameter.shape, generator=draw)
-    before = [parameter.detach().clone() for parameter in parameters]
-    inputs = torch.randint(11, targets.shape, generator=draw)
-    hook = model.register_forward_pre_hook(lambda _, handed: passed.append(len(handed[0])))
-    given = called(answer, model, inputs.clone(), targets.clone(), rows)
-    hook.remove()
-
-    if not all(torch.equal(one, other) for one, other in zip(before, parameters, strict=True)):
-        raise Wrong(f"for {story} the weights have changed; only their gradients are asked for.")
-    if max(passed, default=0) > rows:
-        raise Wrong(f"for {story} {max(passed)} rows went through the model at once; {rows} at a time were allowed.")
-    if any(parameter.grad is None for parameter in parameters):
-        raise Wrong(f"for {story} weights are left without a gradient. Was backward() called, and nothing dropped?")
-    gradients = parameters_to_vector([parameter.grad for parameter in parameters])
-    if gradients.isnan().any():
-        raise Wrong(f"for {story} there is nan among the gradients. What is the mean of no losses?")
-    if not gradients.any():
-        raise Wrong(f"for {story} all gradients are zero. Were they dropped at the end?")
-    (right, *wrongs), reasons = _ways(model, inputs, targets, rows)
-    if not _same(gradients, _gradients(right, parameters)):
-        for wrong, reason in zip(wrongs, reasons, strict=True):
-            if _same(gradients, _gradients(wrong, parameters)):
-                raise Wrong(f"for {story} the gradients are not those of the whole batch: {reason}")
-        raise Wrong(f"for {story} the gradients are not those of the whole batch.")
-    if str(given) == "nan" or isinstance(given, torch.Tensor) and given.isnan().any():
-        raise Wrong(f"for {story} the gradients are right; the loss is nan. What is the mean of no losses?")
-    loss = number(given.detach() if isinstance(given, torch.Tensor) else given)
-    if not near(loss, right.item(), within=1e-4):
-        for wrong, reason in zip(wrongs, reasons, strict=True):
-            if near(loss, wrong.item(), within=1e-4):
-                raise Wrong(f"for {story} the gradients are right, and the loss that you return is not: {reason}")
-        raise Wrong(f"for {story} the gradients are right; the loss that you return, {loss:.4g}, is not the batch's.")
-
-
-def _ways(model, inputs, targets, rows):
-    """The loss of the batch, then what usual mistakes make of it; and what is told of those."""
-    places = [slice(start, start + rows) for start in range(0, len(targets), rows)]
-    sums = [cross_entropy(model(inputs[p]).flatten(0, 1), targets[p].flatten(), reduction="sum") for p in places]
-    counts = [int((targets[place] != -100).sum()) for place in places]
-    means = [part / max(count, 1) for part, count in zip(sums, counts, strict=True)]
-    whole, counted, mean = sum(sums), sum(counts), sum(means) / len(means)
-    ways = {
-        "": whole / counted,
-        "each piece is divided by its own number, and all weigh the same, however little counts in one.": mean,
-        "the means of the pieces are added up, and divided by nothing.": sum(means),
-        "the sums are divided by nothing.": whole,
-        "this is the last piece alone. Were the gradients of the others dropped?": means[-1],
-        "this is the last piece's share alone. Where are the others?": sums[-1] / counted,
-        "it is divided by all targets, also by those of -100.": whole / targets.numel(),
-        "it is divided by the rows, not by the targets that count.": whole / len(targets),
-        "it is divided twice: by the targets that count, and by the pieces.": whole / counted / len(places),
-    }
-    return list(ways.values()), [reason for reason in ways if reason]
-
-
-def _gradients(loss, parameters):
-    return parameters_to_vector(torch.autograd.grad(loss, parameters, retain_graph=True))
-
-
-def _same(one, other):
-    return bool((one - other).norm() <= 1e-4 * other.norm())
 
 
 QUIZ = Quiz(
     "quiz13",
-    "In step 1, memory runs out in the *optimizer step*. Which change can help and still give the same weights?",
+    "The rows of a batch are padded on the right, and a program reads the class from the last column of the hidden "
+    "states, `hidden[:, -1]`. It runs without an error. What is wrong?",
     {
-        "a": "Move the optimizer to the host.",
-        "b": "Use a smaller micro-batch, because only 0.4 MiB were missing.",
-        "c": "Switch activation checkpointing on.",
-        "d": "Take half as many rows in a step.",
+        "a": "Nothing: a causal model does not see the padding.",
+        "b": "Every text gets the same class, because all rows end with the same token.",
+        "c": "For all but the longest text the class is read off padding, so it depends on the other texts of the "
+        "batch.",
+        "d": "Only the gradients are wrong; the classes themselves are right.",
     },
     {
-        "a": "yes: at that moment AdamW makes its two averages, 8 bytes for each trained value. On the host they need "
-        "no memory of the card, and the update is the same.",
-        "b": "no: the activations of all micro-batches are gone by then. And 0.4 MiB is only the part of AdamW's "
-        "averages that came next; more parts were still to come.",
-        "c": "no: it saves activations, and they are already gone when the optimizer takes its step.",
-        "d": "no, for two reasons: the activations of those rows are gone by then, and a step with fewer rows has "
-        "other gradients, so it would give other weights.",
+        "a": "no: the text's own tokens do not see the padding behind them, but the last column of a shorter row is "
+        "padding itself.",
+        "b": "no: the padding does see the text before it, so its hidden states differ from text to text.",
+        "c": "yes: how much padding a row has depends on the longest text beside it. Read the state of the last token "
+        "that is no padding.",
+        "d": "no: the logits themselves come from the wrong hidden state.",
     },
-    right="a",
+    right="c",
 )

@@ -1,237 +1,143 @@
-"""Pictures of a step that needs less memory: the ladder of fallbacks, micro-batches, activation checkpointing."""
+"""Pictures of classes of texts: where the head reads, which depth knows them, how many texts it takes."""
 
-from dataclasses import dataclass, fields
-from fractions import Fraction
+from collections.abc import Sequence
 
 import pandas as pd
-import torch
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
+from torch import nn
 
-from tlkit.fitting.attempts import Attempt
-from tlkit.fitting.ladder import FALLBACK_TIERS, LADDER, Rung
-from tlkit.names import CARD_SHARE
-from tlkit.reports.drawing import INK, SPARED, TRAINED, arrow, box, paper
-from tlkit.reports.figure import COLOURS, HATCHES, Chart, described, headline, height_for, new_figure
-from tlkit.reports.findings import listed, number
-from tlkit.reports.labels import beside_rows
-from tlkit.reports.memory_charts import finish_bars, mark_cards, mark_limit
-from tlkit.settings import Plan
+from tlkit.models.adapters import base_model, class_head
+from tlkit.models.parts import find_blocks
+from tlkit.reports.drawing import INK, PASSED, SPARED, TRAINED, arrow, box, paper
+from tlkit.reports.figure import FAINT, Chart, described, headline, new_figure, styles
+from tlkit.reports.findings import listed
+from tlkit.reports.labels import label_ends
 
-PRICES = ("time", "rounding", "host memory")
-BATCH = 4  # rows of the batch that the rungs of the diagram are asked about
-# What each setting of a plan means in a picture, and what has to be given for it.
-_MEANS = {
-    "chunked_loss": ("the loss is computed for a part of the tokens at a time", ("time",)),
-    "micro_batch_size": ("fewer rows at once; their gradients are added up", ("time",)),
-    "activation_checkpointing": ("activations are dropped and computed a second time", ("time",)),
-    "precision": ("linear layers and attention compute in bf16", ("rounding",)),
-    "offload_activations": ("activations wait on the host for the backward pass", ("time", "host memory")),
-    "offload_optimizer": ("AdamW's averages and its update move to the host", ("time", "host memory")),
-    "train_on_host": ("all of a training step is computed on the host", ("time", "host memory")),
-    "evaluate_on_host": ("scoring the model moves to the host, too", ("time", "host memory")),
-}
-
-
-@dataclass(frozen=True)
-class RungFacts:
-    """One rung as the diagram tells it: what it changes, and which of `PRICES` it costs."""
-
-    name: str
-    tier: str
-    change: str
-    prices: tuple[str, ...]
-
-
-def facts_of_rungs() -> list[RungFacts]:
-    """List the rungs of `LADDER` with what they change, read from the settings of the plan that each of them sets."""
-    found = []
-    for name, lower in LADDER.items():
-        before, after = Plan(), lower(Plan(), BATCH)
-        changed = [field.name for field in fields(Plan) if getattr(before, field.name) != getattr(after, field.name)]
-        change, prices = _MEANS[changed[-1]]  # evaluation on the host comes on top of training there
-        tier = next(tier for tier, names in FALLBACK_TIERS.items() if name in names)
-        found.append(RungFacts(name, tier, change, prices))
-    return found
+GUESS = "one class for all"  # the dashed line
+MOST_NAMED = 12  # of a deep model's blocks, below the axis
 
 
 @described
-def ladder_diagram() -> Chart:
-    """The ladder of fallbacks: what each rung changes in carrying out a step, and what it costs."""
-    rungs = facts_of_rungs()
-    tiers = [tier for tier in FALLBACK_TIERS if any(rung.tier == tier for rung in rungs)]
-    figure, axes = paper(0.38 * (len(rungs) + 1) + 0.36 * len(tiers) + 1.4)
-    columns = dict(zip(PRICES, (0.815, 0.89, 0.965), strict=True))
-    words = {"fontsize": "small", "color": INK, "va": "center"}
-    bold = words | {"fontweight": "bold"}
-    axes.text(0.06, 0, "rung", **bold)
-    axes.text(0.345, 0, "what changes in carrying out the step", **bold)
-    axes.text(columns["rounding"], -0.55, "what it costs", **bold, ha="center")
-    for price, x in columns.items():
-        axes.text(x, 0.05, price.replace(" ", "\n"), **words, ha="center")
-    axes.plot([0, 1], [0.45, 0.45], color=INK, linewidth=0.8)
-    y = 1.0
-    _rung_box(axes, y, "as planned", "white", INK)
-    axes.text(0.345, y, "nothing: here every training begins", **words)
-    numbered = {rung.name: number for number, rung in enumerate(rungs, 1)}
-    for order, (shade, tier) in enumerate(zip(COLOURS, tiers, strict=False), 1):  # colours of the chart of their needs
-        y += 0.9
-        axes.text(0.06, y, f"tier {order}: {tier}", **bold | {"color": shade})
-        for rung in (rung for rung in rungs if rung.tier == tier):
-            y += 0.85
-            _rung_box(axes, y, f"{numbered[rung.name]}. {rung.name}", shade, "white")
-            axes.text(0.345, y, rung.change, **words)
-            for price, x in columns.items():
-                size, colour = (9, INK) if price in rung.prices else (3, "#BBBBBB")
-                axes.plot([x], [y], "o", color=colour, markersize=size)
-    arrow(axes, (0.035, 1.0), (0.035, y), linewidth=2.5)
-    axes.text(0.012, (1.0 + y) / 2, "if memory runs out, go one rung down", **words, ha="center", rotation=90)
-    axes.set_xlim(-0.01, 1.02)
-    axes.set_ylim(y + 0.5, -0.85)
-    rounded = listed([rung.name for rung in rungs if "rounding" in rung.prices], "rungs")
-    headline(figure, f"Every rung takes the same step in another way; only {rounded} changes its result")
-    figure.words = tuple(f"{rung.name}: {rung.change}, costs {' and '.join(rung.prices)}" for rung in rungs)
-    return figure
-
-
-@described
-def micro_batch_picture(targets: torch.Tensor, size: int) -> Chart:
-    """How much each token of a batch counts, with the right sum over micro-batches and with the mean of their means.
+def class_head_picture(model: nn.Module, texts: Sequence[Sequence[str]]) -> Chart:
+    """A classifier reads the class of a text off the hidden state of its last token, and not off the padding behind it.
 
     Args:
-        targets: token ids of the labels, shape (rows, tokens); -100 where a label does not count.
-        size: rows of a micro-batch; each has a token that counts.
+        model: a classifier whose head is one matrix, also one on paper.
+        texts: the tokens of two texts, as text; the shorter one is filled up with padding.
     """
-    counted = targets != -100
-    parts = counted.split(size)
-    total = int(counted.sum())
-    means = [Fraction(1, len(parts) * int(part.sum())) for part in parts]
-    height = 0.42 * len(targets) + 0.35 * len(parts) + 1.2
-    figure, axes = paper(height)
-    width = targets.shape[1]
-    gap, right = 0.8, width + 1.6
-    deepest = max(float(share) for share in means)
-    for left, shares, name in (
-        (0, [Fraction(1, total)] * len(parts), "right: the sum of losses, divided once by all"),
-        (right, means, "wrong: the mean of the means"),
-    ):
-        axes.text(left, -1.25, name, fontsize="medium", fontweight="bold", color=INK, va="center")
-        for place, (part, share) in enumerate(zip(parts, shares, strict=True)):
-            top = sum(len(one) for one in parts[:place]) + gap * place
-            _token_rows(axes, part, left, top, share, float(share) / deepest)
-            said = f"micro-batch {place + 1}: {int(part.sum())} tokens count"
-            axes.text(left, top - 0.66, said, fontsize="small", color=INK, va="center")
-            axes.plot([left - 0.2] * 2, [top - 0.42, top + len(part) - 0.58], color=INK, linewidth=3)
-    axes.set_xlim(-0.5, right + width + 0.1)
-    axes.set_ylim(len(targets) + gap * (len(parts) - 1) - 0.3, -1.6)
-    most = max(means) / min(means)
-    finding = "All tokens count the same"
-    if most > 1:
-        finding = f"With the mean of means, some tokens count {float(most):.3g} times as much as others"
-    headline(figure, finding)
-    sizes = ", ".join(str(int(part.sum())) for part in parts)
-    figure.words = (f"{len(parts)} micro-batches with {sizes} tokens that count", finding)
+    classes, width = class_head(model)[0].shape
+    blocks = len(find_blocks(base_model(model)))
+    columns = max(map(len, texts))
+    step = 66 / columns
+    figure, axes = paper(4.3, 100, 50, bottom=1)
+    box(axes, (76, 20.5), 14, 9, "head W", f"({classes}, {width})", facecolor=TRAINED, rounding=0.8)
+    axes.texts[-1].set_color("white")
+    for row, tokens in enumerate(texts):
+        base = 29 - 26 * row
+        for place in range(columns):
+            left, real = place * step, place < len(tokens)
+            look = {"facecolor": PASSED if real else "white", "linestyle": "-" if real else ":", "rounding": 0.4}
+            token = tokens[place].strip() if real else "pad"
+            box(axes, (left + 0.4, base), step - 0.8, 4, token, fontsize="x-small", **look)
+            arrow(axes, (left + step / 2, base + 4), (left + step / 2, base + 6), linewidth=0.8)
+            shade = TRAINED if place == len(tokens) - 1 else PASSED if real else "white"
+            box(axes, (left + 0.28 * step, base + 12.5), 0.44 * step, 3.5, **look | {"facecolor": shade})
+            arrow(axes, (left + step / 2, base + 10.5), (left + step / 2, base + 12.5), linewidth=0.8)
+        told = f"embedding and {blocks} blocks: a token sees itself and those before it"
+        box(axes, (0.4, base + 6), columns * step - 0.8, 4.5, told, facecolor=SPARED, rounding=0.4)
+        _read_off(axes, ((len(tokens) - 0.5) * step, base + 16), row)
+        arrow(axes, (90, 27 - 4 * row), (94, 27 - 4 * row))
+        axes.text(94.6, 27 - 4 * row, f"text {row + 1}", fontsize="small", va="center", color=INK)
+    axes.text(96, 31.5, f"{classes} logits", fontsize="small", ha="center", va="bottom", color=INK)
+    axes.text(0.4, 46, f"hidden states: {width} numbers for each token", fontsize="small", va="bottom", color=FAINT)
+    figure.words = tuple(
+        f"text {row + 1} has {len(tokens)} tokens and {columns - len(tokens)} of padding; the head reads the hidden "
+        f"state of {tokens[-1].strip()!r}"
+        for row, tokens in enumerate(texts)
+    )
+    headline(figure, "The class is read off the last token of the text, which alone has seen all of it")
+    return figure
+
+
+def _read_off(axes: Axes, start: tuple[float, float], row: int) -> None:
+    """The way from a hidden state to the head: from above for the first text, from the left for the second."""
+    corners = ([(start[0], 47.5), (83, 47.5), (83, 29.5)], [(start[0], 23), (76, 23)])[row]
+    axes.plot(*zip(start, *corners[:-1], strict=True), color=TRAINED, linewidth=1.6)
+    arrow(axes, corners[-2], corners[-1], shade=TRAINED)
+
+
+@described
+def depth_chart(curves: dict[str, Sequence[float]], classes: int) -> Chart:
+    """How well a linear classifier tells the classes from the features at each depth of a model, by balanced accuracy.
+
+    Args:
+        curves: by the name of a line its balanced accuracies, from 0 to 1, from the embedding to the last block.
+        classes: how many there are, for the dashed line of who always says the same.
+    """
+    figure, axes = new_figure()
+    drawn, ends, shades = styles(curves), {}, {}
+    for name, values in curves.items():
+        percent = [100 * value for value in values]
+        shades[name], form = drawn[name]
+        axes.plot(range(len(percent)), percent, color=shades[name], marker=form)
+        best = percent.index(max(percent))
+        ring = {"markersize": 15, "markerfacecolor": "none", "markeredgecolor": shades[name], "markeredgewidth": 1.5}
+        axes.plot(best, percent[best], "o", **ring)
+        ends[name] = (len(percent) - 1, percent[-1])
+    layers = max(map(len, curves.values()))
+    _guess_line(axes, classes)
+    axes.set_ylim(0, 5 + 100 * max(map(max, curves.values())))
+    shown = range(0, layers, -(-layers // MOST_NAMED))
+    axes.set_xticks(shown, ["embed-\nding", *(f"block\n{place - 1}" for place in shown[1:])])
+    axes.set_xlabel("the features are what comes out of this part of the model")
+    axes.set_ylabel("balanced accuracy (%)")
+    label_ends(axes, ends, shades)
+    best = max(curves, key=lambda name: max(curves[name]))
+    place = list(curves[best]).index(max(curves[best]))
+    where = "the embedding" if place == 0 else f"block {place - 1}"
+    headline(figure, f"The best features here, {100 * max(curves[best]):.0f}%: {best}, out of {where}")
     return figure
 
 
 @described
-def ladder_chart(rungs: list[Rung], budgets: dict[str, int]) -> Chart:
-    """What each rung of the ladder should need on the device, coloured by tier; a card's usable 85% is marked.
+def examples_chart(record: pd.DataFrame, classes: int) -> Chart:
+    """Balanced accuracy against how many labelled texts were trained on: a line through the means, a dot for each run.
 
     Args:
-        rungs: with their estimates.
-        budgets: by name the bytes of a card.
+        record: a row for each run, with columns strategy, passages and balanced_accuracy, from 0 to 1.
+        classes: how many there are, for the dashed line of who always says the same.
     """
-    figure, axes = new_figure(height_for(len(rungs)) + 0.5)
-    for order, (tier, names) in enumerate(FALLBACK_TIERS.items()):
-        places = [place for place, rung in enumerate(rungs) if rung.name in names]
-        sizes = [rungs[place].estimate / 2**30 for place in places]
-        style = {"color": COLOURS[order], "edgecolor": INK, "hatch": HATCHES[order]}
-        axes.barh(places, sizes, label=tier if places else None, **style)
-    mark_cards(axes, {name: budget / 2**30 for name, budget in budgets.items()})
-    rows = {"smaller micro-batch": "micro-batches of {}"}
-    labels = [rows.get(rung.name, rung.name).format(rung.plan.micro_batch_size) for rung in rungs]
-    finish_bars(figure, axes, labels, [f"{rung.estimate / 2**30:.1f} GiB" for rung in rungs])
-    axes.set_xlabel("peak of a training step on the device (GiB)")
-    said = []
-    for name, budget in sorted(budgets.items(), key=lambda pair: pair[1]):
-        fits = [label for label, rung in zip(labels, rungs, strict=True) if rung.estimate <= CARD_SHARE * budget]
-        said.append(f"{name}: {fits[0] if fits else 'none'}")
-    headline(figure, f"First rung that fits {'; '.join(said)}")
+    figure, axes = new_figure(4.8)
+    drawn, ends, shades = styles(record.strategy), {}, {}
+    for name, part in record.groupby("strategy", sort=False):
+        mean = 100 * part.groupby("passages").balanced_accuracy.mean()
+        shades[name], form = drawn[name]
+        axes.plot(mean.index, mean, color=shades[name], marker=form, label=name)
+        if len(part) > len(mean):
+            axes.plot(part.passages, 100 * part.balanced_accuracy, ".", color=shades[name], alpha=0.5)
+        ends[name] = (mean.index[-1], mean.iloc[-1])
+    sizes = sorted(record.passages.unique())
+    axes.set_xscale("log")
+    axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
+    axes.set_xticks([], minor=True)
+    _guess_line(axes, classes)
+    axes.set_ylim(0, 5 + 100 * record.balanced_accuracy.max())
+    axes.set_xlabel("labelled texts that were trained on (log scale)")
+    axes.set_ylabel("balanced accuracy (%)")
+    label_ends(axes, ends, shades)
+    means = record.groupby(["passages", "strategy"]).balanced_accuracy.mean()
+    best = {size: means[size].idxmax() for size in sizes}
+    told = []
+    for name in dict.fromkeys(best.values()):
+        those = [f"{size:g}" for size in sizes if best[size] == name]
+        told.append(f"{name} (all sizes)" if len(those) == len(sizes) else f"{name} ({listed(those)} texts)")
+    headline(figure, f"Highest: {'; '.join(told)}")
     return figure
 
 
-@described
-def attempts_chart(attempts: list[Attempt], card: int) -> Chart:
-    """How much memory each attempt of a fallback held on the card at its highest, and whether it was enough.
-
-    Args:
-        attempts: from a `FallbackLog`, in their order.
-        card: its bytes.
-    """
-    figure, axes = new_figure(height_for(len(attempts)) + 0.5)
-    for order, (label, failed) in enumerate({"out of memory": True, "holds": False}.items()):
-        places = [place for place, attempt in enumerate(attempts) if bool(attempt.failed_in) is failed]
-        sizes = [attempts[place].peak / 2**20 for place in places]
-        axes.barh(places, sizes, color=COLOURS[1 + order], hatch=HATCHES[1 - order], edgecolor=INK, label=label)
-    for place, attempt in enumerate(attempts):  # what was asked for when memory ran out, on top of what was held then
-        if attempt.failed_in:
-            held = (card - attempt.bytes_available) / 2**20
-            style = {"facecolor": "none", "edgecolor": COLOURS[1], "linestyle": ":", "linewidth": 1.5}
-            axes.barh(place, attempt.bytes_asked / 2**20, left=held, **style)
-    mark_limit(axes, card / 2**20, f"card: {card / 2**20:.0f} MiB")
-    ends = [f"fails in the {a.failed_in}" if a.failed_in else f"holds: {a.peak / 2**20:.0f} MiB" for a in attempts]
-    finish_bars(figure, axes, [f"{place}. {attempt.rung}" for place, attempt in enumerate(attempts, 1)], ends)
-    axes.set_xlabel("most bytes held on the card (MiB); dotted: asked for when memory ran out")
-    failed = sum(bool(attempt.failed_in) for attempt in attempts)
-    done = [attempt.rung for attempt in attempts if not attempt.failed_in]
-    headline(figure, f"{failed} attempt{'s' * (failed != 1)} ran out of memory; “{done[0]}” holds")
-    return figure
-
-
-@described
-def fit_chart(table: pd.DataFrame) -> Chart:
-    """What each strategy needs, against the memory of common cards (log scale); of a card, 85% can be used.
-
-    Args:
-        table: what `fit_table` returned, without what could not be estimated.
-    """
-    table = table.reset_index(drop=True)
-    figure, axes = new_figure(height_for(len(table)) + 0.3)
-    cards = {column: float(column.split()[0]) for column in table if column.endswith(" GB")}
-    axes.set_xscale("log", base=2)
-    axes.plot(table.gib, table.index, "o", color=COLOURS[0], markersize=9)
-    axes.set_yticks(table.index, table.strategy)
-    axes.set_ylim(len(table) - 0.5, -0.5)
-    places = [*table.gib, *(CARD_SHARE * size for size in cards.values())]
-    axes.set_xlim(min(places) / 1.25, max(places) * 1.25)
-    for order, (name, size) in enumerate(cards.items()):
-        mark_limit(axes, CARD_SHARE * size, name, order % 2)
-    axes.xaxis.set_major_formatter("{x:g}")
-    none = "none of these"
-    smallest = [next((card for card, size in cards.items() if gib <= CARD_SHARE * size), none) for gib in table.gib]
-    told = [f"{number(gib)} GiB: {card}" for gib, card in zip(table.gib, smallest, strict=True)]
-    beside_rows(axes, table.index, told)
-    axes.set_xlabel("peak of a step (GiB, log scale); dashed: the 85% of a card that can be used")
-    by_card = table.strategy.groupby(pd.Categorical(smallest, [*cards, none], ordered=True), observed=True)
-    said = [f"{card}: {listed(names, 'strategies')}" for card, names in by_card]
-    headline(figure, f"Smallest card that is enough: {'; '.join(said)}")
-    return figure
-
-
-def _rung_box(axes: Axes, y: float, name: str, shade: str, ink: str) -> None:
-    box(axes, (0.06, y - 0.32), 0.265, 0.64, facecolor=shade, rounding=0.01)
-    axes.text(0.0725, y, name, va="center", fontsize="small", color=ink)
-
-
-def _token_rows(axes: Axes, counted: torch.Tensor, left: float, top: float, share: Fraction, depth: float) -> None:
-    """The tokens of a micro-batch as cells, deeper where one counts for more."""
-    for row, tokens in enumerate(counted.tolist()):
-        for column, counts in enumerate(tokens):
-            place = (left + column + 0.04, top + row - 0.42)
-            cell = Rectangle(place, 0.92, 0.84, facecolor=TRAINED if counts else SPARED, edgecolor="none")
-            cell.set_alpha(0.15 + 0.85 * depth if counts else 1)
-            axes.add_patch(cell)
-            said = f"{share.numerator}/{share.denominator}" if counts else "–"
-            colour = "white" if counts and depth > 0.75 else INK
-            axes.text(left + column + 0.5, top + row, said, ha="center", va="center", fontsize="x-small", color=colour)
+def _guess_line(axes: Axes, classes: int) -> None:
+    """A dashed line at what someone reaches who puts every text into the same class."""
+    axes.axhline(100 / classes, color=INK, linestyle="--", linewidth=1.2)
+    beside = {"xytext": (4, -3), "textcoords": "offset points", "fontsize": "small", "va": "top"}
+    told, where = f"{GUESS}: {100 / classes:.0f}%", axes.get_yaxis_transform()
+    axes.annotate(told, (0, 100 / classes), xycoords=where, **beside)

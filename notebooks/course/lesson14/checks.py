@@ -1,263 +1,102 @@
-"""The comparison: how many pairs part by chance, a difference seed by seed, a rate chosen without the test."""
+"""Instruction tuning: whose loss counts how much, which tokens have a label, and the loss of a preference."""
 
 import math
-from functools import partial
 
-import pandas as pd
-from scipy import stats
+from course.exercises import Quiz, Wrong, called, exercise, kind, number_exercise
 
-from course.exercises import Quiz, Wrong, close, function_exercise, kind, number, number_exercise, numbers
-
-PAIRS = math.comb(10, 2)
-false_alarms = number_exercise(
+loss_of_a_batch = number_exercise(
     "ex14_1",
-    "the expected number of false alarms among all pairs of ten strategies, to one percent",
-    "First count the pairs: A against B is the same pair as B against A.",
-    "For one pair the chance of a false alarm is 5%. Expected numbers add up over the pairs, also where pairs depend "
-    "on each other.",
-    right=PAIRS * 0.05,
+    "the loss of the batch, give or take 0.01",
+    "How many labels has each of the two rows? Count the end tokens.",
+    "The first row has 10 labels and the second one 2. Which sum of losses has each of them?",
+    "Add both sums and divide once, by all 12 labels.",
+    right=3.5,
     mistakes={
-        "that takes one chance for each strategy; intervals belong to pairs.": 10 * 0.05,
-        "that compares all with one of them only; every pair is asked for.": 9 * 0.05,
-        "that is for seven strategies, as in this lesson; here are ten.": 21 * 0.05,
-        "that counts every pair twice, once from each side.": 2 * PAIRS * 0.05,
-        "that pairs strategies with themselves too, and counts the others twice.": 100 * 0.05,
-        "that is how many pairs there are; only a few of them will be called different.": PAIRS,
-        "that is how many pairs you expect to be left tied, as they should be.": PAIRS * 0.95,
-        "that looks like the chance of at least one false alarm; the expected number is asked for.": 1 - 0.95**PAIRS,
-        "5% is five in a hundred, and this is more alarms than there are pairs.": 5 * PAIRS,
-        "an expected number is a mean and need not be whole: do not round it.": 2,
+        "that is the mean of the rows' means: a label of the short answer would count five times as much.": 2.5,
+        "the end tokens have labels, too: the answers of 9 tokens and of 1 token have 10 and 2 labels.": 3.7,
+        "that is the sum over the labels; the loss is their mean.": 42.0,
+        "that is the sum of the two means.": 5.0,
+        "questions carry no labels, so their lengths do not count.": 3.25,
     },
+    within=0.003,
 )
 
 
-def _tables():
-    """Runs in no order, beside a strategy that nobody asked for; a seed moves all strategies alike."""
-    for one, other, perplexities in (
-        ("lora", "full", {"full": (70.2, 74.9, 72.0), "lora": (73.1, 77.0, 75.2), "bitfit": (105.3, 106.4, 105.8)}),
-        (
-            "lora",
-            "qlora",
-            {"lora": (81.5, 78.2, 79.9, 84.0), "qlora": (81.9, 79.6, 79.7, 85.1), "full": (72.1, 70.3, 71.0, 74.4)},
-        ),
-        (
-            "full",
-            "last_layers",
-            {
-                "full": (71.0, 76.2, 69.8, 73.3, 74.0, 72.5),
-                "last_layers": (74.1, 80.9, 73.5, 76.0, 78.8, 75.2),
-                "bitfit": (104.8, 106.0, 105.1, 105.5, 106.2, 105.0),
-            },
-        ),
-    ):
-        rows = [(name, seed, value) for name, values in perplexities.items() for seed, value in enumerate(values)]
-        table = pd.DataFrame(rows, columns=["strategy", "seed", "perplexity"])
-        story = f"with {len(table) // 3} seeds, {one} minus {other}"
-        yield story, table.sample(frac=1, random_state=1).reset_index(drop=True), one, other
-
-
-def _sides(runs, one, other):
-    by_seed = runs.pivot(index="seed", columns="strategy", values="perplexity")
-    return by_seed[one], by_seed[other]
-
-
-def _interval(values, *, t=None, tail=0.975, spread=1, one_run=False) -> tuple[float, float]:
-    """Student's interval of the mean; the options make it wrong, each as somebody does."""
-    count, mean = len(values), sum(values) / len(values)
-    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (count - spread))
-    half = (t or stats.t.ppf(tail, count - 1)) * deviation / (1 if one_run else math.sqrt(count))
-    return mean - half, mean + half
-
-
-def _paired(runs, one, other, **wrong) -> tuple[float, float]:
-    left, right = _sides(runs, one, other)
-    return _interval(list(left - right), **wrong)
-
-
-def _unpaired(runs, one, other) -> tuple[float, float]:
-    return tuple(stats.ttest_ind(*_sides(runs, one, other), equal_var=False).confidence_interval())
-
-
-def _as_they_stand(runs, one, other) -> tuple[float, float]:
-    left, right = (runs[runs.strategy == name].perplexity.to_numpy() for name in (one, other))
-    return _interval(left - right)
-
-
-def _apart(runs, one, other) -> tuple[float, float]:
-    (low, high), (other_low, other_high) = (_interval(list(side)) for side in _sides(runs, one, other))
-    return low - other_high, high - other_low
-
-
-def _two_ends(given, runs, one, other):
-    if isinstance(given, tuple | list) and any(value != value for value in given):
-        raise Wrong(
-            "your interval is nan. pandas subtracts where the *index* is the same, and rows of two strategies never "
-            "share one: bring them side by side by seed first."
-        )
-    low, high = numbers(given, 2)
-    if low > high:
-        raise Wrong("the low end is above the high one.")
-    return low, high
-
-
-paired_interval = function_exercise(
+@exercise(
     "ex14_2",
-    "both ends of the interval, for three tables of runs with 3, 4 and 6 seeds",
-    "First one difference for each seed. `runs.pivot(index=..., columns=..., values=...)` puts the two strategies side "
-    "by side, a row each seed.",
-    "The mean of the n differences, minus and plus t times their standard deviation over the root of n. Their "
-    "standard deviation divides by n - 1, as pandas does and numpy does not.",
-    "t is `stats.t.ppf(0.975, n - 1)`: 2.5% are left out on each side.",
-    right=_paired,
-    cases=_tables,
-    mistakes={
-        "it has the wrong sign: the second is taken from the first.": lambda runs, one, other: _paired(
-            runs, other, one
-        ),
-        "it pairs the runs as they stand in the table; what belongs together has one seed.": _as_they_stand,
-        "it divides by n where it should by n - 1: numpy's `std` does, unasked.": partial(_paired, spread=0),
-        "it takes 1.96, which is for many runs; Student's t is larger for few.": partial(_paired, t=1.96),
-        "it leaves 5% out on each side: that is an interval at 90%.": partial(_paired, tail=0.95),
-        "it is that of one run: the mean of n is surer, by the root of n.": partial(_paired, one_run=True),
-        "it takes one interval from the other: what luck did to both is still in it.": _apart,
-        "it treats the runs as independent; with one seed both met the same luck.": _unpaired,
-    },
-    read=_two_ends,
-    alike=partial(close, within=6e-3),
+    "the labels of four rows, one of them without padding, one whose padding token is its end token",
+    "Three parts follow one another: only read, learned, padding. Which places belong to the middle one?",
+    "The learned tokens are those from place `only_read` up to, but not including, place `length`.",
+    "`[-100] * only_read + tokens[only_read:length] + [-100] * (len(tokens) - length)`.",
 )
+def labels_of_a_row(answer: object) -> None:
+    """Judge a function that makes labels by place, and not by token."""
+    cases = (
+        ("a question of 3 tokens, an answer of 2 and its end, no padding", [5, 6, 7, 8, 9, 0], 3, 6),
+        ("the same with three places of padding by the end token", [5, 6, 7, 8, 9, 0, 0, 0, 0], 3, 6),
+        ("an answer that is one token and its end", [5, 6, 7, 0, 1, 1], 2, 4),
+        ("a question in which the token of the end occurs", [5, 0, 7, 8, 0, 0, 0], 3, 5),
+    )
+    for story, tokens, only_read, length in cases:
+        given = called(answer, list(tokens), only_read, length)
+        if not isinstance(given, list):
+            raise Wrong(f"{story}: expected a list, and this is {kind(given)}.")
+        wanted = [-100] * only_read + tokens[only_read:length] + [-100] * (len(tokens) - length)
+        if given == wanted:
+            continue
+        if len(given) != len(tokens):
+            raise Wrong(f"{story}: expected {len(tokens)} labels, one for each token, and these are {len(given)}.")
+        if given[length - 1] == -100:
+            raise Wrong(f"{story}: the end token of the answer has no label, so the model would never learn to stop.")
+        if any(label != -100 for label in given[length:]):
+            raise Wrong(f"{story}: padding has labels, so the model would learn to write it.")
+        if any(label != -100 for label in given[:only_read]):
+            raise Wrong(f"{story}: the question has labels; it is only read.")
+        if all(label == -100 for label in given):
+            raise Wrong(f"{story}: no token has a label.")
+        if given[only_read : length - 1] == tokens[only_read + 1 : length]:
+            raise Wrong(f"{story}: the labels are shifted by one; the model shifts them itself.")
+        raise Wrong(f"{story}: the labels are {given}; expected each learned token's own id at its own place.")
 
 
-def _records():
-    """Tuning where each unfair choice ends at another rate, or with another score."""
-    infinite = math.inf
-    for scores in (
-        {  # strategy -> rate -> (validation, test) of each seed
-            "full": {0.001: [(80, 85), (82, 87)], 0.002: [(83, 83), (85, 84)], 0.005: [(79, 90), (99, 96)]},
-            "lora": {0.001: [(95, 90), (97, 92)], 0.002: [(85, 92), (97, 98)], 0.005: [(88, 93), (86, 95)]},
-        },
-        {
-            "bitfit": {
-                0.01: [(112, 115), (110, 114), (111, 119)],
-                0.02: [(106, 108), (107, 110), (105, 112)],
-                0.05: [(104, 113), (103, 112), (105, 114)],
-            },
-            "freeze_lower": {
-                0.01: [(78, 82), (79, 80), (77, 84)],
-                0.02: [(81, 80), (80, 78), (83, 81)],
-                0.05: [(70, 72), (infinite, infinite), (71, 74)],
-            },
-        },
-    ):
-        runs = [
-            (name, rate, seed, *pair)
-            for name, rates in scores.items()
-            for rate, pairs in rates.items()
-            for seed, pair in enumerate(pairs)
-        ]
-        columns = ["strategy", "learning_rate", "seed", "validation_perplexity", "test_perplexity"]
-        yield f"for a record of {' and '.join(scores)}", pd.DataFrame(runs, columns=columns)
-
-
-def _means(record):
-    return record.groupby(["strategy", "learning_rate"])[["validation_perplexity", "test_perplexity"]].mean()
-
-
-def _rates(record, means=_means) -> dict[str, float]:
-    """The rate of each strategy at which the validation text is read best."""
-    return {name: place[1] for name, place in means(record).validation_perplexity.groupby("strategy").idxmin().items()}
-
-
-def _tested(record, rates, means=_means) -> dict[str, float]:
-    return {name: means(record).test_perplexity[name, rate] for name, rate in rates.items()}
-
-
-def _luckiest(record):
-    return record.loc[record.groupby("strategy").validation_perplexity.idxmin()].set_index("strategy")
-
-
-def _finite(record):
-    return _means(record[record.validation_perplexity < math.inf])
-
-
-def _one_rate(record) -> dict[str, float]:
-    rate = record.groupby("learning_rate").validation_perplexity.mean().idxmin()
-    return _tested(record, dict.fromkeys(record.strategy.unique(), rate))
-
-
-def _best_seeds(record) -> dict[str, float]:
-    at = record.groupby(["strategy", "learning_rate"]).test_perplexity.min()
-    return {name: at[name, rate] for name, rate in _rates(record).items()}
-
-
-def _scores(given, record):
-    given = given.to_dict() if isinstance(given, pd.Series) else given
-    if not isinstance(given, dict):
-        raise Wrong(f"a dict is asked for, from each strategy to its score, and this is {kind(given)}.")
-    if given.keys() != set(record.strategy):
-        raise Wrong(f"the keys are not the strategies: {', '.join(map(repr, given))[:60] or 'none'}.")
-    return {name: number(value) for name, value in given.items()}
-
-
-fair_scores = function_exercise(
+LOSS = math.log(1 + math.exp(-3))
+loss_of_a_pair = number_exercise(
     "ex14_3",
-    "the scores of two records of tuning: which rate was chosen, by what, and what was reported for it",
-    "Two questions, two texts: one column may choose the rate, the other may only be read at the end.",
-    "A rate is as good as its mean over all its seeds. A run that diverged has infinity, and so has the mean of a rate "
-    "that cannot be relied on: leave such runs in.",
-    "With groupby, make both means for each strategy and rate. For each strategy take the rate at which the validation "
-    "mean is lowest (`idxmin`), and look the test mean up at that rate.",
-    right=lambda record: _tested(record, _rates(record)),
-    cases=_records,
+    "the loss of the pair, give or take 0.001",
+    "By how many nats has each answer changed? The margin is the difference of the two changes.",
+    "The preferred answer has lost 6 nats and the other one 36, so the margin is 30.",
+    "The loss is -log(sigmoid(0.1 * 30)), which is log(1 + exp(-3)).",
+    right=LOSS,
     mistakes={
-        "these are scores on the tuning text.": lambda record: dict(
-            _means(record).validation_perplexity.groupby("strategy").min()
-        ),
-        "these are the learning rates; the score that each reaches is asked for.": _rates,
-        "the rate was chosen by the test text. Then it is tuning text too, and nothing is left to test with.": (
-            lambda record: dict(_means(record).test_perplexity.groupby("strategy").min())
-        ),
-        "this is the best run on the test text: it was chosen by what should only be read at the end.": lambda record: (
-            dict(record.groupby("strategy").test_perplexity.min())
-        ),
-        "the rate is that of the luckiest single run; the next seed may be the unlucky one.": lambda record: _tested(
-            record, dict(_luckiest(record).learning_rate)
-        ),
-        "this is the luckiest single run; the next seed may be the unlucky one.": lambda record: dict(
-            _luckiest(record).test_perplexity
-        ),
-        "all got one rate; which one it is decides who looks good.": _one_rate,
-        "runs that diverged were left out, and the rate that made them diverge was chosen for the others.": (
-            lambda record: _tested(record, _rates(record, _finite), _finite)
-        ),
-        "the score is a mean over all rates, also those that nobody would use.": lambda record: dict(
-            record.groupby("strategy").test_perplexity.mean()
-        ),
-        "the rate is chosen well, and then only the best seed is reported: take all seeds of that rate.": _best_seeds,
+        "the sign of the margin is the other way round: the worse answer has lost more, so the loss is small.": 3
+        + LOSS,
+        "that is the margin; the loss is minus the logarithm of the sigmoid of beta times it.": 30.0,
+        "that is beta times the margin; its sigmoid and the logarithm are missing.": 3.0,
+        "that is the sigmoid; the loss is minus its logarithm.": 0.9526,
+        "that is the loss at the start, where the margin is zero.": 0.6931,
+        "the margin is of the changes, and not of the log-probabilities: both models read both answers.": 0.00091,
+        "the preferred answer's change alone is no margin: subtract the change of the other one.": 0.4375,
+        "a sigmoid never reaches 1, so the loss is small but not zero; keep three digits.": 0.0,
     },
-    read=_scores,
-    alike=lambda given, expected: all(math.isclose(given[name], expected[name], abs_tol=0.01) for name in expected),
+    within=0.015,
 )
 
 
 QUIZ = Quiz(
     "quiz14",
-    "Two strategies were trained with three seeds each. Over documents, one scores 66 to 79 and the other\n"
-    "69 to 83. Seed by seed, the second is 2.9 to 4.9 above the first. All are intervals at 95%. Do the two differ?",
+    "A fine-tuned chat model writes a good answer, but then goes on with a question of its own, answers that, and so "
+    "on until the limit. The training loss was low. What is the most likely reason?",
     {
-        "a": "No: the first two intervals overlap.",
-        "b": "Not yet: more seeds must make those two narrower, until they no longer overlap.",
-        "c": "Yes, on these documents: the interval of the difference excludes zero.",
-        "d": "Yes, and on any text about Rust: the interval of the difference excludes zero.",
+        "a": "The learning rate was too high.",
+        "b": "The end token of the answers carried no label.",
+        "c": "The model was trained for too few epochs.",
+        "d": "The answers in the training data are too long.",
     },
     {
-        "a": "no: both models read the same documents, and a hard document raises both scores. This variation is in "
-        "each of the two intervals, but it cancels in the difference.",
-        "b": "no: those two intervals say what other documents would change. More documents would make them narrower, "
-        "more seeds would not.",
-        "c": "yes: what a seed did to both cancels in the difference, and all of its interval is above zero. No other "
-        "documents were drawn, so the answer is about these documents.",
-        "d": "no, that is too much: the interval comes from seeds, on one set of documents. It says nothing about "
-        "other texts.",
+        "a": "no: then the loss would have been high, or training would have diverged.",
+        "b": "yes: it has learned what an answer says, and never that one ends.",
+        "c": "no: the answers are good, so enough was learned; only where they end was not.",
+        "d": "no: a long answer ends, too, if its end has a label.",
     },
-    right="c",
+    right="b",
 )

@@ -1,137 +1,263 @@
-"""The autopsy: how many blocks a ranking takes, names that match too much, three figures that must fit together."""
+"""The comparison: how many pairs part by chance, a difference seed by seed, a rate chosen without the test."""
 
 import math
+from functools import partial
 
-from course.exercises import Quiz, Wrong, called, exercise, number_exercise
-from tlkit.models import meta_model
+import pandas as pd
+from scipy import stats
 
-LIMIT = (1.96 * 0.14 / 0.02) ** 2
-enough_blocks = number_exercise(
+from course.exercises import Quiz, Wrong, close, function_exercise, kind, number, number_exercise, numbers
+
+PAIRS = math.comb(10, 2)
+false_alarms = number_exercise(
     "ex15_1",
-    "the smallest number of blocks for which the interval excludes zero",
-    "The interval excludes zero as soon as 1.96 * 0.14 / √n is smaller than 0.02. Which n is that?",
-    "Solve this for the square root of n, and square the result. Then round up to a whole number of blocks.",
-    right=math.ceil(LIMIT),
+    "the expected number of false alarms among all pairs of ten strategies, to one percent",
+    "First count the pairs: A against B is the same pair as B against A.",
+    "For one pair the chance of a false alarm is 5%. Expected numbers add up over the pairs, also where pairs depend "
+    "on each other.",
+    right=PAIRS * 0.05,
     mistakes={
-        "there is no part of a block: a whole number is asked for.": LIMIT,
-        "with that many, the interval still holds zero, though barely: round up.": math.floor(LIMIT),
-        "that is more than needed: the interval reaches 1.96 times the standard error to *each* side.": 753,
-        "that looks like tokens; blocks are asked for.": math.ceil(LIMIT) * 32,
-        "that is the root of it: twice the blocks do not halve the interval, four times as many do.": 14,
-        "there the mean is as large as its own standard error; the interval reaches 1.96 times as far.": 49,
-        "that takes 2 for 1.96, which is close, and a few blocks too many.": 197,
+        "that takes one chance for each strategy; intervals belong to pairs.": 10 * 0.05,
+        "that compares all with one of them only; every pair is asked for.": 9 * 0.05,
+        "that is for seven strategies, as in this lesson; here are ten.": 21 * 0.05,
+        "that counts every pair twice, once from each side.": 2 * PAIRS * 0.05,
+        "that pairs strategies with themselves too, and counts the others twice.": 100 * 0.05,
+        "that is how many pairs there are; only a few of them will be called different.": PAIRS,
+        "that is how many pairs you expect to be left tied, as they should be.": PAIRS * 0.95,
+        "that looks like the chance of at least one false alarm; the expected number is asked for.": 1 - 0.95**PAIRS,
+        "5% is five in a hundred, and this is more alarms than there are pairs.": 5 * PAIRS,
+        "an expected number is a mean and need not be whole: do not round it.": 2,
     },
-    within=1e-4,
 )
 
 
-@exercise(
+def _tables():
+    """Runs in no order, beside a strategy that nobody asked for; a seed moves all strategies alike."""
+    for one, other, perplexities in (
+        ("lora", "full", {"full": (70.2, 74.9, 72.0), "lora": (73.1, 77.0, 75.2), "bitfit": (105.3, 106.4, 105.8)}),
+        (
+            "lora",
+            "qlora",
+            {"lora": (81.5, 78.2, 79.9, 84.0), "qlora": (81.9, 79.6, 79.7, 85.1), "full": (72.1, 70.3, 71.0, 74.4)},
+        ),
+        (
+            "full",
+            "last_layers",
+            {
+                "full": (71.0, 76.2, 69.8, 73.3, 74.0, 72.5),
+                "last_layers": (74.1, 80.9, 73.5, 76.0, 78.8, 75.2),
+                "bitfit": (104.8, 106.0, 105.1, 105.5, 106.2, 105.0),
+            },
+        ),
+    ):
+        rows = [(name, seed, value) for name, values in perplexities.items() for seed, value in enumerate(values)]
+        table = pd.DataFrame(rows, columns=["strategy", "seed", "perplexity"])
+        story = f"with {len(table) // 3} seeds, {one} minus {other}"
+        yield story, table.sample(frac=1, random_state=1).reset_index(drop=True), one, other
+
+
+def _sides(runs, one, other):
+    by_seed = runs.pivot(index="seed", columns="strategy", values="perplexity")
+    return by_seed[one], by_seed[other]
+
+
+def _interval(values, *, t=None, tail=0.975, spread=1, one_run=False) -> tuple[float, float]:
+    """Student's interval of the mean; the options make it wrong, each as somebody does."""
+    count, mean = len(values), sum(values) / len(values)
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (count - spread))
+    half = (t or stats.t.ppf(tail, count - 1)) * deviation / (1 if one_run else math.sqrt(count))
+    return mean - half, mean + half
+
+
+def _paired(runs, one, other, **wrong) -> tuple[float, float]:
+    left, right = _sides(runs, one, other)
+    return _interval(list(left - right), **wrong)
+
+
+def _unpaired(runs, one, other) -> tuple[float, float]:
+    return tuple(stats.ttest_ind(*_sides(runs, one, other), equal_var=False).confidence_interval())
+
+
+def _as_they_stand(runs, one, other) -> tuple[float, float]:
+    left, right = (runs[runs.strategy == name].perplexity.to_numpy() for name in (one, other))
+    return _interval(left - right)
+
+
+def _apart(runs, one, other) -> tuple[float, float]:
+    (low, high), (other_low, other_high) = (_interval(list(side)) for side in _sides(runs, one, other))
+    return low - other_high, high - other_low
+
+
+def _two_ends(given, runs, one, other):
+    if isinstance(given, tuple | list) and any(value != value for value in given):
+        raise Wrong(
+            "your interval is nan. pandas subtracts where the *index* is the same, and rows of two strategies never "
+            "share one: bring them side by side by seed first."
+        )
+    low, high = numbers(given, 2)
+    if low > high:
+        raise Wrong("the low end is above the high one.")
+    return low, high
+
+
+paired_interval = function_exercise(
     "ex15_2",
-    "every name of Qwen2-0.5B, as it is and as peft would have it, for the first 1, 2, 9, 12 and 24 blocks",
-    "Find the number of the block in the name, the whole of it, and compare it as a number.",
-    'The number stands between dots: `re.search(r"layers\\.(\\d+)\\.", name)` finds it, and finds nothing (None) in '
-    "names that belong to no block.",
-    "`int(found[1]) < count`, where something was found.",
+    "both ends of the interval, for three tables of runs with 3, 4 and 6 seeds",
+    "First one difference for each seed. `runs.pivot(index=..., columns=..., values=...)` puts the two strategies side "
+    "by side, a row each seed.",
+    "The mean of the n differences, minus and plus t times their standard deviation over the root of n. Their "
+    "standard deviation divides by n - 1, as pandas does and numpy does not.",
+    "t is `stats.t.ppf(0.975, n - 1)`: 2.5% are left out on each side.",
+    right=_paired,
+    cases=_tables,
+    mistakes={
+        "it has the wrong sign: the second is taken from the first.": lambda runs, one, other: _paired(
+            runs, other, one
+        ),
+        "it pairs the runs as they stand in the table; what belongs together has one seed.": _as_they_stand,
+        "it divides by n where it should by n - 1: numpy's `std` does, unasked.": partial(_paired, spread=0),
+        "it takes 1.96, which is for many runs; Student's t is larger for few.": partial(_paired, t=1.96),
+        "it leaves 5% out on each side: that is an interval at 90%.": partial(_paired, tail=0.95),
+        "it is that of one run: the mean of n is surer, by the root of n.": partial(_paired, one_run=True),
+        "it takes one interval from the other: what luck did to both is still in it.": _apart,
+        "it treats the runs as independent; with one seed both met the same luck.": _unpaired,
+    },
+    read=_two_ends,
+    alike=partial(close, within=6e-3),
 )
-def first_blocks(answer: object) -> None:
-    """Judge a function that says, from its name, whether a tensor is in the first blocks."""
-    called(answer, "model.layers.7.mlp.up_proj.weight", 1)
-    names = [name for name, _ in meta_model("qwen2-0.5b").named_parameters()]
-    for count in (12, 2, 1, 9, 24):
-        for front in ("", "base_model.model."):
-            _judge_selection(answer, names, front, count)
 
 
-@exercise(
+def _records():
+    """Tuning where each unfair choice ends at another rate, or with another score."""
+    infinite = math.inf
+    for scores in (
+        {  # strategy -> rate -> (validation, test) of each seed
+            "full": {0.001: [(80, 85), (82, 87)], 0.002: [(83, 83), (85, 84)], 0.005: [(79, 90), (99, 96)]},
+            "lora": {0.001: [(95, 90), (97, 92)], 0.002: [(85, 92), (97, 98)], 0.005: [(88, 93), (86, 95)]},
+        },
+        {
+            "bitfit": {
+                0.01: [(112, 115), (110, 114), (111, 119)],
+                0.02: [(106, 108), (107, 110), (105, 112)],
+                0.05: [(104, 113), (103, 112), (105, 114)],
+            },
+            "freeze_lower": {
+                0.01: [(78, 82), (79, 80), (77, 84)],
+                0.02: [(81, 80), (80, 78), (83, 81)],
+                0.05: [(70, 72), (infinite, infinite), (71, 74)],
+            },
+        },
+    ):
+        runs = [
+            (name, rate, seed, *pair)
+            for name, rates in scores.items()
+            for rate, pairs in rates.items()
+            for seed, pair in enumerate(pairs)
+        ]
+        columns = ["strategy", "learning_rate", "seed", "validation_perplexity", "test_perplexity"]
+        yield f"for a record of {' and '.join(scores)}", pd.DataFrame(runs, columns=columns)
+
+
+def _means(record):
+    return record.groupby(["strategy", "learning_rate"])[["validation_perplexity", "test_perplexity"]].mean()
+
+
+def _rates(record, means=_means) -> dict[str, float]:
+    """The rate of each strategy at which the validation text is read best."""
+    return {name: place[1] for name, place in means(record).validation_perplexity.groupby("strategy").idxmin().items()}
+
+
+def _tested(record, rates, means=_means) -> dict[str, float]:
+    return {name: means(record).test_perplexity[name, rate] for name, rate in rates.items()}
+
+
+def _luckiest(record):
+    return record.loc[record.groupby("strategy").validation_perplexity.idxmin()].set_index("strategy")
+
+
+def _finite(record):
+    return _means(record[record.validation_perplexity < math.inf])
+
+
+def _one_rate(record) -> dict[str, float]:
+    rate = record.groupby("learning_rate").validation_perplexity.mean().idxmin()
+    return _tested(record, dict.fromkeys(record.strategy.unique(), rate))
+
+
+def _best_seeds(record) -> dict[str, float]:
+    at = record.groupby(["strategy", "learning_rate"]).test_perplexity.min()
+    return {name: at[name, rate] for name, rate in _rates(record).items()}
+
+
+def _scores(given, record):
+    given = given.to_dict() if isinstance(given, pd.Series) else given
+    if not isinstance(given, dict):
+        raise Wrong(f"a dict is asked for, from each strategy to its score, and this is {kind(given)}.")
+    if given.keys() != set(record.strategy):
+        raise Wrong(f"the keys are not the strategies: {', '.join(map(repr, given))[:60] or 'none'}.")
+    return {name: number(value) for name, value in given.items()}
+
+
+fair_scores = function_exercise(
     "ex15_3",
-    "the diagnosis of seven models, sound and not; one has published figures",
-    "The loss is the logarithm of a perplexity. Bring both numbers to one scale before you compare them.",
-    "A model with random weights knows nothing in training either. How large is the loss of its first training step?",
-    "Check first whether the two numbers agree within one nat, in both directions. Only if they agree does the size of "
-    "the vocabulary tell you something about the model.",
+    "the scores of two records of tuning: which rate was chosen, by what, and what was reported for it",
+    "Two questions, two texts: one column may choose the rate, the other may only be read at the end.",
+    "A rate is as good as its mean over all its seeds. A run that diverged has infinity, and so has the mean of a rate "
+    "that cannot be relied on: leave such runs in.",
+    "With groupby, make both means for each strategy and rate. For each strategy take the rate at which the validation "
+    "mean is lowest (`idxmin`), and look the test mean up at that rate.",
+    right=lambda record: _tested(record, _rates(record)),
+    cases=_records,
+    mistakes={
+        "these are scores on the tuning text.": lambda record: dict(
+            _means(record).validation_perplexity.groupby("strategy").min()
+        ),
+        "these are the learning rates; the score that each reaches is asked for.": _rates,
+        "the rate was chosen by the test text. Then it is tuning text too, and nothing is left to test with.": (
+            lambda record: dict(_means(record).test_perplexity.groupby("strategy").min())
+        ),
+        "this is the best run on the test text: it was chosen by what should only be read at the end.": lambda record: (
+            dict(record.groupby("strategy").test_perplexity.min())
+        ),
+        "the rate is that of the luckiest single run; the next seed may be the unlucky one.": lambda record: _tested(
+            record, dict(_luckiest(record).learning_rate)
+        ),
+        "this is the luckiest single run; the next seed may be the unlucky one.": lambda record: dict(
+            _luckiest(record).test_perplexity
+        ),
+        "all got one rate; which one it is decides who looks good.": _one_rate,
+        "runs that diverged were left out, and the rate that made them diverge was chosen for the others.": (
+            lambda record: _tested(record, _rates(record, _finite), _finite)
+        ),
+        "the score is a mean over all rates, also those that nobody would use.": lambda record: dict(
+            record.groupby("strategy").test_perplexity.mean()
+        ),
+        "the rate is chosen well, and then only the best seed is reported: take all seeds of that rate.": _best_seeds,
+    },
+    read=_scores,
+    alike=lambda given, expected: all(math.isclose(given[name], expected[name], abs_tol=0.01) for name in expected),
 )
-def diagnosis(answer: object) -> None:
-    """Judge a function that tells a sound start from a faulty evaluation or faulty loading."""
-    cases = [
-        ("sound", 4.9, 138.0, 4096, "nothing was wrong"),
-        ("sound", 3.0, 40.0, 50_257, "nothing was wrong"),
-        ("loading", 12.6, 250_072.0, 151_936, "the weights were random"),
-        ("evaluation", 4.6157, 254_801.06, 151_936, "labels were shifted twice in the evaluation"),
-        ("evaluation", 4.4, 9_000.0, 151_936, "labels were shifted twice in the evaluation"),
-        ("evaluation", 4.6, 1.3, 4096, "the evaluation showed the model each token that it was to guess"),
-        ("loading", 8.9, 5_100.0, 4096, "the weights were random"),
-    ]
-    for right, loss, baseline, vocabulary, story in cases:
-        given = called(answer, loss, baseline, vocabulary)
-        if not isinstance(given, str) or given not in ("sound", "evaluation", "loading"):
-            raise Wrong(f'your function returns {given!r:.40}: expected "sound", "evaluation" or "loading".')
-        if given == right:
-            continue
-        case = f"where {story}, your function says {given!r}:"
-        if right == "sound":
-            why = "a loss is in nats and a perplexity is not, so the two cannot be compared directly."
-        elif right == "loading":
-            why = "a baseline above the vocabulary, and training that starts as badly, is a model that knows nothing."
-        elif given == "loading":
-            why = "random weights would be as bad in their first training step, and these were not."
-        elif baseline < vocabulary and baseline > math.exp(loss):
-            why = "a baseline below the vocabulary may still be far from what training says."
-        else:
-            why = "a baseline far better than training is as suspicious as one far worse."
-        raise Wrong(f"{case} {why}")
-
-
-def _judge_selection(answer, names, front, count):
-    case = f"asked for the first {count} blocks, your function"
-    wanted, taken = {}, {}
-    for name in names:
-        parts = name.split(".")
-        wanted[name] = int(parts[2]) if parts[1] == "layers" else None
-        try:
-            given = called(answer, front + name, count)
-        except Wrong as wrong:
-            raise type(wrong)(f"for the name {front}{name}, {wrong}") from wrong
-        if given not in (True, False):
-            raise Wrong(f"True or False is asked for, and your function returns {given!r:.40}.")
-        taken[name] = bool(given)
-    blocks = {at for at in wanted.values() if at is not None}
-    chosen = {at for name, at in wanted.items() if taken[name]}
-    partly = {at for name, at in wanted.items() if not taken[name] and at in chosen}
-    if None in chosen:
-        raise Wrong(f"{case} also takes what is in no block: embedding or final norm.")
-    if partly:
-        raise Wrong(f"{case} takes block {min(partly)} in part: a block is all its tensors, norms and biases too.")
-    if chosen == set(range(count)):
-        return
-    if front and not chosen:
-        raise Wrong(f"{case} takes none where the name has more in front, as peft makes it.")
-    if chosen == {at for at in blocks if any(str(at).startswith(str(first)) for first in range(count))}:
-        raise Wrong(f"{case} takes {len(chosen)}: a number was looked for that is also the beginning of others.")
-    if chosen == {at for at in blocks if str(at) < str(count)}:
-        raise Wrong(f"{case} compares numbers as text, where '10' comes before '9'.")
-    if chosen in (set(range(count + 1)) & blocks, set(range(1, count + 1)) & blocks):
-        raise Wrong(f"{case} is off by one: blocks count from 0, and the first {count} do not include block {count}.")
-    if chosen == blocks - set(range(count)):
-        raise Wrong(f"{case} takes all the others.")
-    raise Wrong(f"{case} takes {len(chosen)} of {len(blocks)}, and not the right ones.")
 
 
 QUIZ = Quiz(
     "quiz15",
-    "Symptom 6 ends with a hypothesis: full fine-tuning was slowed down because it did not fit the card.\n"
-    "Which experiment could show that it is false?",
+    "Two strategies were trained with three seeds each. Over documents, one scores 66 to 79 and the other\n"
+    "69 to 83. Seed by seed, the second is 2.9 to 4.9 above the first. All are intervals at 95%. Do the two differ?",
     {
-        "a": "Run both strategies again, on a card with 24 GB.",
-        "b": "Run both again on the same card, with five seeds.",
-        "c": "Train both ten times as long, on the same card.",
-        "d": "Count the arithmetic once more, with norms and optimizer.",
+        "a": "No: the first two intervals overlap.",
+        "b": "Not yet: more seeds must make those two narrower, until they no longer overlap.",
+        "c": "Yes, on these documents: the interval of the difference excludes zero.",
+        "d": "Yes, and on any text about Rust: the interval of the difference excludes zero.",
     },
     {
-        "a": "yes: everything fits this card. If the ratio stays near 14, memory was not the cause. If it falls to "
-        "what arithmetic and memory traffic explain, the hypothesis has passed a test that it could have failed.",
-        "b": "no: five seeds show how much 14.3 varies. Whatever slowed the first run would slow these five as well.",
-        "c": "no: both times become ten times as long, and their ratio stays the same, whatever the cause is.",
-        "d": "no: this makes the expected ratio more exact, but it is far from 14.3 anyway. The cause stays unknown.",
+        "a": "no: both models read the same documents, and a hard document raises both scores. This variation is in "
+        "each of the two intervals, but it cancels in the difference.",
+        "b": "no: those two intervals say what other documents would change. More documents would make them narrower, "
+        "more seeds would not.",
+        "c": "yes: what a seed did to both cancels in the difference, and all of its interval is above zero. No other "
+        "documents were drawn, so the answer is about these documents.",
+        "d": "no, that is too much: the interval comes from seeds, on one set of documents. It says nothing about "
+        "other texts.",
     },
-    right="a",
+    right="c",
 )

@@ -1,104 +1,229 @@
-"""Another task: balanced accuracy, the mean over the tokens that are no padding, and what frozen features save."""
+"""Scaling out: what a process sends, its part of the loss of a batch, and how many cards a model in parts needs."""
 
-import torch
+import math
+from functools import partial
 
-from course.exercises import Quiz, function_exercise, number_exercise
-from course.small import close_tensors, tensor
+from course.exercises import Quiz, Wrong, called, close, exercise, function_exercise, number, number_exercise
 
-balanced_accuracy = number_exercise(
+FROZEN, TRAINED, MACHINES = 494_032_768, 4_399_104, 5
+GRADIENTS = 4 * TRAINED / 1e6  # MB
+RING = 2 * (MACHINES - 1) / MACHINES
+SENT = RING * GRADIENTS
+sent_by_each = number_exercise(
     "ex18_1",
-    "the balanced accuracy in percent",
-    "Compute the share that is right in each class by itself, before you put the two together.",
-    "In the first class 81 of 90 are right, which is 90%. What is it in the second?",
-    "Balanced accuracy is the mean of the two shares, and each counts once, whatever the size of its class.",
-    right=55,
+    "the MB that each of five machines sends in a step, to one percent",
+    "DDP exchanges gradients. Which of the values have a gradient?",
+    "In a ring of N, each sends 2 (N - 1) / N times the bytes of the gradients. A value in fp32 has four bytes.",
+    right=SENT,
     mistakes={
-        "that is plain accuracy, in which the large class counts nine times as much as the small one.": 83,
-        "write it in percent.": 0.55,
-        "that is the sum over the classes; divide it by their number.": 110,
-        "that is what someone reaches who puts every text into the same class.": 50,
-        "that is the share of the first class alone.": 90,
-        "that is the share of the second class alone.": 20,
-        "that is the mean share that is wrong; what is right is asked for.": 45,
-    },
-    within=1e-3,
-)
-
-
-def _rows():
-    draw = torch.Generator().manual_seed(18)
-    for sizes, columns in (([3, 5, 1], 5), ([2], 4), ([6, 6], 6)):
-        hidden = torch.randn(len(sizes), columns, 4, generator=draw)
-        for row, size in enumerate(sizes):
-            hidden[row, size:] = 100.0 + row
-        story = f"for rows of {', '.join(map(str, sizes))} tokens in {columns} columns"
-        yield story, hidden, torch.tensor(sizes)
-
-
-def _each(of_row):
-    """A function of hidden states and lengths that makes one vector of each row."""
-    return lambda hidden, lengths: torch.stack([of_row(h, n) for h, n in zip(hidden, lengths.tolist(), strict=True)])
-
-
-mean_state = function_exercise(
-    "ex18_2",
-    "shape and values, for rows of several lengths, one that is full, and padding that holds large numbers",
-    "For one row it is `hidden[row, : lengths[row]].mean(0)`; a loop over the rows is good enough.",
-    "`torch.stack([...])` makes one tensor of a list of rows.",
-    "`torch.stack([states[:n].mean(0) for states, n in zip(hidden, lengths.tolist())])`",
-    right=_each(lambda states, size: states[:size].mean(0)),
-    cases=_rows,
-    mistakes={
-        "the padding is counted in the mean.": _each(lambda states, size: states.mean(0)),
-        "the sum is divided by the number of columns, and not by that of the tokens.": _each(
-            lambda states, size: states[:size].sum(0) / len(states)
+        "that is half of it: the parts go round twice, and a value in fp32 has four bytes.": SENT / 2,
+        "that is all gradients, once. How often does a ring pass its parts on?": GRADIENTS,
+        "that is the limit for very many machines. Of five, each sends 4/5 of the gradients, twice.": 2 * GRADIENTS,
+        "that is what all five send together; each of them is asked for.": SENT * MACHINES,
+        "that sends all gradients to each of the others. In a ring, a fifth of them is sent in each round.": (
+            GRADIENTS * (MACHINES - 1)
         ),
-        "this is the sum over the tokens; divide it by their number.": _each(lambda states, size: states[:size].sum(0)),
-        "this is the state of the last token alone.": _each(lambda states, size: states[size - 1]),
-        "the last token of each text is left out.": _each(lambda states, size: states[: max(1, size - 1)].mean(0)),
+        "N and N - 1 have changed places.": 2 * GRADIENTS * MACHINES / (MACHINES - 1),
+        "that counts values; bytes are asked for.": SENT / 4,
+        "frozen values have no gradient, so nothing of them travels.": RING * 4 * FROZEN / 1e6,
+        "only gradients travel. Weights stay equal, for every machine makes the same update.": SENT * 2,
+        "only gradients travel. Averages stay equal, for every machine makes the same update.": SENT * 3,
+        "that is in bits; bytes are asked for.": SENT * 8,
+        "that is in MiB, of 2**20 bytes. An MB has a million.": SENT * 1e6 / 2**20,
+        "that is in bytes; MB are asked for.": SENT * 1e6,
+        "that is in GB; MB are asked for.": SENT / 1e3,
     },
-    read=lambda given, hidden, lengths: tensor(given, hidden[:, 0]),
-    alike=close_tensors,
-    keeps=True,
 )
-stored_features = number_exercise(
+
+
+def _losses(blocks) -> float:
+    return sum(map(sum, blocks))
+
+
+def _tokens(blocks) -> int:
+    return sum(map(len, blocks))
+
+
+WEIGHED_WRONG = {  # what a process hands in for its share of the blocks of a batch
+    "the sum is a mean of means. With equal shares it is right; here a token of the smaller share counts more.": (
+        lambda mine, blocks, size: _losses(mine) / max(1, _tokens(mine)) / size
+    ),
+    "each hands in the mean of its own tokens, so the sum is about as many times the loss as there are processes.": (
+        lambda mine, blocks, size: _losses(mine) / max(1, _tokens(mine))
+    ),
+    "nothing is divided: a mean over tokens is asked for, and these are sums.": lambda mine, *_: _losses(mine),
+    "the sums are divided by the number of blocks. It is tokens that count.": lambda mine, blocks, size: (
+        _losses(mine) / len(blocks)
+    ),
+    "the sums are divided by the number of processes. It is tokens that count.": lambda mine, blocks, size: (
+        _losses(mine) / size
+    ),
+    "the parts are also divided by the number of processes. They are summed, not averaged.": (
+        lambda mine, blocks, size: _losses(mine) / _tokens(blocks) / size
+    ),
+    "every block counts the same, so a token of the short block counts more.": lambda mine, blocks, size: (
+        sum(sum(block) / len(block) for block in mine) / len(blocks)
+    ),
+    "each hands in the loss of all blocks, and the sum is many times as large.": lambda mine, blocks, size: (
+        _losses(blocks) / _tokens(blocks)
+    ),
+}
+
+
+def _dealt(weigh):
+    """An answer that deals the blocks like cards."""
+    return lambda blocks, rank, size: weigh(blocks[rank::size], blocks, size)
+
+
+@exercise(
+    "ex18_2",
+    "the parts of all processes, for six batches with equal and unequal shares",
+    "Every token of the batch counts the same, whichever process computes it. Which number is each loss divided by?",
+    "`blocks[rank::size]` is every size-th block, starting at number `rank`. Each block is in exactly one such share.",
+    "The sum of its own tokens' losses, divided by the number of tokens of the *whole* batch.",
+    mistakes={why: _dealt(weigh) for why, weigh in WEIGHED_WRONG.items()},
+)
+def part_of_the_loss(answer: object) -> None:
+    """Judge a function for one process's part of the loss of a batch."""
+    called(answer, [[2.0, 4.0], [3.0]], 0, 1)
+    full = (4, 4, 4, 4)
+    cases = [(full, 2), ((*full, 4), 2), ((*full, 1), 2), ((4, 4), 3), ((*full, 4, 4, 2), 4), ((4, 4, 2), 1)]
+    for lengths, size in cases:
+        # The losses of block k add up to 2**k, so that every sum tells which blocks are in it.
+        blocks = [[2**at / length] * length for at, length in enumerate(lengths)]
+        case = f"with blocks of {', '.join(map(str, lengths))} tokens for {size} process{'es' if size > 1 else ''},"
+        parts = []
+        for rank in range(size):
+            try:
+                parts.append(number(called(answer, [list(block) for block in blocks], rank, size)))
+            except Wrong as wrong:
+                nothing = "What does a process without blocks add? " if len(blocks) < size else ""
+                raise Wrong(f"{case} in process {rank}: {nothing}{wrong}") from wrong
+        _judge_parts(tuple(parts), blocks, size, case)
+
+
+def _judge_parts(parts, blocks, size, case):
+    tokens = _tokens(blocks)
+    right = _losses(blocks) / tokens
+    taken = [round(part * tokens) for part in parts]
+    dealt = close(parts, tuple(of / tokens for of in taken), within=1e-4)
+    dealt = dealt and min(taken) >= 0 and max(taken) < 2 ** len(blocks)
+    owners = [[rank for rank, of in enumerate(taken) if of >> at & 1] for at in range(len(blocks))]
+    counts = [sum(rank in ranks for ranks in owners) for rank in range(size)]
+    if dealt and all(len(ranks) == 1 for ranks in owners) and max(counts) <= math.ceil(len(blocks) / size):
+        return
+    for shares in _ways_to_deal(blocks, size):
+        as_it_should_be = tuple(_losses(mine) / tokens for mine in shares)
+        for reason, weigh in WEIGHED_WRONG.items():
+            found = tuple(weigh(mine, blocks, size) for mine in shares)  # with equal shares some mistakes are none
+            if close(parts, found, within=1e-4) and not close(found, as_it_should_be, within=1e-4):
+                raise Wrong(f"{case} {reason}")
+    if dealt:
+        for at, ranks in enumerate(owners):
+            if not ranks:
+                raise Wrong(f"{case} nobody takes block {at}. Blocks count from 0, and so do processes.")
+            if len(ranks) > 1:
+                raise Wrong(f"{case} block {at} is taken {len(ranks)} times. Blocks count from 0, and so do processes.")
+        raise Wrong(f"{case} the sum is right, but the blocks are not dealt out evenly: they take {counts}.")
+    if math.isclose(sum(parts), right, rel_tol=1e-5):
+        raise Wrong(f"{case} the sum is right, but a process' part is not that of blocks of its own.")
+    raise Wrong(f"{case} the parts add up to {sum(parts):.4g}, and the loss of the batch is {right:.4g}.")
+
+
+def _ways_to_deal(blocks, size):
+    """Like cards; in runs of equal length, rounded up; and rounded down, where some may be left over."""
+    up, down = math.ceil(len(blocks) / size), len(blocks) // size
+    yield [blocks[rank::size] for rank in range(size)]
+    for most in (up, down):
+        yield [blocks[rank * most : (rank + 1) * most] for rank in range(size)]
+
+
+def _cards(divided, own, gathered, card, most, *, counts=None, share=0.85, need=None):
+    """The first number of cards that is enough; the options make it wrong, each as somebody does."""
+    need = need or (lambda divided, own, gathered, n: divided / n + own + gathered * (n > 1))
+    numbers = counts(most) if counts else range(1, most + 1)
+    return next((n for n in numbers if need(divided, own, gathered, n) <= share * card), 0)
+
+
+def _whole(given, *sizes):
+    if math.isinf(given := number(given)):
+        raise Wrong("it gives infinity, and 0 is asked for where no number is enough.")
+    if given % 1 or given < 0:
+        raise Wrong(f"it gives {given:.6g}, and cards come whole.")
+    return given
+
+
+enough_cards = function_exercise(
     "ex18_3",
-    "the percentage of the arithmetic that remains, to a tenth of a percent",
-    "Say that the forward pass over all texts costs 1. The backward pass of full fine-tuning then costs 2.",
-    "Frozen features are the same in every epoch. How often do the texts have to pass through the model?",
-    "Full fine-tuning costs 5 epochs times (1 + 2), and the features are computed once.",
-    right=100 / 15,
+    "the smallest number of cards, for nine models and cards",
+    "Write down what one card needs, and what each of two cards needs. Where do the two differ?",
+    "Each of N cards needs divided / N + own, and from two cards on `gathered` as well. It may fill 85% of its size.",
+    "Go through `range(1, most + 1)` and return the first number that is enough. After the loop, return 0.",
+    right=_cards,
+    cases=[
+        (f"with {divided} GB divided, {own} own, {gathered} gathered, and at most {most} cards of {card} GB", *sizes)
+        for sizes in (
+            (112, 5, 3, 80, 8),
+            (700, 4, 6, 24, 128),
+            (66, 4, 3, 80, 8),
+            (20, 5, 3, 40, 8),
+            (10, 5, 8, 20, 16),
+            (108, 4, 3, 24, 9),
+            (108, 4, 3, 24, 8),
+            (100, 15, 6, 24, 64),
+            (2, 30, 1, 24, 64),
+        )
+        for divided, own, gathered, card, most in [sizes]
+    ],
     mistakes={
-        "the features would be computed anew in each of the 50 epochs; they never change, so store them.": 1000 / 3,
-        "full fine-tuning passes over the texts five times, and not once.": 100 / 3,
-        "the backward pass of full fine-tuning is left out.": 20,
-        "the backward pass costs twice as much as the forward pass, and not as much.": 10,
-        "that is what is saved; what remains is asked for.": 1400 / 15,
-        "write it in percent.": 1 / 15,
-        "that is how many times as much full fine-tuning needs; the percentage that remains is asked for.": 15,
-        "that is what storing saves in the 50 epochs of the head; compare with full fine-tuning instead.": 2,
+        "15% of each card is left free.": partial(_cards, share=1),
+        "15% of the *card* is left free; this adds 15% to what is needed.": partial(_cards, share=1 / 1.15),
+        "what is gathered is missing: it is there in full on every card, as soon as there are two.": partial(
+            _cards, need=lambda divided, own, gathered, n: divided / n + own
+        ),
+        "what is gathered is not divided: it is there in full on every card, as soon as there are two.": partial(
+            _cards, need=lambda divided, own, gathered, n: (divided + gathered * (n > 1)) / n + own
+        ),
+        "what a card has for itself is there in full, however many there are.": partial(
+            _cards, need=lambda divided, own, gathered, n: (divided + own) / n + gathered * (n > 1)
+        ),
+        "not all of it is divided.": partial(
+            _cards, need=lambda divided, own, gathered, n: (divided + own + gathered * (n > 1)) / n
+        ),
+        "one card has all weights, and nothing to gather.": partial(
+            _cards, need=lambda divided, own, gathered, n: divided / n + own + gathered
+        ),
+        "one card by itself may be enough.": partial(_cards, counts=lambda most: range(2, most + 1)),
+        "cards need not double. Fewer are enough.": partial(_cards, counts=lambda most: [1, 2, 4, 8, 16, 32, 64, 128]),
+        "`most` cards are there, too: the last number counts.": partial(_cards, counts=lambda most: range(1, most)),
+        "so many are not there. 0 is asked for where `most` is not enough.": partial(
+            _cards, counts=lambda most: range(1, 100 * most)
+        ),
+        "no number is enough, so 0 is asked for.": lambda *sizes: _cards(*sizes) or 1,
+        "the smallest such number is asked for.": lambda *sizes: sizes[-1],
     },
+    read=_whole,
 )
 
 
 QUIZ = Quiz(
     "quiz18",
-    "The rows of a batch are padded on the right, and a program reads the class from the last column of the hidden "
-    "states, `hidden[:, -1]`. It runs without an error. What is wrong?",
+    "LoRA on `llama2-7b` needs 30 GiB, and each of your eight cards of 80 GB holds that. With DDP each process sends "
+    "0.14 GB a step.\nYou choose FSDP all the same. What becomes of the bytes that each sends?",
     {
-        "a": "Nothing: a causal model does not see the padding.",
-        "b": "Every text gets the same class, because all rows end with the same token.",
-        "c": "For all but the longest text the class is read off padding, so it depends on the other texts of the "
-        "batch.",
-        "d": "Only the gradients are wrong; the classes themselves are right.",
+        "a": "about as many: frozen weights have no gradients, so nothing of them travels",
+        "b": "about one and a half times as many",
+        "c": "about an eighth: everything is divided among eight",
+        "d": "more than three hundred times as many",
     },
     {
-        "a": "no: the text's own tokens do not see the padding behind them, but the last column of a shorter row is "
-        "padding itself.",
-        "b": "no: the padding does see the text before it, so its hidden states differ from text to text.",
-        "c": "yes: how much padding a row has depends on the longest text beside it. Read the state of the last token "
-        "that is no padding.",
-        "d": "no: the logits themselves come from the wrong hidden state.",
+        "a": "no: this is true of DDP. With FSDP, a block's weights have to be gathered before it computes, whether "
+        "they are frozen or not.",
+        "b": "no: that holds if every value is trained. Then FSDP sends weights twice and gradients once, and DDP "
+        "sends gradients twice. Here almost nothing has a gradient, but all weights have to be gathered.",
+        "c": "no: an eighth is what each process *keeps*. What it does not keep has to come from the others.",
+        "d": "yes: about 46 GB. A block computes with all of its weights, frozen or not, and they are gathered in both "
+        "passes. LoRA sends little with DDP only. Use FSDP for what does not fit a card otherwise.",
     },
-    right="c",
+    right="d",
 )

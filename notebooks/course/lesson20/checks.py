@@ -1,229 +1,152 @@
-"""Scaling out: what a process sends, its part of the loss of a batch, and how many cards a model in parts needs."""
+"""A study of one's own: how many documents a difference takes, which rates were not tuned, and what may be decided."""
 
 import math
-from functools import partial
 
-from course.exercises import Quiz, Wrong, called, close, exercise, function_exercise, number, number_exercise
+from course.exercises import Quiz, Wrong, called, exercise, number_exercise
 
-FROZEN, TRAINED, MACHINES = 494_032_768, 4_399_104, 5
-GRADIENTS = 4 * TRAINED / 1e6  # MB
-RING = 2 * (MACHINES - 1) / MACHINES
-SENT = RING * GRADIENTS
-sent_by_each = number_exercise(
+DOCUMENTS, RATIO = 25, 0.08 / 0.02  # of the differences, in nats a token
+enough_documents = number_exercise(
     "ex20_1",
-    "the MB that each of five machines sends in a step, to one percent",
-    "DDP exchanges gradients. Which of the values have a gradient?",
-    "In a ring of N, each sends 2 (N - 1) / N times the bytes of the gradients. A value in fp32 has four bytes.",
-    right=SENT,
+    "the number of test documents that shows a difference of 0.02 nats",
+    "The smallest difference that is shown is a number of standard errors, and such an error goes with 1 / √n.",
+    "The difference is to be 0.08 / 0.02 = 4 times smaller, so √n has to be 4 times larger. What does that make of n?",
+    right=DOCUMENTS * RATIO**2,
     mistakes={
-        "that is half of it: the parts go round twice, and a value in fp32 has four bytes.": SENT / 2,
-        "that is all gradients, once. How often does a ring pass its parts on?": GRADIENTS,
-        "that is the limit for very many machines. Of five, each sends 4/5 of the gradients, twice.": 2 * GRADIENTS,
-        "that is what all five send together; each of them is asked for.": SENT * MACHINES,
-        "that sends all gradients to each of the others. In a ring, a fifth of them is sent in each round.": (
-            GRADIENTS * (MACHINES - 1)
+        "with four times the documents the error is only halved, because it goes with 1 / √n.": DOCUMENTS * RATIO,
+        "that takes the root of the ratio. It is the number of documents whose root is taken, so the ratio has to be "
+        "squared.": DOCUMENTS * math.sqrt(RATIO),
+        "that is how many more you need. How many are in the test split then, in all?": DOCUMENTS * (RATIO**2 - 1),
+        "a smaller difference takes more documents, and not fewer.": DOCUMENTS / RATIO,
+        "a smaller difference takes more documents, and the ratio is squared: multiply by it.": DOCUMENTS / RATIO**2,
+        "that is how many times as many documents you need. How many is that?": RATIO**2,
+        "if a tenth of your text becomes the test split, that is the whole text. The test split alone is asked for.": (
+            10 * DOCUMENTS * RATIO**2
         ),
-        "N and N - 1 have changed places.": 2 * GRADIENTS * MACHINES / (MACHINES - 1),
-        "that counts values; bytes are asked for.": SENT / 4,
-        "frozen values have no gradient, so nothing of them travels.": RING * 4 * FROZEN / 1e6,
-        "only gradients travel. Weights stay equal, for every machine makes the same update.": SENT * 2,
-        "only gradients travel. Averages stay equal, for every machine makes the same update.": SENT * 3,
-        "that is in bits; bytes are asked for.": SENT * 8,
-        "that is in MiB, of 2**20 bytes. An MB has a million.": SENT * 1e6 / 2**20,
-        "that is in bytes; MB are asked for.": SENT * 1e6,
-        "that is in GB; MB are asked for.": SENT / 1e3,
     },
+    within=0.002,
 )
-
-
-def _losses(blocks) -> float:
-    return sum(map(sum, blocks))
-
-
-def _tokens(blocks) -> int:
-    return sum(map(len, blocks))
-
-
-WEIGHED_WRONG = {  # what a process hands in for its share of the blocks of a batch
-    "the sum is a mean of means. With equal shares it is right; here a token of the smaller share counts more.": (
-        lambda mine, blocks, size: _losses(mine) / max(1, _tokens(mine)) / size
+DECISIONS = ("equal", "first", "second", "too costly", "cannot tell")
+SOUND = {"full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)], "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)]}
+HIGHEST, LOWEST = [(1e-4, 120), (1e-3, 99), (1e-2, 85)], [(1e-4, 70), (1e-3, 80), (1e-2, 95)]
+CASES = (  # rates of each strategy with their scores, who is not tuned, and why
+    (SOUND, set(), "everything was done rightly"),
+    (SOUND | {"lora": HIGHEST}, {"lora"}, "the best rate of lora is the highest of those tried"),
+    (SOUND | {"full": LOWEST}, {"full"}, "the best rate of full is the lowest of those tried"),
+    (SOUND | {"full": [*SOUND["full"], (2e-3, 82)]}, {"lora"}, "lora had three runs and full had four"),
+    (
+        {"full": SOUND["full"][2:] + SOUND["full"][:2], "lora": SOUND["lora"][::-1], "ia3": [(1e-1, 90)]},
+        {"ia3"},
+        "ia3 had one run, and the rates come in no order",
     ),
-    "each hands in the mean of its own tokens, so the sum is about as many times the loss as there are processes.": (
-        lambda mine, blocks, size: _losses(mine) / max(1, _tokens(mine))
-    ),
-    "nothing is divided: a mean over tokens is asked for, and these are sums.": lambda mine, *_: _losses(mine),
-    "the sums are divided by the number of blocks. It is tokens that count.": lambda mine, blocks, size: (
-        _losses(mine) / len(blocks)
-    ),
-    "the sums are divided by the number of processes. It is tokens that count.": lambda mine, blocks, size: (
-        _losses(mine) / size
-    ),
-    "the parts are also divided by the number of processes. They are summed, not averaged.": (
-        lambda mine, blocks, size: _losses(mine) / _tokens(blocks) / size
-    ),
-    "every block counts the same, so a token of the short block counts more.": lambda mine, blocks, size: (
-        sum(sum(block) / len(block) for block in mine) / len(blocks)
-    ),
-    "each hands in the loss of all blocks, and the sum is many times as large.": lambda mine, blocks, size: (
-        _losses(blocks) / _tokens(blocks)
-    ),
-}
-
-
-def _dealt(weigh):
-    """An answer that deals the blocks like cards."""
-    return lambda blocks, rank, size: weigh(blocks[rank::size], blocks, size)
+)
 
 
 @exercise(
     "ex20_2",
-    "the parts of all processes, for six batches with equal and unequal shares",
-    "Every token of the batch counts the same, whichever process computes it. Which number is each loss divided by?",
-    "`blocks[rank::size]` is every size-th block, starting at number `rank`. Each block is in exactly one such share.",
-    "The sum of its own tokens' losses, divided by the number of tokens of the *whole* batch.",
-    mistakes={why: _dealt(weigh) for why, weigh in WEIGHED_WRONG.items()},
+    "the strategies that your function names, for seven searches, sound and not",
+    "Go through the strategies one by one, and collect the runs of each. There are three ways to fail, and any one of "
+    "them is enough.",
+    'The split: `any(split != "validation" ...)`. The budget: `len(runs) < most`, where `most` is the number of '
+    "runs that the strategy with the most had.",
+    "The edge: find the run with the lowest score. Its rate must be neither the lowest nor the highest that was tried.",
 )
-def part_of_the_loss(answer: object) -> None:
-    """Judge a function for one process's part of the loss of a batch."""
-    called(answer, [[2.0, 4.0], [3.0]], 0, 1)
-    full = (4, 4, 4, 4)
-    cases = [(full, 2), ((*full, 4), 2), ((*full, 1), 2), ((4, 4), 3), ((*full, 4, 4, 2), 4), ((4, 4, 2), 1)]
-    for lengths, size in cases:
-        # The losses of block k add up to 2**k, so that every sum tells which blocks are in it.
-        blocks = [[2**at / length] * length for at, length in enumerate(lengths)]
-        case = f"with blocks of {', '.join(map(str, lengths))} tokens for {size} process{'es' if size > 1 else ''},"
-        parts = []
-        for rank in range(size):
-            try:
-                parts.append(number(called(answer, [list(block) for block in blocks], rank, size)))
-            except Wrong as wrong:
-                nothing = "What does a process without blocks add? " if len(blocks) < size else ""
-                raise Wrong(f"{case} in process {rank}: {nothing}{wrong}") from wrong
-        _judge_parts(tuple(parts), blocks, size, case)
+def not_tuned(answer: object) -> None:
+    """Judge a function that names the strategies whose rate was not found fairly."""
+    searches = [(_trials(searched), bad, story) for searched, bad, story in CASES]
+    first = CASES[0][0]
+    on_test = [(name, rate, "test" if name == "full" else split, score) for name, rate, split, score in _trials(first)]
+    searches.append((on_test, {"full"}, "full was tuned on the test split"))
+    one_of_them = [(*run[:2], "test", run[3]) if place == 1 else run for place, run in enumerate(_trials(first))]
+    searches.append((one_of_them, {"full"}, "one run of full, of three, was scored on the test split"))
+    for trials, bad, story in searches:
+        given = called(answer, list(trials))
+        if isinstance(given, str | bytes) or not isinstance(given, set | frozenset | list | tuple):
+            raise Wrong(f"a set of names is asked for, and your function returns {given!r:.40}.")
+        if not all(isinstance(name, str) for name in given):
+            raise Wrong(f"a set of names is asked for, and your function returns {given!r:.40}.")
+        if set(given) == bad:
+            continue
+        more, less = sorted(set(given) - bad), sorted(bad - set(given))
+        if less:
+            raise Wrong(f"{story}, and your function does not name {less[0]}.")
+        raise Wrong(f"{story}, and your function also names {more[0]}.")
 
 
-def _judge_parts(parts, blocks, size, case):
-    tokens = _tokens(blocks)
-    right = _losses(blocks) / tokens
-    taken = [round(part * tokens) for part in parts]
-    dealt = close(parts, tuple(of / tokens for of in taken), within=1e-4)
-    dealt = dealt and min(taken) >= 0 and max(taken) < 2 ** len(blocks)
-    owners = [[rank for rank, of in enumerate(taken) if of >> at & 1] for at in range(len(blocks))]
-    counts = [sum(rank in ranks for ranks in owners) for rank in range(size)]
-    if dealt and all(len(ranks) == 1 for ranks in owners) and max(counts) <= math.ceil(len(blocks) / size):
-        return
-    for shares in _ways_to_deal(blocks, size):
-        as_it_should_be = tuple(_losses(mine) / tokens for mine in shares)
-        for reason, weigh in WEIGHED_WRONG.items():
-            found = tuple(weigh(mine, blocks, size) for mine in shares)  # with equal shares some mistakes are none
-            if close(parts, found, within=1e-4) and not close(found, as_it_should_be, within=1e-4):
-                raise Wrong(f"{case} {reason}")
-    if dealt:
-        for at, ranks in enumerate(owners):
-            if not ranks:
-                raise Wrong(f"{case} nobody takes block {at}. Blocks count from 0, and so do processes.")
-            if len(ranks) > 1:
-                raise Wrong(f"{case} block {at} is taken {len(ranks)} times. Blocks count from 0, and so do processes.")
-        raise Wrong(f"{case} the sum is right, but the blocks are not dealt out evenly: they take {counts}.")
-    if math.isclose(sum(parts), right, rel_tol=1e-5):
-        raise Wrong(f"{case} the sum is right, but a process' part is not that of blocks of its own.")
-    raise Wrong(f"{case} the parts add up to {sum(parts):.4g}, and the loss of the batch is {right:.4g}.")
-
-
-def _ways_to_deal(blocks, size):
-    """Like cards; in runs of equal length, rounded up; and rounded down, where some may be left over."""
-    up, down = math.ceil(len(blocks) / size), len(blocks) // size
-    yield [blocks[rank::size] for rank in range(size)]
-    for most in (up, down):
-        yield [blocks[rank * most : (rank + 1) * most] for rank in range(size)]
-
-
-def _cards(divided, own, gathered, card, most, *, counts=None, share=0.85, need=None):
-    """The first number of cards that is enough; the options make it wrong, each as somebody does."""
-    need = need or (lambda divided, own, gathered, n: divided / n + own + gathered * (n > 1))
-    numbers = counts(most) if counts else range(1, most + 1)
-    return next((n for n in numbers if need(divided, own, gathered, n) <= share * card), 0)
-
-
-def _whole(given, *sizes):
-    if math.isinf(given := number(given)):
-        raise Wrong("it gives infinity, and 0 is asked for where no number is enough.")
-    if given % 1 or given < 0:
-        raise Wrong(f"it gives {given:.6g}, and cards come whole.")
-    return given
-
-
-enough_cards = function_exercise(
+@exercise(
     "ex20_3",
-    "the smallest number of cards, for nine models and cards",
-    "Write down what one card needs, and what each of two cards needs. Where do the two differ?",
-    "Each of N cards needs divided / N + own, and from two cards on `gathered` as well. It may fill 85% of its size.",
-    "Go through `range(1, most + 1)` and return the first number that is enough. After the loop, return 0.",
-    right=_cards,
-    cases=[
-        (f"with {divided} GB divided, {own} own, {gathered} gathered, and at most {most} cards of {card} GB", *sizes)
-        for sizes in (
-            (112, 5, 3, 80, 8),
-            (700, 4, 6, 24, 128),
-            (66, 4, 3, 80, 8),
-            (20, 5, 3, 40, 8),
-            (10, 5, 8, 20, 16),
-            (108, 4, 3, 24, 9),
-            (108, 4, 3, 24, 8),
-            (100, 15, 6, 24, 64),
-            (2, 30, 1, 24, 64),
-        )
-        for divided, own, gathered, card, most in [sizes]
-    ],
-    mistakes={
-        "15% of each card is left free.": partial(_cards, share=1),
-        "15% of the *card* is left free; this adds 15% to what is needed.": partial(_cards, share=1 / 1.15),
-        "what is gathered is missing: it is there in full on every card, as soon as there are two.": partial(
-            _cards, need=lambda divided, own, gathered, n: divided / n + own
-        ),
-        "what is gathered is not divided: it is there in full on every card, as soon as there are two.": partial(
-            _cards, need=lambda divided, own, gathered, n: (divided + gathered * (n > 1)) / n + own
-        ),
-        "what a card has for itself is there in full, however many there are.": partial(
-            _cards, need=lambda divided, own, gathered, n: (divided + own) / n + gathered * (n > 1)
-        ),
-        "not all of it is divided.": partial(
-            _cards, need=lambda divided, own, gathered, n: (divided + own + gathered * (n > 1)) / n
-        ),
-        "one card has all weights, and nothing to gather.": partial(
-            _cards, need=lambda divided, own, gathered, n: divided / n + own + gathered
-        ),
-        "one card by itself may be enough.": partial(_cards, counts=lambda most: range(2, most + 1)),
-        "cards need not double. Fewer are enough.": partial(_cards, counts=lambda most: [1, 2, 4, 8, 16, 32, 64, 128]),
-        "`most` cards are there, too: the last number counts.": partial(_cards, counts=lambda most: range(1, most)),
-        "so many are not there. 0 is asked for where `most` is not enough.": partial(
-            _cards, counts=lambda most: range(1, 100 * most)
-        ),
-        "no number is enough, so 0 is asked for.": lambda *sizes: _cards(*sizes) or 1,
-        "the smallest such number is asked for.": lambda *sizes: sizes[-1],
-    },
-    read=_whole,
+    "the decision for fifteen intervals, one of them without ends",
+    "Draw the number line with the band from -worthwhile to +worthwhile. Where does an interval have to lie for each "
+    "decision?",
+    "Ask first whether the whole interval lies within the band. Only then ask on which side of zero it lies, and what "
+    "the better strategy forgets.",
+    "An end that is not a number fails every comparison, so begin with what must be true, and let the last line be "
+    '`return "cannot tell"`.',
 )
+def decision(answer: object) -> None:
+    """Judge a function that decides from an interval, a band, and what was forgotten."""
+    nan, usual = math.nan, (60, 40)
+    cases = [
+        (-21.0, -8.0, 5, usual, "first", "the whole interval is below zero and reaches beyond the band"),
+        (8.0, 27.0, 5, usual, "second", "the whole interval is above zero and reaches beyond the band"),
+        (-9.0, 2.0, 5, usual, "cannot tell", "the interval includes zero and reaches beyond the band"),
+        (-2.0, 9.0, 5, usual, "cannot tell", "the interval includes zero and reaches beyond the band"),
+        (-3.0, 2.0, 5, usual, "equal", "the whole interval lies within the band"),
+        (-4.0, -1.0, 5, usual, "equal", "the difference is real, but the whole interval lies within the band"),
+        (1.0, 4.0, 5, usual, "equal", "the difference is real, but the whole interval lies within the band"),
+        (-9.0, -1.0, 5, usual, "first", "the whole interval is below zero, and only a part of it lies within the band"),
+        (-3.0, 2.0, 1, usual, "cannot tell", "the band is narrower than the interval"),
+        (nan, nan, 5, usual, "cannot tell", "there is no interval"),
+        (-40.0, 40.0, 5, usual, "cannot tell", "the interval is wide, and its middle is zero"),
+        (-21.0, -8.0, 5, (150, 20), "too costly", "the whole interval is below zero, and the first forgets 150%"),
+        (8.0, 27.0, 5, (20, 150), "too costly", "the whole interval is above zero, and the second forgets 150%"),
+        (-21.0, -8.0, 5, (20, 150), "first", "it is below zero, and only the worse strategy forgets over 100%"),
+        (-9.0, 2.0, 5, (150, 150), "cannot tell", "both forget 150%, and the interval includes zero"),
+    ]
+    for low, high, worthwhile, forgets, right, story in cases:
+        given = called(answer, low, high, worthwhile, forgets, 100)
+        if not isinstance(given, str) or given not in DECISIONS:
+            listed = ", ".join(f'"{name}"' for name in DECISIONS)
+            raise Wrong(f"your function returns {given!r:.40}: expected one of {listed}.")
+        if given == right:
+            continue
+        case = f"for an interval from {low:g} to {high:g} and a band of {worthwhile:g}, {story}, and your function says"
+        if {given, right} == {"first", "second"}:
+            why = "Lower is better, and the difference is first minus second."
+        elif right == "too costly":
+            why = "A strategy that breaks the plan's limit is not recommended, however low its perplexity."
+        elif given == "too costly":
+            why = "Only what the better strategy forgets counts, and only where one of the two is better."
+        elif given == "equal":
+            why = "Not finding a difference does not show that there is none."
+        elif right == "equal":
+            why = "The band says which differences do not matter, real or not."
+        elif given == "cannot tell":
+            why = "It excludes zero, so there is something to tell."
+        else:
+            why = "Zero is in it, or nothing is known." if math.isnan(low) or low < 0 < high else "Look again."
+        raise Wrong(f'{case} "{given}". {why}')
+
+
+def _trials(searched: dict[str, list[tuple[float, float]]]) -> list[tuple[str, float, str, float]]:
+    return [(name, rate, "validation", score) for name, runs in searched.items() for rate, score in runs]
 
 
 QUIZ = Quiz(
     "quiz20",
-    "LoRA on `llama2-7b` needs 30 GiB, and each of your eight cards of 80 GB holds that. With DDP each process sends "
-    "0.14 GB a step.\nYou choose FSDP all the same. What becomes of the bytes that each sends?",
+    "Your study has an interval from -9% to +3% for `lora` against `full`, and your plan calls 5% worthwhile.\n"
+    "What do you write?",
     {
-        "a": "about as many: frozen weights have no gradients, so nothing of them travels",
-        "b": "about one and a half times as many",
-        "c": "about an eighth: everything is divided among eight",
-        "d": "more than three hundred times as many",
+        "a": "There is no difference between the two.",
+        "b": "`lora` is better by 3%, the middle of the interval.",
+        "c": "This study cannot tell; `lora` may be better by up to 9% or worse by up to 3%.",
+        "d": "Nothing yet: I check which documents are hard for `lora` and leave them out.",
     },
     {
-        "a": "no: this is true of DDP. With FSDP, a block's weights have to be gathered before it computes, whether "
-        "they are frozen or not.",
-        "b": "no: that holds if every value is trained. Then FSDP sends weights twice and gradients once, and DDP "
-        "sends gradients twice. Here almost nothing has a gradient, but all weights have to be gathered.",
-        "c": "no: an eighth is what each process *keeps*. What it does not keep has to come from the others.",
-        "d": "yes: about 46 GB. A block computes with all of its weights, frozen or not, and they are gathered in both "
-        "passes. LoRA sends little with DDP only. Use FSDP for what does not fit a card otherwise.",
+        "a": "no: the interval reaches to -9%, beyond what you call worthwhile. You have not found a difference, which "
+        "is not the same as having shown that there is none.",
+        "b": "no: zero is in the interval, so a difference of this size is what chance alone explains.",
+        "c": "yes. It says what is known, and a reader can see how much more text would decide it.",
+        "d": "no: that is to choose by the test split, and any result can be made in this way.",
     },
-    right="d",
+    right="c",
 )

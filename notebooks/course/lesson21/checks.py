@@ -1,152 +1,177 @@
-"""A study of one's own: how many documents a difference takes, which rates were not tuned, and what may be decided."""
+"""Freezing: how many weights are trained, and how deep the lowest of them lies."""
 
-import math
+from functools import partial
+from numbers import Integral
 
-from course.exercises import Quiz, Wrong, called, exercise, number_exercise
+from transformers import AutoConfig
 
-DOCUMENTS, RATIO = 25, 0.08 / 0.02  # of the differences, in nats a token
-enough_documents = number_exercise(
+from course.exercises import Quiz, Wrong, called, close, exercise, function_exercise, number_exercise
+from tlkit.models import meta_model
+from tlkit.models.parts import find_blocks
+from tlkit.strategies import apply_strategy
+
+TOTAL, TRAINED = 494_032_768, 315_084_160  # values of Qwen2-0.5B, and those above its lower half
+LEFT = 100 * (4 * TOTAL + 12 * TRAINED) / (16 * TOTAL)
+bytes_left = number_exercise(
     "ex21_1",
-    "the number of test documents that shows a difference of 0.02 nats",
-    "The smallest difference that is shown is a number of standard errors, and such an error goes with 1 / √n.",
-    "The difference is to be 0.08 / 0.02 = 4 times smaller, so √n has to be 4 times larger. What does that make of n?",
-    right=DOCUMENTS * RATIO**2,
+    "the share of those bytes that is left, in percent, to one percent",
+    "A frozen value still has its own 4 bytes. What does it no longer need?",
+    "4 bytes for each of the 494,032,768 values, and 12 more for each of the 315,084,160. Full has 16 for each.",
+    right=LEFT,
     mistakes={
-        "with four times the documents the error is only halved, because it goes with 1 / √n.": DOCUMENTS * RATIO,
-        "that takes the root of the ratio. It is the number of documents whose root is taken, so the ratio has to be "
-        "squared.": DOCUMENTS * math.sqrt(RATIO),
-        "that is how many more you need. How many are in the test split then, in all?": DOCUMENTS * (RATIO**2 - 1),
-        "a smaller difference takes more documents, and not fewer.": DOCUMENTS / RATIO,
-        "a smaller difference takes more documents, and the ratio is squared: multiply by it.": DOCUMENTS / RATIO**2,
-        "that is how many times as many documents you need. How many is that?": RATIO**2,
-        "if a tenth of your text becomes the test split, that is the whole text. The test split alone is asked for.": (
-            10 * DOCUMENTS * RATIO**2
-        ),
+        "that is a share; percent are asked for.": LEFT / 100,
+        "that is what is saved; what is left is asked for.": 100 - LEFT,
+        "frozen values were taken to need nothing: their own 4 bytes stay, for the forward pass.": 100
+        * TRAINED
+        / TOTAL,
+        "that is the share of frozen values; bytes are asked for.": 100 - 100 * TRAINED / TOTAL,
+        "half the blocks are frozen, and yet not half the values: the embedding is trained.": 50,
+        "that takes half the values for frozen. Half the blocks are not half the values.": 62.5,
+        "that is in GB; percent of what full fine-tuning needs are asked for.": (4 * TOTAL + 12 * TRAINED) / 1e9,
+        "the gradient is left out: a trained value has one, too.": 100 * (4 * TOTAL + 8 * TRAINED) / (16 * TOTAL),
+        "a trained value's two averages are left out.": 100 * (4 * TOTAL + 4 * TRAINED) / (16 * TOTAL),
+        "AdamW's two averages are left out.": 100 * (4 * TOTAL + 4 * TRAINED) / (8 * TOTAL),
+        "the weights themselves are left out, the trained and the frozen ones.": 100 * 12 * TRAINED / (16 * TOTAL),
     },
-    within=0.002,
-)
-DECISIONS = ("equal", "first", "second", "too costly", "cannot tell")
-SOUND = {"full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)], "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)]}
-HIGHEST, LOWEST = [(1e-4, 120), (1e-3, 99), (1e-2, 85)], [(1e-4, 70), (1e-3, 80), (1e-2, 95)]
-CASES = (  # rates of each strategy with their scores, who is not tuned, and why
-    (SOUND, set(), "everything was done rightly"),
-    (SOUND | {"lora": HIGHEST}, {"lora"}, "the best rate of lora is the highest of those tried"),
-    (SOUND | {"full": LOWEST}, {"full"}, "the best rate of full is the lowest of those tried"),
-    (SOUND | {"full": [*SOUND["full"], (2e-3, 82)]}, {"lora"}, "lora had three runs and full had four"),
-    (
-        {"full": SOUND["full"][2:] + SOUND["full"][:2], "lora": SOUND["lora"][::-1], "ia3": [(1e-1, 90)]},
-        {"ia3"},
-        "ia3 had one run, and the rates come in no order",
-    ),
+    within=0.005,
 )
 
 
-@exercise(
+def _share(trained, embedding, *, forward=1, above=0, own=1, way=None) -> float:
+    """The share of a step's work; the options make it wrong, each as somebody does."""
+    depth = len(trained)
+    reached = sum(any(trained[: place + 1]) for place in range(depth))
+    way = (depth if embedding else reached) if way is None else way(reached, depth, sum(trained))
+    return (forward * depth + way - above + own * sum(trained)) / (3 * depth)
+
+
+HALF = [True] * 4 + [False] * 4
+share_of_work = function_exercise(
     "ex21_2",
-    "the strategies that your function names, for seven searches, sound and not",
-    "Go through the strategies one by one, and collect the runs of each. There are three ways to fail, and any one of "
-    "them is enough.",
-    'The split: `any(split != "validation" ...)`. The budget: `len(runs) < most`, where `most` is the number of '
-    "runs that the strategy with the most had.",
-    "The edge: find the run with the lowest score. Its rate must be neither the lowest nor the highest that was tried.",
+    "the share of units that is left, for seven choices of what is trained",
+    "Add three sums: forward in all blocks, gradients of inputs where backpropagation passes, gradients of weights.",
+    "How far down does backpropagation go? To the bottom if the embedding is trained, else to the lowest trained one.",
+    "With `lowest` for that block: (depth + (depth - lowest) + sum(trained)) / (3 * depth).",
+    right=_share,
+    cases=[
+        ("with blocks 3 and 7 of 8 trained, nothing else", [False] * 3 + [True] + [False] * 3 + [True], False),
+        ("with the lower half of 8 blocks frozen, the embedding trained", HALF[::-1], True),
+        ("with the lower half of 8 blocks and the embedding frozen", HALF[::-1], False),
+        ("with the upper half of 8 blocks and the embedding frozen", HALF, False),
+        ("with everything trained", [True] * 8, True),
+        ("with block 0 of 6 trained, nothing else", [True] + [False] * 5, False),
+        ("with the embedding trained, under 6 frozen blocks", [False] * 6, True),
+    ],
+    mistakes={
+        "that is in percent; a share between 0 and 1 is asked for.": lambda *step: 100 * _share(*step),
+        "that is the number of units; their share of those of full fine-tuning is asked for.": lambda trained, *step: (
+            3 * len(trained) * _share(trained, *step)
+        ),
+        "those are units per block; the share of those of full fine-tuning is asked for.": lambda *step: (
+            3 * _share(*step)
+        ),
+        "that is what is saved; what is left is asked for.": lambda *step: 1 - _share(*step),
+        "frozen blocks were taken to cost nothing. Each of them has its forward pass.": lambda trained, embedding: (
+            sum(trained) / len(trained)
+        ),
+        "backpropagation stops at a block here, and something below it is trained.": partial(
+            _share, way=lambda reached, depth, own: reached
+        ),
+        "backpropagation passes through frozen blocks, too, if something below them is trained.": partial(
+            _share, way=lambda reached, depth, own: own
+        ),
+        "backpropagation goes on to the bottom here, and nothing there is trained.": partial(
+            _share, way=lambda reached, depth, own: depth
+        ),
+        "the lowest trained block needs the gradient, too.": lambda trained, embedding: _share(
+            trained, embedding, above=not embedding
+        ),
+        "the forward pass is left out.": partial(_share, forward=0),
+        "the gradients of the blocks' own weights are left out.": partial(_share, own=0),
+    },
+    alike=lambda given, expected: close((given,), (expected,), within=1e-3),
 )
-def not_tuned(answer: object) -> None:
-    """Judge a function that names the strategies whose rate was not found fairly."""
-    searches = [(_trials(searched), bad, story) for searched, bad, story in CASES]
-    first = CASES[0][0]
-    on_test = [(name, rate, "test" if name == "full" else split, score) for name, rate, split, score in _trials(first)]
-    searches.append((on_test, {"full"}, "full was tuned on the test split"))
-    one_of_them = [(*run[:2], "test", run[3]) if place == 1 else run for place, run in enumerate(_trials(first))]
-    searches.append((one_of_them, {"full"}, "one run of full, of three, was scored on the test split"))
-    for trials, bad, story in searches:
-        given = called(answer, list(trials))
-        if isinstance(given, str | bytes) or not isinstance(given, set | frozenset | list | tuple):
-            raise Wrong(f"a set of names is asked for, and your function returns {given!r:.40}.")
-        if not all(isinstance(name, str) for name in given):
-            raise Wrong(f"a set of names is asked for, and your function returns {given!r:.40}.")
-        if set(given) == bad:
-            continue
-        more, less = sorted(set(given) - bad), sorted(bad - set(given))
-        if less:
-            raise Wrong(f"{story}, and your function does not name {less[0]}.")
-        raise Wrong(f"{story}, and your function also names {more[0]}.")
 
 
 @exercise(
     "ex21_3",
-    "the decision for fifteen intervals, one of them without ends",
-    "Draw the number line with the band from -worthwhile to +worthwhile. Where does an interval have to lie for each "
-    "decision?",
-    "Ask first whether the whole interval lies within the band. Only then ask on which side of zero it lies, and what "
-    "the better strategy forgets.",
-    "An end that is not a number fails every comparison, so begin with what must be true, and let the last line be "
-    '`return "cannot tell"`.',
+    "how far down backpropagation goes, for twelve models of three architectures",
+    "Look at `requires_grad` of the parameters from below: the embedding first, then block after block.",
+    "The embedding is `model.get_input_embeddings()`, whatever it is called; `find_blocks(model)` gives the blocks.",
+    "A block is trained when *any* of its parameters is: any(p.requires_grad for p in block.parameters()).",
+    'What does your function return where the loop over the blocks finds nothing? It should be "top".',
 )
-def decision(answer: object) -> None:
-    """Judge a function that decides from an interval, a band, and what was forgotten."""
-    nan, usual = math.nan, (60, 40)
-    cases = [
-        (-21.0, -8.0, 5, usual, "first", "the whole interval is below zero and reaches beyond the band"),
-        (8.0, 27.0, 5, usual, "second", "the whole interval is above zero and reaches beyond the band"),
-        (-9.0, 2.0, 5, usual, "cannot tell", "the interval includes zero and reaches beyond the band"),
-        (-2.0, 9.0, 5, usual, "cannot tell", "the interval includes zero and reaches beyond the band"),
-        (-3.0, 2.0, 5, usual, "equal", "the whole interval lies within the band"),
-        (-4.0, -1.0, 5, usual, "equal", "the difference is real, but the whole interval lies within the band"),
-        (1.0, 4.0, 5, usual, "equal", "the difference is real, but the whole interval lies within the band"),
-        (-9.0, -1.0, 5, usual, "first", "the whole interval is below zero, and only a part of it lies within the band"),
-        (-3.0, 2.0, 1, usual, "cannot tell", "the band is narrower than the interval"),
-        (nan, nan, 5, usual, "cannot tell", "there is no interval"),
-        (-40.0, 40.0, 5, usual, "cannot tell", "the interval is wide, and its middle is zero"),
-        (-21.0, -8.0, 5, (150, 20), "too costly", "the whole interval is below zero, and the first forgets 150%"),
-        (8.0, 27.0, 5, (20, 150), "too costly", "the whole interval is above zero, and the second forgets 150%"),
-        (-21.0, -8.0, 5, (20, 150), "first", "it is below zero, and only the worse strategy forgets over 100%"),
-        (-9.0, 2.0, 5, (150, 150), "cannot tell", "both forget 150%, and the interval includes zero"),
-    ]
-    for low, high, worthwhile, forgets, right, story in cases:
-        given = called(answer, low, high, worthwhile, forgets, 100)
-        if not isinstance(given, str) or given not in DECISIONS:
-            listed = ", ".join(f'"{name}"' for name in DECISIONS)
-            raise Wrong(f"your function returns {given!r:.40}: expected one of {listed}.")
-        if given == right:
+def gradient_ends(answer: object) -> None:
+    """Judge a function that finds the lowest part of a model that the gradient has to reach."""
+    for model, expected, story in _frozen_models():
+        try:
+            given = called(answer, model)
+        except Wrong as wrong:
+            raise type(wrong)(f"for {story}, {wrong}" if callable(answer) else str(wrong)) from wrong
+        place = isinstance(given, Integral) and not isinstance(given, bool)
+        if (place or isinstance(given, str)) and given == expected:
             continue
-        case = f"for an interval from {low:g} to {high:g} and a band of {worthwhile:g}, {story}, and your function says"
-        if {given, right} == {"first", "second"}:
-            why = "Lower is better, and the difference is first minus second."
-        elif right == "too costly":
-            why = "A strategy that breaks the plan's limit is not recommended, however low its perplexity."
-        elif given == "too costly":
-            why = "Only what the better strategy forgets counts, and only where one of the two is better."
-        elif given == "equal":
-            why = "Not finding a difference does not show that there is none."
-        elif right == "equal":
-            why = "The band says which differences do not matter, real or not."
-        elif given == "cannot tell":
-            why = "It excludes zero, so there is something to tell."
-        else:
-            why = "Zero is in it, or nothing is known." if math.isnan(low) or low < 0 < high else "Look again."
-        raise Wrong(f'{case} "{given}". {why}')
+        if not place and not (isinstance(given, str) and given in ("embedding", "top")):
+            raise Wrong(f'for {story} it gives {given!r:.40}; expected "embedding", the number of a block, or "top".')
+        if expected == "embedding":
+            raise Wrong(f"for {story} it says {given!r}, and the embedding lies below that and is trained.")
+        if given == "embedding":
+            raise Wrong(f"for {story} it says the embedding, which is frozen here.")
+        if expected == "top":
+            raise Wrong(f'for {story} it says block {given}. No block is trained here, so "top" is asked for.')
+        if given == "top":
+            raise Wrong(f'for {story} it says "top", and a block below is trained.')
+        told = "nothing in that block is trained"
+        if given > expected:
+            told = "a block below has trained values: was all of it looked at?"
+        raise Wrong(f"for {story} it says block {given}, and {told}")
 
 
-def _trials(searched: dict[str, list[tuple[float, float]]]) -> list[tuple[str, float, str, float]]:
-    return [(name, rate, "validation", score) for name, runs in searched.items() for rate, score in runs]
+def _frozen_models():
+    """Models on paper, each with the lowest part that backpropagation reaches, and what was done to it."""
+    other = AutoConfig.for_model("gpt2", n_layer=12, n_embd=32, n_head=2)
+    cases = [
+        ("tiny", "full", {}, "embedding", "a model with everything trained"),
+        ("tiny", "freeze_lower", {}, "embedding", "the lesson's model, lower half frozen"),
+        ("tiny", "freeze_lower", {"freeze_embeddings": True}, 4, "the same model, embedding frozen as well"),
+        (other, "freeze_lower", {"freeze_embeddings": True}, 6, "a GPT-2, lower half and embedding frozen"),
+        (other, "full", {}, "embedding", "a GPT-2 with everything trained"),
+        ("qwen2-0.5b", "last_layers", {"train_norms": False, "blocks": 5}, 19, "the upper 5 of 24 blocks trained"),
+        ("qwen2-0.5b", "last_layers", {}, 0, "the published run: the last 2 blocks and all norms trained"),
+        ("tiny", "bitfit", {}, 0, "a model of which only bias vectors are trained"),
+        ("tiny", "last_layers", {"train_norms": False, "train_head": True}, "embedding", "last blocks and tied head"),
+    ]
+    for source, strategy, options, expected, story in cases:
+        yield (apply_strategy(meta_model(source), strategy, **options).model, expected, story)
+    model = meta_model("tiny")
+    model.requires_grad_(False)
+    find_blocks(model)[3].requires_grad_(True)
+    yield model, 3, "a model of which only one block, in the middle, is trained"
+    model.requires_grad_(False)
+    model.model.norm.requires_grad_(True)
+    yield model, "top", "a model of which only the final norm is trained"
+    model = meta_model("tinyllama-1.1b")
+    model.requires_grad_(False)
+    model.get_output_embeddings().requires_grad_(True)
+    yield (model, "top", "a Llama of which only the head, a matrix of its own, is trained")
 
 
 QUIZ = Quiz(
     "quiz21",
-    "Your study has an interval from -9% to +3% for `lora` against `full`, and your plan calls 5% worthwhile.\n"
-    "What do you write?",
+    "Of a model with 24 blocks you train block 0 and nothing else. How does a step compare with one in which only "
+    "block 23 is trained?",
     {
-        "a": "There is no difference between the two.",
-        "b": "`lora` is better by 3%, the middle of the interval.",
-        "c": "This study cannot tell; `lora` may be better by up to 9% or worse by up to 3%.",
-        "d": "Nothing yet: I check which documents are hard for `lora` and leave them out.",
+        "a": "It is the same: one block is trained in both.",
+        "b": "It is cheaper: the forward pass can stop behind block 0.",
+        "c": "It needs more memory for the optimizer, and the same time.",
+        "d": "It needs as much memory for the optimizer, but a longer backward pass and more kept activations.",
     },
     {
-        "a": "no: the interval reaches to -9%, beyond what you call worthwhile. You have not found a difference, which "
-        "is not the same as having shown that there is none.",
-        "b": "no: zero is in the interval, so a difference of this size is what chance alone explains.",
-        "c": "yes. It says what is known, and a reader can see how much more text would decide it.",
-        "d": "no: that is to choose by the test split, and any result can be made in this way.",
+        "a": "for the optimizer it is. But the loss is at the top, and block 0 is at the bottom.",
+        "b": "no: without the blocks above it there is no prediction, and without a prediction no loss.",
+        "c": "the optimizer keeps its averages for trained values only, and blocks are of equal size. As for the time: "
+        "where does backpropagation start?",
+        "d": "yes: backpropagation passes through 23 frozen blocks, and each has to keep activations for it.",
     },
-    right="c",
+    right="d",
 )

@@ -71,7 +71,7 @@ def first_takes_all(blocks, rank, size):
 
 
 def counted(need, limit=lambda card: 0.85 * card, start=1, end=1, none=0):
-    """A function for exercise 20.3 that goes up from `start`, with a need and a limit of its own."""
+    """A function for exercise 18.3 that goes up from `start`, with a need and a limit of its own."""
 
     def cards(divided, own, gathered, card, most):
         for count in range(start, most + end):
@@ -184,14 +184,14 @@ def only_beyond_the_band(low, high, worthwhile):
 
 
 WRONG = {
-    "ex17_2": [
+    "ex12_2": [
         (lambda options: max(options), "a place, counted from 0"),
         (lambda options: 0, "another option"),
     ],
-    "ex18_2": [
+    "ex13_2": [
         (_changes, "changes what it was given"),
     ],
-    "ex19_2": [
+    "ex14_2": [
         (_by_token, "the end token of the answer has no label"),
         (_shifted, "shifted by one"),
         (_too_short, "one for each token"),
@@ -199,7 +199,7 @@ WRONG = {
         (lambda tokens, only_read, length: list(tokens), "the question has labels"),
         (lambda tokens, only_read, length: [PAD] * len(tokens), "has no label"),
     ],
-    "ex20_2": [
+    "ex18_2": [
         (in_runs, "2 processes, the sum is a mean of means"),
         (lambda blocks, rank, size: _losses(blocks) / _tokens(blocks) / size, "not that of blocks of its own"),
         (left_over, "4, 4, 4 tokens for 2 processes, nobody takes block 4"),
@@ -210,11 +210,11 @@ WRONG = {
         (lambda blocks, rank, size: blocks[rank::size], "a number is asked for"),
         (lambda blocks, rank, size: 1.0, "the parts add up to 2"),
     ],
-    "ex20_3": [
+    "ex18_3": [
         (counted(right_need, none=math.inf), "0 is asked for where no number is enough"),
         (not_rounded, "cards come whole"),
     ],
-    "ex21_2": [
+    "ex20_2": [
         (finder(split=False), "full was tuned on the test split, and your function does not name full"),
         (finder(elsewhere=all), "one run of full, of three, was scored on the test split"),
         (finder(budget=False), "lora had three runs and full had four"),
@@ -223,7 +223,7 @@ WRONG = {
         (finder(best=max), "everything was done rightly, and your function also names"),
         (lambda runs: "full", "a set of names is asked for"),
     ],
-    "ex21_3": [
+    "ex20_3": [
         (by_zero_alone, "Not finding a difference does not show that there is none"),
         (without_equal, "The band says which differences do not matter"),
         (zero_first, "the difference is real, but the whole interval lies within the band"),

@@ -97,7 +97,7 @@ def _trains(model, inputs, targets, rows):
 
 
 WRONG = {
-    "ex13_2": [
+    "ex10_2": [
         (lambda rungs, needs, card: next(rung for rung in rungs if needs(rung) <= card), "less than 15% to the driver"),
         (lambda rungs, needs, card: min(rungs, key=needs), "which needs least"),
         (lambda rungs, needs, card: rungs[0], "leaves less than 15%"),
@@ -107,7 +107,7 @@ WRONG = {
         (_raises, "A MemoryError is asked for"),
         (_falls_through, "instead of raising MemoryError"),
     ],
-    "ex13_3": [
+    "ex10_3": [
         (_meaning(lambda wanted, targets, pieces: 1 / len(pieces)), "each piece is divided by its own number"),
         (_meaning(lambda wanted, targets, pieces: 1), "the means of the pieces are added up"),
         (_hollow, "What is the mean of no losses?"),

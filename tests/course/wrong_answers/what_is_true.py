@@ -117,14 +117,14 @@ def never(right, other, questions):
 
 
 WRONG = {
-    "ex14_2": [
+    "ex15_2": [
         (by_row_index, "rows of two strategies never share one"),
         (lambda *all_of_it: wrong_way_round(*all_of_it)[::-1], "the low end is above the high one"),
     ],
-    "ex14_3": [
+    "ex15_3": [
         (lambda record: {"full": 86.0}, "the keys are not the strategies"),
     ],
-    "ex15_2": [
+    "ex16_2": [
         (published_fault, "also the beginning of others"),
         (as_text, "compares numbers as text"),
         (one_too_many, "off by one"),
@@ -134,7 +134,7 @@ WRONG = {
         (weights_alone, "in part"),
         (the_others, "takes all the others"),
     ],
-    "ex15_3": [
+    "ex16_3": [
         (vocabulary_first, "these were not"),
         (vocabulary_alone, "may still be far from what training says"),
         (one_direction, "far better than training"),
@@ -142,7 +142,7 @@ WRONG = {
         (no_vocabulary, "a model that knows nothing"),
         (lambda loss, baseline, vocabulary: loss > 1, 'expected "sound"'),
     ],
-    "ex16_2": [
+    "ex17_2": [
         (overlapping, "their squares do"),
         (with_its_sign, "may be the lower one"),
         (one_error, "Both scores have an error"),

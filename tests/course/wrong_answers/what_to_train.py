@@ -177,7 +177,7 @@ WRONG = {
         (lambda losses, patience: min(losses), "not the loss that stands there"),
         (forgives_one_more, "for a curve that"),
     ],
-    "ex05_3": [
+    "ex21_3": [
         (first_parameter, "was all of it looked at"),
         (by_text, "nothing in that block is trained"),
         (by_name_of_ours, "a GPT-2"),
@@ -187,7 +187,7 @@ WRONG = {
         (number_above, 'No block is trained here, so "top"'),
         (two_ends, "a block below is trained"),
     ],
-    "ex06_2": [
+    "ex22_2": [
         (lambda model: model.lm_head.weight is not model.model.embed_tokens.weight, "only whether the head is tied"),
         (lambda model: any(p.requires_grad for p in model.parameters()), "whenever anything in the model trains"),
         (lambda model: dict(model.named_parameters())["lm_head.weight"].requires_grad, "the name of its first use"),
@@ -198,7 +198,7 @@ WRONG = {
         (lambda model: model.get_input_embeddings().weight.requires_grad, "the table of the embedding is another one"),
         (lambda model: model.get_output_embeddings().weight.numel(), "True or False is asked for"),
     ],
-    "ex06_3": [
+    "ex22_3": [
         (lambda model: model, "still one tensor"),
         (_one_memory, "one memory behind both"),
         (_fresh_numbers, "scores tokens differently"),
@@ -214,10 +214,10 @@ WRONG = {
         (lambda model, blocks: apply_strategy(model, "last_layers", blocks=blocks), "the model is to be returned"),
         (lambda model, blocks: find_blocks(model)[-blocks:], "this is ModuleList"),
     ],
-    "ex08_2": [
+    "ex05_2": [
         (_in_place, "changes what it was given"),
     ],
-    "ex08_3": [
+    "ex05_3": [
         (lambda table: list(table.tensor[table.declared & ~(table.norm_1 > 0)]), "a healthy A is in the list"),
         (
             lambda table: list(table.tensor[~((table.norm_1 > 0) | (table.norm_2 > 0))]),
@@ -228,11 +228,11 @@ WRONG = {
         (lambda table: list(table.tensor[table.declared & ~(table.norm_2 > 0)]), "did receive a gradient"),
         (lambda table: table.declared & table.norm_1.isna(), "no name from the column"),
     ],
-    "ex09_3": [
+    "ex06_3": [
         (_rounded_in_place, "changes what it was given"),
         (lambda weights, bits, block: weights.view(-1, 1), "the result has the shape"),
     ],
-    "ex10_2": [
+    "ex08_2": [
         (_only(lambda name, tensor: tensor.ndim == 1), "a norm's weight"),
         (_never_frozen, "a weight matrix"),
         (_only(lambda name, tensor: name.endswith("q_proj.bias")), "is a bias vector and stays frozen"),
@@ -240,7 +240,7 @@ WRONG = {
         (_only(lambda name, tensor: name.endswith("bias"), lambda tensors: tensors), "a number is to be returned"),
         (_only(lambda name, tensor: name.endswith("bias"), lambda tensors: 1), "the number of values in them"),
     ],
-    "ex11_2": [
+    "exA1_2": [
         (_every_mlp, "is in the lower half"),
         (_mlps(lambda blocks: blocks[: len(blocks) // 2]), "the lower half of the blocks is trained"),
         (_mlps(lambda blocks: blocks[-(len(blocks) // 2) :]), "stays frozen"),

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from course.lesson16.leaderboards import front_shares, leaderboard
+from course.lesson17.leaderboards import front_shares, leaderboard
 from tlkit.cli import main
 from tlkit.evidence.audit import audit, items_needed, seeds_needed
 from tlkit.evidence.fronts import on_front

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from course.lesson19.pictures import token_view
+from course.lesson14.pictures import token_view
 from tlkit.cli import main
 from tlkit.evidence.answering import REFUSAL, Answering, answer, has_form
 from tlkit.evidence.comparison import compare

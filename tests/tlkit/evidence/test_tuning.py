@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from course.lesson11.pictures import rate_paths
+from course.lessonA1.pictures import rate_paths
 from tlkit.corpus import Corpus, load_corpus
 from tlkit.evaluation import perplexity
 from tlkit.evidence import tuning
