@@ -8,7 +8,7 @@
 #
 # ![What each strategy gains on Rust against what it forgets, on two models](images/forgetting.png)
 #
-# The picture is the main result of the course, on the small model and on one of 135 million values. All methods make
+# The picture shows what the methods do to two models, the small one and one of 135 million parameters. All methods make
 # both models better at Rust (further right), and all but LoRA on the larger one make them clearly worse at other text
 # (further up). By the end you will be able to make such a picture for your own model and text, and to say which of its
 # differences are real.
@@ -54,14 +54,15 @@
 # | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 47 |
 #
 # About 19 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
-# Words that you do not know are in the [glossary](glossary.md).
+# The [glossary](glossary.md) explains the terms.
 #
 # ## How to work
 #
 # - **Work in a copy.** `make lab` opens one of each lesson, in `my_lessons`, that nobody has run yet. If you came here in
-#   another way, begin each lesson with *Edit → Clear Outputs of All Cells*: the recorded answers would spoil your guess.
-# - **Run the cells from the top** with Shift+Enter. Where the text says *Predict first*, make your guess before you run
-#   on. A wrong guess that you made teaches you more than a right answer that you only read.
+#   another way, begin each lesson with *Edit → Clear Outputs of All Cells*, because the recorded answers would spoil
+#   your guesses.
+# - **Run the cells from the top** with Shift+Enter. Where you meet a question in bold, answer it before you run the next
+#   cell. A wrong guess that you made teaches you more than a right answer that you only read.
 # - **Change something** and see what happens. Then choose *Kernel → Restart Kernel and Run All Cells*, because training
 #   changes a model in place: a training cell that is run twice trains the same model twice. Your changes are saved in
 #   your copy. To begin a lesson anew, delete its copy and start `make lab` again.
