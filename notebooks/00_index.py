@@ -30,7 +30,7 @@
 # | [3 · Data and a baseline to trust](03_baseline.ipynb) | What is measured before training, and how sure is it? | 51 |
 # | **Part 2: What to train** | | |
 # | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 48 |
-# | [5 · LoRA](05_lora.ipynb) | Can a few thousand new numbers do the work of changing millions? | 60 |
+# | [5 · LoRA](05_lora.ipynb) | Can a few thousand new parameters do the work of changing millions? | 43 |
 # | [6 · QLoRA](06_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 57 |
 # | [7 · Train the last layers only](07_freezing.ipynb) | What was in the published 29,865,088? | 44 |
 # | [8 · BitFit and its relatives](08_peft_family.ipynb) | How few numbers can a method train, and what does a training step still cost then? | 57 |

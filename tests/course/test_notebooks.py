@@ -38,7 +38,6 @@ STILL_LONG = {
     "02_inside_a_language_model",
     "03_baseline",
     "04_full_fine_tuning",
-    "05_lora",
     "06_qlora",
     "07_freezing",
     "08_peft_family",

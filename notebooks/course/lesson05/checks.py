@@ -1,31 +1,11 @@
-"""LoRA: how few values an adapter has, what it adds to its matrix, and how to see that it learns."""
+"""LoRA: what an adapter adds to its matrix, and how to see that it learns."""
 
-import warnings
-from functools import cache, partial
+from functools import partial
 
 import torch
 
-from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number_exercise
-from course.small import close_tensors, small_model, tensor
-from tlkit.evidence.gradient_flow import check_gradient_flow
-from tlkit.strategies import apply_strategy
-
-where_few_ends = number_exercise(
-    "ex05_1",
-    "the smallest rank at which an adapter has more values than its matrix of 512 x 192",
-    "How many values does each further rank add? It adds one row to A and one column to B.",
-    "With rank r it has r * (192 + 512) values. Divide, and think about which whole number comes next.",
-    right=140,
-    mistakes={
-        "a rank is a whole number.": 512 * 192 / (512 + 192),
-        "at that rank B·A can be any matrix of this shape. It has more values than the matrix well before.": 192,
-        "there the adapter still has fewer values, if only a few.": 139,
-        "only one of the two thin matrices is counted.": 193,
-        "only A is counted, which is the smaller of the two thin matrices.": 513,
-        "that is how often the adapter of rank 8 goes into the matrix; a rank is asked for.": 18,
-    },
-    within=1e-4,
-)
+from course.exercises import Quiz, Wrong, function_exercise, kind
+from course.small import close_tensors, tensor
 
 
 def _adapted(weight, a, b, alpha, *, scale=lambda alpha, rank: alpha / rank, product=torch.matmul, kept=1):
@@ -45,7 +25,7 @@ def _adapters():
 
 
 merged = function_exercise(
-    "ex05_2",
+    "ex05_1",
     "the merged matrix, and that the given one stays as it is, for three shapes, ranks and alphas",
     "What the adapter adds to the output is alpha/r · B·A·x. What does it add to the matrix, then?",
     "A has one row for each rank: r is `a.shape[0]`.",
@@ -68,70 +48,68 @@ merged = function_exercise(
 )
 
 
-@exercise(
-    "ex05_3",
-    "the list of names for a healthy adapter, for several that are broken, and for frozen tensors",
-    "Only tensors that are declared trainable can be dead. And a healthy A has no gradient in one of the two steps.",
-    "`NaN == 0` is False, and so is `NaN > 0`. Ask which tensors received something, then take the others.",
-    "`(table.norm_1 > 0) | (table.norm_2 > 0)` is true for those that received a gradient; `~` turns it round.",
+def _dead(first, second, alive=lambda gradient: gradient is not None and bool(gradient.any())):
+    return sorted(name for name in first if not alive(first[name]) and not alive(second[name]))
+
+
+def _steps():
+    """Gradients of two steps, as they are in healthy adapters and in broken ones."""
+    none, zero = None, torch.zeros(2, 3)
+    some = torch.tensor([[0.5, 0.25, 0.0], [0.0, 0.25, -0.25]])
+    level = torch.tensor([[0.5, -0.5, 0.0], [0.0, 0.25, -0.25]])  # not zero, though their sum is
+    healthy = {"q.A": (zero, some), "q.B": (some, some)}
+    for story, broken in (
+        ("for a healthy adapter", {}),
+        ("for an adapter that was never used", {"v.A": (none, none), "v.B": (none, none)}),
+        ("for an adapter with zeros in A and in B", {"v.A": (zero, zero), "v.B": (zero, zero)}),
+        ("for a B that was reached in the first step only", {"v.A": (zero, level), "v.B": (level, zero)}),
+        ("for an adapter that lost its gradient", {"v.A": (none, zero), "v.B": (zero, none)}),
+    ):
+        steps = healthy | broken
+        yield story, *({name: steps[name][step] for name in steps} for step in (0, 1))
+
+
+def _names(given, *steps):
+    if isinstance(given, str | dict) or not hasattr(given, "__iter__"):
+        raise Wrong(f"a list of names is asked for, and this is {kind(given)}.")
+    given = list(given)
+    if not set(given) <= set(steps[0]):
+        raise Wrong("there is something in the list that is no name.")
+    return sorted(given)
+
+
+dead_adapters = function_exercise(
+    "ex05_2",
+    "the list of names for a healthy adapter, and for four that are broken or look so",
+    "A healthy A has no gradient in one of the two steps. In which?",
+    "A gradient may be None or a tensor of zeros. `gradient.any()` says whether one of its entries is not zero.",
+    "Write `alive(gradient)` first: `gradient is not None and bool(gradient.any())`. A name is dead if neither of its "
+    "two gradients is alive.",
+    right=_dead,
+    cases=_steps,
+    mistakes={
+        "a healthy A is in the list. While B is still zero, A waits for the second step.": lambda first, second: _dead(
+            first, first
+        ),
+        "a tensor is in the list that did receive a gradient in the first step.": lambda first, second: _dead(
+            second, second
+        ),
+        "a tensor without any gradient is not in the list: it is None, and not zeros.": partial(
+            _dead, alive=lambda gradient: gradient is None or bool(gradient.any())
+        ),
+        "a tensor whose gradient is zero in both steps is not in the list.": partial(
+            _dead, alive=lambda gradient: gradient is not None
+        ),
+        "the sum of a gradient may be zero although its entries are not.": partial(
+            _dead, alive=lambda gradient: gradient is not None and bool(gradient.sum() != 0)
+        ),
+        "these are the names that do receive a gradient.": lambda first, second: sorted(
+            set(first) - set(_dead(first, second))
+        ),
+    },
+    read=_names,
+    alike=lambda given, expected: given == expected,
 )
-def dead_adapters(answer: object) -> None:
-    """Judge a function that lists the trainable tensors that never received a gradient."""
-    for story, (table, dead) in _tables().items():
-        given = called(answer, table.copy())
-        if isinstance(given, str | dict) or not hasattr(given, "__iter__"):
-            raise Wrong(f"a list of names is asked for, and this is {kind(given)}.")
-        given = list(given)
-        if not set(given) <= set(table.tensor):
-            raise Wrong("there is something in the list that is no name from the column `tensor`.")
-        accused, missed = set(given) - dead, dead - set(given)
-        frozen = accused & set(table.tensor[~table.declared])
-        if frozen:
-            raise Wrong(f"{len(frozen)} frozen tensors are in the list; they are not meant to receive a gradient.")
-        if any("lora_A" in name for name in accused):
-            raise Wrong(f"{story}: a healthy A is in the list. Where B is still zero, A waits for the second step.")
-        if accused:
-            raise Wrong(f"{story}: a tensor is in the list that did receive a gradient.")
-        if missed & set(table.tensor[table.norm_2.isna()]):
-            raise Wrong(f"{story}: a tensor without any gradient is not in the list. Its norms are NaN, not zero.")
-        if missed:
-            raise Wrong(f"{story}: a tensor whose gradient is zero in both steps is not in the list.")
-
-
-@cache
-def _tables() -> dict:
-    """Gradient flow of small adapted models, whole and with faults planted, and what is dead in each."""
-    batch = torch.arange(32).reshape(2, 16)
-
-    def flow(plant=None):
-        report = apply_strategy(small_model(weights=True), "lora", r=2)
-        if plant is not None:
-            plant(report.model.base_model.model.model.layers[1].self_attn.q_proj)
-        return check_gradient_flow(report, batch).table
-
-    def unplug(layer):
-        layer.lora_B["default"].register_forward_hook(lambda module, inputs, output: output.detach())
-
-    def zero_both(layer):
-        torch.nn.init.zeros_(layer.lora_A["default"].weight)
-
-    def freeze_b(layer):
-        layer.lora_B["default"].requires_grad_(False)
-
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of peft, about what is planted
-        torch.manual_seed(0)
-        healthy = flow()
-        once = healthy.copy()
-        once.loc[once.tensor.str.contains("layers.0.self_attn.k_proj.lora_B"), "norm_2"] = 0.0
-        pair = set(healthy.tensor[healthy.tensor.str.contains("layers.1.self_attn.q_proj.lora_")])
-        return {
-            "for a healthy adapter": (healthy, set()),
-            "for an adapter that is not plugged in": (flow(unplug), pair),
-            "for an adapter with zeros in A and in B": (flow(zero_both), pair),
-            "for an adapter whose B was frozen afterwards": (flow(freeze_b), pair),
-            "for a tensor that was reached in the first step only": (once, set()),
-        }
 
 
 QUIZ = Quiz(
