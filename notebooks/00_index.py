@@ -33,7 +33,7 @@
 # | [5 · LoRA](05_lora.ipynb) | Can a few thousand new parameters do the work of changing millions? | 43 |
 # | [6 · QLoRA](06_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 57 |
 # | [7 · Train the last layers only](07_freezing.ipynb) | What was in the published 29,865,088? | 44 |
-# | [8 · BitFit and its relatives](08_peft_family.ipynb) | How few numbers can a method train, and what does a training step still cost then? | 57 |
+# | [8 · The PEFT family](08_peft_family.ipynb) | Which of the many methods differ from LoRA at all, and when is another one the better choice? | 29 |
 # | **Part 3: Make it fit** | | |
 # | [9 · Anatomy of a training step](09_memory.ipynb) | Which bytes does a training step need, and at which moment? | 53 |
 # | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 54 |
@@ -53,7 +53,7 @@
 # | **Appendix** | | |
 # | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 47 |
 #
-# About 19 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
+# About 18 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
 # The [glossary](glossary.md) explains the terms.
 #
 # ## How to work

@@ -479,4 +479,4 @@ course.check("ex07_3", train_last)
 
 # %% [markdown]
 # Previous: [6 · QLoRA](06_qlora.ipynb) ·
-# Next: [8 · BitFit and its relatives](08_peft_family.ipynb)
+# Next: [8 · The PEFT family](08_peft_family.ipynb)

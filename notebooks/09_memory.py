@@ -575,5 +575,5 @@ def alive_at_the_peak(log):
 course.check("ex09_3", alive_at_the_peak)
 
 # %% [markdown]
-# Previous: [8 · BitFit and its relatives](08_peft_family.ipynb) ·
+# Previous: [8 · The PEFT family](08_peft_family.ipynb) ·
 # Next: [10 · Out of memory](10_oom_fallback.ipynb)

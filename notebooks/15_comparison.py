@@ -31,6 +31,7 @@ from torch.nn.functional import cross_entropy
 
 import course
 import tlkit as tl
+from tlkit.reports.training_charts import sweep_chart
 from course.lesson15 import interpolation, pictures
 
 profile = tl.setup()
@@ -58,7 +59,7 @@ print("runs of each:", tuning.groupby("strategy").size().unique().tolist())
 shown = ["full", "last_layers", "lora", "bitfit"]
 near = tuning.strategy.isin(shown)
 near &= tuning.validation_perplexity < 300  # above that, training diverged
-tl.sweep_chart(tuning[near], "learning_rate", "learning rate (log scale)")
+sweep_chart(tuning[near], "learning_rate", "learning rate (log scale)")
 
 # %% tags=["check-means"]
 means = tuning.groupby(["strategy", "learning_rate"]).validation_perplexity.mean()
@@ -524,7 +525,7 @@ tl.parameters_chart(comparison.table)
 
 # %%
 sizes = tl.recorded("passages")
-tl.sweep_chart(sizes, "passages", "passages of Rust text (log scale); 120 steps each")
+sweep_chart(sizes, "passages", "passages of Rust text (log scale); 120 steps each")
 
 # %%
 means = sizes.pivot_table(

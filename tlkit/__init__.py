@@ -45,7 +45,7 @@ _WHERE = {
     "reports.score_charts": ("class_accuracy_chart", "pairs_chart", "perplexity_chart"),
     "reports.cost_charts": ("cost_chart", "parameters_chart"),
     "reports.forgetting_charts": ("forgetting_chart", "tradeoff_chart"),
-    "reports.training_charts": ("flops_chart", "sweep_chart"),
+    "reports.training_charts": ("flops_chart",),
     "reports.diagrams": ("network_strip", "step_flow"),
     "reports.memory_charts": ("memory_chart",),
     "reports.conclusions": ("conclusions",),

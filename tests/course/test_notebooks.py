@@ -40,7 +40,6 @@ STILL_LONG = {
     "04_full_fine_tuning",
     "06_qlora",
     "07_freezing",
-    "08_peft_family",
     "09_memory",
     "10_oom_fallback",
     "12_a_real_model",

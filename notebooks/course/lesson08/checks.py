@@ -1,28 +1,9 @@
-"""BitFit and its relatives: what it trains, how it is applied by hand, and DoRA's matrix."""
+"""The PEFT family: BitFit applied by hand, and DoRA's matrix."""
 
 import torch
 
-from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number_exercise
+from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind
 from course.small import close_tensors, small_model, tensor
-
-BLOCKS, WIDTH, SHARED = (24, 896, 128)  # of Qwen2-0.5B: 14 heads of 64 for queries, 2 for keys and for values
-bias_values = number_exercise(
-    "ex08_1",
-    "the number of values that BitFit trains in Qwen2-0.5B",
-    "Which layers of a Qwen2 have a bias vector? Those of queries, keys and values, and no others.",
-    "A bias has one number for each output of its layer: 14 * 64 for the queries, and how many for keys and values?",
-    "One block has 896 + 128 + 128 numbers in its bias vectors.",
-    right=BLOCKS * (WIDTH + 2 * SHARED),
-    mistakes={
-        "that is one block of 24.": WIDTH + 2 * SHARED,
-        "keys and values have fewer heads than queries here: 2 of 64 each.": BLOCKS * 3 * WIDTH,
-        "only the biases of the queries are counted.": BLOCKS * WIDTH,
-        "either the keys or the values are missing.": BLOCKS * (WIDTH + SHARED),
-        "the layer behind the attention, o_proj, has no bias in a Qwen2.": BLOCKS * (2 * WIDTH + 2 * SHARED),
-        "that is the bundled model.": 8 * (192 + 96 + 96),
-    },
-    within=0,
-)
 
 
 @exercise(
@@ -53,9 +34,9 @@ def train_only_biases(answer: object) -> None:
         if isinstance(given, bool) or not isinstance(given, int | float) or given != given:
             raise Wrong(f"the tensors are right, but a number is to be returned, and this is {kind(given)}.")
         if given == len(wanted) != right:
-            raise Wrong(f"for {story}: that is the number of tensors; the number of values in them is asked for.")
+            raise Wrong(f"for {story}: that is the number of tensors; the number of parameters in them is asked for.")
         if given != right:
-            raise Wrong(f"for {story}: the tensors are right, but the number of values in them is another.")
+            raise Wrong(f"for {story}: the tensors are right, but the number of parameters in them is another.")
 
 
 def _matrices():
@@ -107,8 +88,8 @@ dora_matrix = function_exercise(
 
 QUIZ = Quiz(
     "quiz08",
-    "BitFit trains 0.08% of the bundled model and still needs 70% of full fine-tuning's multiplications. "
-    "What brings it down to about 42%?",
+    "BitFit trains 0.08% of the bundled model and still needs two thirds of full fine-tuning's arithmetic. "
+    "What brings it down to about 43%?",
     {
         "a": "Train the bias vectors of the last block only.",
         "b": "Train the bias vectors of the queries only, in every block.",
@@ -116,11 +97,11 @@ QUIZ = Quiz(
         "d": "Nothing: forward pass and backpropagation always run through the whole network.",
     },
     {
-        "a": "yes: the forward pass is whole, but backpropagation ends at the lowest value that is trained.",
-        "b": "no: that is half of the values, but one bias in block 0 is enough: backpropagation must reach it.",
+        "a": "yes: the forward pass is whole, but backpropagation ends at the lowest parameter that is trained.",
+        "b": "no: that is half of the biases, but one in block 0 is enough: backpropagation must reach it.",
         "c": "no: thin matrices cost next to nothing, but those in block 0 are as far down as BitFit's. "
-        "It needs 70% as well.",
-        "d": "the forward pass does; backpropagation only runs down to the lowest value that is trained.",
+        "It needs two thirds as well.",
+        "d": "the forward pass does; backpropagation only runs down to the lowest parameter that is trained.",
     },
     right="a",
 )

@@ -231,7 +231,7 @@ WRONG = {
         (_only(lambda name, tensor: name.endswith("q_proj.bias")), "is a bias vector and stays frozen"),
         (_only(lambda name, tensor: name.endswith("bias"), len), "the number of tensors"),
         (_only(lambda name, tensor: name.endswith("bias"), lambda tensors: tensors), "a number is to be returned"),
-        (_only(lambda name, tensor: name.endswith("bias"), lambda tensors: 1), "the number of values in them"),
+        (_only(lambda name, tensor: name.endswith("bias"), lambda tensors: 1), "the number of parameters in them"),
     ],
     "exA1_2": [
         (_every_mlp, "is in the lower half"),
