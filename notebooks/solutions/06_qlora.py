@@ -5,9 +5,9 @@
 import course
 
 # %% [markdown]
-# The format Q4_1 of llama.cpp has blocks of 32 weights, and 4 bits for each weight. A block
-# also keeps two numbers of 16 bits: a scale, and its smallest weight (exercise 6.3 shows what for). How many bits does
-# a weight cost, with its share of these numbers?
+# The format Q4_1 of llama.cpp has blocks of 32 weights, and 4 bits for each weight. A block also keeps two numbers of 16
+# bits: a scale, and its smallest weight (exercise 6.2 shows what for). How many bits does a weight cost, with its share
+# of these numbers?
 
 # %%
 answer = None
@@ -15,23 +15,6 @@ answer = None
 answer = 4 + (16 + 16) / 32
 ### END SOLUTION
 course.check("ex06_1", answer)
-
-# %% [markdown]
-# `qlora` keeps packed weights in 4.127 bits each, where `lora` keeps
-# them in 16. Everything else in the step stays the same. Given the number of packed weights and the peak of the `lora`
-# step in bytes, return by how many percent the peak of `qlora` is lower. Then try it on `qwen2-0.5b`, which packs 357,826,560
-# weights: the `lora` peak is 2,978,370,760 bytes with one row of 512 tokens, and 16,540,026,056 with eight.
-
-
-# %%
-def saved_percent(packed, lora_peak):
-    """How much lower the peak is, in percent of `lora_peak` (bytes)."""
-    ### BEGIN SOLUTION
-    return 100 * packed * (16 - 4.127) / 8 / lora_peak
-    ### END SOLUTION
-
-
-course.check("ex06_2", saved_percent)
 
 # %% [markdown]
 # NF4 has fixed levels. Other 4-bit formats, such as Q4_1 of llama.cpp, place the levels anew in every block: they are
@@ -57,4 +40,4 @@ def rounded(weights, bits, block):
     ### END SOLUTION
 
 
-course.check("ex06_3", rounded)
+course.check("ex06_2", rounded)

@@ -45,7 +45,6 @@ from tlkit.training import TrainingConfig, new_state, training_steps
 MiB, GiB = 2**20, 2**30
 VOCABULARY = ["<|endoftext|>", "The", " file", " is", " new", "."]
 TOKENS = ["In", " R", "ust", ",", " V", "ec", "<", "T"]
-LEVELS = torch.tensor([-1.0, -0.4, 0.0, 0.3, 1.0])
 HISTORY = pd.DataFrame({"step": [1, 2, 3], "loss": [5.0, 4.0, 3.0], "learning_rate": [1e-3, 5e-4, 1e-4]})
 LOSSES = pd.DataFrame({"full": [3.0, 3.1, 2.0, 2.5], "last_layers": [3.1, 3.0, 2.2, 2.6]})
 CONFIG = TrainingConfig(1e-2, batch_size=2)
@@ -55,11 +54,6 @@ COUNTED[2, 1:] = COUNTED[3, 1:] = -100
 
 def tiny(strategy="full", **options):
     return apply_strategy(load_model("tiny").model, strategy, **options)
-
-
-def adapted_layer(strategy, part):
-    torch.manual_seed(0)
-    return tiny(strategy).model.get_base_model().model.layers[0].get_submodule(part)
 
 
 def timeline(*rows):
@@ -166,13 +160,7 @@ PICTURES = {
     "trained depths": trained_depths,
     "prefix": lambda: prefix_picture(tiny("last_layers", blocks=3, train_norms=False), 5),
     "lora": lambda: adapters.lora_picture(torch.zeros(192, 512), torch.zeros(8, 512), torch.zeros(192, 8)),
-    "shares": lambda: adapters.shares_chart({"file": 0.06, "work": 0.74}, "The file is smallest", "% of full"),
-    "qlora": lambda: quantization.four_bit_layer(adapted_layer("qlora", "mlp.gate_proj")),
-    "rounding": lambda: quantization.rounding_chart(torch.tensor([0.1, 0.5, -0.3, 2.0]), LEVELS),
-    "levels": lambda: quantization.levels_chart(torch.linspace(-1, 1, 50), {"few": LEVELS}, "Levels are uneven"),
-    "output errors": lambda: quantization.output_error_chart(
-        pd.DataFrame({"layer": ["q", "q", "v"], "block": [0, 1, 0], "error": [0.05, 0.06, 0.11]}), 0.09, "v is worst"
-    ),
+    "qlora": lambda: quantization.four_bit_layer(512, 192),
     "family": family_picture,
     "schedules": lambda: schedule_chart({"gradual_unfreezing": tiny("gradual_unfreezing")}, CONFIG, 8),
     "memory timeline": lambda: memory_timeline({"all": STEP, "a part": STEP.iloc[2:4]}, "Most is optimizer state"),
@@ -320,12 +308,6 @@ def test_a_layer_and_its_adapter_are_drawn_to_scale(outputs, inputs):
     boxes = [box for box in chart.axes[0].patches if type(box) is Rectangle]
     sizes = [(box.get_height(), box.get_width()) for box in boxes]
     assert [sizes[1], sizes[3], sizes[4]] == [(outputs, inputs), (outputs, 8), (8, inputs)]
-
-
-def test_weights_are_drawn_at_their_nearest_levels():
-    axes = drawn("rounding").axes[0]
-    places = {form: [line.get_ydata()[0] for line in axes.lines if line.get_marker() == form] for form in "o_"}
-    assert places["o"] == pytest.approx([0.1, 0.5, -0.3, 2.0]) and places["_"] == pytest.approx([0.0, 0.6, 0.0, 2.0])
 
 
 def test_layers_of_memory_lie_on_one_another_and_the_dot_is_at_the_peak():

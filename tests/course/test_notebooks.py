@@ -38,7 +38,6 @@ STILL_LONG = {
     "02_inside_a_language_model",
     "03_baseline",
     "04_full_fine_tuning",
-    "06_qlora",
     "07_freezing",
     "09_memory",
     "10_oom_fallback",

@@ -54,24 +54,3 @@ def lora_picture(weight: Tensor, a: Tensor, b: Tensor) -> Chart:
     axes.axis("off")
     headline(figure, f"At rank {rank}, B and A have {count:,} parameters, {count / weight.numel():.1%} of those of W")
     return figure
-
-
-@described
-def shares_chart(shares: dict[str, float], title: str, x_label: str) -> Chart:
-    """One bar for each share, in percent, the smallest at the top.
-
-    Args:
-        shares: by name, 0 to 1.
-        title: the finding.
-        x_label: of what they are shares.
-    """
-    figure, axes = new_figure(height=1.4 + 0.42 * len(shares))
-    ordered = sorted(shares.items(), key=lambda item: -item[1])
-    names, percent = [name for name, _ in ordered], [100 * share for _, share in ordered]
-    bars = axes.barh(names, percent, color="#B8B8B8", edgecolor=INK)
-    axes.bar_label(bars, [f"{share:.0%}" for _, share in ordered], padding=4)
-    axes.axvline(100, color=INK, linestyle="--")
-    axes.set_xlim(0, 108)
-    axes.set_xlabel(x_label)
-    headline(figure, title)
-    return figure

@@ -1,10 +1,10 @@
-"""QLoRA: what four bits cost and save, and what is left of the saving in a whole step."""
+"""QLoRA: what a weight in four bits takes, and rounding to levels of each block."""
 
 from functools import partial
 
 import torch
 
-from course.exercises import Quiz, function_exercise, near, number_exercise
+from course.exercises import Quiz, function_exercise, number_exercise
 from course.small import close_tensors, tensor
 
 # The codes, an 8-bit scale for 64 weights, and a 32-bit one for 256 of those scales.
@@ -25,43 +25,6 @@ bits_of_a_weight = number_exercise(
         "these are bytes; bits are asked for.": (4 + 32 / 32) / 8,
         "these are the bits of the whole block; those of one weight are asked for.": 32 * 4 + 32,
     },
-)
-
-
-def _saved(packed, peak, bits=BITS) -> float:
-    return 100 * packed * (16 - bits) / 8 / peak
-
-
-saving_in_a_step = function_exercise(
-    "ex06_2",
-    "the percent of a step's peak that is saved, for four steps",
-    "How many bits does one packed weight save? It had 16 and keeps 4.127. Then bits become bytes.",
-    "The bytes saved do not depend on the batch: packed * (16 - 4.127) / 8. Compare them with the peak.",
-    "What is asked for is 100 times these bytes, divided by `lora_peak`.",
-    right=_saved,
-    # Peaks of `lora` with weights in bf16, from estimate_memory; the last one with activation checkpointing.
-    cases=[
-        ("for qwen2-0.5b, 1 row", 357_826_560, 2_978_370_760),
-        ("for qwen2-0.5b, 8 rows", 357_826_560, 16_540_026_056),
-        ("for a small model, many rows", 3_244_032, 164_800_000),
-        ("for llama2-7b, 1 row", 6_476_005_376, 14_053_000_000),
-    ],
-    mistakes={
-        "this is a share; percent are asked for.": lambda *step: _saved(*step) / 100,
-        "this is what is left; what is saved is asked for.": lambda *step: 100 - _saved(*step),
-        "this compares with the smaller peak, that of qlora; compare with that of lora.": lambda packed, peak: (
-            100 / (100 / _saved(packed, peak) - 1)
-        ),
-        "this is the saving in the weights alone; the step holds other bytes too.": lambda *step: 100 * (1 - BITS / 16),
-        "this takes bits for bytes.": lambda *step: 8 * _saved(*step),
-        "the packed weights are gone altogether; they keep 4.127 bits each.": partial(_saved, bits=0),
-        "this is what the packed weights still take, not what they save.": partial(_saved, bits=16 - BITS),
-        "the scales are missing: a packed weight takes more than 4 bits.": partial(_saved, bits=4),
-        "these are the bytes saved; their percentage of the peak is asked for.": lambda packed, peak: (
-            packed * (16 - BITS) / 8
-        ),
-    },
-    alike=partial(near, within=0.002),
 )
 
 
@@ -91,7 +54,7 @@ def _tensors():
 
 
 quantiser = function_exercise(
-    "ex06_3",
+    "ex06_2",
     "weights that were rounded between the ends of their block and read again, for seven tensors",
     "Take one block at a time: weights.split(block) gives them all, the shorter one too. torch.cat joins the results.",
     "2**bits levels have 2**bits - 1 gaps between them. From the smallest weight to the largest, how wide is one?",

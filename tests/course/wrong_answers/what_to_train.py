@@ -221,7 +221,7 @@ WRONG = {
         (lambda first, second: "q.A", "a list of names is asked for"),
         (lambda first, second: list(first.values()), "something in the list that is no name"),
     ],
-    "ex06_3": [
+    "ex06_2": [
         (_rounded_in_place, "changes what it was given"),
         (lambda weights, bits, block: weights.view(-1, 1), "the result has the shape"),
     ],
