@@ -26,7 +26,7 @@
 # | --- | --- | --- |
 # | **Part 1: First results** | | |
 # | [1 · What can this machine do?](01_first_fine_tuning.ipynb) | What can this machine do, and did the weights load? | 38 |
-# | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 83 |
+# | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 42 |
 # | [3 · Data and a baseline to trust](03_baseline.ipynb) | What is measured before training, and how sure is it? | 51 |
 # | **Part 2: What to train** | | |
 # | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 48 |
@@ -53,7 +53,7 @@
 # | **Appendix** | | |
 # | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 47 |
 #
-# About 18 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
+# About 17 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
 # The [glossary](glossary.md) explains the terms.
 #
 # ## How to work

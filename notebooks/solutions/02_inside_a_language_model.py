@@ -5,22 +5,8 @@
 import course
 
 # %% [markdown]
-# A model gives the four tokens of a short text the probabilities 1/2, 1/4, 1/8 and 1/8. What is the perplexity of this
-# text? Give at least two decimals.
-
-# %%
-import math
-
-answer = None
-### BEGIN SOLUTION
-probabilities = [1 / 2, 1 / 4, 1 / 8, 1 / 8]
-answer = math.exp(-sum(math.log(p) for p in probabilities) / 4)
-### END SOLUTION
-course.check("ex02_1", answer)
-
-# %% [markdown]
-# Write causal attention for one head. `q`, `k` and `v` are tensors of the shape (tokens, d). Return the averaged values,
-# of the same shape. A token may look at itself and at all tokens before it.
+# Write causal attention for one head, without looking it up. `q`, `k` and `v` are tensors of the shape (tokens, d).
+# Return the averaged values, of the same shape. A token may look at itself and at all tokens before it.
 
 # %%
 import torch
@@ -36,27 +22,26 @@ def causal_attention(q, k, v):
     ### END SOLUTION
 
 
-course.check("ex02_2", causal_attention)
+course.check("ex02_1", causal_attention)
 
 # %% [markdown]
-# Write what keeps packed documents apart, for any number of them in one block. `owners` is a tensor with the
-# number of the document that each token belongs to, such as `[0, 0, 0, 1, 1, 2]`. Documents stand one after another.
-# Return two tensors. The first is the mask, of shape (tokens, tokens), True where the token of a row may look at the
-# token of a column. The second holds the position of each token *in its own document*, from 0, as a model without rotary
-# embedding would need it.
+# In a batch, short texts are filled up with padding, which should not count. The convention of all libraries is a label
+# of -100 at such places. Write the loss for that: `logits` has the shape (texts, tokens, vocabulary), and `labels` has
+# (texts, tokens), not shifted yet. Return the mean loss of all tokens that count and that are predicted.
 
 # %%
 import torch
+from torch.nn import functional as F
 
 
-def keep_apart(owners):
-    """Mask and positions for documents packed into one block."""
+def causal_loss(logits, labels):
+    """Mean loss of the next tokens, leaving out labels of -100."""
     ### BEGIN SOLUTION
-    tokens = len(owners)
-    same = owners[:, None] == owners[None, :]
-    may_look = same & torch.ones(tokens, tokens, dtype=torch.bool).tril()
-    return may_look, may_look.sum(1) - 1
+    predicted, following = logits[:, :-1], labels[:, 1:]
+    return F.cross_entropy(
+        predicted.flatten(0, 1), following.flatten(), ignore_index=-100
+    )
     ### END SOLUTION
 
 
-course.check("ex02_3", keep_apart)
+course.check("ex02_2", causal_loss)

@@ -43,7 +43,6 @@ from tlkit.strategies import apply_strategy, component_of, describe
 from tlkit.training import TrainingConfig, new_state, training_steps
 
 MiB, GiB = 2**20, 2**30
-VOCABULARY = ["<|endoftext|>", "The", " file", " is", " new", "."]
 TOKENS = ["In", " R", "ust", ",", " V", "ec", "<", "T"]
 HISTORY = pd.DataFrame({"step": [1, 2, 3], "loss": [5.0, 4.0, 3.0], "learning_rate": [1e-3, 5e-4, 1e-4]})
 LOSSES = pd.DataFrame({"full": [3.0, 3.1, 2.0, 2.5], "last_layers": [3.1, 3.0, 2.2, 2.6]})
@@ -143,8 +142,6 @@ FITS = FITS.assign(**{f"{size} GB": FITS.gib <= 0.85 * size for size in (6, 8, 1
 
 PICTURES = {
     "block": lambda: inside.transformer_block(load_model("tiny").model),
-    "attention": lambda: inside.attention_chart({"one": torch.rand(3, 3)}, VOCABULARY[:3], "What it does"),
-    "lens": lambda: inside.lens_chart(torch.rand(3, 2, 6).softmax(-1), [2, 3], VOCABULARY, "Deeper is surer"),
     "draws": lambda: baseline.draws_chart(
         {"1 document": torch.linspace(50, 150, 99), "8 documents": torch.linspace(90, 110, 99)}
     ),
@@ -235,30 +232,11 @@ def texts(chart):
     return [text.get_text() for axes in chart.axes for text in axes.texts]
 
 
-def test_a_block_is_drawn_with_the_shapes_and_values_of_its_parameters():
+def test_a_block_is_drawn_with_the_shapes_and_counts_of_its_parameters():
     chart = drawn("block")
     counted = sum(parameter.numel() for parameter in load_model("tiny").model.model.layers[0].parameters())
-    assert counted == 406_272 and "one block: 406k values" in texts(chart)
+    assert counted == 406_272 and "one block: 406k parameters" in texts(chart)
     assert "Q 192 → 192\nK 192 → 96\nV 192 → 96\n74.1k" in texts(chart)
-
-
-def test_attention_hides_the_future_and_nothing_else():
-    heads = {"one": torch.rand(3, 3), "two": torch.rand(3, 3)}
-    chart = inside.attention_chart(heads, VOCABULARY[:3], "What they do", {"one": (1, 0), "two": (2, 0)})
-    panels = [axes for axes in chart.axes if axes.images and axes.get_title()]
-    for panel, head in zip(panels, heads.values(), strict=True):
-        shown = torch.as_tensor(panel.images[0].get_array().filled(np.nan))
-        assert shown.isnan().equal(torch.ones(3, 3, dtype=torch.bool).triu(1))
-        assert torch.allclose(shown.nan_to_num(), head.tril())
-
-
-def test_a_lens_frames_what_is_right_and_only_that():
-    probabilities = torch.full((3, 2, 6), 0.05)
-    probabilities[0, :, 1] = probabilities[1, 0, 2] = probabilities[2, 0, 2] = probabilities[2, 1, 3] = 0.75
-    probabilities[1, 1, 4] = 0.75
-    axes = inside.lens_chart(probabilities, [2, 3], VOCABULARY, "t").axes[0]
-    assert sum(isinstance(patch, Rectangle) for patch in axes.patches) == 3
-    assert axes.images[0].get_array().tolist() == probabilities[:, [0, 1], [2, 3]].tolist()
 
 
 def test_draws_are_counted_once_and_their_middle_is_under_them():

@@ -35,7 +35,6 @@ MOST_WORDS, MOST_CODE, MOST_MINUTES, LEAST_PLAIN = (
 # Who has shortened one takes it out.
 STILL_LONG = {
     "01_first_fine_tuning",
-    "02_inside_a_language_model",
     "03_baseline",
     "04_full_fine_tuning",
     "07_freezing",

@@ -1,32 +1,13 @@
-"""Inside a language model: a perplexity by hand, causal attention, and documents kept apart in one block."""
+"""Inside a language model: causal attention, and the loss of texts of which some tokens do not count."""
 
 import math
 from functools import partial
 
 import torch
+from torch.nn import functional as F
 
-from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number, number_exercise
+from course.exercises import Quiz, Wrong, function_exercise
 from course.small import close_tensors, tensor
-
-CHANCES = (1 / 2, 1 / 4, 1 / 8, 1 / 8)
-LOSS = -sum(map(math.log, CHANCES)) / 4
-perplexity_of_four = number_exercise(
-    "ex02_1",
-    "the perplexity of a text of four tokens, to one percent",
-    "First the loss of each token: the negative logarithm of its probability. Then their mean.",
-    "Perplexity is `math.exp(mean)`, where `mean` is the mean of `-math.log(p)` over the four tokens.",
-    right=math.exp(LOSS),
-    mistakes={
-        "that is the mean loss in nats; perplexity is its exponential.": LOSS,
-        "that is the mean loss in bits; perplexity is asked for.": LOSS / math.log(2),
-        "that is the summed loss in nats: divide by the tokens, then take the exponential.": 4 * LOSS,
-        "the losses were summed. Perplexity belongs to the mean loss of one token.": math.exp(4 * LOSS),
-        "the mean was taken of the probabilities. Take it of their logarithms.": 1 / (sum(CHANCES) / 4),
-        "that is the mean of 1/p. Take the mean of the logarithms, then exp.": sum(1 / p for p in CHANCES) / 4,
-        "the sign is turned round: a loss is *minus* the logarithm of a probability.": math.exp(-LOSS),
-        "with logarithms to the base e, perplexity is a power of e, not of 2.": 2**LOSS,
-    },
-)
 
 
 def _attention(q, k, v, *, scale: float = 0.5, filled: float = -math.inf, across: int = 1, future: bool = False):
@@ -62,7 +43,7 @@ def _heads():
 
 
 causal_attention = function_exercise(
-    "ex02_2",
+    "ex02_1",
     "the output of your function for three heads of different shapes, against a computation token by token",
     "The scores are `q @ k.T`, of shape (tokens, tokens). Row i belongs to the token that looks.",
     "Divide by the square root of `q.shape[1]`, set the future to `-torch.inf`, and take the softmax of each row.",
@@ -87,49 +68,49 @@ causal_attention = function_exercise(
 )
 
 
-@exercise(
-    "ex02_3",
-    "mask and positions for one document, for two, for three, and for documents of one token",
-    "Two conditions have to hold at once: the same document, and not the future.",
-    "`owners[:, None] == owners[None, :]` compares each token with each other. `&` joins it with the causal mask.",
-    "A token's position is the number of tokens that it may look at, minus one: `may_look.sum(1) - 1`.",
+def _loss(logits, labels, *, shift: int = 1, counted: str = "those that count"):
+    """The loss of the tokens that count; the options make it wrong, each as somebody does."""
+    tokens = labels.shape[1]
+    read, told = (logits[:, : tokens - shift], labels[:, shift:]) if shift >= 0 else (logits[:, 1:], labels[:, :-1])
+    of_each = F.cross_entropy(read.mT, told if counted != "token 0" else told.clamp(min=0), reduction="none")
+    ways = {
+        "those that count": lambda: of_each.sum() / (told != -100).sum(),
+        "all": lambda: of_each.mean(),
+        "token 0": lambda: of_each.mean(),
+        "none": lambda: of_each.sum(),
+        "text by text": lambda: (of_each.sum(1) / (told != -100).sum(1)).mean(),
+    }
+    return float(ways[counted]())
+
+
+def _texts():
+    draw = torch.Generator().manual_seed(0)
+    for ignored in (((1, slice(3, None)),), ((0, slice(0, 2)), (1, slice(5, None))), ()):
+        logits, labels = 2 * torch.randn(2, 6, 7, generator=draw), torch.randint(7, (2, 6), generator=draw)
+        for place in ignored:
+            labels[place] = -100
+        yield f"with {int((labels == -100).sum())} labels of -100", logits, labels
+
+
+causal_loss = function_exercise(
+    "ex02_2",
+    "the loss of two texts, with labels of -100 and without",
+    "The logits at one place belong to the label at the next: leave out the last logits and the first labels.",
+    "`F.cross_entropy` takes logits of shape (tokens, vocabulary) and labels of shape (tokens,): flatten the texts.",
+    "Its `ignore_index` is -100 by default. It leaves those labels out of the sum and out of the count.",
+    right=_loss,
+    cases=_texts,
+    mistakes={
+        "the logits at a token are compared with the same token; they predict the next one.": partial(_loss, shift=0),
+        "the labels are shifted the wrong way: each token is compared with the one before.": partial(_loss, shift=-1),
+        "the labels are shifted by two tokens, so the model would learn to leave one out.": partial(_loss, shift=2),
+        "the sum is right, but it is divided by all tokens. Divide by those that count.": partial(_loss, counted="all"),
+        "labels of -100 are counted as token 0. Leave them out.": partial(_loss, counted="token 0"),
+        "that is the sum over tokens; the mean is asked for.": partial(_loss, counted="none"),
+        "each text counts the same here, however short. Each token should.": partial(_loss, counted="text by text"),
+    },
+    keeps=True,
 )
-def keep_apart(answer: object) -> None:
-    """Judge a function for the mask and the positions of packed documents."""
-    for lengths in ((4,), (3, 2), (2, 4, 3), (1, 1, 3)):
-        owners = torch.tensor([number_ for number_, length in enumerate(lengths) for _ in range(length)])
-        given = called(answer, owners.clone())
-        if not isinstance(given, tuple | list) or len(given) != 2:
-            raise Wrong(f"two tensors are asked for, the mask and the positions, and this is {kind(given)}.")
-        _judge_apart(*given, owners, f"for documents of {', '.join(map(str, lengths))} tokens")
-
-
-def _judge_apart(mask: object, positions: object, owners, case: str) -> None:
-    tokens = len(owners)
-    if not isinstance(mask, torch.Tensor) or mask.shape != (tokens, tokens):
-        shape = tuple(mask.shape) if isinstance(mask, torch.Tensor) else kind(mask)
-        raise Wrong(f"{case} the mask is {shape}: expected a tensor of shape ({tokens}, {tokens}).")
-    if mask.dtype != torch.bool:
-        raise Wrong(f"{case} the mask holds {mask.dtype}: expected True and False.")
-    may_look = (owners[:, None] == owners).tril()
-    for row, column in (mask != may_look).nonzero().tolist():
-        if mask[row, column]:
-            why = "which is the future" if column > row else "across the border of a document"
-            raise Wrong(f"{case} token {row} may look at token {column}, {why}.")
-        if row == column:
-            raise Wrong(f"{case} token {row} may not look at itself, so it may have nothing to look at.")
-        raise Wrong(f"{case} token {row} may not look at token {column}, which is earlier in its own document.")
-    right = [int((owners[:place] == owners[place]).sum()) for place in range(tokens)]
-    if not isinstance(positions, torch.Tensor | list | tuple) or len(positions) != tokens:
-        raise Wrong(f"{case} {tokens} positions are asked for, and this is {kind(positions)}.")
-    found = [number(position) for position in positions]
-    if found == right:
-        return
-    if found == list(range(tokens)):
-        raise Wrong(f"{case} the positions go on across the border: each document begins at 0 again.")
-    if found == [place + 1 for place in right]:
-        raise Wrong(f"{case} the positions begin at 1; expected was 0.")
-    raise Wrong(f"{case} the positions are {found}.")
 
 
 QUIZ = Quiz(

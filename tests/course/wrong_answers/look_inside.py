@@ -86,18 +86,6 @@ def _weights(scores, diagonal=0):
     return scores.masked_fill(~seen, -torch.inf).softmax(-1)
 
 
-def _same(owners):
-    return owners[:, None] == owners[None, :]
-
-
-def _causal(owners):
-    return torch.ones(len(owners), len(owners), dtype=torch.bool).tril()
-
-
-def _positions(owners):
-    return (_same(owners) & _causal(owners)).sum(1) - 1
-
-
 CHANCE = random.Random(0)
 
 
@@ -171,23 +159,9 @@ WRONG = {
         (counts_values, "two tensors are filled, and it returns 24"),
         (objects_compared, "it refuses: other values"),
     ],
-    "ex02_2": [
+    "ex02_1": [
         (lambda q, k, v: _weights(_scores(q, k), -1) @ v, "It may look at itself"),
         (lambda q, k, v: _weights(_scores(q, k)), "multiply them with v"),
-    ],
-    "ex02_3": [
-        (lambda owners: (_causal(owners), _positions(owners)), "across the border of a document"),
-        (lambda owners: (_same(owners), _positions(owners)), "which is the future"),
-        (lambda owners: (_same(owners) & _causal(owners).tril(-1), _positions(owners)), "may not look at itself"),
-        (lambda owners: (~_same(owners) & _causal(owners), _positions(owners)), "may not look at"),
-        (
-            lambda owners: (_same(owners) & _causal(owners), torch.arange(len(owners))),
-            "each document begins at 0 again",
-        ),
-        (lambda owners: (_same(owners) & _causal(owners), _positions(owners) + 1), "begin at 1"),
-        (lambda owners: (_same(owners) & _causal(owners)).float(), "two tensors are asked for"),
-        (lambda owners: ((_same(owners) & _causal(owners)).float(), _positions(owners)), "expected True and False"),
-        (lambda owners: (_same(owners)[0], _positions(owners)), "expected a tensor of shape"),
     ],
     "ex03_3": [
         (of_tokens, "It cannot be drawn otherwise"),
