@@ -173,7 +173,7 @@ plt.show()
 #
 # The bundled model is stored in 16 bits, so nobody has rounded its weights to a coarse grid before. That matters for
 # such a test. Many files on the web hold weights that were already rounded to 4 or 8 bits in another format, and NF4
-# adds a second error to theirs.
+# adds a second error to theirs. If this model is rounded to int4 and then to NF4, its perplexity rises by 4%.
 #
 # Now your functions quantise every linear layer in the blocks, in four ways: with NF4 or int4, and with one scale for
 # 64 weights or one for a whole matrix. **Which of the two choices matters more?**
@@ -297,9 +297,9 @@ for name in ("tiny", "smollm2-135m-instruct"):
     )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On the bundled model four bits cost about one percent in the end. SmolLM2 pays seven times as much, but this number is
-# too high for NF4: the file of SmolLM2 that the record used had been rounded to 4 bits in another format by its
-# publisher, so its weights were rounded twice. If you can, quantise the original weights.
+# On the bundled model four bits cost about one percent in the end. SmolLM2 pays seven times as much, but that is not
+# the price of NF4 alone: the publisher of the file that the record used had already rounded it to 4 bits in another
+# format, so its weights were rounded twice. If you can, quantise the original weights.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What is saved, and when it pays
