@@ -1,135 +1,259 @@
 # %% [markdown] slideshow={"slide_type": "slide"}
-# # 1 · What can this machine do?
+# # 1 · First fine-tuning
 #
-# *What can this machine do, and did the weights load?*
+# *Can I adapt a language model on this machine, and did its weights load?*
 #
-# Somebody adapted a language model of half a billion values to text about the programming language Rust, in four ways,
-# and published the results. In one of the runs the model became 83% better by the usual measure. In another one, with
-# the same model and the same kind of text, it became more than 450 times worse. Both reports explain their numbers with
-# confidence, and both are wrong, for reasons that could have been found in a minute.
-#
-# This course repeats the experiment with a model that is small enough for your machine, and this lesson does what comes
-# first: it checks the machine, and it checks that the model really contains what it is supposed to contain.
+# A language model that has read a lot can learn a new job from a few dozen examples. In this lesson you give a small
+# model such a job, train it with twenty lines of transformers and peft, and count how many questions it gets right
+# before and after. Then you find out what your machine can train, and meet a fault that no error message reports.
 #
 # **You will be able to**
 #
-# - say what a device, a dtype, a parameter and a token are, and look at each of them in PyTorch;
-# - estimate whether a model can be trained in the memory that you have;
-# - check in three ways, in seconds, whether a model's weights were really loaded.
+# - adapt a language model with LoRA in about twenty lines, save the adapter, and load it again;
+# - say which device, memory and number format you train with, and whether a model fits;
+# - check in three ways that a model's weights were really loaded.
 #
-# **You need** some Python, and a rough idea of what a neural network is.
-# About 38 minutes.
+# **You need** some Python, and a rough idea of what a neural network is. Words that are new are explained where they
+# first appear, and the [glossary](glossary.md) has all of them in one place.
+#
+# About 39 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import shutil
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
+import pandas as pd
+import psutil
 import torch
+from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
+from torch.optim.lr_scheduler import LinearLR
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import course
 import tlkit as tl
-from course.lesson03.pictures import perplexity_ruler
 
-profile = tl.setup()
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## The course in five parts
-#
-# [Transfer learning](glossary.md#transfer-learning) means that we do not train a model from nothing, but take one that
-# was trained on other text and go on training it with ours. The first training is called *pretraining*, the second one
-# *fine-tuning* or *adaptation*. The course follows the questions in the order in which they come up when you do this
-# yourself.
-#
-# | part | lessons | afterwards you can |
-# | --- | --- | --- |
-# | 1 · Look inside | 1 to 3 | load a model, follow a text through it, and measure how well it predicts |
-# | 2 · Choose what to train | 4 to 11 | train all of a model or a part of it, with LoRA and others |
-# | 3 · Make it fit | 12 and 13 | say where the memory goes, and train on a card that is too small |
-# | 4 · Know what is true | 14 to 16 | compare methods so that the result holds, and find the fault in a report |
-# | 5 · For real | 17 to 21 | do all this with a larger model, another task, and more than one card |
-#
-# Words that are new are explained where they first appear. The [glossary](glossary.md) has all of them in one place.
+profile = tl.setup()  # fixed random numbers, and no messages from the libraries
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## The experiment that we repeat
+# ## The job: three desks
 #
-# The published experiment used the model Qwen2-0.5B. One program, written in Python, trained four variants of it; a
-# second program, written in Rust, did the same. (In both, the *text* is about Rust.) Each variant trains a different
-# part of the model. The reports measure [perplexity](glossary.md#perplexity), for which lower is better; [lesson
-# 3](03_baseline.ipynb) explains it in detail.
-#
-# | trained, says the report | Python: before | Python: after | Rust: before | Rust: after |
-# | --- | --- | --- | --- | --- |
-# | everything | 254,801 | 116,362,380 | 387,789 | 303,045 |
-# | all but the lower half of the layers | 254,801 | 152,236,852 | 387,789 | 64,249 |
-# | all but the embeddings | 254,801 | 300,747,597 | 387,789 | 206,584 |
-# | the last two layers and the head | 254,801 | 78,241,302 | 387,789 | 104,839 |
-#
-# One fact is enough to see that something is wrong. A language model predicts text in [tokens](glossary.md#token),
-# which are pieces of words, and its *vocabulary* is the list of all tokens that it knows. A model that knows nothing
-# can do no better than give each of them the same probability, and its perplexity is then equal to the size of the
-# vocabulary.
+# A help centre has a desk for Rust, one for Python, and one for everything else. A question comes in, and the model
+# has to name the desk. We have 65 questions for each: 40 to learn from, and 25 that are *held out*, which means that
+# the model never sees them in training.
 
 # %%
-published = tl.architecture("qwen2-0.5b")  # its sizes, without any weights
-reported = {
-    "Python, before": 254_801,
-    "Python, best after": 78_241_302,
-    "Rust, before": 387_789,
-    "Rust, best after": 64_249,
-}
-perplexity_ruler(reported, published.vocab_size)
+rust = pd.read_json(tl.DATA / "questions/rust.jsonl", lines=True)
+general = pd.read_json(tl.DATA / "questions/general.jsonl", lines=True)
+rust["desk"] = "Rust"
+general["desk"] = general.subject.map({"python": "Python"}).fillna("other")
+questions = pd.concat([rust, general], ignore_index=True)
+picked = questions.groupby("desk").sample(65, random_state=0)
+training = picked.groupby("desk").head(40).sample(frac=1, random_state=0)  # shuffled
+held_out = picked.groupby("desk").tail(25)
+for desk, question in held_out.groupby("desk").question.first().items():
+    print(f"{desk:6} | {question}")
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Before: what the model writes
+#
+# We do not train a model from nothing, but take one that was trained on other text and go on training it with ours.
+# The first training is called [pretraining](glossary.md#pretraining), the second
+# [fine-tuning](glossary.md#fine-tuning), and the idea behind both [transfer
+# learning](glossary.md#transfer-learning). The model that comes with this course has four million
+# [parameters](glossary.md#parameter), which are the numbers that training adjusts. It was pretrained on documentation
+# of Python, PostgreSQL and SQLite, and it has never read about Rust.
+#
+# `from_pretrained` loads a model from a folder, or by its name on the Hugging Face hub. `dtype` says how each number
+# is stored in memory; without it, transformers 5 keeps the type of the file.
 
 # %%
-print(f"tokens in the vocabulary of Qwen2-0.5B: {published.vocab_size:,}")
-course.claim(
-    "Both baselines are worse than guessing: larger than the vocabulary",
-    min(254_801, 387_789) > published.vocab_size,
-)
+folder = tl.BUNDLED
+tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+tokens = tokenizer("Which Python function borrows a string?")["input_ids"]
+print(" | ".join(tokenizer.decode([token]) for token in tokens))
+print(tokens)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A model that was pretrained on English is not worse than guessing when it reads ordinary English text. Even the best
-# result of the Rust program, 64,249, is only 2.4 times better than a guess. In the Rust program the weights had not
-# been loaded at all, and in the Python program the evaluation compared each prediction with the wrong token. [Lesson
-# 16](16_autopsy.ipynb) takes all reports apart. Here it is enough to see that nobody checked before training, so the
-# mistakes went into every number that followed. We check first.
+# A model does not read letters. Its [tokenizer](glossary.md#tokenizer) cuts a text into
+# [tokens](glossary.md#token), which are frequent words or pieces of rarer ones, and replaces each by its number in
+# the [vocabulary](glossary.md#vocabulary). The model returns a score for each of the 4,096 tokens of its vocabulary,
+# and the highest score is the next token. So the only thing it can do is to continue a text, and we ask our question
+# by beginning a sentence that the answer completes.
+#
+# `padding=True` fills the shorter texts of a batch up to the length of the longest. We fill on the *left*, so that
+# every text ends where the answer begins.
+
+
+# %%
+def sentence(question):
+    return f"{question} This is a question about"
+
+
+def continuations(model, texts, length=3):
+    """What the model writes after each text, at most `length` tokens."""
+    batch = tokenizer(list(texts), return_tensors="pt", padding=True)
+    written = model.generate(**batch, max_new_tokens=length, do_sample=False)
+    written = written[:, batch.input_ids.shape[1] :]  # without the text itself
+    decoded = tokenizer.batch_decode(written, skip_special_tokens=True)
+    return [text.strip() for text in decoded]
+
+
+def right(model):
+    """For each held-out question, whether the model names the desk and stops."""
+    return continuations(model, held_out.question.map(sentence)) == held_out.desk
+
+
+shown = held_out.groupby("desk").question.first()
+for text in continuations(model, shown.map(sentence), length=12):
+    print("… This is a question about", text)
+print(f"right: {right(model).sum()} of {len(held_out)}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The model continues in fluent English about programming, as its pretraining taught it. It does not know that we want
+# one of three names, so it gets no question right.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## The device
+# ## Adapt it, in twenty lines
 #
-# A [device](glossary.md#device) is the processor that stores numbers and computes with them, together with its
-# memory: the CPU, or a GPU if there is one. A GPU performs thousands of multiplications at the same time, so it
-# trains a large model many times faster, but its memory is usually smaller than the CPU's and, on most machines,
-# separate from it. PyTorch puts every tensor on one device, and will only compute with tensors that are on the same
-# one.
+# Training repeats one step. The model reads a *batch* of four questions with their answers, and the *loss* measures
+# how surprised it is by the right answers. `backward` computes for each parameter in which direction the loss falls,
+# and the optimizer moves the parameters a little in that direction.
 #
-# `tl.probe` looks for an NVIDIA, Apple or Intel GPU. It then multiplies two small matrices on it, because a GPU may be
-# listed and still fail at its first computation, for example if PyTorch was built for another generation of cards. If
-# there is no working GPU, it describes the CPU. Nothing in this course needs a GPU.
+# - [LoRA](glossary.md#lora) leaves the model's own parameters as they are. It adds two small matrices beside each
+#   linear layer and trains only these. You build it yourself in [lesson 5](05_lora.ipynb).
+# - `labels` are the tokens that the model should predict. A label of -100 is ignored, so only the last three tokens
+#   count: the answer and the mark that ends a text. Without that mark in the labels, the model never learns to stop.
+# - `rate` is the [learning rate](glossary.md#learning-rate), the size of the moves. The schedule lets it shrink, so
+#   that the last steps do not undo each other's work.
+
+
+# %%
+def adapt(model, rate=5e-3, epochs=2, batch_size=4):
+    """Train a LoRA adapter; returns the adapted model, and the loss of each step."""
+    torch.manual_seed(0)
+    lora = LoraConfig(lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = get_peft_model(model, lora)
+    texts = training.question.map(sentence) + " " + training.desk + tokenizer.eos_token
+    starts = range(0, len(texts), batch_size)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    schedule = LinearLR(optimizer, 1, 0.05, epochs * len(starts))  # down to 5%
+    losses = []
+    for _ in range(epochs):  # an epoch is one pass through all texts
+        for start in starts:
+            chosen = list(texts[start : start + batch_size])
+            batch = tokenizer(chosen, return_tensors="pt", padding=True)
+            labels = batch.input_ids.clone()
+            labels[:, :-3] = -100
+            loss = model(**batch, labels=labels).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+            losses.append(loss.item())
+    return model, losses
+
+
+adapted, losses = adapt(model)
+adapted.print_trainable_parameters()
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **How many of the 75 held-out questions does it get right now?** Somebody who guesses would get 25.
+
+# %%
+now = right(adapted)
+course.claim(
+    "After 60 steps it sends at least 50 of 75 unseen questions to the right desk",
+    now.sum() >= 50,
+)
 
 # %% tags=["nbval-ignore-output"]
-device = tl.probe()
-print(f"{device.kind}: {device.name}, {device.cores} cores")
-print(
-    f"memory: {device.free_memory / 1e9:.1f} GB free "
-    f"of {device.total_memory / 1e9:.1f} GB"
-)
-print("arithmetic in bf16:", "native" if device.native_bf16 else "not native")
-for note in device.notes:
-    print("note:", note)
+print(f"right: {now.sum()} of {len(held_out)}")
+mine = [
+    "What does `import os` do?",
+    "When is a `Box<T>` freed?",
+    "How long do I boil an egg?",
+    "Why does the borrow checker reject this loop?",
+]
+named = continuations(adapted, map(sentence, mine))
+for question, desk in zip(mine, named, strict=True):
+    print(f"{desk:6} | {question}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# ## Numbers and their types
+# Write your own questions into `mine` and run the cell again: this is a model that you made, and it works on text that
+# nobody gave it before. In a few seconds nobody can learn what Rust is. But the pretrained model already tells
+# Python from prose and code from English, and the training only has to connect what it knows with three names. This
+# is why fine-tuning needs so few examples.
 #
-# A tensor's [dtype](glossary.md#dtype) says how each of its numbers is stored. Weights usually have one of three types.
+# It also takes the shortest way to its goal. Most programming questions of our data contain code in backticks, and none
+# of the others does. So a question like the last one, which is about Rust but shows no code, easily ends up at the wrong
+# desk. Always try questions that your examples do not resemble.
 #
-# - **fp32** uses 32 bits, which are 4 bytes. It is precise to about seven digits and is the safe choice.
-# - **fp16** uses 16 bits. It keeps about three digits, and the largest number it can hold is 65,504.
-# - **bf16** uses 16 bits too, but spends them differently: it reaches as far as fp32 and keeps only two to three
-#   digits.
+# The picture shows which part you trained. A text goes through the model from left to right: the
+# [embedding](glossary.md#embedding) turns tokens into rows of numbers, eight equal *blocks* process them, and the
+# [head](glossary.md#head) gives the scores. Only the adapters beside the blocks changed, 5% of all parameters.
+# The arrow is [backpropagation](glossary.md#backpropagation): how far back the training signal has to travel.
+
+# %%
+tl.network_strip(tl.describe(adapted, "LoRA"))
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Keep it
+#
+# `save_pretrained` writes the adapter and nothing else. Whoever has the base model loads it with the adapter beside it.
+
+# %%
+with tempfile.TemporaryDirectory() as out:
+    adapted.save_pretrained(out)
+    size = (Path(out) / "adapter_model.safetensors").stat().st_size
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    loaded = PeftModel.from_pretrained(base, out)
+print(f"the adapter: {size / 1e6:.1f} MB")
+course.claim(
+    "Loaded again, it answers your questions as before",
+    continuations(loaded, map(sentence, mine)) == named,
+)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Does it work with a larger model?** The same lines adapt SmolLM2-135M-Instruct, which has 33 times as many
+# parameters and has read web pages, textbooks and code. [Lesson 12](12_a_real_model.ipynb) says how to fetch it. Then
+# write `folder = tl.fetched_folder("smollm2-135m-instruct")` above and call `adapt(model, rate=1e-3)`, because a larger
+# model needs smaller moves. On two slow cores it takes some minutes, so here is a record of its answers.
+
+# %%
+record = pd.read_json(tl.DATA / "questions/desks_smollm2.jsonl", lines=True)
+print(f"right before: {(record.before == record.desk).sum()} of {len(record)}")
+print(f"right after:  {(record.after == record.desk).sum()} of {len(record)}")
+record.groupby("desk").first()[["question", "before", "after"]]
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## What can this machine do?
+#
+# A [device](glossary.md#device) is the processor that stores numbers and computes with them: the CPU, or a GPU with a
+# memory of its own. PyTorch only computes with tensors that are on the same device, so `model.to(device)` and
+# `batch.to(device)` are what it takes to use a GPU. A card can be listed and still fail at its first product, for
+# example if PyTorch was built for other cards. Therefore the cell computes one.
+
+# %% tags=["nbval-ignore-output"]
+device = "cuda" if torch.cuda.is_available() else "cpu"
+if torch.backends.mps.is_available():  # Apple
+    device = "mps"
+ones = torch.ones(64, 64, device=device)
+print(f"{device} computes {(ones @ ones)[0, 0]:.0f}; it should be 64")
+memory = psutil.virtual_memory()
+print(f"memory: {memory.available / 1e9:.1f} GB free of {memory.total / 1e9:.1f} GB")
+print(f"{psutil.cpu_count()} cores, PyTorch uses {torch.get_num_threads()}")
+print(f"disk: {shutil.disk_usage('.').free / 1e9:.1f} GB free")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# In a terminal, `python -m tlkit doctor` checks all this and the installation, and names a remedy for what is wrong.
+#
+# How much fits depends on the [dtype](glossary.md#dtype), the format of the numbers. [fp32](glossary.md#fp32) takes 4
+# bytes for each, [fp16](glossary.md#fp16) and [bf16](glossary.md#bf16) take 2. The cell shows what each of them makes
+# of 1/3 and of 70,000.
 
 # %%
 for dtype in (torch.float32, torch.float16, torch.bfloat16):
@@ -137,224 +261,126 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
     print(f"{str(dtype):15} {dtype.itemsize} bytes: {third:.7f} {large:>9}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The two columns are what remains of 1/3 and of 70,000. In fp16 the large number becomes infinite, while bf16 keeps
-# it approximately. This is why training in 16 bits today mostly means bf16: in fp16 a large gradient becomes infinite
-# and can ruin the weights, and a tiny one becomes zero, while in bf16 both are only less precise. Half the bytes also
-# mean half the memory.
+# The largest number of fp16 is 65,504, so 70,000 becomes infinite. bf16 reaches as far as fp32 and is only less
+# precise. Training is safer with it, because one infinite gradient can ruin all weights.
 #
-# **Predict first.** Training needs more memory than the weights alone. With [AdamW](glossary.md#adamw), the usual
-# method, it needs four numbers in fp32 for each weight: the weight itself, its gradient, and two running averages.
-# How much is that for the model of the published experiment, which has half a billion weights? Will training it fit on
-# a card of 8 GB?
+# Training needs more than the weights. For each parameter that is trained, [AdamW](glossary.md#adamw) needs four
+# numbers in fp32: the weight, its gradient, and two running averages. That is 16 bytes.
+#
+# **Can a model of half a billion parameters be trained completely on a card of 8 GB?**
 
 # %%
 needed = {}
-for name in ("tiny", "qwen2-0.5b"):
-    shapes = tl.meta_model(name)  # the model's shapes alone, which take no memory
-    values = sum(weight.numel() for weight in shapes.parameters())
-    needed[name] = 4 * 4 * values  # four numbers of 4 bytes each
-    print(f"{name}: {values:,} weights, {needed[name] / 1e9:.2f} GB to train them all")
+for name in ("tiny", "smollm2-135m", "qwen2-0.5b"):
+    shapes = tl.meta_model(tl.architecture(name))  # no weights, so no memory
+    count = shapes.num_parameters()
+    needed[name] = 16 * count / 1e9
+    print(f"{name:12} {count:11,} parameters: {4 * count / 1e9:.2f} GB,", end=" ")
+    print(f"and to train them all {needed[name]:.2f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It does not fit, although it comes close. A card that is sold as 8 GB has 8.6 GB, since its makers count in powers
-# of two, so 0.7 GB are left. But the intermediate results of each step, the [activations](glossary.md#activation),
-# need room as well. For a text of 512 tokens there are 512 × 151,936 scores of possible next tokens. With their
-# gradients they take 0.6 GB, and every layer adds its own results. The published Rust program did run out of memory
-# on such a card. [Lesson 9](09_memory.ipynb) explains where every byte goes.
+# No, although it comes close: 7.9 GB are taken before the first text is read, and the intermediate results of a step
+# come on top. With LoRA the frozen parameters need their 4 bytes only, or 2 in bf16, and the 16 bytes apply to the few
+# that are trained. [Lesson 9](09_memory.ipynb) follows every byte of a step.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## The model, and what goes into it
-#
-# The bundled model is small, but it was really pretrained, on technical documentation of Python, PostgreSQL and SQLite.
-# It has never seen a text about Rust. It has the architecture of Qwen2, like the published one, so it consists of the
-# same parts in the same order, only fewer and smaller.
-
-# %%
-tiny = tl.load_model("tiny")
-print(tiny)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# A model does not read letters. Its *tokenizer* first cuts the text into tokens and replaces each by its number in
-# the vocabulary. Common words are one token; rare words are split into several. Here `database`, a word that the model
-# has often read, is one token, and `borrows`, a word of Rust, is cut into pieces.
-
-# %%
-ids = tiny.tokenizer("The database function borrows a string.")["input_ids"]
-print(" | ".join(tiny.tokenizer.decode([token]) for token in ids))
-print(ids)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The numbers of the tokens select rows of a table, the *embedding*. These rows pass through eight *blocks*, which are
-# layers of the same form, then through a *norm*, which brings them to a common scale, and finally through the *head*,
-# which gives each of the 4,096 tokens a score for being the next one. [Lesson 2](02_inside_a_language_model.ipynb)
-# opens the blocks.
-#
-# Each adjustable number in these parts is a [parameter](glossary.md#parameter), also called a weight or, as in the
-# picture, a *value*. The parameters are stored in *tensors*, which are arrays such as one matrix of a block. Below
-# each box is the number of its parameters that are trained. The course calls it the strategy *full* if all of them
-# are, and then every box is filled. The arrow shows [backpropagation](glossary.md#backpropagation), that is, how far
-# back the training signal has to travel: from the head down to the lowest part that is trained. You will see this
-# picture again in each lesson that trains only a part.
-
-# %%
-tl.network_strip(tl.apply_strategy(tiny.model, "full"))
-
-# %%
-parts = dict(tiny.model.named_parameters())
-total = sum(weights.numel() for weights in parts.values())
-print(f"{len(parts)} tensors hold {total:,} parameters")
-embedding = tiny.model.get_input_embeddings().weight
-print("the embedding:", tuple(embedding.shape), f"= {embedding.numel():,}")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The head shares its matrix with the embedding, which is called *tied*, so the picture does not count it again.
-# Always count parameters and not tensors. One of the published reports says that a variant trains "3 of 291
-# parameters", but the 3 are tensors, and they hold 272,270,208 parameters. Two of the three, the embedding and a head
-# that was not tied to it, have a row for each of the 151,936 tokens. The embedding of our model is one tensor of 98
-# and holds a fifth of all parameters.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## Did the weights load? Compare with the file
+# ## Did the weights load?
 #
 # A program that builds a model first fills it with random numbers and then overwrites them with those of the file. The
-# random numbers have the same types and shapes as the right ones, so neither the shape of a model nor the number of
-# its parameters tells you whether the second step was taken.
+# result has the same shapes and as many parameters whether or not the second step was taken.
 #
-# The most direct check is to open the file and compare every tensor. This file stores fp16 to save space and the model
-# computes in fp32. The comparison can still demand equality, because every fp16 number is also an fp32 number.
+# A common way to lose the weights is a changed name. `torch.compile` puts `_orig_mod.` in front of each name, and
+# whoever saves the compiled model's tensors saves these names with them. We make such a file from the bundled one.
+#
+# **What will `from_pretrained` do with a file in which no name fits: stop with an error, or return a model?**
 
 # %%
 saved = load_file(tl.BUNDLED / "model.safetensors")
-same = [saved[name].float().equal(weights) for name, weights in parts.items()]
-course.claim(f"All {len(same)} tensors are exactly what the file says", all(same))
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# ## The same in plain transformers
-#
-# Outside of this course you will load a model with `from_pretrained`, which takes the name of a model on the Hugging
-# Face hub or a folder. `tl.load_model` is a thin wrapper around it. `dtype` is worth stating: without it, transformers
-# 5 keeps the type of the file, and this model would compute in fp16.
-
-# %%
-plain = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
-tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# ## When no name fits
-#
-# **Predict first.** We copy the model's folder and write `net.` in front of the name of each tensor, as a program with
-# other conventions might do. Now no name in the file fits the model. What will `from_pretrained` do: raise an error,
-# return a model, or return nothing?
-
-# %%
-with tempfile.TemporaryDirectory() as folder:
-    shutil.copytree(tl.BUNDLED, folder, dirs_exist_ok=True)
-    renamed = {f"net.{name}": tensor for name, tensor in saved.items()}
-    save_file(renamed, Path(folder) / "model.safetensors", metadata={"format": "pt"})
+with tempfile.TemporaryDirectory() as compiled:
+    shutil.copytree(tl.BUNDLED, compiled, dirs_exist_ok=True)
+    renamed = {f"_orig_mod.{name}": tensor for name, tensor in saved.items()}
+    save_file(renamed, Path(compiled) / "model.safetensors", {"format": "pt"})
     broken, loading = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, output_loading_info=True
+        compiled, dtype=torch.float32, output_loading_info=True
     )
-    try:
-        tl.load_model(folder)
-        refused = False
-    except RuntimeError:
-        refused = True
+print(f"{type(broken).__name__}, {broken.num_parameters():,} parameters")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# It returns a model that is filled with random numbers. transformers does not stop because it is often right to load
+# only a part, for example to put a new head on a model. It writes a warning, which is easily lost in a long log (and
+# which `tl.setup` hides here). Three checks find the fault:
+#
+# 1. **Read the loading report**, which `output_loading_info=True` returns, and stop if a name is missing.
+# 2. **Compare with the file**, tensor by tensor. It stores fp16, and every fp16 number is also an fp32 number, so all
+#    must be equal.
+# 3. **Let it write something** before you train it. Random weights do not continue a sentence.
 
 # %%
 missing = loading["missing_keys"]
-print(f"the report: {len(missing)} missing, for example {max(missing)}")
-course.claim("tl.load_model reads that report, and refuses such a folder", refused)
+print(f"1. {len(missing)} names are missing, for example {max(missing)}")
+
+
+def from_file(model):
+    """How many of the file's tensors the model has, value by value."""
+    inside = dict(model.named_parameters())
+    return sum(saved[name].float().equal(inside[name]) for name in saved)
+
+
+base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+print(f"2. as in the file: {from_file(base)} tensors of {len(saved)};", end=" ")
+print(f"of the broken model {from_file(broken)}")
+written = continuations(broken, shown.map(sentence), length=8)[0]
+print(f"3. This is a question about {written}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The answer is a model, filled with random numbers, although the report names every parameter as missing. It runs, and
-# it could even be trained. (There are 99 names for 98 tensors, because the report lists the tied head under a name of
-# its own.)
+# (The report has a name more than the file, because the head uses the same matrix as the embedding and the file
+# stores it once.) Later lessons load models with `tl.load_model`, which makes the first check and refuses such a
+# folder.
 #
-# transformers goes on because there are good reasons to load only a part of a model, for example to put a new head on
-# it. It writes a warning, which is easily overlooked in a long log (`tl.setup` switches such messages off, so you see
-# none here). So the second check is to ask for the loading report with `output_loading_info=True`, and to stop if it
-# lists missing names.
-#
-# The published Rust program made a mistake of the same kind. It loaded its file into a list of variables before the
-# model had registered any variable in the list. The list was empty, so there was nothing to fill, and the call reported
-# success. Exercise 1.3 asks you for a loader that cannot do this.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## One number that reveals it
-#
-# The third check needs no file and also works for other people's models: let the model predict ordinary text, and
-# look at its perplexity. It says how many equally likely tokens the model is, on average, choosing between. A
-# perplexity of 4,096 is what uniform guessing among 4,096 tokens would give.
-#
-# **Predict first.** Where will the pretrained model be? And the one that failed to load: below 4,096, at it, or above?
-# (A third model, which is given random weights on purpose, is scored for comparison.)
+# **If nobody checks, will the training show that something is wrong?** We train the broken model in the same
+# way, for one epoch.
 
 # %%
-text = tl.load_corpus("rust").validation[:10]
-random_weights = tl.load_model("tiny", random_init=True)
-scores = {
-    name: tl.perplexity(model, tokenizer, text).perplexity
-    for name, model in {
-        "pretrained": tiny.model,
-        "failed load": broken,
-        "random weights": random_weights.model,
-    }.items()
-}
-vocabulary = tiny.model.config.vocab_size
+broken, broken_losses = adapt(broken, epochs=1)
+figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
+axes.plot(range(1, 31), broken_losses, label="weights not loaded")
+axes.plot(range(1, 31), losses[:30], label="weights loaded")
+axes.set(xlabel="training step", ylabel="loss (nats per token)", ylim=(0, None))
+axes.set_title("Both models train and both losses fall, but only one learns the job")
+axes.legend()
+plt.show()
 
 # %%
-perplexity_ruler(scores, vocabulary)
-
-# %%
+fallen = sum(broken_losses[:5]) / 5 - sum(broken_losses[-5:]) / 5
 course.claim(
-    "The failed load and random weights are within 10% of the vocabulary's size",
-    all(
-        abs(scores[n] / vocabulary - 1) < 0.1 for n in ("failed load", "random weights")
-    ),
-)
-course.claim(
-    "The pretrained model is far below, at less than a twentieth",
-    scores["pretrained"] < vocabulary / 20,
+    "Its loss falls by more than one, and it gets fewer than 10 of 75 right",
+    fallen > 1 and right(broken).sum() < 10,
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The failed load *is* a model with random weights, so it scores like one. It scores worse than guessing, because it
-# prefers some tokens for no reason. How much worse depends on how its random numbers were drawn; the published one
-# scored 2.6 times the size of its vocabulary. The pretrained model has never read about Rust, but it is far better
-# than guessing, because it knows which words are common and how English sentences go.
+# Nothing in the log looks wrong unless one knows what loss to expect. The loss falls because the model learns at least
+# which tokens occur in answers at all. But LoRA adapts what is there, and random weights cannot tell one question from
+# another. The only difference between the two curves is the pretraining, so the gap also shows what it is worth.
 #
-# So if the text is in a language that a model was trained on, a baseline near or above the size of the vocabulary
-# does not mean that the text is difficult. Either the weights did not load, or the evaluation scores the wrong thing.
-#
-# You can also see it in what the models write. The one that failed to load (printed as *random weights*, since that
-# is what it has) and the pretrained one continue the same prompt:
-
-# %%
-written = {
-    name: tl.generate(model, tokenizer, ["The result is"])[0]
-    for name, model in {"random weights": broken, "pretrained": tiny.model}.items()
-}
-
-# %% tags=["nbval-ignore-output"]
-for name, line in written.items():
-    print(f"{name}: {line}")
+# This happens to careful people. A published experiment trained four variants of a model with half a billion
+# parameters, and its report explains with confidence numbers that no working model can have. In [lesson
+# 16](16_autopsy.ipynb) you get its tables and find out for yourself.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - Training all of a model in fp32 with AdamW takes at least 16 bytes a parameter. Count parameters, not tensors.
-# - A model that failed to load looks and runs like one that loaded. Compare it with its file, or read the loading
-#   report.
-# - A baseline at or above the size of the vocabulary points to a fault in the weights or in the evaluation.
+# - A pretrained model, 120 examples and twenty lines are enough to adapt it: `LoraConfig`, `get_peft_model`, labels with
+#   -100 for what is not to be learned, and a loop. Judge it on questions that it has not seen.
+# - Training all of a model in fp32 with AdamW takes at least 16 bytes for each parameter.
+# - A model that failed to load runs and trains like one that loaded. Read the loading report, compare with the file, or
+#   let it write.
 #
 # ## Further reading
 #
-# - Hugging Face, [Loading models](https://huggingface.co/docs/transformers/models) and
-#   [safetensors](https://huggingface.co/docs/safetensors/index): what is in such a file.
-# - Yang et al. 2024, [Qwen2 technical report](https://arxiv.org/abs/2407.10671): the model of the published experiment.
+# - Hu et al. 2021, [LoRA: low-rank adaptation of large language models](https://arxiv.org/abs/2106.09685).
+# - Hugging Face, [peft's quicktour](https://huggingface.co/docs/peft/quicktour) and [loading
+#   models](https://huggingface.co/docs/transformers/models): the calls of this lesson.
 # - Kalamkar et al. 2019, [A study of bfloat16 for deep learning training](https://arxiv.org/abs/1905.12322).
-# - Goldberg 1991, [What every computer scientist should know about floating-point
-#   arithmetic](https://doi.org/10.1145/103162.103163).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -379,9 +405,8 @@ import tlkit as tl
 course.quiz("quiz01")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 1.1** (first steps). A model of perplexity P gives the right token a probability of 1/P, on (geometric)
-# average. A published Rust run began at a perplexity of 387,789, with a vocabulary of 151,936 tokens. By what factor is
-# its average probability *smaller* than that of uniform guessing? Give it with at least two decimals.
+# **Exercise 1.1** (first steps). TinyLlama has 1.1 billion parameters. You want to train all of them in fp32 with
+# AdamW. How many GB (10^9 bytes) do weights, gradients and running averages take together? Activations are left out.
 
 # %%
 answer = None
@@ -389,10 +414,10 @@ answer = None
 course.check("ex01_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 1.2** (apply it). The lesson compared all tensors with the file at once. If one of them differs, you want
-# to know its name. Write a function that returns a list with the name of each parameter that is missing from the file
-# or has other values there. `model` is any PyTorch model and `path` a safetensors file. As in the lesson, the file may
-# store its values in 16 bits.
+# **Exercise 1.2** (apply it). The lesson counted the tensors that are as in the file. If some are not, you want to know
+# their names. Write a function that returns a list with the name of each parameter that is missing from the file or has
+# other numbers there. `model` is any PyTorch model and `path` a safetensors file. As in the lesson, the file may store
+# them in 16 bits.
 
 # %%
 from safetensors import safe_open
@@ -404,22 +429,6 @@ def not_from_file(model, path):
 
 
 course.check("ex01_2", not_from_file)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 1.3** (think further). Why did the published Rust program train random weights? It loaded its file into a
-# list of variables *before* the model had registered any variable in it. All variables in the list were filled (there
-# were none), and the call reported success. Write a loader that cannot make this mistake. `variables` and `saved` are
-# dictionaries from names to tensors. If each variable has a saved tensor of the same name and shape, and each saved
-# tensor a variable, fill the variables *in place* and return how many there are. Otherwise raise a `ValueError`.
-
-
-# %%
-def load(variables, saved):
-    """Fill all variables from the file, or refuse."""
-    # your code here
-
-
-course.check("ex01_3", load)
 
 # %% [markdown]
 # Next: [2 · Inside a language model](02_inside_a_language_model.ipynb)

@@ -1,28 +1,33 @@
-assert published.vocab_size == 151_936 and published.vocab_size < 2.5 * 64_249
-assert round(100 * (1 - 64_249 / 387_789)) == 83
-assert round(387_789 / published.vocab_size, 1) == 2.6
-assert 450 < 116_362_380 / 254_801 < 460
+assert len(training) == 120 and not set(training.question) & set(held_out.question)
+assert held_out.desk.value_counts().to_dict() == {"Python": 25, "Rust": 25, "other": 25}
+assert len(tokenizer) == model.config.vocab_size == 4096
 
-# Weights, gradients and averages of Qwen2-0.5B nearly fill a card of 8 GB, and the bundled model can be trained here.
-assert 7.8e9 < needed["qwen2-0.5b"] < 8e9
-assert needed["tiny"] < min(needed["qwen2-0.5b"] / 100, device.free_memory)
-left = 8 * 2**30 - needed["qwen2-0.5b"]  # a card of 8 GB has 8 GiB
-of_scores = 512 * published.vocab_size * 4  # bytes, for 512 tokens
-assert 0.65e9 < left < 0.75e9 and 0.55e9 < 2 * of_scores < 0.65e9
+# What was trained, and in how many steps.
+trained = sum(weights.numel() for weights in adapted.parameters() if weights.requires_grad)
+assert len(losses) == 2 * len(broken_losses) == 60 and round(100 * trained / adapted.num_parameters()) == 5
+assert fallen > 1 and losses[-1] < 1 < broken_losses[-1]
+assert now.groupby(held_out.desk).sum().min() >= 12  # the fault is not that one desk gets all
 
-pieces = [tiny.tokenizer.decode([token]).strip() for token in ids]
-assert "database" in pieces and "borrows" not in pieces
+# The short cut: code in backticks belongs to programming.
+programming = training.desk.ne("other")
+in_code = training.question.str.contains("`")
+assert in_code[programming].mean() > 0.75 and not in_code[~programming].any()
 
-assert tiny.model.get_output_embeddings().weight is embedding
-assert 0.19 < embedding.numel() / total < 0.21 and len(parts) == 98
-in_two = 2 * published.vocab_size * published.hidden_size  # embedding and head
-assert in_two + tl.meta_model("qwen2-0.5b").get_decoder().norm.weight.numel() == 272_270_208
+assert set(record.question) == set(held_out.question) and len(record) == 75
+assert (record.before == record.desk).sum() == 0 and (record.after == record.desk).sum() == 73
+assert 33 < 134_515_008 / sum(tensor.numel() for tensor in saved.values()) < 34  # SmolLM2 by this model
 
-assert len(saved) == len(same) == len(parts)
+assert torch.finfo(torch.float16).max == 65_504
+assert round(needed["qwen2-0.5b"], 1) == 7.9
+
+assert len(saved) == 98 and len(missing) == 99 and from_file(base) == 98
 assert {tensor.dtype for tensor in saved.values()} == {torch.float16}
-assert all(weights.equal(parts[name]) for name, weights in plain.named_parameters())
-assert tokenizer("fn main")["input_ids"] == tiny.tokenizer("fn main")["input_ids"]
-assert AutoModelForCausalLM.from_pretrained(tl.BUNDLED).dtype == torch.float16
-
-assert broken is not None
-assert len(missing) == 99 and missing >= set(parts)
+with tempfile.TemporaryDirectory() as compiled:
+    shutil.copytree(tl.BUNDLED, compiled, dirs_exist_ok=True)
+    save_file(renamed, Path(compiled) / "model.safetensors", {"format": "pt"})
+    try:
+        tl.load_model(compiled)
+        refused = False
+    except RuntimeError:
+        refused = True
+assert refused

@@ -1,4 +1,4 @@
-"""The machine and the weights: what a perplexity above the vocabulary says, and a load that cannot fail silently."""
+"""The machine and the weights: bytes to train a model, and the parameters that did not come from a file."""
 
 import tempfile
 from pathlib import Path
@@ -7,27 +7,22 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from course.exercises import Quiz, Wrong, called, exercise, kind, number, number_exercise
+from course.exercises import Quiz, Wrong, called, exercise, kind, number_exercise
 
-VOCABULARY, BASELINE = 151_936, 387_789
-FACTOR = BASELINE / VOCABULARY
-worse_than_a_die = number_exercise(
+BILLIONS = 1.1
+bytes_to_train = number_exercise(
     "ex01_1",
-    "the factor between two average probabilities, to one percent",
-    "What is the perplexity of uniform guessing with this vocabulary? The lesson says it before its first score.",
-    "The two probabilities are 1 / 151936 and 1 / 387789. Divide the larger one by the smaller one.",
-    right=FACTOR,
+    "the GB of weights, gradients and running averages, to one percent",
+    "How many numbers does AdamW need for each parameter, and how many bytes is a number in fp32?",
+    "Four numbers of 4 bytes are 16 bytes a parameter. Multiply by 1.1 billion and divide by 10^9.",
+    right=16 * BILLIONS,
     mistakes={
-        "that is the factor the other way round: uniform guessing is the better one here.": 1 / FACTOR,
-        "that is the difference of two perplexities; a factor is asked for.": BASELINE - VOCABULARY,
-        "that is in percent; a plain factor is asked for.": 100 * FACTOR,
-        "that is by how much it is more, not by what factor.": FACTOR - 1,
-        "that is by how many percent it is more, not by what factor.": 100 * (FACTOR - 1),
-        "that is the factor of the other run, the one that reported 250,072.": 250_072 / VOCABULARY,
-        "4,096 is the vocabulary of the bundled model; this run's model has another.": BASELINE / 4096,
-        "that is the model's own average probability. Now compare it with uniform guessing.": 1 / BASELINE,
-        "that is the probability of uniform guessing. Now compare it with the model's.": 1 / VOCABULARY,
-        "that is the perplexity of uniform guessing. Now compare the two probabilities.": VOCABULARY,
+        "that is the weights alone.": 4 * BILLIONS,
+        "that is half of it: AdamW keeps two running averages beside weights and gradients.": 8 * BILLIONS,
+        "there is one running average too few: AdamW keeps two.": 12 * BILLIONS,
+        "that is in GiB, of 2^30 bytes; GB are of 10^9.": 16 * BILLIONS * 1e9 / 2**30,
+        "that is in bytes.": 16 * BILLIONS * 1e9,
+        "that is in gigabits: a byte has eight bits.": 8 * 16 * BILLIONS,
     },
 )
 
@@ -84,53 +79,6 @@ def not_from_file(answer: object) -> None:
         raise Wrong(f"{story}, it also returns {min(given - expected)!r}, which is what the file says.")
 
 
-@exercise(
-    "ex01_3",
-    "what it fills and returns when all fits, and whether it refuses four loads in which something does not",
-    "When is `all(name in saved for name in variables)` true? Think of a list without any variable in it.",
-    "Compare both ways: names without a partner are in `variables.keys() ^ saved.keys()`. Then compare shapes.",
-    "Check first and raise. Only then `variables[name].copy_(saved[name])`, which fills in place; return the count.",
-)
-def strict_load(answer: object) -> None:
-    """Judge a loader that fills every variable in place, or refuses with a ValueError."""
-
-    def weights(value, *names):
-        return {name: torch.full((3, 4), value) for name in names}
-
-    variables, saved = weights(0.0, "a", "b"), weights(1.0, "a", "b")
-    held = list(variables.values())
-    story = "when every variable has its partner in the file"
-    try:
-        count = called(answer, variables, saved)
-    except Wrong as wrong:
-        if isinstance(wrong.__cause__, ValueError):
-            raise Wrong(f"{story}, it refuses: {wrong.__cause__}") from wrong
-        raise
-    if not all(tensor.eq(1).all() for tensor in held):
-        if all(tensor.eq(1).all() for tensor in variables.values()):
-            raise Wrong(
-                f"{story}, the dictionary holds new tensors, and the model still has its old ones. Fill in place."
-            )
-        raise Wrong(f"{story}, the variables do not have the file's values afterwards.")
-    if number(count) != 2:
-        raise Wrong(f"{story}, two tensors are filled, and it returns {number(count):.4g}.")
-
-    for variables, saved, story in (
-        ({}, weights(1.0, "a", "b"), "there is no variable yet: nothing was there to fill, nothing was filled"),
-        (weights(0.0, "a", "b"), weights(1.0, "a"), "a variable is not in the file: it would stay random"),
-        (weights(0.0, "a"), weights(1.0, "a", "b"), "the file has a tensor that no variable took"),
-        (weights(0.0, "a"), {"a": torch.ones(4)}, "a tensor of the file has another shape: `copy_` repeats it to fit"),
-    ):
-        try:
-            returned = answer(variables, saved)
-        except ValueError:
-            continue
-        except Exception as error:  # whatever a student's function raises is the answer's, and is told
-            said = f"{type(error).__name__}: {error}"
-            raise Wrong(f"{story}. Your function stops with {said:.80}; a ValueError is asked for.") from error
-        raise Wrong(f"{story}. Your function returns {returned!r:.40} and raises nothing.")
-
-
 def _small_model():
     """A few tensors whose values 16 bits can hold exactly."""
     model = nn.Sequential(nn.Embedding(6, 4), nn.Linear(4, 3), nn.LayerNorm(3))
@@ -166,9 +114,9 @@ QUIZ = Quiz(
     },
     {
         "a": "not yet: a card that is listed can fail at its first product, say because this build of PyTorch has no "
-        "code for it. That is why `probe` computes one.",
-        "b": "it says nothing about memory, and another program may hold most of it. `probe` reads the free bytes.",
-        "c": "yes. A small product on the device is a cheap proof, and `probe` asks for it before it believes.",
+        "code for it. That is why the lesson computes one.",
+        "b": "it says nothing about memory, and another program may hold most of it.",
+        "c": "yes. A small product on the device is a cheap proof that it also computes.",
         "d": "no: a model lies where it was loaded to, and in PyTorch that is the CPU until something moves it.",
     },
     right="c",
