@@ -25,9 +25,9 @@
 # | lesson | question | minutes |
 # | --- | --- | --- |
 # | **Part 1: First results** | | |
-# | [1 · What can this machine do?](01_first_fine_tuning.ipynb) | What can this machine do, and did the weights load? | 38 |
+# | [1 · First fine-tuning](01_first_fine_tuning.ipynb) | Can I adapt a language model on this machine, and did its weights load? | 39 |
 # | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 42 |
-# | [3 · Data and a baseline to trust](03_baseline.ipynb) | What is measured before training, and how sure is it? | 51 |
+# | [3 · A baseline to trust](03_baseline.ipynb) | What is measured before training, and how sure is it? | 41 |
 # | **Part 2: What to train** | | |
 # | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 48 |
 # | [5 · LoRA](05_lora.ipynb) | Can a few thousand new parameters do the work of changing millions? | 43 |
@@ -90,4 +90,4 @@ course.claim("Everything that the lessons need is here", exit_code == 0)
 # has a table of problems and their remedies.
 
 # %% [markdown]
-# Next: [1 · What can this machine do?](01_first_fine_tuning.ipynb)
+# Next: [1 · First fine-tuning](01_first_fine_tuning.ipynb)

@@ -509,5 +509,5 @@ def causal_loss(logits, labels):
 course.check("ex02_2", causal_loss)
 
 # %% [markdown]
-# Previous: [1 · What can this machine do?](01_first_fine_tuning.ipynb) ·
-# Next: [3 · Data and a baseline to trust](03_baseline.ipynb)
+# Previous: [1 · First fine-tuning](01_first_fine_tuning.ipynb) ·
+# Next: [3 · A baseline to trust](03_baseline.ipynb)

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Solutions: 3 · Data and a baseline to trust
+# # Solutions: 3 · A baseline to trust
 
 # %%
 import course
@@ -16,25 +16,6 @@ answer = None
 answer = 3.2 * 1_000 / math.log(2) / 4_000
 ### END SOLUTION
 course.check("ex03_1", answer)
-
-# %% [markdown]
-# Write a function for the token-weighted perplexity of a set of documents. For each document you know its loss in nats,
-# summed over its tokens, and its number of tokens: `documents` is a list of pairs such as `[(900.0, 300), (40.0, 10)]`.
-
-# %%
-import math
-
-
-def perplexity_of(documents):
-    """Token-weighted perplexity of (nats, tokens) pairs."""
-    ### BEGIN SOLUTION
-    nats = sum(nats for nats, _ in documents)
-    tokens = sum(tokens for _, tokens in documents)
-    return math.exp(nats / tokens)
-    ### END SOLUTION
-
-
-course.check("ex03_2", perplexity_of)
 
 # %% [markdown]
 # Compute the 95% interval of a perplexity by the bootstrap over *documents* that the lesson describes. Here `documents`

@@ -12,7 +12,6 @@ from matplotlib.patches import Rectangle
 from scipy import stats
 
 from course.lesson02 import pictures as inside
-from course.lesson03 import pictures as baseline
 from course.lesson04.pictures import overfitting_chart, run_chart
 from course.lesson05 import pictures as adapters
 from course.lesson06 import pictures as quantization
@@ -142,11 +141,6 @@ FITS = FITS.assign(**{f"{size} GB": FITS.gib <= 0.85 * size for size in (6, 8, 1
 
 PICTURES = {
     "block": lambda: inside.transformer_block(load_model("tiny").model),
-    "draws": lambda: baseline.draws_chart(
-        {"1 document": torch.linspace(50, 150, 99), "8 documents": torch.linspace(90, 110, 99)}
-    ),
-    "surprise": lambda: baseline.surprise_chart(["The", " heap", "\n", "."], [1.0, 8.0, 0.5, 2.5]),
-    "ruler": lambda: baseline.perplexity_ruler({"random": 4249.0, "pretrained": 133.0}, 4096),
     "run": lambda: run_chart(SimpleNamespace(history=HISTORY), 4.9),
     "products": lambda: products_chart(tiny("freeze_lower"), tiny("freeze_lower", freeze_embeddings=True)),
     "frozen depths": frozen_depths,
@@ -237,16 +231,6 @@ def test_a_block_is_drawn_with_the_shapes_and_counts_of_its_parameters():
     counted = sum(parameter.numel() for parameter in load_model("tiny").model.model.layers[0].parameters())
     assert counted == 406_272 and "one block: 406k parameters" in texts(chart)
     assert "Q 192 → 192\nK 192 → 96\nV 192 → 96\n74.1k" in texts(chart)
-
-
-def test_draws_are_counted_once_and_their_middle_is_under_them():
-    draws = {"1 document": torch.linspace(50, 150, 1000), "40 documents": torch.linspace(90, 110, 1000)}
-    axes = baseline.draws_chart(draws).axes[0]
-    for line, foot, scores in zip(axes.lines, (0.0, -1.5), draws.values(), strict=True):
-        assert list(line.get_xdata()) == pytest.approx(np.quantile(scores, [0.025, 0.975]))
-        heights = [bar.get_height() for bar in axes.patches if bar.get_y() == foot]
-        counts = np.histogram(scores, np.linspace(50, 150, 60))[0]
-        assert heights == pytest.approx(counts / counts.max())
 
 
 @pytest.mark.parametrize("count, embedding", [(0, True), (4, True), (4, False), (7, False)])

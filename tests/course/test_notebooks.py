@@ -34,8 +34,6 @@ MOST_WORDS, MOST_CODE, MOST_MINUTES, LEAST_PLAIN = (
 )  # of a lesson; words and code before its exercises
 # Who has shortened one takes it out.
 STILL_LONG = {
-    "01_first_fine_tuning",
-    "03_baseline",
     "04_full_fine_tuning",
     "07_freezing",
     "09_memory",

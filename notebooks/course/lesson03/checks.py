@@ -1,11 +1,11 @@
-"""Data and baseline: bits per byte, the weight of a token, and an interval from documents."""
+"""The baseline: bits per byte, and an interval from documents."""
 
 import math
 import random
 
 import torch
 
-from course.exercises import Quiz, Wrong, called, exercise, function_exercise, near, number_exercise, numbers
+from course.exercises import Quiz, Wrong, called, exercise, near, number_exercise, numbers
 
 NATS_PER_TOKEN, TOKENS, BYTES = 3.2, 1_000, 4_000
 BITS = NATS_PER_TOKEN / math.log(2)
@@ -23,49 +23,6 @@ bits_per_byte = number_exercise(
         "that is the perplexity.": math.exp(NATS_PER_TOKEN),
         "that is the loss of the whole text in bits.": BITS * TOKENS,
         "a byte of text is one byte: there is nothing to divide by 8.": BITS * TOKENS / BYTES / 8,
-    },
-)
-
-
-def _mean_loss(documents) -> float:
-    return sum(nats for nats, _ in documents) / sum(tokens for _, tokens in documents)
-
-
-def _mean(values) -> float:
-    return sum(values := list(values)) / len(values)
-
-
-perplexity_of_documents = function_exercise(
-    "ex03_2",
-    "the perplexity of three sets of documents, to one percent",
-    "Every token counts the same, so a long document counts more than a short one.",
-    "Add up all nats and all tokens. Divide one by the other, once; the exponential comes last.",
-    right=lambda documents: math.exp(_mean_loss(documents)),
-    cases=[
-        ("for a long document and a short one that is harder", [(900.0, 300), (40.0, 10)]),
-        ("for one easy document and two short ones that are hard", [(400.0, 200), (120.0, 20), (90.0, 20)]),
-        ("for a single document", [(250.0, 100)]),
-    ],
-    mistakes={
-        "it gives the mean loss in nats; its exponential is asked for.": _mean_loss,
-        "it takes the loss for bits: a nat belongs to the natural logarithm.": lambda documents: (
-            2 ** _mean_loss(documents)
-        ),
-        "each document counts the same. A document of ten tokens would count as much as one of a thousand.": (
-            lambda documents: math.exp(_mean(nats / tokens for nats, tokens in documents))
-        ),
-        "it is the mean of the documents' perplexities: no token-weighted loss, and one hard text rules it.": (
-            lambda documents: _mean(math.exp(nats / tokens) for nats, tokens in documents)
-        ),
-        "the tokens are weighted, but the exponential came too early: a mean of perplexities is not one.": (
-            lambda documents: _mean_loss([(tokens * math.exp(nats / tokens), tokens) for nats, tokens in documents])
-        ),
-        "the loss was divided by documents; the loss per token is asked for.": lambda documents: math.exp(
-            min(700, _mean(nats for nats, _ in documents))
-        ),
-        "it is that of the last document alone: is a sum overwritten in a loop?": lambda documents: math.exp(
-            documents[-1][0] / documents[-1][1]
-        ),
     },
 )
 
