@@ -28,6 +28,8 @@ MINUTES = r"About (\d+) minutes\."
 EXERCISES_IMPORT = "import course\nimport tlkit as tl"  # the first cell of a lesson's exercises
 # As JupyterLab writes them: a lesson that is opened and saved stays as it is.
 PAIRED = {"formats": "ipynb,py:percent", "notebook_metadata_filter": "-all"}
+# What a cell writes on its chart, which is what somebody hears who cannot see it.
+CHART_WORDS = re.compile(r"""(title|xlabel|ylabel)\s*[(=]\s*f?(["'])(.+?)\2""")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 
@@ -153,6 +155,20 @@ def without_views(notebook: nbformat.NotebookNode | dict) -> None:
                 cell["outputs"].remove(output)
 
 
+def describe_charts(notebook: nbformat.NotebookNode) -> None:
+    """Give each plain matplotlib chart, as its alternative text, the title and the axes that its cell names.
+
+    Args:
+        notebook: changed in place; charts that have a text keep it.
+    """
+    for cell in notebook.cells:
+        named = sorted(CHART_WORDS.findall(cell.source), key=lambda match: match[0] != "title")
+        words = "; ".join(dict.fromkeys(text for *_, text in named))
+        for output in cell.get("outputs", []):
+            if words and "image/png" in output.get("data", {}):
+                output.metadata.setdefault("image/png", {}).setdefault("alt", f"Chart: {words}.")
+
+
 def execute(source: Path, target: Path, results: Path, *, threads: int | None = None, progress: Part = SILENT) -> None:
     """Run one lesson from the top in a fresh kernel and write it, with its outputs, as a notebook.
 
@@ -189,6 +205,7 @@ def execute(source: Path, target: Path, results: Path, *, threads: int | None = 
     finally:
         # What changes with every run, and is nobody's reading.
         without_views(notebook)
+        describe_charts(notebook)
         notebook.metadata.get("language_info", {}).pop("version", None)
         for cell in notebook.cells:
             cell.metadata.pop("execution", None)
