@@ -591,4 +591,4 @@ course.check("ex12_3", questions_needed)
 
 # %% [markdown]
 # Previous: [10 · Out of memory](10_oom_fallback.ipynb) ·
-# Next: [13 · Another task](13_classification.ipynb)
+# Next: [13 · Classification](13_classification.ipynb)

@@ -839,5 +839,5 @@ answer = None
 course.check("ex14_3", answer)
 
 # %% [markdown]
-# Previous: [13 · Another task](13_classification.ipynb) ·
+# Previous: [13 · Classification](13_classification.ipynb) ·
 # Next: [15 · The comparison](15_comparison.ipynb)

@@ -5,19 +5,6 @@
 import course
 
 # %% [markdown]
-# Ten strategies are compared in every pair, each pair by an interval at 95% without correction. Suppose that in truth
-# no strategy is better than another. How many pairs do you expect to be called different all the same? An expected
-# number is a mean, which need not be whole, so do not round.
-
-# %%
-answer = None
-### BEGIN SOLUTION
-pairs = 10 * 9 / 2
-answer = pairs * 0.05
-### END SOLUTION
-course.check("ex15_1", answer)
-
-# %% [markdown]
 # Write a function for the paired interval over seeds. `runs` is a table with one row for each run, in no particular
 # order. Its columns are `strategy`, `seed` and `perplexity`, and it may contain other strategies too. Return the low
 # and the high end of Student's 95% interval for the mean of `one` minus `other`, taken seed by seed.

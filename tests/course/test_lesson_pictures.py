@@ -9,7 +9,6 @@ import pytest
 import torch
 from figure_checks import collisions
 from matplotlib.patches import Rectangle
-from scipy import stats
 
 from course.lesson02 import pictures as inside
 from course.lesson04.pictures import overfitting_chart, run_chart
@@ -19,9 +18,7 @@ from course.lesson07.pictures import prefix_picture, trained_depth_chart
 from course.lesson08.pictures import family_picture
 from course.lesson09.pictures import KINDS, memory_timeline, phase_borders
 from course.lesson10 import pictures as ladder
-from course.lesson13 import pictures as classes
 from course.lesson14 import pictures as answers
-from course.lesson15.pictures import bootstrap_chart, pairing_chart
 from course.lesson16 import pictures as autopsy
 from course.lesson17 import pictures as board
 from course.lesson17.leaderboards import front_shares, leaderboard
@@ -82,13 +79,6 @@ def trained_depths():
     return trained_depth_chart(pd.DataFrame(rows, columns=["blocks", "seed", "arithmetic", "perplexity"]), 120.0)
 
 
-def learned_sizes():
-    rows = [
-        (name, size, end * size / 503 + 0.1) for name, end in (("full", 0.4), ("lora", 0.3)) for size in (8, 32, 503)
-    ]
-    return classes.examples_chart(pd.DataFrame(rows, columns=["strategy", "passages", "balanced_accuracy"]), 9)
-
-
 def asked(*lengths):
     question = Conversation("a", (("user", "Why?"), ("assistant", "So.")))
     written = tuple(Continuation("So", "So", tokens, ended) for tokens, ended in lengths)
@@ -106,11 +96,6 @@ def board_front():
     table = scores.assign(accuracy=scores.test_accuracy)
     table = table.join(front_shares(table, "test_accuracy", ["forgetting"], 1319))
     return board.front_chart(table, "forgetting", "forgetting", least=0.46)
-
-
-def hard_documents():
-    hard = np.random.default_rng(0).normal(0, 1, 40)  # a hard document is hard for both
-    return pd.DataFrame({"lora": hard + 0.1, "full": hard + np.random.default_rng(1).normal(0, 0.05, 40)})
 
 
 def run(epochs, *validation):
@@ -162,8 +147,6 @@ PICTURES = {
     "attempts": lambda: ladder.attempts_chart(ATTEMPTS, 48 * MiB),
     "fit": lambda: ladder.fit_chart(FITS),
     "micro-batches": lambda: ladder.micro_batch_picture(COUNTED, 2),
-    "bootstrap": lambda: bootstrap_chart({"documents": np.arange(1001.0), "tokens": np.linspace(400, 600, 1001)}),
-    "pairing": lambda: pairing_chart(hard_documents(), "nats per token"),
     "published": lambda: autopsy.published_chart({"Python: before": 254_801.06, "Rust: lower": 64_249.05}, 151_936),
     "label shift": lambda: autopsy.label_shift_scheme(TOKENS),
     "margins": lambda: autopsy.margins_chart(LOSSES, "full", "last_layers"),
@@ -171,9 +154,6 @@ PICTURES = {
     "board": lambda: board.scores_chart(audit(leaderboard(), "test_accuracy", 1319, name="name").table),
     "pairs": lambda: board.apart_chart(audit(leaderboard(), "test_accuracy", 1319, name="name")),
     "front": board_front,
-    "class head": lambda: classes.class_head_picture(meta_model("tiny", classes=9), [TOKENS[:6], TOKENS[:3]]),
-    "depths": lambda: classes.depth_chart({"mean": [0.5, 0.6, 0.55], "last token": [0.13, 0.2, 0.41]}, 9),
-    "examples": learned_sizes,
     "answer": lambda: answers.answer_picture(conversation()),
     "stopping": lambda: answers.stopping_chart({"good": asked((3, True), (9, False)), "bad": asked((9, False))}, 9),
     "preferences": lambda: answers.preference_chart(torch.tensor([-1.0, 2.0]), torch.tensor([-5.0, -1.0])),
@@ -194,14 +174,11 @@ FINDINGS = {  # a part of what the title says
     "attempts": "2 attempts ran out of memory; “optimizer on the host” holds",
     "fit": "Smallest card that is enough: 6 GB: lora and qlora; 12 GB: full",
     "micro-batches": "some tokens count 3 times as much as others",
-    "bootstrap": "Drawing documents gives an interval 5.0 times as wide as drawing tokens",
     "published": "1 of 2 published perplexities are worse than guessing at random",
     "label shift": "After 'In' comes 'R'; the report asked for the one after that",
     "margins": "full wins on 3 blocks and last_layers on 1, so one block may name either",
     "standings": "The first 10 of 63 lie between 52.6% and 49.1%",
     "board": "The interval of the first row holds the scores of 6 of the other 9",
-    "depths": "The best features here, 60%: mean, out of block 0",
-    "examples": "Highest: full (all sizes)",
     "answer": "3 of 8 tokens are learned",
     "stopping": "Bad: no answer ever stops",
     "preferences": "2 of 2 margins widen",
@@ -320,14 +297,6 @@ def test_a_token_counts_as_much_as_its_gradient_says():
     assert weights == pytest.approx([1 / 8] * 8 + losses.grad[counted].tolist())
 
 
-def test_pairs_are_worth_what_scipy_says():
-    documents, chart = hard_documents(), drawn("pairing")
-    low, high = stats.ttest_rel(documents.lora, documents.full).confidence_interval()
-    wide_low, wide_high = stats.ttest_ind(documents.lora, documents.full, equal_var=False).confidence_interval()
-    assert f"paired interval {low:+.3f} to {high:+.3f}" in chart.alt
-    assert f"{(wide_high - wide_low) / (high - low):.1f} times narrower" in chart.finding
-
-
 def test_a_front_says_how_much_of_it_is_sure():
     scores = leaderboard()
     shares = front_shares(scores, "test_accuracy", ["forgetting"], 1319)
@@ -336,11 +305,6 @@ def test_a_front_says_how_much_of_it_is_sure():
     chart = drawn("front")
     assert f"{len(shown)} rows shown, {shown.front.sum()} are on the front, {held} of them in 95%" in chart.finding
     assert f"lily-rank140 {100 * shares.share[0]:.0f}%" in texts(chart)
-
-
-def test_the_head_reads_the_last_token_and_not_the_padding():
-    chart = drawn("class head")
-    assert chart.words[1] == "text 2 has 3 tokens and 3 of padding; the head reads the hidden state of 'ust'"
 
 
 def test_every_card_of_a_ring_ends_with_every_sum():

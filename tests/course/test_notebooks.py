@@ -39,7 +39,6 @@ STILL_LONG = {
     "09_memory",
     "10_oom_fallback",
     "12_a_real_model",
-    "13_classification",
     "14_instruction_tuning",
     "15_comparison",
     "16_autopsy",

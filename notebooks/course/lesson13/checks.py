@@ -1,65 +1,82 @@
-"""Another task: balanced accuracy, the mean over the tokens that are no padding, and what frozen features save."""
+"""Classification: how often a classifier that may hand over decides by itself, and what frozen features save."""
+
+from functools import partial
 
 import torch
 
-from course.exercises import Quiz, function_exercise, number_exercise
-from course.small import close_tensors, tensor
-
-balanced_accuracy = number_exercise(
-    "ex13_1",
-    "the balanced accuracy in percent",
-    "Compute the share that is right in each class by itself, before you put the two together.",
-    "In the first class 81 of 90 are right, which is 90%. What is it in the second?",
-    "Balanced accuracy is the mean of the two shares, and each counts once, whatever the size of its class.",
-    right=55,
-    mistakes={
-        "that is plain accuracy, in which the large class counts nine times as much as the small one.": 83,
-        "write it in percent.": 0.55,
-        "that is the sum over the classes; divide it by their number.": 110,
-        "that is what someone reaches who puts every text into the same class.": 50,
-        "that is the share of the first class alone.": 90,
-        "that is the share of the second class alone.": 20,
-        "that is the mean share that is wrong; what is right is asked for.": 45,
-    },
-    within=1e-3,
-)
+from course.exercises import Quiz, close, function_exercise, number_exercise, numbers
 
 
-def _rows():
-    draw = torch.Generator().manual_seed(18)
-    for sizes, columns in (([3, 5, 1], 5), ([2], 4), ([6, 6], 6)):
-        hidden = torch.randn(len(sizes), columns, 4, generator=draw)
-        for row, size in enumerate(sizes):
-            hidden[row, size:] = 100.0 + row
-        story = f"for rows of {', '.join(map(str, sizes))} tokens in {columns} columns"
-        yield story, hidden, torch.tensor(sizes)
+def _cases():
+    """The second has a text exactly at the threshold; in the third, sure texts are mostly wrong."""
+    for story, threshold, labels, rows in (
+        ("for 4 texts", 0.6, [0, 1, 1, 0], [[0.9, 0.05, 0.05], [0.2, 0.7, 0.1], [0.3, 0.4, 0.3], [0.25, 0.65, 0.1]]),
+        ("at the threshold", 0.5, [1, 0, 0], [[0.25, 0.75], [0.5, 0.5], [0.125, 0.875]]),
+        ("for 5 texts", 0.8, [0, 0, 1, 1, 0], [[0.1, 0.9], [0.15, 0.85], [0.05, 0.95], [0.3, 0.7], [0.6, 0.4]]),
+    ):
+        yield story, torch.tensor(rows), torch.tensor(labels), threshold
 
 
-def _each(of_row):
-    """A function of hidden states and lengths that makes one vector of each row."""
-    return lambda hidden, lengths: torch.stack([of_row(h, n) for h, n in zip(hidden, lengths.tolist(), strict=True)])
+def _shares(sure, right):
+    return sure.float().mean().item(), right[sure].float().mean().item()
 
 
-mean_state = function_exercise(
+def _largest(probabilities, labels):
+    return probabilities.max(1).values, probabilities.argmax(1) == labels
+
+
+def _decided(probabilities, labels, threshold):
+    largest, right = _largest(probabilities, labels)
+    return _shares(largest >= threshold, right)
+
+
+def _every_text(probabilities, labels, threshold):
+    largest, right = _largest(probabilities, labels)
+    return (largest >= threshold).float().mean().item(), right.float().mean().item()
+
+
+def _above(probabilities, labels, threshold):
+    largest, right = _largest(probabilities, labels)
+    return _shares(largest > threshold, right)
+
+
+def _true_class(probabilities, labels, threshold):
+    return _shares(probabilities.gather(1, labels[:, None])[:, 0] >= threshold, _largest(probabilities, labels)[1])
+
+
+def _of_all(probabilities, labels, threshold):
+    largest, right = _largest(probabilities, labels)
+    return (largest >= threshold).float().mean().item(), (right & (largest >= threshold)).float().mean().item()
+
+
+def _counted(probabilities, labels, threshold):
+    share, accuracy = _decided(probabilities, labels, threshold)
+    return share * len(labels), accuracy
+
+
+def _handed_over(probabilities, labels, threshold):
+    share, accuracy = _decided(probabilities, labels, threshold)
+    return 1 - share, accuracy
+
+
+decided = function_exercise(
     "ex13_2",
-    "shape and values, for rows of several lengths, one that is full, and padding that holds large numbers",
-    "For one row it is `hidden[row, : lengths[row]].mean(0)`; a loop over the rows is good enough.",
-    "`torch.stack([...])` makes one tensor of a list of rows.",
-    "`torch.stack([states[:n].mean(0) for states, n in zip(hidden, lengths.tolist())])`",
-    right=_each(lambda states, size: states[:size].mean(0)),
-    cases=_rows,
+    "both numbers, for three sets of texts, in one of which a text lies exactly at the threshold",
+    "`probabilities.max(1)` has two parts: `values`, how sure the classifier is of a text, and `indices`, its class.",
+    "`sure = values >= threshold` is True for texts that it decides. The mean of `sure.float()` is the first number.",
+    "The second: `(indices == labels)[sure].float().mean()`.",
+    right=_decided,
+    cases=_cases,
     mistakes={
-        "the padding is counted in the mean.": _each(lambda states, size: states.mean(0)),
-        "the sum is divided by the number of columns, and not by that of the tokens.": _each(
-            lambda states, size: states[:size].sum(0) / len(states)
-        ),
-        "this is the sum over the tokens; divide it by their number.": _each(lambda states, size: states[:size].sum(0)),
-        "this is the state of the last token alone.": _each(lambda states, size: states[size - 1]),
-        "the last token of each text is left out.": _each(lambda states, size: states[: max(1, size - 1)].mean(0)),
+        "the accuracy is that of all texts; only those count that the classifier decides.": _every_text,
+        "a text exactly at the threshold is decided, too.": _above,
+        "you look at the probability of the true class, which nobody knows when the classifier is in use.": _true_class,
+        "the right ones are divided by all texts, and not by those that are decided.": _of_all,
+        "the first number is a count; a share is asked for.": _counted,
+        "the first number is the share that is handed over; the other share is asked for.": _handed_over,
     },
-    read=lambda given, hidden, lengths: tensor(given, hidden[:, 0]),
-    alike=close_tensors,
-    keeps=True,
+    read=lambda given, *arguments: numbers(given, 2),
+    alike=partial(close, within=1e-3),
 )
 stored_features = number_exercise(
     "ex13_3",

@@ -1,4 +1,4 @@
-"""The comparison: how many pairs part by chance, a difference seed by seed, a rate chosen without the test."""
+"""The comparison: a difference seed by seed, a rate chosen without the test."""
 
 import math
 from functools import partial
@@ -6,29 +6,7 @@ from functools import partial
 import pandas as pd
 from scipy import stats
 
-from course.exercises import Quiz, Wrong, close, function_exercise, kind, number, number_exercise, numbers
-
-PAIRS = math.comb(10, 2)
-false_alarms = number_exercise(
-    "ex15_1",
-    "the expected number of false alarms among all pairs of ten strategies, to one percent",
-    "First count the pairs: A against B is the same pair as B against A.",
-    "For one pair the chance of a false alarm is 5%. Expected numbers add up over the pairs, also where pairs depend "
-    "on each other.",
-    right=PAIRS * 0.05,
-    mistakes={
-        "that takes one chance for each strategy; intervals belong to pairs.": 10 * 0.05,
-        "that compares all with one of them only; every pair is asked for.": 9 * 0.05,
-        "that is for seven strategies, as in this lesson; here are ten.": 21 * 0.05,
-        "that counts every pair twice, once from each side.": 2 * PAIRS * 0.05,
-        "that pairs strategies with themselves too, and counts the others twice.": 100 * 0.05,
-        "that is how many pairs there are; only a few of them will be called different.": PAIRS,
-        "that is how many pairs you expect to be left tied, as they should be.": PAIRS * 0.95,
-        "that looks like the chance of at least one false alarm; the expected number is asked for.": 1 - 0.95**PAIRS,
-        "5% is five in a hundred, and this is more alarms than there are pairs.": 5 * PAIRS,
-        "an expected number is a mean and need not be whole: do not round it.": 2,
-    },
-)
+from course.exercises import Quiz, Wrong, close, function_exercise, kind, number, numbers
 
 
 def _tables():
