@@ -265,8 +265,8 @@ for name, answers in right.items():
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The training loss falls to half of a guess, but on test texts the adapters bring little: 51.0% after 48.5%. Longer
-# training does not help here. The training loss then goes to zero, because the classifier learns its 431 texts by
-# heart, and new texts gain nothing from that.
+# training hardly changes this. The training loss then goes towards zero, because the classifier learns its 431 texts
+# by heart, but new texts gain only little from that.
 #
 # A padded text must get the same logits as the text alone. This one check finds most mistakes of pooling, so make it
 # a habit:
