@@ -14,8 +14,8 @@
 # - say what a single run of each method cannot show, and use runs that were repeated to judge how much it matters;
 # - read a Pareto chart with its uncertainty, and plan how many questions or seeds an answer takes.
 #
-# **You need** [lesson 15](15_comparison.ipynb) for intervals of differences and Holm's correction, and [lesson
-# 8](08_peft_family.ipynb) for the methods.
+# **You need** [lesson 15](15_comparison.ipynb) for intervals of differences and the correction for many pairs, and
+# [lesson 8](08_peft_family.ipynb) for the methods.
 #
 # About 48 minutes.
 
@@ -105,8 +105,9 @@ pictures.scores_chart(audit.table)
 # This is the cautious choice. In practice the true error is smaller than ours, so we will miss some differences rather
 # than invent them. (It would be wrong if one model failed on exactly the questions that the other answers.)
 #
-# The rest is lesson 15: a p value for each pair, corrected because 63 rows make $63 \cdot 62 / 2 = 1953$ pairs. Holm's
-# method multiplies the smallest p value by the number of pairs, the next one by one less, and so on, so that all pairs
+# As in lesson 15, the pairs have to be corrected for their number, because 63 rows make $63 \cdot 62 / 2 = 1953$ of
+# them. Here we correct p values by Holm's method, which gives no intervals but misses a little less than Bonferroni's:
+# it multiplies the smallest p value by the number of pairs, the next one by one less, and so on, so that all pairs
 # together give even one false alarm in at most 5% of such tables.
 
 
