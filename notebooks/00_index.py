@@ -36,7 +36,7 @@
 # | [8 · The PEFT family](08_peft_family.ipynb) | Which of the many methods differ from LoRA at all, and when is another one the better choice? | 29 |
 # | **Part 3: Make it fit** | | |
 # | [9 · Anatomy of a training step](09_memory.ipynb) | Which bytes does a training step need, and at which moment? | 53 |
-# | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 54 |
+# | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 41 |
 # | **Part 4: Do the job** | | |
 # | [12 · A real model](12_a_real_model.ipynb) | What changes when the model already knows something? | 54 |
 # | [13 · Classification](13_classification.ipynb) | What is pretraining worth when the task is to name a class? | 42 |

@@ -3,573 +3,414 @@
 #
 # *Can training go on after it runs out of memory, without losing a step?*
 #
-# Five published reports, which [lesson 16](16_autopsy.ipynb) examines, describe fine-tuning Qwen2-0.5B. One of their
-# runs died of an out-of-memory error in its first strategy. Another one caught the error, loaded the model again on
-# the CPU and started from the beginning. We can do better, because the same training step can be computed in many
-# ways, and some of them need far less memory. In this lesson memory is estimated in advance, and if a step still
-# fails, training recovers and continues from the same step.
+# Sooner or later a run of yours will stop with `CUDA out of memory`. Most people then halve the batch and start again,
+# which is a different training. It can be done better, because the same step can be computed in many ways, and some of
+# them need far less memory. You will read the error, build the ways to need less by hand, and write a loop that fails,
+# takes the same step again and ends with the same weights.
 #
 # **You will be able to**
 #
-# - read an out-of-memory error and say which part of the step failed;
-# - split a batch into micro-batches with exactly the gradient of the whole batch, and avoid the usual mistake;
-# - choose, for a given card, a strategy and a way to carry out its steps that fit.
+# - read an out-of-memory message and a memory snapshot, and tell a full card from a fragmented one;
+# - split a batch into micro-batches with exactly the gradient of the whole batch, and move AdamW to the host;
+# - recover from an out-of-memory error in the middle of a run, and say what fits on 24 GB.
 #
-# **You need** [lesson 9](09_memory.ipynb), which says what a training step keeps in memory, and [lesson
-# 4](04_full_fine_tuning.ipynb).
+# **You need** [lesson 9](09_memory.ipynb), which says what a training step keeps in memory.
 #
-# About 54 minutes.
+# About 41 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
-from dataclasses import replace
+import weakref
 
 import pandas as pd
 import torch
+from accelerate.utils import find_executable_batch_size
+from peft import LoraConfig, get_peft_model
 from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import course
 import tlkit as tl
 from course.lesson10 import pictures
-from tlkit.fitting.ladder import FALLBACK_TIERS
-from tlkit.fitting.recommendation import fit_table, recommend
 
-profile = tl.setup()
-base = tl.load_model("tiny")
-blocks = tl.pack(tl.load_corpus("rust").train[:20], base.tokenizer, 64)[:12]
-settings = tl.TrainingConfig(learning_rate=1e-3, batch_size=4, weight_decay=0)
+tl.setup()
+tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
+blocks = tl.pack(tl.load_corpus("rust").train[:20], tokenizer, 64)[:12]
 
 
-def fresh(strategy="full"):
-    """The bundled model, loaded again, with all or some of its weights trainable."""
-    return tl.apply_strategy(tl.load_model("tiny").model, strategy).model
+def load():
+    return AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.0)
 
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Watch it fail
+# ## Read the message
 #
-# We have no graphics card, so we simulate one. A *virtual card* is only a memory budget. The CPU computes, tlkit
-# counts every tensor, and the tensor that would exceed the budget is refused with the message that PyTorch prints on
-# a CUDA card. Our training has twelve rows of 64 tokens and takes four of them in each step, so it has three steps.
-# The card has 48 MB. As always with cards, MB means $2^{20}$ bytes here. The message writes MiB for the same unit.
-
-# %% tags=["check-message"]
-card, model, message = tl.virtual_device(memory="48MB"), fresh(), "it fitted"
-try:
-    with card:
-        card.hold(model.parameters())  # the weights are on the card, too
-        tl.train(model, blocks, settings)
-except torch.OutOfMemoryError as error:
-    message = str(error)
-print(message[:33], "…")
-
-# %% tags=["nbval-ignore-output"]
-print(message)
+# Here are two messages that users of PyTorch posted (pytorch issue 16417; issue 35 of carolchenyx/MGFN), without their
+# last sentence. **Which of the two cards is full?**
+#
+# > **A.** CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 11.06 MiB is
+# > free. Including non-PyTorch memory, this process has 23.60 GiB memory in use. Of the allocated memory 22.90 GiB is
+# > allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but unallocated.
+#
+# > **B.** CUDA out of memory. Tried to allocate 1.70 GiB. GPU 0 has a total capacity of 6.00 GiB of which 0 bytes is
+# > free. Of the allocated memory 2.93 GiB is allocated by PyTorch, and 2.30 GiB is reserved by PyTorch but unallocated.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The message contains four numbers: how much was requested, how much memory the card has, how much of it was free,
-# and how much PyTorch already holds. The request is small, only a few MiB. The tensor that fails is often not to
-# blame. It only came last, when other tensors had already filled the card.
+# PyTorch asks the driver for large *segments*, cuts them into blocks, and keeps a block that is freed for the next
+# tensor. *Allocated* memory belongs to tensors that exist, and *reserved* memory is everything PyTorch got from the
+# driver. What is reserved but unallocated can still be given out.
+#
+# Card A is full: tensors hold 22.9 of its 23.65 GiB, and 22 MiB were only the last straw. The tensor that fails is often
+# not to blame. Card B is not full: 2.30 GiB lie in reserve, and yet 1.70 GiB could not be given, because they lie in
+# pieces and a tensor needs one piece. This is called *fragmentation*, and it has its own cure: set
+# `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment before the program starts (older releases of PyTorch
+# call it `PYTORCH_CUDA_ALLOC_CONF`).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## The ladder
+# ## A snapshot as text
 #
-# A *plan* says how a step is carried out: how many rows pass through the model at once, what is kept in memory and
-# where. It does not say what the step computes. The batch, its loss and the update of the weights belong to the
-# training, not to the plan. So when memory runs out, we can change the plan and repeat the same step.
-#
-# The *ladder* lists such changes from the cheapest to the most expensive, and each of them is a *rung*. Read the
-# picture from the top down: each rung is added to those above it, until everything runs on the host. The *host* is
-# the computer that the card is plugged into, so host memory is ordinary RAM. The three tiers come from a guide among
-# the reports.
+# On a CUDA card `torch.cuda.memory_snapshot()` lists every segment and its blocks. A few lines make it readable without
+# a browser. We have no card here, so the function gets a small list of the same form.
+
 
 # %%
-pictures.ladder_diagram()
+def as_text(segments, width=48):
+    for segment in segments:
+        total, bar, largest = segment["total_size"], "", 0
+        for block in segment["blocks"]:
+            free = block["state"] == "inactive"
+            bar += (".#"[not free]) * round(width * block["size"] / total)
+            largest = max(largest, free * block["size"])
+        print(f"{total >> 20} MiB {bar}  largest free block: {largest >> 20} MiB")
+
+
+example, states = [], {True: "inactive", False: "active_allocated"}
+for sizes in ((10, -6, 8), (-8, 4, -8, 4), (6, -6, 6, -6)):  # MiB; free ones negative
+    listed = [{"size": abs(s) << 20, "state": states[s < 0]} for s in sizes]
+    example.append({"total_size": 24 << 20, "blocks": listed})
+as_text(torch.cuda.memory_snapshot() if torch.cuda.is_available() else example)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The number of rows in an optimizer step, called the [effective batch](glossary.md#effective-batch-size), is not
-# among the things that change. A smaller batch would be an easy way to save memory, but it would also give a
-# different gradient, and the result would be a different model.
-#
-# Almost every rung costs time. Only bf16 [autocast](glossary.md#autocast) changes the result by more than the last
-# digits of fp32. Under it, linear layers and attention compute with copies of their weights and inputs in 16 bits,
-# and their results have 16 bits, too. The weights themselves, the norms, the loss and the gradients stay in fp32. We
-# leave this rung out below, because we want to compare weights closely.
-#
-# In code a rung is a function from one plan to the next. For a batch of four rows, a smaller micro-batch first means
-# two rows at once:
-
-# %% tags=["check-tl"]
-lower = tl.LADDER["smaller micro-batch"](tl.Plan(), 4)  # a plan, and rows in the batch
-print("rows at once:", lower.micro_batch_size)
-every_rung = {name for names in FALLBACK_TIERS.values() for name in names}
+# Of 72 MiB, 34 are free, but no tensor above 8 MiB finds a place. Batches whose lengths vary leave such holes, because
+# each new length needs blocks of another size. If the bars are full of `#`, the cure is to need less memory, which is
+# what the rest of this lesson is about. The bars do not say *who* holds the memory: for that, call
+# `torch.cuda.memory._record_memory_history()` first, dump a snapshot, and open it at pytorch.org/memory_viz.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Smaller micro-batches
+# ## Micro-batches, and the mean of means
 #
 # A *micro-batch* is a part of the batch that passes through the model at once. Its activations are freed after its
-# backward pass, but its gradients stay in `.grad`, and the next call of `backward()` adds to them. This is called
-# [gradient accumulation](glossary.md#gradient-accumulation).
+# backward pass, while its gradients stay in `.grad` and the next `backward()` adds to them. This is [gradient
+# accumulation](glossary.md#gradient-accumulation).
 #
-# To get the gradient of the whole batch, we have to divide correctly. Let the batch have $N$ tokens that count, with
-# a loss $\ell_i$ each, split into $M$ micro-batches $B_1, \dots, B_M$ with $N_1, \dots, N_M$ tokens. The loss of the
-# batch is the mean over all tokens, and the gradient of a sum is the sum of the gradients:
+# Let $N$ tokens of the batch count, with a loss $\ell_i$ each, split into $M$ micro-batches $B_m$ with $N_m$ tokens. The
+# loss of the batch is the mean over all $N$ tokens. So each micro-batch contributes the *sum* of its losses, divided by
+# the tokens of the *whole* batch. A common fault is to average the means of the micro-batches instead:
 #
-# $$\nabla \Big( \frac{1}{N} \sum_{i=1}^{N} \ell_i \Big) =
-# \sum_{m=1}^{M} \nabla \Big( \frac{1}{N} \sum_{i \in B_m} \ell_i \Big), \qquad N = N_1 + \dots + N_M$$
+# $$\frac{1}{N} \sum_{m=1}^{M} \sum_{i \in B_m} \ell_i \qquad \text{and not} \qquad
+# \frac{1}{M} \sum_{m=1}^{M} \frac{1}{N_m} \sum_{i \in B_m} \ell_i$$
 #
-# Here $\nabla$ is the gradient, with one entry for each trained weight. So each micro-batch contributes the *sum* of
-# its token losses, divided by the number of tokens in the *whole* batch. A common mistake is to average the means of
-# the micro-batches:
-#
-# $$\frac{1}{M} \sum_{m=1}^{M} \frac{1}{N_m} \sum_{i \in B_m} \ell_i$$
-#
-# In general the two agree only if all $N_m$ are equal. Padding breaks this, since padded positions have the label
-# -100 and do not count. Let the last two of our four rows be shorter than the others:
+# The two agree only if all $N_m$ are equal. Padding breaks this, since padded positions have the label -100 and do not
+# count. Let two of four rows be short. **How far off is the wrong gradient: 1%, 10%, or more?**
+
 
 # %%
-inputs, targets = blocks[:4, :-1], blocks[:4, 1:].clone()
-for row, length in enumerate((63, 63, 20, 8)):
-    targets[row, length:] = -100  # behind the text: padding
+def accumulate(model, inputs, labels, size, divisor=None):
+    """Leave the gradients of a batch, with `size` rows passing through at once."""
+    counted = (labels != -100).sum()
+    for rows, targets in zip(inputs.split(size), labels.split(size), strict=True):
+        logits = model(input_ids=rows).logits.flatten(0, 1)
+        loss = cross_entropy(logits, targets.flatten(), reduction="sum")
+        (loss / (divisor(targets) if divisor else counted)).backward()
 
 
-def count(labels):
-    return (labels != -100).sum()
+def flat(tensors):
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 
-def gradient(pieces, divisor):
-    """Summed over pieces of the batch, each loss divided by divisor(its targets)."""
-    model = fresh().double()
-    for rows in pieces:
-        logits = model(input_ids=inputs[rows]).logits.flatten(0, 1)
-        loss = cross_entropy(logits, targets[rows].flatten(), reduction="sum")
-        (loss / divisor(targets[rows])).backward()  # adds to what is in .grad
-    return torch.cat([weight.grad.flatten() for weight in model.parameters()])
-
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The model computes in 64 bits here, so that rounding cannot hide a difference.
-#
-# **Predict first.** How far is the gradient of the mean of means from the right one, as a percentage of the right
-# one's length? Is it nearer to 1, to 10 or to 100?
-
-# %%
-halves = [slice(0, 2), slice(2, 4)]
-whole = gradient([slice(0, 4)], lambda part: count(targets))
-in_pieces = gradient(halves, lambda part: count(targets))
-mean_of_means = gradient(halves, lambda part: 2 * count(part))
-
-
-def distance(one, other):
-    """How far one vector is from another, as a share of the other's length."""
+def apart(one, other):
     return float((one - other).norm() / other.norm())
 
 
-course.claim(
-    "Two micro-batches give the gradient of the whole batch, to one millionth",
-    distance(in_pieces, whole) < 1e-6,
-)
-wrong_by = distance(mean_of_means, whole)
-print(f"the mean of means is off by {wrong_by:.0%} of the right gradient's length")
+inputs, labels = blocks[:4, :-1], blocks[:4, 1:].clone()
+for row, length in enumerate((63, 63, 20, 8)):
+    labels[row, length:] = -100  # after the text: padding
+ways = {"whole": (4, None), "in two": (2, None)}
+ways["mean of means"] = (2, lambda part: 2 * (part != -100).sum())
+gradients = {}
+for name, way in ways.items():
+    model = load()
+    accumulate(model, inputs, labels, *way)
+    gradients[name] = flat(p.grad for p in model.parameters())
+right = apart(gradients["in two"], gradients["whole"])
+wrong = apart(gradients["mean of means"], gradients["whole"])
+course.claim("Micro-batches give the gradient of the whole batch", right < 1e-4)
+print(f"the mean of means is off by {wrong:.0%} of the right gradient's length")
+
+# %% slideshow={"slide_type": "subslide"}
+short = torch.zeros(4, 6, dtype=torch.long)
+short[2, 2:] = short[3, 1:] = -100
+pictures.micro_batch_picture(short, size=2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The picture shows the reason, with shorter rows so that each token has a cell. On the left every token has the same
-# weight in the loss. On the right a token weighs more if few tokens count in its micro-batch, so the short texts have
-# too much influence on the gradient.
-
-# %%
-small = torch.zeros(4, 6, dtype=torch.long)
-small[2, 2:] = small[3, 1:] = -100
-pictures.micro_batch_picture(small, size=2)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# This mistake was in widely used trainers, including the `Trainer` of transformers, until October 2024 (see *Further
-# reading*). Our blocks are packed without padding, so it would not show here, but tlkit divides by tokens anyway.
+# The picture has shorter rows, so that each token has a cell. In our batch, the 28 tokens of the two short texts weigh as
+# much as the 126 of the long ones, so each of them counts 4.5 times as much. This fault was in widely used trainers,
+# among them the `Trainer` of transformers, until October 2024.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Activation checkpointing
+# ## Two more ways to need less
 #
-# The backward pass needs the activations of the forward pass, so the forward pass keeps them. [Activation
-# checkpointing](glossary.md#activation-checkpointing) (also called gradient checkpointing) keeps only the input of
-# each block. When backpropagation reaches a block, the block's forward pass is computed a second time, and its
-# activations exist only while they are needed.
+# **Activation checkpointing** keeps only the input of each block, and computes the block's forward pass a second time
+# when backpropagation reaches it. A backward pass costs about two forward passes, so a step takes four units of
+# arithmetic instead of three.
 
 
-# %%
-def bytes_kept(checkpointing):
-    """Activations in memory when the forward pass through the blocks is over."""
-    model = fresh().train()
-    if checkpointing:  # older releases call it gradient checkpointing
-        name = (
-            "activation"
-            if hasattr(model, "activation_checkpointing_enable")
-            else "gradient"
-        )
-        getattr(model, f"{name}_checkpointing_enable")()
+# %% tags=["nbval-ignore-output"]
+def activations(checkpointing):
+    """MiB of activations that wait for the backward pass."""
+    model = load().train()
+    if checkpointing:  # older releases know only the second name
+        enable = getattr(model, "activation_checkpointing_enable", None)
+        (enable or model.gradient_checkpointing_enable)()
     with tl.track_memory(model) as track:
-        before = track.current
+        start = track.current
         hidden = model.get_decoder()(input_ids=blocks[:4], use_cache=False)
-        kept = track.current - before
-        del hidden  # it held the graph until here
-        return kept
+        kept = track.current - start
+        del hidden  # which holds the graph
+    return kept / 2**20
 
 
-kept, kept_with = bytes_kept(False), bytes_kept(True)
+kept, kept_with = activations(False), activations(True)
+print(f"activations: {kept:.0f} MiB, with checkpointing {kept_with:.0f} MiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The price is one more forward pass through the blocks. A backward
-# pass costs about two forward passes, so a step takes four units of arithmetic instead of three, which is a third
-# more. Nothing is rounded differently, because the second computation repeats the first one.
+# **The optimizer on the host.** AdamW keeps two moments for each trained parameter, and they are needed only once a
+# step. So they can stay in ordinary RAM: the gradients go to the host, AdamW updates a copy of the parameters there, and
+# the result comes back. A step then sends 8 bytes for each trained parameter over the bus.
+
 
 # %%
-course.claim(
-    "Checkpointing keeps less than a tenth of the activations", kept_with < kept / 10
-)
+class HostAdamW:
+    def __init__(self, parameters):
+        self.card = list(parameters)
+        self.host = [p.detach().cpu().clone() for p in self.card]
+        self.adamw = adamw(self.host)
+
+    @torch.no_grad()
+    def step(self):
+        for there, here in zip(self.card, self.host, strict=True):
+            here.grad, there.grad = there.grad.cpu(), None
+        self.adamw.step()
+        for there, here in zip(self.card, self.host, strict=True):
+            there.copy_(here)
+
+
+updated = []
+for kind in (adamw, HostAdamW):
+    model = load()
+    optimizer = kind(model.parameters())
+    accumulate(model, inputs, labels, size=4)
+    optimizer.step()
+    updated.append(flat(model.parameters()))
+course.claim("AdamW on the host makes the same weights", apart(*updated) < 1e-6)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Recover outside the `except` block
+# ## A loop that recovers
 #
-# It seems natural to repeat the step inside the `except` block. On a full card this fails again, because
-# the memory of the failed step has not been freed yet. The exception holds a *traceback*, the traceback holds the
-# *frames* of the functions that failed, and each frame holds its local variables. The activations are among them.
-# They are freed when Python drops the exception, which happens at the end of the `except` block.
+# It seems natural to repeat a failed step inside the `except` block. **Why does this fail again on a full card?**
 
 # %%
-import weakref
-
 watched = []
 
 
 def failing_step():
     activations = torch.zeros(1000, 1000)
-    watched.append(weakref.ref(activations))  # sees the tensor, and does not keep it
+    watched.append(weakref.ref(activations))  # sees the tensor without keeping it
     raise torch.OutOfMemoryError("CUDA out of memory.")
 
 
 try:
     failing_step()
 except torch.OutOfMemoryError:
-    inside = watched[0]() is not None  # too early to try again
+    print("inside the except block:", type(watched[0]()).__name__)
+print("after it:", type(watched[0]()).__name__)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So a loop that recovers only takes notes inside the block (which part failed, how many bytes were requested) and
-# prepares the next attempt after it. Then it drops the gradients, and on a real card it also calls
-# `torch.accelerator.empty_cache()`, because PyTorch keeps freed memory in reserve. You can read this in
-# `tlkit/fitting/out_of_memory.py`: `catch_out_of_memory` has about fifteen lines.
+# The exception holds a traceback, the traceback holds the frames of the functions that failed, and each frame holds its
+# local variables, the activations among them. Python drops the exception at the end of the block. So inside it we only
+# note what happened, and recover after it.
+#
+# To see this without a graphics card, we use a *virtual card*: the processor computes, every tensor is counted, and the
+# tensor that would exceed the budget is refused with CUDA's message. Ours has 80 MiB, and training takes three steps of
+# four rows.
 
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## Walk down the ladder
-#
-# `tl.train_with_fallback` trains as `tl.train` does. After each out-of-memory error it undoes the step, goes one rung
-# down and takes the same step again. With `order` we say which rungs to try, and it estimates nothing in advance.
-#
-# **Predict first.** Which rung will be the first to fit on the card of 48 MB? Remember from lesson 9 what the
-# [optimizer](glossary.md#optimizer) keeps for each weight.
 
 # %%
-order = tuple(name for name in tl.LADDER if name != "bf16 autocast")
-walked = fresh()
-result, log = tl.train_with_fallback(
-    walked,
-    blocks,
-    settings,
-    device=tl.virtual_device(memory="48MB"),
-    order=order,
-    progress=True,
+def train(model, card, size=4):
+    optimizer, log = adamw(model.parameters()), []
+    with card:
+        card.hold(model.parameters())
+        for step, batch in enumerate(blocks.split(4), 1):
+            done = False
+            while not done:
+                try:
+                    accumulate(model, batch[:, :-1], batch[:, 1:], size)
+                    done = True
+                except torch.OutOfMemoryError:
+                    pass
+                log.append((step, size, "done" if done else "out of memory"))
+                if not done:  # after the except block, where the activations are gone
+                    optimizer.zero_grad()
+                    size = size // 2
+            optimizer.step()
+            optimizer.zero_grad()
+    return pd.DataFrame(log, columns=["step", "rows at once", "forward and backward"])
+
+
+recovered, undisturbed = load(), load()
+log = train(recovered, tl.virtual_device(memory="80MiB"))
+train(undisturbed, tl.virtual_device(memory="8GiB"))
+difference = apart(flat(recovered.parameters()), flat(undisturbed.parameters()))
+course.claim("The recovered training makes the same weights", difference < 1e-5)
+log
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Step 1 fits in one piece. In step 2 AdamW's moments, which step 1 made, are in memory too, so the same batch fails with
+# four rows and with two, and passes with one. Nothing is lost: the weights agree with those of a card with 8 GiB to
+# within rounding, because the gradients are the same sums in another order.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The whole ladder
+#
+# Our loop has two gaps. It knows a single way down, and an error inside `optimizer.step()` would leave some weights
+# updated and others not. `tl.train_with_fallback` closes both: it undoes a failed step wherever it failed, goes one
+# *rung* of a ladder down and takes the same step again. We give it only 48 MiB.
+#
+# **Weights and gradients take 31 MiB, and AdamW's moments as much. Which rung will be the first to hold?**
+
+# %%
+settings = tl.TrainingConfig(learning_rate=1e-3, batch_size=4, weight_decay=0)
+rungs = ("smaller micro-batch", "activation checkpointing", "optimizer on the host")
+walked, reference = load(), load()
+card = tl.virtual_device(memory="48MiB")
+result, attempts = tl.train_with_fallback(
+    walked, blocks, settings, device=card, order=rungs
 )
-log.table[["rung", "first_step", "steps_done", "failed_in"]]
+tl.train(reference, blocks, settings)
+attempts.table[["rung", "first_step", "steps_done", "failed_in"]]
 
 # %%
-pictures.attempts_chart(log.attempts, 48 * 2**20)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Go through the attempts from the top. As planned, and with the [chunked loss](glossary.md#chunked-loss), the step
-# fails in the forward pass, because the activations of four rows are too large. Micro-batches of two rows halve them,
-# but the second one finds the gradients of the first in memory, and fails too. With one row at a time, the failure
-# moves on to the optimizer step. That is where AdamW makes its two averages (also called
-# [moments](glossary.md#moments)), with 8 bytes for each of four million values, which is 31 MiB. Weights and
-# gradients take another 31 MiB. So the optimizer step needs 62 MiB, and the card has 48.
-#
-# The next two rungs are about activations again. They cannot help, because at that moment the activations are already
-# gone. Only moving the optimizer to the host frees what is missing. So the part of the step that failed tells us
-# which rung to try. `train_with_fallback` does not use this hint: it takes the next rung of the list, whichever part
-# failed. To step through the attempts with buttons, run this cell:
-
-# %% tags=["check-log-2"]
-course.ladder_player(log)
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## Nothing was lost
-#
-# Before a step is repeated, the failed one is undone. Its gradients are dropped, the averages that AdamW had just
-# created are dropped too, and the same batch is taken again. So the result should be that of a machine with enough
-# memory. We train a second model without any limit and compare.
-
-# %% tags=["check-result"]
-undisturbed = fresh()
-reference = tl.train(undisturbed, blocks, settings)
-
-
-def weights_of(model):
-    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
-
-
-difference = distance(weights_of(walked), weights_of(undisturbed))
+difference = apart(flat(walked.parameters()), flat(reference.parameters()))
 course.claim(
-    "Every step was taken once, with the same number of tokens",
-    result.history.step.tolist() == reference.history.step.tolist() == [1, 2, 3]
-    and result.history.tokens.eq(4 * 63).all(),
+    "Five attempts, three steps, and the weights of an undisturbed training",
+    len(attempts.table) == 5 and len(result.history) == 3 and difference < 1e-5,
 )
-course.claim("The weights agree to one in a hundred thousand", difference <= 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The weights are not identical in every bit. Micro-batches add the same numbers in another order, and fp32 rounds
-# each sum at about the seventh digit. AdamW divides each gradient by an average of its own size, so even a gradient
-# of almost zero moves its weight by about the learning rate. If rounding is a large part of that gradient, it is also
-# a large part of the update.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## In the middle of a run
-#
-# So far the first step failed, when nothing had been learned yet. In a harder case, another program takes most of the
-# card in the middle of step 2, after step 1 has changed the weights. We simulate the other program with a hook, which
-# is a function that PyTorch calls before each forward pass. Ours lowers the card's budget from 256 MB to 48 MB.
-
-# %% tags=["check-log-2-2"]
-card, passes, interrupted = tl.virtual_device(memory="256MB"), [], fresh()
-
-
-def neighbour(module, inputs, named):
-    passes.append(len(named["input_ids"]))
-    if passes.count(4) == 2:  # the second pass over a batch of four rows
-        card.budget = 48 * 2**20
-
-
-interrupted.register_forward_pre_hook(neighbour, with_kwargs=True)
-rungs = ("smaller micro-batch", "optimizer on the host")
-result, log = tl.train_with_fallback(
-    interrupted, blocks, settings, device=card, order=rungs
-)
-columns = ["rung", "first_step", "steps_done", "failed_in"]
-print(log.table[columns].to_string(index=False))
-difference = distance(weights_of(interrupted), weights_of(undisturbed))
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Step 1 was taken as planned and is not repeated. Step 2 starts again on each rung until one fits, and AdamW's
-# averages from step 1 move to the host with their values. This works only because tlkit keeps everything that
-# training changes in one object (the *state*), which is separate from the plan.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## Better: know in advance
-#
-# Each failed attempt costs the time that the step took until then, and on a shared machine it may disturb others. The
-# estimate of [lesson 9](09_memory.ipynb) takes about a second. Without `order`, `train_with_fallback`
-# estimates one rung after another, leaves out those that would save less than one percent, and starts with the first
-# one that should fit.
+# To watch the attempts one by one, run this cell:
 
 # %%
-foreseen, log = tl.train_with_fallback(
-    fresh(), blocks, settings, device=tl.virtual_device(memory="48MB")
-)
-print(log.table[["action", "rung", "failed_in"]].to_string(index=False))
+course.ladder_player(attempts)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The smaller micro-batch is not in this table. It has smaller activations, but during the second forward pass the
-# gradients of the first half are in memory too. Here they take as much as is saved, so by itself it lowers the peak
-# by less than one percent.
+# With four rows and with two, the forward pass fails. With one row the failure moves to the optimizer step, where the
+# moments are made, and checkpointing cannot help there: no activations are left at that moment. Only the optimizer on
+# the host frees what is missing. So *where* it failed tells which rung helps:
+#
+# | fails in | what fills the card | what helps |
+# | --- | --- | --- |
+# | the first forward pass | weights, activations, logits | smaller micro-batch, checkpointing |
+# | the backward pass | activations and the first gradients | the same |
+# | the optimizer step | moments | optimizer on the host, in 8 bits, or fewer trained parameters |
+# | a later step | a longer batch, or fragments | sort or cut long texts; expandable segments |
+#
+# A fallback is good for long runs without a watcher: one long batch, or a neighbour on the same card, does not end them.
+# It is no plan. If every step runs on the last rung, choose a method that needs less.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## The same in plain transformers
+# ## What people use, and what it changes
 #
-# The `Trainer` of transformers does not walk down a ladder by itself, but it offers several rungs as settings. Two of
-# them save activations: `gradient_accumulation_steps`, which is the number of micro-batches, and
-# `activation_checkpointing` (called `gradient_checkpointing` in older releases). The effective batch is a product:
-#
-# $$\begin{aligned} \text{effective batch} = {} & \texttt{per\_device\_train\_batch\_size} \\
-# & \times \texttt{gradient\_accumulation\_steps} \times \text{devices} \end{aligned}$$
-#
-# So when you halve the first factor, double the second. We train twice from the same weights, with four rows at once
-# and with one row at a time, on the batches that tlkit used.
+# accelerate offers `find_executable_batch_size`, and `auto_find_batch_size=True` in transformers' `Trainer` uses it.
+# **On our card of 80 MiB, what training do you get?**
 
 # %%
-import tempfile
+tried = []
 
-from transformers import AutoModelForCausalLM, PrinterCallback
-from transformers import Trainer, TrainingArguments
 
-# The rows in the order in which tlkit's batches take them: shuffled by seed 0.
-shuffled = blocks[torch.randperm(12, generator=torch.Generator().manual_seed(0))]
-rows = [{"input_ids": row, "labels": row} for row in shuffled]
-new_name = hasattr(TrainingArguments, "activation_checkpointing")
-checkpointing = "activation_checkpointing" if new_name else "gradient_checkpointing"
-same = {
-    "learning_rate": 1e-3,
-    "lr_scheduler_type": "cosine",
-    "train_sampling_strategy": "sequential",
-    "num_train_epochs": 1,
-    "use_cpu": True,
-    "disable_tqdm": True,
+@find_executable_batch_size(starting_batch_size=4)
+def train_from_the_start(batch_size):
+    model = load()
+    optimizer = adamw(model.parameters())
+    with tl.virtual_device(memory="80MiB") as card:
+        card.hold(model.parameters())
+        for step, batch in enumerate(blocks.split(batch_size), 1):
+            tried.append((batch_size, step))
+            accumulate(model, batch[:, :-1], batch[:, 1:], batch_size)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+train_from_the_start()
+rows, steps = tried[-1]
+print(f"the training that you get: {steps} steps of {rows} rows")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# It starts again from step 1 and takes fewer rows in a step, so the [effective
+# batch](glossary.md#effective-batch-size) shrinks. You get another training, with more and noisier steps, at a learning
+# rate that was chosen for four rows. To keep the batch, set `per_device_train_batch_size` as low as it has to be, and
+# raise `gradient_accumulation_steps` so that their product stays the same. The `Trainer` also has checkpointing
+# (`activation_checkpointing=True`, in older releases `gradient_checkpointing`).
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## What fits on 24 GB
+#
+# As message A says, a card of 24 GB has 23.65 GiB, of which some hundred MiB go to the driver. People train in
+# [bf16](glossary.md#bf16), so this is the table to know by heart, for a Llama of seven billion parameters. It counts
+# what stays in memory all the time.
+
+# %%
+with torch.device("meta"):  # shapes without memory
+    llama = LlamaForCausalLM(LlamaConfig())
+    lora = get_peft_model(llama, LoraConfig(r=16, target_modules="all-linear"))
+adapter = sum(p.numel() for p in lora.parameters() if p.requires_grad)
+weights = sum(p.numel() for p in lora.parameters()) - adapter
+head = 2 * 32_000 * 4_096  # embedding and head, which QLoRA leaves in bf16
+in_four_bits = (weights - head) * 4.127 / 8 + head * 2
+needs = {  # bytes: weights + gradients + what the optimizer keeps
+    "full, bf16 with fp32 master and moments": weights * (2 + 2 + 12),
+    "full, bf16, AdamW in 8 bits": weights * (2 + 2 + 2),
+    "LoRA, bf16 weights, fp32 adapter": weights * 2 + adapter * 16,
+    "QLoRA, 4-bit weights, fp32 adapter": in_four_bits + adapter * 16,
 }
-quiet = {"save_strategy": "no", "logging_strategy": "no", "report_to": "none"}
-
-
-# %% slideshow={"slide_type": "subslide"}
-def trained_plainly(**memory):
-    """The weights after one epoch of transformers' own Trainer."""
-    model = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = TrainingArguments(output_dir=folder, **memory, **same, **quiet)
-        trainer = Trainer(model, arguments, train_dataset=rows)
-        trainer.remove_callback(PrinterCallback)  # which prints the seconds
-        trainer.train()
-    return weights_of(model)
-
-
-at_once = trained_plainly(per_device_train_batch_size=4)
-saving = trained_plainly(
-    per_device_train_batch_size=1,
-    gradient_accumulation_steps=4,
-    **{checkpointing: True},
-)
+table = pd.DataFrame({"GiB": {name: size / 2**30 for name, size in needs.items()}})
+table["left of 23.2 GiB"] = 23.2 - table.GiB
+table.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `Trainer` also has `auto_find_batch_size=True`, which takes a smaller batch after an out-of-memory error and starts
-# the loop from the first step again. In the release used here it does not raise `gradient_accumulation_steps` at the
-# same time. So the effective batch shrinks without a warning, and you get the result of a different training run.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## On paper: the published model
-#
-# Back to Qwen2-0.5B, which has half a billion weights. We do not need the model itself to estimate its memory.
-#
-# **Predict first.** Which strategies fit on a card of 8 GB, with one row of 512 tokens, in fp32? We leave 15% of the
-# card to the driver and the libraries.
-#
-# `fit_table("qwen2-0.5b")` estimates every strategy in some twenty seconds. To save that time we read a record of
-# such estimates, made with torch 2.13, and estimate one strategy again.
-
-# %%
-record = pd.read_csv(tl.DATA.parent / "tests/benchmarks/fit_tables.csv")
-record = record.dropna(subset="gib")  # Llama has no biases for bitfit
-fits = record[record.model == "qwen2-0.5b"]
-pictures.fit_chart(fits)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Full fine-tuning needs 8.4 GiB in fp32, so it could not fit on the card of the reports, which has 8 GB (that is 8
-# GiB). All other strategies fit, because they have fewer gradients and fewer averages.
-#
-# Next, we take a model of seven billion values in the same precision. Its weights alone take 25 GiB. So of the
-# strategies only `qlora`, which keeps its frozen weights in 4 bits, fits on a card of up to 24 GB. ([Lesson
-# 6](06_qlora.ipynb) had `qlora` on 8 GB. There its other frozen weights were in bf16 and activations were
-# checkpointed, and here neither is the case.)
-
-# %%
-pictures.fit_chart(record[record.model == "llama2-7b"])
-
-# %%
-seven = record[record.model == "llama2-7b"].set_index("strategy")
-print("on 24 GB:", [name for name in seven.index if seven["24 GB"][name]])
-print("on 80 GB:", [name for name in seven.index if seven["80 GB"][name]])
-course.claim(
-    "On 24 GB only qlora fits, and on 80 GB still not full fine-tuning",
-    list(seven.index[seven["24 GB"]]) == ["qlora"] and not seven["80 GB"]["full"],
-)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Was the card always too small? The published program in Rust also failed with its strategy "adapter layers", which
-# trains two blocks, the last norm and the head. In the published model the head and the embedding are one table of
-# 151,936 × 896 values (they are [tied](glossary.md#tied-head)), but in the Rust program the head is a separate table.
-# So it has 630,167,424 values in all, and trains 165,960,320 of them.
-
-# %%
-head = 151_936 * 896
-in_all = 494_032_768 + head
-trained = 2 * 14_912_384 + 896 + head  # two blocks, a norm and the head
-print(f"values: {in_all:,} = 494,032,768 + {head:,}, trained: {trained:,}")
-rust_run = in_all * 4 + trained * 12
-print(f"weights, gradients and AdamW's averages of that run: {rust_run / 1e9:.1f} GB")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# That is little more than half of the card. Unless activations and logits filled the other half, the card was not too
-# small. The program in Python reports no failure at all on such a card, although its full fine-tuning needs 8.4 GiB.
-# Perhaps the card's driver moved some of the memory to the host without a message.
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Predict first.** Full fine-tuning of the published model again, now with four rows of 512 tokens in a step. Which
-# rung brings it onto a card of 16 GB, and which onto one of 8 GB?
-#
-# We estimate four plans, each with one more change than the one before. The dashed lines are at 85% of each card,
-# which is 6.8 GiB of 8 and 13.6 GiB of 16.
-
-# %%
-plans = {
-    "as planned": tl.Plan(),
-    "chunked loss": tl.Plan(chunked_loss=True),
-    "smaller micro-batch": tl.Plan(chunked_loss=True, micro_batch_size=1),
-}
-plans["optimizer on the host"] = replace(
-    plans["smaller micro-batch"], offload_optimizer=True
-)
-steps = []
-for name, plan in plans.items():
-    needed = tl.estimate_memory("qwen2-0.5b", "full", batch_size=4, plan=plan).peak
-    steps.append(tl.Rung(name, plan, needed))
-pictures.ladder_chart(steps, {"8 GB": 8 * 2**30, "16 GB": 16 * 2**30})
-
-# %%
-for size in (16, 8):
-    first = next(rung for rung in steps if rung.estimate <= 0.85 * size * 2**30)
-    print(f"{size} GB: {first.name}")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The chunked loss is enough for 16 GB. This model has a vocabulary of 151,936 tokens, so the
-# [logits](glossary.md#logit) of all tokens of the batch take a lot of memory, and with chunks only a part of them
-# exists at a time. For 8 GB the optimizer has to move, since weights, gradients and averages of half a billion values
-# already take 7.4 GiB.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## What to choose
-#
-# The guide among the reports recommends a strategy by the size of the card alone. `recommend` uses the estimate
-# instead, here for Qwen2-0.5B. It goes through a short list (`full`, `last_layers`, `lora`, `qlora`) and takes the
-# first strategy that fits, in the largest micro-batch that fits. Here a batch is one row. The first that fits is not
-# necessarily the best, which is the subject of [lesson 15](15_comparison.ipynb).
-#
-# A computer without a card has much memory but computes slowly. So there the list begins with strategies that have
-# fewer gradients to compute. The last line below is for the machine that you are using.
-
-# %%
-devices = [tl.virtual_device("RTX 4060 Ti 16GB"), tl.virtual_device("RTX 4060 Ti 8GB")]
-for device in devices:
-    best = recommend(device, batch_size=1)
-    print(f"{device.name}: {best}")
-
-# %% tags=["nbval-ignore-output"]
-here = tl.probe("cpu")
-print(f"{here.name}: {recommend(here, batch_size=1)}")
+# LoRA leaves some 10 GiB for activations and QLoRA 19. With checkpointing, one row of 2,048 tokens keeps
+# 32 block inputs of 2,048 × 4,096 numbers in bf16, which is 0.5 GiB, and its logits in fp32 take 0.24 GiB, twice with
+# their gradient. So seven billion parameters with LoRA in bf16 are the normal case on 24 GB, and QLoRA is for longer
+# texts or for 13 billion. Full fine-tuning fits in neither recipe, so there a ladder only ends on the host.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - Memory depends on *how* a step is carried out. A plan can change that and keep the effective batch, so the result
-#   stays the same up to rounding.
-# - The gradient of a batch is the sum of its micro-batches' gradients if each loss is a sum over tokens, divided by
-#   the number of tokens in the whole batch. A mean of means is something else as soon as the micro-batches have
-#   different numbers of tokens.
-# - The part of the step that failed tells you which rung helps. An estimate tells you before anything fails, and the
-#   recovery itself belongs after the `except` block.
+# - Read four numbers: asked for, free, allocated, reserved but unallocated. They tell a full card from a fragmented one.
+# - The gradient of a batch is the sum over its micro-batches if each divides by the tokens of the *whole* batch. Only
+#   then may the way a step is carried out change without changing the result.
+# - Recover after the `except` block, undo the failed step, and choose the rung by where it failed.
 #
 # ## Further reading
 #
-# - Chen, Xu, Zhang and Guestrin 2016, [Training deep nets with sublinear memory
-#   cost](https://arxiv.org/abs/1604.06174): activation checkpointing.
-# - Ren and others 2021, [ZeRO-Offload](https://arxiv.org/abs/2101.06840): the optimizer on the host.
-# - Hugging Face 2024, [Fixing gradient accumulation](https://huggingface.co/blog/gradient_accumulation): the mean of
-#   means in the `Trainer`, and how it was mended.
-# - PyTorch documentation, [Understanding CUDA memory
-#   usage](https://docs.pytorch.org/docs/stable/torch_cuda_memory.html).
-#
-# **An open experiment.** What is the smallest virtual card on which `lora` still trains without the host? Predict it
-# from its estimate, then lower `memory` in `tl.virtual_device` until `tl.train_with_fallback` has to leave the card.
+# - PyTorch, [Understanding CUDA memory usage](https://docs.pytorch.org/docs/stable/torch_cuda_memory.html) and [memory
+#   management](https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management)
+# - Hugging Face 2024, [Fixing gradient accumulation](https://huggingface.co/blog/gradient_accumulation)
+# - Chen et al. 2016, [Training deep nets with sublinear memory cost](https://arxiv.org/abs/1604.06174)
+# - Ren et al. 2021, [ZeRO-Offload](https://arxiv.org/abs/2101.06840): the optimizer on the host
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -607,22 +448,7 @@ answer = None
 course.check("ex10_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 10.2** (apply it). Choose a rung before anything fails. `rungs` are names, the cheapest first.
-# `needs(name)` estimates the bytes of a step on that rung. `card` is the card's memory in bytes, of which 15% are left
-# to the driver. Return the first rung that fits, and raise `MemoryError` if none does. An estimate takes a second, so
-# ask for no more estimates than you need.
-
-
-# %%
-def first_that_fits(rungs, needs, card):
-    """The name of the first rung that fits on the card."""
-    # your code here
-
-
-course.check("ex10_2", first_that_fits)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 10.3** (think further). Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets`
+# **Exercise 10.2** (think further). Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets`
 # have the shape (rows, tokens). At most `size` rows may pass through `model` at once, and `model(inputs)` returns
 # scores of shape (rows, tokens, vocabulary). The loss is the mean cross-entropy over all targets of the batch that
 # count; a target of -100 does not. Leave the gradients of the *whole* batch in the weights, which have no gradients

@@ -20,26 +20,6 @@ answer = (298 - 120, 8 * 1024 - 120 - 7.1 * 1024)
 course.check("ex10_1", answer)
 
 # %% [markdown]
-# Choose a rung before anything fails. `rungs` are names, the cheapest first. `needs(name)` estimates the bytes of a
-# step on that rung. `card` is the card's memory in bytes, of which 15% are left to the driver. Return the first rung
-# that fits, and raise `MemoryError` if none does. An estimate takes a second, so ask for no more estimates than you
-# need.
-
-
-# %%
-def first_that_fits(rungs, needs, card):
-    """The name of the first rung that fits on the card."""
-    ### BEGIN SOLUTION
-    for rung in rungs:
-        if needs(rung) <= 0.85 * card:
-            return rung
-    raise MemoryError(f"none of {', '.join(rungs)} fits {card} bytes")
-    ### END SOLUTION
-
-
-course.check("ex10_2", first_that_fits)
-
-# %% [markdown]
 # Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets` have the shape (rows, tokens). At
 # most `size` rows may pass through `model` at once, and `model(inputs)` returns scores of shape (rows, tokens,
 # vocabulary). The loss is the mean cross-entropy over all targets of the batch that count; a target of -100 does not.

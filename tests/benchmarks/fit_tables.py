@@ -1,6 +1,6 @@
 """Which strategy fits which card, for the presets: `python tests/benchmarks/fit_tables.py`, about two minutes.
 
-Writes `fit_tables.csv` beside this file, from estimates alone. Lesson 10 reads it and estimates one row again.
+Writes `fit_tables.csv` beside this file, from estimates alone. Lesson 12 reads it.
 """
 
 from pathlib import Path

@@ -17,7 +17,7 @@ from course.lesson06 import pictures as quantization
 from course.lesson07.pictures import prefix_picture, trained_depth_chart
 from course.lesson08.pictures import family_picture
 from course.lesson09.pictures import KINDS, memory_timeline, phase_borders
-from course.lesson10 import pictures as ladder
+from course.lesson10.pictures import micro_batch_picture
 from course.lesson14 import pictures as answers
 from course.lesson16 import pictures as autopsy
 from course.lesson17 import pictures as board
@@ -30,15 +30,11 @@ from tlkit.evidence.answering import Answering
 from tlkit.evidence.audit import audit
 from tlkit.examples import IGNORED, PADDING, Examples
 from tlkit.examples.conversations import Conversation
-from tlkit.fitting.attempts import Attempt
-from tlkit.fitting.ladder import LADDER, Rung
 from tlkit.models import Continuation, load_model, meta_model
 from tlkit.models.parts import find_blocks
-from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy, component_of, describe
 from tlkit.training import TrainingConfig, new_state, training_steps
 
-MiB, GiB = 2**20, 2**30
 TOKENS = ["In", " R", "ust", ",", " V", "ec", "<", "T"]
 HISTORY = pd.DataFrame({"step": [1, 2, 3], "loss": [5.0, 4.0, 3.0], "learning_rate": [1e-3, 5e-4, 1e-4]})
 LOSSES = pd.DataFrame({"full": [3.0, 3.1, 2.0, 2.5], "last_layers": [3.1, 3.0, 2.2, 2.6]})
@@ -109,19 +105,6 @@ def run(epochs, *validation):
 
 RUNS = {"20 epochs": run(20, 4.6, 4.8, 5.2, 5.5), "early stopping": run(6, 4.6, 4.8), "5 epochs": run(5, 4.6, 4.7)}
 RUNS |= {"weight decay 0.1": run(20, 4.6, 4.8, 5.2, 5.4), "last_layers, its own rate": run(20, 5.6, 6.2, 6.8, 7.0)}
-CARD = "virtual card of 48MB"
-ATTEMPTS = [
-    Attempt("training", CARD, "as planned", 1, 0, "forward pass", 4 * MiB, 3 * MiB, 45 * MiB),
-    Attempt("training", CARD, "activation checkpointing", 1, 0, "optimizer step", MiB, MiB // 2, 47.5 * MiB),
-    Attempt("training", CARD, "optimizer on the host", 1, 8, peak=40 * MiB),
-]
-RUNGS = [Rung("as planned", Plan(), 17 * GiB), Rung("chunked loss", Plan(), 13 * GiB)]
-RUNGS += [
-    Rung("smaller micro-batch", Plan(micro_batch_size=1), 8 * GiB),
-    Rung("optimizer on the host", Plan(), 5 * GiB),
-]
-FITS = pd.DataFrame({"strategy": ["full", "lora", "qlora"], "gib": [8.4, 4.1, 1.3]})
-FITS = FITS.assign(**{f"{size} GB": FITS.gib <= 0.85 * size for size in (6, 8, 12, 16, 24, 40, 80)})
 
 
 PICTURES = {
@@ -142,11 +125,7 @@ PICTURES = {
     "memory timeline": lambda: memory_timeline({"all": STEP, "a part": STEP.iloc[2:4]}, "Most is optimizer state"),
     "one run": lambda: overfitting_chart({"20 epochs": RUNS["20 epochs"]}, untouched=4.79),
     "five runs": lambda: overfitting_chart(RUNS, untouched=4.79),
-    "ladder": ladder.ladder_diagram,
-    "needs": lambda: ladder.ladder_chart(RUNGS, {"8 GB": 8 * GiB, "16 GB": 16 * GiB}),
-    "attempts": lambda: ladder.attempts_chart(ATTEMPTS, 48 * MiB),
-    "fit": lambda: ladder.fit_chart(FITS),
-    "micro-batches": lambda: ladder.micro_batch_picture(COUNTED, 2),
+    "micro-batches": lambda: micro_batch_picture(COUNTED, 2),
     "published": lambda: autopsy.published_chart({"Python: before": 254_801.06, "Rust: lower": 64_249.05}, 151_936),
     "label shift": lambda: autopsy.label_shift_scheme(TOKENS),
     "margins": lambda: autopsy.margins_chart(LOSSES, "full", "last_layers"),
@@ -170,9 +149,6 @@ FINDINGS = {  # a part of what the title says
     "qlora": "The frozen weights take 50.7 kB, and 393.2 kB only while the layer computes",
     "one run": "Validation loss is best at epoch 1 (4.60) and ends at 5.50 nats per token",
     "five runs": "1 of 5 runs end more than 0.05",
-    "needs": "First rung that fits 8 GB: optimizer on the host; 16 GB: chunked loss",
-    "attempts": "2 attempts ran out of memory; “optimizer on the host” holds",
-    "fit": "Smallest card that is enough: 6 GB: lora and qlora; 12 GB: full",
     "micro-batches": "some tokens count 3 times as much as others",
     "published": "1 of 2 published perplexities are worse than guessing at random",
     "label shift": "After 'In' comes 'R'; the report asked for the one after that",
@@ -266,26 +242,6 @@ def test_runs_begin_at_the_untouched_model_and_each_is_drawn_beside_the_first():
         drawn_lines = {line.get_label(): line.get_xydata() for line in axes.lines}
         for label, each in ((first, RUNS[first]), ("this run", RUNS[name])):
             assert drawn_lines[label][:, 1].tolist() == [4.79, *each.validation.validation_loss]
-
-
-def test_limits_stand_at_the_share_of_a_card_that_can_be_used_and_what_was_asked_for_on_what_was_held():
-    assert [line.get_xdata()[0] for line in drawn("needs").axes[0].lines] == pytest.approx([6.8, 13.6])
-    assert drawn("fit").axes[0].lines[1].get_xdata()[0] == pytest.approx(0.85 * 6)
-    (axes,) = drawn("attempts").axes
-    failed, held = [[bar.get_width() for bar in bars] for bars in axes.containers[:2]]
-    assert (failed, held) == ([45, 47.5], [40]) and axes.lines[0].get_xdata()[0] == 48
-    asked_for = axes.containers[2].patches[0]
-    assert (asked_for.get_x(), asked_for.get_width()) == (45, 4)
-
-
-def test_the_prices_of_rungs_are_those_of_their_plans():
-    facts = ladder.facts_of_rungs()
-    assert [rung.name for rung in facts] == list(LADDER)
-    for rung in facts:
-        plan = LADDER[rung.name](Plan(), 4)
-        on_host = plan.offload_activations or plan.offload_optimizer or plan.train_on_host
-        assert ("host memory" in rung.prices) == on_host, rung.name
-        assert ("rounding" in rung.prices) == (plan.precision != "fp32"), rung.name
 
 
 def test_a_token_counts_as_much_as_its_gradient_says():

@@ -37,7 +37,6 @@ STILL_LONG = {
     "04_full_fine_tuning",
     "07_freezing",
     "09_memory",
-    "10_oom_fallback",
     "12_a_real_model",
     "14_instruction_tuning",
     "15_comparison",

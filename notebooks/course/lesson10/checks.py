@@ -1,4 +1,4 @@
-"""Out of memory: reading the message, choosing a rung in advance, and the same gradients in pieces."""
+"""Out of memory: reading the message, and the same gradients in pieces."""
 
 import torch
 from torch import nn
@@ -29,55 +29,6 @@ reading_the_message = number_exercise(
         "the second mixes units: turn the GiB into MiB first.": (SHORT, 8 - 120 - 7.1),
     },
 )
-
-
-@exercise(
-    "ex10_2",
-    "the rung that is chosen, and how many were estimated, on five cards",
-    "Go through the rungs in order. The first one that fits is the answer, even where a later one needs less.",
-    "The driver's share comes off the card first: needs(rung) <= 0.85 * card.",
-    "for rung in rungs: if needs(rung) <= 0.85 * card: return rung. Behind the loop, raise MemoryError(...).",
-)
-def first_rung_that_fits(answer: object) -> None:
-    """Judge a function that chooses the first rung that fits, with no more estimates than needed."""
-    plain = {"as planned": 130, "chunked loss": 112, "smaller micro-batch": 73, "optimizer on the host": 42}
-    turned = dict(reversed(plain.items()))
-    for rungs, size in ((plain, 140), (plain, 100), (plain, 256), (turned, 150), (plain, 48)):
-        _choose(answer, {name: megabytes * 2**20 for name, megabytes in rungs.items()}, size)
-
-
-def _choose(answer, rungs, size):
-    card, story, asked = size * 2**20, f"on a card of {size} MB", []
-
-    def needs(rung):
-        asked.append(rung)
-        return rungs[rung]
-
-    fitting = [name for name, needed in rungs.items() if needed <= 0.85 * card]
-    if not fitting:
-        try:
-            given = answer(list(rungs), needs, card)
-        except MemoryError:
-            return
-        except Exception as error:
-            stopped = f"your function stopped with {type(error).__name__}: {error}"
-            raise Wrong(f"{story} nothing fits, and {stopped}. A MemoryError is asked for.") from error
-        raise Wrong(f"{story} nothing fits, and your function returns {given!r:.40} instead of raising MemoryError.")
-    given = called(answer, list(rungs), needs, card)
-    if not isinstance(given, str) or given not in rungs:
-        raise Wrong(f"{story} your function returns {given!r:.40}; the name of a rung is asked for.")
-    case = f"{story} your function returns {given!r}"
-    if rungs[given] > card:
-        raise Wrong(f"{case}, which needs more than the whole card.")
-    if rungs[given] > 0.85 * card:
-        raise Wrong(f"{case}, and leaves less than 15% to the driver.")
-    if given != fitting[0]:
-        least = "which needs least" if given == min(rungs, key=rungs.get) else "which fits"
-        raise Wrong(f"{case}, {least}. But one before it fits already.")
-    if len(set(asked)) < len(asked):
-        raise Wrong(f"{case}. That is right, but a rung was estimated twice, and each estimate takes its second.")
-    if len(asked) > list(rungs).index(given) + 1:
-        raise Wrong(f"{case}. That is right, but rungs behind it were estimated too, and each takes its second.")
 
 
 @exercise(
@@ -182,10 +133,10 @@ QUIZ = Quiz(
         "d": "Take half as many rows in a step.",
     },
     {
-        "a": "yes: at that moment AdamW makes its two averages, 8 bytes for each trained value. On the host they need "
-        "no memory of the card, and the update is the same.",
+        "a": "yes: at that moment AdamW makes its two moments, 8 bytes for each trained parameter. On the host they "
+        "need no memory of the card, and the update is the same.",
         "b": "no: the activations of all micro-batches are gone by then. And 0.4 MiB is only the part of AdamW's "
-        "averages that came next; more parts were still to come.",
+        "moments that came next; more parts were still to come.",
         "c": "no: it saves activations, and they are already gone when the optimizer takes its step.",
         "d": "no, for two reasons: the activations of those rows are gone by then, and a step with fewer rows has "
         "other gradients, so it would give other weights.",

@@ -4,29 +4,6 @@ import torch
 from torch.nn.functional import cross_entropy
 
 
-def _raises(rungs, needs, card):
-    for rung in rungs:
-        if needs(rung) <= 0.85 * card:
-            return rung
-    raise ValueError("nothing fits")
-
-
-def _falls_through(rungs, needs, card):
-    return next((rung for rung in rungs if needs(rung) <= 0.85 * card), rungs[-1])
-
-
-def _all_estimated(rungs, needs, card):
-    sizes = {rung: needs(rung) for rung in rungs}
-    return next(rung for rung in rungs if sizes[rung] <= 0.85 * card)
-
-
-def _twice(rungs, needs, card):
-    for rung in rungs:
-        if needs(rung) <= card and needs(rung) <= 0.85 * card:
-            return rung
-    raise MemoryError
-
-
 def _pieces(inputs, targets, rows):
     return list(zip(inputs.split(rows), targets.split(rows), strict=True))
 
@@ -97,16 +74,6 @@ def _trains(model, inputs, targets, rows):
 
 
 WRONG = {
-    "ex10_2": [
-        (lambda rungs, needs, card: next(rung for rung in rungs if needs(rung) <= card), "less than 15% to the driver"),
-        (lambda rungs, needs, card: min(rungs, key=needs), "which needs least"),
-        (lambda rungs, needs, card: rungs[0], "leaves less than 15%"),
-        (lambda rungs, needs, card: needs(rungs[0]), "the name of a rung is asked for"),
-        (_all_estimated, "rungs behind it were estimated too"),
-        (_twice, "estimated twice"),
-        (_raises, "A MemoryError is asked for"),
-        (_falls_through, "instead of raising MemoryError"),
-    ],
     "ex10_3": [
         (_meaning(lambda wanted, targets, pieces: 1 / len(pieces)), "each piece is divided by its own number"),
         (_meaning(lambda wanted, targets, pieces: 1), "the means of the pieces are added up"),
