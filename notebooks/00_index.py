@@ -35,7 +35,7 @@
 # | [7 · Train the last layers only](07_freezing.ipynb) | What was in the published 29,865,088? | 44 |
 # | [8 · The PEFT family](08_peft_family.ipynb) | Which of the many methods differ from LoRA at all, and when is another one the better choice? | 29 |
 # | **Part 3: Make it fit** | | |
-# | [9 · Anatomy of a training step](09_memory.ipynb) | Which bytes does a training step need, and at which moment? | 53 |
+# | [9 · Anatomy of a training step](09_memory.ipynb) | Which bytes does a training step need, and at which moment? | 38 |
 # | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 41 |
 # | **Part 4: Do the job** | | |
 # | [12 · A real model](12_a_real_model.ipynb) | What changes when the model already knows something? | 54 |

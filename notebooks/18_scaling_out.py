@@ -371,11 +371,13 @@ pictures.sharding_scheme(4)
 # 80 GB does it take? And will twice as many cards need half the memory each?
 
 # %%
+from tlkit.reports.memory_charts import memory_chart
+
 needs = on_paper.memory_in_parts("llama2-7b", processes=(1, 2, 4, 8, 64))
 names = ("RTX 4090 24GB", "A100 40GB", "A100 80GB")
 budgets = {name: tl.CARDS[name] * 2**30 for name in names}
 shown = {count: need for count, need in needs.items() if count <= 8}
-tl.memory_chart(
+memory_chart(
     {f"{count} card{'s' * (count > 1)}": need for count, need in shown.items()}, budgets
 )
 

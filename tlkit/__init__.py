@@ -45,7 +45,6 @@ _WHERE = {
     "reports.forgetting_charts": ("forgetting_chart", "tradeoff_chart"),
     "reports.training_charts": ("flops_chart",),
     "reports.diagrams": ("network_strip", "step_flow"),
-    "reports.memory_charts": ("memory_chart",),
     "reports.conclusions": ("conclusions",),
     "reports.export": ("export",),
     "reports.tables": ("readable",),

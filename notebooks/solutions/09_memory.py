@@ -6,50 +6,25 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# A strategy trains 29,865,088 of the 494,032,768 values, in fp32 with AdamW;
-# the others are frozen. How many GB (of a billion bytes) do weights, gradients and AdamW's averages take together?
+# Before you rent a card, you want to know what a model needs however small the batch is. Given a model of which some
+# parameters may be frozen (`requires_grad` is False), return the bytes of its weights, gradients and AdamW's moments.
+# Gradients and moments have the dtype of their parameter, which need not be the same everywhere.
+
 
 # %%
-answer = None
-### BEGIN SOLUTION
-answer = (494_032_768 * 4 + 29_865_088 * (4 + 8)) / 1e9
-### END SOLUTION
-course.check("ex09_1", answer)
-
-# %% [markdown]
-# With one short row, the end of the backward pass needs most. With more
-# rows, the moment of the loss overtakes it. Given the sizes for *one* row, as `closed_form` returns them, return
-# the smallest number of rows with which the loss needs more than the end.
-
-# %%
-from tlkit.fitting.estimate import closed_form
-
-one_row = closed_form(
-    "qwen2-0.5b", batch_size=1, sequence_length=512
-)  # the names of the parts are its keys
-
-
-def rows_until_the_loss_needs_most(one_row):
-    """The smallest number of rows, all in one batch."""
+def lasting_bytes(model):
+    """Weights, gradients and AdamW's moments, in bytes."""
     ### BEGIN SOLUTION
-    lasting = one_row["weights"] + one_row["optimizer state"]
-    rows = 1
-    while (
-        lasting + rows * (one_row["activations"] + one_row["logits and loss"])
-        <= one_row["at the end"]
-    ):
-        rows += 1
-    return rows
+    return sum(p.nbytes * (4 if p.requires_grad else 1) for p in model.parameters())
     ### END SOLUTION
 
 
-course.check("ex09_2", rows_until_the_loss_needs_most)
+course.check("ex09_1", lasting_bytes)
 
 # %% [markdown]
-# The published table adds up parts that are not alive together. Do better: a
-# log says what was made and freed in a step, in order, in pairs: `("logits", 7)` for 7 GB more, `("logits", -7)` for 7
-# GB less. Return what is alive at the moment when most is: a dict with the size of each name. Names of size 0 may be
-# there or not.
+# The published table adds up parts that are not alive together. Do better: a log says what was made and freed in a step,
+# in order, in pairs: `("logits", 7)` for 7 GB more, `("logits", -7)` for 7 GB less. Return what is alive at the moment
+# when most is: a dict with the size of each name. Names of size 0 may be there or not.
 
 
 # %%
@@ -65,4 +40,4 @@ def alive_at_the_peak(log):
     ### END SOLUTION
 
 
-course.check("ex09_3", alive_at_the_peak)
+course.check("ex09_2", alive_at_the_peak)

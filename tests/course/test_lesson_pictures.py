@@ -16,7 +16,6 @@ from course.lesson05 import pictures as adapters
 from course.lesson06 import pictures as quantization
 from course.lesson07.pictures import prefix_picture, trained_depth_chart
 from course.lesson08.pictures import family_picture
-from course.lesson09.pictures import KINDS, memory_timeline, phase_borders
 from course.lesson10.pictures import micro_batch_picture
 from course.lesson14 import pictures as answers
 from course.lesson16 import pictures as autopsy
@@ -45,22 +44,6 @@ COUNTED[2, 1:] = COUNTED[3, 1:] = -100
 
 def tiny(strategy="full", **options):
     return apply_strategy(load_model("tiny").model, strategy, **options)
-
-
-def timeline(*rows):
-    """Rows of a phase, and MiB of each kind in the order of `KINDS`."""
-    table = pd.DataFrame([{"phase": phase} | dict(zip(KINDS, sizes, strict=True)) for phase, *sizes in rows])
-    return table.assign(**{kind: table[kind] * 2**20 for kind in KINDS})
-
-
-STEP = timeline(
-    ("forward pass", 4, 8, 0, 0, 0, 0),
-    ("forward pass", 4, 8, 0, 6, 2, 0),
-    ("backward pass", 4, 8, 0, 6, 4, 0),
-    ("backward pass", 4, 8, 3, 1, 0, 1),
-    ("optimizer step", 4, 8, 4, 0, 0, 0),
-    ("optimizer step", 4, 8, 0, 0, 0, 0),
-)
 
 
 def frozen_depths():
@@ -122,7 +105,6 @@ PICTURES = {
     "qlora": lambda: quantization.four_bit_layer(512, 192),
     "family": family_picture,
     "schedules": lambda: schedule_chart({"gradual_unfreezing": tiny("gradual_unfreezing")}, CONFIG, 8),
-    "memory timeline": lambda: memory_timeline({"all": STEP, "a part": STEP.iloc[2:4]}, "Most is optimizer state"),
     "one run": lambda: overfitting_chart({"20 epochs": RUNS["20 epochs"]}, untouched=4.79),
     "five runs": lambda: overfitting_chart(RUNS, untouched=4.79),
     "micro-batches": lambda: micro_batch_picture(COUNTED, 2),
@@ -223,15 +205,6 @@ def test_a_layer_and_its_adapter_are_drawn_to_scale(outputs, inputs):
     boxes = [box for box in chart.axes[0].patches if type(box) is Rectangle]
     sizes = [(box.get_height(), box.get_width()) for box in boxes]
     assert [sizes[1], sizes[3], sizes[4]] == [(outputs, inputs), (outputs, 8), (8, inputs)]
-
-
-def test_layers_of_memory_lie_on_one_another_and_the_dot_is_at_the_peak():
-    assert phase_borders(STEP) == [("forward pass", 0, 2), ("backward pass", 2, 4), ("optimizer step", 4, 6)]
-    axes = memory_timeline(STEP).axes[0]
-    heights = {layer.get_label(): layer.get_paths()[0].vertices[:, 1].max() for layer in axes.collections}
-    assert (heights["weights"], heights["optimizer state"], heights["temporary"]) == (4, 12, 22)
-    (dot,) = [line for line in axes.lines if line.get_marker() == "o"]
-    assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (2, 22)
 
 
 def test_runs_begin_at_the_untouched_model_and_each_is_drawn_beside_the_first():

@@ -36,7 +36,6 @@ MOST_WORDS, MOST_CODE, MOST_MINUTES, LEAST_PLAIN = (
 STILL_LONG = {
     "04_full_fine_tuning",
     "07_freezing",
-    "09_memory",
     "12_a_real_model",
     "14_instruction_tuning",
     "15_comparison",

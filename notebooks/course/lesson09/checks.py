@@ -1,71 +1,47 @@
-"""Anatomy of a training step: bytes by the value, the moment that needs most, and what is alive in it."""
+"""Memory of a training step: the bytes that last, and what is alive at the moment that needs most."""
 
 from collections import Counter
-from functools import partial
 from operator import eq
 
-from course.exercises import Quiz, Wrong, function_exercise, kind, number_exercise
-from tlkit.fitting.estimate import closed_form
+import torch
 
-VALUES, TRAINED = 494_032_768, 29_865_088
-GIGABYTES = (4 * VALUES + 12 * TRAINED) / 1e9
-bytes_of_a_strategy = number_exercise(
+from course.exercises import Quiz, Wrong, function_exercise, kind, number
+from course.small import small_model
+
+
+def _models():
+    half = small_model(depth=4)
+    half.requires_grad_(False).model.layers[2:].requires_grad_(True)
+    yield "for a model of which half is frozen", half
+    yield "for a model of which all is trained", small_model()
+    mixed = small_model(tied=False).to(torch.bfloat16).requires_grad_(False)
+    mixed.model.layers[1].float().requires_grad_(True)
+    yield "for frozen weights in bf16 and a trained block in fp32", mixed
+
+
+def _bytes(frozen: float = 1, trained: float = 4, size=lambda p: p.nbytes):
+    return lambda model: sum(size(p) * (trained if p.requires_grad else frozen) for p in model.parameters())
+
+
+lasting_bytes = function_exercise(
     "ex09_1",
-    "weights, gradients and AdamW's averages together, in GB, to one percent",
-    "What does a frozen value need, and what does a trained one need on top of that?",
-    "Every value takes 4 bytes. A trained one takes 4 more for its gradient and 8 more for AdamW.",
-    right=GIGABYTES,
+    "the bytes of weights, gradients and AdamW's moments of three models",
+    "Go through `model.parameters()`. Which of them need a gradient, and which only have to be there?",
+    "`p.nbytes` knows the number of parameters and their dtype; `p.requires_grad` says whether they are trained.",
+    "A frozen parameter takes its own bytes. A trained one takes four times as many: gradient, and two moments.",
+    right=_bytes(),
+    cases=_models,
     mistakes={
-        "that trains every value. A frozen one has no gradient and no averages.": 16 * VALUES / 1e9,
-        "that leaves out the frozen weights: they are not trained, but they are there.": 16 * TRAINED / 1e9,
-        "that counts the trained weights twice.": (4 * VALUES + 16 * TRAINED) / 1e9,
-        "a part is missing: a trained value needs a gradient, and two averages.": (4 * VALUES + 8 * TRAINED) / 1e9,
-        "a part is missing: AdamW keeps two averages of every gradient.": (4 * VALUES + 4 * TRAINED) / 1e9,
-        "that is what training adds; the weights themselves are asked for too.": 12 * TRAINED / 1e9,
-        "that is the weights alone.": 4 * VALUES / 1e9,
-        "that is in GiB, of 2**30 bytes. A GB has a billion.": GIGABYTES * 1e9 / 2**30,
-        "that is in bytes; GB are asked for.": GIGABYTES * 1e9,
-        "that is in MB; GB are asked for.": GIGABYTES * 1e3,
+        "frozen parameters are counted as if they were trained: they have no gradient and no moments.": _bytes(4),
+        "the frozen weights are left out. They are not trained, but they are there.": _bytes(0),
+        "a part is missing: a trained parameter has a gradient, and two moments of it.": _bytes(trained=3),
+        "two parts are missing: a trained parameter has a gradient, and two moments of it.": _bytes(trained=2),
+        "that is the weights alone.": _bytes(trained=1),
+        "that is what training adds; the weights are asked for, too.": _bytes(0, 3),
+        "every parameter is taken for fp32. `p.nbytes` knows its dtype.": _bytes(size=lambda p: 4 * p.numel()),
+        "these are numbers; bytes are asked for.": _bytes(size=torch.numel),
     },
-)
-
-
-def _steps():
-    for model, tokens in (("qwen2-0.5b", 64), ("qwen2-0.5b", 512), ("tinyllama-1.1b", 128), ("tiny", 512)):
-        yield f"for {model} and rows of {tokens} tokens", closed_form(model, batch_size=1, sequence_length=tokens)
-
-
-def _first(one_row, constant=("weights", "optimizer state"), each=("activations", "logits and loss"), end="at the end"):
-    """The first number of rows with which a moment needs more than another; the options make it another moment."""
-    end, constant, each = (
-        sum(one_row[name] for name in ((names,) if isinstance(names, str) else names))
-        for names in (end, constant, each)
-    )
-    return max(1, (end - constant) // each + 1)
-
-
-turning_point = function_exercise(
-    "ex09_2",
-    "the number of rows from which on the loss needs most, for four models and lengths",
-    "Which of the parts grow with the rows? Which are there when the loss is computed?",
-    "With n rows, the moment of the loss needs weights + optimizer state + n * (activations + logits and loss).",
-    "Start at n = 1, and count up while that is not above one_row['at the end'].",
-    right=_first,
-    cases=_steps,
-    mistakes={
-        "with so many the end still needs more, and one more row is asked for.": lambda one_row: _first(one_row) - 1,
-        "one row fewer will do.": lambda one_row: _first(one_row) + 1,
-        "do weights and optimizer grow with the rows?": partial(_first, constant=(), each="at the loss"),
-        "are activations and logits all that is alive when the loss is computed?": partial(_first, constant=()),
-        "activations are not all that grows with the rows.": partial(_first, each="activations"),
-        "logits are not all that grows with the rows.": partial(_first, each="logits and loss"),
-        "at the end, one set of gradients is not all that comes.": partial(
-            _first, end=("weights", "optimizer state", "gradients")
-        ),
-        "are the gradients there already when the loss is computed?": partial(_first, constant="at the end"),
-        "rows come whole. Which whole number is the first that will do?": lambda one_row: _first(one_row) - 0.5,
-    },
-    alike=eq,
+    alike=lambda given, expected: number(given) == expected,
 )
 
 
@@ -112,7 +88,7 @@ def _parsed(text):
 
 
 alive_at_the_peak = function_exercise(
-    "ex09_3",
+    "ex09_2",
     "what is alive when most is, for four logs",
     "Go through the log with a dictionary of what is alive now. Remember it whenever its sum is a new record.",
     "Remember a copy, dict(alive): the dictionary itself goes on changing.",
@@ -145,11 +121,11 @@ QUIZ = Quiz(
         "d": "plain SGD instead of AdamW",
     },
     {
-        "a": "no: the peak is at the end of the backward pass, when the activations are gone. The table above has 0%.",
+        "a": "no: the peak is at the end of the backward pass, when the activations are gone already.",
         "b": "no: the logits are gone too when the backward pass ends. With eight rows it would help.",
         "c": "no: it halves activations and logits, gone at the peak. The rest does not depend on the tokens.",
-        "d": "yes: AdamW's averages are alive all the time, 8 bytes a value. Without them the step needs 4.70 GiB. But "
-        "it is another optimizer, and so another training. Lesson 10 finds a way to keep this one.",
+        "d": "yes: AdamW's moments are alive all the time, 8 bytes a parameter. Without them the step needs 4.70 GiB. "
+        "But it is another optimizer, and so another training. Lesson 10 finds a way to keep this one.",
     },
     right="d",
 )
