@@ -29,7 +29,7 @@
 # | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 42 |
 # | [3 · A baseline to trust](03_baseline.ipynb) | What is measured before training, and how sure is it? | 41 |
 # | **Part 2: What to train** | | |
-# | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | What does training everything gain, and what does it cost? | 48 |
+# | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | How do you train a whole model, at which learning rate, and when do you stop? | 42 |
 # | [5 · LoRA](05_lora.ipynb) | Can a few thousand new parameters do the work of changing millions? | 43 |
 # | [6 · QLoRA](06_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 37 |
 # | [7 · Train the last layers only](07_freezing.ipynb) | What was in the published 29,865,088? | 44 |
@@ -51,9 +51,9 @@
 # | [21 · Freeze the lower layers](21_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 45 |
 # | [22 · Freeze the embeddings](22_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 41 |
 # | **Appendix** | | |
-# | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 47 |
+# | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 22 |
 #
-# About 16 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
+# About 15 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
 # The [glossary](glossary.md) explains the terms.
 #
 # ## How to work

@@ -28,6 +28,7 @@ from torch.nn import functional
 
 import course
 import tlkit as tl
+from tlkit.reports.forgetting_charts import tradeoff_chart
 from course.lesson21 import pictures
 
 profile = tl.setup()
@@ -319,7 +320,7 @@ for name in ("full", "freeze_lower"):
     path = near.groupby("learning_rate").mean().reset_index()
     paths[name] = path.set_axis(["label", "rust", "general"], axis=1)
     paths[name]["label"] = path.learning_rate.map("rate {:g}".format)
-tl.tradeoff_chart(paths)
+tradeoff_chart(paths)
 
 # %%
 by_rate = {name: path.set_index("label") for name, path in paths.items()}

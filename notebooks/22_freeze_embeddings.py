@@ -25,6 +25,7 @@ import warnings
 
 import course
 import tlkit as tl
+from tlkit.evaluation import score_table
 from course.lesson22 import pictures
 import torch
 from torch.nn import functional as F
@@ -212,7 +213,7 @@ result = tl.train(report.model, blocks, settings, progress=True)
 after = tl.perplexity(report.model, tiny.tokenizer, rust.validation)
 
 # %% tags=["nbval-ignore-output"]
-scores = tl.score_table({"Rust, before": before, "Rust, after": after})
+scores = score_table({"Rust, before": before, "Rust, after": after})
 scores.round(2)
 
 # %%

@@ -1,9 +1,7 @@
 """The pictures of lessons draw what they are given without words over each other; what they count, others count too."""
 
 from functools import cache
-from types import SimpleNamespace
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -11,7 +9,6 @@ from figure_checks import collisions
 from matplotlib.patches import Rectangle
 
 from course.lesson02 import pictures as inside
-from course.lesson04.pictures import overfitting_chart, run_chart
 from course.lesson05 import pictures as adapters
 from course.lesson06 import pictures as quantization
 from course.lesson07.pictures import prefix_picture, trained_depth_chart
@@ -24,20 +21,16 @@ from course.lesson17.leaderboards import front_shares, leaderboard
 from course.lesson18 import pictures as scaling
 from course.lesson21.pictures import frozen_depth_chart, products_chart, products_of
 from course.lesson22 import pictures as embeddings
-from course.lessonA1.pictures import rates_by_part, schedule_chart
 from tlkit.evidence.answering import Answering
 from tlkit.evidence.audit import audit
 from tlkit.examples import IGNORED, PADDING, Examples
 from tlkit.examples.conversations import Conversation
 from tlkit.models import Continuation, load_model, meta_model
 from tlkit.models.parts import find_blocks
-from tlkit.strategies import apply_strategy, component_of, describe
-from tlkit.training import TrainingConfig, new_state, training_steps
+from tlkit.strategies import apply_strategy, describe
 
 TOKENS = ["In", " R", "ust", ",", " V", "ec", "<", "T"]
-HISTORY = pd.DataFrame({"step": [1, 2, 3], "loss": [5.0, 4.0, 3.0], "learning_rate": [1e-3, 5e-4, 1e-4]})
 LOSSES = pd.DataFrame({"full": [3.0, 3.1, 2.0, 2.5], "last_layers": [3.1, 3.0, 2.2, 2.6]})
-CONFIG = TrainingConfig(1e-2, batch_size=2)
 COUNTED = torch.zeros(4, 3, dtype=torch.long)  # targets of four rows, of which two have one token that counts
 COUNTED[2, 1:] = COUNTED[3, 1:] = -100
 
@@ -77,22 +70,8 @@ def board_front():
     return board.front_chart(table, "forgetting", "forgetting", least=0.46)
 
 
-def run(epochs, *validation):
-    steps = range(1, 4 * epochs + 1)
-    history = pd.DataFrame({"step": steps, "epoch": [step / 4 for step in steps]})
-    history["loss"] = 4.5 * np.exp(-history.epoch / 2)
-    at = np.linspace(4, 4 * epochs, len(validation)).round().astype(int)
-    validation = pd.DataFrame({"step": at, "validation_loss": validation})
-    return SimpleNamespace(history=history, validation=validation, stopped_early=False)
-
-
-RUNS = {"20 epochs": run(20, 4.6, 4.8, 5.2, 5.5), "early stopping": run(6, 4.6, 4.8), "5 epochs": run(5, 4.6, 4.7)}
-RUNS |= {"weight decay 0.1": run(20, 4.6, 4.8, 5.2, 5.4), "last_layers, its own rate": run(20, 5.6, 6.2, 6.8, 7.0)}
-
-
 PICTURES = {
     "block": lambda: inside.transformer_block(load_model("tiny").model),
-    "run": lambda: run_chart(SimpleNamespace(history=HISTORY), 4.9),
     "products": lambda: products_chart(tiny("freeze_lower"), tiny("freeze_lower", freeze_embeddings=True)),
     "frozen depths": frozen_depths,
     "token table": lambda: embeddings.table_uses(meta_model("tiny"), {7: "x", 90: "y"}),
@@ -104,9 +83,6 @@ PICTURES = {
     "lora": lambda: adapters.lora_picture(torch.zeros(192, 512), torch.zeros(8, 512), torch.zeros(192, 8)),
     "qlora": lambda: quantization.four_bit_layer(512, 192),
     "family": family_picture,
-    "schedules": lambda: schedule_chart({"gradual_unfreezing": tiny("gradual_unfreezing")}, CONFIG, 8),
-    "one run": lambda: overfitting_chart({"20 epochs": RUNS["20 epochs"]}, untouched=4.79),
-    "five runs": lambda: overfitting_chart(RUNS, untouched=4.79),
     "micro-batches": lambda: micro_batch_picture(COUNTED, 2),
     "published": lambda: autopsy.published_chart({"Python: before": 254_801.06, "Rust: lower": 64_249.05}, 151_936),
     "label shift": lambda: autopsy.label_shift_scheme(TOKENS),
@@ -124,13 +100,10 @@ PICTURES = {
 
 
 FINDINGS = {  # a part of what the title says
-    "run": "The last batches average 4.00 nats per token, 0.90 below the untouched model",
     "frozen depths": "Freezing 4 blocks leaves 87% of the arithmetic, 65% with the embedding frozen too",
     "row gradients": "The gradient reaches 4 rows through the lookup and 40 rows through the head",
     "trained depths": "takes 50% of the arithmetic of 4 blocks and brings 50% of their fall in perplexity",
     "qlora": "The frozen weights take 50.7 kB, and 393.2 kB only while the layer computes",
-    "one run": "Validation loss is best at epoch 1 (4.60) and ends at 5.50 nats per token",
-    "five runs": "1 of 5 runs end more than 0.05",
     "micro-batches": "some tokens count 3 times as much as others",
     "published": "1 of 2 published perplexities are worse than guessing at random",
     "label shift": "After 'In' comes 'R'; the report asked for the one after that",
@@ -185,36 +158,12 @@ def test_the_products_of_a_step_are_those_that_autograd_computes(count, embeddin
     assert products["forward"] == (True,) * 8
 
 
-@pytest.mark.parametrize("strategy", ["full", "gradual_unfreezing", "discriminative_rates", "freeze_lower"])
-def test_a_schedule_is_coloured_where_the_part_moves_in_that_step(strategy):
-    report = tiny(strategy)
-    rates, model, owners = rates_by_part(report, CONFIG, 8), report.model, component_of(report.model)
-    blocks = torch.randint(4096, (16, 8), generator=torch.Generator().manual_seed(0))
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    for record in training_steps(new_state(model, CONFIG), blocks, CONFIG):
-        moved = {owners[id(p)] for name, p in model.named_parameters() if not torch.equal(p, before[name])}
-        before = {name: p.detach().clone() for name, p in model.named_parameters()}
-        coloured = {name for name, rate in rates.items() if rate[record.step - 1] > 0}
-        assert {name.replace("final norm and others", "norm") for name in moved} == coloured
-        assert max(rate[record.step - 1] for rate in rates.values()) == pytest.approx(record.learning_rate)
-
-
 @pytest.mark.parametrize(("outputs", "inputs"), [(96, 192), (512, 192), (192, 512)])
 def test_a_layer_and_its_adapter_are_drawn_to_scale(outputs, inputs):
     chart = adapters.lora_picture(torch.zeros(outputs, inputs), torch.zeros(8, inputs), torch.zeros(outputs, 8))
     boxes = [box for box in chart.axes[0].patches if type(box) is Rectangle]
     sizes = [(box.get_height(), box.get_width()) for box in boxes]
     assert [sizes[1], sizes[3], sizes[4]] == [(outputs, inputs), (outputs, 8), (8, inputs)]
-
-
-def test_runs_begin_at_the_untouched_model_and_each_is_drawn_beside_the_first():
-    chart = drawn("five runs")
-    first, *others = RUNS
-    assert [axes.get_title() for axes in chart.axes] == others
-    for axes, name in zip(chart.axes, others, strict=True):
-        drawn_lines = {line.get_label(): line.get_xydata() for line in axes.lines}
-        for label, each in ((first, RUNS[first]), ("this run", RUNS[name])):
-            assert drawn_lines[label][:, 1].tolist() == [4.79, *each.validation.validation_loss]
 
 
 def test_a_token_counts_as_much_as_its_gradient_says():

@@ -1,9 +1,9 @@
-"""Full fine-tuning: from loss to perplexity, gain against cost, stopping in time."""
+"""Full fine-tuning: from loss to perplexity, a search that goes on, stopping in time."""
 
 import math
 from functools import partial
 
-from course.exercises import Quiz, Wrong, called, close, exercise, function_exercise, number, number_exercise, numbers
+from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number, number_exercise, numbers
 
 perplexity_of_a_loss = number_exercise(
     "ex04_1",
@@ -19,31 +19,54 @@ perplexity_of_a_loss = number_exercise(
 )
 
 
-def _gain_and_cost(before, after, general_before, general_after):
-    return 100 * (1 - after / before), 100 * (general_after / general_before - 1)
+def _next_rates(losses, factor):
+    finite = {rate: loss for rate, loss in losses.items() if math.isfinite(loss)}
+    best = min(finite, key=finite.get)
+    if best == max(losses):
+        return [best * factor]
+    return [best / factor] if best == min(losses) else []
 
 
-gain_and_cost = function_exercise(
+def _over_all(losses, factor, choose=min):
+    best = choose(losses, key=losses.get)
+    return [best * factor] if best == max(losses) else [best / factor] if best == min(losses) else []
+
+
+def _rates(given, *_):
+    if not isinstance(given, list | tuple):
+        raise Wrong(f"a list of rates is asked for, and this is {kind(given)}.")
+    return numbers(given, len(given))
+
+
+next_rates = function_exercise(
     "ex04_2",
-    "gain and cost in percent, for three pairs of scores",
-    "Both are changes in relation to what was there before.",
-    "The gain is what went away: 100 * (1 - after / before). The cost is what came on top.",
-    right=_gain_and_cost,
+    "which rate is tried next, for five searches",
+    "Find the rate with the lowest loss first. Is it the highest or the lowest of all that were tried?",
+    "A run that diverged has a loss of nan, and every comparison with nan is false: leave it out before you look for "
+    "the lowest loss. Its rate was tried all the same.",
+    right=_next_rates,
     cases=[
-        ("for 120 to 60 on Rust and 40 to 50 elsewhere", 120, 60, 40, 50),
-        ("for 100 to 80 on Rust and 40 to 40 elsewhere", 100, 80, 40, 40),
-        ("for 80 to 20 on Rust and 30 to 60 elsewhere", 80, 20, 30, 60),
+        ("for a best rate at the upper border", {1e-4: 4.8, 3e-4: 4.7, 1e-3: 4.5}, 3),
+        ("for a best rate at the lower border", {1e-3: 4.5, 1e-4: 4.4, 1e-2: 6.0}, 10),
+        ("for a best rate inside", {1e-2: 6.1, 1e-4: 4.8, 1e-3: 4.5}, 10),
+        ("for a search whose highest rate diverged", {1e-4: 4.8, 1e-3: 4.5, 1e-2: math.nan}, 10),
+        ("for a search whose first run diverged", {1e-1: math.nan, 1e-3: 4.5, 1e-4: 4.8}, 10),
     ],
     mistakes={
-        "these are shares; percent are asked for.": lambda *scores: tuple(x / 100 for x in _gain_and_cost(*scores)),
-        "gain and cost are in each other's place.": lambda *scores: _gain_and_cost(*scores)[::-1],
-        "the gain has the wrong sign: perplexity that falls is a gain.": lambda before, after, *general: (
-            100 * (after / before - 1),
-            _gain_and_cost(before, after, *general)[1],
+        "that is the best rate itself; the rate to try next is asked for.": lambda losses, factor: [
+            min(losses, key=losses.get)
+        ],
+        "nan won the comparison: leave out the runs that diverged.": _over_all,
+        "you looked for the highest loss.": partial(_over_all, choose=max),
+        "a rate that diverged was tried, too: the best rate has a worse neighbour there.": lambda losses, factor: (
+            _next_rates({rate: loss for rate, loss in losses.items() if math.isfinite(loss)}, factor)
         ),
+        "the other border has to be looked at as well.": lambda losses, factor: [
+            rate for rate in _next_rates(losses, factor) if rate > max(losses)
+        ],
     },
-    read=lambda given, *scores: numbers(given, 2),
-    alike=partial(close, within=0.01),
+    read=_rates,
+    alike=lambda given, right: len(given) == len(right) and all(map(math.isclose, given, right)),
 )
 
 
@@ -84,7 +107,7 @@ QUIZ = Quiz(
         "c": "The model is ruined for other text.",
     },
     {
-        "a": "no: it has learned those sentences by heart. In this lesson the validation loss rose meanwhile.",
+        "a": "no: it has learned those sentences by heart. In this lesson the validation loss turned meanwhile.",
         "b": "yes: the training loss says something about the training text only.",
         "c": "it may be, and here it became worse. But this number does not show it, and the validation loss does.",
     },

@@ -1,9 +1,9 @@
-"""Unfreezing schedules: when a block joins, a strategy of one's own, and what a schedule saves."""
+"""Unfreezing schedules: when a block joins, and the slanted triangle."""
 
-from torch import nn
+import math
+from functools import partial
 
-from course.exercises import Quiz, Wrong, called, exercise, kind, number_exercise
-from course.small import small_model
+from course.exercises import Quiz, function_exercise, near, number_exercise
 
 first_step_of_a_block = number_exercise(
     "exA1_1",
@@ -25,70 +25,42 @@ first_step_of_a_block = number_exercise(
 )
 
 
-@exercise(
+def _slanted(step, steps, cut_frac=0.1, ratio=32):
+    cut = math.floor(steps * cut_frac)
+    p = step / cut if step < cut else 1 - (step - cut) / (cut * (1 / cut_frac - 1))
+    return (1 + p * (ratio - 1)) / ratio
+
+
+slanted = function_exercise(
     "exA1_2",
-    "what trains and what does not, tensor by tensor, in models of 4, 5 and 12 blocks, of Qwen2, Llama and GPT-2",
-    "`tl.find_blocks(model)` is the list of blocks, the first one next to the embedding.",
-    "The upper half of `blocks` begins at `len(blocks) // 2`. What is the last block of five in the lower half?",
-    "`block.mlp.requires_grad_(True)` for each block of the upper half; then return the model.",
-)
-def upper_mlps(answer: object) -> None:
-    """Judge a strategy that trains the MLPs of the upper half of the blocks, and nothing else."""
-    for architecture, depth in (("qwen2", 4), ("llama", 5), ("gpt2", 12)):
-        model = small_model(architecture, depth=depth).requires_grad_(False)
-        given = called(answer, model)
-        story = f"for a {architecture} of {depth} blocks"
-        if not isinstance(given, nn.Module):
-            raise Wrong(f"the model is to be returned, and this is {kind(given)}.")
-        found = {name for name, tensor in given.named_parameters() if tensor.requires_grad}
-        wanted = {
-            name
-            for name, _ in model.named_parameters()
-            if ".mlp." in name and _block_of(name) is not None and _block_of(name) >= depth // 2
-        }
-        if found == wanted:
-            continue
-        if not found:
-            raise Wrong(f"{story}: nothing is trained.")
-        _tell_the_difference(found, wanted, story, depth)
-
-
-def _block_of(name: str) -> int | None:
-    """The number of the block that a tensor is in."""
-    return next((int(part) for part in name.split(".") if part.isdigit()), None)
-
-
-def _tell_the_difference(found: set[str], wanted: set[str], story: str, depth: int) -> None:
-    outside = sorted(name for name in found - wanted if _block_of(name) is None)
-    if outside:
-        raise Wrong(f"{story}: {outside[0]} is trained, which is in no block.")
-    below = sorted(name for name in found - wanted if _block_of(name) < depth // 2)
-    if below and not found & wanted:
-        raise Wrong(f"{story}: the lower half of the blocks is trained; block 0 is next to the embedding.")
-    if below:
-        raise Wrong(f"{story}: block {_block_of(below[0])} is in the lower half, and {below[0]} is trained.")
-    if others := sorted(found - wanted):
-        raise Wrong(f"{story}: {others[0]} is trained, and it is no part of an MLP.")
-    missing = sorted(wanted - found)
-    raise Wrong(f"{story}: {missing[0]} is in the upper half and stays frozen.")
-
-
-remaining_arithmetic = number_exercise(
-    "exA1_3",
-    "the percentage of the arithmetic that remains, give or take half a percent",
-    "Say that the forward pass of a block costs 1. Then a trained block costs 3, and a frozen one behind the cache 0.",
-    "In the four phases, 1/4, 2/4, 3/4 and 4/4 of the blocks are trained.",
-    "Without any freezing every block costs 3 in every phase. What is the average of 1/4, 2/4, 3/4 and 4/4?",
-    right=62.5,
+    "the factor of the learning rate in six steps of two runs",
+    "There are two straight lines: up over the first `cut` steps, then down over all others.",
+    "The formulas for p are given. Which of them holds where `step` is equal to `cut`? Both give 1 there.",
+    "Return (1 + p * (ratio - 1)) / ratio, so that the factor never falls to zero.",
+    right=_slanted,
+    cases=[
+        (f"for step {step} of {steps}", step, steps, share, ratio)
+        for step, steps, share, ratio in (
+            (0, 100, 0.1, 32),
+            (5, 100, 0.1, 32),
+            (10, 100, 0.1, 32),
+            (55, 100, 0.1, 32),
+            (99, 100, 0.1, 32),
+            (150, 200, 0.25, 10),
+        )
+    ],  # fmt: skip
     mistakes={
-        "that is without the cache: frozen blocks cost nothing in the forward pass, either.": 75,
-        "that is what is saved; what remains is asked for.": 37.5,
-        "that is what is saved without the cache; with it, more is saved, and what remains is asked for.": 25,
-        "write it in percent.": 0.625,
-        "the last phase trains all blocks: its share is 4/4, and the average of the four is not a half.": 50,
-        "only the last phase needs as much as full fine-tuning.": 100,
+        "that is p; the factor goes from 1/ratio to 1, so p has to be put into the second formula.": (
+            lambda step, steps, share, ratio: _slanted(step, steps, share, 1e12)
+        ),
+        "it has to rise first: for a step before the cut, p is step / cut.": lambda step, steps, share, ratio: (
+            (1 + (1 - step / steps) * (ratio - 1)) / ratio
+        ),
+        "it has to fall after the cut, to 1/ratio at the end.": lambda step, steps, share, ratio: (
+            (1 + min(1, step / (steps * share)) * (ratio - 1)) / ratio
+        ),
     },
-    within=0.008,
+    alike=partial(near, within=1e-4),
 )
 
 

@@ -145,31 +145,6 @@ def _never_frozen(model):
     return sum(tensor.numel() for tensor in biases)
 
 
-def _mlps(choose, returned=lambda model: model, part=lambda block: block.mlp):
-    """A strategy that trains a part of the blocks that `choose` leaves of them."""
-
-    def apply(model):
-        for block in choose(find_blocks(model)):
-            part(block).requires_grad_(True)
-        return returned(model)
-
-    return apply
-
-
-def _every_mlp(model):
-    for name, tensor in model.named_parameters():
-        tensor.requires_grad_(".mlp." in name)
-    return model
-
-
-def _and_the_norm(model):
-    model = _mlps(lambda blocks: blocks[len(blocks) // 2 :])(model)
-    for name, tensor in model.named_parameters():
-        if name.endswith(("model.norm.weight", "ln_f.weight")):
-            tensor.requires_grad_(True)
-    return model
-
-
 WRONG = {
     "ex04_3": [
         (lambda losses, patience: len(losses) - 1, "the last place, not the best one"),
@@ -232,14 +207,5 @@ WRONG = {
         (_only(lambda name, tensor: name.endswith("bias"), len), "the number of tensors"),
         (_only(lambda name, tensor: name.endswith("bias"), lambda tensors: tensors), "a number is to be returned"),
         (_only(lambda name, tensor: name.endswith("bias"), lambda tensors: 1), "the number of parameters in them"),
-    ],
-    "exA1_2": [
-        (_every_mlp, "is in the lower half"),
-        (_mlps(lambda blocks: blocks[: len(blocks) // 2]), "the lower half of the blocks is trained"),
-        (_mlps(lambda blocks: blocks[-(len(blocks) // 2) :]), "stays frozen"),
-        (_mlps(lambda blocks: blocks[len(blocks) // 2 :], part=lambda block: block), "no part of an MLP"),
-        (_mlps(lambda blocks: blocks[len(blocks) // 2 :], returned=lambda model: 3), "the model is to be returned"),
-        (_mlps(lambda blocks: []), "nothing is trained"),
-        (_and_the_norm, "which is in no block"),
     ],
 }

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from course.lessonA1.pictures import rate_paths
 from tlkit.corpus import Corpus, load_corpus
 from tlkit.evaluation import perplexity
 from tlkit.evidence import tuning
@@ -184,18 +183,6 @@ def test_a_record_belongs_to_the_text_of_a_strategy_of_ones_own(tmp_path, noted,
         assert rates["full"].tuned and "another" not in rates["full"].source
         assert rates["mine"].value == 1e-4 and not rates["mine"].tuned
         assert rates["mine"].source.endswith("; here: another text of the strategy")
-
-
-def test_the_path_of_a_strategy_ends_at_its_best_rate_and_has_the_means_of_its_seeds():
-    runs = recorded("rates")
-    (name, path), (other, _) = rate_paths("tiny", ["full", "lora"], worst=100).items()
-    assert (name, other) == ("full", "lora") and path.label.tolist() == ["0.0005", "0.001"]
-    for row in path.itertuples():
-        of_rate = runs[(runs.strategy == "full") & (runs.learning_rate == float(row.label))]
-        assert len(of_rate) == 2 and row.rust == pytest.approx(of_rate.validation_perplexity.mean())
-        assert row.general == pytest.approx(of_rate.general_perplexity.mean())
-    (longer,) = rate_paths("tiny", ["lora"], worst=1000).values()
-    assert longer.rust.iloc[0] > 100 and longer.rust.idxmin() == longer.index[-1]
 
 
 def test_a_sweep_is_recorded_and_what_it_has_added_is_not_run_again(tmp_path, monkeypatch, shallow, profile):
