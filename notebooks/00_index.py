@@ -32,7 +32,7 @@
 # | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | How do you train a whole model, at which learning rate, and when do you stop? | 42 |
 # | [5 · LoRA](05_lora.ipynb) | Can a few thousand new parameters do the work of changing millions? | 43 |
 # | [6 · QLoRA](06_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 37 |
-# | [7 · Train the last layers only](07_freezing.ipynb) | What was in the published 29,865,088? | 44 |
+# | [7 · Freezing](07_freezing.ipynb) | What does freezing a part of a model save? | 44 |
 # | [8 · The PEFT family](08_peft_family.ipynb) | Which of the many methods differ from LoRA at all, and when is another one the better choice? | 29 |
 # | **Part 3: Make it fit** | | |
 # | [9 · Anatomy of a training step](09_memory.ipynb) | Which bytes does a training step need, and at which moment? | 38 |
@@ -48,8 +48,6 @@
 # | **Part 6: Beyond** | | |
 # | [18 · Scaling out](18_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 52 |
 # | [20 · Your own study](20_your_own_project.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 31 |
-# | [21 · Freeze the lower layers](21_freeze_lower_layers.ipynb) | Why does freezing half the blocks save so little? | 45 |
-# | [22 · Freeze the embeddings](22_freeze_embeddings.ipynb) | What else is frozen when the head is tied? | 41 |
 # | **Appendix** | | |
 # | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 22 |
 #

@@ -406,4 +406,4 @@ course.check("ex06_2", rounded)
 
 # %% [markdown]
 # Previous: [5 · LoRA](05_lora.ipynb) ·
-# Next: [7 · Train the last layers only](07_freezing.ipynb)
+# Next: [7 · Freezing](07_freezing.ipynb)

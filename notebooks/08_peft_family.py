@@ -335,5 +335,5 @@ def dora_matrix(weight, a, b, alpha, m):
 course.check("ex08_3", dora_matrix)
 
 # %% [markdown]
-# Previous: [7 · Train the last layers only](07_freezing.ipynb) ·
+# Previous: [7 · Freezing](07_freezing.ipynb) ·
 # Next: [9 · Anatomy of a training step](09_memory.ipynb)

@@ -14,8 +14,8 @@
 # - reproduce the faults at small cost, and say what each does to a result;
 # - read any report with a checklist of six questions.
 #
-# **You need** [lesson 3](03_baseline.ipynb) for perplexity, [lesson 7](21_freeze_lower_layers.ipynb) and
-# [lesson 7](07_freezing.ipynb) for the strategies, and [lesson 9](09_memory.ipynb) for memory.
+# **You need** [lesson 3](03_baseline.ipynb) for perplexity, [lesson
+# 7](07_freezing.ipynb) for the strategies, and [lesson 9](09_memory.ipynb) for memory.
 #
 # About 75 minutes.
 
@@ -32,6 +32,7 @@ import torch
 import course
 import tlkit as tl
 from course.lesson16 import pictures
+from tlkit.reports.training_charts import flops_chart
 from tlkit.evidence.flops import speedup_warning
 
 profile = tl.setup()
@@ -448,7 +449,7 @@ row = torch.zeros((1, 32), dtype=torch.long)
 full = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "full")
 choices = {"full": full, "last_layers": last, "last_layers, norms frozen": alone}
 steps = {name: tl.count_flops(choice.model, row) for name, choice in choices.items()}
-tl.flops_chart(steps)
+flops_chart(steps)
 
 # %%
 arithmetic = {name: steps["full"].total / step.total for name, step in steps.items()}

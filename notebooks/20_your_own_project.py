@@ -331,4 +331,4 @@ course.check("ex20_3", decide)
 
 # %% [markdown]
 # Previous: [18 · Scaling out](18_scaling_out.ipynb) ·
-# Next: [21 · Freeze the lower layers](21_freeze_lower_layers.ipynb)
+# Next: [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb)

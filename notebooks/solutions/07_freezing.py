@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Solutions: 7 · Train the last layers only
+# # Solutions: 7 · Freezing
 
 # %%
 import course
@@ -7,8 +7,8 @@ import tlkit as tl
 
 # %% [markdown]
 # TinyLlama-1.1B has 22 blocks and a width of 2,048. As in Qwen2, each block has two norms, and one more norm follows the
-# last block. Apply the published recipe, which trains the last two blocks and every norm. How many values does it train
-# *outside* the last two blocks?
+# last block. Apply the published recipe, which trains the last two blocks and every norm. How many parameters does it
+# train *outside* the last two blocks?
 
 # %%
 answer = None
@@ -18,33 +18,11 @@ answer = (20 * 2 + 1) * 2048
 course.check("ex07_1", answer)
 
 # %% [markdown]
-# A strategy says that it trains the last blocks. Is that all? Write a function that takes the report of `apply_strategy`
-# and returns how many values are trained *outside* the last `blocks` blocks. For the published run it gives 40,320.
-# `report.components` is a dictionary with an entry for each part of the model, such as "embedding" or
-# "block 0"; each entry knows its `trainable_values` and its `total_values`.
-
-
-# %%
-def values_elsewhere(report, blocks):
-    """How many values are trained outside the last blocks."""
-    ### BEGIN SOLUTION
-    depth = sum(name.startswith("block ") for name in report.components)
-    last = {f"block {n}" for n in range(depth - blocks, depth)}
-    return sum(
-        part.trainable_values
-        for name, part in report.components.items()
-        if name not in last
-    )
-    ### END SOLUTION
-
-
-course.check("ex07_2", values_elsewhere)
-
-# %% [markdown]
-# Repair the recipe. Write a function that makes the last `blocks` blocks and the final norm trainable,
-# freezes all else, and returns the model. It is given models in which everything is trainable, and it must be right for
-# a Llama (blocks in `model.layers`, final norm `model.norm`) and for a GPT-2 (blocks in `transformer.h`, final norm
-# `transformer.ln_f`). So you cannot rely on names; use the structure of the model.
+# Repair the recipe, in code that you can take to any model. Write a function that makes the last `blocks` blocks and
+# the final norm trainable, freezes all else, and returns the model. It is given models in which everything is
+# trainable, and it must be right for a Llama (blocks in `model.layers`, final norm `model.norm`) and for a GPT-2 (blocks
+# in `transformer.h`, final norm `transformer.ln_f`). So you cannot rely on names; use the structure of the model.
+# `tl.find_blocks(model)` returns its list of blocks.
 
 
 # %%
@@ -53,11 +31,33 @@ def train_last(model, blocks):
     ### BEGIN SOLUTION
     model.requires_grad_(False)
     tl.find_blocks(model)[-blocks:].requires_grad_(True)
-    for _, child in model.get_decoder().named_children():
+    for child in model.get_decoder().children():
         if "Norm" in type(child).__name__:
             child.requires_grad_(True)
     return model
     ### END SOLUTION
 
 
-course.check("ex07_3", train_last)
+course.check("ex07_2", train_last)
+
+# %% [markdown]
+# You want to freeze the embedding of a *tied* model and train its head. That takes two tables. Write a function that
+# takes a tied model, gives its head a table of its own, and returns the model. Before training, the model must compute
+# exactly the same logits as before. Training the head must not change the embedding. And `model.tie_weights()`, which
+# transformers calls when it loads a model or changes its vocabulary, must leave the head its own table.
+
+# %%
+from torch import nn
+
+
+def own_head(model):
+    """The same model, its head no longer tied to the embedding."""
+    ### BEGIN SOLUTION
+    table = model.get_input_embeddings().weight
+    model.get_output_embeddings().weight = nn.Parameter(table.detach().clone())
+    model.config.tie_word_embeddings = False
+    return model
+    ### END SOLUTION
+
+
+course.check("ex07_3", own_head)

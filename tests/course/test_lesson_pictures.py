@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 from course.lesson02 import pictures as inside
 from course.lesson05 import pictures as adapters
 from course.lesson06 import pictures as quantization
-from course.lesson07.pictures import prefix_picture, trained_depth_chart
+from course.lesson07.pictures import products_chart, products_of
 from course.lesson08.pictures import family_picture
 from course.lesson10.pictures import micro_batch_picture
 from course.lesson14 import pictures as answers
@@ -19,15 +19,13 @@ from course.lesson16 import pictures as autopsy
 from course.lesson17 import pictures as board
 from course.lesson17.leaderboards import front_shares, leaderboard
 from course.lesson18 import pictures as scaling
-from course.lesson21.pictures import frozen_depth_chart, products_chart, products_of
-from course.lesson22 import pictures as embeddings
 from tlkit.evidence.answering import Answering
 from tlkit.evidence.audit import audit
 from tlkit.examples import IGNORED, PADDING, Examples
 from tlkit.examples.conversations import Conversation
-from tlkit.models import Continuation, load_model, meta_model
+from tlkit.models import Continuation, load_model
 from tlkit.models.parts import find_blocks
-from tlkit.strategies import apply_strategy, describe
+from tlkit.strategies import apply_strategy
 
 TOKENS = ["In", " R", "ust", ",", " V", "ec", "<", "T"]
 LOSSES = pd.DataFrame({"full": [3.0, 3.1, 2.0, 2.5], "last_layers": [3.1, 3.0, 2.2, 2.6]})
@@ -37,18 +35,6 @@ COUNTED[2, 1:] = COUNTED[3, 1:] = -100
 
 def tiny(strategy="full", **options):
     return apply_strategy(load_model("tiny").model, strategy, **options)
-
-
-def frozen_depths():
-    costs = {"frozen": [0, 4, 0, 4], "embedding": ["trained", "trained", "frozen", "frozen"]}
-    costs |= {"arithmetic": [100, 87, 95, 65], "memory_mb": [130, 110, 120, 70]}
-    runs = pd.DataFrame({"frozen": [0, 0, 4, 4], "seed": [0, 1, 0, 1], "perplexity": [80, 82, 86, 88]})
-    return frozen_depth_chart(pd.DataFrame(costs), runs)
-
-
-def trained_depths():
-    rows = [(1, 0, 50, 99.5), (1, 1, 50, 100.5), (4, 0, 100, 79.5), (4, 1, 100, 80.5)]
-    return trained_depth_chart(pd.DataFrame(rows, columns=["blocks", "seed", "arithmetic", "perplexity"]), 120.0)
 
 
 def asked(*lengths):
@@ -72,14 +58,7 @@ def board_front():
 
 PICTURES = {
     "block": lambda: inside.transformer_block(load_model("tiny").model),
-    "products": lambda: products_chart(tiny("freeze_lower"), tiny("freeze_lower", freeze_embeddings=True)),
-    "frozen depths": frozen_depths,
-    "token table": lambda: embeddings.table_uses(meta_model("tiny"), {7: "x", 90: "y"}),
-    "row gradients": lambda: embeddings.row_gradients_chart(
-        torch.eye(40, 4), torch.logspace(0, -2, 40)[:, None], torch.tensor([1, 2]), {"rare": range(30, 40)}
-    ),
-    "trained depths": trained_depths,
-    "prefix": lambda: prefix_picture(tiny("last_layers", blocks=3, train_norms=False), 5),
+    "products": lambda: products_chart({name: tiny(name).model for name in ("full", "freeze_lower")}, "Two strategies"),
     "lora": lambda: adapters.lora_picture(torch.zeros(192, 512), torch.zeros(8, 512), torch.zeros(192, 8)),
     "qlora": lambda: quantization.four_bit_layer(512, 192),
     "family": family_picture,
@@ -100,9 +79,6 @@ PICTURES = {
 
 
 FINDINGS = {  # a part of what the title says
-    "frozen depths": "Freezing 4 blocks leaves 87% of the arithmetic, 65% with the embedding frozen too",
-    "row gradients": "The gradient reaches 4 rows through the lookup and 40 rows through the head",
-    "trained depths": "takes 50% of the arithmetic of 4 blocks and brings 50% of their fall in perplexity",
     "qlora": "The frozen weights take 50.7 kB, and 393.2 kB only while the layer computes",
     "micro-batches": "some tokens count 3 times as much as others",
     "published": "1 of 2 published perplexities are worse than guessing at random",
@@ -151,11 +127,12 @@ def test_the_products_of_a_step_are_those_that_autograd_computes(count, embeddin
         block.register_full_backward_hook(lambda *_, number=number: reached.update({number: True}))
     text = torch.arange(8)[None]
     model(input_ids=text, labels=text, use_cache=False).loss.backward()
-    products = products_of(describe(model))
-    assert products["gradient of the input"] == tuple(reached.get(number, False) for number in range(8))
-    given = tuple(all(p.grad is not None for p in block.parameters()) for block in find_blocks(model))
-    assert products["gradient of the weights"] == given
-    assert products["forward"] == (True,) * 8
+    blocks = list(products_of(model).values())[:-1]
+    assert [block[1] for block in blocks] == [reached.get(number, False) for number in range(8)]
+    assert [block[2] for block in blocks] == [
+        all(p.grad is not None for p in one.parameters()) for one in find_blocks(model)
+    ]
+    assert all(block[0] for block in blocks)
 
 
 @pytest.mark.parametrize(("outputs", "inputs"), [(96, 192), (512, 192), (192, 512)])

@@ -34,7 +34,6 @@ MOST_WORDS, MOST_CODE, MOST_MINUTES, LEAST_PLAIN = (
 )  # of a lesson; words and code before its exercises
 # Who has shortened one takes it out.
 STILL_LONG = {
-    "07_freezing",
     "12_a_real_model",
     "14_instruction_tuning",
     "15_comparison",
@@ -42,8 +41,6 @@ STILL_LONG = {
     "17_leaderboard",
     "18_scaling_out",
     "20_your_own_project",
-    "21_freeze_lower_layers",
-    "22_freeze_embeddings",
 }
 CHART = re.compile(r"\b(?:plt|ax|axes|fig|figure|axis)\b")
 PANEL = re.compile(r"\bcourse\.(quiz|strategy_map|TrainingLab|memory_explorer|ladder_player|before_and_after)\(")

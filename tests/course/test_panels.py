@@ -42,7 +42,7 @@ def said(panel):
 def test_a_saved_notebook_keeps_the_picture_of_a_panel_and_no_widget(monkeypatch):
     displayed = []
     monkeypatch.setattr(views, "display", lambda data, **_: displayed.append(new_output("display_data", data)))
-    for panel in (course.strategy_map(), course.quiz("quiz21")):
+    for panel in (course.strategy_map(), course.quiz("quiz07")):
         panel._ipython_display_()
     notebook = new_notebook(cells=[new_code_cell("", outputs=[output]) for output in displayed])
     assert all(WIDGET in cell.outputs[0].data for cell in notebook.cells)

@@ -1,44 +1,34 @@
-assert blocks_reached(alone.model) == [6, 7]
-assert blocks_reached(with_norms.model) == list(range(8))
+assert costs["% of full"].round().tolist() == [100, 88, 67]
+assert apart < 1e-4 and perplexity(whole) < 0.75 * before
+assert round(step_flops(top) / flops["last_blocks"], 2) == 0.61
 
-assert one_block == 14_912_384
+one, head, below = block, qwen.lm_head.weight.numel(), 22 * block
+rest_of_step = 3 * 2 * one + 2 * head
+assert round(2 * head / rest_of_step, 2) == 0.75 and round((below + rest_of_step) / rest_of_step, 1) == 1.9
+assert round(4 * 896 / 1000, 1) == 3.6
 
-assert published.trainable_values == 29_865_088 and two_blocks == 2 * one_block
-assert norms == (22 * 2 + 1) * 896 == 40_320
-assert 151_936 * 896 == 136_134_656 > 29_865_088  # the head alone
+read = tokens[:-1].unique()
+assert (from_lookup != 0).any(dim=1).nonzero().flatten().tolist() == read.tolist() and len(read) == 52
+assert (from_head != 0).any(dim=1).sum() == len(E) == 4096
+assert round(100 * E.numel() / sum(p.numel() for p in model.parameters())) == 19
+assert round(100 - 100 * flops["freeze_embeddings"] / flops["full"]) == 6
+assert not tl.meta_model("llama2-7b").config.tie_word_embeddings
+assert tied > 0.8
 
-extra = with_norms.trainable_values - alone.trainable_values
-assert [round(100 * part) for part in share.values()] == [56, 81, 100]
-assert round(100 * (share["depth 2 with norms"] / share["depth 2"] - 1)) == 45
-assert extra == 2496 and extra / alone.trainable_values < 1 / 300
-assert round(alone.trainable_values, -3) == 813_000
-assert round(with_norms.trainable_values, -3) == 815_000
+assert head == 136_134_656 and 2 * block == 29_824_768 and rest == 45 * 896 == (2 * 22 + 1) * 896
+assert rest / 29_865_088 < 0.0015
+trained = {name: sum(p.numel() for p in one.parameters() if p.requires_grad) for name, one in models.items()}
+assert table.parameters.to_dict() == trained
+found = [n for n in range(24) if any(f"layers.{k}" in f"model.layers.{n}.mlp" for k in range(12))]
+assert found == list(range(24))
+norms = flops["last_layers"] - flops["last_blocks"]
+assert 0.45 < norms / (flops["full"] - flops["last_blocks"]) < 0.55
 
-spread = sweep.groupby("blocks").perplexity.agg(lambda both: both.max() - both.min())
-assert sweep.arithmetic[0] < 50 and 0.8 < gained[1] < 0.88
-assert reached[1] - reached[2] > spread.max()
-assert abs(reached[2] - reached[4]) < spread[[2, 4]].max()
-
-assert lower.between(1, 3).all() and without.seed.equals(with_all.seed)
-
-# Older releases of transformers compute the angles of positions once more.
-assert abs(first.total / anew.total - 1) < 1e-4
-assert round(later.total / anew.total, 2) == 0.61
-
-assert pair == 29_824_768
-assert round((below + rest) / rest, 1) == 1.9 and round(2 * head / rest, 2) == 0.75
-
-assert sum(p.numel() for p in trained) == again.trainable_values
-
-norm = base.model.model.norm
-x = torch.randn(5, 192)  # five tokens
-normalised = x / (x.pow(2).mean(dim=1, keepdim=True) + norm.variance_epsilon).sqrt()
-y = norm.weight * normalised
-assert y.allclose(norm(x), atol=1e-6), "Two lines of torch are the model's norm"
-
-assert same_rate["perplexity"] > reached[2] + 5, "With the rate of two blocks, eight blocks end above two"
-
-difference = (losses["computed anew"] - losses["from the cache"]).abs()
-assert (difference < 1e-6).all(), "The losses are the same, step by step"
-
-assert all(abs(operations / by_formula["depth 8"] - share[name]) < 0.03 for name, operations in by_formula.items())
+start = record.loc["zero-shot"]
+assert round(start.perplexity) == 126 and round(start.general) == 36
+assert round(start.perplexity - table.Rust["full"]) == 74
+assert (table["from"].drop("full") > 0).all() and round(table["behind full"]["last_blocks"]) == 9
+assert 0.5 < flops["last_blocks"] / flops["full"] < 0.55
+assert table["peak MB"]["last_blocks"] < 0.5 * table["peak MB"]["full"] < 0.8 * table["peak MB"]["last_layers"]
+assert table.general.idxmax() == "freeze_lower"
+assert record.learning_rate["freeze_lower"] == 2 * record.learning_rate["full"] == 2e-3

@@ -1,24 +1,23 @@
-"""The last layers: what a recipe trains beside the blocks it is named after, and how to train no more than that."""
+"""Freezing: what a recipe trains beside the blocks it names, how to train no more, and how to untie a head."""
 
-from operator import eq
-
+import torch
 from torch import nn
 
-from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number_exercise
+from course.exercises import Quiz, Wrong, called, exercise, kind, number_exercise
 from course.small import small_model
 from tlkit.strategies import apply_strategy
 
 BLOCKS, WIDTH = 22, 2048  # of TinyLlama
 norms_of_a_llama = number_exercise(
     "ex07_1",
-    "the number of values in TinyLlama's norms outside the last two blocks",
+    "the number of parameters in TinyLlama's norms outside the last two blocks",
     "How many norm vectors are in blocks that stay frozen otherwise? The two trained blocks have theirs already.",
-    "20 blocks with two norms each, and one norm behind the last block. Each norm has as many values as the width.",
+    "20 blocks with two norms each, and one norm after the last block. Each norm has as many parameters as the width.",
     right=(2 * (BLOCKS - 2) + 1) * WIDTH,
     mistakes={
-        "that is the number of vectors. Values are asked for, and each vector has many.": 2 * (BLOCKS - 2) + 1,
+        "that is the number of vectors. Parameters are asked for, and each vector has many.": 2 * (BLOCKS - 2) + 1,
         "that counts the norms of the last two blocks, too.": (2 * BLOCKS + 1) * WIDTH,
-        "that counts the norms of the last two blocks, too, and misses the one behind them.": 2 * BLOCKS * WIDTH,
+        "that counts the norms of the last two blocks, too, and misses the one after them.": 2 * BLOCKS * WIDTH,
         "one norm is missing: it belongs to no block.": 2 * (BLOCKS - 2) * WIDTH,
         "a block has more than one norm.": (BLOCKS - 2 + 1) * WIDTH,
         "that is the number of Qwen2-0.5B; TinyLlama has another depth and another width.": 45 * 896,
@@ -28,68 +27,8 @@ norms_of_a_llama = number_exercise(
 )
 
 
-def _blocks(report) -> list[str]:
-    return [name for name in report.components if name.startswith("block ")]
-
-
-def _trained(report, names) -> int:
-    return sum(report.components[name].trainable_values for name in names)
-
-
-def _elsewhere(report, blocks: int) -> list[str]:
-    return [name for name in report.components if name not in _blocks(report)[-blocks:]]
-
-
-def _counted_on_the_model(report, blocks: int) -> int:
-    last = {id(tensor) for block in report.model.model.layers[-blocks:] for tensor in block.parameters()}
-    return sum(p.numel() for p in report.model.parameters() if p.requires_grad and id(p) not in last)
-
-
-def _reports():
-    for strategy, options, tied, blocks, story in (
-        ("last_layers", {"blocks": 2}, True, 2, "for the published recipe on twelve blocks"),
-        ("last_layers", {"blocks": 2, "train_head": True}, False, 2, "for last blocks, all norms and an own head"),
-        ("last_layers", {"blocks": 3, "train_norms": False}, True, 3, "for three blocks and nothing else"),
-        ("last_layers", {"blocks": 3, "train_norms": False}, True, 1, "for three trained blocks where one is named"),
-        ("full", {}, False, 2, "for full fine-tuning"),
-    ):
-        yield story, apply_strategy(small_model(depth=12, tied=tied), strategy, **options), blocks
-
-
-values_elsewhere = function_exercise(
-    "ex07_2",
-    "the count for five reports of models with twelve blocks, tied and untied",
-    "Go through `report.components.items()`, and leave out the last blocks. How many blocks there are, "
-    'you find by counting the names that start with "block ".',
-    'With `depth` blocks, the last ones are called f"block {n}" for n in range(depth - blocks, depth).',
-    "Add up `part.trainable_values` of all other components; embedding, head and final norm are among them.",
-    right=_counted_on_the_model,
-    cases=_reports,
-    mistakes={
-        "that is all that is trained, the last blocks included.": lambda report, blocks: report.trainable_values,
-        "that is what is trained in the last blocks; what is trained elsewhere is asked for.": lambda report, blocks: (
-            _trained(report, _blocks(report)[-blocks:])
-        ),
-        "that counts frozen values, too.": lambda report, blocks: sum(
-            report.components[name].total_values for name in _elsewhere(report, blocks)
-        ),
-        "that is a number of tensors, not of values.": lambda report, blocks: sum(
-            report.components[name].trainable_tensors for name in _elsewhere(report, blocks)
-        ),
-        "as text, block 9 comes after block 11; sort by number.": lambda report, blocks: _trained(
-            report, set(report.components) - set(sorted(_blocks(report))[-blocks:])
-        ),
-        "the last entries of the report are not the last blocks.": lambda report, blocks: _trained(
-            report, list(report.components)[:-blocks]
-        ),
-        "something is trained that is no block.": lambda report, blocks: _trained(report, _blocks(report)[:-blocks]),
-    },
-    alike=eq,
-)
-
-
 @exercise(
-    "ex07_3",
+    "ex07_2",
     "what trains and what does not, tensor by tensor, in a Qwen2, in a Llama with its own head, and in a GPT-2",
     "Freeze everything first. `find_blocks(model)` is the list of blocks, whatever its name is.",
     "`model.get_decoder()` holds embedding, blocks and final norm; `named_children()` lists what is directly in it. "
@@ -134,23 +73,60 @@ def _only_last_trains(where: str, tensors: dict, blocks: int, start: str, final_
         raise Wrong(f"{where} this trains as well: {min(trains - last - norm)}.")
 
 
+@exercise(
+    "ex07_3",
+    "a small tied model before and after: its logits, its two tables, training of the head alone, and `tie_weights()`",
+    "The head needs a second table with the same numbers, in memory of its own. Which method copies a tensor?",
+    "`nn.Parameter(table.detach().clone())` is such a table. `detach()` alone is a second name for the same memory.",
+    "`model.config.tie_word_embeddings` tells `tie_weights()` what to do: set it to False.",
+)
+def a_head_of_its_own(answer: object) -> None:
+    """Judge a function that unties a head from the embedding, so that it stays untied."""
+    model = small_model(weights=True).eval()
+    tokens = torch.arange(24).reshape(2, 12)
+    with torch.no_grad():
+        expected = model(input_ids=tokens).logits
+    given = called(answer, model)
+    if not isinstance(given, nn.Module) or not hasattr(given, "get_output_embeddings"):
+        raise Wrong(f"the model is to be returned, and this is {kind(given)}.")
+    if given.get_output_embeddings().weight is given.get_input_embeddings().weight:
+        raise Wrong("head and embedding are still one tensor.")
+    with torch.no_grad():
+        logits = given.eval()(input_ids=tokens).logits
+    if logits.shape != expected.shape or not torch.allclose(logits, expected, atol=1e-5):
+        raise Wrong("the model scores tokens differently now; before training it should say what it said before.")
+    apply_strategy(given, "freeze_embeddings")
+    embedding, head = (given.get_input_embeddings().weight, given.get_output_embeddings().weight)
+    if not head.requires_grad:
+        raise Wrong("with the embedding frozen, the head does not train.")
+    frozen = embedding.detach().clone()
+    with torch.no_grad():
+        head.add_(1.0)  # what a training step does, only larger
+    if not embedding.equal(frozen):
+        raise Wrong(
+            "training the head moves the frozen embedding. There are two parameters now, and one memory behind both."
+        )
+    given.tie_weights()
+    if given.get_output_embeddings().weight is given.get_input_embeddings().weight:
+        raise Wrong("after `tie_weights()` both are one tensor again: the model still believes that it is a tied one.")
+
+
 QUIZ = Quiz(
     "quiz07",
-    "In the bundled model, the norms outside the last two blocks have 2,496 values together. "
-    "Training them raises the peak of memory by tens of megabytes. What is this memory for?",
+    "Of a model with 24 blocks you train block 0 and nothing else. How does a step compare with one in which only "
+    "block 23 is trained?",
     {
-        "a": "For the norms themselves, which are computed in higher precision once they train.",
-        "b": "For AdamW, which keeps two more numbers for each trained value.",
-        "c": "For the gradient of the embedding, which is trained with them.",
-        "d": "For what the backward pass needs of every block that it goes through.",
+        "a": "It is the same: one block is trained in both.",
+        "b": "It is cheaper: the forward pass can stop after block 0.",
+        "c": "It needs more memory for the optimizer, and the same time.",
+        "d": "It needs as much memory for the optimizer, but a longer backward pass and more kept activations.",
     },
     {
-        "a": "no: everything here is 32 bits wide, frozen or not.",
-        "b": "it does, and a gradient comes on top: three numbers of 4 bytes for each value, 30 kB. "
-        "What was measured is about a thousand times as much.",
-        "c": "no: the embedding is frozen in both runs. The report counts no trained value in it.",
-        "d": "yes: the lowest trained norm is in block 0, so activations of all blocks are kept until the backward "
-        "pass has used them. Without these norms it ends two blocks below the top.",
+        "a": "for the optimizer it is. But the loss is at the top, and block 0 is at the bottom.",
+        "b": "no: without the blocks above it there is no prediction, and without a prediction no loss.",
+        "c": "the optimizer keeps its averages for trained parameters only, and blocks are of equal size. As for time: "
+        "where does backpropagation start?",
+        "d": "yes: backpropagation passes through 23 frozen blocks, and each has to keep activations for it.",
     },
     right="d",
 )
