@@ -36,7 +36,6 @@ MOST_WORDS, MOST_CODE, MOST_MINUTES, LEAST_PLAIN = (
 STILL_LONG = {
     "12_a_real_model",
     "14_instruction_tuning",
-    "15_comparison",
     "16_autopsy",
     "17_leaderboard",
     "18_scaling_out",
