@@ -62,6 +62,7 @@ for axes, (name, table) in zip(panels, tables.items(), strict=True):
     axes.set(title=name, xlabel="step", xticks=step)
 panels[0].set_yticks(range(parts), rows)
 figure.colorbar(image, label="factor of the learning rate")
+figure.suptitle("Both schedules train the lower parts later or more gently")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}

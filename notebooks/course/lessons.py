@@ -29,7 +29,7 @@ EXERCISES_IMPORT = "import course\nimport tlkit as tl"  # the first cell of a le
 # As JupyterLab writes them: a lesson that is opened and saved stays as it is.
 PAIRED = {"formats": "ipynb,py:percent", "notebook_metadata_filter": "-all"}
 # What a cell writes on its chart, which is what somebody hears who cannot see it.
-CHART_WORDS = re.compile(r"""(title|xlabel|ylabel)\s*[(=]\s*f?(["'])(.+?)\2""")
+CHART_WORDS = re.compile(r"""(suptitle|title|xlabel|ylabel)\s*[(=]\s*f?(["'])(.+?)\2""")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 
@@ -162,8 +162,11 @@ def describe_charts(notebook: nbformat.NotebookNode) -> None:
         notebook: changed in place; charts that have a text keep it.
     """
     for cell in notebook.cells:
-        named = sorted(CHART_WORDS.findall(cell.source), key=lambda match: match[0] != "title")
-        words = "; ".join(dict.fromkeys(text for *_, text in named))
+        named = sorted(CHART_WORDS.findall(cell.source), key=lambda match: "title" not in match[0])
+        texts = [text for *_, text in named]
+        if not named or "title" not in named[0][0]:  # a function of the lesson draws it, and is told the title
+            texts = re.findall(r'"([A-Z][^"\n]{20,})"', cell.source)[:1] + texts
+        words = "; ".join(dict.fromkeys(texts))
         for output in cell.get("outputs", []):
             if words and "image/png" in output.get("data", {}):
                 output.metadata.setdefault("image/png", {}).setdefault("alt", f"Chart: {words}.")
