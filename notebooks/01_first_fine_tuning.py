@@ -126,7 +126,8 @@ print(f"right: {right(model).sum()} of {len(held_out)}")
 # - [LoRA](glossary.md#lora) leaves the model's own parameters as they are. It adds two small matrices beside each
 #   linear layer and trains only these. You build it yourself in [lesson 5](05_lora.ipynb).
 # - `labels` are the tokens that the model should predict. A label of -100 is ignored, so only the last three tokens
-#   count: the answer and the mark that ends a text. Without that mark in the labels, the model never learns to stop.
+#   count. They hold the answer and the mark that ends a text; before a name of one token, the word *about* counts as
+#   well, which does no harm. Without the mark in the labels, the model never learns to stop.
 # - `rate` is the [learning rate](glossary.md#learning-rate), the size of the moves. The schedule lets it shrink, so
 #   that the last steps do not undo each other's work.
 
@@ -358,9 +359,9 @@ course.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Nothing in the log looks wrong unless one knows what loss to expect. The loss falls because the model learns at least
-# which tokens occur in answers at all. But LoRA adapts what is there, and random weights cannot tell one question from
-# another. The only difference between the two curves is the pretraining, so the gap also shows what it is worth.
+# Nothing in the log looks wrong unless one knows what loss to expect. The broken model begins near 8.3 nats, the
+# logarithm of its 4,096 tokens, which is the loss of guessing. Then its loss falls, but it stays far above the other,
+# because LoRA trains neither embedding nor head, and a random head can hardly prefer one token to the rest.
 #
 # This happens to careful people. A published experiment trained four variants of a model with half a billion
 # parameters, and its report explains with confidence numbers that no working model can have. In [lesson

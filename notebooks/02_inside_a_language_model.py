@@ -350,7 +350,7 @@ def adamw_(w, g, m, v, t, rate, decay=0.01):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **How far does a parameter with a large gradient move in step 1, and how far one with a small gradient?** We try 5,
 # 0.01 and -0.0001. Then we try a gradient of 5 that comes after many steps without any, as for the embedding of a rare
-# token.
+# token where the head is not tied.
 
 # %%
 w, g = torch.zeros(3), torch.tensor([5.0, 0.01, -0.0001])
@@ -373,7 +373,8 @@ course.claim(
 # In step 1 the corrected moments are $g$ and $g^2$, and $g / \sqrt{g^2}$ is $+1$ or $-1$. So the learning rate is roughly
 # a distance. Where batches agree, a parameter moves by about one rate a step; where they contradict one another, their
 # average is small, and it hardly moves. But the rate is no limit. After a long time without gradients, $m$ takes a tenth
-# of a new one and $\sqrt{v}$ only $\sqrt{0.001}$, a thirtieth, so the parameter moves by about three rates.
+# of a new one and $\sqrt{v}$ only $\sqrt{0.001}$, a thirtieth, so the parameter moves by about three rates in
+# that step.
 #
 # Step 1 moves *every* parameter by a full rate, on the evidence of one batch. This is why longer trainings begin with a
 # smaller rate, the *warm-up* of [lesson 4](04_full_fine_tuning.ipynb).
@@ -439,8 +440,8 @@ course.claim("On unseen text the loss falls by over half a nat", before - after 
 # - A transformer keeps one vector for each token. Attention brings in earlier tokens, the MLP works on each alone, and
 #   both add to it. The head turns it into probabilities for the next token.
 # - The loss is the mean of minus the logarithm of the next token's probability. Labels are shifted once, by one.
-# - AdamW divides the average gradient by its usual size. So the learning rate is roughly a distance, but a rare gradient
-#   moves its parameter by up to three rates. Each trained parameter needs memory for two more numbers.
+# - AdamW divides the average gradient by its usual size. So the learning rate is roughly a distance, but the first
+#   gradient after a long pause moves its parameter by about three rates in one step. Each trained parameter needs memory for two more numbers.
 #
 # ## Further reading
 #

@@ -209,7 +209,7 @@ print(f"perplexity: {before.mean().exp():.0f} before, {after.mean().exp():.0f} a
 # Now all parameters are trained on the same batches, at a tenth of the rate, which suits full fine-tuning best. Both
 # models are scored on the same text, so we can subtract their losses piece by piece. In such [paired
 # differences](glossary.md#paired-difference) it cancels out that some pieces are harder than others. Beside this short
-# run stands a longer record from `data/comparisons`: 200 passages, three seeds, 40 test documents.
+# run stands a longer record from `data/comparisons`: 200 passages, three seeds (averaged), 40 test documents.
 
 # %%
 full = new_model()
@@ -426,7 +426,7 @@ print(f"file of the adapter in 16 bits: {2 * adapter / 1e6:.0f} MB")
 #
 # Time is another matter. The forward pass is complete, and backpropagation goes through every block down to the lowest
 # adapter, in block 0. Only the gradients of the frozen matrices are saved, so a step still needs about three quarters
-# of the arithmetic ([lesson 7](07_freezing.ipynb) counts it).
+# of the arithmetic of full fine-tuning ([lesson 7](07_freezing.ipynb) counts it).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

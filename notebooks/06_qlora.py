@@ -297,9 +297,11 @@ for name in ("tiny", "smollm2-135m-instruct"):
     )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On the bundled model four bits cost about one percent in the end. SmolLM2 pays seven times as much, but that is not
-# the price of NF4 alone: the publisher of the file that the record used had already rounded it to 4 bits in another
-# format, so its weights were rounded twice. If you can, quantise the original weights.
+# On the bundled model four bits cost about one percent in the end. (These intervals are over the documents, with the
+# three seeds averaged. [Lesson 8](08_peft_family.ipynb) counts the seeds as well, and then zero is not excluded.)
+# SmolLM2 pays seven times as much, but that is not the price of NF4 alone: the publisher of the file that the record
+# used had already rounded it to 4 bits in another format, so its weights were rounded twice. If you can, quantise the
+# original weights.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What is saved, and when it pays

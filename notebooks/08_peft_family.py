@@ -110,7 +110,7 @@ print(f"BitFit needs {share:.0%} of the arithmetic of full fine-tuning")
 # g$, which is a matrix product again. Only a third of the step is saved, the gradients of the weights.
 #
 # So the cost of a step depends on *how far down* the lowest trained parameter is, and hardly on how many there are.
-# Every method below trains something in or before the first block, so it costs about two thirds, too. These methods save
+# Every method below trains something in or before the first block, so it costs at least two thirds, and its own products on top. These methods save
 # memory for gradients and moments, and disk: BitFit's parameters fit into 12 kB.
 
 # %%
@@ -247,7 +247,7 @@ course.claim(
 # BitFit (3,072). Parameters before the text help least: a prefix trains more of them than VeRA and gains far less.
 #
 # QLoRA, rsLoRA, PiSSA and LoRA+ cannot be told apart from LoRA here. That does not make them equal: with three seeds,
-# $t_2$ is 16, so a difference of 4% stays undecided. DoRA is ahead by 1.3% (0.1 to 2.4), for 59% more memory.
+# $t_2$ is 16, so even a difference of 4% can stay undecided. DoRA is ahead by 1.3% (0.1 to 2.4), for 59% more memory.
 #
 # These are 55 steps of one small model. In the record of SmolLM2-135M on the same texts no method beats LoRA, DoRA
 # included, and QLoRA, IA3, LN tuning, prompt and prefix tuning are worse.
@@ -270,8 +270,8 @@ course.claim(
 # - The lowest trained parameter decides what a step costs; their number decides memory and disk.
 # - Methods differ in where their parameters are: beside a matrix, at its input or output, or before the text. peft makes
 #   each of them one configuration, whose starting values are worth a look.
-# - With its own learning rate for each, no method was clearly better than LoRA, and those with far fewer parameters were
-#   worse. Tune LoRA before you change the method.
+# - With its own learning rate for each, only DoRA was better than LoRA, by 1.3%, and the methods with far fewer
+#   parameters were worse. Tune LoRA before you change the method.
 #
 # ## Further reading
 #
@@ -287,7 +287,7 @@ course.claim(
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the
-# answer is not right yet, why. If you are stuck, its card has hints to unfold, and `course.hint("ex08_2", 1)` gives the
+# answer is not right yet, why. If you are stuck, its card has hints to unfold, and `course.hint("ex08_1", 1)` gives the
 # first one, too. After *Restart Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
@@ -307,7 +307,7 @@ import tlkit as tl
 course.quiz("quiz08")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 8.1** (apply it). Apply BitFit without this workbook's help. Write a function that takes a model of
+# **Exercise 8.1** (first steps). Apply BitFit without this workbook's help. Write a function that takes a model of
 # transformers, leaves nothing trainable but its bias vectors, and returns how many parameters these have. It has to
 # work for any architecture, and for one without bias vectors it returns 0. Do not rely on what was trainable before.
 
@@ -318,12 +318,12 @@ def train_only_biases(model):
     # your code here
 
 
-course.check("ex08_2", train_only_biases)
+course.check("ex08_1", train_only_biases)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 8.2** (think further). Compute the matrix that DoRA uses in place of W: add the adapter as LoRA does,
-# divide each row by its length, and multiply it by its number in `m`. The shapes are `weight` (outputs, inputs), `a`
-# (r, inputs), `b` (outputs, r) and `m` (outputs). The adapter counts alpha/r times, as in lesson 5.
+# **Exercise 8.2** (apply it). Compute the matrix that DoRA uses in place of W: add the adapter as LoRA does, divide
+# each row by its length, and multiply it by its number in `m`. The shapes are `weight` (outputs, inputs), `a` (r,
+# inputs), `b` (outputs, r) and `m` (outputs). The adapter counts alpha/r times, as in lesson 5.
 
 
 # %%
@@ -332,7 +332,7 @@ def dora_matrix(weight, a, b, alpha, m):
     # your code here
 
 
-course.check("ex08_3", dora_matrix)
+course.check("ex08_2", dora_matrix)
 
 # %% [markdown]
 # Previous: [7 · Freezing](07_freezing.ipynb) ·

@@ -448,12 +448,12 @@ answer = None
 course.check("ex10_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 10.2** (think further). Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets`
-# have the shape (rows, tokens). At most `size` rows may pass through `model` at once, and `model(inputs)` returns
-# scores of shape (rows, tokens, vocabulary). The loss is the mean cross-entropy over all targets of the batch that
-# count; a target of -100 does not. Leave the gradients of the *whole* batch in the weights, which have no gradients
-# yet, and return the loss of the whole batch. The last micro-batch may be smaller, and a micro-batch may have no target
-# that counts.
+# **Exercise 10.2** (apply it). Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets` have
+# the shape (rows, tokens). At most `size` rows may pass through `model` at once, and `model(inputs)` returns scores of
+# shape (rows, tokens, vocabulary). The loss is the mean cross-entropy over all targets of the batch that count; a
+# target of -100 does not. Leave the gradients of the *whole* batch in the weights, which have no gradients yet, and
+# return the loss of the whole batch. The last micro-batch may be smaller, and a micro-batch may have no target that
+# counts.
 
 # %%
 from torch.nn.functional import cross_entropy
@@ -464,7 +464,7 @@ def gradients_in_pieces(model, inputs, targets, size):
     # your code here
 
 
-course.check("ex10_3", gradients_in_pieces)
+course.check("ex10_2", gradients_in_pieces)
 
 # %% [markdown]
 # Previous: [9 · Anatomy of a training step](09_memory.ipynb) ·

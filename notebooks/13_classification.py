@@ -439,7 +439,7 @@ course.claim("It reads the last token", torch.allclose(ours, theirs, atol=1e-4))
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the
-# answer is not right yet, why. If you are stuck, its card has hints to unfold, and `course.hint("ex13_2", 1)` gives the
+# answer is not right yet, why. If you are stuck, its card has hints to unfold, and `course.hint("ex13_1", 1)` gives the
 # first one, too. After *Restart Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
@@ -459,8 +459,8 @@ import tlkit as tl
 course.quiz("quiz13")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 13.1** (apply it). A help desk lets a classifier decide only if it is sure, and hands the other tickets to
-# a person. Write a function that says what this would be worth. It gets `probabilities`, a tensor of shape (texts,
+# **Exercise 13.1** (first steps). A help desk lets a classifier decide only if it is sure, and hands the other tickets
+# to a person. Write a function that says what this would be worth. It gets `probabilities`, a tensor of shape (texts,
 # classes), the true classes `labels`, a tensor of shape (texts,), and a `threshold`. The classifier decides a text if
 # its largest probability is at least the threshold. Return two numbers: the share of the texts that it decides, and the
 # share of these that it gets right. At least one text is decided.
@@ -472,10 +472,10 @@ def decided(probabilities, labels, threshold):
     # your code here
 
 
-course.check("ex13_2", decided)
+course.check("ex13_1", decided)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 13.2** (think further). You train only a head, for 50 epochs, on the features of a frozen model that are
+# **Exercise 13.2** (apply it). You train only a head, for 50 epochs, on the features of a frozen model that are
 # computed once and stored. The head itself costs next to nothing. Full fine-tuning of the same model takes 5 epochs,
 # and its backward pass costs twice its forward pass. What percentage of the arithmetic of full fine-tuning does
 # training the head need, including the computation of the features?
@@ -483,7 +483,7 @@ course.check("ex13_2", decided)
 # %%
 answer = None
 # your code here
-course.check("ex13_3", answer)
+course.check("ex13_2", answer)
 
 # %% [markdown]
 # Previous: [12 · A real model](12_a_real_model.ipynb) ·

@@ -415,7 +415,7 @@ print(*sorted(path.name for path in folder.glob("pairs.*")))
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the
-# answer is not right yet, why. If you are stuck, its card has hints to unfold, and `course.hint("ex15_2", 1)` gives the
+# answer is not right yet, why. If you are stuck, its card has hints to unfold, and `course.hint("ex15_1", 1)` gives the
 # first one, too. After *Restart Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
@@ -435,8 +435,8 @@ import tlkit as tl
 course.quiz("quiz15")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 15.1** (apply it). Write a function for the paired interval over seeds. `runs` is a table with one row for
-# each run, in no particular order. Its columns are `strategy`, `seed` and `perplexity`, and it may contain other
+# **Exercise 15.1** (first steps). Write a function for the paired interval over seeds. `runs` is a table with one row
+# for each run, in no particular order. Its columns are `strategy`, `seed` and `perplexity`, and it may contain other
 # strategies too. Return the low and the high end of Student's 95% interval for the mean of `one` minus `other`, taken
 # seed by seed.
 
@@ -450,14 +450,14 @@ def interval_of_difference(runs, one, other):
     # your code here
 
 
-course.check("ex15_2", interval_of_difference)
+course.check("ex15_1", interval_of_difference)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 15.2** (think further). Somebody tuned several strategies and scored every run on validation text and on
-# test text. `record` has one row for each run, with the columns `strategy`, `learning_rate`, `seed`,
-# `validation_perplexity` and `test_perplexity`. Each rate was run with the same seeds, and a run that diverged has
-# infinity in both scores. One of the two scores may not be used for choosing. Return what belongs in a fair table: a
-# dict from each strategy to one test perplexity, which is a mean over seeds.
+# **Exercise 15.2** (apply it). Somebody tuned several strategies and scored every run on validation text and on test
+# text. `record` has one row for each run, with the columns `strategy`, `learning_rate`, `seed`, `validation_perplexity`
+# and `test_perplexity`. Each rate was run with the same seeds, and a run that diverged has infinity in both scores. One
+# of the two scores may not be used for choosing. Return what belongs in a fair table: a dict from each strategy to one
+# test perplexity, which is a mean over seeds.
 
 
 # %%
@@ -466,7 +466,7 @@ def fair_scores(record):
     # your code here
 
 
-course.check("ex15_3", fair_scores)
+course.check("ex15_2", fair_scores)
 
 # %% [markdown]
 # Previous: [14 · Instruction tuning](14_instruction_tuning.ipynb) ·

@@ -45,4 +45,4 @@ def interval(documents, draws=1000):
     ### END SOLUTION
 
 
-course.check("ex03_3", interval)
+course.check("ex03_2", interval)

@@ -22,7 +22,7 @@ def train_only_biases(model):
     ### END SOLUTION
 
 
-course.check("ex08_2", train_only_biases)
+course.check("ex08_1", train_only_biases)
 
 # %% [markdown]
 # Compute the matrix that DoRA uses in place of W: add the adapter as LoRA does, divide each row by its length, and
@@ -39,4 +39,4 @@ def dora_matrix(weight, a, b, alpha, m):
     ### END SOLUTION
 
 
-course.check("ex08_3", dora_matrix)
+course.check("ex08_2", dora_matrix)

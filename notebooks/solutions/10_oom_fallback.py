@@ -45,4 +45,4 @@ def gradients_in_pieces(model, inputs, targets, size):
     ### END SOLUTION
 
 
-course.check("ex10_3", gradients_in_pieces)
+course.check("ex10_2", gradients_in_pieces)

@@ -22,7 +22,7 @@ def decided(probabilities, labels, threshold):
     ### END SOLUTION
 
 
-course.check("ex13_2", decided)
+course.check("ex13_1", decided)
 
 # %% [markdown]
 # You train only a head, for 50 epochs, on the features of a frozen model that are computed once and stored. The head
@@ -37,4 +37,4 @@ answer = None
 # backward pass, which costs as much as two.
 answer = 100 * 1 / (5 * (1 + 2))
 ### END SOLUTION
-course.check("ex13_3", answer)
+course.check("ex13_2", answer)

@@ -25,7 +25,7 @@ def interval_of_difference(runs, one, other):
     ### END SOLUTION
 
 
-course.check("ex15_2", interval_of_difference)
+course.check("ex15_1", interval_of_difference)
 
 # %% [markdown]
 # Somebody tuned several strategies and scored every run on validation text and on test text. `record` has one row for
@@ -49,4 +49,4 @@ def fair_scores(record):
     ### END SOLUTION
 
 
-course.check("ex15_3", fair_scores)
+course.check("ex15_2", fair_scores)

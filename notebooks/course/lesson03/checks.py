@@ -28,7 +28,7 @@ bits_per_byte = number_exercise(
 
 
 @exercise(
-    "ex03_3",
+    "ex03_2",
     "the interval of three sets of documents, within what another draw may change, and of a single document",
     "One draw: as many documents as there are, each taken from all of them, so that some come twice and others not.",
     "`random.choices(documents, k=len(documents))` is one draw. Its perplexity: all its nats divided by all its "

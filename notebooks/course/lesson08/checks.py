@@ -7,7 +7,7 @@ from course.small import close_tensors, small_model, tensor
 
 
 @exercise(
-    "ex08_2",
+    "ex08_1",
     "which tensors of three architectures can be trained afterwards, and the number that is returned",
     "`model.named_parameters()` gives a name and a tensor. Freeze all of them first.",
     "A norm has a vector, too, but it is a weight: its name does not end in `bias`.",
@@ -57,7 +57,7 @@ def _dora(weight, a, b, alpha, m):
 
 
 dora_matrix = function_exercise(
-    "ex08_3",
+    "ex08_2",
     "DoRA's matrix for three shapes, ranks and alphas",
     "First make the matrix of LoRA: W and its adapter, with alpha/r.",
     "The length of a row is the square root of the sum of its squares: `matrix.norm(dim=1, keepdim=True)`.",

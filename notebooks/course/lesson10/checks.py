@@ -32,7 +32,7 @@ reading_the_message = number_exercise(
 
 
 @exercise(
-    "ex10_3",
+    "ex10_2",
     "the gradients, the loss, and how many rows passed at once, for five batches",
     "backward() adds to the gradients that are there. So what the pieces add must be shares of the batch's loss.",
     "The sum of the losses in a piece, divided by the targets that count in the *whole* batch, is the piece's share.",

@@ -60,7 +60,7 @@ def _handed_over(probabilities, labels, threshold):
 
 
 decided = function_exercise(
-    "ex13_2",
+    "ex13_1",
     "both numbers, for three sets of texts, in one of which a text lies exactly at the threshold",
     "`probabilities.max(1)` has two parts: `values`, how sure the classifier is of a text, and `indices`, its class.",
     "`sure = values >= threshold` is True for texts that it decides. The mean of `sure.float()` is the first number.",
@@ -79,7 +79,7 @@ decided = function_exercise(
     alike=partial(close, within=1e-3),
 )
 stored_features = number_exercise(
-    "ex13_3",
+    "ex13_2",
     "the percentage of the arithmetic that remains, to a tenth of a percent",
     "Say that the forward pass over all texts costs 1. The backward pass of full fine-tuning then costs 2.",
     "Frozen features are the same in every epoch. How often do the texts have to pass through the model?",

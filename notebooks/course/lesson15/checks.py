@@ -79,7 +79,7 @@ def _two_ends(given, runs, one, other):
 
 
 paired_interval = function_exercise(
-    "ex15_2",
+    "ex15_1",
     "both ends of the interval, for three tables of runs with 3, 4 and 6 seeds",
     "First one difference for each seed. `runs.pivot(index=..., columns=..., values=...)` puts the two strategies side "
     "by side, a row each seed.",
@@ -177,7 +177,7 @@ def _scores(given, record):
 
 
 fair_scores = function_exercise(
-    "ex15_3",
+    "ex15_2",
     "the scores of two records of tuning: which rate was chosen, by what, and what was reported for it",
     "Two questions, two texts: one column may choose the rate, the other may only be read at the end.",
     "A rate is as good as its mean over all its seeds. A run that diverged has infinity, and so has the mean of a rate "

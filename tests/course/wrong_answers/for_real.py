@@ -181,7 +181,7 @@ WRONG = {
         (lambda options: max(options), "a place, counted from 0"),
         (lambda options: 0, "another option"),
     ],
-    "ex13_2": [
+    "ex13_1": [
         (lambda probabilities, labels, threshold: 0.5, "2 numbers are asked for"),
         (lambda probabilities, labels, threshold: (0.5, 0.1), "for 4 texts"),
     ],

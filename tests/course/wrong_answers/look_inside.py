@@ -105,7 +105,7 @@ WRONG = {
         (lambda q, k, v: _weights(_scores(q, k), -1) @ v, "It may look at itself"),
         (lambda q, k, v: _weights(_scores(q, k)), "multiply them with v"),
     ],
-    "ex03_3": [
+    "ex03_2": [
         (of_tokens, "It cannot be drawn otherwise"),
         (one_document_is_special(of_tokens), "were they drawn one by one"),
         (not_put_back, "every draw has the same documents"),

@@ -117,11 +117,11 @@ def never(right, other, questions):
 
 
 WRONG = {
-    "ex15_2": [
+    "ex15_1": [
         (by_row_index, "rows of two strategies never share one"),
         (lambda *all_of_it: wrong_way_round(*all_of_it)[::-1], "the low end is above the high one"),
     ],
-    "ex15_3": [
+    "ex15_2": [
         (lambda record: {"full": 86.0}, "the keys are not the strategies"),
     ],
     "ex16_2": [

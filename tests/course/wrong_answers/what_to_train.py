@@ -133,7 +133,7 @@ WRONG = {
         (_rounded_in_place, "changes what it was given"),
         (lambda weights, bits, block: weights.view(-1, 1), "the result has the shape"),
     ],
-    "ex08_2": [
+    "ex08_1": [
         (_only(lambda name, tensor: tensor.ndim == 1), "a norm's weight"),
         (_never_frozen, "a weight matrix"),
         (_only(lambda name, tensor: name.endswith("q_proj.bias")), "is a bias vector and stays frozen"),
