@@ -38,9 +38,9 @@
 # | [9 · Anatomy of a training step](09_memory.ipynb) | Which bytes does a training step need, and at which moment? | 38 |
 # | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 41 |
 # | **Part 4: Do the job** | | |
-# | [12 · A real model](12_a_real_model.ipynb) | What changes when the model already knows something? | 54 |
+# | [12 · A real model](12_a_real_model.ipynb) | What changes when the model already knows something? | 38 |
 # | [13 · Classification](13_classification.ipynb) | What is pretraining worth when the task is to name a class? | 42 |
-# | [14 · Instruction tuning](14_instruction_tuning.ipynb) | How does a model learn to answer, and to stop? | 77 |
+# | [14 · Instruction tuning](14_instruction_tuning.ipynb) | How does a model learn to answer, and to stop? | 45 |
 # | **Part 5: Know what is true** | | |
 # | [15 · The comparison](15_comparison.ipynb) | Which differences between strategies are real? | 40 |
 # | [16 · The autopsy](16_autopsy.ipynb) | How can five reports full of numbers be wrong, and how would you have noticed? | 75 |
@@ -51,7 +51,7 @@
 # | **Appendix** | | |
 # | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 22 |
 #
-# About 14 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
+# About 13 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
 # The [glossary](glossary.md) explains the terms.
 #
 # ## How to work

@@ -5,8 +5,8 @@
 import course
 
 # %% [markdown]
-# The adapter of this lesson has rank 8 and 2,442,240 values. How many megabytes (millions of bytes) of weights does an
-# adapter of rank 16 beside the same layers have, when it is saved in bf16?
+# The adapter of this lesson has rank 8 and 2,442,240 parameters. How many megabytes (millions of bytes) of weights does
+# an adapter of rank 16 beside the same layers have, when it is saved in bf16?
 
 # %%
 answer = None

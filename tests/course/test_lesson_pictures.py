@@ -14,16 +14,13 @@ from course.lesson06 import pictures as quantization
 from course.lesson07.pictures import products_chart, products_of
 from course.lesson08.pictures import family_picture
 from course.lesson10.pictures import micro_batch_picture
-from course.lesson14 import pictures as answers
+from course.lesson14.pictures import token_view
 from course.lesson16 import pictures as autopsy
 from course.lesson17 import pictures as board
 from course.lesson17.leaderboards import front_shares, leaderboard
 from course.lesson18 import pictures as scaling
-from tlkit.evidence.answering import Answering
 from tlkit.evidence.audit import audit
-from tlkit.examples import IGNORED, PADDING, Examples
-from tlkit.examples.conversations import Conversation
-from tlkit.models import Continuation, load_model
+from tlkit.models import load_model
 from tlkit.models.parts import find_blocks
 from tlkit.strategies import apply_strategy
 
@@ -35,18 +32,6 @@ COUNTED[2, 1:] = COUNTED[3, 1:] = -100
 
 def tiny(strategy="full", **options):
     return apply_strategy(load_model("tiny").model, strategy, **options)
-
-
-def asked(*lengths):
-    question = Conversation("a", (("user", "Why?"), ("assistant", "So.")))
-    written = tuple(Continuation("So", "So", tokens, ended) for tokens, ended in lengths)
-    return Answering((question,) * len(written), written)
-
-
-def conversation():
-    tokens, texts = torch.arange(10)[None], torch.tensor([[0] * 8 + [PADDING] * 2])
-    learned = tokens.masked_fill((torch.arange(10) < 5) | (texts == PADDING), IGNORED)
-    return Examples(tokens, learned, texts)
 
 
 def board_front():
@@ -70,9 +55,6 @@ PICTURES = {
     "board": lambda: board.scores_chart(audit(leaderboard(), "test_accuracy", 1319, name="name").table),
     "pairs": lambda: board.apart_chart(audit(leaderboard(), "test_accuracy", 1319, name="name")),
     "front": board_front,
-    "answer": lambda: answers.answer_picture(conversation()),
-    "stopping": lambda: answers.stopping_chart({"good": asked((3, True), (9, False)), "bad": asked((9, False))}, 9),
-    "preferences": lambda: answers.preference_chart(torch.tensor([-1.0, 2.0]), torch.tensor([-5.0, -1.0])),
     "ring": lambda: scaling.ring_scheme(8),
     "shards": lambda: scaling.sharding_scheme(8),
 }
@@ -86,9 +68,6 @@ FINDINGS = {  # a part of what the title says
     "margins": "full wins on 3 blocks and last_layers on 1, so one block may name either",
     "standings": "The first 10 of 63 lie between 52.6% and 49.1%",
     "board": "The interval of the first row holds the scores of 6 of the other 9",
-    "answer": "3 of 8 tokens are learned",
-    "stopping": "Bad: no answer ever stops",
-    "preferences": "2 of 2 margins widen",
     "ring": "each card sends 1.75 times",
 }
 
@@ -160,6 +139,12 @@ def test_a_front_says_how_much_of_it_is_sure():
     chart = drawn("front")
     assert f"{len(shown)} rows shown, {shown.front.sum()} are on the front, {held} of them in 95%" in chart.finding
     assert f"lily-rank140 {100 * shares.share[0]:.0f}%" in texts(chart)
+
+
+def test_a_conversation_shows_what_is_learned():
+    view = token_view([5, 6, 0], [-100, 6, 0], load_model("tiny").tokenizer)
+    assert [kind for _, kind in view.tokens] == ["only read (label -100)", "learned", "learned: the end"]
+    assert view._repr_html_().count("<span") == 3 + 3
 
 
 def test_every_card_of_a_ring_ends_with_every_sum():

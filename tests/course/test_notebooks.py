@@ -34,8 +34,6 @@ MOST_WORDS, MOST_CODE, MOST_MINUTES, LEAST_PLAIN = (
 )  # of a lesson; words and code before its exercises
 # Who has shortened one takes it out.
 STILL_LONG = {
-    "12_a_real_model",
-    "14_instruction_tuning",
     "16_autopsy",
     "17_leaderboard",
     "18_scaling_out",

@@ -12,15 +12,15 @@ BYTES = 2 * 2 * VALUES  # of rank 16 in bf16
 size_of_adapter = number_exercise(
     "ex12_1",
     "the megabytes of an adapter of rank 16 in bf16",
-    "How does the number of values in A and B grow with the rank?",
-    "A value takes 4 bytes in fp32 and 2 bytes in bf16.",
+    "How does the number of parameters in A and B grow with the rank?",
+    "A parameter takes 4 bytes in fp32 and 2 bytes in bf16.",
     right=BYTES / 1e6,
     mistakes={
-        "that would be rank 8 in bf16, or rank 16 with one byte a value.": BYTES / 2e6,
+        "that would be rank 8 in bf16, or rank 16 with one byte a parameter.": BYTES / 2e6,
         "that is rank 16 in fp32, with four bytes a value.": 2 * BYTES / 1e6,
         "these are bytes; megabytes are asked for.": BYTES,
         "these are MiB, of 1,048,576 bytes; a megabyte here is a million bytes.": BYTES / 2**20,
-        "the number of values grows with the rank, not with its square.": 4 * BYTES / 1e6,
+        "the number of parameters grows with the rank, not with its square.": 4 * BYTES / 1e6,
     },
 )
 

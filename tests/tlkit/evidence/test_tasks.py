@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from course.lesson14.pictures import token_view
 from tlkit.cli import main
 from tlkit.evidence.answering import REFUSAL, Answering, answer, has_form
 from tlkit.evidence.comparison import compare
@@ -189,14 +188,6 @@ def test_scores_of_rows_with_several_texts_are_refused(tiny):
     packed = answer_examples(conversations, tiny.tokenizer, length=256, layout="packed")
     with pytest.raises(ValueError, match="expected padded"):
         score_examples(tiny.model, packed)
-
-
-def test_the_token_view_marks_what_is_learned(tiny):
-    examples = answer_examples([asked("one_word", "mut"), asked("explain", "So it is.")], tiny.tokenizer)
-    view = token_view(examples, tiny.tokenizer)
-    assert view.counts["end"] == 1 and view.counts["learned"] == int((examples.labels[0] != -100).sum()) - 1
-    assert "".join(view.table.text[view.table.kind == "learned"]) == "·mut"
-    assert view._repr_html_().count("<span") == len(view.table) + 4
 
 
 def test_a_model_is_taught_to_answer_and_keeps_its_template(three_blocks, tmp_path, capsys, monkeypatch):
