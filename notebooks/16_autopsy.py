@@ -32,6 +32,7 @@ import torch
 import course
 import tlkit as tl
 from course.lesson16 import pictures
+from tlkit.evidence.flops import count_flops
 from tlkit.reports.training_charts import flops_chart
 from tlkit.evidence.flops import speedup_warning
 
@@ -448,7 +449,7 @@ one_seed = one_seed.assign(seed=0, tokens=31, nats=31 * one_seed.loss)
 row = torch.zeros((1, 32), dtype=torch.long)
 full = tl.apply_strategy(tl.meta_model("qwen2-0.5b"), "full")
 choices = {"full": full, "last_layers": last, "last_layers, norms frozen": alone}
-steps = {name: tl.count_flops(choice.model, row) for name, choice in choices.items()}
+steps = {name: count_flops(choice.model, row) for name, choice in choices.items()}
 flops_chart(steps)
 
 # %%
@@ -574,7 +575,7 @@ for _ in range(2):
         # The bare loop: `train` counts memory on the way, which takes time too.
         run = tl.training_steps(tl.new_state(model, config), four, config)
         seconds[name] += [step.seconds for step in run]
-counts = {name: tl.count_flops(model, four).total for name, model in contenders.items()}
+counts = {name: count_flops(model, four).total for name, model in contenders.items()}
 speed = pd.DataFrame(
     {
         "times less arithmetic": {n: counts["full"] / c for n, c in counts.items()},
