@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from itertools import groupby, islice
 
-import pandas as pd
 import torch
 from torch.nn import functional
 
@@ -163,29 +162,6 @@ def windows_at_once(vocabulary: int, context: int, most: int = 8) -> int:
         most: windows that were asked for.
     """
     return min(most, max(1, LOGITS_AT_ONCE // (vocabulary * context)))
-
-
-def score_table(scores: dict[str, PerplexityResult]) -> pd.DataFrame:
-    """Put named results in a table that `charts.perplexity_chart` draws.
-
-    Args:
-        scores: a result for each name.
-
-    Returns:
-        A row for each.
-    """
-    rows = [
-        {
-            "strategy": name,
-            "perplexity": score.perplexity,
-            "perplexity_low": score.low,
-            "perplexity_high": score.high,
-            "bits_per_byte": score.bits_per_byte,
-            "tokens": score.tokens,
-        }
-        for name, score in scores.items()
-    ]
-    return pd.DataFrame(rows)
 
 
 def first_loss_warning(first_training_loss: float, nats_per_token: float) -> str | None:

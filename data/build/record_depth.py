@@ -9,17 +9,18 @@ the chosen depth of each alone is scored on test text, and there with fewer labe
 
 import datetime
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 from torch.nn import functional
 
 import tlkit as tl
 from tlkit.checkpoints.identity import hash_of
-from tlkit.evidence.classification import balanced_accuracy
 from tlkit.examples import PADDING, Examples, inputs_of
 from tlkit.models.adapters import base_model
 from tlkit.models.passes import evaluation_mode
@@ -61,89 +62,53 @@ def probed(features: dict[str, torch.Tensor], labels: dict[str, torch.Tensor]) -
 
     def fitted(depth: int, passages: int) -> tuple[dict[str, object], object]:
         train = features["train"][depth][:passages], labels["train"][:passages]
-        linear = best_linear(train, (features["validation"][depth], labels["validation"]))
-        found = linear.predict(features["validation"][depth])
-        row = {"depth": depth, "passages": passages, "penalty": linear.penalty}
+        linear, penalty = best_linear(train, (features["validation"][depth], labels["validation"]))
+        found = predict(linear, features["validation"][depth])
+        row = {"depth": depth, "passages": passages, "penalty": penalty}
         return row | {"balanced_accuracy": tl.balanced_accuracy(found, labels["validation"])}, linear
 
     all_of_them = len(labels["train"])
     found = [fitted(depth, all_of_them) for depth in range(len(features["train"]))]
     rows = [row for row, _ in found]
     best = max(range(len(rows)), key=lambda depth: rows[depth]["balanced_accuracy"])
-    predicted = found[best][1].predict(features["test"][best])
+    predicted = predict(found[best][1], features["test"][best])
     low, high = tl.balanced_interval(predicted, labels["test"])
     rows[best] |= {"test": tl.balanced_accuracy(predicted, labels["test"]), "test_low": low, "test_high": high}
     return rows + [fitted(best, size)[0] for size in SIZES]
 
 
-@dataclass(frozen=True)
-class LinearClassifier:
-    """A class for each row of features: standardised, times a matrix, plus a bias; the largest number wins.
-
-    Attributes:
-        weight: shape (classes, features).
-        bias: shape (classes,).
-        mean: of each feature over the training rows.
-        scale: of each feature.
-        penalty: on squared weights, with which it was fitted.
-    """
-
-    weight: torch.Tensor
-    bias: torch.Tensor
-    mean: torch.Tensor
-    scale: torch.Tensor
-    penalty: float
-
-    def predict(self, features: torch.Tensor) -> torch.Tensor:
-        """The class of each row.
-
-        Args:
-            features: shape (rows, features).
-        """
-        return functional.linear((features - self.mean) / self.scale, self.weight, self.bias).argmax(1)
-
-
-def fit_linear(features: torch.Tensor, labels: torch.Tensor, *, penalty: float = 1e-2) -> LinearClassifier:
-    """Fit a linear classifier (logistic regression) to features, to convergence.
+def fit_linear(features: torch.Tensor, labels: torch.Tensor, penalty: float) -> Pipeline:
+    """Fit logistic regression to standardised features, to convergence.
 
     Args:
         features: shape (rows, features).
         labels: classes from 0, shape (rows,).
-        penalty: times the mean of the squared weights' sum, added to the mean loss.
-
-    Returns:
-        The classifier.
+        penalty: times half the sum of the squared weights, added to the mean loss.
     """
-    features = features.double()
-    mean, scale = features.mean(0), features.std(0, unbiased=False)
-    scale = scale.where(scale > 0, 1.0)
-    standard, classes = (features - mean) / scale, int(labels.max()) + 1
-    weight = torch.zeros(classes, features.shape[1], dtype=torch.float64, requires_grad=True)
-    bias = torch.zeros(classes, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=100, line_search_fn="strong_wolfe")
+    # scikit-learn adds up the losses where the penalty here stands beside their mean.
+    regression = LogisticRegression(C=1 / (penalty * len(labels)), max_iter=10_000, tol=1e-6)
+    return make_pipeline(StandardScaler(), regression).fit(features.double().numpy(), labels.numpy())
 
-    def loss() -> torch.Tensor:
-        optimizer.zero_grad()
-        fit = functional.cross_entropy(functional.linear(standard, weight, bias), labels)
-        total = fit + penalty * weight.square().sum() / 2
-        total.backward()
-        return total
 
-    optimizer.step(loss)
-    return LinearClassifier(weight.detach(), bias.detach(), mean, scale, penalty)
+def predict(linear: Pipeline, features: torch.Tensor) -> torch.Tensor:
+    """The class of each row of features."""
+    return torch.from_numpy(linear.predict(features.double().numpy()))
 
 
 def best_linear(
     train: tuple[torch.Tensor, torch.Tensor], validation: tuple[torch.Tensor, torch.Tensor]
-) -> LinearClassifier:
+) -> tuple[Pipeline, float]:
     """Fit linear classifiers with several penalties, and keep the one that does best on validation rows.
 
     Args:
         train: features and labels.
         validation: features and labels to choose the penalty with.
+
+    Returns:
+        The classifier and its penalty.
     """
-    fitted = [fit_linear(*train, penalty=penalty) for penalty in PENALTIES]
-    return max(fitted, key=lambda found: balanced_accuracy(found.predict(validation[0].double()), validation[1]))
+    fitted = [(fit_linear(*train, penalty), penalty) for penalty in PENALTIES]
+    return max(fitted, key=lambda one: tl.balanced_accuracy(predict(one[0], validation[0]), validation[1]))
 
 
 @torch.no_grad()

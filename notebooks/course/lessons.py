@@ -29,7 +29,7 @@ EXERCISES_IMPORT = "import course\nimport tlkit as tl"  # the first cell of a le
 # As JupyterLab writes them: a lesson that is opened and saved stays as it is.
 PAIRED = {"formats": "ipynb,py:percent", "notebook_metadata_filter": "-all"}
 # What a cell writes on its chart, which is what somebody hears who cannot see it.
-CHART_WORDS = re.compile(r"""(suptitle|title|xlabel|ylabel)\s*[(=]\s*f?(["'])(.+?)\2""")
+CHART_WORDS = re.compile(r"""(title|xlabel|ylabel)\s*[(=]\s*f?(["'])(.+?)\2""")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 
@@ -76,6 +76,17 @@ def lessons(folder: Path = FOLDER) -> list[Lesson]:
     return found
 
 
+def at_exercises(lesson: nbformat.NotebookNode) -> int:
+    """The place of the cell with which a lesson's exercises begin; the number of cells where there are none."""
+    headings = (n for n, cell in enumerate(lesson.cells) if cell.source.startswith("## Exercises"))
+    return next(headings, len(lesson.cells))
+
+
+def words_of(cells: list[nbformat.NotebookNode]) -> int:
+    """How many words the text of some cells has."""
+    return sum(len(cell.source.split()) for cell in cells if cell.cell_type == "markdown")
+
+
 def minutes_needed(lesson: nbformat.NotebookNode, seconds: float) -> int:
     """Compute how long a lesson takes its reader.
 
@@ -86,12 +97,10 @@ def minutes_needed(lesson: nbformat.NotebookNode, seconds: float) -> int:
     Returns:
         Minutes: 180 words in each, 8 seconds for each line of code, the running, and 4 minutes for each exercise.
     """
-    headings = [n for n, cell in enumerate(lesson.cells) if cell.source.startswith("## Exercises")]
-    page, exercises = lesson.cells[: headings[0] if headings else None], lesson.cells[headings[0] :] if headings else []
-    words = sum(len(cell.source.split()) for cell in page if cell.cell_type == "markdown")
+    page, exercises = lesson.cells[: at_exercises(lesson)], lesson.cells[at_exercises(lesson) :]
     code = [line for cell in page if cell.cell_type == "code" for line in cell.source.splitlines() if line.strip()]
     answers = [cell for cell in exercises if cell.cell_type == "code" and "course.check(" in cell.source]
-    return round(words / 180 + (8 * len(code) + seconds) / 60 + 4 * len(answers))
+    return round(words_of(page) / 180 + (8 * len(code) + seconds) / 60 + 4 * len(answers))
 
 
 def recorded_seconds() -> dict[str, float]:
@@ -162,9 +171,9 @@ def describe_charts(notebook: nbformat.NotebookNode) -> None:
         notebook: changed in place; charts that have a text keep it.
     """
     for cell in notebook.cells:
-        named = sorted(CHART_WORDS.findall(cell.source), key=lambda match: "title" not in match[0])
+        named = sorted(CHART_WORDS.findall(cell.source), key=lambda match: match[0] != "title")
         texts = [text for *_, text in named]
-        if not named or "title" not in named[0][0]:  # a function of the lesson draws it, and is told the title
+        if not named or named[0][0] != "title":  # a function of the lesson draws it, and is told the title
             texts = re.findall(r'"([A-Z][^"\n]{20,})"', cell.source)[:1] + texts
         words = "; ".join(dict.fromkeys(texts))
         for output in cell.get("outputs", []):

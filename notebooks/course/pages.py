@@ -107,8 +107,7 @@ def exercise_cells(lesson: str, solution: NotebookNode) -> list[NotebookNode]:
     tasks = tasks_of(lesson)
     quizzes = [task for task in tasks.values() if isinstance(task, Quiz)]
     slide = {"slideshow": {"slide_type": "slide"}}
-    first = next((name for name, task in tasks.items() if isinstance(task, Exercise)), f"ex{lesson}_1")
-    top = new_markdown_cell(EXERCISES_TOP.format(first=first), metadata=slide)
+    top = new_markdown_cell(EXERCISES_TOP.format(first=f"ex{lesson}_1"), metadata=slide)
     cells = [top, new_code_cell(EXERCISES_IMPORT)]
     for quiz in quizzes:
         cells += [new_markdown_cell(_as_markdown(quiz)), new_code_cell(f'course.quiz("{quiz.name}")')]

@@ -15,7 +15,17 @@ from jupyter_server.services.contents.largefilemanager import LargeFileManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from traitlets.config import PyFileConfigLoader
 
-from course.lessons import INDEX, copy_lessons, execute_all, lessons, minutes_needed, recorded_seconds, sources
+from course.lessons import (
+    INDEX,
+    at_exercises,
+    copy_lessons,
+    execute_all,
+    lessons,
+    minutes_needed,
+    recorded_seconds,
+    sources,
+    words_of,
+)
 from course.pages import MINUTES_OFF, index_source, lesson_source, lesson_table
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
@@ -26,12 +36,8 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 IGNORED = "nbval-ignore-output"
 MOST_IGNORED = 1 / 5  # of a lesson's code cells: their times, memory or raw losses differ between machines
 MOST_CLAIMS = 5
-MOST_WORDS, MOST_CODE, MOST_MINUTES, LEAST_PLAIN = (
-    2000,
-    180,
-    45,
-    0.6,
-)  # of a lesson; words and code before its exercises
+# Of a lesson; words and code before its exercises.
+MOST_WORDS, MOST_CODE, MOST_MINUTES, LEAST_PLAIN = 2000, 180, 45, 0.6
 # Who has shortened one takes it out.
 STILL_LONG = {
     "16_autopsy",
@@ -60,14 +66,14 @@ def shown(cell):
 
 
 def page_of(source):
-    """The words of a lesson before its exercises, and its lines of code there: no blank ones, no comments."""
-    page = "".join(re.split(r"(?m)^(?=# ## Exercises)", source.read_text(encoding="utf-8"), maxsplit=1)[:1])
-    cells = jupytext.reads(page, "py:percent").cells
-    words = sum(len(cell.source.split()) for cell in cells if cell.cell_type == "markdown")
-    return words, "\n\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    """The number of words of a lesson before its exercises, and its code there."""
+    lesson = jupytext.read(source)
+    page = lesson.cells[: at_exercises(lesson)]
+    return words_of(page), "\n\n".join(cell.source for cell in page if cell.cell_type == "code")
 
 
 def lines_of(code):
+    """Lines of code with their numbers: no blank ones, no comments."""
     return [
         (n, line) for n, line in enumerate(code.splitlines(), 1) if line.strip() and not line.lstrip().startswith("#")
     ]
@@ -75,7 +81,8 @@ def lines_of(code):
 
 def plain_share(code):
     """The share of lines that name nothing of this repository; imports and the drawing of charts do not count."""
-    imports = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    nodes = list(ast.walk(ast.parse(code)))
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
     spanned = {n for node in imports for n in range(node.lineno, node.end_lineno + 1)}
     ours = {
         (name.asname or name.name).split(".")[0]
@@ -83,7 +90,7 @@ def plain_share(code):
         for name in node.names
         if (getattr(node, "module", None) or name.name).split(".")[0] in ("tlkit", "course")
     }
-    naming = {n.lineno for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Name) and n.id in ours}
+    naming = {n.lineno for n in nodes if isinstance(n, ast.Name) and n.id in ours}
     counted = [n for n, line in lines_of(code) if n not in spanned and not CHART.search(line)]
     return sum(n not in naming for n in counted) / len(counted)
 

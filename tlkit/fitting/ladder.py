@@ -36,12 +36,6 @@ LADDER: dict[str, Callable[[Plan, int], Plan | None]] = {
 }
 SAME_RESULT = ("chunked loss", "smaller micro-batch", "activation checkpointing")  # and all on the device
 OFFLOADS = ("activations on the host", "optimizer on the host")
-# The three tiers of the published guide.
-FALLBACK_TIERS = {
-    "less memory": ("as planned", "chunked loss", "smaller micro-batch", "activation checkpointing", "bf16 autocast"),
-    "some of it on the host": (*OFFLOADS, "training on the host"),
-    "all of it on the host": ("everything on the host",),
-}
 ON_HOST = ("training on the host", "everything on the host")
 
 
