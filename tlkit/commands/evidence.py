@@ -167,7 +167,7 @@ def _validated(name: str, settings: list, memory_alone: bool) -> tuple[list["Ver
 def audit(options: AuditOptions) -> Outcome:
     """Say which rows of a published table can be told apart by the sampling of its test items alone.
 
-    All pairs are compared, with Holm's correction. What is assumed is said; seeds are not in a table.
+    All pairs are compared, with Bonferroni's correction. What is assumed is said; seeds are not in a table.
     """
     from tlkit.evidence.audit import audit as audit_table
     from tlkit.evidence.published_tables import read_table

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.special import ndtr, ndtri, stdtrit
 
 from tlkit.evidence.published_tables import scores_of
-from tlkit.evidence.statistics import CONFIDENCE, PAIR_COLUMNS, SMALLEST_P, holm, rank_intervals
+from tlkit.evidence.statistics import CONFIDENCE, PAIR_COLUMNS, SMALLEST_P, bonferroni, rank_intervals
 
 POINT = 0.01  # of shares
 Z = float(ndtri((1 + CONFIDENCE) / 2))
@@ -126,7 +126,7 @@ class Audit:
         ]
         return [
             f"{len(self.table)} rows of {tested}: {self.separated:,} of {pairs:,} pairs can be told apart by test "
-            f"sampling alone (Holm, {1 - CONFIDENCE:.0%} for all pairs together). With --json each pair is there.",
+            f"sampling alone ({1 - CONFIDENCE:.0%} for all pairs together, Bonferroni). With --json each is there.",
             f"Of the others, {self.undecided:,} could perhaps be, if the answers to each item were published; "
             f"{self.out_of_reach:,} could not, whatever the answers were.",
             found,
@@ -184,8 +184,8 @@ def audit(
         ValueError: naming column, row and what was expected, where the table cannot support an audit.
 
     Source:
-        Miller 2024, Adding error bars to evals (arXiv 2411.00640). Holm 1979, A simple sequentially rejective multiple
-        test procedure. Brown and Heathers 2017, The GRIM test (shares that no number of items gives).
+        Miller 2024, Adding error bars to evals (arXiv 2411.00640). Dunn 1961, Multiple comparisons among means
+        (Bonferroni's intervals). Brown and Heathers 2017, The GRIM test (shares that no number of items gives).
     """
     if not 0 <= correlation < 1:
         raise ValueError(f"correlation={correlation:g}: expected a number from 0 up to below 1")
@@ -248,15 +248,15 @@ def _pairs(rows: pd.DataFrame, correlation: float, shares: bool) -> pd.DataFrame
     else:  # where the scores of the items correlate as much as they can
         best = _two_sided(difference, np.abs(error[one] - error[other]))
     best = np.where(same, best, p)
-    adjusted = holm(np.maximum(p, best))
+    adjusted = bonferroni(np.maximum(p, best))
     separated = adjusted < 1 - CONFIDENCE
-    half = -ndtri((1 - CONFIDENCE) * p / holm(p) / 2) * wide
+    half = -ndtri((1 - CONFIDENCE) / len(p) / 2) * wide
     half = np.where(separated, half, np.maximum(half, np.abs(difference)))  # holds 0 where McNemar's test decided, too
     names = rows.name.to_numpy()
     columns = (names[one], names[other], difference, difference - half, difference + half, p)
     found = pd.DataFrame(dict(zip(PAIR_COLUMNS, columns, strict=False)))
-    found = found.assign(p_adjusted=np.minimum(adjusted, 1), separated=separated, error=wide)
-    return found.assign(possible=separated | (holm(best) < 1 - CONFIDENCE))
+    found = found.assign(p_adjusted=adjusted, separated=separated, error=wide)
+    return found.assign(possible=separated | (bonferroni(best) < 1 - CONFIDENCE))
 
 
 def _two_sided(difference: np.ndarray, error: np.ndarray) -> np.ndarray:

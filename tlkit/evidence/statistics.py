@@ -33,9 +33,9 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
     of Student's t, and the half-width of the interval is the root of the sum of their squares. Such an interval
     covers at least as often as it says, whichever of the two parts is the larger.
 
-    Holm's correction then keeps the chance that any pair of equal strategies is called separated at 5% or below,
-    however many pairs there are. With one seed, fewer than five documents, or a score that is not finite, p is NaN and
-    nothing is separated, because the spread cannot be known.
+    By Bonferroni each of m intervals is at the confidence 1 - 5%/m, so at most one table in twenty has any interval
+    that misses, and a pair is separated if and only if its interval excludes zero. With one seed, fewer than five
+    documents, or a score that is not finite, p is NaN and nothing is separated, because the spread cannot be known.
 
     Args:
         scores: a row for each strategy, seed and document, with columns strategy, seed, document, nats, tokens. All
@@ -44,9 +44,8 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         A row for each pair, with columns first, second; difference, the perplexity of the first minus that of the
-        second, each a geometric mean over seeds; low and high, the interval of the difference, which excludes zero
-        exactly where the pair is separated (its confidence is 95%, or more as Holm's correction asks for this pair);
-        p, at least 1e-15; p_adjusted, by Holm; separated, whether p_adjusted is below 0.05.
+        second, each a geometric mean over seeds; low and high, its interval, at 95% for all pairs together; p, at least
+        1e-15; p_adjusted, by Bonferroni; separated, whether the interval excludes zero.
 
     Raises:
         ValueError: where a run has a document twice or lacks one, or has other token counts.
@@ -54,18 +53,17 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
     Source:
         Banerjee 1960, Approximate confidence interval for linear functions of means of k populations when the
         population variances are not equal (the two parts). Owen 2007, The pigeonhole bootstrap (two-way samples).
-        Holm 1979, A simple sequentially rejective multiple test procedure.
+        Dunn 1961, Multiple comparisons among means (Bonferroni's intervals).
     """
     runs = _by_run(scores)
     pairs = list(combinations(runs.names, 2))
-    found = [_compare(runs, *pair) for pair in pairs]
-    p = np.array([difference.p for difference in found])
-    corrected = holm(p)
+    differences = [_compare(runs, *pair) for pair in pairs]
+    p = np.array([difference.p for difference in differences])
+    level = (1 - CONFIDENCE) / max(1, np.isfinite(p).sum())
     rows = []
-    for (first, second), difference, own, adjusted in zip(pairs, found, p, corrected, strict=True):
-        low, high = difference.interval((1 - CONFIDENCE) * own / adjusted)
-        separated = bool(adjusted < 1 - CONFIDENCE)
-        rows.append((first, second, difference.estimate, low, high, own, np.minimum(adjusted, 1), separated))
+    for (first, second), difference, adjusted in zip(pairs, differences, bonferroni(p), strict=True):
+        low, high = difference.interval(level)
+        rows.append((first, second, difference.estimate, low, high, difference.p, adjusted, low > 0 or high < 0))
     kinds = dict.fromkeys(PAIR_COLUMNS[2:7], float) | {"separated": bool}
     return pd.DataFrame(rows, columns=PAIR_COLUMNS).astype(kinds)
 
@@ -96,24 +94,16 @@ def rank_intervals(pairs: pd.DataFrame, names: list[str]) -> pd.Series:
     return pd.Series(ranks, dtype=object)
 
 
-def holm(p: np.ndarray) -> np.ndarray:
+def bonferroni(p: np.ndarray) -> np.ndarray:
     """Correct p values for their number, so that any false alarm among them is as rare as one of them would be.
 
     Args:
-        p: one for each pair; NaN for a pair that cannot be judged.
+        p: one for each pair; NaN for a pair that cannot be judged, which stays and is not counted.
 
     Returns:
-        Each p times the number of pairs that are not more certain, and at least that of each more certain pair. It may
-        be above 1. NaN stays and is not counted.
-
-    Source:
-        Holm 1979, A simple sequentially rejective multiple test procedure.
+        Each p times the number of pairs, at most 1.
     """
-    judged = np.flatnonzero(np.isfinite(p))
-    order = judged[np.argsort(p[judged])]
-    adjusted = np.full(len(p), np.nan)
-    adjusted[order] = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
-    return adjusted
+    return np.minimum(p * np.isfinite(p).sum(), 1)
 
 
 def seed_intervals(runs: pd.DataFrame, column: str = "perplexity") -> pd.DataFrame:
@@ -161,26 +151,19 @@ def relative_perplexities(documents: pd.DataFrame, start: str, names: Iterable[s
         names: of the strategies.
 
     Returns:
-        By strategy the columns value, low, high, negative where the strategy's perplexity is lower, each of one pair
-        by itself; and p, corrected for the number of strategies by Holm.
+        By strategy the columns value, negative where the strategy's perplexity is lower, and low and high, its
+        interval, at 95% for all names together (Bonferroni).
     """
     scores = documents[documents.strategy != CONTROL]
     untouched = scores[scores.strategy == ZERO_SHOT]
     repeated = [untouched.assign(seed=seed) for seed in scores[scores.strategy != ZERO_SHOT].seed.unique()]
     scores = pd.concat([scores[scores.strategy != ZERO_SHOT], *repeated])
-    means = scores.groupby("strategy")[["nats", "tokens"]].sum()
-    perplexity = np.exp(means.nats / means.tokens)
-    rows = {}
+    names, rows = list(names), {}
     for name in names:
-        pair = compare_pairs(scores[scores.strategy.isin([name, start])]).iloc[0]
-        ends = pair[["difference", "low", "high"]].to_numpy(float)
-        if pair["first"] == start:
-            ends = -ends[[0, 2, 1]]
-        # A difference of two perplexities with this geometric mean, as the logarithm of their ratio.
-        logs = 2 * np.arcsinh(ends / (2 * np.sqrt(perplexity[name] * perplexity[start])))
-        rows[name] = [*np.expm1(logs), pair.p]
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high", "p"], dtype=float)
-    return table.assign(p=holm(table.p.to_numpy()))
+        difference = _compare(_by_run(scores[scores.strategy.isin([name, start])]), name, start)
+        half = difference.half_width((1 - CONFIDENCE) / len(names))
+        rows[name] = np.expm1(difference.log_ratio + half * np.array([0, -1, 1]))
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high"], dtype=float)
 
 
 def _intervals(values: dict[str, pd.Series]) -> pd.DataFrame:
@@ -228,17 +211,20 @@ class _Difference:
             return 1.0 if self.parts else np.nan
 
         def excess(log_level: float) -> float:
-            return self._half_width(np.exp(log_level)) - abs(self.log_ratio)
+            return self.half_width(np.exp(log_level)) - abs(self.log_ratio)
 
         lowest = np.log(SMALLEST_P)
         return SMALLEST_P if excess(lowest) <= 0 else float(np.exp(bisect(excess, lowest, 0.0)))
 
     def interval(self, level: float) -> tuple[float, float]:
         """The differences of perplexity that are not refused at this level."""
-        half = self._half_width(level) if self.parts else np.nan
+        half = self.half_width(level)
         return self._in_perplexity(self.log_ratio - half), self._in_perplexity(self.log_ratio + half)
 
-    def _half_width(self, level: float) -> float:
+    def half_width(self, level: float) -> float:
+        """Of the interval of the logarithm; NaN where the spread is not known."""
+        if not self.parts:
+            return np.nan
         widths = [stdtrit(freedom, level / 2) * error for error, freedom in self.parts if error > 0]
         return float(np.hypot.reduce(widths))
 

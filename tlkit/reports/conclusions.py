@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tlkit.evidence.comparison import Comparison
-from tlkit.evidence.statistics import CONFIDENCE, relative_perplexities, seed_intervals
+from tlkit.evidence.statistics import relative_perplexities, seed_intervals
 from tlkit.names import CONTROL, QUESTION_SETS, ZERO_SHOT
 
 ABOUT = {"rust": "questions about Rust", "general": "questions about other subjects"}
@@ -51,7 +51,7 @@ def _gains(comparison: Comparison, table: pd.DataFrame) -> tuple[list[str], list
     if comparison.provenance["seeds"] < 2:
         return [], [f"By how much another seed would change any figure: there is one run of {_all(table.strategy)}."]
     changes = relative_perplexities(comparison.documents, ZERO_SHOT, list(table.strategy))
-    apart = changes[changes.p < 1 - CONFIDENCE]
+    apart = changes[(changes.low > 0) | (changes.high < 0)]
     lower, higher = apart[apart.value < 0].value, apart[apart.value > 0].value
     than = f"perplexity on the {comparison.documents.document.nunique()} test documents than before training"
     may = [f"A {word} {than}: {_each(part)}." for word, part in (("lower", lower), ("higher", higher)) if len(part)]

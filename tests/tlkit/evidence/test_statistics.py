@@ -117,19 +117,14 @@ def test_the_seeds_of_all_strategies_say_how_much_a_seed_matters():
         assert found.p == pytest.approx(2 * student_t.sf(abs(ratio) / error, freedom), rel=1e-6)
 
 
-def test_chances_are_corrected_by_holm_and_intervals_agree_with_the_verdict():
-    """Holm 1979 by its own steps: refuse the smallest of m at 5% / m, then the next at 5% / (m - 1), and so on."""
+def test_chances_are_corrected_by_bonferroni_and_intervals_agree_with_the_verdict():
+    """Each of m intervals is at 1 - 5%/m, so a pair is separated where its own p is below 5%/m."""
     random = np.random.default_rng(4)
     seen = set()
     for levels in ((0.0, 0.02, 0.05, 0.3), (0.0, 0.0, 0.04, 0.06), (0.0,) * 4):
         pairs = compare_pairs(SIMULATION["simulated"](random, 30, 4, levels=levels))
-        refused = []
-        for step, place in enumerate(pairs.p.argsort()):
-            if pairs.p[place] > 0.05 / (len(pairs) - step):
-                break
-            refused.append(place)
-        assert sorted(refused) == list(pairs.index[pairs.separated])
-        assert ((pairs.p_adjusted < 0.05) == pairs.separated).all() and (pairs.p_adjusted >= pairs.p).all()
+        assert list(pairs.separated) == list(pairs.p < 0.05 / len(pairs))
+        assert pairs.p_adjusted.to_numpy() == pytest.approx(np.minimum(pairs.p * len(pairs), 1))
         assert (((pairs.low > 0) | (pairs.high < 0)) == pairs.separated).all()
         assert pairs.difference.between(pairs.low, pairs.high).all()
         seen |= set(pairs.separated)
@@ -171,15 +166,34 @@ def test_equal_strategies_are_separated_as_rarely_as_promised():
     assert np.mean([bool(SIMULATION["by_seeds_alone"](table)) for table in tables]) > 0.5
 
 
+@pytest.mark.parametrize("documents", [5, 40, 200])
+def test_all_intervals_of_a_table_hold_their_true_values_as_often_as_promised(documents):
+    """Seven strategies as far apart as measured, three seeds: at least 95% of tables have all 21 intervals right."""
+    random = np.random.default_rng(documents)
+    levels = SIMULATION["MEASURED"]
+    true = np.array([one - other for one, other in combinations(levels, 2)])
+    wrong = 0
+    for _ in range(20):
+        scores = SIMULATION["simulated"](random, documents, 3, levels=levels)
+        runs = scores.groupby("strategy")[["nats", "tokens"]].sum()
+        nats = (runs.nats / runs.tokens).to_numpy()
+        middle = np.array([np.exp((one + other) / 2) for one, other in combinations(nats, 2)])
+        pairs = compare_pairs(scores)
+        # Two perplexities of this geometric mean, whose logarithms are `true` apart.
+        differences = 2 * middle * np.sinh(true / 2)
+        wrong += not ((pairs.low <= differences) & (differences <= pairs.high)).all()
+    assert wrong <= binom.ppf(0.999, 20, 0.05)
+
+
 def test_a_real_difference_is_found():
     """Full fine-tuning and LoRA as measured on the bundled model, 0.101 nats apart, 40 documents and 3 seeds.
 
-    `tests/benchmarks/real_differences.csv` has them in four tables of five; two seeds never find them.
+    `tests/benchmarks/real_differences.csv` has how often; two seeds never find them.
     """
     random = np.random.default_rng(6)
     measured = {"levels": SIMULATION["MEASURED"], "lengths": 0.2}
     found = [SIMULATION["by_pairs"](SIMULATION["simulated"](random, 40, 3, **measured)) for _ in range(40)]
-    assert np.mean([("strategy 0", "strategy 4") in pairs for pairs in found]) > 0.7
+    assert np.mean([("strategy 0", "strategy 4") in pairs for pairs in found]) > 0.5
 
 
 def test_five_documents_give_no_first_rank_and_four_none_at_all():
