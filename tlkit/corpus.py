@@ -1,20 +1,21 @@
 """Text in, blocks of token ids out: read, split by document, tokenise, pack."""
 
 import hashlib
-import json
 import os
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
+from tlkit.rows import ROW_FILES, read_rows, read_text
 from tlkit.settings import DATA
 
 SPLITS = ("train", "validation", "test")
 NAMED = ("rust", "facts", "general", "kitchen")  # corpora that are asked for by name; all others by path
+TEXT_FILES, IN_FOLDERS = (".txt", ".md", *ROW_FILES), (".txt", ".md", ".jsonl")
 CODE = re.compile(r"^(\t| {4}|[ >]*(```|~~~))", re.MULTILINE)  # a line that is code, or says that code begins
 
 
@@ -68,17 +69,21 @@ class Corpus:
         return digest.hexdigest()
 
 
-def load_corpus(name: str | Path | None = None) -> Corpus:
+def load_corpus(
+    name: str | Path | None = None, *, text_column: str = "text", ignore_keys: Collection[str] = ()
+) -> Corpus:
     """Load a bundled corpus or the reader's own text.
 
     In .txt and .md a blank line ends a document. The lines of a document are joined by a space, unless it has code in
-    it (a fence, or a line indented by four spaces or a tab). In .jsonl every line is an object whose "text" is a
+    it (a fence, or a line indented by four spaces or a tab). In .jsonl, .json, .csv and .parquet every row is a
     document. Of documents with the same words the first is kept; the rest are shuffled and split 80/10/10, the same
     way every time. In a folder, hidden files and folders and links to folders are left out.
 
     Args:
-        name: `rust`, `facts`, `general`, `kitchen`, or a path to .txt, .md or .jsonl in UTF-8, a file or a folder of
-            them. None: what `TLKIT_CORPUS` says, then `rust`.
+        name: `rust`, `facts`, `general`, `kitchen`, or a path: a file or a folder of them, text in UTF-8. None: what
+            `TLKIT_CORPUS` says, then `rust`.
+        text_column: of files with rows.
+        ignore_keys: other columns that may be there; all others are refused.
 
     Raises:
         FileNotFoundError: where there is no such file.
@@ -89,17 +94,19 @@ def load_corpus(name: str | Path | None = None) -> Corpus:
     if name is None:
         name = os.environ.get("TLKIT_CORPUS") or "rust"
     if name in ("rust", "kitchen"):
-        return Corpus(str(name), *(tuple(_read_jsonl(DATA / str(name) / f"{split}.jsonl")) for split in SPLITS))
+        return Corpus(str(name), *(tuple(_bundled(f"{name}/{split}.jsonl")) for split in SPLITS))
     if name == "facts":
         rust = load_corpus("rust")
-        return Corpus("facts", tuple(_read_jsonl(DATA / "rust" / "facts.jsonl")), rust.validation, rust.test)
+        return Corpus("facts", tuple(_bundled("rust/facts.jsonl")), rust.validation, rust.test)
     if name == "general":
         texts = _python_reference()
         return Corpus("general", tuple(texts[285:]), tuple(texts[225:285]), tuple(texts[:225]))
     path = Path(name)
     if not str(name).strip() or not path.exists():
-        raise FileNotFoundError(f"corpus {str(name)!r}: expected {', '.join(NAMED)}, or a path to .txt, .md or .jsonl")
-    return split_documents(str(path), _read_path(path))
+        raise FileNotFoundError(
+            f"corpus {str(name)!r}: expected {', '.join(NAMED)}, or a path to {', '.join(TEXT_FILES)}"
+        )
+    return split_documents(str(path), _read_path(path, text_column, ignore_keys))
 
 
 def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
@@ -156,34 +163,6 @@ def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.T
     return torch.tensor(ids, dtype=torch.long), torch.tensor(owners, dtype=torch.long)
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[int, dict]]:
-    """Read a .jsonl file: an object on each line; empty lines do not count.
-
-    Args:
-        path: a file of text in UTF-8.
-
-    Yields:
-        The line's number, from 1, and its object.
-
-    Raises:
-        FileNotFoundError: where there is no such file.
-        ValueError: where a line is not an object of JSON in UTF-8, naming file and line; half a character, which JSON
-            can escape, is none.
-    """
-    for number, line in enumerate(_read_text(path).split("\n"), 1):  # str.splitlines splits at U+2028 and others too
-        line = line.lstrip("\ufeff")  # of files that were joined
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            json.dumps(row, ensure_ascii=False).encode()
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}, line {number}: not JSON ({getattr(error, 'msg', error)})") from None
-        if not isinstance(row, dict):
-            raise ValueError(f"{path}, line {number}: expected an object, and it is {type(row).__name__}")
-        yield number, row
-
-
 def split_documents(name: str, documents: Sequence) -> Corpus:
     """Leave out what is there twice or empty, shuffle, and split 80/10/10, the same way every time.
 
@@ -226,13 +205,19 @@ def _python_reference() -> list[str]:
     return list(dict.fromkeys(paragraphs))
 
 
-def _read_path(path: Path) -> list[str]:
-    readers = {".txt": _read_paragraphs, ".md": _read_paragraphs, ".jsonl": _read_jsonl}
-    files = _files_in(path) if path.is_dir() else [path]
-    read = [file for file in files if file.suffix.lower() in readers]
+def _read_path(path: Path, text_column: str, ignore_keys: Collection[str]) -> list[str]:
+    # Other files of a folder, such as a settings.json, are often none of its texts.
+    kinds, files = (IN_FOLDERS, _files_in(path)) if path.is_dir() else (TEXT_FILES, [path])
+    read = [file for file in files if file.suffix.lower() in kinds]
     if not read:
-        raise ValueError(f"{path}: expected a .txt, .md or .jsonl file, or a folder with such files in it")
-    return [text for file in read for text in readers[file.suffix.lower()](file)]
+        raise ValueError(f"{path}: expected {', '.join(TEXT_FILES)}, or a folder with {', '.join(IN_FOLDERS)} in it")
+    texts: list[str] = []
+    for file in read:
+        if file.suffix.lower() in ROW_FILES:
+            texts += _read_column(file, text_column, ignore_keys)
+        else:
+            texts += _read_paragraphs(file)
+    return texts
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -248,32 +233,21 @@ def _files_in(folder: Path) -> list[Path]:
     return sorted(found, key=lambda file: file.relative_to(folder).parts)
 
 
-def _read_text(path: Path) -> str:
-    """With `\\n` for every line end, and without a byte order mark."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file, or not a file of text")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise ValueError(f"{path}, line {line}: a zero byte, so no text in UTF-8; save it as UTF-8")
-    return text
+def _bundled(name: str) -> list[str]:
+    return _read_column(DATA / name, "text", ("id", "topic", "source"))
 
 
-def _read_jsonl(path: Path) -> list[str]:
+def _read_column(path: Path, text_column: str, ignore_keys: Collection[str]) -> list[str]:
     texts = []
-    for number, row in read_json_lines(path):
-        if not isinstance(row.get("text"), str):
-            raise ValueError(f'{path}, line {number}: expected an object with a "text" of type string')
-        texts.append(row["text"])
+    for where, row in read_rows(path, (text_column,), ignore_keys):
+        if not isinstance(row.get(text_column), str):
+            raise ValueError(f"{where}: expected {text_column!r} to be there, and to be a text")
+        texts.append(row[text_column])
     return texts
 
 
 def _read_paragraphs(path: Path) -> list[str]:
-    parts = [part.strip("\n") for part in re.split(r"\n\s*\n", _read_text(path))]
+    parts = [part.strip("\n") for part in re.split(r"\n\s*\n", read_text(path))]
     return [part if CODE.search(part) else _words(part) for part in parts]
 
 

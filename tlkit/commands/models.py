@@ -57,6 +57,9 @@ class Scoring:
 
     task: str = same_option(ComparisonSettings, "task", "text")
     corpus: str | None = same_option(ComparisonSettings, "corpus", None)
+    text_column: str | None = same_option(ComparisonSettings, "text_column", None)
+    label_column: str | None = same_option(ComparisonSettings, "label_column", None)
+    ignore_keys: str | None = same_option(ComparisonSettings, "ignore_keys", None)
     profile: str | None = option(None, "ci, real, laptop or gpu: how many documents; default: TLKIT_PROFILE, else ci")
     context: int | None = option(None, "tokens in a window; default: 256, or all that the model reads", at_least=2)
     stride: int | None = option(None, "tokens that the window moves; default: the whole window", at_least=1)
@@ -182,5 +185,5 @@ def documents(scoring: Scoring) -> tuple["Profile", "Corpus", tuple[str, ...] | 
     from tlkit.evidence.tasks import TASKS
 
     profile, task = setup(scoring.profile), TASKS[scoring.task]
-    whole = task.load(scoring.corpus)
+    whole = task.load(scoring)
     return profile, profile.limit(whole), task.classes(whole)

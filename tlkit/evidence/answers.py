@@ -1,6 +1,4 @@
-"""What training did to answers: questions gained and lost, and intervals of a difference of accuracies."""
-
-from dataclasses import dataclass
+"""What training did to answers: intervals of a difference of accuracies."""
 
 import numpy as np
 import pandas as pd
@@ -11,67 +9,6 @@ from tlkit.evidence.statistics import CONFIDENCE
 
 ANSWER_COLUMNS = ["strategy", "seed", "questions", "question", "chosen", "correct"]
 DIFFERENCE_COLUMNS = ["questions", "strategy", "difference", "low", "high"]
-
-
-@dataclass(frozen=True)
-class AnswerChange:
-    """Two models' answers to the same questions.
-
-    Attributes:
-        gained: ids of the questions that only the second model answered rightly.
-        lost: ids of those that only the first one did.
-        questions: how many both were asked.
-        difference: accuracy of the second minus that of the first.
-        low: lower end of the 95% interval of the difference.
-        high: its upper end.
-        p: McNemar's exact probability of so unequal gains and losses, were both models as good.
-    """
-
-    gained: tuple[str, ...]
-    lost: tuple[str, ...]
-    questions: int
-    difference: float
-    low: float
-    high: float
-    p: float
-
-    def __str__(self) -> str:
-        return (
-            f"{len(self.gained)} gained and {len(self.lost)} lost of {self.questions}: {100 * self.difference:+.1f} "
-            f"points [{100 * self.low:+.1f}, {100 * self.high:+.1f}], p = {self.p:.2g}"
-        )
-
-
-def compare_answers(before: Answers, after: Answers) -> AnswerChange:
-    """Compare two models question by question, for instance before and after training.
-
-    Only questions that one of the two answered rightly say which is better. The interval is of paired differences,
-    with one question gained and one lost added, so that it has a width where nothing changed.
-
-    Args:
-        before: of the first model.
-        after: of the second model, to the same questions in the same order.
-
-    Raises:
-        ValueError: where the questions differ.
-
-    Source:
-        McNemar 1947, Note on the sampling error of the difference between correlated proportions.
-        Bonett and Price 2012, Adjusted Wald confidence interval for a difference of binomial proportions based on
-        paired data.
-    """
-    from scipy.stats import binomtest
-
-    if before.questions != after.questions:
-        raise ValueError("the two models were asked other questions: expected the same ones in the same order")
-    pairs = list(zip(before.questions, before.correct, after.correct, strict=True))
-    gained = tuple(asked.id for asked, first, second in pairs if second and not first)
-    lost = tuple(asked.id for asked, first, second in pairs if first and not second)
-    apart = np.subtract(after.correct, before.correct, dtype=float)
-    low, high = accuracy_interval(apart[:, None])
-    changed = len(gained) + len(lost)
-    p = float(binomtest(len(gained), changed).pvalue) if changed else 1.0
-    return AnswerChange(gained, lost, len(pairs), float(apart.mean()), low, high, p)
 
 
 def accuracy_interval(apart: np.ndarray) -> tuple[float, float]:

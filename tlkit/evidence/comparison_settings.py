@@ -24,9 +24,12 @@ class ComparisonSettings:
     )
     corpus: str | None = option(
         None,
-        "rust, facts, general, kitchen, or a .txt, .md or .jsonl file or a folder of them; default: TLKIT_CORPUS, else "
-        "rust. To answer or classify: rust, or a .jsonl file of conversations or of texts with labels",
+        "rust, facts, general, kitchen, or a .txt, .md, .jsonl, .json, .csv or .parquet file, or a folder; default: "
+        "TLKIT_CORPUS, else rust. To answer or classify: rust, or a file of conversations or of texts with labels",
     )
+    text_column: str | None = option(None, "of a file with rows; default: text")
+    label_column: str | None = option(None, "of a file with texts to classify; default: label")
+    ignore_keys: str | None = option(None, "comma-separated columns or keys of a file; all others are used or refused")
     seeds: int | None = option(None, "runs of each strategy; default: as the profile says", at_least=1, at_most=1000)
     block_size: int | None = option(
         None,

@@ -130,7 +130,7 @@ def load_experiment(
         The experiment, and the model as it is before any training, on the host.
     """
     task = TASKS[settings.task]
-    whole, general = task.load(settings.corpus), task.general().limited(test=profile.test_passages)
+    whole, general = task.load(settings), task.general().limited(test=profile.test_passages)
     corpus, classes = profile.limit(whole), task.classes(whole)
     base = load_model(chosen_model(model), **_head_of(classes))
     if hasattr(base.model, "peft_config"):

@@ -59,29 +59,6 @@ def count_flops(model: torch.nn.Module, blocks: torch.Tensor) -> StepFlops:
     return StepFlops(forward.get_total_flops(), backward.get_total_flops())
 
 
-def speedup_warning(claimed: float, slow: StepFlops, fast: StepFlops) -> str | None:
-    """Warn when a claimed speed-up is more than the arithmetic of two steps allows.
-
-    A smaller optimizer and better use of caches can make a step faster than its arithmetic says, so up to twice the
-    ratio of the operations raises no warning.
-
-    Args:
-        claimed: how many times faster a step is said to be.
-        slow: operations of the slower step.
-        fast: operations of the faster step.
-
-    Returns:
-        The warning, or None where the claim can be true.
-    """
-    ratio = slow.total / fast.total
-    if claimed <= 2 * ratio:
-        return None
-    return (
-        f"{claimed:g} times faster, where the arithmetic is {ratio:.1f} times less: one of the two runs was slowed "
-        "down (memory paged to the host?), or the two did not do the same work"
-    )
-
-
 def _formulas() -> dict:
     """What torch's counter does not know: attention on processors, and the product with unpacked 4-bit weights."""
     attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

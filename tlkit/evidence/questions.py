@@ -14,13 +14,13 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from tlkit.corpus import read_json_lines
 from tlkit.evaluation import LOGITS_AT_ONCE
 from tlkit.examples.conversations import Conversation, parts_of
 from tlkit.jobs import SILENT, Part
 from tlkit.models.parts import longest_input
 from tlkit.models.passes import evaluation_mode
 from tlkit.names import CHANCE, OPTIONS, QUESTION_SETS
+from tlkit.rows import read_rows
 from tlkit.settings import DATA
 
 
@@ -101,11 +101,11 @@ def load_questions(name: str | Path) -> tuple[Question, ...]:
     if path.suffix.lower() != ".jsonl":
         raise ValueError(f"questions {str(name)!r}: expected {', '.join(QUESTION_SETS)}, or a path to a .jsonl file")
     questions: dict[str, Question] = {}
-    for number, row in read_json_lines(path):
+    for where, row in read_rows(path, ("id", "subject", "question", "options", "answer", "passage")):
         question = _question(row)
         if question is None or question.id in questions:
             raise ValueError(
-                f'{path}, line {number}: expected an "id" of its own, "subject", "question", "options" ({OPTIONS} '
+                f'{where}: expected an "id" of its own, "subject", "question", "options" ({OPTIONS} '
                 f'different texts) and "answer" (a place from 0 to {OPTIONS - 1}), and it is {reprlib.repr(row)}'
             )
         questions[question.id] = question

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 import pandas as pd
 import torch
@@ -31,6 +32,15 @@ TEMPERATURE = 0.7  # of the sampled answers, beside the likeliest ones
 Documents = Sequence[object]
 
 
+class Reading(Protocol):
+    """Settings that say what corpus is read, and how."""
+
+    corpus: str | None
+    text_column: str | None
+    label_column: str | None
+    ignore_keys: str | None
+
+
 @dataclass(frozen=True)
 class Measured:
     """What a task measures beside perplexity.
@@ -50,7 +60,7 @@ class Task:
 
     Attributes:
         name: of `TASKS`.
-        load: a corpus by name or path; None for the task's own.
+        load: the corpus that settings name, by its name or path, with the columns or keys of its file.
         general: documents of another kind, by which forgetting is seen; none for a task that only the trained model
             can do.
         batch: of documents, a tokenizer, the tokens in a row and the classes, what is trained on.
@@ -64,7 +74,7 @@ class Task:
     """
 
     name: str
-    load: Callable[[str | None], Corpus]
+    load: Callable[["Reading"], Corpus]
     general: Callable[[], Corpus]
     batch: Callable[..., Batch]
     score: Callable[..., PerplexityResult]
@@ -85,6 +95,26 @@ class Task:
         if self.row is None and context is None:
             context = min(LONGEST_ROW, longest_input(model) or LONGEST_ROW)
         return {"context": context, "stride": stride}
+
+
+def _load_texts(reading: Reading) -> Corpus:
+    return load_corpus(reading.corpus, **_columns(reading, "text_column"))
+
+
+def _load_conversations(reading: Reading) -> Corpus:
+    return load_conversations(reading.corpus or "rust", **_columns(reading))
+
+
+def _load_labelled(reading: Reading) -> Corpus:
+    return load_labelled(reading.corpus or "rust", **_columns(reading, "text_column", "label_column"))
+
+
+def _columns(reading: Reading, *used: str) -> dict[str, object]:
+    """How the rows of a file are read, where something is said; a column that the task does not read is refused."""
+    given = {name: getattr(reading, name) for name in ("text_column", "label_column") if getattr(reading, name)}
+    if unused := sorted(set(given) - set(used)):
+        raise ValueError(f"--{unused[0].replace('_', '-')} {given[unused[0]]}: this task reads no such column")
+    return given | {"ignore_keys": tuple(filter(None, (reading.ignore_keys or "").split(",")))}
 
 
 def _text_batch(documents: Documents, tokenizer, length: int, classes: None) -> torch.Tensor:
@@ -149,7 +179,7 @@ def _class_measure(
 TASKS = {
     "text": Task(
         name="text",
-        load=load_corpus,
+        load=_load_texts,
         general=lambda: load_corpus("general"),
         batch=_text_batch,
         score=_text_score,
@@ -157,7 +187,7 @@ TASKS = {
     ),
     "answer": Task(
         name="answer",
-        load=lambda name: load_conversations(name or "rust"),
+        load=_load_conversations,
         general=lambda: load_conversations("general"),
         batch=_answer_batch,
         score=_answer_score,
@@ -166,7 +196,7 @@ TASKS = {
     ),
     "classify": Task(
         name="classify",
-        load=lambda name: load_labelled(name or "rust"),
+        load=_load_labelled,
         general=lambda: Corpus("none", (), (), ()),
         batch=_class_batch,
         score=_class_score,

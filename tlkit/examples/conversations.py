@@ -1,15 +1,23 @@
 """Conversations: read from a file, put into a chat template, and cut into what is only read and what is learned."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import TemplateError
 
-from tlkit.corpus import SPLITS, Corpus, read_json_lines, split_documents
+from tlkit.corpus import SPLITS, Corpus, split_documents
+from tlkit.rows import read_rows, refuse_unknown_keys
 from tlkit.settings import DATA
 
 ROLES = ("system", "user", "assistant")
+SHAREGPT = {"human": "user", "gpt": "assistant"}
+# Ways to write a conversation down; beside each may stand `id`, `topic`, `form`, `system` and `tools`.
+FORMATS = (("messages",), ("conversations",), ("prompt", "completion"), ("instruction", "input", "output"))
+KEYS = (*(key for keys in FORMATS for key in keys), "system", "tools", "id", "topic", "form")
+MESSAGE_KEYS = ("role", "content", "weight", "train")
 # For models whose tokenizer has no template, because they were made to continue texts.
 PLAIN_TEMPLATE = (
     "{% for message in messages %}"
@@ -29,15 +37,24 @@ class Conversation:
         messages: pairs of role and content.
         topic: what it is about; empty where the file does not say.
         form: what kind of answer is asked for; empty where the file does not say.
+        only_read: places of answers that are not learned.
+        tools: functions that may be called, each a description in JSON.
     """
 
     id: str
     messages: tuple[tuple[str, str], ...]
     topic: str = ""
     form: str = ""
+    only_read: frozenset[int] = frozenset()
+    tools: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(content for _, content in self.messages)
+
+    def __repr__(self) -> str:
+        """A corpus is hashed by it, so a mark that nobody has set does not change it."""
+        shown = {name: value for name, value in vars(self).items() if value or name not in ("only_read", "tools")}
+        return f"Conversation({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @property
     def question(self) -> "tuple[tuple[str, str], ...]":
@@ -50,23 +67,27 @@ class Conversation:
         return self.messages[-1][1]
 
 
-def load_conversations(name: str | Path = "rust") -> Corpus:
+def load_conversations(name: str | Path = "rust", *, ignore_keys: Collection[str] = ()) -> Corpus:
     """Read conversations, and split them.
 
-    Each line of a file is an object: with `messages`, a list of objects with `role` (system, user or assistant) and
-    `content`, of which the last is the assistant's; or with `prompt` and `completion`, both texts. It may have an
-    `id`, a `topic` and a `form`.
+    A row of a file has `messages`, a list of objects with `role` (system, user or assistant) and `content`; or
+    `prompt` and `completion`, texts or such lists; or `instruction`, `input` and `output` (Alpaca); or `conversations`,
+    a list of objects with `from` and `value` (ShareGPT). The last message is the assistant's. Its answers are learned
+    where they have no `weight` 0 and no `train` false. Beside them may stand `id`, `topic`, `form`, `system` and
+    `tools`.
 
     Args:
         name: `rust` (questions about Rust in three splits, no topic in two of them), `general` (questions about other
-            things, all of them in the test split), or a path to a .jsonl file in UTF-8, which is split 80/10/10.
+            things, all of them in the test split), or a path to a .jsonl, .json, .csv or .parquet file, which is split
+            80/10/10.
+        ignore_keys: of rows and messages, that may be there all the same; all others are refused.
 
     Returns:
         A corpus whose documents are conversations.
 
     Raises:
         FileNotFoundError: where there is no such file.
-        ValueError: naming file and line, for what is no conversation.
+        ValueError: naming file and row, for what is no conversation, or says more than is used.
     """
     folder = DATA / "answers"
     if name == "rust":
@@ -74,9 +95,9 @@ def load_conversations(name: str | Path = "rust") -> Corpus:
     if name == "general":
         return Corpus("general", (), (), tuple(_read(folder / "general.jsonl")))
     path = Path(name)
-    if path.suffix.lower() != ".jsonl":
-        raise ValueError(f"conversations {str(name)!r}: expected rust, general, or a path to a .jsonl file")
-    return split_documents(str(path), list(_read(path)))
+    if not path.suffix:
+        raise ValueError(f"conversations {str(name)!r}: expected rust, general, or a path to a file of rows")
+    return split_documents(str(path), list(_read(path, ignore_keys)))
 
 
 def template_of(tokenizer) -> str:
@@ -122,19 +143,31 @@ def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Ite
         ValueError: naming the conversation, where the template refuses it, or makes another text of its beginning for
             training than for use.
     """
-    so_far = ""
+    so_far, answers = "", 0
+    if conversation.tools and "tools" not in template_of(tokenizer):
+        raise ValueError(
+            f"conversation {conversation.id!r}: the chat template of this model has no place for its tools: expected a "
+            "model that was made to call functions, or --ignore-keys tools"
+        )
     for number, (role, content) in enumerate(conversation.messages):
         _refuse_special_tokens(conversation.id, content, tokenizer)
-        if role != "assistant":
+        answers += role == "assistant"
+        if role != "assistant" or number in conversation.only_read:
             continue
+        messages, tools = conversation.messages[: number + 1], conversation.tools
         try:
-            prompt = _rendered(conversation.messages[:number], tokenizer, answers_next=True)
-            whole = _rendered(conversation.messages[: number + 1], tokenizer, answers_next=False)
+            prompt = _rendered(messages[:-1], tokenizer, answers_next=True, tools=tools)
+            whole = _rendered(messages, tokenizer, answers_next=False, tools=tools)
         except ValueError as error:
             raise ValueError(f"conversation {conversation.id!r}: {error}") from error
+        if lost := [n for n, (_, content) in enumerate(messages, 1) if content.strip() not in whole]:
+            raise ValueError(
+                f"conversation {conversation.id!r}: the chat template of this model leaves out message {lost[0]} or a "
+                "part of it, so it would not be learned as it is: expected messages without that part, or another model"
+            )
         if not (prompt.startswith(so_far) and whole.startswith(prompt)):
             raise ValueError(
-                f"conversation {conversation.id!r}: the chat template writes what comes before answer {number + 1} "
+                f"conversation {conversation.id!r}: the chat template writes what comes before answer {answers} "
                 f"otherwise in training than in use, where it ends with {prompt[-40:]!r}: expected one text for both"
             )
         yield _tokens(prompt[len(so_far) :], tokenizer), False
@@ -145,9 +178,11 @@ def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Ite
         so_far = whole
 
 
-def _rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bool) -> str:
+def _rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bool, tools: Sequence[str] = ()) -> str:
     given = [{"role": role, "content": content} for role, content in messages]
     options = {"chat_template": template_of(tokenizer), "add_generation_prompt": answers_next, "tokenize": False}
+    if tools:
+        options["tools"] = [json.loads(tool) for tool in tools]
     try:
         return tokenizer.apply_chat_template(given, **options)
     except TemplateError as error:
@@ -167,40 +202,97 @@ def _refuse_special_tokens(name: str, content: str, tokenizer) -> None:
         )
 
 
-def _read(path: Path) -> Iterator[Conversation]:
-    ids: dict[str, int] = {}
-    for line, row in read_json_lines(path):
-        about = (str(row.get(key, "")) for key in ("topic", "form"))
+def _read(path: Path, ignore_keys: Collection[str] = ()) -> Iterator[Conversation]:
+    ids: set[str] = set()
+    for where, row in read_rows(path, KEYS, ignore_keys):
+        row = {key: value for key, value in row.items() if value is not None}  # as Parquet and nulls in JSON have it
+        place = where.rpartition(", ")[2]
+        name = str(row.get("id", place))
+        if name in ids:
+            name = f"{name} ({place})"
+        ids.add(name)
         try:
-            conversation = Conversation(str(row.get("id", f"line {line}")), _messages(row), *about)
+            yield _conversation(row, name, where, ignore_keys)
         except ValueError as error:
-            raise ValueError(f"{path}, line {line}: {error}") from None
-        if ids.setdefault(conversation.id, line) != line:
-            raise ValueError(f"{path}, line {line}: id {conversation.id!r} is in line {ids[conversation.id]} already")
-        yield conversation
+            raise ValueError(f"{where}: {error}") from None
     if not ids:
         raise ValueError(f"{path}: no conversations in this file")
 
 
-def _messages(row: dict) -> tuple[tuple[str, str], ...]:
-    given = row.get("messages")
-    if given is None:
-        pair = (("user", row.get("prompt")), ("assistant", row.get("completion")))
-        given = [{"role": role, "content": content} for role, content in pair]
-    if not isinstance(given, list) or not all(isinstance(message, dict) for message in given):
-        raise ValueError('"messages": expected a list of objects with "role" and "content"')
-    messages = tuple((message.get("role"), message.get("content")) for message in given)
-    for number, (role, content) in enumerate(messages, 1):
+def _conversation(row: dict, name: str, where: str, ignore_keys: Collection[str]) -> Conversation:
+    messages, only_read = [], []
+    for number, message in enumerate(_messages(row), 1):
+        refuse_unknown_keys(f"message {number}", message, MESSAGE_KEYS, ignore_keys)
+        role, content = message.get("role"), message.get("content")
         if role not in ROLES:
             raise ValueError(f"message {number}: role {role!r}: expected one of {', '.join(ROLES)}")
         if not isinstance(content, str) or not content.strip():
-            raise ValueError(
-                f"message {number}, of role {role}: expected a text that is not empty, in "
-                '"messages", or in "prompt" and "completion"'
-            )
-    roles = [role for role, _ in messages]
-    if roles[-1:] != ["assistant"]:
+            raise ValueError(f"message {number}, of role {role}: expected a text that is not empty")
+        if role == "assistant" and not _is_learned(message):
+            only_read.append(number - 1)
+        messages.append((role, content))
+    if not messages or messages[-1][0] != "assistant":
         raise ValueError("the last message is not the assistant's, so there is no answer to learn")
-    if "user" not in roles:
-        raise ValueError("no message is the user's, so there is nothing to answer")
-    return messages
+    learned = [n for n, (role, _) in enumerate(messages) if role == "assistant" and n not in only_read]
+    if not learned:
+        raise ValueError("no answer is to be learned: each has weight 0 or train false")
+    if "user" not in [role for role, _ in messages[: learned[0]]]:
+        raise ValueError(
+            f"message {learned[0] + 1} is the assistant's, and no user has said anything before it: expected a user's "
+            'message first, or "weight": 0 with an answer that is only to be read'
+        )
+    return Conversation(
+        name,
+        tuple(messages[: learned[-1] + 1]),  # what comes after the last learned answer teaches nothing
+        str(row.get("topic", "")),
+        str(row.get("form", "")),
+        frozenset(only_read),
+        tuple(json.dumps(tool) for tool in _list_of("tools", row.get("tools", []))),
+    )
+
+
+def _is_learned(answer: dict) -> bool:
+    marks = [answer[key] for key in ("weight", "train") if key in answer]
+    if any(mark not in (0, 1) for mark in marks):
+        raise ValueError(f'expected "weight" 0 or 1, or "train" true or false, and they are {marks}')
+    return all(marks)
+
+
+def _messages(row: dict) -> list[dict]:
+    """The messages of a row in any of the formats, as objects with role and content."""
+    formats = [keys for keys in FORMATS if any(key in row for key in keys)]
+    if len(formats) != 1:
+        choices = "; ".join(" and ".join(map(repr, keys)) for keys in FORMATS)
+        raise ValueError(f"expected a conversation in one of these ways: {choices}")
+    first = formats[0][0]
+    if first == "prompt":
+        messages = [*_turns(row.get("prompt"), "user"), *_turns(row.get("completion"), "assistant")]
+    elif first == "instruction":
+        asked = "\n\n".join(filter(None, (row.get("instruction"), row.get("input"))))
+        messages = [*_turns(asked, "user"), *_turns(row.get("output"), "assistant")]
+    else:
+        messages = row[first]
+    messages = _list_of(first, messages)
+    if first == "conversations":
+        messages = [_from_sharegpt(message) for message in messages]
+    system = [{"role": "system", "content": row["system"]}] if row.get("system") else []
+    return [*system, *({key: value for key, value in one.items() if value is not None} for one in messages)]
+
+
+def _list_of(key: str, given: object) -> list[dict]:
+    """A list of objects, or the field of a CSV file in which it is written as JSON."""
+    with suppress(ValueError):
+        given = json.loads(given) if isinstance(given, str) else given
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        raise ValueError(f"{key!r}: expected a list of objects")
+    return given
+
+
+def _turns(given: object, role: str) -> list:
+    return given if isinstance(given, list) else [{"role": role, "content": given}]
+
+
+def _from_sharegpt(message: dict) -> dict:
+    others = {key: value for key, value in message.items() if key not in ("from", "value")}
+    role = message.get("from")
+    return {"role": SHAREGPT.get(role, role), "content": message.get("value"), **others}

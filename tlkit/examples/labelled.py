@@ -1,14 +1,15 @@
 """Texts with classes: read, and made into examples for a classifier."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from tlkit.corpus import SPLITS, Corpus, read_json_lines, split_documents
+from tlkit.corpus import SPLITS, Corpus, split_documents
 from tlkit.examples.batches import PADDING, Examples, padding_token
+from tlkit.rows import read_rows
 from tlkit.settings import DATA
 
 
@@ -23,21 +24,29 @@ class Labelled:
         return self.text
 
 
-def load_labelled(name: str | Path = "rust") -> Corpus:
+def load_labelled(
+    name: str | Path = "rust",
+    *,
+    text_column: str = "text",
+    label_column: str = "label",
+    ignore_keys: Collection[str] = (),
+) -> Corpus:
     """Read texts with classes, and split them.
 
     Args:
         name: `rust` (the passages, whose 48 topics are grouped into 9 classes by `data/rust/classes.json`, in their
-            own splits), or a path to a .jsonl file in UTF-8 whose lines are objects with "text" and "label", which is
-            split 80/10/10.
+            own splits), or a path to a .jsonl, .json, .csv or .parquet file, which is split 80/10/10.
+        text_column: of the file; a name, as a key of JSON is.
+        label_column: of the file; texts or whole numbers.
+        ignore_keys: other columns that may be there; all others are refused.
 
     Returns:
         A corpus whose documents are `Labelled`.
 
     Raises:
         FileNotFoundError: where there is no such file.
-        ValueError: naming file and line, for what is no text with a class; or where there are fewer than two classes,
-            or a class of which no text is to train on.
+        ValueError: naming file and row, for what is no text with a class, or says more than is used; or where one text
+            has two classes, there are fewer than two, or a class has no text to train on.
     """
     if name == "rust":
         groups = json.loads((DATA / "rust" / "classes.json").read_text(encoding="utf-8"))
@@ -45,9 +54,9 @@ def load_labelled(name: str | Path = "rust") -> Corpus:
         splits = ([(row["text"], label_of[row["topic"]]) for row in _rust(split)] for split in SPLITS)
         return Corpus("rust", *(tuple(Labelled(*pair) for pair in split) for split in splits))
     path = Path(name)
-    if path.suffix.lower() != ".jsonl":
-        raise ValueError(f"texts with classes {str(name)!r}: expected rust, or a path to a .jsonl file")
-    corpus = split_documents(str(path), list(_read(path)))
+    if not path.suffix:
+        raise ValueError(f"texts with classes {str(name)!r}: expected rust, or a path to a file of rows")
+    corpus = split_documents(str(path), list(_read(path, text_column, label_column, ignore_keys)))
     known = {document.label for document in corpus.train}
     if len(known) < 2:
         raise ValueError(f"{path}: {len(known)} classes in the training split: expected at least 2")
@@ -107,12 +116,17 @@ def class_examples(documents: Sequence[Labelled], tokenizer, classes: Sequence[s
 
 
 def _rust(split: str) -> list[dict]:
-    return [row for _, row in read_json_lines(DATA / "rust" / f"{split}.jsonl")]
+    return [row for _, row in read_rows(DATA / "rust" / f"{split}.jsonl", ("topic", "text"), ("id",))]
 
 
-def _read(path: Path) -> Iterator[Labelled]:
-    for line, row in read_json_lines(path):
-        text, label = row.get("text"), row.get("label")
+def _read(path: Path, text_column: str, label_column: str, ignore_keys: Collection[str]) -> Iterator[Labelled]:
+    labels: dict[str, tuple[str, str]] = {}
+    for where, row in read_rows(path, (text_column, label_column), ignore_keys):
+        text, label = row.get(text_column), row.get(label_column)
+        label = str(label) if type(label) is int else label
         if not isinstance(text, str) or not isinstance(label, str) or not text.strip() or not label.strip():
-            raise ValueError(f'{path}, line {line}: expected an object with "text" and "label", both texts')
+            raise ValueError(f"{where}: expected {text_column!r} and {label_column!r}, neither of them empty")
+        first, before = labels.setdefault(" ".join(text.split()), (label, where))
+        if first != label:
+            raise ValueError(f"{where}: the text of {before} is there again, with class {label!r} and not {first!r}")
         yield Labelled(text, label)

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from tlkit.names import CONTROL, ZERO_SHOT
-from tlkit.reports.figure import FAINT, SIZE, UNTOUCHED, Chart, described, headline, new_figure, panels_beside, styles
+from tlkit.reports.figure import FAINT, UNTOUCHED, Chart, described, headline, panels_beside
 from tlkit.reports.findings import listed
-from tlkit.reports.labels import best_corner, draw_points, label_path, name_points, over_seeds
+from tlkit.reports.labels import best_corner, draw_points, name_points, over_seeds
 
 
 @described
@@ -51,33 +50,6 @@ def forgetting_chart(table: pd.DataFrame | dict[str, pd.DataFrame]) -> Chart:
     return figure
 
 
-@described
-def tradeoff_chart(paths: dict[str, pd.DataFrame]) -> Chart:
-    """Gain against loss along several paths; the best corner is at the bottom left.
-
-    Args:
-        paths: by name a table with a row for each point: its label, and its perplexities rust and general.
-    """
-    figure, axes = new_figure(SIZE[1] + 0.4)
-    drawn = styles(paths)
-    for name, path in paths.items():
-        shade, form = drawn[name]
-        # The line is faint, so that a mark of one path that lies on the line of another is not taken for a part of it.
-        axes.plot(path.rust, path.general, color=shade, linewidth=1.2, alpha=0.5, zorder=1, label="_line")
-        look = {"markersize": 8, "markeredgecolor": "white", "linestyle": "none", "zorder": 3}
-        axes.plot(path.rust, path.general, color=shade, marker=form, label=name, **look)
-    axes.set_xlabel("perplexity on Rust (lower: gained more)")
-    axes.set_ylabel("perplexity on general text (higher: forgot more)")
-    axes.margins(0.1)
-    best_corner(axes)
-    if len(paths) > 1:
-        figure.legend(loc="outside lower center", ncols=3, fontsize="small", frameon=False)
-    headline(figure, _paths_finding(paths))
-    for name, path in paths.items():
-        label_path(axes, list(zip(path.rust, path.general, strict=True)), list(path.label), drawn[name][0])
-    return figure
-
-
 def _with_changes(rows: pd.DataFrame) -> Sequence[str]:
     """Names of strategies with their changes on both texts, where the untouched model is in the table."""
     start = rows[rows.strategy == ZERO_SHOT]
@@ -115,27 +87,3 @@ def _who(those: pd.Series) -> str:
     if len(names) == len(those):
         return "all strategies" if len(names) > 1 else names[0]
     return f"only {listed(names)}" if len(names) <= 3 else f"{len(names)} of {len(those)} strategies"
-
-
-def _paths_finding(paths: dict[str, pd.DataFrame]) -> str:
-    """How far the other paths lie from the first at the same gain; of one path, where it turns."""
-    first, *others = paths.values()
-    apart = [_apart_at_the_same_gain(first, other) for other in others]
-    if others and all(map(len, apart)):
-        percent = 100 * np.concatenate(apart)
-        ends = [f"{abs(end):.0f}% {'above' if end > 0 else 'below'}" for end in (percent.min(), percent.max())]
-        who = next(reversed(paths)) + " is" if len(others) == 1 else "the others are"
-        span = " to ".join(dict.fromkeys(ends))
-        return f"At the same perplexity on Rust, {who} {span} {next(iter(paths))} on general text"
-    best = [f"{name} = {path.label.loc[path.rust.idxmin()]}" for name, path in paths.items()]
-    return f"Perplexity on Rust is lowest at {' and at '.join(best)}"
-
-
-def _apart_at_the_same_gain(one: pd.DataFrame, other: pd.DataFrame) -> np.ndarray:
-    """How far the other path lies above the first on general text, as a share, at 20 places that both reach on Rust."""
-    low, high = max(one.rust.min(), other.rust.min()), min(one.rust.max(), other.rust.max())
-    if low >= high:
-        return np.empty(0)
-    at, ordered = np.linspace(low, high, 20), [path.sort_values("rust") for path in (one, other)]
-    mine, others = (np.interp(at, path.rust, path.general) for path in ordered)
-    return others / mine - 1

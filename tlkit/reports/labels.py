@@ -51,28 +51,6 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
     return [middle + gap * (number - (count - 1) / 2) for middle, count in groups for number in range(int(count))]
 
 
-def label_path(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str], colour: str) -> None:
-    """Write a name at the upper right of each point, the first, the last and then the others as far as there is room.
-
-    Args:
-        axes: where the points are, with their final limits.
-        points: of a path, in its order.
-        names: one for each point.
-        colour: of the names.
-    """
-    settle(axes.figure)
-    taken = [text.get_window_extent() for text in axes.texts]
-    style = {"xytext": (5, 4), "textcoords": "offset points", "fontsize": "small", "color": dark(colour)}
-    for place in dict.fromkeys([0, len(points) - 1, *range(len(points))]):
-        text = axes.annotate(names[place], points[place], **style)
-        text.set_in_layout(False)
-        here = text.get_window_extent()
-        if any(here.overlaps(other) for other in taken):
-            text.remove()
-        else:
-            taken.append(here)
-
-
 def beside_rows(axes: Axes, rows: Sequence[float], texts: Sequence[str], heading: str = "") -> None:
     """Write the figures of a chart with rows in a column at its right.
 

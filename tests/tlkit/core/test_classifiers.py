@@ -146,7 +146,12 @@ def test_a_text_that_ends_with_padding_is_refused(tiny):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"text": "a"}] * 12, 'line 1: expected an object with "text" and "label"'),
+        ([{"text": "a"}] * 12, "line 1: expected 'text' and 'label'"),
+        ([{"text": "a", "label": "b", "split": "test"}], "line 1: 'split' would not be used"),
+        (
+            [{"text": "a b", "label": "c"}, {"text": "a  b", "label": "d"}],
+            "line 2: the text of .*line 1 is there again",
+        ),
         ([{"text": f"text {n}", "label": "same"} for n in range(12)], "1 classes in the training split"),
         ([{"text": f"text {n}", "label": str(n)} for n in range(12)], "has no text to train on"),
     ],

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import torch
 from transformers import AutoTokenizer
@@ -31,6 +32,10 @@ CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
+
+
+ASKS, SAYS = {"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}
+THINKS = SAYS | {"reasoning_content": "First I count."}
 
 
 @pytest.fixture
@@ -164,9 +169,15 @@ def test_a_message_that_smuggles_in_a_special_token_is_refused(chatml):
     ("row", "message"),
     [
         ({"prompt": "Why?", "completion": "  "}, "line 1: message 2, of role assistant: expected a text"),
-        ({"messages": "hello"}, '"messages": expected a list of objects'),
+        ({"messages": "hello"}, "'messages': expected a list of objects"),
         ({"messages": [{"role": "user", "content": "Why?"}]}, "the last message is not the assistant's"),
-        ({"messages": [{"role": "assistant", "content": "So."}]}, "no message is the user's"),
+        ({"messages": [{"role": "assistant", "content": "So."}]}, "message 1 is the assistant's, and no user has"),
+        ({"prompt": "Why?", "completion": "So.", "input": "this"}, "one of these ways"),
+        ({"prompt": "Why?", "completion": "So.", "score": 3}, "'score' would not be used"),
+        ({"messages": [{"role": "user", "content": "Why?", "name": "Ann"}]}, "message 1: 'name' would not be used"),
+        ({"messages": [ASKS, THINKS]}, "message 2: 'reasoning_content' would not be used"),
+        ({"messages": [ASKS, {**SAYS, "weight": 0.5}]}, '"weight" 0 or 1'),
+        ({"messages": [ASKS, {**SAYS, "train": False}]}, "no answer is to be learned"),
         ({"messages": [{"role": "bot", "content": "So."}]}, "message 1: role 'bot': expected one of system, user"),
     ],
 )
@@ -176,6 +187,99 @@ def test_what_is_no_conversation_is_refused_by_file_and_line(row, message, tmp_p
     with pytest.raises(ValueError, match=message) as error:
         load_conversations(path)
     assert f"{path}, line 1" in str(error.value)
+
+
+FORMATS = {
+    "messages": {"messages": [{"role": "system", "content": "Be brief."}, ASKS, SAYS]},
+    "prompt": {"system": "Be brief.", "prompt": "Why?", "completion": "So."},
+    "prompt in messages": {"prompt": [{"role": "system", "content": "Be brief."}, ASKS], "completion": [SAYS]},
+    "alpaca": {"system": "Be brief.", "instruction": "Why?", "input": "", "output": "So."},
+    "sharegpt": {
+        "conversations": [
+            {"from": "system", "value": "Be brief."},
+            {"from": "human", "value": "Why?"},
+            {"from": "gpt", "value": "So."},
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".parquet"])
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_formats_that_people_have_are_one_conversation(form, suffix, tmp_path):
+    """A field of a CSV file that is always a list is written as JSON. pandas writes the files."""
+    if (form, suffix) == ("prompt in messages", ".csv"):
+        pytest.skip("in a CSV file a prompt is a text, whatever it looks like")
+    one = json.dumps(FORMATS[form])
+    rows = [json.loads(one.replace("Why?", f"Why {n}?")) | {"id": f"chat {n}"} for n in range(12)]
+    path, table = tmp_path / f"chats{suffix}", pd.DataFrame(rows)
+    if suffix == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)))
+    elif suffix == ".json":
+        path.write_text(json.dumps(rows, indent=1))
+    elif suffix == ".csv":
+        lists = [column for column in table if isinstance(table[column][0], list)]
+        table.assign(**{column: table[column].map(json.dumps) for column in lists}).to_csv(path, index=False)
+    else:
+        table.to_parquet(path)
+    corpus = load_conversations(path)
+    read = {one.id: one.messages for split in (corpus.train, corpus.validation, corpus.test) for one in split}
+    assert read == {
+        f"chat {number}": (("system", "Be brief."), ("user", f"Why {number}?"), ("assistant", "So."))
+        for number in range(12)
+    }
+
+
+@pytest.mark.parametrize("mark", [{"weight": 0}, {"train": False}])
+def test_an_answer_that_is_marked_so_is_read_and_not_learned(mark, chatml, tmp_path):
+    wrong = {"role": "assistant", "content": "WRONG: go away."} | mark
+    rows = [{"messages": [{**ASKS, "content": f"Why {n}?"}, wrong, ASKS, SAYS, ASKS, wrong]} for n in range(12)]
+    path = tmp_path / "chats.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    conversations = load_conversations(path).train
+    examples = answer_examples(conversations, chatml)
+    for row in range(len(conversations)):
+        assert learned(examples, chatml, row) == "So.<|im_end|>"
+        shown = chatml.decode(examples.tokens[row][examples.texts[row] != PADDING])
+        assert shown.count("WRONG: go away.") == 1 and conversations[row].answer == "So."
+
+
+def test_a_key_that_is_meant_to_be_ignored_is_ignored_in_rows_and_messages(tmp_path):
+    rows = [{"id": None, "messages": [{**ASKS, "content": f"Why {n}?"}, THINKS], "score": 1} for n in range(12)]
+    path = tmp_path / "chats.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(ValueError, match="line 1: 'score' would not be used"):
+        load_conversations(path, ignore_keys=["reasoning_content"])
+    corpus = load_conversations(path, ignore_keys=["score", "reasoning_content"])
+    assert len(corpus.train) == 10 and corpus.train[0].id.startswith("line ")
+
+
+def test_tools_reach_a_template_that_takes_them_and_no_other(chatml):
+    tools = ('{"type": "function", "function": {"name": "lookup", "parameters": {}}}',)
+    with pytest.raises(ValueError, match="no place for its tools"):
+        answer_examples([replace(ASKED, tools=tools)], chatml)
+    chatml.chat_template = "{% if tools %}{{ tools[0].function.name }}{% endif %}" + CHATML
+    examples = answer_examples([replace(ASKED, tools=tools)], chatml)
+    assert chatml.decode(examples.tokens[0]).startswith("lookup<|im_start|>user")
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (CHATML.replace("{% for m", "{% for m in messages if m.role != 'system' %}{% endfor %}{% for m"), None),
+        (CHATML.replace("in messages %}", "in messages if m.role != 'system' %}"), 1),
+        (CHATML.replace("m.content", "m.content.split('</think>')[-1]"), 3),
+    ],
+)
+def test_a_template_that_leaves_out_a_message_is_refused_by_its_number(template, message, chatml):
+    answer = ("assistant", "<think>hm</think>A view.")
+    thinks = replace(LONGER, messages=(*LONGER.messages[:2], answer, *LONGER.messages[3:]))
+    chatml.chat_template = template
+    if message is None:
+        assert len(answer_examples([thinks], chatml)) == 1
+    else:
+        with pytest.raises(ValueError, match=f"'two': .* leaves out message {message} "):
+            answer_examples([thinks], chatml)
 
 
 def test_a_file_is_split_and_repeats_are_left_out(tmp_path):

@@ -1,6 +1,5 @@
 """A chart draws the numbers that it was given, read back from its axes, and its title claims what they say."""
 
-import math
 from types import SimpleNamespace
 
 import pandas as pd
@@ -8,15 +7,13 @@ import pytest
 from matplotlib.colors import to_hex
 from test_pictures import comparison, table
 
-from tlkit.evidence.flops import StepFlops
 from tlkit.fitting.estimate import MemoryEstimate
 from tlkit.names import CONTROL
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.cost_charts import cost_chart
-from tlkit.reports.forgetting_charts import forgetting_chart, tradeoff_chart
+from tlkit.reports.forgetting_charts import forgetting_chart
 from tlkit.reports.memory_charts import memory_chart
 from tlkit.reports.score_charts import accuracy_chart, pairs_chart, perplexity_chart
-from tlkit.reports.training_charts import flops_chart, sweep_chart
 
 PAIR = ["first", "second", "difference", "separated"]
 
@@ -150,26 +147,6 @@ def test_a_text_that_is_not_about_rust_is_not_called_so():
     assert "Rust" not in chart.alt and "perplexity on the new text" in chart.axes[0].get_xlabel()
 
 
-def test_a_path_is_drawn_and_named_at_its_points():
-    path = pd.DataFrame({"label": ["0", "0.5", "1"], "rust": [3.0, 2.0, 2.5], "general": [1.0, 1.5, 4.0]})
-    chart = tradeoff_chart({"epochs": path})
-    assert chart.axes[0].lines[0].get_xydata().tolist() == [[3, 1], [2, 1.5], [2.5, 4]]
-    assert {"0", "0.5", "1"} <= set(texts_of(chart.axes[0]))
-    assert chart.finding == "Perplexity on Rust is lowest at epochs = 0.5"
-
-
-def test_of_several_paths_the_title_says_how_far_they_lie_from_the_first():
-    """By hand: between 2 and 4 on Rust one path is a tenth above the first, and another a twentieth below it."""
-    first = pd.DataFrame({"label": list("abc"), "rust": [5.0, 4.0, 2.0], "general": [20.0, 10.0, 20.0]})
-    above, below = first.assign(general=1.1 * first.general), first.iloc[1:].assign(general=[9.5, 19.0])
-    said = "At the same perplexity on Rust,"
-    assert tradeoff_chart({"lora": first, "b": above}).finding == f"{said} b is 10% above lora on general text"
-    several = {"lora": first, "b": above, "c": below}
-    assert tradeoff_chart(several).finding == f"{said} the others are 5% below to 10% above lora on general text"
-    elsewhere = below.assign(rust=[9.0, 8.0])
-    assert "same" not in tradeoff_chart({"lora": first, "c": elsewhere}).finding
-
-
 @pytest.mark.parametrize(
     ("seconds", "memory", "finding"),
     [
@@ -180,24 +157,6 @@ def test_the_title_of_costs_names_who_needs_least(seconds, memory, finding):
     chart = cost_chart(pd.DataFrame({"strategy": ["a", "b", "c"], "seconds": seconds, "peak_memory_mb": memory}))
     assert chart.finding == finding
     assert [[bar.get_width() for bar in axes.patches] for axes in chart.axes] == [seconds, memory]
-
-
-def test_arithmetic_is_stacked():
-    chart = flops_chart({"full": StepFlops(2_000_000_000, 4_000_000_000), "less": StepFlops(2_000_000_000, 0)})
-    forward, _, backward, _ = chart.axes[0].patches
-    assert (forward.get_width(), backward.get_x(), backward.get_width()) == pytest.approx((2, 2, 4))
-    assert chart.finding == "less needs 33% of the arithmetic of full" and "2 (33%)" in texts_of(chart.axes[0])
-
-
-def test_a_sweep_is_drawn_through_the_means_of_its_seeds_and_without_what_diverged():
-    rows = [("a", 0.1, 10.0), ("a", 0.1, 20.0), ("a", 1.0, 40.0), ("a", 10.0, math.inf), ("b", 0.1, 5.0)]
-    record = pd.DataFrame(rows, columns=["strategy", "rate", "validation_perplexity"])
-    chart = sweep_chart(record, "rate", "rate")
-    lines = {line.get_label(): line.get_xydata().tolist() for line in chart.axes[0].lines}
-    assert (lines["a"], lines["b"]) == ([[0.1, 15.0], [1.0, 40.0]], [[0.1, 5.0]])
-    assert chart.finding == "b is lowest at every number of rate, with every seed"
-    record.loc[4, "validation_perplexity"] = 15.0  # as good as the mean of a, but not with every seed
-    assert sweep_chart(record, "rate", "rate").finding == "Best rate: 0.1 for a, 0.1 for b"
 
 
 def test_a_bar_of_memory_is_as_long_as_its_categories_together():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tlkit.reports.figure import INK, new_figure
 from tlkit.reports.findings import listed, number, short
-from tlkit.reports.labels import label_ends, label_path, spread
+from tlkit.reports.labels import label_ends, spread
 
 PLACES = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(sorted)
 
@@ -30,14 +30,6 @@ def test_names_at_the_ends_of_lines_do_not_collide(apart):
     texts = {text.get_text(): text.get_position()[1] for text in axes.texts if text.get_text()}
     assert list(texts) == list(ends) and (apart == 0 or sorted(texts.values()) == list(texts.values()))
     assert [leader.xy for leader in axes.texts if not leader.get_text()] == [ends[name] for name in sorted(ends)]
-
-
-def test_a_path_keeps_the_names_for_which_there_is_room_its_ends_first():
-    figure, axes = new_figure()
-    points = [(0.1, 0.1), (0.1, 0.101), (0.5, 0.5), (0.5, 0.501), (0.5, 0.502)]
-    axes.set(xlim=(0, 1), ylim=(0, 1))
-    label_path(axes, points, list("abcde"), INK)
-    assert [text.get_text() for text in axes.texts] == ["a", "e"] and collisions(figure) == []
 
 
 def test_numbers_are_written_as_people_say_them():

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from figure_checks import collisions
 
-from tlkit.evidence.flops import StepFlops
 from tlkit.evidence.recorded import recorded, recorded_comparison
 from tlkit.evidence.statistics import compare_pairs
 from tlkit.fitting.estimate import MemoryEstimate
@@ -22,7 +21,6 @@ from tlkit.reports import (
     forgetting_charts,
     memory_charts,
     score_charts,
-    training_charts,
 )
 from tlkit.strategies import apply_strategy
 
@@ -89,16 +87,9 @@ PICTURES = {
     "pairs": lambda: score_charts.pairs_chart(pairs()),
     "parameters": lambda: cost_charts.parameters_chart(table()),
     "cost": lambda: cost_charts.cost_chart(table()),
-    "flops": lambda: training_charts.flops_chart({"full": StepFlops(20, 40), "last_layers": StepFlops(20, 5)}),
     "forgetting": lambda: forgetting_charts.forgetting_chart(table()),
     "forgetting of two": lambda: forgetting_charts.forgetting_chart({"tiny": table(), "SmolLM2": table(REAL)}),
-    "two paths": lambda: forgetting_charts.tradeoff_chart(
-        {"full, learning rate": path("rates", "learning_rate"), "full, epochs": path("epochs", "epochs")}
-    ),
     "pareto": lambda: charts.pareto_of(comparison().documents, comparison().runs),
-    "rates": lambda: training_charts.sweep_chart(
-        rates("full", "last_layers", "lora", "bitfit"), "learning_rate", "learning rate (log scale)"
-    ),
     "memory of cards": lambda: memory_charts.memory_chart(CARDS, BUDGETS),
     "network strips": lambda: diagrams.network_strip(report("full"), report("last_layers"), report("lora")),
     "step": diagrams.step_flow,

@@ -1,0 +1,142 @@
+"""Rows of a reader's own files: JSON lines, JSON, CSV or Parquet. No key of a row is ever ignored without a word."""
+
+import csv
+import io
+import json
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+ROW_FILES = (".jsonl", ".json", ".csv", ".parquet")
+
+
+def read_rows(path: Path, keys: Collection[str], ignore_keys: Collection[str] = ()) -> Iterator[tuple[str, dict]]:
+    """Read the rows of a file, and refuse those that say more than is used.
+
+    Args:
+        path: a file of `ROW_FILES`; text is in UTF-8.
+        keys: that are used, whatever their values are.
+        ignore_keys: that may be there all the same.
+
+    Yields:
+        Where the row is, such as "notes.csv, row 3", and its keys that are used. An empty field of a CSV file is "".
+
+    Raises:
+        FileNotFoundError: where there is no such file.
+        ValueError: naming file and row, for what cannot be read, and for a key that is neither used nor ignored.
+    """
+    readers = {".jsonl": read_json_lines, ".json": _read_json, ".csv": _read_csv, ".parquet": _read_parquet}
+    if (suffix := path.suffix.lower()) not in readers:
+        raise ValueError(f"{path}: expected a file of rows: {', '.join(readers)}")
+    unit = "line" if suffix == ".jsonl" else "row"
+    for number, row in readers[suffix](path):
+        where = f"{path}, {unit} {number}"
+        refuse_unknown_keys(where, row, keys, ignore_keys)
+        yield where, {key: value for key, value in row.items() if key in keys}
+
+
+def refuse_unknown_keys(where: str, row: dict, keys: Collection[str], ignore_keys: Collection[str]) -> None:
+    """Refuse an object that says more than is used.
+
+    Args:
+        where: it is, for the message.
+        row: the object.
+        keys: that are used.
+        ignore_keys: that may be there all the same.
+
+    Raises:
+        ValueError: naming place and keys.
+    """
+    unknown = sorted(map(str, set(row) - set(keys) - set(ignore_keys)))
+    if unknown:
+        raise ValueError(
+            f"{where}: {', '.join(map(repr, unknown))} would not be used: expected only {', '.join(keys)}. If that is "
+            f"meant, say --ignore-keys {','.join(unknown)} (from Python: ignore_keys={unknown})"
+        )
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, dict]]:
+    """Read a .jsonl file: an object on each line; empty lines do not count.
+
+    Args:
+        path: a file of text in UTF-8.
+
+    Yields:
+        The line's number, from 1, and its object.
+
+    Raises:
+        FileNotFoundError: where there is no such file.
+        ValueError: where a line is not an object of JSON in UTF-8, naming file and line; half a character, which JSON
+            can escape, is none.
+    """
+    for number, line in enumerate(read_text(path).split("\n"), 1):  # str.splitlines splits at U+2028 and others too
+        line = line.lstrip("\ufeff")  # of files that were joined
+        if line.strip():
+            yield number, _object(f"{path}, line {number}", line)
+
+
+def read_text(path: Path) -> str:
+    """Read a file of text, with `\\n` for every line end, and without a byte order mark.
+
+    Args:
+        path: a file in UTF-8.
+
+    Raises:
+        FileNotFoundError: where there is no such file.
+        ValueError: naming file and line, where it is not UTF-8.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file, or not a file of text")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise ValueError(f"{path}, line {line}: a zero byte, so no text in UTF-8; save it as UTF-8")
+    return text
+
+
+def _object(where: str, text: str) -> dict:
+    try:
+        row = json.loads(text)
+        json.dumps(row, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}: not JSON ({getattr(error, 'msg', error)})") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"{where}: expected an object, and it is {type(row).__name__}")
+    return row
+
+
+def _read_json(path: Path) -> Iterator[tuple[int, dict]]:
+    """Of an array of objects."""
+    rows = _object(str(path), f'{{"rows": {read_text(path)}}}')["rows"]
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{path}: expected an array of objects, or a .jsonl file with an object on each line")
+    yield from enumerate(rows, 1)
+
+
+def _read_csv(path: Path) -> Iterator[tuple[int, dict]]:
+    """Of a table whose first row names its columns."""
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
+    try:
+        for number, row in enumerate(reader, 1):
+            if None in row or None in row.values():
+                raise ValueError(
+                    f"{path}, row {number}: expected {len(reader.fieldnames)} fields, as the first row has"
+                )
+            yield number, row
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
+
+
+def _read_parquet(path: Path) -> Iterator[tuple[int, dict]]:
+    from pyarrow import ArrowException
+    from pyarrow.parquet import read_table  # `datasets` would write a copy of the file to its cache first
+
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    try:
+        yield from enumerate(read_table(path).to_pylist(), 1)
+    except ArrowException as error:
+        raise ValueError(f"{path}: not Parquet ({error})") from None
