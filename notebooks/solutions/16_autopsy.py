@@ -41,28 +41,51 @@ def in_first_blocks(name, count):
 course.check("ex16_2", in_first_blocks)
 
 # %% [markdown]
-# Three numbers are known before any weight has changed: the loss of the first training step (in nats per token), the
-# perplexity that the evaluation measures before training on text of the same kind, and the number of tokens in the
-# vocabulary. Write a function that makes the diagnosis from them. It returns
+# Write a program that audits reports. Here is a new one (it is invented), as a table of `key: number`:
 #
-# - `"loading"` if the model knows nothing, because its weights were not loaded;
-# - `"evaluation"` if training is correct and the evaluation measures something else;
-# - `"sound"` if there is no sign of either.
+# | key | number | |
+# | --- | --- | --- |
+# | `vocabulary` | 49,152 | tokens |
+# | `first_loss` | 3.2 | nats, first step of training |
+# | `baseline` | 27.1 | perplexity before training, on text of the same kind |
+# | `parameters` | 134,515,008 | all parameters |
+# | `parts` | [7,080,192, 576] | parameters of "the last two blocks and the final norm" |
+# | `trained` | 7,080,768 | parameters said to be trained |
+# | `tokens` | 512 | of the test text |
+# | `seeds` | 1 | |
+# | `speedup` | 12.0 | times faster than full fine-tuning |
 #
-# Allow a difference of one nat, as `tl.first_loss_warning` does. Consider the two published baselines, 254,801 and
-# 250,072: both are above the vocabulary's size, but their faults are not the same.
+# Your function gets such a dictionary and returns the set of all complaints that apply:
+#
+# - `"evaluation"`: first loss and baseline are more than one nat apart;
+# - `"loading"`: they agree, but the baseline is not below the vocabulary;
+# - `"count"`: the parts do not add up to what was trained;
+# - `"sample"`: fewer than 1,000 tokens, or fewer than 3 seeds;
+# - `"speed"`: faster than traffic allows, as in symptom 5: 8 bytes for each parameter and 96 for each trained one.
+
 
 # %%
 import math
 
 
-def diagnose(first_loss, baseline, vocabulary):
-    """One of the three words."""
+def audit(report):
+    """The set of complaints about a report; empty for a sound one."""
     ### BEGIN SOLUTION
-    if abs(first_loss - math.log(baseline)) > 1:
-        return "evaluation"
-    return "loading" if baseline > vocabulary else "sound"
+    found = set()
+    if abs(report["first_loss"] - math.log(report["baseline"])) > 1:
+        found.add("evaluation")
+    elif report["baseline"] >= report["vocabulary"]:
+        found.add("loading")
+    if sum(report["parts"]) != report["trained"]:
+        found.add("count")
+    if report["tokens"] < 1000 or report["seeds"] < 3:
+        found.add("sample")
+    everything = report["parameters"]
+    full, step = (8 * everything + 96 * n for n in (everything, report["trained"]))
+    if report["speedup"] > full / step:
+        found.add("speed")
+    return found
     ### END SOLUTION
 
 
-course.check("ex16_3", diagnose)
+course.check("ex16_3", audit)

@@ -2,7 +2,6 @@
 
 from functools import cache
 
-import pandas as pd
 import pytest
 import torch
 from figure_checks import collisions
@@ -15,7 +14,7 @@ from course.lesson07.pictures import products_chart, products_of
 from course.lesson08.pictures import family_picture
 from course.lesson10.pictures import micro_batch_picture
 from course.lesson14.pictures import token_view
-from course.lesson16 import pictures as autopsy
+from course.lesson16.pictures import label_shift_scheme
 from course.lesson17 import pictures as board
 from course.lesson17.leaderboards import front_shares, leaderboard
 from course.lesson18 import pictures as scaling
@@ -25,7 +24,6 @@ from tlkit.models.parts import find_blocks
 from tlkit.strategies import apply_strategy
 
 TOKENS = ["In", " R", "ust", ",", " V", "ec", "<", "T"]
-LOSSES = pd.DataFrame({"full": [3.0, 3.1, 2.0, 2.5], "last_layers": [3.1, 3.0, 2.2, 2.6]})
 COUNTED = torch.zeros(4, 3, dtype=torch.long)  # targets of four rows, of which two have one token that counts
 COUNTED[2, 1:] = COUNTED[3, 1:] = -100
 
@@ -48,9 +46,7 @@ PICTURES = {
     "qlora": lambda: quantization.four_bit_layer(512, 192),
     "family": family_picture,
     "micro-batches": lambda: micro_batch_picture(COUNTED, 2),
-    "published": lambda: autopsy.published_chart({"Python: before": 254_801.06, "Rust: lower": 64_249.05}, 151_936),
-    "label shift": lambda: autopsy.label_shift_scheme(TOKENS),
-    "margins": lambda: autopsy.margins_chart(LOSSES, "full", "last_layers"),
+    "label shift": lambda: label_shift_scheme(TOKENS),
     "standings": lambda: board.standings_chart(leaderboard().test_accuracy),
     "board": lambda: board.scores_chart(audit(leaderboard(), "test_accuracy", 1319, name="name").table),
     "pairs": lambda: board.apart_chart(audit(leaderboard(), "test_accuracy", 1319, name="name")),
@@ -63,9 +59,7 @@ PICTURES = {
 FINDINGS = {  # a part of what the title says
     "qlora": "The frozen weights take 50.7 kB, and 393.2 kB only while the layer computes",
     "micro-batches": "some tokens count 3 times as much as others",
-    "published": "1 of 2 published perplexities are worse than guessing at random",
     "label shift": "After 'In' comes 'R'; the report asked for the one after that",
-    "margins": "full wins on 3 blocks and last_layers on 1, so one block may name either",
     "standings": "The first 10 of 63 lie between 52.6% and 49.1%",
     "board": "The interval of the first row holds the scores of 6 of the other 9",
     "ring": "each card sends 1.75 times",

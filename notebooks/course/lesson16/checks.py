@@ -1,4 +1,4 @@
-"""The autopsy: how many blocks a ranking takes, names that match too much, three figures that must fit together."""
+"""The autopsy: how many blocks a ranking takes, names that match too much, a program that audits reports."""
 
 import math
 
@@ -42,43 +42,76 @@ def first_blocks(answer: object) -> None:
             _judge_selection(answer, names, front, count)
 
 
+SOUND = {
+    "vocabulary": 49_152,
+    "first_loss": 3.2,
+    "baseline": 27.1,
+    "parameters": 134_515_008,
+    "parts": [7_080_192, 576],
+    "trained": 7_080_768,
+    "tokens": 4_000,
+    "seeds": 3,
+    "speedup": 2.1,
+}
+COMPLAINTS = {  # what is said if one is missing, and if one is too many
+    "evaluation": (
+        "a loss is the logarithm of a perplexity, and they may differ in either direction",
+        "a loss is in nats and a perplexity is not, so they cannot be compared directly",
+    ),
+    "loading": (
+        "training that starts as badly as a baseline above the vocabulary is a model that knows nothing",
+        "a model with random weights would be as bad in its first training step, and this one was not",
+    ),
+    "count": ("the parts have another sum, and one parameter is enough", "the parts add up"),
+    "sample": ("tokens and seeds both have to be enough", "1,000 tokens and 3 seeds are enough here"),
+    "speed": (
+        "the passes go through frozen parameters, too, so traffic shrinks by less than what is trained",
+        "traffic allows this: a trained parameter moves 8 + 96 bytes, and a frozen one 8",
+    ),
+}
+
+
 @exercise(
     "ex16_3",
-    "the diagnosis of seven models, sound and not; one has published figures",
-    "The loss is the logarithm of a perplexity. Bring both numbers to one scale before you compare them.",
-    "A model with random weights knows nothing in training either. How large is the loss of its first training step?",
-    "Check first whether the two numbers agree within one nat, in both directions. Only if they agree does the size of "
-    "the vocabulary tell you something about the model.",
+    "the new report, three sound ones, and others with one fault or several; two have published figures",
+    "Each complaint is a comparison of two numbers. The loss is the logarithm of a perplexity: use one scale.",
+    "Let P be all parameters and T the trained ones. A full step moves 8P + 96P bytes, and this one 8P + 96T.",
+    'Start with `found = set()`, and add a word where its comparison fails. `"loading"` stands in an `elif` behind '
+    '`"evaluation"`.',
 )
-def diagnosis(answer: object) -> None:
-    """Judge a function that tells a sound start from a faulty evaluation or faulty loading."""
-    cases = [
-        ("sound", 4.9, 138.0, 4096, "nothing was wrong"),
-        ("sound", 3.0, 40.0, 50_257, "nothing was wrong"),
-        ("loading", 12.6, 250_072.0, 151_936, "the weights were random"),
-        ("evaluation", 4.6157, 254_801.06, 151_936, "labels were shifted twice in the evaluation"),
-        ("evaluation", 4.4, 9_000.0, 151_936, "labels were shifted twice in the evaluation"),
-        ("evaluation", 4.6, 1.3, 4096, "the evaluation showed the model each token that it was to guess"),
-        ("loading", 8.9, 5_100.0, 4096, "the weights were random"),
-    ]
-    for right, loss, baseline, vocabulary, story in cases:
-        given = called(answer, loss, baseline, vocabulary)
-        if not isinstance(given, str) or given not in ("sound", "evaluation", "loading"):
-            raise Wrong(f'your function returns {given!r:.40}: expected "sound", "evaluation" or "loading".')
-        if given == right:
-            continue
-        case = f"where {story}, your function says {given!r}:"
-        if right == "sound":
-            why = "a loss is in nats and a perplexity is not, so the two cannot be compared directly."
-        elif right == "loading":
-            why = "a baseline above the vocabulary, and training that starts as badly, is a model that knows nothing."
-        elif given == "loading":
-            why = "random weights would be as bad in their first training step, and these were not."
-        elif baseline < vocabulary and baseline > math.exp(loss):
-            why = "a baseline below the vocabulary may still be far from what training says."
-        else:
-            why = "a baseline far better than training is as suspicious as one far worse."
-        raise Wrong(f"{case} {why}")
+def audits(answer: object) -> None:
+    """Judge a function that names what is wrong in a report."""
+    published = {"vocabulary": 151_936, "parameters": 494_032_768}
+    for story, wanted, changes in (
+        ("the new report", {"sample", "speed"}, {"tokens": 512, "seeds": 1, "speedup": 12.0}),
+        ("a sound report", set(), {}),
+        ("a sound report with just enough text", set(), {"tokens": 1_000}),
+        ("a report with 20 tokens", {"sample"}, {"tokens": 20}),
+        ("a report with 2 seeds", {"sample"}, {"seeds": 2}),
+        ("a sound report that is 7.9 times faster", set(), {"speedup": 7.9}),
+        ("a report that is 8.1 times faster", {"speed"}, {"speedup": 8.1}),
+        ("a report with a forgotten norm", {"count"}, {"trained": 7_080_192}),
+        ("random weights", {"loading"}, {"first_loss": 11.0, "baseline": 61_000.0}),
+        ("random weights, just at guessing", {"loading"}, {"first_loss": 10.8, "baseline": 49_152.0}),
+        ("an evaluation that shows each token before it is guessed", {"evaluation"}, {"baseline": 1.3}),
+        ("an evaluation that shifts labels twice", {"evaluation"}, {"baseline": 9_000.0}),
+        ("the Python report", {"evaluation", "count", "sample", "speed"},
+         published | {"first_loss": 4.1105, "baseline": 254_801.06, "parts": [29_824_768, 136_134_656],
+                      "trained": 29_865_088, "tokens": 32, "seeds": 1, "speedup": 14.3}),
+        ("the hybrid report", {"loading", "count", "sample"},
+         published | {"parameters": 630_167_424, "first_loss": 12.55, "baseline": 387_788.94, "parts": [630_167_424],
+                      "trained": 291, "tokens": 4, "seeds": 1, "speedup": 1.0}),
+    ):  # fmt: skip
+        given = called(answer, SOUND | changes)
+        if not isinstance(given, set | frozenset | list | tuple) or not set(map(str, given)) <= set(COMPLAINTS):
+            raise Wrong(f"your function returns {given!r:.60}: expected a set of {', '.join(map(repr, COMPLAINTS))}.")
+        for word, (missing, too_many) in COMPLAINTS.items():
+            if (word in given) != (word in wanted):
+                raise Wrong(
+                    f"for {story}, {word!r} is missing: {missing}."
+                    if word in wanted
+                    else f"for {story}, {word!r} is said: {too_many}."
+                )
 
 
 def _judge_selection(answer, names, front, count):
@@ -118,7 +151,7 @@ def _judge_selection(answer, names, front, count):
 
 QUIZ = Quiz(
     "quiz16",
-    "Symptom 6 ends with a hypothesis: full fine-tuning was slowed down because it did not fit the card.\n"
+    "Symptom 5 ends with a hypothesis: full fine-tuning was slowed down because it did not fit the card.\n"
     "Which experiment could show that it is false?",
     {
         "a": "Run both strategies again, on a card with 24 GB.",
