@@ -17,7 +17,7 @@
 # **You need** [lesson 3](03_baseline.ipynb) for perplexity, [lesson 7](07_freezing.ipynb) for freezing, [lesson
 # 9](09_memory.ipynb) for memory, and [lesson 15](15_comparison.ipynb) for comparisons.
 #
-# About 32 minutes.
+# About 44 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math
@@ -31,7 +31,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import course
 import tlkit as tl
-from course.lesson16.pictures import label_shift_scheme
+from course.lesson16 import pictures
 
 tl.setup()
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -79,7 +79,7 @@ print(f"exp(4.6157) is {math.exp(4.6157):,.0f}; ln(254,801) is {math.log(254_801
 
 # %%
 ids = tokenizer("In Rust, Vec<T> is")["input_ids"]
-label_shift_scheme([tokenizer.decode([token]) for token in ids][:8])
+pictures.label_shift_scheme([tokenizer.decode([token]) for token in ids][:8])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A model of transformers moves the labels by one place on its own ([lesson 3](03_baseline.ipynb)). The evaluation had
@@ -122,6 +122,7 @@ scores.plot(logy=True, figsize=(8, 3.8), style=["o-", "o--", "s-", "s--"])
 plt.xlabel("epochs on seven blocks")
 plt.ylabel("perplexity (logarithmic)")
 plt.title("On the learned blocks, one figure falls to 1 and the other explodes")
+plt.legend(loc=(0.62, 0.08))
 plt.show()
 
 # %%
@@ -145,7 +146,7 @@ print(tl.first_loss_warning(first_loss, math.log(rows[0][3])))
 # | --- | --- | --- |
 # | perplexity before training | 250,072 | 387,789 |
 # | text generated before training | words of many languages in no order | the same |
-# | first training losses | (out of memory) | 11.4, 11.4, 13.5 and 12.5 |
+# | first training losses | none: out of memory | 11.4, 11.4, 13.5 and 12.5 |
 #
 # Both load the same pretrained file. The reports suspect the tokenizer or the transfer to the graphics card.
 #
@@ -163,9 +164,9 @@ print(f"the loss of guessing: {math.log(151_936):.1f} nats for Qwen2")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It is another fault. In symptom 1 training began at 4.6 nats and the text was fluent, so only the evaluation was
-# wrong. Here training begins near 11.9, the loss of guessing, and the text is noise: all agree that the model knows
-# nothing. Our random models show the same: they are worse than guessing, and no two are alike, while a file gives the
-# same model each time.
+# wrong. Here training begins near 11.9, the loss of guessing, and the text is noise: both agree with the evaluation
+# that the model knows nothing. Our random models are worse than guessing, too, and no two are alike, while a file gives
+# the same model each time.
 #
 # **How can a program load a file and stay random, without an error?** This is what the source did, in Python:
 
@@ -213,9 +214,10 @@ runs = {
     "freeze embeddings": [646_471, 478_128, 353_973, 262_321, 206_584],
     "full fine-tuning": [896_122, 673_251, 506_049, 380_544, 303_045],
 }
-factors = {name: values[0] / values[-1] for name, values in runs.items()}
-for name, values in runs.items():
-    plt.plot(epochs, values, "o-", label=f"{name}: {factors[name]:.1f} times lower")
+factors = {name: scored[0] / scored[-1] for name, scored in runs.items()}
+plt.figure(figsize=(8, 3.8), layout="constrained")
+for name, scored in runs.items():
+    plt.plot(epochs, scored, "o-", label=f"{name}: {factors[name]:.1f} times lower")
 plt.yscale("log")
 plt.xlabel("epoch")
 plt.ylabel("perplexity (logarithmic)")
@@ -260,9 +262,9 @@ print(f"gradients: {4 * trained / 1e9:.2f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # You know the trap from [lesson 7](07_freezing.ipynb): `layers.1` is also in `layers.10` to `layers.19`, and `layers.2`
-# in `layers.20` to `layers.23`, so all 24 layers were frozen. Three *tensors* are left, and the report calls tensors
-# parameters. They hold 272 million of them, 43% of the model. The report calculates 12 bytes of gradients for "three
-# parameters" and says that this is why the run fits the card. The gradients take 1.09 GB.
+# in `layers.20` to `layers.23`, so all 24 layers were frozen. Three *tensors* are left, which the report calls
+# parameters. They hold 272 million parameters, 43% of the model. The report calculates 12 bytes of gradients for them
+# and says that this is why the run fits the card. The gradients take 1.09 GB.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 4: a ranking from one block
@@ -299,8 +301,8 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # On all documents together, `full` is best. But four in ten reports name another winner, and a few name `last_layers`,
-# which has the highest mean loss. The difference between two strategies varies from document to document by more than
-# its mean, so one block may name any of them. It is no surprise that the two published winners differ.
+# which has the highest mean loss. From document to document, a difference between two strategies varies about as much
+# as its mean, and between the three behind `full` far more. So it is no surprise that the two published winners differ.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 5: 14.3 times faster
@@ -321,8 +323,8 @@ course.claim(
 # down, and one for the parameter's own gradient. Freezing saves the third. The norm in block 0 keeps the second.
 #
 # *Traffic.* With only 32 tokens in a step, much time goes into reading and writing parameters. Both passes read 4 bytes
-# for each parameter that they go through. A *trained* parameter moves many more. We let torch clip the gradient of a
-# million parameters and run AdamW, and add up what every operation reads and writes.
+# for each parameter that they go through. A *trained* parameter moves many more. A *dispatch mode* sees every operation
+# of torch, so ours can add up what clipping and AdamW read and write for a million parameters.
 
 
 # %%
@@ -349,10 +351,10 @@ with Traffic() as traffic:
 print(f"{traffic.moved / 1e6:.0f} bytes for each trained parameter")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The backward pass writes the gradient, 4 bytes more, which makes 96. PyTorch's default AdamW is a series of small
-# operations, and each reads and writes its tensors again. `fused=True` does the update in one operation: it reads
-# parameter, gradient and two moments, and writes all but the gradient, 28 bytes. With clipping (12) and the written
-# gradient (4), that makes 44.
+# The backward pass writes the gradient, 4 bytes more, which makes 96. AdamW is by default a series of small operations,
+# and each reads and writes its tensors again. `fused=True` does the update in one operation: it reads parameter,
+# gradient and two moments, and writes all but the gradient, 28 bytes. With clipping (12) and the written gradient (4),
+# that makes 44.
 
 # %%
 P, head, two = 494_032_768, 151_936 * 896, 29_824_768  # two: the last two blocks
@@ -380,15 +382,15 @@ course.claim(
 # hardly differ between the runs and bring it closer to one. So the few trained parameters do not explain 14.3. The last
 # row shows what the 45 norms cost.
 #
-# Was the cheap run fast, or the expensive one slow? **How long should a full step take on this card?** It moves 288 GB
-# a second, and the hybrid report says that it has 8 GB.
+# Was the cheap run fast, or the expensive one slow? **How long should a full step take on the reports' card?** An RTX
+# 4060 Ti moves 288 GB a second, and the hybrid report says that it has 8 GB.
 
 # %%
 print(f"traffic of a full step: {cost['traffic, default']['full'] / 1e9:.0f} GB")
 print(f"at 288 GB/s: {cost['traffic, default']['full'] / 288e9:.2f} s")
 print(f"published: {254.28 / 140:.2f} s")
 needed = 16 * P + 2 * 4 * head  # lesson 9: two more copies of one gradient
-print(f"memory: {needed / 1e9:.1f} GB of {8 * 2**30 / 1e9:.1f} GB")
+print(f"memory: needs {needed / 1e9:.1f} GB, the card has {8 * 2**30 / 1e9:.1f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A full step took ten times as long as its traffic, and it does not fit a card of 8 GB. On Windows, the driver can move
@@ -447,10 +449,10 @@ import tlkit as tl
 course.quiz("quiz16")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 16.1** (first steps). How many blocks does a ranking take? The difference between two strategies varies
-# from one block of 32 tokens to the next, with a standard deviation of 0.14 nats, which is about what our models show.
-# Suppose that blocks are independent and that the mean difference over n blocks is 0.02 nats. Its 95% interval is then
-# 0.02 ± 1.96 · 0.14 / √n. How many blocks does it take, at least, until this interval excludes zero?
+# **Exercise 16.1** (first steps). How many blocks does a ranking take? Suppose that the difference between two
+# strategies varies from one block of 32 tokens to the next with a standard deviation of 0.14 nats, that blocks are
+# independent, and that the mean difference over n blocks is 0.02 nats. Its 95% interval is then 0.02 ± 1.96 · 0.14 /
+# √n. How many blocks does it take, at least, until this interval excludes zero?
 
 # %%
 answer = None

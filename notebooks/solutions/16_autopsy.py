@@ -6,10 +6,10 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# How many blocks does a ranking take? The difference between two strategies varies from one block of 32 tokens to the
-# next, with a standard deviation of 0.14 nats, which is about what our models show. Suppose that blocks are independent
-# and that the mean difference over n blocks is 0.02 nats. Its 95% interval is then 0.02 ± 1.96 · 0.14 / √n. How many
-# blocks does it take, at least, until this interval excludes zero?
+# How many blocks does a ranking take? Suppose that the difference between two strategies varies from one block of 32
+# tokens to the next with a standard deviation of 0.14 nats, that blocks are independent, and that the mean difference
+# over n blocks is 0.02 nats. Its 95% interval is then 0.02 ± 1.96 · 0.14 / √n. How many blocks does it take, at least,
+# until this interval excludes zero?
 
 # %%
 answer = None
@@ -71,20 +71,20 @@ import math
 def audit(report):
     """The set of complaints about a report; empty for a sound one."""
     ### BEGIN SOLUTION
-    found = set()
+    complaints = set()
     if abs(report["first_loss"] - math.log(report["baseline"])) > 1:
-        found.add("evaluation")
+        complaints.add("evaluation")
     elif report["baseline"] >= report["vocabulary"]:
-        found.add("loading")
+        complaints.add("loading")
     if sum(report["parts"]) != report["trained"]:
-        found.add("count")
+        complaints.add("count")
     if report["tokens"] < 1000 or report["seeds"] < 3:
-        found.add("sample")
+        complaints.add("sample")
     everything = report["parameters"]
     full, step = (8 * everything + 96 * n for n in (everything, report["trained"]))
     if report["speedup"] > full / step:
-        found.add("speed")
-    return found
+        complaints.add("speed")
+    return complaints
     ### END SOLUTION
 
 

@@ -23,8 +23,9 @@ assert round(tokens.mean()) == 137 and len(tokens) == 40 and tokens.mean() > 4 *
 assert (len(reports), rankings.nunique()) == (120, 13)
 assert winners.to_dict() == {"full": 71, "freeze_embeddings": 27, "freeze_lower": 16, "last_layers": 6}
 assert reports.mean().idxmin() == "full" and reports.mean().idxmax() == "last_layers"
-differences = reports.sub(reports["full"], axis=0).drop(columns="full")
-assert (differences.std() > differences.mean()).all()  # it varies by more than its mean
+for one, other in [(one, other) for one in four for other in four if one < other]:
+    difference = reports[one] - reports[other]  # it varies about as much as its mean, or far more
+    assert difference.std() / abs(difference.mean()) > (0.7 if "full" in (one, other) else 1.8)
 
 assert round(traffic.moved / 1e6) == 92
 assert (two + 45 * 896, head) == (29_865_088, 136_134_656)

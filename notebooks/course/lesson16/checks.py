@@ -76,7 +76,7 @@ COMPLAINTS = {  # what is said if one is missing, and if one is too many
     "the new report, three sound ones, and others with one fault or several; two have published figures",
     "Each complaint is a comparison of two numbers. The loss is the logarithm of a perplexity: use one scale.",
     "Let P be all parameters and T the trained ones. A full step moves 8P + 96P bytes, and this one 8P + 96T.",
-    'Start with `found = set()`, and add a word where its comparison fails. `"loading"` stands in an `elif` behind '
+    'Start with `complaints = set()`, and add a word where its comparison fails. `"loading"` is in an `elif` behind '
     '`"evaluation"`.',
 )
 def audits(answer: object) -> None:
