@@ -3,492 +3,401 @@
 #
 # *Which rows of a published leaderboard can be told apart, and what would it cost to know more?*
 #
-# A leaderboard puts methods in an order, and readers take the first one. But many leaderboards print a score and
-# nothing that says how sure it is. In this lesson you compute that yourself, from the scores and the number of test
-# questions alone. Our example is an unusually open one: the comparison of fine-tuning methods that the authors of peft
-# publish with their library.
+# A leaderboard puts methods in an order, and readers take the first one. But most leaderboards do not say how sure a
+# score is. In this lesson you work that out from the scores and the number of test questions. The example is a
+# comparison of fine-tuning methods that the authors of peft publish.
 #
 # **You will be able to**
 #
-# - compute the standard error of an accuracy and of a difference, and audit any published table with them;
-# - say what a single run of each method cannot show, and use runs that were repeated to judge how much it matters;
+# - compute intervals of scores and of their differences for any published table of accuracies;
+# - say what a single run of each method cannot show;
 # - read a Pareto chart with its uncertainty, and plan how many questions or seeds an answer takes.
 #
-# **You need** [lesson 15](15_comparison.ipynb) for intervals of differences and the correction for many pairs, and
-# [lesson 8](08_peft_family.ipynb) for the methods.
+# **You need** [lesson 15](15_comparison.ipynb) for intervals of differences and Bonferroni's correction, and
+# [lesson 13](13_classification.ipynb) for the Wilson interval.
 #
-# About 48 minutes.
+# About 43 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 import course
 import tlkit as tl
-from course.lesson17 import leaderboards, pictures
-from course.lesson17.leaderboards import front_shares
 
-board = leaderboards.leaderboard("peft_metamathqa")
-questions = 1319
-pictures.standings_chart(board.test_accuracy)
+n = 1319  # questions in the test
+folder = tl.DATA / "leaderboards"
+board = pd.read_csv(folder / "peft_metamathqa.csv")
+spared = r"/llama-3.2-3B|-random_seed_42"  # says nothing about the method
+board["name"] = board.experiment.str.replace(spared, "", regex=True)
+scores = board.set_index("name").test_accuracy  # shares, best first
+p = scores.to_numpy()
+
+figure, axes = plt.subplots(figsize=(9, 3), layout="constrained")
+axes.bar(range(1, 64), 100 * p, color=["C0"] * 10 + ["lightgrey"] * 53)
+axes.set_xlabel("place in the leaderboard")
+axes.set_ylabel("answered correctly (%)")
+axes.set_title("The first ten of 63 (blue) lie between 52.6% and 49.1%")
+plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Each bar is one *experiment*, which is a method with certain settings. All of them fine-tune Llama-3.2-3B, a model
-# with 3.2 billion values, for 5,000 steps on MetaMathQA, a data set of maths problems with worked solutions. The score
-# is the share of the 1,319 test questions of GSM8K, a set of grade-school maths word problems, that the model then
-# answers correctly. [peft](https://github.com/huggingface/peft/tree/main/method_comparison/MetaMathQA) publishes it
-# under the Apache-2.0 licence, and we use the files of August 2026 (commit 5d602fd).
+# Each bar is one *experiment*: a method with certain settings. All of them fine-tune Llama-3.2-3B, a model with 3.2
+# billion parameters, for 5,000 steps on maths problems with solutions. The score is the share of the 1,319 test
+# questions of GSM8K, also school maths, that the model then answers correctly. The table comes from [peft's
+# repository](https://github.com/huggingface/peft/tree/main/method_comparison/MetaMathQA) (commit 5d602fd, August 2026,
+# Apache-2.0 licence).
 #
-# The authors publish more than a score: every setting, the seed, the versions of all libraries, time, memory, the size
-# of the saved file, and how much the model forgot. Everything below is possible because of that. The names in our
-# tables are short: first the method, then what sets this experiment apart. You do not need to know them all.
-
-# %%
-rates = board.learning_rate.map("{:g}".format)
-shown = board[["name", "test_accuracy", "forgetting"]].round(3)
-shown.assign(learning_rate=rates).head(10)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Predict first.** The first ten scores lie between 52.6% and 49.1%. Ten rows make 45 pairs. How many of these pairs
-# can be told apart, if the only chance that we consider is which 1,319 questions were in the test?
+# **Predict first.** Ten rows make 45 pairs. How many pairs of the first ten can be told apart, if the only chance that
+# we consider is which 1,319 questions were in the test?
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is one score?
 #
-# Suppose that a model answers a share $p$ of all questions of this kind correctly. The test holds $n$ of them, drawn at
-# random and independent of each other. With other questions the score would have been a little different. The
-# standard deviation of the score over many such tests is its *standard error*:
+# Suppose a model answers a share $p$ of all questions of this kind correctly, and the test draws $n$ of them at
+# random. A single answer counts 1 or 0, so its variance is $p (1 - p)$. The mean of $n$ independent answers has a
+# variance that is $n$ times smaller, so the [standard error](glossary.md#standard-error) of the score is
 #
 # $$e = \sqrt{\frac{p \, (1 - p)}{n}}$$
 #
-# Here $p$ and $e$ are numbers between 0 and 1, and $n$ is the number of questions. We do not know the true $p$, so we
-# use the score instead. The formula comes from a single question: its result is 1 or 0, with variance $p (1 - p)$,
-# and the mean of $n$ independent results has a variance that is $n$ times smaller. You can check it by playing the
-# test ten thousand times with a coin that shows heads in 52.6% of all throws.
+# We do not know the true $p$ and use the score in its place. For the interval we take Wilson's formula from lesson 13,
+# because some rows of this table are close to zero.
 
 # %%
-p = board.test_accuracy.to_numpy()  # shape (63,)
-error = np.sqrt(p * (1 - p) / questions)  # of each score, shape (63,)
+z = stats.norm.ppf(0.975)  # 1.96
+error = np.sqrt(p * (1 - p) / n)  # shape (63,)
+middle = (p + z**2 / (2 * n)) / (1 + z**2 / n)
+half = z * np.sqrt(error**2 + z**2 / (4 * n**2)) / (1 + z**2 / n)
+table = pd.DataFrame({"score": p, "low": middle - half, "high": middle + half})
+table = (100 * table).set_index(scores.index)
+print(f"standard error of the first row: {100 * error[0]:.2f} points")
+table.head(3).round(1)
 
-chance = np.random.default_rng(0)
-played = chance.binomial(questions, p[0], size=10_000) / questions
-print(f"first row: {p[0]:.1%}, standard error {100 * error[0]:.2f} points")
-course.claim(
-    "Ten thousand tests have the spread of the formula, to 3%",
-    abs(played.std() / error[0] - 1) < 0.03,
-)
+# %%
+ten = table[9::-1]
+figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
+axes.hlines(ten.index, ten.low, ten.high)
+axes.plot(ten.score, ten.index, "o")
+axes.axvspan(table.low.iloc[0], table.high.iloc[0], alpha=0.1)
+axes.set_xlabel("answered correctly (%, 95% intervals; shaded: the first one)")
+axes.set_title("The first interval contains 6 of the 9 other scores")
+plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The 95% interval reaches 1.96 standard errors to each side. For the first row this is 2.7 percentage points, so its
-# interval is one and a half times as wide as the distance from the first row to the tenth. `tl.audit` computes all of
-# this from the table. Its intervals are Wilson's, a variant that stays between 0 and 1 even when the score is close to
-# either.
-
-# %% tags=["check-np"]
-audit = tl.audit(board, "test_accuracy", questions, name="name")
-pictures.scores_chart(audit.table)
+# The interval of the first row is 5.4 points wide, but only 3.5 points lie between the first row and the tenth. The
+# width follows from the 1,319 questions and a score near one half.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is a difference?
 #
-# Overlapping intervals do not answer the question, as [lesson 15](15_comparison.ipynb) has shown. We need the
-# standard error of the difference itself. For two rows $A$ and $B$ it is
+# Overlapping intervals do not decide whether two rows differ. As in lesson 15, we need the interval of the difference.
+# For two rows $A$ and $B$ its standard error is
 #
-# $$e_{AB} = \sqrt{e_A^2 + e_B^2 - 2 \, c_{AB}}$$
+# $$e_{AB} = \sqrt{e_A^2 + e_B^2 - 2 \, \rho \, e_A \, e_B}$$
 #
-# where $c_{AB}$ is the *covariance* of the two scores: how much they would rise and fall together from test to test.
-# Both rows answered the same questions, and a hard question is hard for both, so the covariance is positive. To
-# compute it we would have to know which questions each row answered correctly. The table does not say, so we take
-# $c_{AB} = 0$.
+# where $\rho$ is the *correlation* of their answers: 1 if both models are right on the same questions, and 0 if the
+# answers of one say nothing about those of the other. A hard question is hard for both, so $\rho$ is almost always
+# positive. But the table does not say who answered which question, so we have to take $\rho = 0$. This makes our
+# intervals too wide rather than too narrow.
 #
-# This is the cautious choice. In practice the true error is smaller than ours, so we will miss some differences rather
-# than invent them. (It would be wrong if one model failed on exactly the questions that the other answers.)
-#
-# As in lesson 15, the pairs have to be corrected for their number, because 63 rows make $63 \cdot 62 / 2 = 1953$ of
-# them. Here we correct p values by Holm's method, which gives no intervals but misses a little less than Bonferroni's:
-# it multiplies the smallest p value by the number of pairs, the next one by one less, and so on, so that all pairs
-# together give even one false alarm in at most 5% of such tables.
+# With $m$ pairs, Bonferroni's correction gives each pair an interval at $1 - 0.05/m$. All $m$ intervals together then
+# hold their true values with a probability of at least 95%.
 
 
 # %%
-def holm(p_values):
-    """Corrected p values, in the order given."""
-    order = np.argsort(p_values)
-    corrected = np.empty(len(p_values))
-    factors = np.arange(len(p_values), 0, -1)  # m, m - 1, …, 1
-    corrected[order] = np.maximum.accumulate(p_values[order] * factors)
-    return corrected
+def intervals(scores, correlation=0, count=None):
+    """Difference of each pair in points, with its interval corrected for `count` pairs."""
+    one, other = np.triu_indices(len(scores), k=1)  # the places of all pairs
+    p, names = scores.to_numpy(), scores.index
+    e = np.sqrt(p * (1 - p) / n)
+    shared = 2 * correlation * e[one] * e[other]
+    factor = stats.norm.ppf(1 - 0.05 / (count or len(one)) / 2)
+    reach = factor * np.sqrt(e[one] ** 2 + e[other] ** 2 - shared)
+    d = p[one] - p[other]
+    index = pd.MultiIndex.from_arrays([names[one], names[other]])
+    pairs = pd.DataFrame({"difference": d, "low": d - reach, "high": d + reach}, index)
+    apart = (pairs.low > 0) | (pairs.high < 0)
+    return (100 * pairs).rename_axis(["one", "other"]).assign(separated=apart)
 
 
-one, other = np.triu_indices(len(p), k=1)  # the places of all pairs, shape (1953,)
-difference = p[one] - p[other]
-error_of_pair = np.hypot(error[one], error[other])
-error_of_pair = np.maximum(error_of_pair, 1e-12)  # two rows have 0%: no 0/0
-p_values = 2 * stats.norm.sf(np.abs(difference) / error_of_pair)
-told_apart = holm(p_values) < 0.05
+ends = scores.iloc[[0, 9]]  # the first row and the tenth
+pd.concat({m: intervals(ends, count=m) for m in (1, 45)}, names=["pairs"]).round(1)
 
 # %%
-print(f"told apart: {told_apart.sum():,} of {len(p_values):,} pairs")
+first_ten = intervals(scores.head(10))
+print(f"separated: {first_ten.separated.sum()} of the {len(first_ten)} pairs")
+course.claim("No pair of the first ten is separated", not any(first_ten.separated))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So 1,194 of the 1,953 pairs can be told apart. Without the correction there would be 1,522, but among so many pairs
-# some of these are probably false alarms. Now back to your prediction. The first ten rows are a table of their own,
-# with only 45 pairs to correct for.
+# Even the first and the tenth row cannot be told apart. The order of the first ten may be right, but this test does not
+# show it. The whole table has 1,953 pairs.
 
 # %%
-ten = tl.audit(board.head(10), "test_accuracy", questions, name="name")
-print(f"told apart: {ten.separated} of {len(ten.pairs)} pairs of the first ten")
-course.claim("None of the 45 pairs is told apart", ten.separated == 0)
+every = intervals(scores)
+alone = intervals(scores, count=1).separated.sum()
+print(f"separated: {every.separated.sum():,} of {len(every):,}; uncorrected {alone:,}")
+
+against = every.loc[scores.index[0]]
+shade = np.where(against.separated, "C1", "grey")
+figure, axes = plt.subplots(figsize=(9, 3.2), layout="constrained")
+axes.vlines(range(2, 64), against.low, against.high, color=shade)
+axes.scatter(range(2, 64), against.difference, color=shade, s=12)
+axes.axhline(0, color="black", linestyle="--")
+axes.set_xlabel("place of the other row")
+axes.set_ylabel("lead of the first row (points)")
+axes.set_title("The first row is separated from 38 others (orange)")
+plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The first and the tenth row are 3.5 points apart. The standard error of this difference is 1.9 points, so the
-# difference is only 1.8 standard errors. All other pairs are closer. The order of the first ten may be right, but
-# this test does not show it.
-#
-# The chart shows all pairs. Rows that are far apart in the order are told apart (blue). Along the diagonal there is a
-# broad band of pairs that cannot be told apart (pale and orange).
-
-# %%
-pictures.apart_chart(audit)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The ranks follow from the pairs, as in lesson 15. The first row has the rank "tied 1-25", because it is separated from
-# every row from place 26 down, and from none above it. So any of the first 25 rows may be the best one of this table.
-
-# %% tags=["check-first"]
-print(audit.table["rank"].head(3).tolist())
-first = audit.pairs[audit.pairs["first"] == audit.table.name[0]]
-course.claim("The first row is separated from 38 others", first.separated.sum() == 38)
+# The correction costs 360 pairs, but without it some of the 1,522 are probably false alarms. The first row is separated
+# from every row from place 26 on, so 24 other rows could be as good as the winner.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What the answers to each question would add
 #
-# How much does the unknown covariance matter? For a single question, let the difference of two rows be 1 if only the
-# first is right, −1 if only the other is, and 0 if they agree. The score difference is the mean of these values. Let
-# $d$ be this mean and $q$ the share of questions on which exactly one of the two is right. Then
+# How much do we lose because $\rho$ is unknown? The first row answered 694 questions correctly and the tenth 648. As in
+# lesson 13, let $b$ be the number of questions that only the first gets right, and $c$ the number that only the other
+# gets right. The table tells us $b - c = 46$, but not $b + c$, on how many questions the two disagree. We try four
+# values. The paired difference of a question is 1, −1 or 0.
+
+# %%
+rows = []
+for disagree in (660, 460, 330, 200):
+    b, c = (disagree + 46) // 2, (disagree - 46) // 2
+    differences = np.repeat([1, -1, 0], [b, c, n - b - c])
+    mean, e = differences.mean(), differences.std() / n**0.5
+    rho = (error[0] ** 2 + error[9] ** 2 - e**2) / (2 * error[0] * error[9])
+    rows.append((disagree, rho, 100 * (mean - z * e), 100 * (mean + z * e)))
+pd.DataFrame(rows, columns=["disagree on", "correlation", "low", "high"]).round(1)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# With 660 disagreements the answers do not correlate, and the paired interval is the unpaired one from above. With 330,
+# the interval excludes zero, because questions on which both agree add hardly any variance. For leading models,
+# correlations [between 0.3 and 0.7](https://www.anthropic.com/research/statistical-approach-to-model-evals) have been
+# reported.
 #
-# $$e_{AB} = \sqrt{\frac{q - d^2}{n}}$$
-#
-# because the mean of the squares is $q$. The table tells us $d$ but not $q$. If two models fail mostly on the same
-# questions, $q$ is small and so is the error. The error is smallest if the better model answers everything that the
-# other one does, and more. Then $q = d$. The *correlation* $\rho$ of the two rows' answers is another way to express
-# this: $c_{AB} = \rho \, e_A \, e_B$. A larger $\rho$ means a smaller $q$ and a smaller error. The table does not tell
-# us $\rho$, so we try values from 0 to 0.7.
-#
-# **Predict first.** How many of the 45 pairs can be told apart, after the correction, if the answers correlate by 0.5?
-# Make a guess in your head before you run the cell.
+# **Predict first.** How many of the 45 pairs would be separated after the correction, if all answers correlated by 0.5?
 
 # %%
 for rho in (0, 0.3, 0.5, 0.7):
-    found = tl.audit(board.head(10), "test_accuracy", questions, correlation=rho)
-    alone = (found.pairs.p < 0.05).sum()
-    print(f"correlation {rho}: {alone} pairs without correction, ", end="")
-    print(f"{found.separated} with it")
+    single = intervals(scores.head(10), rho, count=1).separated.sum()
+    corrected = intervals(scores.head(10), rho).separated.sum()
+    print(f"correlation {rho}: {corrected} separated, {single} without correction")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 0.5 it is still none after the correction (3 without it), and with a correlation of 0.7 just one, because the
-# first ten rows are so close to each other. A still higher correlation could separate more of them.
-#
-# The orange cells of the chart go one step further. They are pairs that could not be told apart even in the best case,
-# with $q = d$. (The two models then differ on few questions, so the library uses an exact test there, McNemar's,
-# instead of the formula.) The pale pairs could perhaps be told apart if the answers to each question were published.
-# This would cost little, because every run produces these answers anyway.
-
-# %%
-print(f"undecided {audit.undecided}, out of reach {audit.out_of_reach}")
+# Still none, because the ten rows are so close. But if you have *one* pair in mind before you look, the answers to each
+# question may decide it, and every run produces them anyway.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What one more seed could change
 #
-# So far the models were fixed and only the questions varied. But each experiment was run once, with seed 0. Another
-# [seed](glossary.md#seed) would have given another model with another score, and a table with one seed says nothing
-# about how different it would be.
+# So far only the questions varied. But each experiment was run once, with seed 0, and another
+# [seed](glossary.md#seed) would have given another model. The history of the repository hints at how much that matters.
+# In June 2025, 25 experiments were run twice within days, with the same seed, settings and version numbers of the
+# libraries. And 38 were run in January and again in July 2026, with the same seed and settings but newer libraries.
 #
-# But the authors keep all results in their repository, and they have run many experiments again. In June 2025 they ran
-# 25 of them twice within days, with the same seed and settings and the same version numbers of the libraries. (That of
-# peft, 0.15.2.dev0, is a development version, so its code may have changed a little.) And 38 experiments were run both
-# in January and in July 2026, with the same seed and settings, but with newer libraries the second time. Other things
-# may have changed in between, too.
-#
-# **Predict first.** How much does a score change if the same experiment is run again a few days later?
+# **Predict first.** How much does a score change if nothing is changed?
 
 # %%
-runs = leaderboards.leaderboard("peft_metamathqa_reruns")
+runs = pd.read_csv(folder / "peft_metamathqa_reruns.csv")
 
 
-def run_again(before, after):
-    """Two results of each experiment, from runs on days between these dates."""
-    first, second = (
-        runs[runs.created.between(*days)].groupby("name").test_accuracy.last()
+def change(before, after):
+    """Points by which each score changed between runs of two periods."""
+    one, other = (
+        runs[runs.created.between(*days)].groupby("experiment").test_accuracy.last()
         for days in (before, after)
     )
-    return pd.DataFrame({"before": first, "after": second}).dropna()
+    return 100 * (other - one).dropna()
 
 
-same = run_again(("2025-06-17", "2025-06-18"), ("2025-06-19", "2025-06-20"))
-newer = run_again(("2026-01-01", "2026-01-31"), ("2026-07-01", "2026-07-31"))
+same = change(("2025-06-17", "2025-06-18"), ("2025-06-19", "2025-06-20"))
+newer = change(("2026-01-01", "2026-01-31"), ("2026-07-01", "2026-07-31"))
+one_run = same.std() / 2**0.5
+print(f"same versions: {(same == 0).sum()} of {len(same)} unchanged, ±{same.std():.1f}")
+print(f"so one run has a standard deviation of {one_run:.1f} points")
+print(f"newer libraries: {(newer < 0).sum()} of {len(newer)} fell, by ", end="")
+print(f"{-newer.mean():.1f} points on average")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Only 4 of 25 scores stayed the same, and one changed by 1.7 points. A likely reason is that a graphics card adds
+# numbers in an order that varies, so sums differ in their last digits, and over 5,000 steps such differences grow. A
+# change contains the luck of two runs, so one run has a standard deviation that is $\sqrt 2$ times smaller, 0.4 points.
+# With newer libraries nearly all scores fell, so scores from different versions do not belong in one table.
+#
+# Another seed also changes the order of the batches and the first values of the adapters, so it should matter more.
+# What would it do to the order? We draw new scores for all rows, with 0.4 points for one run and with two guesses.
 
 # %%
-change = same.after - same.before
-one_run = change.std() / 2**0.5
-largest = change.abs().max()
-print(f"change ±{100 * change.std():.1f}, one run ±{100 * one_run:.1f} points")
-print(f"largest change {100 * largest:.1f} points")
-fallen = newer.after < newer.before
-course.claim(
-    "With newer libraries 36 of 38 scores fall", (fallen.sum(), len(newer)) == (36, 38)
-)
+for deviation in (0.4, 1, 2):
+    spread = 2**0.5 * deviation  # the old score and the new one both contain luck
+    noise = np.random.default_rng(0).normal(0, spread, (2000, len(p)))
+    winner = (100 * p + noise).argmax(axis=1)
+    print(f"±{deviation} points: the winner wins again in {(winner == 0).mean():.0%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only 4 of the 25 scores were the same in the second run, and two of these four runs answer almost no question
-# correctly. One score changed by 1.7 points. The questions are the same in both runs, so their choice plays no part in
-# these changes. The likely reason is that a graphics card adds numbers in an order that differs from run to run, so
-# that sums differ in their last digits. Over 5,000 steps of training and the hundreds of tokens of an answer such small
-# differences grow, until some answers turn out differently. Another reason would be that the answers were generated by
-# sampling, but the files do not say whether they were.
-#
-# The change of a score combines the luck of two runs, so the standard deviation of one run is that of the changes,
-# divided by $\sqrt 2$: about 0.4 points. Another seed would also change the order of the batches and the adapters'
-# initial values, so we should expect it to matter more than that. These data cannot say how much more.
-#
-# The right panel shows something else. With newer libraries, nearly all scores fell together, by 1.6 points on average.
-# This is four times the mean distance between neighbours among the first ten, so scores from different versions do not
-# belong in one table. In July 2026 the authors ran the whole table again, for a reason that is given below.
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# What would another seed do to the order? We draw new scores for all 63 rows, two thousand times, with a given standard
-# deviation of one run. A published score contains the luck of its run, and a new run brings luck of its own. So the
-# standard deviation of the difference between the two is $\sqrt 2$ times that of one run. The first value, 0.4 points,
-# is what we have just measured. The other two are guesses.
-
-# %%
-for deviation in (0.004, 0.01, 0.02):
-    chance = np.random.default_rng(0)
-    noise = chance.normal(0, 2**0.5 * deviation, (2000, len(p)))
-    order = np.argsort(-(p + noise), axis=1)  # shape (draws, rows)
-    stays = (order[:, 0] == 0).mean()
-    kept = (order[:, :10] < 10).sum(axis=1).mean()
-    print(f"±{100 * deviation:.1f}: the first row stays first in {stays:.0%}, ", end="")
-    print(f"and {kept:.1f} of the first ten stay among them")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# If a seed matters as little as a mere repetition, the first row stays first in about nine of ten draws. If it matters
-# by one point, the first row loses its place in more than half of them. These shares are rather too high. The draws are
-# centred on today's scores, but the row that came first was probably lucky, so its next score will probably be lower.
-# So how far the order of the first few rows can be trusted depends on a number that this table does not contain, the
-# deviation between seeds. One more seed for these rows would begin to measure it.
+# If a seed matters as little as a mere repetition, the first place is fairly safe. If it matters by one point, the
+# first row loses its place in more than half of the draws. So the first place depends on a number that the table does
+# not contain.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A row is not a method
 #
-# The best learning rate differs from method to method, as [lesson 15](15_comparison.ipynb) showed. In this table, 37
-# of the 63 experiments use the same default rate, 1e-4, and the others one of eleven other rates. So what a row shows
-# is a method with certain settings. Three comparisons from the table show what follows from that.
+# The best learning rate differs from method to method, as lesson 15 showed. Yet 37 of the 63 experiments use the same
+# default rate, 1e-4. Look at two pairs of rows with the same or a related method. We picked them after seeing the
+# table, so the honest interval is the one that is corrected for all 1,953 pairs.
 
 # %%
-rows = audit.pairs.set_index(["first", "second"])
-for pair in (
-    ("ia3-lr_0.001", "ia3-default"),
-    ("lora-rank64-rslora", "lora-rank64"),
-    ("lora-rank32", "lora-rank32-dora"),
-):
-    row = rows.loc[pair]
-    print(f"{pair[0]} minus {pair[1]}: {100 * row.difference:.1f} points")
-    print(f"  p value {row.p:.2g}, corrected {row.p_adjusted:.2g}")
+chosen = [("ia3-lr_0.001", "ia3-default"), ("lora-rank64-rslora", "lora-rank64")]
+both = {"alone": intervals(scores, count=1), "corrected": every}
+pd.concat({kind: pairs.loc[chosen] for kind, pairs in both.items()}).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# - **IA3 against itself.** With ten times the learning rate (and less weight decay) the same method gains 8.7 points.
-#   This is more than the distance between the first row and the twenty-fifth, so a low place of a method at the
-#   default rate may be a fault of the rate.
-# - **rsLoRA against LoRA**, both at rank 64: 3.9 points. The p value is 0.043 for this pair alone and 1 after the
-#   correction, so the difference may be chance. The two experiments differ in nothing but the factor in front of $B A$:
-#   rsLoRA uses $\alpha / \sqrt r = 64 / 8 = 8$ and LoRA $\alpha / r = 128 / 64 = 2$. A larger factor acts like a higher
-#   learning rate ([lesson 5](05_lora.ipynb)), so even a real difference may only reflect the higher effective rate.
-# - **DoRA against LoRA**, at rank 32 with the same settings: LoRA is 0.9 points ahead. This is half a standard error,
-#   so these data cannot say which of the two is better.
+# - **IA3 against itself.** With ten times the default rate (and less weight decay) it gains 8.7 points. This is more
+#   than lies between the first row and the twenty-fifth, so a low place may be the fault of the rate.
+# - **rsLoRA against LoRA.** The interval for this pair alone excludes zero, but the corrected one does not. Even a real
+#   difference might come from the rate: the two differ only in the factor in front of $B A$, which is 8 for rsLoRA
+#   and 2 for LoRA, and a larger factor acts like a higher rate ([lesson 5](05_lora.ipynb)).
 #
-# The authors are working on this too. A [change of August 2026](https://github.com/huggingface/peft/pull/3552) reports
-# 41.6% for UniLoRA, where our table has 0.15%. It raises the learning rate, but it also trains 131,072 values instead
-# of 256, so it does not say what the rate alone would do. A study that tuned the rate for each variant of LoRA found
-# the best results of all within 1 to 2% of each other ([Lee and others 2026](https://arxiv.org/abs/2602.04998)).
+# A study that tuned the rate of each LoRA variant found their best results within 1 to 2% of each other ([Lee and
+# others 2026](https://arxiv.org/abs/2602.04998)).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## More than one goal: the front
 #
-# Accuracy is not all that matters. The leaderboard also has the peak memory, the size of the saved file, and
-# *forgetting*: by how much the loss on Wikipedia text rose, in nats per token. A row is on the [Pareto
-# front](glossary.md#pareto-front) of accuracy and a cost if no other row is at least as good in both and better in one.
+# Memory matters, too. A row is on the [Pareto front](glossary.md#pareto-front) of accuracy and memory if no other row
+# is at least as good in both and better in one. Sorted by memory, these are the rows that score higher than all rows
+# before them. But scores are uncertain, so we let every row take the test again, 2,000 times.
 #
-# But accuracy is uncertain, so the front is uncertain too. We let every row take the test again, 2,000 times, as we
-# did with the first row above, and count in which share of the draws it is on the front.
-#
-# We begin with forgetting as the cost.
-#
-# **Predict first.** By the published scores, the most accurate row is on every front. In what share of the draws is it
-# still on this one?
+# **Predict first.** The most accurate row is on the published front by definition. In what share of these draws will it
+# still be there?
+
 
 # %%
-drawn = np.random.default_rng(0).binomial(questions, p, (2000, len(p))) / questions
-by_cost = np.argsort(board.forgetting.to_numpy())  # from the least forgetting
-ordered = drawn[:, by_cost]  # shape (draws, rows)
-best_before = np.maximum.accumulate(ordered, axis=1)[:, :-1]
-on_front = np.ones(ordered.shape, dtype=bool)  # the cheapest row always is
-on_front[:, 1:] = ordered[:, 1:] > best_before  # better than all that cost less
+def on_front(scores):
+    """Which rows beat all that need less memory; `scores` has shape (draws, rows)."""
+    best_before = np.maximum.accumulate(scores, axis=1)[:, :-1]
+    cheapest = np.ones((len(scores), 1), dtype=bool)
+    return np.hstack([cheapest, scores[:, 1:] > best_before])
 
-shares = front_shares(board, "test_accuracy", ["forgetting"], questions)
 
-# %% slideshow={"slide_type": "subslide"}
-forgot = board.join(shares).assign(accuracy=p)
-unit = "forgetting: rise of the loss on Wikipedia text, nats per token"
-pictures.front_chart(forgot, "forgetting", unit, least=0.46)
+by_memory = board.sort_values("peak_memory_bytes", kind="stable")
+accuracy = by_memory.test_accuracy.to_numpy()
+drawn = np.random.default_rng(0).binomial(n, accuracy, (2000, 63)) / n
+front = pd.DataFrame({"name": by_memory.name, "accuracy": 100 * accuracy})
+front["GB"] = by_memory.peak_memory_bytes / 1e9
+front["published"] = on_front(accuracy[None])[0]
+front["share"] = on_front(drawn).mean(axis=0)
+
+# %%
+shown = front[(front.accuracy > 36) & (front.GB < 30)]
+figure, axes = plt.subplots(figsize=(9, 4.6), layout="constrained")
+dots = axes.scatter(shown.GB, shown.accuracy, c=100 * shown.share, cmap="viridis_r")
+figure.colorbar(dots, label="share of draws on the front (%)")
+line = shown[shown.published]
+axes.step(line.GB, line.accuracy, where="post", color="grey", linewidth=0.8)
+for row in line.itertuples():
+    label = f"{row.name}: {row.share:.0%}"
+    side = "left" if row.name == "lora-rank64-rslora" else "right"  # of the label
+    where = {"xytext": (0, 5), "textcoords": "offset points", "ha": side}
+    axes.annotate(label, (row.GB, row.accuracy), **where)
+axes.set(xlim=(18.9, 26.5), ylim=(36.5, 54))
+axes.set_xlabel("peak memory (GB, lower is better; below 30)")
+axes.set_ylabel("accuracy (%, higher is better; above 36%)")
+axes.set_title("The cheap end of the front is sure, the accurate end is not")
+plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The percentages beside the names are the shares of draws. The row with the highest accuracy, at the top right, is on
-# the front in only 47% of them: 52 of the other 62 rows forget less, so it is on the front only while none of these
-# overtakes it. The blue point at the far left is there in all draws, because no row that forgets less comes close to
-# its accuracy. As above, these are shares of tests that start from today's scores, so they are not the chance that a
-# row truly is on the front. To keep them readable, this chart and the next two leave out rows of low accuracy.
-#
-# The authors have checked this axis: in July 2026 they found and repaired two faults in it. First, their measure of
-# forgetting had compared each token with the wrong target, because the labels had not been shifted. It is the
-# counterpart of a fault in [lesson 16](16_autopsy.ipynb), where labels were shifted twice. Second, the loss *before*
-# training had been measured with the fresh adapter in place. Most adapters change nothing at first, but the random
-# vectors of prompt tuning do, so it seemed to forget far too little. With [both
-# repaired](https://github.com/huggingface/peft/pull/3419), they ran everything again.
-#
-# The next two charts have peak memory and the size of the saved file as the cost. In each, look for a row that costs
-# much less than the first one, and read how much accuracy it gives up.
-
-# %%
-memory = front_shares(board, "test_accuracy", ["peak_memory_bytes"], questions)
-by_memory = board.join(memory).assign(accuracy=p, memory=board.peak_memory_bytes / 1e9)
-pictures.front_chart(by_memory, "memory", "peak memory, GB", least=0.36)
-
-# %%
-size = front_shares(board, "test_accuracy", ["file_bytes"], questions)
-by_size = board.join(size).assign(accuracy=p, size=board.file_bytes / 1e6)
-pictures.front_chart(by_size, "size", "size of the saved file, MB", least=0.3)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# In the memory chart, `miss-default` is on the front in all draws: it reaches 48.7% with 20.3 GB, and the first row is
-# four points higher and needs 25.6 GB. In the file-size chart, `ia3-lr0.005` reaches 45.5% with 2.5 MB, and the first
-# row needs 835 MB.
-#
-# Which rows are on a front depends on the cost that you care about, and only six are on more than one of the three
-# fronts. The charts consider one source of chance, the questions. They take memory, file size and forgetting as exact.
-# For the size of a file this is right, but forgetting was measured on a sample of text with one model, so its true
-# uncertainty is larger than the chart shows. Another simplification works the other way: the draws of different rows
-# are independent, although all rows answer the same questions, and this overstates the uncertainty.
-#
-# With all three costs at once the front is of little help, because with many goals few rows are beaten on all of them.
-
-# %%
-costs = ["forgetting", "peak_memory_bytes", "file_bytes"]
-all_three = front_shares(board, "test_accuracy", costs, questions)
-print(f"on the front of four goals: {all_three.front.sum()} of {len(board)} rows")
-course.claim(
-    "More than half of all rows are on this front", all_three.front.sum() == 38
-)
-fronts = sum(found.front.astype(int) for found in (shares, memory, size))
-cheap = by_memory.assign(megabytes=by_size["size"]).set_index("name")
-shown = cheap.loc[["miss-default", "ia3-lr0.005", cheap.index[0]]]
+# `miss-default` is always on the front: it reaches 48.7% with 20.3 GB, and nothing cheaper comes close. The most
+# accurate row needs 25.6 GB and is there in fewer than half of the draws, because it leaves the front whenever any of
+# the 59 cheaper rows overtakes it. So the table tells you how to save memory, but not how to gain the last points.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What would it cost to know?
 #
-# A difference of one point is what many papers report as progress. We want to find a true difference of this size in
-# 80% of all tests, at a level of 5%.
+# We want to detect a true difference $d$ of one point in 80% of all tests, for one pair that we chose beforehand. Then
+# $d$ has to be $1.96 + 0.84 = 2.8$ standard errors: with 1.96 the interval would exclude zero in only half of the
+# tests. With $e_{AB}^2 = 2 p (1 - p) (1 - \rho) / n$ this gives
 #
-# **Predict first.** Two models answer about half of the questions correctly, and one is truly better by one point. How
-# many questions does it take to find this difference? (The test above has 1,319.)
+# $$n = 2 \, p \, (1 - p) \, (1 - \rho) \left(\frac{2.8}{d}\right)^2$$
+#
+# **Predict first.** How many questions does one point take, for two models that answer about half of them correctly?
+
+# %%
+factor = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)  # 2.8
+points = pd.Index([5.5, 2, 1], name="points")
+needed = 2 * 0.5 * 0.5 * (factor / (points.to_numpy() / 100)) ** 2
+plan = pd.DataFrame({"rho = 0": needed, "rho = 0.5": needed / 2}, points)
+seeds = int(np.ceil(2 * factor**2))
+hours = 2 * seeds * board.train_seconds.median() / 3600
+print(f"{seeds} seeds of two methods: {hours:.0f} hours of training")
+plan.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The difference $d$ has to be $2.8$ standard errors. The factor is $1.96 + 0.84$: the interval must exclude zero, and
-# it must do so in 80% of the cases and not just in half of them. With $e_{AB}^2 = 2 p (1 - p) / n$ this gives the
-# number of questions,
+# One point takes 39,000 questions, 30 times as many as this test has. With 1,319 questions we can detect 5.5 points.
 #
-# $$n = 2 \, p \, (1 - p) \left(\frac{2.8}{d}\right)^2$$
-#
-# Here $p$ is one half and $d$ is one point, 0.01.
-
-# %% tags=["check-np-2"]
-by_hand = 2 * 0.25 * ((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) / 0.01) ** 2
-print(f"questions for one point: {by_hand:,.0f}")
-plan = audit.plan(0.01)
-plan[["of", "assumed", "needed"]]
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# It takes 39,000 questions, 30 times as many as the test has, or half as many if the answers correlate by 0.5 and are
-# published. (The plan takes $p$ from the row that is nearest to one half, so it needs two questions fewer.) In the
-# other direction, 1,319 questions find a true difference of 5.5 points in 80% of all tests, for a pair that was chosen
-# beforehand. If all 1,953 pairs are compared, and so corrected, it has to be 9.8 points.
-#
-# The last three rows of the plan are about seeds. They answer another question: is one *method* better than another
-# on these 1,319 questions? With a standard deviation of one point between seeds it takes 17 seeds of each. (The
-# formula above would give 16. The plan adds one because the deviation has to be estimated from these few runs.) More
-# seeds do not replace more questions, because every seed takes the same test.
-#
-# Half of the runs of the leaderboard train for less than 19 minutes on one graphics card, so 17 seeds of two such
-# methods take about 11 hours. One more seed for all 63 experiments takes 24 hours of training. That is more than 63
-# times 19 minutes, because a few experiments take far longer.
-
-# %% tags=["check-tl"]
-minutes = board.train_seconds.median() / 60
-hours = 2 * 17 * minutes / 60, board.train_seconds.sum() / 3600
-print(
-    f"median run {minutes:.0f} minutes; "
-    f"two methods {hours[0]:.0f} h, all {hours[1]:.0f} h"
-)
+# Seeds answer another question: is one *method* better than another on these 1,319 questions? If one seed's score has
+# the standard deviation $s$, then $e_{AB}^2 = 2 s^2 / k$ with $k$ seeds of each method. For $s = d$ this takes
+# $k = 2 \cdot 2.8^2 \approx 16$ seeds. They do not replace more questions, because every seed takes the same test.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## What may be concluded
+# ## The way it is done at work
 #
-# | the table shows | it does not show |
-# | --- | --- |
-# | every row of the first third answers more questions of this kind than every row of the last third | the order of the first ten, or of most neighbours |
-# | the first row differs from the 38 rows from place 26 on | that it is the best: 24 others may be |
-# | IA3 gains a lot from settings other than the default | how good a method is with settings of its own |
-# | how much memory each experiment needs, and how large its file is | how much another seed would change |
-#
-# None of this is a fault of the authors. They give a reader the means to find all of it out, and they say themselves
-# that accuracies [fluctuate from run to run](https://github.com/huggingface/peft/pull/2984). The fault would be ours,
-# if we read the first row as the winner. Any leaderboard could be improved, and this is roughly the order from the
-# cheapest to the most expensive: publish the answers to each question, test the same models on more questions where
-# there are any, repeat the first few rows with three seeds, and tune the learning rate of every row in the same way.
-#
-# The counts, intervals, ranks and plans of this lesson come from the command line, too, for any table of shares.
-# Percentages need `--percent`. Means need `--deviation` and the column of their standard deviations *over test items*.
-# What a paper prints behind ± is usually something else, a standard error or the spread over seeds.
+# One call audits any published table of yours. `tl.audit` has the standard errors and Wilson intervals that you
+# computed, but it corrects by *Holm's* method, a refinement of Bonferroni: the clearest pair is tested at $0.05/m$, the
+# next one at $0.05/(m - 1)$, and so on until a pair fails. It separates all pairs that Bonferroni separates, and
+# sometimes a few more.
+
+# %%
+audit = tl.audit(board, "test_accuracy", n, name="name")
+hand, theirs = every.separated.to_numpy(), audit.pairs.separated.to_numpy()
+print(f"separated by hand {hand.sum():,}, by tl.audit {theirs.sum():,}, ", end="")
+print(f"by both {(hand & theirs).sum():,}")
+apart = abs(100 * audit.table[["low", "high"]].to_numpy() - table[["low", "high"]])
+course.claim("The intervals of all 63 scores agree to 1e-9", apart.max().max() < 1e-9)
+audit.table[["name", "value", "low", "high", "rank"]].head(3).round(3)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# All your 1,162 pairs are among its 1,194. The rank "tied 1-25" says what the chart showed. On the command line, the
+# same audit also plans questions and seeds:
 #
 # ```
 # python -m tlkit audit table.csv --metric accuracy --items 1319
 # ```
+#
+# Percentages need `--percent`, and means need `--deviation` with the column of standard deviations over test items,
+# which is seldom the number behind ± in a paper.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## What may be concluded
+#
+# | The table shows that … | It does not show … |
+# | --- | --- |
+# | each row of the first third beats each row of the last third. | the order of the first ten. |
+# | the first row is better than each row from place 26 on. | that it is the best, because 24 others may be. |
+# | IA3 gains a lot from other settings than the default. | how good a method is once it is tuned. |
+# | `miss-default` needs least memory among the better rows. | how much another seed would change. |
+#
+# None of this is a fault of the authors, who say themselves that accuracies [fluctuate from run to
+# run](https://github.com/huggingface/peft/pull/2984). The cheapest improvement would be to publish the answers to each
+# question.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - The standard error of an accuracy is $\sqrt{p (1 - p) / n}$. With about a thousand questions, differences of a few
-#   points between two rows may be chance, so ranks near the top are usually tied.
-# - Questions and seeds are different sources of chance. More seeds do not make up for few questions, and a table with
-#   one seed compares trained models, not methods.
-# - A front, like a ranking, has an uncertainty: say in what share of the resampled tests a row is on it.
+# - The standard error of an accuracy is $\sqrt{p (1 - p) / n}$. With a thousand questions, a difference of a few points
+#   may be chance.
+# - Questions and seeds are different sources of chance. A table with one seed compares trained models, not methods.
+# - A Pareto front is as uncertain as the scores on it.
 #
 # ## Further reading
 #
-# - Miller 2024, [Adding error bars to evals](https://arxiv.org/abs/2411.00640): standard errors, paired differences
-#   and planning for tests of language models.
-# - Card and others 2020, [With little power comes great responsibility](https://arxiv.org/abs/2010.06595): how many
-#   published comparisons are too small for their differences.
-# - Dror and others 2018, [The hitchhiker's guide to testing statistical significance in natural language
-#   processing](https://aclanthology.org/P18-1128/).
-# - Lee and others 2026, [Learning rate matters: vanilla LoRA may suffice for LLM
-#   fine-tuning](https://arxiv.org/abs/2602.04998).
+# - Miller 2024, [Adding error bars to evals](https://arxiv.org/abs/2411.00640), on paired differences and planning.
+# - Card and others 2020, [With little power comes great responsibility](https://arxiv.org/abs/2010.06595).
 # - Holm 1979, [A simple sequentially rejective multiple test procedure](https://www.jstor.org/stable/4615733).
 #
-# **An open experiment.** Take a leaderboard or a table of results from a paper that you have read, type it into a CSV
-# file, and audit it (with `--percent` if it prints percentages). Before you run the command, write down which of the
-# paper's claims you expect to survive.
+# **An open experiment.** Type a paper's table into a CSV file, guess which of its claims will survive, and audit it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -541,22 +450,23 @@ def can_be_told_apart(right, other, questions):
 course.check("ex17_2", can_be_told_apart)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 17.3** (think further). Suppose that the authors publish the answers to each question. `one` and `other`
-# are arrays with a 1 for each question that was answered correctly and a 0 for each other, and both have the questions
-# in the same order. Return the standard error of the difference of the two scores. Now nothing has to be assumed about
-# the covariance, because the answers show it. Divide by the number of questions n in each variance and not by n − 1, as
-# NumPy does unless it is told otherwise.
+# **Exercise 17.3** (think further). Write the tool for the day on which the answers to each question are published.
+# `answers` is a DataFrame with one row for each question and one column for each model, 1 for a right answer and 0 for
+# a wrong one. Return a list of all pairs of models that are separated, each pair as a tuple of two column names. Use
+# paired differences, the normal distribution, and Bonferroni's correction for the number of pairs. The order of the
+# list does not matter.
 
 # %%
-import numpy as np
+from itertools import combinations
+from scipy import stats
 
 
-def paired_error(one, other):
-    """Standard error of the difference of the two scores."""
+def separated_pairs(answers):
+    """All pairs of columns whose corrected interval excludes zero."""
     # your code here
 
 
-course.check("ex17_3", paired_error)
+course.check("ex17_3", separated_pairs)
 
 # %% [markdown]
 # Previous: [16 · The autopsy](16_autopsy.ipynb) ·

@@ -40,22 +40,29 @@ def can_be_told_apart(right, other, questions):
 course.check("ex17_2", can_be_told_apart)
 
 # %% [markdown]
-# Suppose that the authors publish the answers to each question. `one` and `other` are arrays with a 1 for each question
-# that was answered correctly and a 0 for each other, and both have the questions in the same order. Return the standard
-# error of the difference of the two scores. Now nothing has to be assumed about the covariance, because the answers
-# show it. Divide by the number of questions n in each variance and not by n − 1, as NumPy does unless it is told
-# otherwise.
+# Write the tool for the day on which the answers to each question are published. `answers` is a DataFrame with one row
+# for each question and one column for each model, 1 for a right answer and 0 for a wrong one. Return a list of all pairs
+# of models that are separated, each pair as a tuple of two column names. Use paired differences, the normal
+# distribution, and Bonferroni's correction for the number of pairs. The order of the list does not matter.
 
 # %%
-import numpy as np
+from itertools import combinations
+from scipy import stats
 
 
-def paired_error(one, other):
-    """Standard error of the difference of the two scores."""
+def separated_pairs(answers):
+    """All pairs of columns whose corrected interval excludes zero."""
     ### BEGIN SOLUTION
-    differences = np.asarray(one, dtype=float) - np.asarray(other, dtype=float)
-    return differences.std() / np.sqrt(len(differences))
+    pairs = list(combinations(answers.columns, 2))
+    factor = stats.norm.ppf(1 - 0.05 / len(pairs) / 2)
+    separated = []
+    for one, other in pairs:
+        differences = answers[one] - answers[other]
+        error = differences.std() / len(answers) ** 0.5
+        if abs(differences.mean()) > factor * error:
+            separated.append((one, other))
+    return separated
     ### END SOLUTION
 
 
-course.check("ex17_3", paired_error)
+course.check("ex17_3", separated_pairs)

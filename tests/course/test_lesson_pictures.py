@@ -15,10 +15,7 @@ from course.lesson08.pictures import family_picture
 from course.lesson10.pictures import micro_batch_picture
 from course.lesson14.pictures import token_view
 from course.lesson16.pictures import label_shift_scheme
-from course.lesson17 import pictures as board
-from course.lesson17.leaderboards import front_shares, leaderboard
 from course.lesson18 import pictures as scaling
-from tlkit.evidence.audit import audit
 from tlkit.models import load_model
 from tlkit.models.parts import find_blocks
 from tlkit.strategies import apply_strategy
@@ -32,13 +29,6 @@ def tiny(strategy="full", **options):
     return apply_strategy(load_model("tiny").model, strategy, **options)
 
 
-def board_front():
-    scores = leaderboard()
-    table = scores.assign(accuracy=scores.test_accuracy)
-    table = table.join(front_shares(table, "test_accuracy", ["forgetting"], 1319))
-    return board.front_chart(table, "forgetting", "forgetting", least=0.46)
-
-
 PICTURES = {
     "block": lambda: inside.transformer_block(load_model("tiny").model),
     "products": lambda: products_chart({name: tiny(name).model for name in ("full", "freeze_lower")}, "Two strategies"),
@@ -47,10 +37,6 @@ PICTURES = {
     "family": family_picture,
     "micro-batches": lambda: micro_batch_picture(COUNTED, 2),
     "label shift": lambda: label_shift_scheme(TOKENS),
-    "standings": lambda: board.standings_chart(leaderboard().test_accuracy),
-    "board": lambda: board.scores_chart(audit(leaderboard(), "test_accuracy", 1319, name="name").table),
-    "pairs": lambda: board.apart_chart(audit(leaderboard(), "test_accuracy", 1319, name="name")),
-    "front": board_front,
     "ring": lambda: scaling.ring_scheme(8),
     "shards": lambda: scaling.sharding_scheme(8),
 }
@@ -60,8 +46,6 @@ FINDINGS = {  # a part of what the title says
     "qlora": "The frozen weights take 50.7 kB, and 393.2 kB only while the layer computes",
     "micro-batches": "some tokens count 3 times as much as others",
     "label shift": "After 'In' comes 'R'; the report asked for the one after that",
-    "standings": "The first 10 of 63 lie between 52.6% and 49.1%",
-    "board": "The interval of the first row holds the scores of 6 of the other 9",
     "ring": "each card sends 1.75 times",
 }
 
@@ -123,16 +107,6 @@ def test_a_token_counts_as_much_as_its_gradient_says():
     cells = [text.split("/") for text in texts(drawn("micro-batches")) if "/" in text]
     weights = [int(above) / int(below) for above, below in cells]
     assert weights == pytest.approx([1 / 8] * 8 + losses.grad[counted].tolist())
-
-
-def test_a_front_says_how_much_of_it_is_sure():
-    scores = leaderboard()
-    shares = front_shares(scores, "test_accuracy", ["forgetting"], 1319)
-    shown = shares[scores.test_accuracy >= 0.46]
-    held = (shown.front & (shown.share >= 0.95)).sum()
-    chart = drawn("front")
-    assert f"{len(shown)} rows shown, {shown.front.sum()} are on the front, {held} of them in 95%" in chart.finding
-    assert f"lily-rank140 {100 * shares.share[0]:.0f}%" in texts(chart)
 
 
 def test_a_conversation_shows_what_is_learned():

@@ -2,10 +2,13 @@
 
 import math
 from functools import partial
+from itertools import combinations
 
 import numpy as np
+import pandas as pd
+from scipy import stats
 
-from course.exercises import Quiz, Wrong, called, exercise, function_exercise, near, number_exercise
+from course.exercises import Quiz, Wrong, called, exercise, function_exercise, number_exercise
 
 Z = 1.96
 
@@ -77,41 +80,75 @@ def told_apart(answer: object) -> None:
 
 
 def _answers():
-    chance = np.random.default_rng(16)
-    hard = chance.random(2000)
-    return [
-        ("for two models that find the same questions hard", (hard > 0.5) * 1, (hard > 0.45) * 1),
-        ("for two models that have nothing in common", chance.integers(0, 2, 400), chance.integers(0, 2, 400)),
-        ("for two models that answer alike", np.array([1, 0, 1, 1, 0] * 20), np.array([1, 0, 1, 1, 0] * 20)),
-        ("for two models of which one knows what the other does not", np.array([1, 0] * 50), np.array([0, 1] * 50)),
-        ("for a weak and a strong model", (hard > 0.9) * 1, (hard > 0.2) * 1),
-    ]
+    """Models of which some find the same questions hard; no pair is near the limit."""
+    hard = np.random.default_rng(17).random(1000)
+    chance = np.random.default_rng(18)
+    for story, levels, shared in (
+        ("for four models that find the same questions hard", (0.52, 0.5, 0.44, 0.2), 0.97),
+        ("for two models that have nothing in common", (0.55, 0.5), 0.0),
+        ("for seven models, of which six are about as good", (0.5, 0.51, 0.49, 0.5, 0.52, 0.46, 0.9), 0.0),
+    ):
+        columns = {}
+        for place, level in enumerate(levels):
+            luck = np.where(chance.random(1000) < shared, hard, chance.random(1000))
+            columns[f"model {'ABCDEFG'[place]}"] = (luck < level) * 1
+        yield story, pd.DataFrame(columns)
+    worse = np.repeat([0, 1, 1, 0], [58, 31, 500, 411])  # 58 questions that only the others get right, 31 that only it
+    columns = {"model A": worse}
+    for place, name in enumerate("BCDEFG"):
+        columns[f"model {name}"] = np.repeat([1, 0, 1, 0], [58, 31, 500, 411])
+        columns[f"model {name}"][[100 + place, 600 + place]] = 0, 1  # so that no two are equal
+    yield "for six models that answer nearly alike and a slightly worse one", pd.DataFrame(columns)
 
 
-error_of_pairs = function_exercise(
+def _separated(answers, *, pairs=None, paired=True, single=False, root=True) -> list[tuple]:
+    """The pairs whose interval excludes zero; the options make it wrong, each as somebody does."""
+    found, both = [], list(combinations(answers.columns, 2))
+    factor = stats.norm.ppf(1 - 0.05 / (pairs or len(both)) / 2)
+    for one, other in both:
+        difference = answers[one] - answers[other]
+        variance = difference.var() if paired else answers[one].var() + answers[other].var()
+        error = math.sqrt(variance / len(answers)) if root else math.sqrt(variance)
+        if (difference.mean() if single else abs(difference.mean())) > factor * error:
+            found.append((one, other))
+    return found
+
+
+def _pairs(given, answers):
+    def is_pair(pair):
+        return isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(name, str) for name in pair)
+
+    if not isinstance(given, list | tuple | set) or not all(map(is_pair, given)):
+        raise Wrong(f"a list of pairs of column names is asked for, and your function returns {given!r:.60}.")
+    return list(given)
+
+
+answers_of_all = function_exercise(
     "ex17_3",
-    "five pairs of models: alike, unlike, equal, opposed, and 2,000 questions",
-    "For each question there is a difference: 1 where only the first was right, −1 where only the other was, else 0.",
-    "The difference of the two scores is the mean of these differences. What is the standard error of a mean?",
-    "The standard deviation of the differences, divided by the root of their number.",
-    right=lambda one, other: (one - other).std() / math.sqrt(len(one)),
+    "four tables of 1,000 questions with two to seven models",
+    "For each question there is a difference: 1 if only the first was right, −1 if only the other was, else 0.",
+    "The difference of two scores is the mean of these differences. What is the standard error of a mean?",
+    "With m pairs, the factor is `stats.norm.ppf(1 - 0.05 / m / 2)`. Compare the mean, without its sign, with factor "
+    "times error.",
+    right=_separated,
     cases=_answers,
+    read=_pairs,
+    alike=lambda given, expected: set(map(frozenset, given)) == set(map(frozenset, expected)),
     mistakes={
-        "that is the error where the covariance is zero, and these answers show what it is.": lambda one, other: (
-            math.sqrt((one.var() + other.var()) / len(one))
+        "that corrects for the number of models; correct for the number of pairs.": lambda answers: _separated(
+            answers, pairs=answers.shape[1]
         ),
-        "that is how much single questions differ; the error of their mean is asked for.": lambda one, other: (
-            one - other
-        ).std(),
-        "that is the variance; the standard error is its root.": lambda one, other: (one - other).var() / len(one),
-        "a question that only the other got right is −1, not 1.": lambda one, other: (
-            abs(one - other).std() / math.sqrt(len(one))
+        "these are the pairs without a correction; their number makes false alarms likely.": partial(
+            _separated, pairs=1
         ),
-        "that is the difference itself; how much chance moves it is asked for.": lambda one, other: abs(
-            one.mean() - other.mean()
+        "those errors are of unpaired scores; take the differences question by question.": partial(
+            _separated, paired=False
         ),
+        "that is how much single questions differ; the error of their mean is asked for.": partial(
+            _separated, root=False
+        ),
+        "a difference below zero counts, too: leave its sign out.": partial(_separated, single=True),
     },
-    alike=partial(near, within=0.002),
 )
 
 

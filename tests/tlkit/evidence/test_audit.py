@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from course.lesson17.leaderboards import front_shares, leaderboard
 from tlkit.cli import main
 from tlkit.evidence.audit import audit, items_needed, seeds_needed
 from tlkit.evidence.fronts import on_front
+from tlkit.settings import DATA
 
 
 def shares(*right, items=1000):
@@ -275,17 +275,10 @@ def test_the_front_is_what_a_search_over_all_pairs_finds():
         assert on_front(value, cost).tolist() == [not lost for lost in beaten]
 
 
-def test_a_share_of_the_draws_is_the_chance_to_win():
-    table = pd.DataFrame({"accuracy": [0.52, 0.50, 0.2], "memory": [2, 1, 3]})
-    found = front_shares(table, "accuracy", ["memory"], 1000, draws=20_000)
-    error = math.sqrt((0.52 * 0.48 + 0.5 * 0.5) / 1000)
-    assert found.front.tolist() == [True, True, False]
-    assert found.share.tolist() == pytest.approx([stats.norm.sf(-0.0195 / error), 1, 0], abs=0.01)
-
-
 def test_the_leaderboard_is_whole_and_its_reruns_end_in_its_figures():
-    board, runs = leaderboard(), leaderboard("peft_metamathqa_reruns")
-    assert len(board) == 63 and board.name.is_unique and (board.seed == 0).all() and (runs.seed == 0).all()
+    names = ("peft_metamathqa", "peft_metamathqa_reruns")
+    board, runs = (pd.read_csv(DATA / "leaderboards" / f"{name}.csv") for name in names)
+    assert len(board) == 63 and board.experiment.is_unique and (board.seed == 0).all() and (runs.seed == 0).all()
     last = runs.drop_duplicates("experiment", keep="last").set_index("experiment").test_accuracy
     both = board.set_index("experiment").test_accuracy.to_frame("board").join(last, how="inner")
     assert len(both) == 51 and (both.board == both.test_accuracy).all()
