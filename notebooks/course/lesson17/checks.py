@@ -144,10 +144,10 @@ answers_of_all = function_exercise(
         "those errors are of unpaired scores; take the differences question by question.": partial(
             _separated, paired=False
         ),
+        "a difference below zero counts, too: leave its sign out.": partial(_separated, single=True),
         "that is how much single questions differ; the error of their mean is asked for.": partial(
             _separated, root=False
         ),
-        "a difference below zero counts, too: leave its sign out.": partial(_separated, single=True),
     },
 )
 
