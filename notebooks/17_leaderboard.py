@@ -239,7 +239,7 @@ for deviation in (0.4, 1, 2):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # If a seed matters as little as a mere repetition, the first place is fairly safe. If it matters by one point, the
 # first row loses its place in more than half of the draws. So the first place depends on a number that the table does
-# not contain. (All these shares are rather too high, because a winner was probably lucky.)
+# not contain. (These shares are too high, because a winner was probably lucky.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A row is not a method
@@ -331,7 +331,7 @@ needed = 2 * 0.5 * 0.5 * (factor / (points.to_numpy() / 100)) ** 2
 plan = pd.DataFrame({"rho = 0": needed, "rho = 0.5": needed / 2}, points)
 seeds = int(np.ceil(2 * factor**2))
 hours = 2 * seeds * board.train_seconds.median() / 3600
-print(f"{seeds} runs of two methods: {hours:.0f} hours at the median time of a run")
+print(f"{seeds} seeds of each of two methods: {hours:.0f} hours of training")
 plan.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
