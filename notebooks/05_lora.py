@@ -1,12 +1,12 @@
 # %% [markdown] slideshow={"slide_type": "slide"}
 # # 5 · LoRA
 #
-# *Can a few thousand new parameters do the work of changing millions?*
+# *Can a small number of new parameters do the work of changing all the old ones?*
 #
-# LoRA (*low-rank adaptation*) freezes the whole model, puts two thin matrices beside each linear layer of its blocks,
-# and trains only these. Such a pair is called an [adapter](glossary.md#adapter). A model of seven billion parameters
-# can then be adapted by a file of 40 MB. In this lesson you write the layer, train it in every block of a model, and
-# find out what it gives up.
+# LoRA (*low-rank adaptation*) [freezes](glossary.md#freezing) the whole model, puts two thin matrices beside each
+# linear layer of its [blocks](glossary.md#block), and trains only these. Such a pair is called an
+# [adapter](glossary.md#adapter), and for a model of seven billion parameters all pairs together fit into a file of 40
+# MB. In this lesson you write the layer, train it in every block of a model, and find out what it gives up.
 #
 # **You will be able to**
 #
@@ -36,7 +36,7 @@ from course.lesson05.pictures import lora_picture
 tl.setup()
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 rust = tl.load_corpus("rust").limited(60, 40)
-blocks = tl.pack(rust.train, tokenizer, 128)[:64]
+train_rows = tl.pack(rust.train, tokenizer, 128)[:64]  # 64 rows of 128 tokens
 held_out = tl.pack(rust.validation, tokenizer, 128)[:20]
 
 
@@ -66,8 +66,9 @@ def new_model():
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Build it, and put it into the model
 #
-# The whole method is this layer. `forward` reads the formula from right to left, and because tokens are rows of `x`,
-# the matrices are transposed.
+# The whole method is this layer. `forward` computes the formula. Because each token is a row of `x`, the matrices stand
+# behind it and are transposed. $B$ starts at zero and $A$ with small random numbers, drawn as torch draws those of any
+# new linear layer.
 
 
 # %%
@@ -84,8 +85,8 @@ class LoRALinear(nn.Module):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `inject` freezes the model and replaces every linear layer in its blocks; the original lives on inside as `base`.
-# Embedding, norms and head stay as they are.
+# `inject` freezes the model and replaces every linear layer in its blocks by a `LoRALinear`, which keeps the original
+# layer as `base`. Embedding, norms and head stay as they are.
 
 
 # %%
@@ -129,7 +130,8 @@ probe = inject(new_model())
 pair = probe.model.layers[0].mlp.down_proj
 optimizer = torch.optim.AdamW(probe.parameters(), lr=1e-2)
 for step in (1, 2):
-    probe(input_ids=blocks[:2], labels=blocks[:2]).loss.backward()
+    rows = train_rows[:2]
+    probe(input_ids=rows, labels=rows).loss.backward()
     of_a, of_b = pair.A.grad.norm(), pair.B.grad.norm()
     print(f"step {step}: the gradient of A has norm {of_a:.4f}, that of B {of_b:.4f}")
     optimizer.step()
@@ -138,23 +140,23 @@ for step in (1, 2):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The gradient of $A$ contains $B$ as a factor, so it is zero until $B$ has moved. The gradient of $B$ contains $A$,
 # which is why $A$ must not start at zero as well: both gradients would then be zero in every step, and the adapter
-# could never learn. No error tells you of such a dead adapter, because the loss is printed as usual. In exercise 5.2
+# could never learn. No error tells you of such a dead adapter, because the training loop runs as usual. In exercise 5.2
 # you write the check that finds it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train it
 #
-# The loop is the one of lesson 4: it trains whatever has `requires_grad`. `nats` scores each block of 128 held-out
-# tokens on its own, so that blocks can be compared one by one.
+# This is the loop of lesson 4 without its schedule, and it trains whatever has `requires_grad`. `nats` scores each row
+# of 128 held-out tokens on its own, so that two models can be compared row by row.
 
 
 # %%
-def train(model, blocks, rate):
+def train(model, rows, rate):
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=0.0)
     losses = []
     model.train()
-    for batch in blocks.split(4):
+    for batch in rows.split(4):
         loss = model(input_ids=batch, labels=batch).loss
         loss.backward()
         nn.utils.clip_grad_norm_(trained, 1.0)
@@ -165,10 +167,10 @@ def train(model, blocks, rate):
 
 
 @torch.no_grad()
-def nats(model, texts):
-    """Loss in nats per token, one number for each block."""
+def nats(model, rows):
+    """Loss in nats per token, one number for each row."""
     model.eval()
-    return torch.tensor([model(input_ids=t, labels=t).loss for t in texts.split(1)])
+    return torch.tensor([model(input_ids=r, labels=r).loss for r in rows.split(1)])
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -190,8 +192,8 @@ def copy_adapters(own, library):
 
 
 copy_adapters(own, library)
-losses = train(own, blocks, rate=1e-2)
-its_losses = train(library, blocks[:16], rate=1e-2)
+losses = train(own, train_rows, rate=1e-2)
+its_losses = train(library, train_rows[:16], rate=1e-2)
 apart = (losses[:4] - its_losses).abs().max()
 course.claim("Step by step, our losses and peft's agree to 1e-5", apart < 1e-5)
 
@@ -200,67 +202,70 @@ before, after = nats(new_model(), held_out), nats(own, held_out)
 print(f"perplexity: {before.mean().exp():.0f} before, {after.mean().exp():.0f} after")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On text that it has not seen, the model with your layers is far better than before, and the layers are what peft
-# computes. At work you will write only the `LoraConfig`.
+# On text that it has not seen, the model with your layers is far better than before, and your layers compute the same
+# as peft's. At work you will write only the `LoraConfig`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How far behind full fine-tuning?
 #
 # Now all parameters are trained on the same batches, at a tenth of the rate, which suits full fine-tuning best. Both
-# models are scored on the same text, so we can subtract their losses piece by piece. In such [paired
-# differences](glossary.md#paired-difference) it cancels out that some pieces are harder than others. Beside this short
-# run stands a longer record from `data/comparisons`: 200 passages, three seeds (averaged), 40 test documents.
+# models are scored on the same rows, so we can subtract their losses row by row. The difficulty that a row has for both
+# models cancels in such [paired differences](glossary.md#paired-difference).
+#
+# Our run is short, so a record of longer runs stands beside it: 200 passages, three seeds, 40 test documents. **How far
+# is LoRA behind in each?**
 
 # %%
 full = new_model()
-train(full, blocks, rate=1e-3)
+train(full, train_rows, rate=1e-3)
 after_full = nats(full, held_out)
+print(f"60 passages: perplexity {(after - after_full).mean().expm1():.0%} higher")
+
 record = pd.read_csv(tl.DATA / "comparisons/tiny/documents.csv", comment="#")
 record["loss"] = record.nats / record.tokens
-record = record.pivot_table(index="document", columns="strategy", values="loss")
-pieces = record["lora"] - record["full"]
-mean, half = pieces.mean(), 2.02 * pieces.sem()  # Student's t for 40 documents
+record = record.pivot_table("loss", "document", "strategy")  # the mean of three seeds
+apart = record["lora"] - record["full"]
+mean, half = apart.mean(), 2.02 * apart.sem()  # Student's t for 40 documents
 low, high = mean - half, mean + half
-print(f"here, 60 passages: perplexity {(after - after_full).mean().expm1():.0%} higher")
 higher = [math.expm1(bound) for bound in (mean, low, high)]
 print("200 passages: {:.0%} higher ({:.0%} to {:.0%})".format(*higher))
+print(f"LoRA is worse on {(apart > 0).sum()} of {len(apart)} documents")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The record also has each model's perplexity on general text, Python's language reference. It rises, because the model
+# forgets. **Which of the two forgets more?**
 
 # %%
-figure, axes = plt.subplots(figsize=(8, 3.4), layout="constrained")
-axes.plot(sorted(pieces), "o")
-axes.axhspan(low, high, color="#E69F00", alpha=0.4)
-axes.text(1, high + 0.02, "mean difference, with its 95% interval")
-axes.axhline(0, color="black", linewidth=1)
-axes.set(xlabel="40 documents, sorted", ylabel="LoRA minus full (nats per token)")
-axes.set_title("With 200 passages LoRA is behind on 39 of 40 documents")
-plt.show()
+totals = pd.read_csv(tl.DATA / "comparisons/tiny/comparison.csv", comment="#")
+totals = totals.set_index("strategy").loc[["lora", "full"]]
+risen = totals.general / totals.general_before - 1
+print("perplexity on general text rises by", risen.map("{:.0%}".format).to_dict())
 
 # %%
 course.claim("With 200 passages LoRA's perplexity is over 10% above full's", low > 0.1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The interval is far from zero, so LoRA is not "as good as" full fine-tuning here: with 200 passages its perplexity is
-# 19% higher. It forgets less in return. In the same record the perplexity on general text rises by 49% with LoRA, and
-# by 76% with full fine-tuning.
+# LoRA is not "as good as" full fine-tuning here: with 200 passages its perplexity is 19% higher, and the interval is
+# far from zero. In return it forgets less.
 #
-# Both rates were tuned for runs as short as ours, on this one small model. On large models with little text the gap is
-# often too small to be seen (Schulman et al., below), so measure it on yours.
+# Both rates were tuned on this one small model. On large models with little text the gap is often too small to be seen
+# (Schulman et al., below), so measure it on yours.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is the change really low-rank?
 #
 # LoRA assumes that a good change can be written with a low rank. You have just made a full change, so you can test
-# that. The *singular value decomposition* takes any matrix apart into pieces of rank 1, the largest first:
+# that. The *singular value decomposition* (SVD) writes any matrix as a sum of matrices of rank 1, the largest first:
 #
 # $$\Delta W = s_1 u_1 v_1^\top + s_2 u_2 v_2^\top + \dots + s_n u_n v_n^\top,
 # \qquad s_1 \ge s_2 \ge \dots \ge s_n \ge 0$$
 #
 # Each $s_i$ is one number, $u_i$ has the length of the output and $v_i$ that of the input. The $s_i^2$ add up to the
-# sum of all squared entries of $\Delta W$, which we call its size. The first $r$ pieces together are the closest matrix
-# of rank $r$ there is (Eckart and Young).
+# sum of all squared entries of $\Delta W$, which we call its size. The first $r$ terms together are the closest matrix
+# of rank $r$ there is (a theorem of Eckart and Young).
 #
-# We add only the first $r$ pieces of every change to the pretrained model. **At rank 8, how much of the size is kept,
-# and how much of the gain in loss?**
+# We decompose the change of every matrix in the blocks. `cut_to(r)` adds only the first $r$ terms of each change to the
+# pretrained model.
 
 # %%
 svd = {}
@@ -268,16 +273,28 @@ for name, weight in new_model().named_parameters():
     if name.endswith("proj.weight"):
         change = full.get_parameter(name) - weight
         svd[name] = torch.linalg.svd(change.detach(), full_matrices=False)
-rows = []
-for r in (1, 4, 8, 64, 192):
-    cut = new_model()
+
+
+def cut_to(r):
+    model = new_model()
     for name, (u, s, v) in svd.items():
-        cut.get_parameter(name).data += u[:, :r] * s[:r] @ v[:r]
+        model.get_parameter(name).data += u[:, :r] * s[:r] @ v[:r]
+    return model
+
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# For each rank we compute two numbers: the size of all changes after the cut, and the *gain*, which is how far the loss
+# on held-out text lies below that of the pretrained model. **At rank 8, how much of the size is kept, and how much of
+# the gain?**
+
+# %%
+ranks, rows = (1, 4, 8, 64, 192), []
+for r in ranks:
     size = sum(float((s[:r] ** 2).sum()) for _, s, _ in svd.values())
-    rows.append([r, size, float((before - nats(cut, held_out)).mean())])
-kept = pd.DataFrame(rows, columns=["rank", "size", "gain"]).set_index("rank")
-gain = float((before - after_full).mean())
-kept = 100 * kept / [kept["size"].max(), gain]
+    rows.append([size, float((before - nats(cut_to(r), held_out)).mean())])
+kept = pd.DataFrame(rows, index=ranks, columns=["size", "gain"])
+gain = float((before - after_full).mean())  # of full fine-tuning
+kept = 100 * kept / [kept["size"][192], gain]
 reached = 100 * float((before - after).mean()) / gain
 
 # %%
@@ -297,29 +314,29 @@ finding = "A cut to rank 8 keeps under a third of the size, but over half of the
 course.claim(finding, kept["size"][8] < 33 and kept["gain"][8] > 50)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# By its size the change is *not* low-rank: a cut to eight pieces throws away 70% of it. But the useful part sits in few
-# directions, and most of the size adds little. A likely reason is how AdamW takes a step. It divides each gradient by
-# its own average size, so a parameter with a tiny gradient moves about as far as one that matters, and these many small
-# movements fill up all ranks. For one batch, the eight largest pieces hold 59% of the gradient, but only 35% of its
-# sign, which is what AdamW's first step follows.
+# By its size the change is *not* low-rank, because a cut to eight terms throws away more than two thirds of it. But the
+# useful part sits in few directions, and the rest of the size adds little. A likely reason is how AdamW takes a step.
+# It divides each gradient by its own average size, so a parameter with a tiny gradient moves about as far as one that
+# matters, and these many small movements fill up all ranks.
 #
-# The gain ends at 87% because the embedding, the norms and the biases, which bring the rest, were not added. The star
-# shows that *training* at rank 8 reaches much more than *cutting* to rank 8. It does not copy the change that full
-# fine-tuning found. It searches for the best one of rank 8, and each layer can make up for the others.
+# Even with all 192 terms the gain stays below 100%, because the embedding, the norms and the biases have changed too,
+# and their changes were not added. The star shows that *training* at rank 8 reaches much more than *cutting* to rank 8.
+# Training does not copy the change that full fine-tuning made. It searches for a good change of rank 8, and each layer
+# can make up for the others.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Rank, alpha and rate belong together
 #
-# AdamW moves every number of $B$ by about the learning rate $\eta$, however large its gradient is. So in the first step
-# a weight of the model moves by $\frac{\alpha}{r}\,\eta$ times a sum of $r$ numbers of $A$. **Which of these three
-# models have the same loss after one step?**
+# AdamW moves every entry of $B$ by about the learning rate $\eta$, however large its gradient is. So in the first step
+# an entry of $W + \frac{\alpha}{r} B A$ moves by $\frac{\alpha}{r}\,\eta$ times a sum of $r$ entries of $A$, each with
+# a sign. **Which two of these three models have the same loss after one step?**
 
 # %%
 first_step = {}
 for alpha, rate in ((8, 2e-2), (16, 1e-2), (32, 1e-2)):
     torch.manual_seed(0)
     model = inject(new_model(), alpha=alpha)
-    train(model, blocks[:4], rate)
+    train(model, train_rows[:4], rate)
     first_step[alpha, rate] = float(nats(model, held_out[:4]).mean())
     print(f"alpha {alpha:2}, rate {rate}: loss {first_step[alpha, rate]:.4f}")
 
@@ -328,8 +345,8 @@ for alpha, rate in ((8, 2e-2), (16, 1e-2), (32, 1e-2)):
 # drift apart, since the rate moves $A$ as well.) Tuning both would mean trying nearly the same thing many times. So fix
 # alpha at a multiple of the rank, usually $\alpha = 2r$, and tune the rate.
 #
-# The best rate also depends on the rank. Here are recorded runs from `data/sweeps/tiny/lora.csv`, all with
-# $\alpha = 2r$: a row for each rank, a column for each rate, and in it the loss on validation text.
+# The best rate also depends on the rank. The next table shows recorded runs, all with $\alpha = 2r$. It has a row for
+# each rank and a column for each learning rate, and its entries are the loss on validation text.
 
 # %%
 runs = pd.read_csv(tl.DATA / "sweeps/tiny/lora.csv")
@@ -337,11 +354,11 @@ runs = runs.query("targets == 'all linear layers' and seed == 0 and alpha == 2 *
 runs.pivot(index="rank", columns="learning_rate", values="validation_nats").round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At one shared rate of 0.01, rank 32 looks worse than rank 8; at its own rate of 0.005 it is the best of all. As the
-# rank grows, the best rate falls. A comparison at one rate misleads even more between methods. "LoRA results in 4-6%
+# At a shared rate of 0.01, rank 32 looks worse than rank 8, but at its own best rate of 0.005 it is the best of all. As
+# the rank grows, the best rate falls. A shared rate misleads even more between two methods. "LoRA results in 4-6%
 # lower performance compared to full fine-tuning" is the title of a question to the developers of peft ([issue
-# 622](https://github.com/huggingface/peft/issues/622)). A common cause is that LoRA was given the rate of full
-# fine-tuning. The search that the course recorded shows what that does to the perplexity:
+# 622](https://github.com/huggingface/peft/issues/622)), and a common cause is that LoRA was given the rate of full
+# fine-tuning. The recorded search of lesson 4 shows what that does to the perplexity on validation text:
 
 # %%
 rates = pd.read_csv(tl.DATA / "sweeps/tiny/rates.csv", comment="#")
@@ -357,8 +374,8 @@ rates.pivot_table("score", "strategy", "learning_rate").round().astype(int)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Save, switch, merge
 #
-# Only the adapter has to be saved, and one copy of the base model can carry many. We hand your trained matrices to
-# peft, and add a second adapter that learns notes about cooking. Then both are saved, and loaded as on another machine.
+# Only the adapter has to be saved, and one copy of the base model can carry many. We copy your matrices into the peft
+# model and train a second adapter on notes about cooking. Then we save both and load them into a fresh model.
 
 # %%
 copy_adapters(own, library)
@@ -376,7 +393,8 @@ recipes = tl.pack(kitchen.validation, tokenizer, 128)
 
 
 def score():
-    return [float(nats(shared, text[:4]).mean().exp()) for text in (held_out, recipes)]
+    """Perplexity on Rust text and on cooking text."""
+    return [float(nats(shared, rows).mean().exp()) for rows in (held_out, recipes)]
 
 
 table = {}
@@ -388,8 +406,8 @@ with shared.disable_adapter():
 pd.DataFrame(table, index=["Rust text", "cooking text"]).round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Each adapter is the best one on its own subject. Switched off, the pretrained model is back, because its weights were
-# never touched; a fully fine-tuned model has forgotten for good.
+# Each adapter is best on its own subject. With both switched off, the pretrained model is back, because its weights
+# were never changed.
 #
 # An adapter makes every layer a little slower, because two more products are computed. When training is over, the
 # product can be added to the matrix, which is called [merging](glossary.md#merging):
@@ -404,14 +422,15 @@ course.claim("The merged model gives the same logits to 1e-3", difference < 1e-3
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The result is an ordinary model, as fast as before, which any program can load. Its logits differ in the last digits
-# only, because sums are rounded in another order. If a merged model is much worse than the adapter was, look at the
-# base: a sum that is stored in 4 or 16 bits is rounded again ([lesson 6](06_qlora.ipynb)).
+# only, because the sums are computed in another order. If a merged model is much worse than the model with its adapter,
+# look at the number format: a sum that is stored in 4 or 16 bits is rounded again ([lesson 6](06_qlora.ipynb)).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What LoRA saves, and what not
 #
-# Each *trained* parameter needs a gradient and the two averages of AdamW, 12 bytes in fp32, and the frozen ones need
-# none of them. **How much is that for a model of seven billion parameters?**
+# Each *trained* parameter needs a gradient and the two averages of AdamW, which take 12 bytes together in
+# [fp32](glossary.md#fp32), and a frozen one needs none of them. **How much is that for a model of seven billion
+# parameters?**
 
 # %%
 attention, mlp = 4 * 8 * (4096 + 4096), 3 * 8 * (4096 + 11008)  # A and B at rank 8
@@ -424,9 +443,9 @@ print(f"file of the adapter in 16 bits: {2 * adapter / 1e6:.0f} MB")
 # This saving decides whether training fits on a card at all. The frozen weights themselves are still in memory, and
 # [lesson 6](06_qlora.ipynb) makes those smaller.
 #
-# Time is another matter. The forward pass is complete, and backpropagation goes through every block down to the lowest
-# adapter, in block 0. Only the gradients of the frozen matrices are saved, so a step still needs about three quarters
-# of the arithmetic of full fine-tuning ([lesson 7](07_freezing.ipynb) counts it).
+# LoRA saves less time than memory. The forward pass is complete, and backpropagation goes down to the lowest adapter,
+# in block 0. Only the gradients of the frozen matrices are saved, and the adapters' own products are added, so a step
+# needs about 70% of the arithmetic of full fine-tuning ([lesson 8](08_peft_family.ipynb) counts it).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -434,7 +453,7 @@ print(f"file of the adapter in 16 bits: {2 * adapter / 1e6:.0f} MB")
 # - LoRA freezes $W$ and trains $\frac{\alpha}{r} BA$ beside it. $B$ starts at zero so that nothing changes at first;
 #   $A$ does not, because otherwise neither would ever receive a gradient.
 # - Full fine-tuning's change is not low-rank by its size, but most of its gain lies in few directions. LoRA searches
-#   those directly, and pays for the low rank when there is much to learn.
+#   for such directions itself, and falls behind when there is much to learn.
 # - Set alpha to a multiple of the rank and tune the rate; it is often about ten times that of full fine-tuning.
 #
 # ## Further reading
