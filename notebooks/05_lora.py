@@ -445,7 +445,7 @@ print(f"file of the adapter in 16 bits: {2 * adapter / 1e6:.0f} MB")
 #
 # LoRA saves less time than memory. The forward pass is complete, and backpropagation goes down to the lowest adapter,
 # in block 0. Only the gradients of the frozen matrices are saved, and the adapters' own products are added, so a step
-# needs about 70% of the arithmetic of full fine-tuning ([lesson 8](08_peft_family.ipynb) counts it).
+# needs about three quarters of the arithmetic of full fine-tuning ([lesson 8](08_peft_family.ipynb) counts it).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

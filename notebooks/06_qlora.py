@@ -3,11 +3,11 @@
 #
 # *Can frozen weights be stored in 4 bits each, and what does the model lose by it?*
 #
-# LoRA never changes the pretrained weights, but it still keeps them in memory: a model of 7 billion parameters takes
-# 13.5 GB in 16 bits before any training begins. QLoRA uses the fact that these weights are only read. It rounds each of
-# them to one of sixteen values, stores the number of that value in 4 bits, and trains LoRA's adapters beside them. This
+# LoRA never changes the pretrained weights, but it still keeps them in memory: Llama 2 with 7 billion parameters
+# takes 13.5 GB in 16 bits before any training begins. QLoRA uses the fact that these weights are only read. It rounds
+# each of them to one of sixteen values, stores in 4 bits which one it is, and trains LoRA's adapters beside them. This
 # rounding is called [quantisation](glossary.md#quantisation). In this lesson you write it yourself, run a whole model
-# on it, and then train with the library.
+# with it, and then train with the library.
 #
 # **You will be able to**
 #
@@ -38,7 +38,7 @@ from course.lesson06.pictures import four_bit_layer
 tl.setup()
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 rust = tl.load_corpus("rust").limited(60, 40)
-blocks = tl.pack(rust.train, tokenizer, 128)[:48]
+train_rows = tl.pack(rust.train, tokenizer, 128)[:64]  # those of lesson 5
 held_out = tl.pack(rust.validation, tokenizer, 128)[:20]
 
 
@@ -53,9 +53,10 @@ base = new_model()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## One layer of QLoRA
 #
-# Here is the query projection of the first block, drawn from its real shapes. The layer stores codes of 4 bits, and a
-# few scales that say how large the coded weights are. When it is computed, it unpacks them into a matrix $\tilde{W}$ of
-# ordinary numbers, uses it for one multiplication, and drops it again. The adapter is LoRA's, unchanged:
+# Here is the query projection of the first block, drawn from its real shapes. The layer stores a code of 4 bits for
+# each weight, and a few scales that say how large the coded weights are. For each forward pass it unpacks both into a
+# matrix $\tilde{W}$ of ordinary numbers, uses it for one multiplication, and drops it again. The adapter is LoRA's,
+# unchanged:
 #
 # $$h = \tilde{W} x + \frac{\alpha}{r} B A x, \qquad \tilde{W} = \mathrm{unpack}(\mathrm{codes}, \mathrm{scales})$$
 
@@ -64,27 +65,29 @@ four_bit_layer(*base.model.layers[0].self_attn.q_proj.weight.shape)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Backpropagation needs $\tilde{W}$ once more, to hand the gradient on to the layer below, so each layer is unpacked
-# twice in a step. The codes themselves get no gradient. They are frozen like $W$ in LoRA, and a code is a whole number,
-# which a small step could not move. The embedding and the head are not packed, because rounding errors in the head
-# would go straight into the predictions.
+# twice in a step. The codes themselves get no gradient: they are frozen like $W$ in LoRA, and a small step could not
+# move a whole number anyway. The embedding and the head are not packed, because rounding errors in the head would go
+# straight into the predictions.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Sixteen levels
 #
 # Four bits tell sixteen codes apart, so a weight can become one of sixteen values. NF4 ("4-bit NormalFloat") fixes
-# sixteen *levels* between -1 and 1 once and for all. It cuts each matrix into blocks of 64 neighbouring weights, and
-# stretches the levels for each block by its largest absolute value, the *scale* of the block:
+# sixteen *levels* between -1 and 1 once and for all. It cuts each matrix into groups of 64 neighbouring weights, and
+# multiplies the levels for each group by its largest absolute value, the *scale* of the group:
 #
-# $$s_b = \max_{i \in b} |w_i|, \qquad
-# c_i = \arg\min_c \left| \frac{w_i}{s_b} - \mathrm{level}[c] \right|, \qquad
-# w_i \approx s_b \cdot \mathrm{level}[c_i]$$
+# $$s_g = \max_{i \in g} |w_i|, \qquad
+# c_i = \arg\min_c \left| \frac{w_i}{s_g} - \mathrm{level}[c] \right|, \qquad
+# w_i \approx s_g \cdot \mathrm{level}[c_i]$$
 #
-# Here $w_i$ is a weight of the block $b$ (which has nothing to do with the blocks of the network), and $c_i$ is the
-# code that is stored, 0 to 15. Blocks are small so that one unusually large weight spoils the scale of only 63 others.
+# Here $w_i$ is a weight of the group $g$, and $c_i$ is the code that is stored, 0 to 15. (The library calls such a
+# group a block, and its size `blocksize`.) Groups are small so that one unusually large weight spoils the scale of only
+# 63 others.
 #
 # Trained weights are roughly normally distributed. NF4 therefore takes quantiles of the normal distribution as its
-# levels: many near zero, where most weights are, and few at the ends. Seven are negative, eight positive, and one is
-# zero, so that a weight of zero stays zero.
+# levels, which are the numbers that cut the distribution into parts of equal probability: many near zero, where most
+# weights are, and few at the ends. Seven are negative, eight positive, and one is zero, so that a weight of zero stays
+# zero.
 
 # %%
 end = 1 - (1 / 32 + 1 / 30) / 2  # the outermost quantile would be infinite
@@ -96,16 +99,17 @@ nf4 = nf4 / nf4.max()
 print([round(float(level), 2) for level in nf4])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Rounding takes four lines. `bucketize` finds the nearest level by the borders half-way between two levels.
+# Rounding takes four lines. `bucketize` says between which two borders a number lies, and with the borders half-way
+# between neighbouring levels that is the code of the nearest level.
 
 
 # %%
 def encode(numbers, levels, size):
-    """Codes, shape (blocks, numbers in a block), and scales, shape (blocks, 1)."""
-    rows = numbers.reshape(-1, size)
-    scales = rows.abs().amax(1, keepdim=True)
+    """Codes, shape (groups, numbers in a group), and scales, shape (groups, 1)."""
+    groups = numbers.reshape(-1, size)
+    scales = groups.abs().amax(1, keepdim=True)
     borders = (levels[1:] + levels[:-1]) / 2
-    return torch.bucketize(rows / scales, borders), scales
+    return torch.bucketize(groups / scales, borders), scales
 
 
 weight = base.model.layers[0].self_attn.q_proj.weight.data
@@ -117,13 +121,13 @@ pd.DataFrame({name: numbers.numpy() for name, numbers in first.items()}).round(3
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **What does a scale of 32 bits for 64 weights add to each weight?** Half a bit, so a weight would take 4.5 bits. QLoRA
 # reduces this by [double quantisation](glossary.md#double-quantisation): it quantises the scales as well. All of them
-# are positive and similar, so their mean $m$ is subtracted first. The rest is cut into groups of 256, and each scale is
-# rounded to one of 256 levels, whose number takes 8 bits:
+# are positive and similar, so their mean is subtracted first. The rest is cut into groups of 256 scales, and each scale
+# is rounded to one of 256 levels, whose code takes 8 bits. Each of these groups needs one scale of 32 bits in turn:
 #
 # $$\text{bits per weight} = 4 + \frac{8}{64} + \frac{32}{64 \cdot 256} \approx 4.127$$
 #
-# The next cell does this, and packs two codes into each byte. Then it asks bitsandbytes, the library behind QLoRA, to
-# quantise the same matrix.
+# The next cell lets bitsandbytes, the library behind QLoRA, quantise the same matrix. Then it does the same by hand,
+# with double quantisation and two codes in each byte, and compares.
 
 
 # %% tags=["check-equal"]
@@ -149,46 +153,48 @@ apart = (by_hand - library).abs().max()
 course.claim("Read back, our weights and bitsandbytes' agree to 1e-5", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Do the levels fit the weights? The grey shape is the histogram of the weights of all blocks, each divided by the scale
-# of its block. The lines are the levels of NF4, and those of *int4*, an ordinary 4-bit integer from -8 to 7.
+# Do the levels fit the weights? The grey shape is the histogram of the weights of all linear layers, each divided by
+# the scale of its group. Its two spikes are the largest weights of the groups. The lines are the levels of NF4, and
+# those of *int4*, an ordinary integer of 4 bits from -8 to 7, divided by 8.
 
 # %%
 linear = [part for part in base.model.layers.modules() if isinstance(part, nn.Linear)]
-rows = torch.cat([part.weight.data.reshape(-1, 64) for part in linear])
-scaled = (rows / rows.abs().amax(1, keepdim=True)).flatten()
+groups = torch.cat([part.weight.data.reshape(-1, 64) for part in linear])
+scaled = (groups / groups.abs().amax(1, keepdim=True)).flatten()
 int4 = torch.arange(-8, 8) / 8
 figure, panels = plt.subplots(2, 1, figsize=(8, 4), sharex=True, layout="constrained")
 for axes, (name, levels) in zip(panels, (("NF4", nf4), ("int4", int4)), strict=True):
     axes.hist(scaled, bins=120, color="lightgrey")
     for level in levels:
         axes.axvline(level, color="#0072B2")
-    axes.set_ylabel(f"{name}\nweights")
+    axes.set_ylabel(f"{name}\nnumber of weights")
     axes.set_yticks([])
-axes.set_xlabel("weight divided by the largest absolute weight of its block")
-panels[0].set_title("NF4 has its levels where the weights are; int4 wastes some")
+axes.set_xlabel("weight divided by the largest absolute weight of its group")
+panels[0].set_title(
+    "NF4's levels are densest where most weights are; int4's are evenly spaced"
+)
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What do four bits cost the model?
 #
-# The bundled model is stored in 16 bits, so nobody has rounded its weights to a coarse grid before. That matters for
-# such a test. Many files on the web hold weights that were already rounded to 4 or 8 bits in another format, and NF4
-# adds a second error to theirs. If this model is rounded to int4 and then to NF4, its perplexity rises by 4%.
+# Now your functions quantise every linear layer in the model's blocks in four ways: with NF4 or int4, and with one
+# scale for 64 weights or one for a whole matrix. A fifth model is rounded twice, to int4 and then to NF4, because many
+# files on the web hold weights that were already rounded in another format, and QLoRA rounds them again. (The bundled
+# model is stored in 16 bits, so nobody has rounded it to 4 bits before.)
 #
-# Now your functions quantise every linear layer in the blocks, in four ways: with NF4 or int4, and with one scale for
-# 64 weights or one for a whole matrix. **Which of the two choices matters more?**
+# **Which matters more, the levels or the number of weights that share a scale?**
 
 
 # %%
 @torch.no_grad()
-def nats(model, texts):
-    """Loss in nats per token, one number for each block of text."""
-    # Without model.eval(), where bitsandbytes repacks weights on some processors.
-    return torch.tensor([model(input_ids=t, labels=t).loss for t in texts.split(1)])
+def nats(model, rows):
+    """Loss in nats per token, one number for each row of 128 tokens."""
+    # No model.eval() here: it makes bitsandbytes repack its weights on some processors.
+    return torch.tensor([model(input_ids=r, labels=r).loss for r in rows.split(1)])
 
 
-def quantised_model(levels, size):
-    model = new_model()
+def quantise(model, levels, size):
     for part in model.model.layers.modules():
         if isinstance(part, nn.Linear):
             weight = part.weight.data
@@ -198,38 +204,44 @@ def quantised_model(levels, size):
 
 
 before = nats(base, held_out)
-ours = quantised_model(nf4, 64)
-cost = pd.DataFrame(index=["NF4", "int4"], columns=["64 weights", "a matrix"])
-for name, levels in (("NF4", nf4), ("int4", int4)):
-    for column, size in (("64 weights", 64), ("a matrix", None)):
-        after = nats(quantised_model(levels, size), held_out)
-        cost.loc[name, column] = 100 * float((after - before).mean().expm1())
-cost.astype(float).round(1).rename_axis("perplexity up by, %; one scale for", axis=1)
+ours = quantise(new_model(), nf4, 64)
+models = {
+    "NF4, a scale for 64 weights": ours,
+    "int4, a scale for 64 weights": quantise(new_model(), int4, 64),
+    "NF4, a scale for a matrix": quantise(new_model(), nf4, None),
+    "int4, a scale for a matrix": quantise(new_model(), int4, None),
+    "int4 and then NF4, 64 weights": quantise(quantise(new_model(), int4, 64), nf4, 64),
+}
+cost = {name: nats(model, held_out) - before for name, model in models.items()}
+for name, apart in cost.items():
+    print(f"{name:30} perplexity up by {apart.mean().expm1():.1%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The blocks matter most. The scale of a whole matrix is set by its one largest weight, so most weights fall on the few
-# levels near zero. With blocks of 64 both kinds of levels cost little, and on this small model they are too close to
-# say which is better. The QLoRA paper compares them on models of up to 65 billion parameters, and finds NF4 better.
+# The size of the groups matters most. The scale of a whole matrix is set by its one largest weight, so most weights
+# fall on the few levels near zero. With groups of 64 both kinds of levels cost little, and on this small model they are
+# too close to say which is better. The QLoRA paper compares them on models of up to 65 billion parameters, and there
+# NF4 is better. In the fifth model the second rounding costs more than the first, so quantise the original weights if
+# you can.
 #
-# Yet the weights themselves are far off. **How can errors of this size cost so little?**
+# Yet the quantised weights are far from the original ones. **How can errors of this size cost so little?**
 
 # %%
 error = (by_hand - weight).norm() / weight.norm()
-texts = held_out[:8]
+rows = held_out[:8]
 with torch.no_grad():
-    exact, rounded = (model(input_ids=texts).logits[:, :-1] for model in (base, ours))
+    exact, rounded = (model(input_ids=rows).logits[:, :-1] for model in (base, ours))
 same = (exact.argmax(-1) == rounded.argmax(-1)).float().mean()
-right = texts[:, 1:, None]  # the token that really comes next
+right = rows[:, 1:, None]  # the token that really comes next
 chances = [logits.log_softmax(-1).gather(-1, right) for logits in (exact, rounded)]
 less = (chances[1] < chances[0]).float().mean()
 print(f"error of the query matrix above: {error:.0%} of its size")
-print(f"places where the most probable token is the same: {same:.0%}")
-print(f"places where the right token is less probable: {less:.0%}")
+print(f"positions where the most probable token is the same: {same:.0%}")
+print(f"positions where the right token is less probable: {less:.0%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The errors have no common direction. They make the right token less probable at about half of the places, and more
-# probable at the others, and in the average, which is the loss, most of this cancels. Still, at about one place in
-# eight the first choice is another token, which a reader of generated text would see.
+# The errors have no common direction. They make the right token less probable at about half of the positions and more
+# probable at the others, so most of this cancels in the loss, which is an average. Still, at about one position in
+# eight the most probable token is another one, so generated text would differ.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A QLoRA run
@@ -260,7 +272,7 @@ print(
 # %%
 trained = [p for p in model.parameters() if p.requires_grad]
 optimizer = torch.optim.AdamW(trained, lr=1e-2, weight_decay=0.0)
-for batch in blocks.split(4):
+for batch in train_rows.split(4):
     loss = model(input_ids=batch, labels=batch).loss
     loss.backward()
     nn.utils.clip_grad_norm_(trained, 1.0)
@@ -276,9 +288,10 @@ course.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The four-bit model learns, and it starts from the same loss as the one that you quantised by hand. **Does it end as
-# low as LoRA on exact weights?** One run cannot say. The recorded comparisons have both, with three seeds and the same
-# 40 documents, so the losses can be subtracted document by document:
+# The four-bit model learns, and it starts from the same loss as the one that you quantised by hand. On the same 64
+# rows, with the same rate, LoRA ended at 84 in lesson 5. **Do the four bits make this difference?** One run of each
+# cannot say. The recorded comparisons have both, with three seeds and the same 40 documents. We subtract the losses
+# document by document, for the bundled model, which is called `tiny` there, and for SmolLM2, which is larger:
 
 # %%
 ends = {}
@@ -297,17 +310,16 @@ for name in ("tiny", "smollm2-135m-instruct"):
     )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On the bundled model four bits cost about one percent in the end. (These intervals are over the documents, with the
-# three seeds averaged. [Lesson 8](08_peft_family.ipynb) counts the seeds as well, and then zero is not excluded.)
-# SmolLM2 pays seven times as much, but that is not the price of NF4 alone: the publisher of the file that the record
-# used had already rounded it to 4 bits in another format, so its weights were rounded twice. If you can, quantise the
-# original weights.
+# On the bundled model four bits cost about one percent in the end. SmolLM2 pays seven times as much, but that is not
+# the price of NF4 alone: the publisher of the file that the record used had already rounded it to 4 bits in another
+# format, so its weights were rounded twice. (These intervals are over the documents, with the three seeds averaged.
+# [Lesson 8](08_peft_family.ipynb) counts the seeds as well, and its interval for the bundled model contains zero.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What is saved, and when it pays
 #
-# Only the linear layers in the blocks are packed; embedding and head stay in 16 bits. **Which shrinks more, a model of
-# 0.5 billion parameters or one of 7 billion?**
+# Only the linear layers in the model's blocks are packed, and everything else stays in 16 bits. **Which shrinks more, a
+# model of 0.5 billion parameters or one of 7 billion?**
 
 # %%
 rows = {}
@@ -317,35 +329,40 @@ for preset in ("qwen2-0.5b", "tinyllama-1.1b", "llama2-7b"):
     linear = [m for m in whole.model.layers.modules() if isinstance(m, nn.Linear)]
     in_blocks = sum(part.weight.numel() for part in linear)
     small = 4.127 * in_blocks + 16 * (count - in_blocks)
-    rows[preset] = [2 * count / 1e9, small / 8e9, 100 * small / (16 * count)]
-sizes = pd.DataFrame(rows, index=["16 bits, GB", "QLoRA, GB", "left, %"]).T
+    outside, left = 100 * (1 - in_blocks / count), 100 * small / (16 * count)
+    rows[preset] = [2 * count / 1e9, small / 8e9, left, outside]
+columns = ["16 bits, GB", "QLoRA, GB", "left, %", "not packed, % of parameters"]
+sizes = pd.DataFrame(rows, index=columns).T
 sizes.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If everything were packed, 4.127/16 = 26% would be left. The small model keeps nearly half, because its vocabulary of
-# 151,936 tokens makes the embedding a large part of it. In the 7B model embedding and head are 4% of the parameters.
+# If everything were packed, 4.127/16 = 26% would be left. The small model keeps nearly half, because the embedding for
+# its large vocabulary is more than a quarter of its parameters and is not packed. In the 7B model embedding and head
+# together are 4%.
 #
-# A third idea of QLoRA is the *paged optimizer*. Long batches make memory peak for a moment, and a paged optimizer lets
-# the driver move its state to the computer's memory until the peak is over, so that the step gets slower and does not
-# fail. With the `Trainer` you ask for it by `optim="paged_adamw_8bit"`; it needs an NVIDIA GPU.
+# The paper has a third idea beside NF4 and double quantisation, the *paged optimizer*. A long batch makes memory peak
+# for a moment. A paged optimizer lets the driver move AdamW's averages to the computer's main memory until the peak is
+# over, so the step gets slower but does not fail. With the `Trainer` you ask for it by `optim="paged_adamw_8bit"`; it
+# needs an NVIDIA GPU.
 #
-# QLoRA pays with time for the memory that it saves, because every layer is unpacked twice in a step. So:
+# QLoRA pays for the memory that it saves with time, because every layer is unpacked twice in a step. So the choice
+# depends on what fills your memory:
 #
 # - **The frozen weights fill the memory**, as with 7B on a card of 8 GB: QLoRA makes training possible.
 # - **The model fits in 16 bits**: use LoRA. Steps are faster, the weights are exact, and the adapter merges into them.
 # - **Activations or logits fill the memory**, as with long texts: four bits help little, and [lesson
 #   9](09_memory.ipynb) shows what does.
 #
-# An adapter of QLoRA was trained beside the *rounded* weights, so it fits those best. Merge it into the unpacked
-# weights in 16 bits; if the sum is packed into 4 bits again, it is rounded again, and small changes get lost. All
-# numbers here come from small models, and larger ones usually lose less. Measure yours as above, before you train.
+# A QLoRA adapter was trained beside the *rounded* weights, so it fits those best. Merge it into the unpacked weights in
+# 16 bits, because a sum that is packed into 4 bits again is rounded again, and small changes get lost. All numbers here
+# come from small models, and larger ones usually lose less. Measure yours as above, before you train.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - NF4 stores a scale for 64 weights and a code of 4 bits for each: one of sixteen levels at quantiles of a normal
 #   distribution. With rounded scales, a weight takes 4.13 bits.
-# - The small blocks keep the error low. It has no common direction, so most of it cancels in the loss.
+# - Small groups keep the error low. It has no common direction, so most of it cancels in the loss.
 # - Four bits pay where frozen weights fill the memory, and they cost time in every step.
 #
 # ## Further reading

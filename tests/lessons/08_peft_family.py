@@ -1,38 +1,57 @@
-assert trained == 8 * (192 + 96 + 96) == 3_072
-assert round(100 * trained / 4_036_800, 2) == 0.08
-assert {n.split(".")[-2] for n, _ in load().named_parameters() if n.endswith("bias")} == {"q_proj", "k_proj", "v_proj"}
+assert biases == 8 * (192 + 96 + 96) == 3_072
+assert round(100 * biases / 4_036_800, 2) == 0.08
+assert {n.split(".")[-2] for n, _ in new_model().named_parameters() if n.endswith("bias")} == {
+    "q_proj",
+    "k_proj",
+    "v_proj",
+}
 rates = tl.default_rates()
 assert rates["bitfit"] == 0.05 == 50 * rates["full"]
-assert rates["ia3"] == rates["vera"] == rates["prefix_tuning"] == 0.1
+assert rates["ia3"] == rates["vera"] == 0.1 and rates["lora"] == rates["dora"] == 0.01
+assert round(rates["rslora"], 3) == 0.003
 
 # The quiz: the biases of the last block alone.
 for name, parameter in model.named_parameters():
     parameter.requires_grad_(name.endswith(".bias") and ".layers.7." in name)
-assert abs(flops(model) / flops(load()) - 0.43) < 0.03 and abs(share - 2 / 3) < 0.05
+assert abs(flops(model) / flops(new_model()) - 0.43) < 0.03 and round(100 * share) == 69
 
 assert not any("bias" in name for name, _ in llama.named_parameters()), "A Llama has no bias"
 
 assert after_bitfit < 0.9 * before, "BitFit learns"
-assert live.trained.tolist() == [3_072, 6_400, 64 * 28 * 10, 24_576, 24_576]
+assert live.trained.tolist() == [3_072, 221_184, 235_520, 6_400] and 221_184 // 3_072 == 72
 assert live.trained["IA3"] == 8 * (192 + 96 + 512)
-untrained = live.untrained / before
-assert untrained["prefix, peft's default"] > 1.4 and abs(untrained["prefix, zeros"] - 1) < 0.05
-assert (abs(untrained[["IA3", "VeRA"]] - 1) < 1e-5).all(), "Both start as the base model"
-assert (live["after 12 steps"].dropna() < live.untrained.drop("prefix, peft's default")).all()
+assert (abs(live.untrained / before - 1) < 1e-5).all(), "All four start as the base model"
+assert (live["after 12 steps"] < 0.9 * live.untrained).all()
+arithmetic = live["arithmetic, % of full"]
+assert arithmetic.between(64, 78).all() and arithmetic["IA3"] < 71 and 72 < arithmetic["LoRA"] < 77
+assert untrained["prefix, peft's default"] > 1.4 * before and abs(untrained["prefix, zeros"] / before - 1) < 0.05
 
-assert list(worse) == ["lora_fa", "oft", "vera", "ia3", "ln_tuning", "bitfit", "prefix_tuning", "prompt_tuning"]
-assert list(better) == ["dora"]
-assert (100 * beside.loc["dora"]).round(1).tolist() == [-1.3, -2.4, -0.1]
-assert round(student.ppf(1 - 0.05 / 26, 2)) == 16 and round(beside.difference["lora_plus"], 2) == 0.04
+# Your turn, as it is written: VeRA with peft's default layers, then in all of them, then rsLoRA.
+assert yours.trained.item() == 3_328 == 8 * (64 + 192 + 64 + 96)
+assert {name.split(".")[-1] for name in get_peft_model(new_model(), LoraConfig(**causal)).targeted_module_names} == {
+    "q_proj",
+    "v_proj",
+}
+count, cost, *_ = try_out(VeraConfig(r=64, target_modules="all-linear", **causal), 0.1)
+assert count == 17_920 and cost > arithmetic["LoRA"] + 10
+assert try_out(LoraConfig(use_rslora=True, **lora), 0.003)[3] < 0.9 * before
+
+fewer = ["lora_fa", "oft", "vera", "ia3", "ln_tuning", "bitfit"]
+assert list(worse) == ["lora_plus", *fewer, "prefix_tuning", "prompt_tuning"]
+assert beside.loc["dora", ["low", "high"]].round(1).tolist() == [-2.7, 0.2]
+assert round(beside.high["pissa"]) == 7
+assert beside.low["qlora"] < 0 < beside.high["qlora"], "As lesson 6 says"
 assert len(methods) == 13 and record.document.nunique() == 40
 
 compared = tl.recorded_comparison("tiny", "all").table.set_index("strategy")
 values = compared.trainable_values
-fewest = ["lora_fa", "oft", "vera", "ia3", "ln_tuning", "bitfit"]
-assert values[fewest].is_monotonic_decreasing and beside.difference[fewest].is_monotonic_increasing
+assert values[fewer].is_monotonic_decreasing and beside.difference[fewer].is_monotonic_increasing
 assert round(values["lora_fa"] / values["lora"], 1) == 0.5
 assert values["prefix_tuning"] > values["vera"] and beside.difference["prefix_tuning"] > beside.difference["vera"]
-assert round(100 * compared.peak_memory_mb["dora"] / compared.peak_memory_mb["lora"]) == 159
+others = ["full", "freeze_lower", "freeze_embeddings", "last_layers", "gradual_unfreezing", "discriminative_rates"]
+assert compared.trainable_percent[others].min() > 20
+assert values["lora_plus"] == values["lora"]
+assert compared.peak_memory_mb["dora"] > 1.2 * compared.peak_memory_mb["lora"], "DoRA needs more memory"
 settings = tl.recorded_comparison("tiny", "all").provenance
 assert "train_documents: 200" in settings and "test_documents: 40" in settings and "seeds: 3" in settings
 
@@ -42,4 +61,12 @@ other = pd.concat([pd.read_csv(folder / part / "documents.csv", comment="#") for
 other = other.drop_duplicates(["strategy", "seed", "document"])
 there = beside_lora(other, [name for name in methods if name in set(other.strategy)])
 assert not (there.high < 0).any()
-assert set(there.index[there.low > 0]) == {"qlora", "ia3", "ln_tuning", "prompt_tuning", "prefix_tuning"}
+assert list(there.index[there.low > 0]) == [
+    "qlora",
+    "lora_fa",
+    "vera",
+    "ia3",
+    "ln_tuning",
+    "prefix_tuning",
+    "prompt_tuning",
+]
