@@ -160,7 +160,7 @@ pictures.family_picture()
 #
 # In peft every method is one configuration object, so the code around it stays as it is. `try_out` makes a row of a
 # table: it wraps a new model, counts what is trained and what a step costs, and scores the model before and after
-# training. You can take it along to any model.
+# training. With your own `new_model` and texts it serves any model.
 
 
 # %%
@@ -242,8 +242,8 @@ for name, config in starts.items():
 # leave them out. [Lesson 15](15_comparison.ipynb) compares them.
 #
 # For each method we subtract LoRA's loss document by document, as in lesson 5, and average. With other documents or
-# other seeds the average would be another one. The [standard error](glossary.md#standard-error) $e$ says by how much,
-# and the two kinds are independent, so their squares add up:
+# other seeds the average would come out differently, and a [standard error](glossary.md#standard-error) $e$ says by how
+# much. Documents and seeds are independent of each other, so the squares add up:
 #
 # $$\text{mean difference} \pm t\, \sqrt{e_{\text{documents}}^2 + e_{\text{seeds}}^2}$$
 #
@@ -354,8 +354,8 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# **Quiz.** BitFit trains 0.08% of the bundled model and still needs two thirds of full fine-tuning's arithmetic. What
-# brings it down to about 43%?
+# **Quiz.** BitFit trains 0.08% of the bundled model and still needs 69% of full fine-tuning's arithmetic. What brings
+# it down to about 43%?
 #
 # - **a** Train the bias vectors of the last block only.
 # - **b** Train the bias vectors of the queries only, in every block.

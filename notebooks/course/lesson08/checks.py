@@ -88,7 +88,7 @@ dora_matrix = function_exercise(
 
 QUIZ = Quiz(
     "quiz08",
-    "BitFit trains 0.08% of the bundled model and still needs two thirds of full fine-tuning's arithmetic. "
+    "BitFit trains 0.08% of the bundled model and still needs 69% of full fine-tuning's arithmetic. "
     "What brings it down to about 43%?",
     {
         "a": "Train the bias vectors of the last block only.",
@@ -100,7 +100,7 @@ QUIZ = Quiz(
         "a": "yes: the forward pass is whole, but backpropagation ends at the lowest parameter that is trained.",
         "b": "no: that is half of the biases, but one in block 0 is enough: backpropagation must reach it.",
         "c": "no: thin matrices cost next to nothing, but those in block 0 are as far down as BitFit's. "
-        "It needs two thirds as well.",
+        "It needs about as much.",
         "d": "the forward pass does; backpropagation only runs down to the lowest parameter that is trained.",
     },
     right="a",
