@@ -37,6 +37,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import course
 import tlkit as tl
+from tlkit.evidence.learning_rates import default_rates
 
 profile = tl.setup()
 folder = tl.fetched_folder("smollm2-135m-instruct")  # a hub id works here, too
@@ -219,7 +220,7 @@ shown.round({"Rust": 1, "general": 1, "rust_accuracy": 2, "saved, MB": 0})
 
 # %%
 models = ("tiny", "smollm2-135m-instruct")
-rates = pd.DataFrame({name: tl.default_rates(name) for name in models})
+rates = pd.DataFrame({name: default_rates(name) for name in models})
 rates.loc[["full", "last_layers", "lora"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}

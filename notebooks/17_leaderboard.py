@@ -344,10 +344,8 @@ plan.round().astype(int)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
 #
-# One call audits any published table of yours. `tl.audit` has the standard errors and Wilson intervals that you
-# computed, but it corrects by *Holm's* method, a refinement of Bonferroni: the clearest pair is tested at $0.05/m$, the
-# next one at $0.05/(m - 1)$, and so on until a pair fails. It separates all pairs that Bonferroni separates, and
-# sometimes a few more.
+# One call audits any published table of yours. `tl.audit` computes the same standard errors, Wilson intervals and
+# Bonferroni intervals, and says for each pair whether the answers to each question could still separate it.
 
 # %%
 audit = tl.audit(board, "test_accuracy", n, name="name")
@@ -359,7 +357,7 @@ course.claim("The intervals of all 63 scores agree to 1e-9", apart.max().max() <
 audit.table[["name", "value", "low", "high", "rank"]].head(3).round(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# All your 1,162 pairs are among its 1,194. The rank "tied 1-25" says what the chart showed. On the command line, the
+# It separates the same 1,162 pairs. The rank "tied 1-25" says what the chart showed. On the command line, the
 # same audit also plans questions and seeds:
 #
 # ```
@@ -394,7 +392,6 @@ audit.table[["name", "value", "low", "high", "rank"]].head(3).round(3)
 # ## Further reading
 #
 # - Miller 2024, [Adding error bars to evals](https://arxiv.org/abs/2411.00640), on paired differences and planning.
-# - Holm 1979, [A simple sequentially rejective multiple test procedure](https://www.jstor.org/stable/4615733).
 #
 # **An open experiment.** Type a paper's table into a CSV file, guess which of its claims will survive, and audit it.
 

@@ -30,7 +30,6 @@ _WHERE = {
     "fitting.fallback": ("train_with_fallback",),
     "fitting.ladder": ("LADDER", "Rung"),
     "evidence.statistics": ("compare_pairs", "seed_intervals"),
-    "evidence.learning_rates": ("default_rates", "load_with_strategy"),
     "evidence.questions": ("answer_questions", "load_questions"),
     "evidence.answering": ("answer",),
     "evidence.classification": ("balanced_accuracy", "balanced_interval"),

@@ -1,3 +1,5 @@
+from tlkit.evidence.learning_rates import default_rates
+
 assert biases == 8 * (192 + 96 + 96) == 3_072
 assert round(100 * biases / 4_036_800, 2) == 0.08
 assert {n.split(".")[-2] for n, _ in new_model().named_parameters() if n.endswith("bias")} == {
@@ -5,7 +7,7 @@ assert {n.split(".")[-2] for n, _ in new_model().named_parameters() if n.endswit
     "k_proj",
     "v_proj",
 }
-rates = tl.default_rates()
+rates = default_rates()
 assert rates["bitfit"] == 0.05 == 50 * rates["full"]
 assert rates["ia3"] == rates["vera"] == 0.1 and rates["lora"] == rates["dora"] == 0.01
 assert round(rates["rslora"], 3) == 0.003

@@ -99,7 +99,9 @@ def _finding(reports: Sequence[StrategyReport], names: Sequence[str]) -> str:
         parts = [place.reached for place in places_of(report)]
         count = "every part" if all(parts) else f"{sum(parts)} of {len(parts)} parts"
         reached.setdefault(count, []).append(name)
-    shares = ["every value" if report.percent == 100 else f"{report.percent:.2g}% of the values" for report in reports]
+    shares = [
+        "every parameter" if report.percent == 100 else f"{report.percent:.2g}% of the parameters" for report in reports
+    ]
     if len(reports) == 1:
         return f"{names[0]} trains {shares[0]}, and backpropagation passes through {next(iter(reached))}"
     trained = ", ".join(f"{name} trains {share}" for name, share in zip(names, shares, strict=True))
@@ -113,7 +115,7 @@ def _in_words(report: StrategyReport, name: str) -> str:
     trained = ", ".join(place.name for place in places if place.trained or place.adapter)
     lowest = next(place.name for place in places if place.reached)
     values = short(report.trainable_values)
-    return f"{name} trains {values} values ({trained}); backpropagation goes down to {lowest}"
+    return f"{name} trains {values} parameters ({trained}); backpropagation goes down to {lowest}"
 
 
 def _draw_strip(axes: Axes, report: StrategyReport, name: str, base: float) -> None:
@@ -131,7 +133,7 @@ def _draw_strip(axes: Axes, report: StrategyReport, name: str, base: float) -> N
     share = f"{report.percent:.2g}%" if report.percent < 99.95 else "all"
     axes.text(0, base + 0.86, name, fontsize="large", fontweight="bold", color=INK, va="center")
     trained, total = (short(values) for values in (report.trainable_values, report.total_values))
-    told = f"{trained} of {total} values trained ({share})"
+    told = f"{trained} of {total} parameters trained ({share})"
     axes.text(1, base + 0.86, told, fontsize="small", color=INK, ha="right", va="center")
     lowest = min(edge for edge, place in zip(edges, places, strict=True) if place.reached)
     arrow(axes, (1, base - 0.42), (lowest, base - 0.42), shade=GRADIENT, linewidth=2)
@@ -221,7 +223,7 @@ def step_flow(batch_size: int = 4, tokens: int = 128, vocabulary: int = 4096, va
     shape, many = f"({batch_size}, {tokens})", short(values)
     top = {
         "batch": ("batch", f"token ids {shape}", SPARED),
-        "forward": ("forward pass", f"weights: {many} values", PASSED),
+        "forward": ("forward pass", f"weights: {many} parameters", PASSED),
         "logits": ("logits", f"({batch_size}, {tokens - 1}, {vocabulary})", SPARED),  # the last token only is a label
         "loss": ("loss", "one number, mean\nover the tokens", SPARED),
     }
@@ -229,7 +231,7 @@ def step_flow(batch_size: int = 4, tokens: int = 128, vocabulary: int = 4096, va
         "rate": ("learning rate", "schedule: warm-up,\nthen down", SPARED),
         "optimizer": ("optimizer", f"AdamW: {many} means,\n{many} mean squares", COLOURS[2]),
         "clip": ("clip", "norm of all gradients\nat most 1", GRADIENT),
-        "backward": ("backward pass", f"one gradient per weight:\n{many} values", GRADIENT),
+        "backward": ("backward pass", f"one gradient per weight:\n{many} numbers", GRADIENT),
     }
     for row, y in ((top, 28), (bottom, 3)):
         for place, (name, told, shade) in enumerate(row.values()):
@@ -244,5 +246,7 @@ def step_flow(batch_size: int = 4, tokens: int = 128, vocabulary: int = 4096, va
     figure.words = (
         "batch, forward pass, logits, loss, backward pass, clip, optimizer, changed weights, in this order",
     )
-    headline(figure, f"One training step: {batch_size * tokens} tokens in, every one of {many} values moved a little")
+    headline(
+        figure, f"One training step: {batch_size * tokens} tokens in, every one of {many} parameters moved a little"
+    )
     return figure

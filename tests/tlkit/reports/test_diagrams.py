@@ -46,7 +46,9 @@ def test_the_strip_fills_what_is_trained_and_says_it_in_words():
     filled = [to_hex(box.get_facecolor()) == TRAINED.lower() for box in boxes]
     first = [True] + 4 * [False] + 6 * [True]
     assert filled == first + 7 * [False] + 2 * [True] + 2 * [False]
-    assert "last_layers trains 813k values (blocks 6 and 7); backpropagation goes down to blocks 6 and 7" in chart.alt
+    assert (
+        "last_layers trains 813k parameters (blocks 6 and 7); backpropagation goes down to blocks 6 and 7" in chart.alt
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,6 +71,6 @@ def test_the_title_says_how_much_is_trained_and_how_far_backpropagation_goes():
         parameter.requires_grad_("layers." not in name)
     assert network_strip(full).finding == "full trains every value, and backpropagation passes through every part"
     assert network_strip(full, describe(by_mistake), lora, names=["full", "by mistake", "lora"]).finding == (
-        "full trains every value, by mistake trains 19% of the values, lora trains 5.2% of the values; "
+        "full trains every parameter, by mistake trains 19% of the parameters, lora trains 5.2% of the parameters; "
         "backpropagation passes through every part with full and by mistake, 10 of 11 parts with lora"
     )
