@@ -246,7 +246,5 @@ def step_flow(batch_size: int = 4, tokens: int = 128, vocabulary: int = 4096, va
     figure.words = (
         "batch, forward pass, logits, loss, backward pass, clip, optimizer, changed weights, in this order",
     )
-    headline(
-        figure, f"One training step: {batch_size * tokens} tokens in, every one of {many} parameters moved a little"
-    )
+    headline(figure, f"One training step: {batch_size * tokens} tokens in, each of {many} parameters moved a little")
     return figure

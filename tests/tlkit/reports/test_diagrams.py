@@ -69,7 +69,7 @@ def test_the_title_says_how_much_is_trained_and_how_far_backpropagation_goes():
     by_mistake = load_model("tiny").model
     for name, parameter in by_mistake.named_parameters():
         parameter.requires_grad_("layers." not in name)
-    assert network_strip(full).finding == "full trains every value, and backpropagation passes through every part"
+    assert network_strip(full).finding == "full trains every parameter, and backpropagation passes through every part"
     assert network_strip(full, describe(by_mistake), lora, names=["full", "by mistake", "lora"]).finding == (
         "full trains every parameter, by mistake trains 19% of the parameters, lora trains 5.2% of the parameters; "
         "backpropagation passes through every part with full and by mistake, 10 of 11 parts with lora"
