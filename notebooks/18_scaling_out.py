@@ -3,538 +3,447 @@
 #
 # *How can several cards train one model, and what does it cost them to agree?*
 #
-# Sooner or later a run takes longer than you can wait, or a model is too large for your card. Then the work is shared
-# among several processes, usually one for each GPU. They compute side by side, and in every step they have to
-# exchange numbers. This lesson shows what is exchanged, how many bytes that is, and when it is worth it. You need no
-# GPU, because several processes on one laptop compute the same sums.
+# When a run takes too long, or a model does not fit on your card, several processes share the work, usually one for
+# each GPU, and exchange numbers in every step. You will start such runs yourself. You
+# need no GPU, because two processes on a laptop exchange the same numbers.
 #
 # **You will be able to**
 #
-# - explain why two cards compute the same gradient as one, and when averaging over cards gets it wrong;
-# - predict how many bytes each card sends in a step, and what each card has to keep;
-# - choose between DDP, FSDP, tensor and pipeline parallelism, and start a run with `torchrun`.
+# - combine the gradients of several cards, and say when their plain mean is wrong;
+# - write a training loop that `accelerate launch` runs on any number of cards, and check it;
+# - calculate what each card holds and sends, and choose between DDP, ZeRO, FSDP, tensor and pipeline parallelism.
 #
-# **You need** lesson 5 ([LoRA](05_lora.ipynb)) and lesson 9 ([where the memory goes](09_memory.ipynb)) for
-# weights, gradients and optimizer state.
+# **You need** the training loop of [lesson 4](04_full_fine_tuning.ipynb), [lesson 5](05_lora.ipynb) (LoRA) and
+# [lesson 9](09_memory.ipynb) (where the memory goes).
 #
-# About 52 minutes.
+# About 45 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+from tempfile import mkdtemp
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import torch
-from transformers import AutoModelForCausalLM
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import course
 import tlkit as tl
-from course.lesson18 import on_paper, pictures, rehearsal
+from course.lesson18.pictures import ring_scheme
 
-profile = tl.setup()
-tiny = tl.load_model("tiny")
-blocks = tl.pack(tl.load_corpus("rust").train[:60], tiny.tokenizer, 64)[:24]
-batch = blocks[:8]
+tl.setup()
+tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
+inputs = tl.pack(tl.load_corpus("rust").train[:60], tokenizer, 64)[:24]
 
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## One step, shared
-#
-# Here is a training step as you know it, for a batch of eight blocks of 64 tokens. Suppose that two cards share it.
-# Each has a copy of the whole model and takes four of the eight blocks. Which of these boxes can a card work through
-# by itself, and where does it need something from the other card?
 
-# %%
-tl.step_flow(batch_size=8, tokens=64)
+def new_model():
+    return AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The forward and backward passes need only the card's own blocks. The first step that concerns everybody is clipping,
-# which looks at the norm of the gradient of the *whole* batch. So the cards exchange gradients between the backward
-# pass and clipping. After that each card has the same gradient and makes the same update, and the copies stay equal.
-#
-# This is *data parallel* training, because the data are dealt out and the model is not. In torch it is called
-# `DistributedDataParallel`, or DDP.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two cards make one gradient
 #
-# The loss of a batch is the mean over its tokens, so its gradient is a mean too, and a mean can be computed in parts:
+# In *data parallel* training, [DDP](glossary.md#ddp) in torch, every card has a copy of the whole model and takes some
+# rows of the batch. After the backward pass the cards combine their gradients, and each makes the same update, so the
+# copies stay equal.
 #
-# $$g = \frac{1}{T} \sum_{t=1}^{T} \nabla \ell_t = \frac{1}{T} \sum_{k=1}^{n} T_k\, g_k$$
+# The loss is a mean over tokens, so its gradient is a mean as well, and can be computed in parts:
+#
+# $$g = \frac{1}{T} \sum_{t=1}^{T} \nabla \ell_t = \sum_{k=1}^{n} \frac{T_k}{T}\, g_k$$
 #
 # | symbol | what it is | shape |
 # | --- | --- | --- |
 # | $\ell_t$ | loss of token $t$ | one number |
-# | $T$ | tokens with a label in the whole batch | one number |
+# | $T$, $T_k$ | tokens with a label: in the batch, on card $k$ | one number |
 # | $n$ | cards | one number |
-# | $T_k$ | tokens with a label on card $k$ | one number |
-# | $g_k$ | gradient of the mean loss of card $k$'s own tokens | one number for each trained value |
-# | $g$ | gradient of the whole batch | the same |
+# | $g$, $g_k$ | gradient of the mean loss: of the batch, of card $k$'s tokens | one number for each parameter |
 #
-# If all cards have equally many tokens, then $T_k / T = 1/n$, and $g$ is the plain mean of the $g_k$.
+# DDP takes the plain mean of the $g_k$, which equals $g$ only if all $T_k$ are the same. In instruction tuning they are
+# not, because the question has no labels (-100) and answers differ in length. We imitate that: on the second card, only
+# the first 16 tokens of each row have labels. One process plays both cards. `num_items_in_batch` tells a model of
+# transformers by what to divide the sum of its losses. **By how much is the plain mean off: by 1% of the gradient's
+# length, by 10%, or by more than a third?**
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# To check this, let one process play both cards, one after the other.
-
-
-# %% tags=["check-whole"]
-def gradient(inputs, labels):
-    """All gradients of a card's mean loss, in one long row."""
-    tiny.model.zero_grad()
-    tiny.model(input_ids=inputs, labels=labels).loss.backward()
-    return torch.cat([p.grad.flatten() for p in tiny.model.parameters()])
+# %% tags=["check-shares"]
+labels = inputs.clone()
+labels.view(3, 8, 64)[:, 4:, 16:] = -100  # the second card's half of three batches
 
 
-whole = gradient(batch, batch)
-first, second = (gradient(share, share) for share in batch.chunk(2))
-apart = ((first + second) / 2 - whole).abs().max()
+def gradient(rows, labels, divisor):
+    """The gradient of the summed losses, divided by `divisor`, in one long row."""
+    model.zero_grad()
+    model(input_ids=rows, labels=labels, num_items_in_batch=divisor).loss.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Now let the shares be unequal. In instruction tuning, for example, the tokens of the question have no label (-100),
-# and one card may get longer answers than another. Here the second card's blocks keep only their first 16 labels, of
-# which 15 are scored, because nothing predicts the first token.
-#
-# **Predict first.** By how much is the plain mean of the two gradients off: by 1% of the right gradient's length, by
-# 10%, or by more than a third?
 
-# %% tags=["check-own"]
-labels = batch.clone()
-labels[4:, 16:] = -100  # these tokens are not scored
-whole = gradient(batch, labels)
-shares = list(zip(batch.chunk(2), labels.chunk(2), strict=True))
-own = [gradient(*share) for share in shares]
-tokens = [int((share[:, 1:] != -100).sum()) for _, share in shares]
-print("scored tokens of the two cards:", tokens)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# It is off by more than a third. With the plain mean, each of the 60 tokens on the second card counts 4.2 times as much
-# as one of the 252 on the first, so the result leans towards the blocks with few labels. DDP takes this plain mean, so
-# a program has to correct it itself. tlkit divides each card's loss by the tokens of the *whole* batch and then sums
-# over the cards, which is the formula above. The same problem appears when the last batch of an epoch leaves one card
-# with fewer blocks.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## What travels: the ring
-#
-# Each card needs the sum of all gradients. If every card sent its gradients to every other card, each would send
-# $n - 1$ times their size. A *ring all-reduce* gets by with less. It cuts the gradients into $n$ parts, and each card
-# sends one part at a time to its neighbour.
+model = new_model()
+batch = inputs[:8], labels[:8]
+cards = list(zip(*(tensor.chunk(2) for tensor in batch), strict=True))
+tokens = [int((share[:, 1:] != -100).sum()) for _, share in cards]
+whole = gradient(*batch, sum(tokens))
+summed = sum(gradient(*card, sum(tokens)) for card in cards)
+own = [gradient(*card, count) for card, count in zip(cards, tokens, strict=True)]
+off = ((own[0] + own[1]) / 2 - whole).norm() / whole.norm()
+print(f"tokens with a label: {tokens}, plain mean: off by {off:.0%}")
 
 # %%
-pictures.ring_scheme(4)
+apart = (summed - whole).norm() / whole.norm()
+course.claim("Divided by the tokens of the whole batch, the parts add up", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In the first $n - 1$ rounds each card adds what arrives to its own part and sends the result on in the next round.
-# After them, each part is complete on one card. In the next $n - 1$ rounds the complete parts are handed around.
+# With the plain mean, each of the 60 tokens on the second card counts 4.2 times as much as one of the 252 on the first,
+# and no error tells you. The remedy is to divide by the tokens of the *whole* batch, a number that the cards exchange
+# before the backward pass.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The ring
 #
-# **Predict first.** The bundled model has 4,036,800 values, in fp32. How many megabytes does each of four cards send in
-# a step?
+# A sum over all cards is called an [all-reduce](glossary.md#all-reduce). If each card sent its gradients to every other
+# one, it would send $n - 1$ times their size. In a *ring*, it passes one $n$-th at a time to its neighbour. For $n - 1$
+# rounds it adds what arrives (*reduce-scatter*), and for $n - 1$ more the finished parts are handed round
+# (*all-gather*).
+
+# %%
+ring_scheme(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In every round a card sends one part, which is $1/n$ of the gradients, so it sends in all
+# So in a step each card sends
 #
-# $$\text{bytes sent by each card in a step} = \frac{2\,(n - 1)}{n}\, G$$
+# $$\text{bytes} = \frac{2\,(n - 1)}{n}\, G$$
 #
-# where $G$ is the size of the gradients in bytes: 4 bytes for each trained value in fp32. However many cards there
-# are, no card sends more than $2G$.
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# These lines carry it out for any number of cards. All cards send at once, so `moving` is collected before anything
-# is changed.
+# where $G$ is the size of the gradients: never more than $2G$, however many cards there are.
 
 
-# %% tags=["check-apart"]
+# %% tags=["check-ring"]
 def ring_all_reduce(cards):
     n, sent = len(cards), 0
     parts = [list(card.chunk(n)) for card in cards]
     for step in range(2 * (n - 1)):
         moving = [parts[card][(card - step) % n] for card in range(n)]
-        for card, part in enumerate(moving):
+        for card, part in enumerate(moving):  # all cards send at once
             which, after = (card - step) % n, parts[(card + 1) % n]
             after[which] = after[which] + part if step < n - 1 else part
             sent += part.nbytes
     return [torch.cat(card) for card in parts], sent / n
 
 
-four = [gradient(share, share) for share in batch.chunk(4)]
-sums, sent_by_each = ring_all_reduce(four)
-apart = (sums[0] / 4 - gradient(batch, batch)).abs().max()
-
-# %% tags=["check-tl"]
-model = tl.apply_strategy(tl.load_model("tiny").model, "full").model
-for n in (2, 4):
-    print(f"{n} cards: {on_paper.sent_per_step(model, n) / 1e6:.2f} MB sent by each")
-course.claim("Our ring sent as much as the formula says", sent_by_each == 24_220_800)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The gradients have 16.15 MB. Four cards need six rounds, and in each of them a card sends a quarter of this, which
-# makes 24.22 MB. Had each card sent its gradients to the three others, it would have sent 48.44 MB.
+four = zip(*(tensor.chunk(4) for tensor in batch), strict=True)
+sums, sent = ring_all_reduce([gradient(*card, sum(tokens)) for card in four])
+print(f"gradients: {whole.nbytes / 1e6:.2f} MB, sent by each card: {sent / 1e6:.2f} MB")
+apart = max((each - whole).norm() / whole.norm() for each in sums)
+course.claim("Four cards have the whole batch's gradient after the ring", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## With real processes
+# ## Two processes, with accelerate
 #
-# So far one process played all cards. Now several processes really talk to each other. `rehearse` starts four on this
-# machine, with one thread each. One of them first takes five steps of full fine-tuning alone, then two take the same
-# steps together, then all four. They exchange gradients over the *loopback*, a network connection from a machine to
-# itself.
+# [accelerate](https://huggingface.co/docs/accelerate) is the library under the `Trainer` of transformers. Its script is
+# an ordinary loop with a few changes:
 #
-# **Predict first.** The batch stays at eight blocks, whoever computes them. How far apart will the losses of the three runs be?
+# - `prepare` wraps the model in DDP and deals the batches out. The `DataLoader` has the batch size of *one* card.
+# - `gather` collects a tensor from all cards. DDP divides the sum of gradients by $n$, so we divide by the tokens *per
+#   card*, $T / n$, and together this makes $1 / T$.
+# - `backward` and `clip_grad_norm_` belong to the accelerator. Clipping looks at the norm of the combined gradient.
+# - `save_state` writes a checkpoint for `load_state`: weights, optimizer state and random numbers.
+# - `get_state_dict` puts the whole model together. Every process has to call it, but only one writes the file.
+#
+# `cpu=True` keeps the script off GPUs. With `timeout`, a run that has lost a card ends with an error instead of waiting
+# for ever.
 
 # %%
-steps, runs = rehearsal.rehearse(progress=True)
-together = steps[steps.exchange == "ddp"]
-losses = together.pivot(index="step", columns="processes", values="loss")
-
-# %%
-apart = (losses.max(axis=1) - losses.min(axis=1)).max()
-print("steps:", len(losses), "- processes:", list(losses.columns))
-course.claim("The losses are never further apart than 0.00001 nats", apart < 1e-5)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The three runs have the same losses. The tiny differences come from rounding, because a sum of rounded numbers
-# depends slightly on their order. If more cards change the curve of the same batches visibly, and the model has no
-# dropout, there is a bug. The usual one is the plain mean from above.
-#
-# On Linux the kernel counts the bytes that a process writes, and what it sends to the others is written as well. Here
-# is this count for the first process and one step beside the prediction, with the time of the exchange alone and of a
-# whole step. A single process sends nothing.
-
-# %% tags=["nbval-ignore-output"]
-ddp = runs[runs.exchange == "ddp"].set_index("processes")
-counts = ddp[["predicted", "sent"]].add_prefix("bytes ")
-times = 1000 * ddp[["exchange_seconds", "step_seconds"]]
-times.columns = ["exchange, ms", "step, ms"]
-counts.join(times).map("{:,.0f}".format)
-
-# %%
-several = ddp[ddp.index > 1]
-counted = several.sent.notna().all()  # elsewhere than on Linux nothing is counted
-off = (several.sent / several.predicted - 1).abs().max()
-if counted:
-    course.claim("The formula predicts the counted bytes to within 2%", off < 0.02)
-else:
-    print("not counted on this system")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Compare the step times in the last column. Four processes are far from four times as fast as one, and may even be
-# slower, because they share the cores of one machine, and the exchange comes on top. So a rehearsal shows that the
-# numbers are right, but it does not show the speed that several cards would have.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## The same in plain PyTorch
-#
-# Elsewhere you will meet data parallel training like this. The script does not use this workbook at all. Compared
-# with a loop for one card there are four changes: join the group, wrap the model in DDP, give each process only its
-# share of each batch, and print in one process only. DDP hooks into `backward()`, and exchanges the gradients there.
-
-# %%
-script = """
+loop = """
 import sys
+from datetime import timedelta
 import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
+from accelerate import Accelerator, InitProcessGroupKwargs
+from torch.utils.data import DataLoader, TensorDataset
 from transformers import AutoModelForCausalLM
 
-dist.init_process_group("gloo")  # "nccl" for GPUs
-rank, size = dist.get_rank(), dist.get_world_size()
+waiting = InitProcessGroupKwargs(timeout=timedelta(minutes=5))
+accelerator = Accelerator(cpu=True, kwargs_handlers=[waiting])
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
-model = DistributedDataParallel(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-for batch in torch.load(sys.argv[2], weights_only=True).split(8):
-    share = batch.chunk(size)[rank]
-    loss = model(input_ids=share, labels=share).loss
-    loss.backward()  # and DDP averages the gradients
+rows = TensorDataset(*torch.load("rows.pt"))
+loader = DataLoader(rows, batch_size=8 // accelerator.num_processes)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for inputs, labels in loader:
+    tokens = accelerator.gather((labels[:, 1:] != -100).sum()).sum()
+    share = tokens / accelerator.num_processes
+    loss = model(input_ids=inputs, labels=labels, num_items_in_batch=share).loss
+    accelerator.backward(loss)
+    accelerator.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
-    mean = loss.detach()
-    dist.all_reduce(mean)
-    if rank == 0:
-        print(f"loss {mean.item() / size:.6f}")
-dist.destroy_process_group()
+    accelerator.print("loss", accelerator.gather(loss.detach()).mean().item())
+"""
+saving = """
+accelerator.save_state("checkpoint")
+whole = accelerator.get_state_dict(model)
+if accelerator.is_main_process:
+    accelerator.unwrap_model(model).save_pretrained("trained", state_dict=whole)
+accelerator.end_training()
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `torchrun`, which comes with torch, starts the script twice and tells each process its number (`rank`) and how many
-# there are (`size`). On the command line you would type
-# `torchrun --standalone --nproc-per-node 2 train.py MODEL BLOCKS`. With `--standalone` all processes run on this one
-# machine, so no address has to be given at which machines find each other. The next cell does that for three steps,
-# which takes some ten seconds, because two processes have to import torch.
+# A configuration file says how the script runs, and on how many cards. (`accelerate config` writes one by asking
+# questions.) `MULTI_GPU` is accelerate's name for DDP with one process for each device, and port 0 means any free one.
+# At a terminal you would type `accelerate launch --config_file ddp.yaml train.py MODEL`.
+# `launch` does that from this page, and its settings keep the exchange inside this machine.
 
 # %%
-with tempfile.TemporaryDirectory() as folder:
-    program, data = Path(folder) / "train.py", Path(folder) / "blocks.pt"
-    program.write_text(script, encoding="utf-8")
-    torch.save(blocks, data)
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    two_cards = subprocess.run(
-        [sys.executable, *torchrun, str(program), str(tl.BUNDLED), str(data)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-    )
-said = [line for line in two_cards.stdout.splitlines() if line.startswith("loss ")]
-by_two = [float(line.split()[1]) for line in said]
+ddp = """
+distributed_type: MULTI_GPU
+num_machines: 1
+num_processes: 2
+main_process_port: 0
+"""
+folder = Path(mkdtemp())
+torch.save((inputs, labels), folder / "rows.pt")
+env = os.environ | {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}
+if sys.platform != "win32":
+    env["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
+
+
+def launch(config, script):
+    """Run a script as `accelerate launch` does; return its losses and all its lines."""
+    (folder / "config.yaml").write_text(config)
+    (folder / "train.py").write_text(script)
+    command = [sys.executable, "-m", "accelerate.commands.launch"]
+    command += ["--config_file", "config.yaml", "train.py", str(tl.BUNDLED)]
+    options = {"cwd": folder, "env": env, "capture_output": True, "text": True}
+    ended = subprocess.run(command, timeout=600, **options)
+    if ended.returncode:
+        raise RuntimeError(ended.stderr[-3000:])
+    lines = ended.stdout.splitlines()
+    return torch.tensor([float(x[5:]) for x in lines if x.startswith("loss ")]), lines
+
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# And the same three steps in this process, with all eight blocks at once:
+# For comparison, the same three steps by one process, in the loop that you know. **How far apart will the losses of one
+# and of two processes be?**
 
-# %% tags=["check-apart-2"]
-alone = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+# %% tags=["check-ddp"]
+by_two, _ = launch(ddp, loop + saving)
+
+alone = new_model()
 optimizer = torch.optim.AdamW(alone.parameters(), lr=1e-3)
 by_one = []
-for eight in blocks.split(8):
-    loss = alone(input_ids=eight, labels=eight).loss
+for rows, its_labels in zip(inputs.split(8), labels.split(8), strict=True):
+    loss = alone(input_ids=rows, labels=its_labels).loss
     loss.backward()
+    nn.utils.clip_grad_norm_(alone.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
     by_one.append(loss.item())
-apart = max(abs(one - two) for one, two in zip(by_one, by_two, strict=True))
+by_one = torch.tensor(by_one)
+pd.DataFrame({"one process": by_one, "two, DDP": by_two}, index=[1, 2, 3]).round(4)
+
+# %%
+apart = (by_one - by_two).abs().max()
+course.claim("One and two processes have the same losses, to 1e-5", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The `Trainer` of transformers and Hugging Face's `accelerate` do this wrapping for you. With them, the training script
-# for one card stays as it is, and `torchrun` or `accelerate launch` starts it on several.
+# They agree but for rounding, because a sum depends on its order. Make this comparison before any long run: the same
+# rows, no dropout, a few steps on one card and on two. If the curves differ, look for a plain mean over unequal shares,
+# or for rows dealt out twice. (accelerate repeats rows to fill the last batch; in an evaluation, `gather_for_metrics`
+# drops them.)
+#
+# The saved model is an ordinary one, whatever number of cards trained it:
+
+# %% tags=["check-saved"]
+saved = AutoModelForCausalLM.from_pretrained(folder / "trained", dtype=torch.float32)
+with torch.no_grad():
+    before, after = (m(input_ids=rows, labels=rows).loss for m in (new_model(), saved))
+print(f"loss on the last rows: {before:.2f} before training, {after:.2f} after")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## What it costs on real links
+# ## What a step costs on real links
 #
-# With $n$ cards each computes the passes for an $n$-th of the batch, but the exchange does not shrink (nor does the
-# update, which each card makes in full):
+# Two processes on a laptop share its cores, so they are hardly faster than one. On $n$ cards with a fixed batch, the
+# passes shrink to an $n$-th. The exchange does not, nor does DDP's update, because every card updates all parameters:
 #
-# $$\text{seconds} \approx \frac{\text{seconds on one card}}{n}
-# + \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bytes a second}}$$
+# $$t_\text{step} \approx \frac{t_\text{passes}}{n} + t_\text{update}
+# + \max\Big(0,\ \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bandwidth}} - t_\text{hidden}\Big)$$
 #
-# Real links are slower than their makers state; on the other hand, part of the exchange can be hidden, because DDP
-# sends the gradients of the upper blocks while the backward pass is still busy further down. The next table has the
-# second term for eight cards and llama2-7b, a model of 6.7 billion values. The rates are what the makers state for
-# one direction: NVLink of an H100, PCIe 4.0 with 16 lanes, and Ethernet.
+# Part of the exchange is hidden: gradients of the upper blocks are complete while the backward pass still works below
+# them. DDP collects them in *buckets* of 25 MB, and sends each as soon as it is full. At best this *overlap* covers the
+# whole backward pass, two thirds of the passes.
+#
+# We estimate a step of eight H100s for 1.5 billion parameters and bf16 gradients. The cards compute 400 TFLOP/s, about
+# 40% of what their maker states, and move 3.35 TB/s in memory; AdamW reads and writes 28 bytes for each parameter.
+# **Over which links are eight cards at least five times as fast as one?**
+
 
 # %%
-links = {
-    "NVLink, 450 GB/s": 450e9,
-    "PCIe 4.0 x16, 31.5 GB/s": 31.5e9,
-    "10 Gbit Ethernet, 1.25 GB/s": 1.25e9,
-}
-rows = []
-for strategy in ("full", "lora"):
-    seven = tl.apply_strategy(tl.meta_model("llama2-7b"), strategy).model
-    sent = on_paper.sent_per_step(seven, 8)
-    rows.append(
-        {"strategy": strategy, "GB sent": sent / 1e9}
-        | {f"seconds by {name}": sent / rate for name, rate in links.items()}
-    )
-travel = pd.DataFrame(rows).set_index("strategy").round(4)
-travel.T
+def step_seconds(cards, bandwidth, trained):
+    passes = 6 * 1.5e9 * 32_768 / 400e12 / cards  # a batch of 32,768 tokens
+    update = 28 * trained / 3.35e12
+    exchange = 2 * (cards - 1) / cards * 2 * trained / bandwidth
+    return passes + update + (exchange - 2 / 3 * passes).clip(lower=0)
 
-# %%
-fewer = travel["GB sent"]["full"] / travel["GB sent"]["lora"]
-course.claim("LoRA sends less than a three-hundredth of the bytes", fewer > 300)
+
+links = {"NVLink": 450, "PCIe 5.0 x16": 63, "100 Gbit/s": 12.5, "10 Gbit/s": 1.25}
+speed = pd.DataFrame({"GB/s": links})
+for name, trained in {"all trained": 1.5e9, "LoRA": 10e6}.items():
+    one, eight = (step_seconds(n, speed["GB/s"] * 1e9, trained) for n in (1, 8))
+    speed[f"{name}: seconds"] = eight
+    speed[f"{name}: times as fast"] = one / eight
+speed.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Over 10 Gbit Ethernet, full fine-tuning waits more than half a minute for each exchange, and LoRA about a tenth of a
-# second. Only trained values have gradients, so frozen weights never travel with DDP. LoRA saved little arithmetic in
-# lesson 5, but between machines the exchange can take most of the time, and LoRA sends less than a three-hundredth of
-# the bytes.
+# Over the links inside a machine DDP pays off; over a slow network eight cards are slower than one. Only trained
+# parameters have gradients, so LoRA's ten million send a 150th of the bytes, which hide behind the backward pass even
+# there. (Its passes are somewhat shorter, which we left out.) Gradient accumulation helps as well, because the cards
+# exchange once for several micro-batches; accelerate has `with accelerator.accumulate(model)` for it.
+#
+# **Batch and learning rate.** If you keep the rows of each *card* instead, the batch grows with the cards and an epoch
+# has fewer steps, so search the learning rate again. With SGD one multiplies it by the growth of the batch, after a
+# warm-up (Goyal et al.); with AdamW its square root is a usual first guess. Beyond some size, a larger batch saves
+# hardly any steps.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## A model in parts
+# ## Who holds what: ZeRO
 #
-# With DDP each card keeps everything, so a model that does not fit one card does not fit eight either. But the eight
-# copies of the optimizer state are all equal, and so are the eight copies of weights and gradients. *Fully sharded*
-# data parallel training (FSDP, in torch `fully_shard`) therefore keeps only one of $n$ parts on each card. The idea
-# comes from a paper called ZeRO, which describes it in three stages:
-#
-# | | weights | gradients | optimizer state |
-# | --- | --- | --- | --- |
-# | DDP | whole | whole | whole |
-# | ZeRO stage 1 | whole | whole | a part |
-# | ZeRO stage 2 | whole | a part | a part |
-# | ZeRO stage 3, FSDP | a part | a part | a part |
+# With DDP, eight cards hold eight equal copies of everything. [ZeRO](glossary.md#zero) removes the copies in three
+# stages: each card keeps only an $n$-th of the optimizer state (stage 1), also of the gradients (stage 2), also of the
+# weights (stage 3). We count 16 bytes for each parameter: bf16 with an fp32 master copy
+# ([lesson 9](09_memory.ipynb)). **Which stage do 7B parameters need on eight cards of 80 GB?**
+
+
+# %% tags=["check-zero"]
+def gb_per_card(parameters, cards, stage):
+    held = {"optimizer state": 12, "gradients": 2, "weights": 2}  # bytes a parameter
+    for kind in list(held)[:stage]:
+        held[kind] /= cards
+    return {kind: size * parameters / 1e9 for kind, size in held.items()}
+
+
+stages = {0: "DDP", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
+seven = pd.DataFrame({name: gb_per_card(6.74e9, 8, n) for n, name in stages.items()}).T
+paper = [round(sum(gb_per_card(7.5e9, 64, n).values()), 1) for n in stages]
+finding = "For 7.5B on 64 cards we get the four numbers of the paper"
+course.claim(finding, paper == [120, 31.4, 16.6, 1.9])
 
 # %%
-pictures.sharding_scheme(4)
+axes = seven[::-1].plot.barh(stacked=True, figsize=(9, 3.4))
+axes.bar_label(axes.containers[-1], seven[::-1].sum(axis=1).map(" {:.0f} GB".format))
+axes.axvline(80, color="black", linestyle="--", label="a card of 80 GB")
+axes.set(xlabel="GB on each card, without activations", xlim=(0, 125))
+axes.set_title("7B parameters on 8 cards: the first stage of ZeRO frees most")
+axes.legend(frameon=False, loc="lower right")
+plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A block can only compute with all of its weights. So just before its turn, each card gathers the missing parts from
-# the others, and frees them afterwards. This happens in the forward pass and again in the backward pass. What each
-# card needs is therefore at most
+# DDP does not fit, and stage 1 is enough, because the optimizer state is three quarters of the bytes. Stages 1 and 2
+# send no more than DDP: a reduce-scatter gives each card the finished gradients of its part, it updates that part alone
+# (so the update shrinks to an $n$-th), and an all-gather hands out the new weights.
 #
-# $$M(n) = \frac{W + G + O}{n} + A + \text{gathered}$$
-#
-# with $W$, $G$ and $O$ for the bytes of weights, gradients and optimizer state, and $A$ for activations and logits,
-# which depend on the card's own text. *Gathered* is what is whole at one moment: the weights of the block that
-# computes, those of the next one, which are already on their way, and those outside the blocks (embedding, final norm
-# and head). In the backward pass, whole gradients come on top, of one block and of what lies outside.
-#
-# **Predict first.** llama2-7b, full fine-tuning in fp32, one block of 512 tokens for each card: how many cards of
-# 80 GB does it take? And will twice as many cards need half the memory each?
-
-# %%
-from tlkit.reports.memory_charts import memory_chart
-
-needs = on_paper.memory_in_parts("llama2-7b", processes=(1, 2, 4, 8, 64))
-names = ("RTX 4090 24GB", "A100 40GB", "A100 80GB")
-budgets = {name: tl.CARDS[name] * 2**30 for name in names}
-shown = {count: need for count, need in needs.items() if count <= 8}
-memory_chart(
-    {f"{count} card{'s' * (count > 1)}": need for count, need in shown.items()}, budgets
-)
-
-# %%
-gib = {count: round(need.peak / 2**30, 1) for count, need in needs.items()}
-fits = {
-    name: min(n for n, need in needs.items() if need.peak <= 0.85 * size)
-    for name, size in budgets.items()
-}
-print("GiB for each card:", gib)
-print("cards that are enough, 15% left free:", fits)
-shared = ("weights", "gradients", "optimizer state")
-own = 1 - sum(needs[8].categories[name] for name in shared) / needs[8].peak
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Two cards of 80 GB are enough. They need a little more than half each, because what is gathered is not divided, and
-# neither are the activations and logits of a card's own text. With eight cards, these parts are nearly half of what a
-# card holds, and 64 cards, eight times as many, still need 9 GiB each.
-#
-# The bar of eight cards shows no gradients, but they have not vanished. A bar shows the moment at which a card holds
-# the most. With up to four cards this is the backward pass. With eight cards the parts of the gradients have become so
-# small that the peak moves to the end of the forward pass, where all activations are still held and no gradient
-# exists yet.
-
-# %%
-for count in (4, 8):
-    phases = needs[count].phases
-    print(f"{count} cards, peak: {max(phases, key=phases.get)}")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# These are estimates: one step is traced without computing it, what FSDP divides is divided, and the gathered parts
-# are added. The division itself can be checked, because the rehearsal trained a second time with FSDP, on two and on
-# four processes. The next cell prints how many bytes of parameters each process really held.
-
-# %%
-parted = runs[runs.exchange == "fsdp"].set_index("processes")
-for count, size in parted.held.items():
-    print(f"{count} processes: {tl.in_units(size)} of parameters in each")
-course.claim(
-    "Each holds exactly its share", (parted.held * parted.index == ddp.held[1]).all()
-)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# FSDP pays for the saved memory with traffic. Weights are gathered twice in a step, and gradients are added up once,
-# which makes about three times $(n-1)/n$ of the model's size. DDP sends twice $(n-1)/n$, so FSDP sends one and a half
-# times as much between GPUs. In this rehearsal it was 1.9 times, because `gloo`, the library for processors, adds up
-# gradients in a way that sends them twice, while the weights outside the blocks are gathered only once.
+# Activations come on top, and depend on the rows that a card computes. With a fixed batch each card has an $n$-th of
+# them, under DDP as under ZeRO. With fixed rows per card they stay as they are.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Tensor and pipeline parallelism
+# ## ZeRO-3 in torch: FSDP
 #
-# FSDP divides what is *stored*, but each card still computes with whole layers. Very large models also divide the
-# computing itself, in one of two ways.
+# [FSDP](glossary.md#fsdp) is torch's version of stage 3. A block computes with whole weights, so the cards gather them
+# just before its turn, in both passes, and free them afterwards, while the next block's weights are on their way. As
+# the gradients take a reduce-scatter, a card sends $3(n-1)/n$ times the model's size, one and a half times as much as
+# DDP. With LoRA the difference is far larger, because frozen weights have no gradients but have to be gathered.
 #
-# **Tensor parallelism** splits single matrices. In an MLP, each card takes some of the hidden units: rows of the first
-# matrices and the matching columns of the last one. Each card then has a part of the sum that is the MLP's output, and
-# one all-reduce adds the parts up. Attention is split by heads in the same way. The cards exchange activations twice in
-# every block, in both passes, so this is done only inside a machine with fast links. You need it when a single layer,
-# gathered, is too large for a card, or when the batch has too few rows to deal out.
+# On GPUs our script stays as it is (without `cpu=True`), and this configuration makes it FSDP:
 
 # %%
-mlp = tl.load_model("tiny").model.model.layers[0].mlp
-x = torch.randn(10, 192)
-halves = zip(
-    mlp.gate_proj.weight.chunk(2),  # rows: hidden units
-    mlp.up_proj.weight.chunk(2),
-    mlp.down_proj.weight.chunk(2, dim=1),  # the matching columns
-    strict=True,
-)
-parts = [(mlp.act_fn(x @ g.T) * (x @ u.T)) @ d.T for g, u, d in halves]
-apart = (parts[0] + parts[1] - mlp(x)).abs().max() / mlp(x).abs().max()
+fsdp = ddp.replace("MULTI_GPU", "FSDP")
+fsdp += """fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_reshard_after_forward: true
+"""
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Pipeline parallelism** splits the model between blocks. Of llama2-7b's 32 blocks, the first of four cards might
-# hold 0 to 7, the second 8 to 15, and so on. Only the activations at each cut travel: for 512 tokens 8.4 MB in each
-# direction, against the 47.2 GB that each of eight cards sends with DDP. So it also works where a model has to be
-# spread over machines with slow links between them.
-#
-# Its price is idle time, because a card has to wait for the one before it. To shorten the wait, the batch is cut into
-# $m$ micro-batches that follow each other. With $p$ cards, the share of time in which a card is idle is
-#
-# $$\text{idle} = \frac{p - 1}{m + p - 1}$$
+# The wrap policy gathers block by block. With `fsdp_reshard_after_forward: false` weights stay whole from the forward
+# to the backward pass. accelerate shards on GPUs only, so here we write out what `prepare` would do: `fully_shard` for
+# each block and for the rest, and an optimizer for the *parts*.
 
-# %% tags=["check-tl-2"]
-idle = {m: (4 - 1) / (m + 4 - 1) for m in (1, 4, 16)}
-for m, share in idle.items():
-    print(f"4 cards, {m} micro-batch{'es' * (m > 1)}: idle {share:.0%} of the time")
+# %%
+prepared = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
+sharded = """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+mesh = init_device_mesh("cpu", (accelerator.num_processes,))
+for part in [*model.model.layers, model]:
+    fully_shard(part, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+loader = accelerator.prepare(loader)
+"""
+held = """
+held = sum(part.to_local().nbytes for part in model.parameters())
+accelerator.print(f"weights on the first card: {held / 1e6:.2f} MB")
+accelerator.end_training()
+"""
+
+# %% tags=["check-fsdp"]
+by_parts, lines = launch(fsdp, loop.replace(prepared, sharded) + held)
+print(lines[-1])
+apart = (by_one - by_parts).abs().max()
+course.claim("FSDP has the same losses as one process, to 1e-5", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The largest models combine all of these: tensor parallelism inside a machine, pipeline parallelism between machines,
-# and data parallelism over groups of machines. For fine-tuning you will rarely need more than this table.
-#
-# | your situation | begin with | what travels in a step |
-# | --- | --- | --- |
-# | many small runs, each fits a card | one run for each card | nothing |
-# | a step fits a card, but training takes too long | DDP | gradients of what is trained |
-# | only gradients and optimizer state do not fit | LoRA, then DDP | gradients of the adapters |
-# | weights do not fit, or every weight must be trained | FSDP | weights twice, gradients once |
-# | one layer does not fit, fast links | tensor parallel | activations, in every block |
-# | many machines, slow links | pipeline parallel | activations at the cuts |
+# The card keeps half of the 16.15 MB, and half of the optimizer state, because AdamW makes it for the parts that it gets.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Do it yourself
+# ## When a layer is too large
 #
-# tlkit's own training can be started by `torchrun` as well, and nothing else changes:
+# ZeRO and FSDP divide what is *stored*. Very large models divide the computing as well.
 #
-# ```
-# torchrun --nproc-per-node 2 -m tlkit train --strategy full --output results/two
-# torchrun --nproc-per-node 2 -m tlkit train --strategy full --output results/parts --sharding fsdp
-# python -m tlkit compare --output results/shared
-# ```
+# **Tensor parallelism** splits single matrices. In an MLP each card takes some of the hidden units: rows of the first
+# matrices, and the matching columns of the last one. Each card then has a part of the sum that is the output, and an
+# all-reduce adds the parts up. Attention is split by heads. The cards exchange activations twice in every block and
+# pass and have to wait for them, so this is done within a machine, over NVLink.
 #
-# The third, started in several terminals, shares out the *runs* of a comparison: each process takes the next run that
-# nobody has begun, so it trains models of its own and nothing travels. For several machines, start the same line on
-# each; `torchrun` also needs `--nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:29500` right after its name, where
-# `HOST` is the name of one of them. All machines need the same files.
+# **Pipeline parallelism** splits the model between blocks: of 32 blocks, the first of four cards holds the first eight,
+# and so on. Only the activations at the cuts travel, so slow links will do. Its price is the *bubble*, in which a card
+# waits for those before it. One cuts the batch into $m$ micro-batches that follow each other. With $p$ cards, each is
+# idle for $\frac{p-1}{m+p-1}$ of the time: 43% for four cards and four micro-batches, 16% for sixteen.
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Three things are worth knowing before a long run.
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## What does not fit, and what to do
 #
-# - A checkpoint does not depend on how many processes wrote it, so one process may finish what two began.
-# - If one process ends early, the others report it and end too. `--resume` then goes on from the last checkpoint.
-# - If one card runs out of memory, all cards go down the ladder of lesson 10 together, because their steps have to
-#   stay equal.
+# Find the bytes that are too many ([lesson 9](09_memory.ipynb)), and take the first line that helps.
 #
-# **What may not carry over.** Bytes, shares of memory and equal curves are arithmetic, and hold for a model of any
-# size. Seconds do not carry over, because cards and links differ too much. And if you use more cards to make the
-# *batch* larger, you take fewer steps and need another learning rate. That is a new experiment, and its curve will
-# differ.
+# | problem | what to do |
+# | --- | --- |
+# | many small runs, each fits a card | one run for each card; nothing travels |
+# | a step fits, training takes too long | DDP |
+# | activations | smaller micro-batches and accumulation, then checkpointing |
+# | optimizer state, gradients | LoRA, or ZeRO-1 and 2 |
+# | weights | QLoRA; to train all of them, FSDP (ZeRO-3) |
+# | one layer is too large | tensor parallelism, within a machine |
+# | more machines, slow links between them | FSDP inside and DDP between machines, or pipeline parallelism |
+#
+# For several machines, start the same command on each, with `num_machines`, `machine_rank` and `main_process_ip`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - The gradient of a batch is a mean over its tokens, so cards can compute it in parts. It must be weighted by tokens;
-#   a plain mean over cards is right only if all have equally many.
-# - In a ring, each card sends $2(n-1)/n$ times the gradients of the trained values. With LoRA these are small. FSDP sends
-#   more, because it gathers all weights in both passes, trained or frozen.
-# - DDP copies weights, gradients and optimizer state to every card, and FSDP divides them. Activations are divided by
-#   neither, so with FSDP twice as many cards need more than half the memory each.
+# - Cards compute the gradient of a batch in parts. Divide by the tokens of the whole batch, because DDP's plain mean is
+#   right only for equal shares. Compare a few steps on one card and on two before a long run.
+# - DDP sends $2(n-1)/n$ times the gradients, mostly hidden behind the backward pass. Exchange and update do not shrink.
+# - ZeRO-1 and 2 send the same and hold less. ZeRO-3 (FSDP) sends one and a half times as much, and divides everything
+#   that belongs to parameters.
 #
-# **An open experiment.** Run the plain script with three processes. The shares of a batch are then 3, 3 and 2 blocks.
-# Predict how far the losses move from those of one process, then repair the script.
+# ## Further reading
 #
-# **Further reading**
-#
-# - Li et al. 2020, [PyTorch Distributed: Experiences on Accelerating Data Parallel
-#   Training](https://arxiv.org/abs/2006.15704), on how DDP hides the exchange behind the backward pass
-# - Rajbhandari et al. 2020, [ZeRO: Memory Optimizations Toward Training Trillion Parameter
-#   Models](https://arxiv.org/abs/1910.02054), the three stages
-# - Zhao et al. 2023, [PyTorch FSDP: Experiences on Scaling Fully Sharded Data
-#   Parallel](https://arxiv.org/abs/2304.11277)
-# - Shoeybi et al. 2019, [Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
-#   Parallelism](https://arxiv.org/abs/1909.08053), tensor parallelism
-# - Huang et al. 2019, [GPipe: Efficient Training of Giant Neural Networks using Pipeline
-#   Parallelism](https://arxiv.org/abs/1811.06965)
-# - Goyal et al. 2017, [Accurate, Large Minibatch SGD](https://arxiv.org/abs/1706.02677), on the learning rate when more
-#   cards make the batch larger
+# - Hugging Face 2025, [The Ultra-Scale Playbook](https://huggingface.co/spaces/nanotron/ultrascale-playbook): the next
+#   step from here, measured on up to 512 GPUs
+# - [FSDP2 in accelerate](https://huggingface.co/docs/accelerate/concept_guides/fsdp1_vs_fsdp2)
+# - Li et al. 2020, [PyTorch Distributed](https://arxiv.org/abs/2006.15704): buckets and overlap
+# - Rajbhandari et al. 2020, [ZeRO](https://arxiv.org/abs/1910.02054); Shoeybi et al. 2019,
+#   [Megatron-LM](https://arxiv.org/abs/1909.08053) (tensor); Huang et al. 2019,
+#   [GPipe](https://arxiv.org/abs/1811.06965) (pipeline)
+# - Goyal et al. 2017, [Accurate, Large Minibatch SGD](https://arxiv.org/abs/1706.02677)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -560,14 +469,24 @@ import tlkit as tl
 course.quiz("quiz18")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 18.1** (first steps). LoRA adds 4,399,104 trained values to `qwen2-0.5b`, whose own 494,032,768 values are
-# frozen. All are in fp32. Five machines train it together with DDP, one process on each. How many MB (of a million
-# bytes) does each machine send in a step?
+# **Exercise 18.1** (first steps). How many cards does FSDP need for a model? You are given, in GB,
+#
+# - `divided`: weights, gradients and optimizer state of the whole model, which the cards share;
+# - `own`: activations and logits of the rows that each card computes, the same number of rows on every card;
+# - `gathered`: what each card gathers from the others on top, if there is more than one card;
+# - `card`: the size of a card. Leave 15% of it free, for the driver and for gaps between tensors.
+#
+# Return the smallest number of cards that is enough, up to `most`. If even `most` cards are not enough, return 0. Then
+# think about what you could change when no number of cards is enough.
+
 
 # %%
-answer = None
-# your code here
-course.check("ex18_1", answer)
+def enough_cards(divided, own, gathered, card, most):
+    """The smallest number from 1 to `most`, or 0."""
+    # your code here
+
+
+course.check("ex18_1", enough_cards)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 18.2** (apply it). Make the parts add up. A batch is a list of blocks, and each block is a list with the
@@ -584,26 +503,6 @@ def part_of_the_loss(blocks, rank, size):
 
 
 course.check("ex18_2", part_of_the_loss)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 18.3** (think further). How many cards does FSDP need for a model? You are given, in GB,
-#
-# - `divided`: weights, gradients and moments of the whole model, which the cards share;
-# - `own`: activations and logits, which every card has in full for its own text;
-# - `gathered`: what each card gathers from the others on top, if there is more than one card;
-# - `card`: the size of a card. Leave 15% of it free, as the lesson does.
-#
-# Return the smallest number of cards that is enough, up to `most`. If even `most` cards are not enough, return 0. Then
-# think about what you could change when no number of cards is enough.
-
-
-# %%
-def enough_cards(divided, own, gathered, card, most):
-    """The smallest number from 1 to `most`, or 0."""
-    # your code here
-
-
-course.check("ex18_3", enough_cards)
 
 # %% [markdown]
 # Previous: [17 · The leaderboard](17_leaderboard.ipynb) ·

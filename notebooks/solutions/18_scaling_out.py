@@ -5,16 +5,30 @@
 import course
 
 # %% [markdown]
-# LoRA adds 4,399,104 trained values to `qwen2-0.5b`, whose own 494,032,768 values are frozen. All are in fp32. Five
-# machines train it together with DDP, one process on each. How many MB (of a million bytes) does each machine send in a
-# step?
+# How many cards does FSDP need for a model? You are given, in GB,
+#
+# - `divided`: weights, gradients and optimizer state of the whole model, which the cards share;
+# - `own`: activations and logits of the rows that each card computes, the same number of rows on every card;
+# - `gathered`: what each card gathers from the others on top, if there is more than one card;
+# - `card`: the size of a card. Leave 15% of it free, for the driver and for gaps between tensors.
+#
+# Return the smallest number of cards that is enough, up to `most`. If even `most` cards are not enough, return 0. Then
+# think about what you could change when no number of cards is enough.
+
 
 # %%
-answer = None
-### BEGIN SOLUTION
-answer = 2 * (5 - 1) / 5 * 4_399_104 * 4 / 1e6
-### END SOLUTION
-course.check("ex18_1", answer)
+def enough_cards(divided, own, gathered, card, most):
+    """The smallest number from 1 to `most`, or 0."""
+    ### BEGIN SOLUTION
+    for count in range(1, most + 1):
+        need = divided / count + own + (gathered if count > 1 else 0)
+        if need <= 0.85 * card:
+            return count
+    return 0
+    ### END SOLUTION
+
+
+course.check("ex18_1", enough_cards)
 
 # %% [markdown]
 # Make the parts add up. A batch is a list of blocks, and each block is a list with the losses of its tokens; blocks may
@@ -34,29 +48,3 @@ def part_of_the_loss(blocks, rank, size):
 
 
 course.check("ex18_2", part_of_the_loss)
-
-# %% [markdown]
-# How many cards does FSDP need for a model? You are given, in GB,
-#
-# - `divided`: weights, gradients and moments of the whole model, which the cards share;
-# - `own`: activations and logits, which every card has in full for its own text;
-# - `gathered`: what each card gathers from the others on top, if there is more than one card;
-# - `card`: the size of a card. Leave 15% of it free, as the lesson does.
-#
-# Return the smallest number of cards that is enough, up to `most`. If even `most` cards are not enough, return 0. Then
-# think about what you could change when no number of cards is enough.
-
-
-# %%
-def enough_cards(divided, own, gathered, card, most):
-    """The smallest number from 1 to `most`, or 0."""
-    ### BEGIN SOLUTION
-    for count in range(1, most + 1):
-        need = divided / count + own + (gathered if count > 1 else 0)
-        if need <= 0.85 * card:
-            return count
-    return 0
-    ### END SOLUTION
-
-
-course.check("ex18_3", enough_cards)

@@ -38,7 +38,6 @@ PICTURES = {
     "micro-batches": lambda: micro_batch_picture(COUNTED, 2),
     "label shift": lambda: label_shift_scheme(TOKENS),
     "ring": lambda: scaling.ring_scheme(8),
-    "shards": lambda: scaling.sharding_scheme(8),
 }
 
 
@@ -122,9 +121,3 @@ def test_every_card_of_a_ring_ends_with_every_sum():
         for before, after in zip(states, states[1:], strict=False):
             changes = [sum(a != b for a, b in zip(*held, strict=True)) for held in zip(before, after, strict=True)]
             assert changes == [1] * cards  # a card receives one part a step
-
-
-def test_the_shards_of_all_cards_together_are_the_whole():
-    boxes = [box for box in scaling.sharding_scheme(4, 10**9).axes[0].patches if type(box) is Rectangle]
-    filled = [box.get_width() for box in boxes[1::2]]
-    assert sum(filled[12:]) == pytest.approx(sum(filled[:12]) / 4)  # DDP: three kinds on each of four cards

@@ -1,38 +1,76 @@
-"""Scaling out: what a process sends, its part of the loss of a batch, and how many cards a model in parts needs."""
+"""Scaling out: how many cards a model in parts needs, and one process's part of the loss of a batch."""
 
 import math
 from functools import partial
 
-from course.exercises import Quiz, Wrong, called, close, exercise, function_exercise, number, number_exercise
+from course.exercises import Quiz, Wrong, called, close, exercise, function_exercise, number
 
-FROZEN, TRAINED, MACHINES = 494_032_768, 4_399_104, 5
-GRADIENTS = 4 * TRAINED / 1e6  # MB
-RING = 2 * (MACHINES - 1) / MACHINES
-SENT = RING * GRADIENTS
-sent_by_each = number_exercise(
+
+def _cards(divided, own, gathered, card, most, *, counts=None, share=0.85, need=None):
+    """The first number of cards that is enough; the options make it wrong, each as somebody does."""
+    need = need or (lambda divided, own, gathered, n: divided / n + own + gathered * (n > 1))
+    numbers = counts(most) if counts else range(1, most + 1)
+    return next((n for n in numbers if need(divided, own, gathered, n) <= share * card), 0)
+
+
+def _whole(given, *sizes):
+    if math.isinf(given := number(given)):
+        raise Wrong("it gives infinity, and 0 is asked for where no number is enough.")
+    if given % 1 or given < 0:
+        raise Wrong(f"it gives {given:.6g}, and cards come whole.")
+    return given
+
+
+enough_cards = function_exercise(
     "ex18_1",
-    "the MB that each of five machines sends in a step, to one percent",
-    "DDP exchanges gradients. Which of the values have a gradient?",
-    "In a ring of N, each sends 2 (N - 1) / N times the bytes of the gradients. A value in fp32 has four bytes.",
-    right=SENT,
+    "the smallest number of cards, for nine models and cards",
+    "Write down what one card needs, and what each of two cards needs. Where do the two differ?",
+    "Each of N cards needs divided / N + own, and from two cards on `gathered` as well. It may fill 85% of its size.",
+    "Go through `range(1, most + 1)` and return the first number that is enough. After the loop, return 0.",
+    right=_cards,
+    cases=[
+        (f"with {divided} GB divided, {own} own, {gathered} gathered, and at most {most} cards of {card} GB", *sizes)
+        for sizes in (
+            (112, 5, 3, 80, 8),
+            (700, 4, 6, 24, 128),
+            (66, 4, 3, 80, 8),
+            (20, 5, 3, 40, 8),
+            (10, 5, 8, 20, 16),
+            (108, 4, 3, 24, 9),
+            (108, 4, 3, 24, 8),
+            (100, 15, 6, 24, 64),
+            (2, 30, 1, 24, 64),
+        )
+        for divided, own, gathered, card, most in [sizes]
+    ],
     mistakes={
-        "that is half of it: the parts go round twice, and a value in fp32 has four bytes.": SENT / 2,
-        "that is all gradients, once. How often does a ring pass its parts on?": GRADIENTS,
-        "that is the limit for very many machines. Of five, each sends 4/5 of the gradients, twice.": 2 * GRADIENTS,
-        "that is what all five send together; each of them is asked for.": SENT * MACHINES,
-        "that sends all gradients to each of the others. In a ring, a fifth of them is sent in each round.": (
-            GRADIENTS * (MACHINES - 1)
+        "15% of each card is left free.": partial(_cards, share=1),
+        "15% of the *card* is left free; this adds 15% to what is needed.": partial(_cards, share=1 / 1.15),
+        "what is gathered is missing: it is there in full on every card, as soon as there are two.": partial(
+            _cards, need=lambda divided, own, gathered, n: divided / n + own
         ),
-        "N and N - 1 have changed places.": 2 * GRADIENTS * MACHINES / (MACHINES - 1),
-        "that counts values; bytes are asked for.": SENT / 4,
-        "frozen values have no gradient, so nothing of them travels.": RING * 4 * FROZEN / 1e6,
-        "only gradients travel. Weights stay equal, for every machine makes the same update.": SENT * 2,
-        "only gradients travel. Averages stay equal, for every machine makes the same update.": SENT * 3,
-        "that is in bits; bytes are asked for.": SENT * 8,
-        "that is in MiB, of 2**20 bytes. An MB has a million.": SENT * 1e6 / 2**20,
-        "that is in bytes; MB are asked for.": SENT * 1e6,
-        "that is in GB; MB are asked for.": SENT / 1e3,
+        "what is gathered is not divided: it is there in full on every card, as soon as there are two.": partial(
+            _cards, need=lambda divided, own, gathered, n: (divided + gathered * (n > 1)) / n + own
+        ),
+        "what a card has for itself is there in full, however many there are.": partial(
+            _cards, need=lambda divided, own, gathered, n: (divided + own) / n + gathered * (n > 1)
+        ),
+        "not all of it is divided.": partial(
+            _cards, need=lambda divided, own, gathered, n: (divided + own + gathered * (n > 1)) / n
+        ),
+        "one card has all weights, and nothing to gather.": partial(
+            _cards, need=lambda divided, own, gathered, n: divided / n + own + gathered
+        ),
+        "one card by itself may be enough.": partial(_cards, counts=lambda most: range(2, most + 1)),
+        "cards need not double. Fewer are enough.": partial(_cards, counts=lambda most: [1, 2, 4, 8, 16, 32, 64, 128]),
+        "`most` cards are there, too: the last number counts.": partial(_cards, counts=lambda most: range(1, most)),
+        "so many are not there. 0 is asked for where `most` is not enough.": partial(
+            _cards, counts=lambda most: range(1, 100 * most)
+        ),
+        "no number is enough, so 0 is asked for.": lambda *sizes: _cards(*sizes) or 1,
+        "the smallest such number is asked for.": lambda *sizes: sizes[-1],
     },
+    read=_whole,
 )
 
 
@@ -136,74 +174,6 @@ def _ways_to_deal(blocks, size):
     yield [blocks[rank::size] for rank in range(size)]
     for most in (up, down):
         yield [blocks[rank * most : (rank + 1) * most] for rank in range(size)]
-
-
-def _cards(divided, own, gathered, card, most, *, counts=None, share=0.85, need=None):
-    """The first number of cards that is enough; the options make it wrong, each as somebody does."""
-    need = need or (lambda divided, own, gathered, n: divided / n + own + gathered * (n > 1))
-    numbers = counts(most) if counts else range(1, most + 1)
-    return next((n for n in numbers if need(divided, own, gathered, n) <= share * card), 0)
-
-
-def _whole(given, *sizes):
-    if math.isinf(given := number(given)):
-        raise Wrong("it gives infinity, and 0 is asked for where no number is enough.")
-    if given % 1 or given < 0:
-        raise Wrong(f"it gives {given:.6g}, and cards come whole.")
-    return given
-
-
-enough_cards = function_exercise(
-    "ex18_3",
-    "the smallest number of cards, for nine models and cards",
-    "Write down what one card needs, and what each of two cards needs. Where do the two differ?",
-    "Each of N cards needs divided / N + own, and from two cards on `gathered` as well. It may fill 85% of its size.",
-    "Go through `range(1, most + 1)` and return the first number that is enough. After the loop, return 0.",
-    right=_cards,
-    cases=[
-        (f"with {divided} GB divided, {own} own, {gathered} gathered, and at most {most} cards of {card} GB", *sizes)
-        for sizes in (
-            (112, 5, 3, 80, 8),
-            (700, 4, 6, 24, 128),
-            (66, 4, 3, 80, 8),
-            (20, 5, 3, 40, 8),
-            (10, 5, 8, 20, 16),
-            (108, 4, 3, 24, 9),
-            (108, 4, 3, 24, 8),
-            (100, 15, 6, 24, 64),
-            (2, 30, 1, 24, 64),
-        )
-        for divided, own, gathered, card, most in [sizes]
-    ],
-    mistakes={
-        "15% of each card is left free.": partial(_cards, share=1),
-        "15% of the *card* is left free; this adds 15% to what is needed.": partial(_cards, share=1 / 1.15),
-        "what is gathered is missing: it is there in full on every card, as soon as there are two.": partial(
-            _cards, need=lambda divided, own, gathered, n: divided / n + own
-        ),
-        "what is gathered is not divided: it is there in full on every card, as soon as there are two.": partial(
-            _cards, need=lambda divided, own, gathered, n: (divided + gathered * (n > 1)) / n + own
-        ),
-        "what a card has for itself is there in full, however many there are.": partial(
-            _cards, need=lambda divided, own, gathered, n: (divided + own) / n + gathered * (n > 1)
-        ),
-        "not all of it is divided.": partial(
-            _cards, need=lambda divided, own, gathered, n: (divided + own + gathered * (n > 1)) / n
-        ),
-        "one card has all weights, and nothing to gather.": partial(
-            _cards, need=lambda divided, own, gathered, n: divided / n + own + gathered
-        ),
-        "one card by itself may be enough.": partial(_cards, counts=lambda most: range(2, most + 1)),
-        "cards need not double. Fewer are enough.": partial(_cards, counts=lambda most: [1, 2, 4, 8, 16, 32, 64, 128]),
-        "`most` cards are there, too: the last number counts.": partial(_cards, counts=lambda most: range(1, most)),
-        "so many are not there. 0 is asked for where `most` is not enough.": partial(
-            _cards, counts=lambda most: range(1, 100 * most)
-        ),
-        "no number is enough, so 0 is asked for.": lambda *sizes: _cards(*sizes) or 1,
-        "the smallest such number is asked for.": lambda *sizes: sizes[-1],
-    },
-    read=_whole,
-)
 
 
 QUIZ = Quiz(

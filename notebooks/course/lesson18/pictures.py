@@ -1,12 +1,10 @@
-"""Pictures of cards and processes that share the work: adding up gradients in a ring, sharding, and equal losses."""
+"""The picture of cards that add up their gradients in a ring."""
 
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 
-from tlkit.reports.drawing import GRADIENT, INK, PASSED, TRAINED, arrow, box, paper
-from tlkit.reports.figure import COLOURS, FAINT, Chart, described, headline
-
-STATE = {"weights": (4, TRAINED), "gradients": (4, GRADIENT), "optimizer state": (8, COLOURS[2])}  # bytes a value, fp32
+from tlkit.reports.drawing import GRADIENT, INK, PASSED, arrow, paper
+from tlkit.reports.figure import FAINT, Chart, described, headline
 
 
 def ring_states(cards: int) -> list[list[list[int]]]:
@@ -80,56 +78,6 @@ def ring_scheme(cards: int = 4) -> Chart:
         f"In a ring of {cards}, each card sends {times} the size of the gradients, and in no ring more than twice",
     )
     return figure
-
-
-@described
-def sharding_scheme(cards: int = 4, values: int = 6_738_415_616) -> Chart:
-    """What each card holds of weights, gradients and optimizer state with DDP and with FSDP, in fp32 with AdamW.
-
-    Args:
-        cards: how many, 2 to 8.
-        values: of the model, all trained; by default those of llama2-7b.
-    """
-    figure, axes = paper(4.6, 100, 64)
-    whole = sum(size for size, _ in STATE.values()) * values
-    wide = 88 / cards
-    for base, (name, parts, told) in {
-        34: ("DDP", 1, "a whole copy each"),
-        2: ("FSDP", cards, f"1 of {cards} parts each, the rest gathered block by block"),
-    }.items():
-        held = whole / parts
-        axes.text(1, base + 26.5, f"{name}: {told}", fontsize="medium", fontweight="bold", color=INK, va="center")
-        axes.text(99, base + 26.5, f"{_gib(held)} on every card", fontsize="medium", color=INK, va="center", ha="right")
-        for card in range(cards):
-            left = 1 + card * (wide + 10 / (cards - 1))
-            box(axes, (left, base), wide, 24)
-            axes.text(left + wide / 2, base + 21.5, f"card {card + 1}", ha="center", va="center", fontsize="small")
-            for row, (size, shade) in enumerate(STATE.values()):
-                full = (wide - 3) * size / max(size for size, _ in STATE.values())
-                y, step = base + 14 - 6 * row, full / parts
-                outline = {"facecolor": "none", "edgecolor": FAINT, "linestyle": ":"}
-                axes.add_patch(Rectangle((left + 1.5, y), full, 4.5, **outline))
-                at = card * step if parts > 1 else 0
-                axes.add_patch(Rectangle((left + 1.5 + at, y), step, 4.5, facecolor=shade, edgecolor=INK))
-    kinds = {
-        f"{kind} ({_gib(size * values)} in all)": Patch(facecolor=shade, edgecolor=INK)
-        for kind, (size, shade) in STATE.items()
-    }
-    figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=3, fontsize="small", frameon=False)
-    figure.words = (
-        f"DDP: {_gib(whole)} on each of {cards} cards",
-        f"FSDP: {_gib(whole / cards)} on each, and activations",
-    )
-    headline(
-        figure,
-        f"FSDP leaves each of {cards} cards {_gib(whole / cards)} of the {_gib(whole)} that DDP keeps on every card "
-        "(activations come on top of both)",
-    )
-    return figure
-
-
-def _gib(size: float) -> str:
-    return f"{size / 2**30:.3g} GiB" if size >= 2**30 else f"{size / 2**20:.3g} MiB"
 
 
 def _ring_back(axes: Axes, left: float, cards: int) -> None:

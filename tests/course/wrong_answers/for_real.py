@@ -64,7 +64,7 @@ def first_takes_all(blocks, rank, size):
 
 
 def counted(need, limit=lambda card: 0.85 * card, start=1, end=1, none=0):
-    """A function for exercise 18.3 that goes up from `start`, with a need and a limit of its own."""
+    """A function for exercise 18.1 that goes up from `start`, with a need and a limit of its own."""
 
     def cards(divided, own, gathered, card, most):
         for count in range(start, most + end):
@@ -193,6 +193,10 @@ WRONG = {
         (lambda tokens, only_read, length: list(tokens), "the question has labels"),
         (lambda tokens, only_read, length: [PAD] * len(tokens), "has no label"),
     ],
+    "ex18_1": [
+        (counted(right_need, none=math.inf), "0 is asked for where no number is enough"),
+        (not_rounded, "cards come whole"),
+    ],
     "ex18_2": [
         (in_runs, "2 processes, the sum is a mean of means"),
         (lambda blocks, rank, size: _losses(blocks) / _tokens(blocks) / size, "not that of blocks of its own"),
@@ -203,10 +207,6 @@ WRONG = {
         (nothing_without_blocks, "What does a process without blocks add? your function returns nothing yet"),
         (lambda blocks, rank, size: blocks[rank::size], "a number is asked for"),
         (lambda blocks, rank, size: 1.0, "the parts add up to 2"),
-    ],
-    "ex18_3": [
-        (counted(right_need, none=math.inf), "0 is asked for where no number is enough"),
-        (not_rounded, "cards come whole"),
     ],
     "ex20_2": [
         (finder(split=False), "full was tuned on the test split, and your function does not name full"),
