@@ -4,8 +4,8 @@
 # *How can several cards train one model, and what does it cost them to agree?*
 #
 # When a run takes too long, or a model does not fit on your card, several processes share the work, usually one for
-# each GPU, and exchange numbers in every step. You will start such runs yourself. You
-# need no GPU, because two processes on a laptop exchange the same numbers.
+# each GPU, and exchange numbers in every step. You will start such runs yourself. You need no GPU, because two
+# processes on a laptop exchange the same numbers.
 #
 # **You will be able to**
 #
@@ -95,16 +95,16 @@ apart = (summed - whole).norm() / whole.norm()
 course.claim("Divided by the tokens of the whole batch, the parts add up", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With the plain mean, each of the 60 tokens on the second card counts 4.2 times as much as one of the 252 on the first,
-# and no error tells you. The remedy is to divide by the tokens of the *whole* batch, a number that the cards exchange
-# before the backward pass.
+# The plain mean is off by 85%, because each of the 60 tokens on the second card counts 4.2 times as much as one of the
+# 252 on the first, and no error tells you. So divide by the tokens of the *whole* batch, a number that the cards
+# exchange before the backward pass.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The ring
 #
 # A sum over all cards is called an [all-reduce](glossary.md#all-reduce). If each card sent its gradients to every other
-# one, it would send $n - 1$ times their size. In a *ring*, it passes one $n$-th at a time to its neighbour. For $n - 1$
-# rounds it adds what arrives (*reduce-scatter*), and for $n - 1$ more the finished parts are handed round
+# one, it would send $n - 1$ times their size. In a *ring*, each passes one $n$-th at a time to its neighbour. For
+# $n - 1$ rounds it adds what arrives (*reduce-scatter*), and for $n - 1$ more the finished parts are handed round
 # (*all-gather*).
 
 # %%
@@ -150,8 +150,8 @@ course.claim("Four cards have the whole batch's gradient after the ring", apart 
 # - `save_state` writes a checkpoint for `load_state`: weights, optimizer state and random numbers.
 # - `get_state_dict` puts the whole model together. Every process has to call it, but only one writes the file.
 #
-# `cpu=True` keeps the script off GPUs. With `timeout`, a run that has lost a card ends with an error instead of waiting
-# for ever.
+# `cpu=True` keeps the script off GPUs. With `timeout`, a run that has lost a card ends with an error instead of
+# waiting. The ending stands apart, because we will replace it.
 
 # %%
 loop = """
@@ -171,8 +171,8 @@ loader = DataLoader(rows, batch_size=8 // accelerator.num_processes)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 for inputs, labels in loader:
     tokens = accelerator.gather((labels[:, 1:] != -100).sum()).sum()
-    share = tokens / accelerator.num_processes
-    loss = model(input_ids=inputs, labels=labels, num_items_in_batch=share).loss
+    per_card = tokens / accelerator.num_processes
+    loss = model(input_ids=inputs, labels=labels, num_items_in_batch=per_card).loss
     accelerator.backward(loss)
     accelerator.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
@@ -190,8 +190,8 @@ accelerator.end_training()
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A configuration file says how the script runs, and on how many cards. (`accelerate config` writes one by asking
 # questions.) `MULTI_GPU` is accelerate's name for DDP with one process for each device, and port 0 means any free one.
-# At a terminal you would type `accelerate launch --config_file ddp.yaml train.py MODEL`.
-# `launch` does that from this page, and its settings keep the exchange inside this machine.
+# At a terminal you would type `accelerate launch --config_file ddp.yaml train.py MODEL`. `launch` does that from this
+# page, and its settings keep the exchange inside this machine.
 
 # %%
 ddp = """
@@ -222,8 +222,8 @@ def launch(config, script):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# For comparison, the same three steps by one process, in the loop that you know. **How far apart will the losses of one
-# and of two processes be?**
+# One process takes the same three steps, in the loop that you know. **How far apart will the losses of one and of two
+# processes be?**
 
 # %% tags=["check-ddp"]
 by_two, _ = launch(ddp, loop + saving)
@@ -262,8 +262,9 @@ print(f"loss on the last rows: {before:.2f} before training, {after:.2f} after")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a step costs on real links
 #
-# Two processes on a laptop share its cores, so they are hardly faster than one. On $n$ cards with a fixed batch, the
-# passes shrink to an $n$-th. The exchange does not, nor does DDP's update, because every card updates all parameters:
+# Two processes on a laptop share its cores, so their speed says nothing about two cards. On $n$ cards with a fixed
+# batch, the passes shrink to an $n$-th. The exchange does not, nor does DDP's update, because every card updates all
+# parameters:
 #
 # $$t_\text{step} \approx \frac{t_\text{passes}}{n} + t_\text{update}
 # + \max\Big(0,\ \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bandwidth}} - t_\text{hidden}\Big)$$
@@ -279,7 +280,8 @@ print(f"loss on the last rows: {before:.2f} before training, {after:.2f} after")
 
 # %%
 def step_seconds(cards, bandwidth, trained):
-    passes = 6 * 1.5e9 * 32_768 / 400e12 / cards  # a batch of 32,768 tokens
+    # 2 FLOPs forward and 4 backward for each parameter and each of 32,768 tokens
+    passes = 6 * 1.5e9 * 32_768 / 400e12 / cards
     update = 28 * trained / 3.35e12
     exchange = 2 * (cards - 1) / cards * 2 * trained / bandwidth
     return passes + update + (exchange - 2 / 3 * passes).clip(lower=0)
@@ -296,7 +298,7 @@ speed.round(2)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Over the links inside a machine DDP pays off; over a slow network eight cards are slower than one. Only trained
 # parameters have gradients, so LoRA's ten million send a 150th of the bytes, which hide behind the backward pass even
-# there. (Its passes are somewhat shorter, which we left out.) Gradient accumulation helps as well, because the cards
+# there. (Its shorter passes are left out.) Gradient accumulation helps as well, because the cards
 # exchange once for several micro-batches; accelerate has `with accelerator.accumulate(model)` for it.
 #
 # **Batch and learning rate.** If you keep the rows of each *card* instead, the batch grows with the cards and an epoch
@@ -361,11 +363,12 @@ fsdp += """fsdp_config:
   fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
   fsdp_reshard_after_forward: true
 """
+print(fsdp)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The wrap policy gathers block by block. With `fsdp_reshard_after_forward: false` weights stay whole from the forward
-# to the backward pass. accelerate shards on GPUs only, so here we write out what `prepare` would do: `fully_shard` for
-# each block and for the rest, and an optimizer for the *parts*.
+# to the backward pass. accelerate shards on GPUs only, so here we start two processes as before and write out what
+# `prepare` would do: `fully_shard` for each block and for the rest, and an optimizer for the *parts*.
 
 # %%
 prepared = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
@@ -385,13 +388,13 @@ accelerator.end_training()
 """
 
 # %% tags=["check-fsdp"]
-by_parts, lines = launch(fsdp, loop.replace(prepared, sharded) + held)
+by_parts, lines = launch(ddp, loop.replace(prepared, sharded) + held)
 print(lines[-1])
 apart = (by_one - by_parts).abs().max()
 course.claim("FSDP has the same losses as one process, to 1e-5", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The card keeps half of the 16.15 MB, and half of the optimizer state, because AdamW makes it for the parts that it gets.
+# The card keeps half of the 16.15 MB, and half of the optimizer state, because AdamW gets only these parts.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When a layer is too large
@@ -411,14 +414,14 @@ course.claim("FSDP has the same losses as one process, to 1e-5", apart < 1e-5)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What does not fit, and what to do
 #
-# Find the bytes that are too many ([lesson 9](09_memory.ipynb)), and take the first line that helps.
+# Find out which bytes are too many ([lesson 9](09_memory.ipynb)), and take the first line that helps.
 #
 # | problem | what to do |
 # | --- | --- |
-# | many small runs, each fits a card | one run for each card; nothing travels |
+# | many small runs, each fits a card | one run for each card |
 # | a step fits, training takes too long | DDP |
 # | activations | smaller micro-batches and accumulation, then checkpointing |
-# | optimizer state, gradients | LoRA, or ZeRO-1 and 2 |
+# | optimizer state, gradients | LoRA, or ZeRO-1 and 2 (`distributed_type: DEEPSPEED`) |
 # | weights | QLoRA; to train all of them, FSDP (ZeRO-3) |
 # | one layer is too large | tensor parallelism, within a machine |
 # | more machines, slow links between them | FSDP inside and DDP between machines, or pipeline parallelism |
@@ -430,14 +433,14 @@ course.claim("FSDP has the same losses as one process, to 1e-5", apart < 1e-5)
 #
 # - Cards compute the gradient of a batch in parts. Divide by the tokens of the whole batch, because DDP's plain mean is
 #   right only for equal shares. Compare a few steps on one card and on two before a long run.
-# - DDP sends $2(n-1)/n$ times the gradients, mostly hidden behind the backward pass. Exchange and update do not shrink.
+# - DDP sends $2(n-1)/n$ times the gradients, partly hidden behind the backward pass. Exchange and update do not shrink.
 # - ZeRO-1 and 2 send the same and hold less. ZeRO-3 (FSDP) sends one and a half times as much, and divides everything
 #   that belongs to parameters.
 #
 # ## Further reading
 #
 # - Hugging Face 2025, [The Ultra-Scale Playbook](https://huggingface.co/spaces/nanotron/ultrascale-playbook): the next
-#   step from here, measured on up to 512 GPUs
+#   step from here
 # - [FSDP2 in accelerate](https://huggingface.co/docs/accelerate/concept_guides/fsdp1_vs_fsdp2)
 # - Li et al. 2020, [PyTorch Distributed](https://arxiv.org/abs/2006.15704): buckets and overlap
 # - Rajbhandari et al. 2020, [ZeRO](https://arxiv.org/abs/1910.02054); Shoeybi et al. 2019,

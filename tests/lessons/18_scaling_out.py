@@ -23,7 +23,7 @@ for text, kind in ((ddp, "MULTI_GPU"), (fsdp, "FSDP")):
 assert config.fsdp_config["fsdp_version"] == 2 and prepared in loop
 
 # after: check-shares
-assert tokens == [252, 60] and 252 / 60 == 4.2 and off > 1 / 3
+assert tokens == [252, 60] and 252 / 60 == 4.2 and round(100 * float(off)) == 85
 assert torch.allclose((252 * own[0] + 60 * own[1]) / 312, whole, atol=1e-6)  # weighted by tokens, it is right
 
 # after: check-ring

@@ -1,0 +1,61 @@
+"""Lesson 18 shows how accelerate shards on GPUs, and cannot run it: here its script does, on processors in disguise."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jupytext
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+import tlkit as tl
+
+LESSON = Path(__file__).resolve().parents[2] / "notebooks" / "18_scaling_out.py"
+LOSSES = [4.9660, 4.6578, 4.8331]  # of one process, as the lesson shows them
+# accelerate offers FSDP where it sees several GPUs, so it is told that these processors are some.
+DISGUISED = """
+import accelerate, runpy
+from accelerate.state import DistributedType, PartialState
+PartialState._prepare_backend = lambda *_: ("gloo", DistributedType.MULTI_GPU)
+real = accelerate.Accelerator
+def shards(cpu, **options):
+    accelerator = real(**options)
+    assert accelerator.is_fsdp2
+    return accelerator
+accelerate.Accelerator = shards
+runpy.run_path("lesson.py")
+"""
+
+
+def strings_of(lesson, names):
+    """What the lesson puts into these names, without running the rest of it."""
+    code = "\n".join(cell.source for cell in jupytext.read(lesson).cells if cell.cell_type == "code")
+    nodes = [node for node in ast.parse(code).body if isinstance(node, ast.Assign | ast.AugAssign)]
+    targets = [(node, ast.unparse(getattr(node, "target", None) or node.targets[0])) for node in nodes]
+    found = {}
+    exec(compile(ast.Module([node for node, name in targets if name in names], []), lesson.name, "exec"), found)
+    return [found[name] for name in names]
+
+
+def test_the_script_and_the_file_of_the_lesson_make_accelerate_shard(tmp_path):
+    loop, saving, _, fsdp = strings_of(LESSON, ("loop", "saving", "ddp", "fsdp"))
+    inputs = tl.pack(tl.load_corpus("rust").train[:60], AutoTokenizer.from_pretrained(tl.BUNDLED), 64)[:24]
+    labels = inputs.clone()
+    labels.view(3, 8, 64)[:, 4:, 16:] = -100
+    torch.save((inputs, labels), tmp_path / "rows.pt")
+    for name, text in {"fsdp.yaml": fsdp, "lesson.py": loop + saving, "train.py": DISGUISED}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    command = ["-m", "accelerate.commands.launch", "--config_file", "fsdp.yaml", "train.py", str(tl.BUNDLED)]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0", "ACCELERATE_TORCH_DEVICE": "cpu"}
+    ended = subprocess.run(
+        [sys.executable, *command], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    losses = [float(line[5:]) for line in ended.stdout.splitlines() if line.startswith("loss ")]
+    assert losses == pytest.approx(LOSSES, abs=2e-3)
+    assert len(list((tmp_path / "checkpoint/optimizer_0").glob("*.distcp"))) == 2  # a part from each
+    saved = (tmp_path / "trained/model.safetensors").stat().st_size
+    assert saved > 4 * 4_036_800  # and the model in one piece
