@@ -10,7 +10,7 @@ assert abs(400 / 989 - 0.4) < 0.01  # of an H100's bf16
 
 total = seven.sum(axis=1)
 assert total["DDP"] > 80 > total["ZeRO-1"] and total.round().tolist() == [108, 37, 25, 13]
-assert seven["optimizer state"]["DDP"] / total["DDP"] == 0.75
+assert abs(seven["optimizer state"]["DDP"] / total["DDP"] - 0.75) < 1e-9
 assert -total.diff().iloc[1] > -total.diff().iloc[2:].sum()  # the first stage frees most
 
 assert lines[-1] == "weights on the first card: 8.07 MB"
