@@ -149,12 +149,13 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     from tlkit.evidence.questions import answer_questions, encode_questions, load_questions
     from tlkit.evidence.tasks import TASKS
     from tlkit.fitting.placement import move_to_device
-    from tlkit.models import load_model
+    from tlkit.models import agreed_classes, load_model
 
     asked = load_questions(options.questions) if options.questions is not None else ()
     device, (profile, corpus, classes), task = probe(), documents(scoring), TASKS[scoring.task]
     if classes is not None and asked:
         raise ValueError("--questions: a classifier writes nothing, so it cannot be asked: expected another task")
+    classes = agreed_classes(options.model, classes)
     loaded = load_model(options.model, classes=classes and len(classes))
     window, in_chat = task.window(loaded.model, scoring.context, scoring.stride), task.in_chat
     if asked:

@@ -151,12 +151,12 @@ def _prepare(
     from tlkit.evidence.tasks import LONGEST_ROW, TASKS
     from tlkit.examples.conversations import template_of
     from tlkit.fitting.estimate import DTYPES
-    from tlkit.models import check_save, load_model
+    from tlkit.models import agreed_classes, check_save, load_model
     from tlkit.models.adapters import base_model
     from tlkit.models.parts import longest_input
     from tlkit.strategies import apply_strategy
 
-    task = TASKS[task_name]
+    task, classes = TASKS[task_name], agreed_classes(options.model, classes)
     head = {"classes": classes and len(classes), "seed": config.seed}
     loaded = load_model(options.model, adapter=options.adapter, dtype=DTYPES[options.dtype], **head)
     if classes is not None:

@@ -27,7 +27,7 @@ from tlkit.fitting.fallback import evaluate_with_fallback, train_with_fallback
 from tlkit.fitting.placement import device_context, move_to_device
 from tlkit.jobs import SILENT, Job, Part
 from tlkit.memory import VirtualDevice, virtual_device
-from tlkit.models import LoadedModel, chosen_model, load_model, meta_model
+from tlkit.models import LoadedModel, agreed_classes, chosen_model, load_model, meta_model
 from tlkit.models.parts import longest_input
 from tlkit.models.prefix import LIMIT, NoFrozenPrefix, cached_prefix
 from tlkit.names import CONTROL, QUESTION_SETS
@@ -131,7 +131,7 @@ def load_experiment(
     """
     task = TASKS[settings.task]
     whole, general = task.load(settings), task.general().limited(test=profile.test_passages)
-    corpus, classes = profile.limit(whole), task.classes(whole)
+    corpus, classes = profile.limit(whole), agreed_classes(model, task.classes(whole))
     base = load_model(chosen_model(model), **_head_of(classes))
     if hasattr(base.model, "peft_config"):
         raise ValueError(

@@ -21,6 +21,7 @@ from tlkit.quantization import four_bit_config, quantize_linear_layers, restore_
 
 CARD = "README.md"  # of a model; peft would write a draft without contents
 BASE = "base_model.json"  # which weights an adapter was trained on, where these are in a folder that may be written to
+CLASSES = "classes.json"  # the names of a classifier's classes in their order, which peft's files leave out
 MODEL_FILES = re.compile(r"(adapter_)?model(-\d+-of-\d+)?\.safetensors(\.index\.json)?")
 
 
@@ -50,11 +51,14 @@ def save_model(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder: str
         if hasattr(model, "peft_config") and base.is_absolute() and base.is_dir():
             trained_on = json.dumps({"weights_sha256": weights_sha256(base)})
             (Path(part) / BASE).write_text(trained_on + "\n", encoding="utf-8")
+        made_as = {"architectures": [type(base_model(model)).__name__]}  # the base's configuration may say otherwise
+        if hasattr(model, "peft_config") and (names := _named_classes(model.config.to_dict() | made_as)):
+            (Path(part) / CLASSES).write_text(json.dumps(names) + "\n", encoding="utf-8")
         written = {path.name for path in Path(part).iterdir()} - {CARD}
         for name in sorted(written, key=lambda name: name.endswith(".json")):
             os.replace(Path(part) / name, folder / name)
     for path in folder.iterdir():
-        if (MODEL_FILES.fullmatch(path.name) or path.name == BASE) and path.name not in written:
+        if (MODEL_FILES.fullmatch(path.name) or path.name in (BASE, CLASSES)) and path.name not in written:
             path.unlink()  # a part of the model that was here before
 
 
@@ -73,6 +77,32 @@ def weights_sha256(folder: Path) -> str:
             with open(path, "rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def stored_classes(folder: Path) -> tuple[str, ...] | None:
+    """The names of the classes that a model was trained to tell apart, in the order of their numbers.
+
+    Args:
+        folder: of a model or an adapter.
+
+    Returns:
+        The names; None where the folder is no classifier's, or names none.
+    """
+    if (folder / CLASSES).is_file():
+        return tuple(json.loads((folder / CLASSES).read_text(encoding="utf-8")))
+    if not (folder / "config.json").is_file():
+        return None
+    return _named_classes(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+
+
+def _named_classes(config: dict) -> tuple[str, ...] | None:
+    """None for names such as LABEL_0, which transformers gives where nobody has named a class."""
+    names = {int(number): name for number, name in (config.get("id2label") or {}).items()}
+    if not any("Classification" in name for name in config.get("architectures") or ()):
+        return None
+    if all(str(name).startswith("LABEL_") for name in names.values()):
+        return None
+    return tuple(names[number] for number in sorted(names))
 
 
 def check_save(model: nn.Module, folder: str | Path) -> None:

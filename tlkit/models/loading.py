@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from tlkit.examples import padding_token
-from tlkit.models.adapter_folders import with_adapter
+from tlkit.models.adapter_folders import stored_classes, with_adapter
 from tlkit.models.adapters import class_head
 from tlkit.models.checks import refuse_partial_load, refuse_sight_of_the_future, refuse_unusable_tokenizer
 from tlkit.models.sources import (
@@ -122,6 +122,30 @@ def load_model(
     total = len(list(model.parameters()))
     new = len(class_head(model))
     return LoadedModel(model, tokenizer, name, 0 if random_init else total - new, total)
+
+
+def agreed_classes(name: str | None, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The classes of a text in the order in which a model has them.
+
+    Args:
+        name: of the model, as for `load_model`.
+        classes: of the text; None where it has none.
+
+    Returns:
+        The model's own order, where it is a classifier that names its classes; else the classes as they are.
+
+    Raises:
+        ValueError: where the model names other classes.
+    """
+    stored = None if classes is None else stored_classes(with_bases(chosen_model(name), CONFIGURATIONS)[0][1])
+    if stored is None:
+        return classes
+    if set(stored) != set(classes):
+        raise ValueError(
+            f"model {chosen_model(name)!r} tells apart {', '.join(stored)}, and the text has {', '.join(classes)}: "
+            "expected the same classes"
+        )
+    return stored
 
 
 def architecture(name: str) -> PretrainedConfig:

@@ -15,7 +15,7 @@ from tlkit.settings import DATA
 
 BUNDLED = DATA / "tiny-qwen2"
 NOT_WANTED = ("*/*", "consolidated*")  # other formats live in subfolders
-CONFIGURATIONS = ("config.json", "adapter_config.json")
+CONFIGURATIONS = ("config.json", "adapter_config.json", "classes.json")
 # What transformers, peft and tokenizers raise for a file that is missing, incomplete, or says something impossible.
 UNUSABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError)
 WAY_ON = "The bundled model needs no network: load_model('tiny')."

@@ -8,12 +8,14 @@ from small_models import ARCHITECTURES
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
+from tlkit.cli import main
 from tlkit.examples import PADDING, Examples
 from tlkit.examples.labelled import Labelled, class_examples, class_names, load_labelled
 from tlkit.examples.scores import class_logits, score_examples
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.losses import summed_loss
 from tlkit.models import load_model, meta_model, save_model
+from tlkit.models.adapter_folders import stored_classes
 from tlkit.models.adapters import class_head
 from tlkit.models.example_checks import refuse_examples
 from tlkit.names import CLASSIC
@@ -141,6 +143,34 @@ def test_a_text_that_ends_with_padding_is_refused(tiny):
     ends = Labelled("A text<|endoftext|>", "a")
     with pytest.raises(ValueError, match="ends with the padding token"):
         class_examples([ends], tiny.tokenizer, ("a", "b"))
+
+
+@pytest.mark.parametrize("strategy", ["full", "lora"])
+def test_a_classifier_keeps_the_order_of_its_class_names(strategy, tmp_path, capsys):
+    """Trained with "zebra" as class 0 and "ant" as 1, the other way than the alphabet; judged by plain transformers."""
+    loaded = load_model("tiny", classes=2, seed=1)
+    loaded.model.config.id2label, loaded.model.config.label2id = {0: "zebra", 1: "ant"}, {"zebra": 0, "ant": 1}
+    model = apply_strategy(loaded.model, strategy).model
+    words = {"zebra": "black and white stripes", "ant": "six legs under the ground"}
+    rows = [(f"{words[name]} {n}", name) for n in range(20) for name in words]
+    documents = [Labelled(*row) for row in rows]
+    examples = class_examples(documents, loaded.tokenizer, ("zebra", "ant"))
+    train(model, examples, TrainingConfig(learning_rate=1e-2, epochs=3))
+    save_model(model, loaded.tokenizer, tmp_path / "out")
+    assert stored_classes(tmp_path / "out") == ("zebra", "ant")
+    path = tmp_path / "texts.jsonl"
+    path.write_text("\n".join(json.dumps({"text": text, "label": label}) for text, label in rows))
+    evaluated = ["evaluate", "--json", "--task", "classify", "--model", str(tmp_path / "out"), "--corpus"]
+    assert main([*evaluated, str(path)]) == 0
+    with torch.no_grad():
+        logits = model(input_ids=examples.tokens, attention_mask=(examples.texts != PADDING).long()).logits
+    test = {str(one) for one in load_labelled(path).test}
+    right = [logits[n].argmax() == examples.labels[n] for n, one in enumerate(documents) if str(one) in test]
+    assert sum(right) == len(right), "it has learned so little that the order would not matter"
+    assert json.loads(capsys.readouterr().out)["balanced_accuracy"] == 1
+    path.write_text(path.read_text().replace("zebra", "horse"))
+    assert main([*evaluated, str(path)]) == 2
+    assert "tells apart zebra, ant, and the text has ant, horse" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
