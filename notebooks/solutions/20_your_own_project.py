@@ -1,12 +1,12 @@
 # %% [markdown]
-# # Solutions: 20 · Your own study
+# # Solutions: 20 · Your own project
 
 # %%
 import course
 
 # %% [markdown]
-# A test split of 25 documents shows a difference of 0.08 nats a token, in the sense of *what this test can show*. You want it to show
-# 0.02 nats. How many documents does the test split need then, if they are like these?
+# A pilot says that a test of 25 documents gives an interval of ±0.08 nats per token. You want ±0.02. How many documents
+# does the test need then, if they are like these? (Count the documents only, and leave the seeds and $t$ as they are.)
 
 # %%
 answer = None
@@ -43,32 +43,3 @@ def not_tuned(runs):
 
 
 course.check("ex20_2", not_tuned)
-
-# %% [markdown]
-# Write a function that decides as a plan asks for. It gets the two ends of an interval for the difference of two
-# perplexities in percent, the first strategy minus the second; the smallest difference that is worthwhile; a pair with
-# what each of the two forgets, in percent; and how much may be forgotten. It returns
-#
-# - `"equal"` if the whole interval lies between -worthwhile and +worthwhile, whether it includes zero or not, because
-#   then the difference does not matter;
-# - `"first"` or `"second"`, whichever is better, if the interval is not like that and excludes zero, or `"too costly"`
-#   if the better one forgets more than is allowed;
-# - `"cannot tell"` otherwise, also where there is no interval and both ends are nan.
-
-
-# %%
-def decide(low, high, worthwhile, forgets, may_forget):
-    """One of "equal", "first", "second", "too costly" and "cannot tell"."""
-    ### BEGIN SOLUTION
-    if -worthwhile < low and high < worthwhile:
-        return "equal"
-    if not (low > 0 or high < 0):
-        return "cannot tell"
-    better = 0 if high < 0 else 1
-    if forgets[better] > may_forget:
-        return "too costly"
-    return ("first", "second")[better]
-    ### END SOLUTION
-
-
-course.check("ex20_3", decide)

@@ -1,7 +1,36 @@
-assert datasheet.loc["documents"].tolist() == [60, 40, 40] and not any(shared.values())
-assert 4 < detectable(40) < 6.5
-assert difference.high < -plan["worthwhile"]
-assert forgotten["max"]["full"] < plan["may_forget"]
-assert forgotten["mean"]["lora"] > forgotten["mean"]["full"]
-table = comparison.table.set_index("strategy").perplexity
-assert (table[plan["strategies"]] < table["zero-shot"] / 2).all() and table[tl.CONTROL] > table["zero-shot"]
+assert datasheet.documents.to_dict() == {"test": 49, "validation": 21, "train": 28}
+assert datasheet.sources.to_dict() == {"test": 7, "validation": 3, "train": 4} and len(notes) == 140
+assert copies.sum() == near.sum() == 0 and data.split.isna().mean() == 0.3
+assert 5.6 < before.mean() < 5.9
+
+assert best == {"full": 0.001, "lora": 0.01}
+assert 0.07 < t * pilot.std() / 7 < 0.09 and plan["worthwhile"] == 0.05
+assert 4.8 < means.full[range(3)].mean() < 4.92 and 4.91 < means.lora[range(3)].mean() < 5.03
+assert abs(means.full["untouched"] - 5.8) < 0.05 and len(losses) == 49
+assert 0.09 < difference < 0.14 and 0.01 < low < 0.06 and 0.06 < (high - low) / 2 < 0.1
+assert careful.low.iloc[0] > 0 and abs(careful.high.iloc[0] - careful.low.iloc[0] - (high - low)) < 0.06
+assert [decide(*ends) for ends in [(-0.04, 0.01), (0.01, 0.2), (-0.2, -0.01), (-0.01, 0.2), (float("nan"),) * 2]] == [
+    "no difference worth having, take lora", "take full", "take lora", "cannot tell", "cannot tell"
+]  # fmt: skip
+
+# The same code with the two other tasks: only the template and the score of the plan change.
+asked = {"prompt": "Does rice need salt?", "answer": "yes", "source": "0"}
+plan["template"] = "{prompt}\nAnswer:\n"
+row = encoded(asked)
+assert tokenizer.decode([one for one in row["labels"] if one != -100]) == "yes<|endoftext|>"
+assert tokenizer.decode(row["input_ids"]) == "<|endoftext|>Does rice need salt?\nAnswer:\nyes<|endoftext|>"
+long = encoded(asked | {"prompt": "salt " * 400})
+assert len(long["input_ids"]) == 256 and long["labels"][-2:] == row["labels"][-2:]
+model, rows = new_model("lora").train(), [row, encoded(asked | {"answer": "no"})]
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-2)
+for _ in range(15):
+    model(**collate([dict(row)])).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+data = pd.DataFrame({"answer": ["yes", "no"], "split": "train"})
+assert [wrong_answer(model.eval(), asked | {"answer": word}) for word in ("yes", "no")] == [0, 1]
+assert [wrong_class(model, asked | {"answer": word}) for word in ("yes", "no")] == [0, 1]
+
+# after: check-seal
+again = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+assert hashlib.sha256(json.dumps(again["plan"], indent=2).encode()).hexdigest() == again["sha256"] == plan_sha256

@@ -1,23 +1,23 @@
-"""A study of one's own: how many documents a difference takes, which rates were not tuned, and what may be decided."""
+"""A project of one's own: how many documents an interval takes, and which rates were not tuned."""
 
 import math
 
 from course.exercises import Quiz, Wrong, called, exercise, number_exercise
 
-DOCUMENTS, RATIO = 25, 0.08 / 0.02  # of the differences, in nats a token
+DOCUMENTS, RATIO = 25, 0.08 / 0.02  # of the intervals, in nats per token
 enough_documents = number_exercise(
     "ex20_1",
-    "the number of test documents that shows a difference of 0.02 nats",
-    "The smallest difference that is shown is a number of standard errors, and such an error goes with 1 / √n.",
-    "The difference is to be 0.08 / 0.02 = 4 times smaller, so √n has to be 4 times larger. What does that make of n?",
+    "the number of test documents that gives ±0.02 nats",
+    "Half of the interval is a number of standard errors, and such an error goes with 1 / √n.",
+    "The interval is to be 0.08 / 0.02 = 4 times smaller, so √n has to be 4 times larger. What does that make of n?",
     right=DOCUMENTS * RATIO**2,
     mistakes={
         "with four times the documents the error is only halved, because it goes with 1 / √n.": DOCUMENTS * RATIO,
         "that takes the root of the ratio. It is the number of documents whose root is taken, so the ratio has to be "
         "squared.": DOCUMENTS * math.sqrt(RATIO),
         "that is how many more you need. How many are in the test split then, in all?": DOCUMENTS * (RATIO**2 - 1),
-        "a smaller difference takes more documents, and not fewer.": DOCUMENTS / RATIO,
-        "a smaller difference takes more documents, and the ratio is squared: multiply by it.": DOCUMENTS / RATIO**2,
+        "a narrower interval takes more documents, and not fewer.": DOCUMENTS / RATIO,
+        "a narrower interval takes more documents, and the ratio is squared: multiply by it.": DOCUMENTS / RATIO**2,
         "that is how many times as many documents you need. How many is that?": RATIO**2,
         "if a tenth of your text becomes the test split, that is the whole text. The test split alone is asked for.": (
             10 * DOCUMENTS * RATIO**2
@@ -25,7 +25,6 @@ enough_documents = number_exercise(
     },
     within=0.002,
 )
-DECISIONS = ("equal", "first", "second", "too costly", "cannot tell")
 SOUND = {"full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)], "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)]}
 HIGHEST, LOWEST = [(1e-4, 120), (1e-3, 99), (1e-2, 85)], [(1e-4, 70), (1e-3, 80), (1e-2, 95)]
 CASES = (  # rates of each strategy with their scores, who is not tuned, and why
@@ -70,61 +69,6 @@ def not_tuned(answer: object) -> None:
         if less:
             raise Wrong(f"{story}, and your function does not name {less[0]}.")
         raise Wrong(f"{story}, and your function also names {more[0]}.")
-
-
-@exercise(
-    "ex20_3",
-    "the decision for fifteen intervals, one of them without ends",
-    "Draw the number line with the band from -worthwhile to +worthwhile. Where does an interval have to lie for each "
-    "decision?",
-    "Ask first whether the whole interval lies within the band. Only then ask on which side of zero it lies, and what "
-    "the better strategy forgets.",
-    "An end that is not a number fails every comparison, so begin with what must be true, and let the last line be "
-    '`return "cannot tell"`.',
-)
-def decision(answer: object) -> None:
-    """Judge a function that decides from an interval, a band, and what was forgotten."""
-    nan, usual = math.nan, (60, 40)
-    cases = [
-        (-21.0, -8.0, 5, usual, "first", "the whole interval is below zero and reaches beyond the band"),
-        (8.0, 27.0, 5, usual, "second", "the whole interval is above zero and reaches beyond the band"),
-        (-9.0, 2.0, 5, usual, "cannot tell", "the interval includes zero and reaches beyond the band"),
-        (-2.0, 9.0, 5, usual, "cannot tell", "the interval includes zero and reaches beyond the band"),
-        (-3.0, 2.0, 5, usual, "equal", "the whole interval lies within the band"),
-        (-4.0, -1.0, 5, usual, "equal", "the difference is real, but the whole interval lies within the band"),
-        (1.0, 4.0, 5, usual, "equal", "the difference is real, but the whole interval lies within the band"),
-        (-9.0, -1.0, 5, usual, "first", "the whole interval is below zero, and only a part of it lies within the band"),
-        (-3.0, 2.0, 1, usual, "cannot tell", "the band is narrower than the interval"),
-        (nan, nan, 5, usual, "cannot tell", "there is no interval"),
-        (-40.0, 40.0, 5, usual, "cannot tell", "the interval is wide, and its middle is zero"),
-        (-21.0, -8.0, 5, (150, 20), "too costly", "the whole interval is below zero, and the first forgets 150%"),
-        (8.0, 27.0, 5, (20, 150), "too costly", "the whole interval is above zero, and the second forgets 150%"),
-        (-21.0, -8.0, 5, (20, 150), "first", "it is below zero, and only the worse strategy forgets over 100%"),
-        (-9.0, 2.0, 5, (150, 150), "cannot tell", "both forget 150%, and the interval includes zero"),
-    ]
-    for low, high, worthwhile, forgets, right, story in cases:
-        given = called(answer, low, high, worthwhile, forgets, 100)
-        if not isinstance(given, str) or given not in DECISIONS:
-            listed = ", ".join(f'"{name}"' for name in DECISIONS)
-            raise Wrong(f"your function returns {given!r:.40}: expected one of {listed}.")
-        if given == right:
-            continue
-        case = f"for an interval from {low:g} to {high:g} and a band of {worthwhile:g}, {story}, and your function says"
-        if {given, right} == {"first", "second"}:
-            why = "Lower is better, and the difference is first minus second."
-        elif right == "too costly":
-            why = "A strategy that breaks the plan's limit is not recommended, however low its perplexity."
-        elif given == "too costly":
-            why = "Only what the better strategy forgets counts, and only where one of the two is better."
-        elif given == "equal":
-            why = "Not finding a difference does not show that there is none."
-        elif right == "equal":
-            why = "The band says which differences do not matter, real or not."
-        elif given == "cannot tell":
-            why = "It excludes zero, so there is something to tell."
-        else:
-            why = "Zero is in it, or nothing is known." if math.isnan(low) or low < 0 < high else "Look again."
-        raise Wrong(f'{case} "{given}". {why}')
 
 
 def _trials(searched: dict[str, list[tuple[float, float]]]) -> list[tuple[str, float, str, float]]:

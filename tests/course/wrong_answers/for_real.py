@@ -117,65 +117,6 @@ def finder(split=True, budget=True, at_edge=edge, best=min, elsewhere=any):
     return not_tuned
 
 
-def with_limit(decide):
-    """The same mistake by someone who does keep to the limit on forgetting."""
-
-    def decided(low, high, worthwhile, forgets, may_forget):
-        found = decide(low, high, worthwhile)
-        over = {"first": forgets[0] > may_forget, "second": forgets[1] > may_forget}
-        return "too costly" if over.get(found) else found
-
-    return decided
-
-
-def by_either(low, high, worthwhile, forgets, may_forget):
-    found = right_but_for_the_limit(low, high, worthwhile)
-    return "too costly" if found in ("first", "second") and max(forgets) > may_forget else found
-
-
-def before_the_interval(low, high, worthwhile, forgets, may_forget):
-    return "too costly" if min(forgets) > 30 else right_but_for_the_limit(low, high, worthwhile)
-
-
-def right_but_for_the_limit(low, high, worthwhile):
-    if -worthwhile <= low and high <= worthwhile:
-        return "equal"
-    return "first" if high < 0 else "second" if low > 0 else "cannot tell"
-
-
-@with_limit
-def by_zero_alone(low, high, worthwhile):
-    return "first" if high < 0 else "second" if low > 0 else "equal"
-
-
-@with_limit
-def without_equal(low, high, worthwhile):
-    return "first" if high < 0 else "second" if low > 0 else "cannot tell"
-
-
-@with_limit
-def zero_first(low, high, worthwhile):
-    if high < 0:
-        return "first"
-    if low > 0:
-        return "second"
-    return "equal" if -worthwhile < low and high < worthwhile else "cannot tell"
-
-
-@with_limit
-def turned_round(low, high, worthwhile):
-    if -worthwhile < low and high < worthwhile:
-        return "equal"
-    return "second" if high < 0 else "first" if low > 0 else "cannot tell"
-
-
-@with_limit
-def only_beyond_the_band(low, high, worthwhile):
-    if -worthwhile < low and high < worthwhile:
-        return "equal"
-    return "first" if high < -worthwhile else "second" if low > worthwhile else "cannot tell"
-
-
 WRONG = {
     "ex12_2": [
         (lambda options: max(options), "a place, counted from 0"),
@@ -216,16 +157,5 @@ WRONG = {
         (finder(at_edge=at_the_highest), "the best rate of full is the lowest of those tried"),
         (finder(best=max), "everything was done rightly, and your function also names"),
         (lambda runs: "full", "a set of names is asked for"),
-    ],
-    "ex20_3": [
-        (by_zero_alone, "Not finding a difference does not show that there is none"),
-        (without_equal, "The band says which differences do not matter"),
-        (zero_first, "the difference is real, but the whole interval lies within the band"),
-        (turned_round, "Lower is better"),
-        (only_beyond_the_band, "It excludes zero, so there is something to tell"),
-        (lambda *given: right_but_for_the_limit(*given[:3]), "is not recommended, however low its perplexity"),
-        (by_either, "only the worse strategy forgets over 100%"),
-        (before_the_interval, "Only what the better strategy forgets counts"),
-        (lambda *given: "better", 'expected one of "equal"'),
     ],
 }
