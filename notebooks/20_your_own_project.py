@@ -18,7 +18,7 @@
 # learning rate, [lesson 5](05_lora.ipynb) for LoRA, and [lesson 15](15_comparison.ipynb) for the interval of a
 # difference.
 #
-# About 54 minutes. Your own project takes two to four hours more.
+# About 44 minutes. Your own project takes two to four hours more.
 
 # %% slideshow={"slide_type": "subslide"}
 import hashlib
@@ -74,7 +74,8 @@ plan = {
 # text has an empty prompt. For a classification, the text is the prompt and the name of the class is the answer.
 #
 # The next cell reads the example. In its place, this reads a folder of `.txt` files in which a blank line separates the
-# documents; the source is the file:
+# documents; the source is the file. (With fewer than about ten files, make each document its own source by
+# `data["source"] = data.index`, and name this among the limits.)
 #
 # ```python
 # rows = [
@@ -128,7 +129,9 @@ place = data.source.map({name: n / len(sources) for n, name in enumerate(sources
 ends = np.cumsum([0, *plan["shares"].values()])
 data["split"] = pd.cut(place, ends, right=False, labels=list(plan["shares"]))
 if data.split.value_counts().min() == 0:
-    raise ValueError("a split is empty: use more sources, or one source per document")
+    raise ValueError(
+        "too few sources for these shares: set data['source'] = data.index"
+    )
 
 runs = data.words.map(runs_of)
 near = pd.Series(False, index=data.index)
