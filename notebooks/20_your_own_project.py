@@ -50,7 +50,8 @@ folder.mkdir(exist_ok=True)
 # The entry `worthwhile` needs the most thought. It is the smallest difference that would change what you do. LoRA
 # needs less memory, and its adapter is a small file, so here we would give it up only for 0.05 nats per token, which
 # is about 5% of perplexity. The `shares` say how much of the material goes into each split. The test gets most of it,
-# because the test decides, and the 30% that are left over stay unread and could serve a second study.
+# because the test decides, and the 30% that are left over stay unread and could serve a second study. (If you have
+# little material, let the shares add up to 1.)
 
 # %%
 plan = {
@@ -129,9 +130,7 @@ place = data.source.map({name: n / len(sources) for n, name in enumerate(sources
 ends = np.cumsum([0, *plan["shares"].values()])
 data["split"] = pd.cut(place, ends, right=False, labels=list(plan["shares"]))
 if data.split.value_counts().min() == 0:
-    raise ValueError(
-        "too few sources for these shares: set data['source'] = data.index"
-    )
+    raise ValueError("a split is empty: try data['source'] = data.index")
 
 runs = data.words.map(runs_of)
 near = pd.Series(False, index=data.index)

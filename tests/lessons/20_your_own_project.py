@@ -8,7 +8,16 @@ assert 0.07 < t * pilot.std() / 7 < 0.09 and plan["worthwhile"] == 0.05
 assert 4.8 < means.full[range(3)].mean() < 4.92 and 4.91 < means.lora[range(3)].mean() < 5.03
 assert abs(means.full["untouched"] - 5.8) < 0.05 and len(losses) == 49
 assert 0.09 < difference < 0.14 and 0.01 < low < 0.06 and 0.06 < (high - low) / 2 < 0.1
-assert careful.low.iloc[0] > 0 and abs(careful.high.iloc[0] - careful.low.iloc[0] - (high - low)) < 0.06
+widths = results.high - results.low
+assert results.low.min() > 0 and widths.max() - widths.min() < 0.06
+# The short interval is that of lesson 15, whose seeds' error comes from all strategies together.
+by_seed = losses.mean().unstack()
+alone = by_seed.sub(by_seed.mean(axis=1), axis=0)
+alone = alone - alone.mean()
+e_seeds = np.sqrt((alone**2).to_numpy().sum() / 2 * 2 / 3)
+by_document = losses.T.groupby(level="strategy").mean().T
+e_documents = (by_document.lora - by_document.full).std() / 7
+assert abs(4.303 * np.hypot(e_documents, e_seeds) - (high - low) / 2) < 0.002
 assert [decide(*ends) for ends in [(-0.04, 0.01), (0.01, 0.2), (-0.2, -0.01), (-0.01, 0.2), (float("nan"),) * 2]] == [
     "no difference worth having, take lora", "take full", "take lora", "cannot tell", "cannot tell"
 ]  # fmt: skip
@@ -21,7 +30,7 @@ assert tokenizer.decode([one for one in row["labels"] if one != -100]) == "yes<|
 assert tokenizer.decode(row["input_ids"]) == "<|endoftext|>Does rice need salt?\nAnswer:\nyes<|endoftext|>"
 long = encoded(asked | {"prompt": "salt " * 400})
 assert len(long["input_ids"]) == 256 and long["labels"][-2:] == row["labels"][-2:]
-model, rows = new_model("lora").train(), [row, encoded(asked | {"answer": "no"})]
+model = new_model("lora").train()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-2)
 for _ in range(15):
     model(**collate([dict(row)])).loss.backward()
@@ -33,4 +42,4 @@ assert [wrong_class(model, asked | {"answer": word}) for word in ("yes", "no")] 
 
 # after: check-seal
 again = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
-assert hashlib.sha256(json.dumps(again["plan"], indent=2).encode()).hexdigest() == again["sha256"] == plan_sha256
+assert hashlib.sha256(json.dumps(again["plan"]).encode()).hexdigest() == again["sha256"] == plan_sha256
