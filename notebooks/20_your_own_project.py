@@ -56,7 +56,8 @@ folder.mkdir(exist_ok=True)
 # %%
 plan = {
     "question": "Which adapts this model better to notes about cooking?",
-    "data": "140 notes in English, written for this course (CC BY 4.0), nothing private",
+    "data": "140 notes in English, written for this course (CC BY 4.0),"
+    " nothing private",
     "template": "{prompt}",
     "score": "nats_per_token",
     "shares": {"test": 0.35, "validation": 0.15, "train": 0.2},
@@ -150,8 +151,7 @@ tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
 data["tokens"] = [len(tokenizer(text).input_ids) for text in data.prompt + data.answer]
 groups = data.groupby("split", observed=True)
-counts = {"answer": "count", "source": "nunique", "tokens": "max"}
-datasheet = groups.agg(counts)
+datasheet = groups.agg({"answer": "count", "source": "nunique", "tokens": "max"})
 datasheet.columns = ["documents", "sources", "longest"]
 datasheet
 
@@ -350,9 +350,8 @@ for strategy, rate in best.items():
 losses = pd.DataFrame(losses).rename_axis(columns=["strategy", "seed"])
 means = losses.mean().unstack("strategy")
 means.loc["untouched"] = scored(new_model("full"), "test").mean()
-means.round(2)
+print(means.round(2))
 
-# %% tags=["nbval-ignore-output"]
 by_source = losses.groupby([row["source"] for row in documents["test"]]).mean()
 results = [interval(losses), interval(by_source)]
 ends = ["difference", "low", "high"]
