@@ -56,8 +56,7 @@ folder.mkdir(exist_ok=True)
 # %%
 plan = {
     "question": "Which adapts this model better to notes about cooking?",
-    "data": "140 notes in English, written for this course (CC BY 4.0),"
-    " nothing private",
+    "data": "140 notes in English, written for this course (CC BY 4.0), not private",
     "template": "{prompt}",
     "score": "nats_per_token",
     "shares": {"test": 0.35, "validation": 0.15, "train": 0.2},
@@ -65,7 +64,7 @@ plan = {
     "cheaper": "lora",
     "training": {"seeds": 3, "epochs": 1, "batch": 2, "most_tokens": 256},
     "worthwhile": 0.05,  # in the unit of the score
-    "rule": "inside ±worthwhile: cheaper; else, without zero: better; else: cannot tell",
+    "rule": "inside ±worthwhile: cheaper; without zero: better; else: cannot tell",
 }
 
 # %% [markdown] slideshow={"slide_type": "slide"}
