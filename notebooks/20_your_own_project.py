@@ -318,7 +318,7 @@ for n in (10, len(documents["test"]), 200):
     print(f"{n} documents: ± {t * pilot.std() / n**0.5:.3f} at best")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So 49 notes can show a difference of about 0.08 at best. That is more than the 0.05 of the plan, and it tells us two
+# So 49 notes can show a difference of about 0.08 at best. This is more than the 0.05 of the plan, and it tells us two
 # things before the final runs. A difference of 0.05 will probably end as "cannot tell". And the answer "no difference
 # worth having" is out of reach, because an interval of this width does not fit between -0.05 and 0.05. There are three
 # honest options: bring more documents and seeds, ask for a larger difference in a *new* plan, or go on and accept this

@@ -30,9 +30,9 @@ assert tokenizer.decode([one for one in row["labels"] if one != -100]) == "yes<|
 assert tokenizer.decode(row["input_ids"]) == "<|endoftext|>Does rice need salt?\nAnswer:\nyes<|endoftext|>"
 long = encoded(asked | {"prompt": "salt " * 400})
 assert len(long["input_ids"]) == 256 and long["labels"][-2:] == row["labels"][-2:]
-model = new_model("lora").train()
-optimizer = torch.optim.AdamW(model.parameters(), lr=3e-2)
-for _ in range(15):
+model = new_model("full").train()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for _ in range(20):
     model(**collate([dict(row)])).loss.backward()
     optimizer.step()
     optimizer.zero_grad()
