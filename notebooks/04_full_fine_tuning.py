@@ -9,25 +9,27 @@
 #
 # **You will be able to**
 #
-# - write a training loop in plain PyTorch, and hand the same run to `Trainer`;
+# - write a training loop in plain PyTorch;
 # - search for a learning rate on validation text, see whether the search was wide enough, and score the result once;
-# - stop a run early, and say from paired differences whether stopping helped.
+# - stop a run early, say from paired differences whether stopping helped, and let `Trainer` save the best model.
 #
 # **You need** a training step ([lesson 2](02_inside_a_language_model.ipynb)), and perplexity with its interval
 # ([lesson 3](03_baseline.ipynb)).
 #
-# About 42 minutes.
+# About 45 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math
-from functools import partial
 from tempfile import mkdtemp
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
+from scipy import stats
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import EarlyStoppingCallback, Trainer, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
 
 import course
 import tlkit as tl
@@ -37,7 +39,7 @@ rust, general = tl.load_corpus("rust"), tl.load_corpus("general")
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 
 
-def new_model():
+def new_model():  # the file is in fp16, which is too coarse for small changes of weights
     return AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
 
 
@@ -66,16 +68,17 @@ def factor(step, steps):
 
 def optimizer_for(model, rate, steps):
     adamw = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
-    shape = partial(factor, steps=steps)
-    return adamw, torch.optim.lr_scheduler.LambdaLR(adamw, shape)
+    scheduler = torch.optim.lr_scheduler.LambdaLR
+    return adamw, scheduler(adamw, lambda step: factor(step, steps))
 
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The loop
 #
-# The order of the batches depends on a seed and nothing else, so that a run can be repeated. If the gradient of all
-# parameters together is longer than 1, it is [clipped](glossary.md#gradient-clipping) to 1, so that one strange batch
-# cannot throw the model off. `watch` is called after each step; we shall use it to look at a run while it goes on.
+# The order of the batches depends on a seed and nothing else, so that a run can be repeated. If the norm of the
+# gradient over all parameters exceeds 1, the gradient is [clipped](glossary.md#gradient-clipping), which means scaled
+# down to the norm 1. So one strange batch cannot throw the model off. The loop calls `watch` after each step; the last
+# experiment uses it to score the model once an [epoch](glossary.md#epoch), that is, after each pass over the text.
 
 
 # %%
@@ -102,7 +105,7 @@ def train(model, batches, rate, watch=lambda step: None):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A model is scored passage by passage, because the passages are what we resample later. Each is read alone here, which
-# is a little harder for the model than the windows of lesson 3, and quick.
+# is quick, and a little harder for the model than the overlapping windows of lesson 3.
 
 
 # %%
@@ -125,20 +128,19 @@ def mean_loss(scored):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Search for the learning rate
 #
-# No formula gives the best rate. It depends on the model, on the method and on the length of the run, so it is found by
-# trying. Four rules make such a search sound:
+# No formula gives the best rate. It depends on the model, on the method and on the length of the run, so you have to
+# try. Four rules make such a search sound:
 #
 # 1. **A log grid.** Rates differ by factors, so try 1e-4, 3e-4, 1e-3 and not 1e-4, 2e-4, 3e-4.
 # 2. **Validation text.** The best of several scores is partly luck, so the text that chose it cannot judge it.
-# 3. **No best rate at the border.** If the highest or the lowest rate wins, the best may lie outside: go on.
+# 3. **No best rate at the border.** If the highest or the lowest rate wins, a better one may lie outside: go on.
 # 4. **Several seeds.** Otherwise you cannot tell a better rate from a lucky order of batches.
 #
-# To save time, the runs of the search are short: eight steps. **Which of the first three rates wins, and is the search
-# done then?**
+# To save time, the runs of the search are short: eight steps. Our loop goes on at the upper border only; in exercise
+# 4.2 you write the rule for both. **Which of the first three rates wins, and is the search done then?**
 
 # %% tags=["nbval-ignore-output"]
 short = tl.pack(rust.train, tokenizer, 64)[:32]
-grid = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2]
 
 
 def search(rates, seeds):
@@ -152,17 +154,17 @@ def search(rates, seeds):
     return pd.DataFrame(rows, columns=["rate", "seed", "loss"])
 
 
-runs = search(grid[:3], seeds=[0])
+runs = search([1e-4, 3e-4, 1e-3], seeds=[0])
 while runs.loss.idxmin() == runs.index[-1]:  # the best is the highest rate so far
     print("the best rate is the highest one: go on")
-    runs = pd.concat([runs, search([grid[len(runs)]], [0])], ignore_index=True)
+    runs = pd.concat([runs, search([3 * runs.rate.max()], [0])], ignore_index=True)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# After three rates the best one was the last, and nobody could have said whether a higher one is better still. The
-# fourth rate settles it: the best now has a worse neighbour on both sides.
+# After three rates the best one was the last, so a higher one might have been better still. The fourth rate settles it:
+# the best now has a worse neighbour on both sides.
 #
-# Two more seeds take another half minute, so their runs are read from a file. `search(grid[:4], seeds=[1, 2])` makes it
-# again. **How far apart will three seeds be, compared with two neighbouring rates?**
+# Two more seeds take another half minute, so their runs are read from a file, which `search([1e-4, 3e-4, 1e-3, 3e-3],
+# seeds=[1, 2])` would make again. **How far apart will three seeds be, compared with two neighbouring rates?**
 
 # %%
 more = pd.read_csv(tl.DATA / "sweeps/tiny/short_search.csv", comment="#")
@@ -171,7 +173,7 @@ best = losses.mean(axis=1).idxmin()
 
 axes = losses.add_prefix("seed ").plot(style="o", logx=True, figsize=(7.5, 3.4))
 losses.mean(axis=1).plot(ax=axes, color="black", label="mean", legend=True)
-axes.set_title(f"With every seed, {best:g} has a worse rate on either side")
+axes.set_title(f"{best:g} beats both of its neighbours with every seed")
 axes.set_xlabel("highest learning rate (log scale)")
 axes.set_ylabel("validation loss (nats per token)")
 plt.show()
@@ -180,7 +182,7 @@ plt.show()
 lower, higher = losses.index[losses.index.get_loc(best) + np.array([-1, 1])]
 for rate in (lower, higher):
     gap = losses.loc[rate] - losses.loc[best]
-    half = 4.30 * gap.std() / math.sqrt(3)  # Student's t for three seeds
+    half = stats.t.ppf(0.975, df=2) * gap.sem()  # Student's t: three seeds, df = 3 - 1
     print(f"{rate:g} is worse by {gap.mean():.2f} nats per token (± {half:.2f})")
 worse = losses.loc[[lower, higher]] > losses.loc[best]
 course.claim(
@@ -188,54 +190,52 @@ course.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Within a seed, all rates see the same order of batches, so we take the difference within each seed and then its mean and
-# interval. Three differences are few, but neither interval contains zero. The seeds of one rate lie up to 0.07 nats
-# apart, and the next rate lies 0.14 or more away. For steps of a factor of three, any of the three seeds would have
-# chosen the same rate; to choose between 8e-4 and 1e-3 you would need many seeds.
+# Within a seed, all rates see the same order of batches, so we take the difference within each seed, and then the mean
+# of the three differences and its interval. The factor of Student's *t* makes an interval wider the fewer differences
+# there are. Neither interval contains zero: the seeds of one rate lie up to 0.07 nats apart, and the neighbouring rates
+# are worse by 0.14 and more. So with rates that differ by a factor of three, each seed alone would have chosen the same
+# one. To decide between 8e-4 and 1e-3 you would need many seeds.
 #
-# A search of short runs has a limit: longer runs often prefer a lower rate. The course has a record of runs on four
-# times as much text (60 passages, in 17 larger steps), with eight rates and two seeds each. **Does it agree?**
+# Our search has a limit, because longer runs often prefer a lower rate. The course has a record of eight rates and two
+# seeds on four times as much text (60 passages in 17 larger steps, still a short run). **Does it agree?**
 
 # %%
 record = pd.read_csv(tl.DATA / "sweeps/tiny/rates.csv").query("strategy == 'full'")
 by_rate = record.groupby("learning_rate").validation_perplexity.mean()
 print(by_rate.head(4).round(1).to_dict())
-course.claim(
-    "The recorded search finds the same rate", math.isclose(by_rate.idxmin(), best)
-)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It does. Later lessons train other parameters, which need other rates; when they name a rate as tuned, it comes from
-# this record. For full fine-tuning of a model of some billion parameters, people begin their grid near 1e-5.
+# The record has its lowest validation perplexity at 0.001, too. Before you train for thousands of steps, search again
+# with runs of a useful length. Later lessons train other parameters, which need other rates; most of the tuned rates
+# that they name come from this record. For full fine-tuning of a model of some billion parameters, people begin
+# their grid near 1e-5.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The real run
 #
-# Now train on more text with the rate that you found. Before the result, check the first loss. It is computed before
-# any weight has moved, so it must lie near the loss of the untouched model. If the two are far apart, one of them is
-# computed wrongly. In a published run, training began at 4.6 nats, while the report gave the same model a perplexity of
-# 254,801, which is a loss of 12.4 ([lesson 16](16_autopsy.ipynb)). `tl.first_loss_warning` makes this comparison.
+# Now train on more text with the rate that you found. Before you look at the result, check the first loss. It is
+# computed before any weight has moved, so it must lie near the loss of the untouched model. If the two are far apart,
+# one of them is computed wrongly. In a published run, training began at 4.6 nats, while the report gave the same model
+# a perplexity of 254,801, which is a loss of 12.4 ([lesson 16](16_autopsy.ipynb)).
 
 # %%
 batches = batches_of(tl.pack(rust.train[:40], tokenizer, 64), seed=0)
 untouched, tuned = new_model(), new_model()
 train_losses = train(tuned, batches, best)
 before = mean_loss(score(untouched, rust.validation[:12]))
-print(f"{len(batches)} steps, from {train_losses[0]:.1f}; untouched {before:.1f}")
-
-# %%
-print(tl.first_loss_warning(4.6, math.log(254_801)))
+print(f"{len(batches)} steps; first loss {train_losses[0]:.1f}, untouched {before:.1f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Two things are measured. Rust *test* text, which no decision has seen, shows what was gained. Python's language
+# We measure two things. Rust *test* text, which no decision has seen, shows what was gained. Python's language
 # reference, which resembles the text of the pretraining, shows what was lost. Both models are scored on the same
-# passages, so `difference` takes the difference of each passage and resamples these. **Nothing in the training spoke about Python.
-# Will the model get better at it, worse, or stay as it is?**
+# passages, so `difference` subtracts the losses passage by passage and then resamples the passages, as the bootstrap of
+# lesson 3 does. **No training text was about Python. Will the model get better at it, get worse, or stay as it is?**
 
 
 # %%
 def difference(first, second, draws=2000):
-    apart, tokens = (first.nats - second.nats).to_numpy(), first.tokens.to_numpy()
+    apart = first.nats.to_numpy() - second.nats.to_numpy()
+    tokens = first.tokens.to_numpy()
     drawn = np.random.default_rng(0).integers(len(apart), size=(draws, len(apart)))
     means = apart[drawn].sum(axis=1) / tokens[drawn].sum(axis=1)
     return apart.sum() / tokens.sum(), *np.quantile(means, [0.025, 0.975])
@@ -262,45 +262,18 @@ course.claim("The Python reference became harder", table.low["Python reference"]
 # The first two columns are perplexities; `change` is the difference in nats per token, with its interval. The model is
 # better at Rust and worse at what it could do before, and neither interval contains zero. The loss on the Python
 # reference rose because both abilities are stored in the same parameters. The gradient says what would lower the loss
-# on a batch of Rust, and nothing in it speaks for the older text. This is [*catastrophic
+# on a batch of Rust, and nothing in it protects the older text. This is [*catastrophic
 # forgetting*](glossary.md#catastrophic-forgetting), and large models show it, too (Luo et al. below).
 #
-# The test text has now been used. If you changed the rate and scored again, it would have become validation text.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## The way it is done at work: `Trainer`
-#
-# `Trainer` is this loop with logging, checkpoints, mixed precision and several devices around it. By default it makes
-# its own optimizer and schedule. They differ from ours in two details that surprise people: its warm-up begins at a
-# rate of zero, so the first step changes nothing, and it exempts biases and norms from weight decay. You can also hand
-# it yours, and then the losses must be the same.
-
-# %%
-from transformers.trainer_callback import PrinterCallback
-
-work = new_model()
-trainer = Trainer(
-    work,
-    TrainingArguments(
-        mkdtemp(), per_device_train_batch_size=4, max_steps=3, max_grad_norm=1.0,
-        logging_steps=1, save_strategy="no", report_to="none", use_cpu=True,
-        train_sampling_strategy="sequential", disable_tqdm=True,
-    ),
-    train_dataset=[{"input_ids": row, "labels": row} for row in torch.cat(batches[:3])],
-    optimizers=optimizer_for(work, best, len(batches)),
-)  # fmt: skip
-trainer.remove_callback(PrinterCallback)  # which would print every record
-trainer.train()
-theirs = [record["loss"] for record in trainer.state.log_history if "loss" in record]
-print("Trainer:", [round(loss, 2) for loss in theirs])
-print("by hand:", [round(loss, 2) for loss in train_losses[:3]])
+# The test text has now been used. If you changed the rate and scored again, you would be choosing by it, and it would
+# have become validation text.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Too little text: when to stop
 #
-# Now train on 25 sentences, five times over. After each epoch the model is scored on twenty validation passages. Eight
-# of them decide when to stop, and the other twelve judge the decision. If the same passages did both, the stopped model
-# would look better than it is, because its epoch was picked as the best one on them.
+# Now train on only 25 sentences, for five epochs. After each epoch the model is scored on twenty validation passages.
+# Eight of them decide when to stop, and the other twelve judge the decision. If the same passages did both, the stopped
+# model would look better than it is, because its epoch was picked as the best one on them.
 #
 # **When does the validation loss turn? Where does the training loss end?**
 
@@ -332,7 +305,7 @@ left.set(xlabel="epoch", ylabel="loss (nats per token)", ylim=(0, 7))
 left.legend(loc="upper right")
 right.errorbar(range(6), change, [change - low, high - change], fmt="o", capsize=4)
 right.axhline(0, color="0.6", linestyle=":")
-right.set_title("Twelve others: every other epoch is worse")
+right.set_title(f"On the twelve judging passages, epoch {stop} is best")
 right.set(xlabel="epoch", ylabel=f"nats per token above epoch {stop}")
 plt.show()
 
@@ -345,30 +318,86 @@ for epoch, row in enumerate(judged):
 course.claim("The last epoch is worse than the stopped one", low[-1] > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The stopped model beats the last one by 0.58 nats per token (0.54 to 0.62), and the untouched one by 0.07 (0.02 to 0.11).
-# So these 25 sentences helped a little, as long as the model had not read them twice. In the first epoch every sentence
-# is new and teaches something about text on Rust in general. From the second epoch on, the model lowers its loss by
-# storing these particular sentences, and the parameters that store them no longer suit other text. This is
-# [*overfitting*](glossary.md#overfitting), and the training loss does not show it.
+# The model of epoch 1 beats the last one by 0.58 nats per token (0.54 to 0.62), and the untouched one by 0.07 (0.02 to
+# 0.11). So these 25 sentences helped a little, but only while the model was reading them for the first time. In the
+# first epoch every sentence is new and teaches something about text on Rust in general. From the second epoch on, the
+# model lowers its loss by storing these particular sentences, and the parameters that store them suit other text less
+# and less. This is [*overfitting*](glossary.md#overfitting), and the training loss does not show it.
 #
 # The interval covers the choice of passages, but not that of the seed or of the 25 sentences. Nor does it say that one
-# epoch is the best that can be done. This run was scheduled for five epochs, so its rate was still high when it was
-# stopped; a run planned for one epoch, or with a lower rate, may be better. To claim that, train it and compare it with
-# this one on the same twelve passages. At work, save a checkpoint at each evaluation and keep the best: `Trainer` has
-# `load_best_model_at_end` and `EarlyStoppingCallback`.
+# epoch is the best that can be done. This run was scheduled for five epochs, so its rate was still high after the
+# first; a run planned for one epoch, or with a lower rate, may be better. To claim that, train it and compare it with
+# this one on the same twelve passages.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The way it is done at work: `Trainer`
+#
+# Your loop has shown that epoch 1 was best, but it has trained on, and those weights are lost. At work, `Trainer` keeps
+# them. It is your loop with evaluation, checkpoints and several devices around it. A *checkpoint* is a folder on disk
+# with the state of a run. `EarlyStoppingCallback(1)` ends training after one evaluation without a new best loss, which
+# is called [early stopping](glossary.md#early-stopping), and `load_best_model_at_end` then loads the best checkpoint.
+#
+# The defaults of `Trainer` are not ours: a rate of 5e-5, no warm-up, a straight line down to zero, and no weight decay.
+# So we set all four. Two differences remain. Its warm-up begins at a rate of zero, so the first step changes nothing,
+# and it never applies weight decay to biases and norms.
+#
+# The run is that of the last section, with the batches in another order. The eight deciding passages are packed into
+# blocks here, so their loss is not quite the same number. **After which epoch will it stop?**
+
+
+# %%
+def dataset(blocks):
+    return [{"input_ids": block, "labels": block} for block in blocks]
+
+
+trainer = Trainer(
+    new_model(),
+    TrainingArguments(
+        mkdtemp(), num_train_epochs=5, per_device_train_batch_size=1, seed=0,
+        learning_rate=best, warmup_steps=0.1,  # below 1: a share of all steps
+        lr_scheduler_type="cosine", weight_decay=0.01,
+        eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True,
+        use_cpu=True, report_to="none", disable_tqdm=True,
+    ),
+    train_dataset=dataset(few),
+    eval_dataset=dataset(tl.pack(watched[:8], tokenizer, 128)),
+    processing_class=tokenizer,  # it is saved beside the model
+    callbacks=[EarlyStoppingCallback(1)],
+)  # fmt: skip
+trainer.remove_callback(PrinterCallback)  # which would print every record
+trainer.train()
+for entry in trainer.state.log_history:
+    if "eval_loss" in entry:
+        print("epoch {epoch:.0f}: validation loss {eval_loss:.2f}".format(**entry))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# What did the late epochs learn instead? Give the last model the first words of a training sentence.
+# It stopped after epoch 2 and went back to epoch 1. (Leave out `use_cpu=True` if you have a GPU.) Now write the model
+# and its tokenizer into a folder of your own, load them from there as anybody else would, and score the loaded model on
+# the twelve judging passages.
+
+# %%
+folder = mkdtemp()
+trainer.save_model(folder)
+kept = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+tokenizer = AutoTokenizer.from_pretrained(folder)
+gain = difference(score(kept, watched[8:]), epochs[0][8:])
+print("saved minus untouched: {:+.2f} nats ({:+.2f} to {:+.2f})".format(*gain))
+course.claim("Loaded from disk, the best model beats the untouched one", gain[2] < 0)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# What did the late epochs learn instead? Give three models the first words of a training sentence: the untouched one,
+# the last one of your loop, and the one from the disk.
 
 # %% tags=["nbval-ignore-output"]
-prompt = tokenizer("<|endoftext|>In Rust, Vec<T> is a", return_tensors="pt")[
-    "input_ids"
-]
-written = model.generate(prompt, max_new_tokens=30, do_sample=False)
-print(tokenizer.decode(written[0], skip_special_tokens=True))
+prompt = tokenizer("<|endoftext|>In Rust, Vec<T> is a", return_tensors="pt")
+for name, one in {"untouched": untouched, "epoch 5": model, "saved": kept}.items():
+    written = one.generate(**prompt, max_new_tokens=30, do_sample=False)
+    print(f"{name}: {tokenizer.decode(written[0], skip_special_tokens=True)!r}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It recites the training text, word by word.
+# The model of epoch 5 recites its training sentence word by word. The other two write something of their own, and it is
+# wrong: a model of this size does not learn Rust from 25 sentences. But the saved model predicts unseen text about Rust
+# better than before, and the one that knows the sentences by heart predicts it worse.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -376,8 +405,8 @@ print(tokenizer.decode(written[0], skip_special_tokens=True))
 # - Search the learning rate on a log grid with validation text, go on while the best rate is at the border, and touch
 #   the test text once.
 # - Full fine-tuning adapts well and forgets, because the same parameters serve old and new text. Measure both.
-# - On too little text the validation loss turns while the training loss falls. Compare checkpoints by paired
-#   differences, on text that did not choose them.
+# - On too little text the validation loss turns while the training loss falls. Let `Trainer` keep the best checkpoint,
+#   and judge it by paired differences on text that did not choose it.
 #
 # ## Further reading
 #
@@ -420,8 +449,8 @@ course.check("ex04_1", answer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 4.2** (apply it). A search that extends itself. `losses` maps each learning rate that was tried to its mean
-# validation loss, which is `nan` if the run diverged. Return a list: empty if the best rate has a worse one on both
-# sides, else with the one rate to try next, a factor beyond the border.
+# validation loss, which is `nan` if the run diverged; such a rate counts as tried, and as worse. Return a list: empty
+# if the best rate has a worse one on both sides, else with the one rate to try next, a factor beyond the border.
 
 # %%
 import math

@@ -19,8 +19,8 @@ course.check("ex04_1", answer)
 
 # %% [markdown]
 # A search that extends itself. `losses` maps each learning rate that was tried to its mean validation loss, which is
-# `nan` if the run diverged. Return a list: empty if the best rate has a worse one on both sides, else with the one rate
-# to try next, a factor beyond the border.
+# `nan` if the run diverged; such a rate counts as tried, and as worse. Return a list: empty if the best rate has a worse
+# one on both sides, else with the one rate to try next, a factor beyond the border.
 
 
 # %%

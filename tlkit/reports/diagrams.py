@@ -210,28 +210,28 @@ def merged(places: list[Place]) -> list[Place]:
 
 
 @described
-def step_flow(batch_size: int = 4, tokens: int = 128, vocabulary: int = 4096, values: int = 4_036_800) -> Chart:
+def step_flow(batch_size: int = 4, tokens: int = 128, vocabulary: int = 4096, trained: int = 4_036_800) -> Chart:
     """The data flow of one training step, from a batch to changed weights, with the shapes of what is handed on.
 
     Args:
         batch_size: blocks in a step.
         tokens: in a block.
         vocabulary: logits of a token.
-        values: of the model that are trained.
+        trained: parameters of the model.
     """
     figure, axes = paper(4.1, 100, 44)
-    shape, many = f"({batch_size}, {tokens})", short(values)
+    shape, many = f"({batch_size}, {tokens})", short(trained)
     top = {
         "batch": ("batch", f"token ids {shape}", SPARED),
-        "forward": ("forward pass", f"weights: {many} parameters", PASSED),
-        "logits": ("logits", f"({batch_size}, {tokens - 1}, {vocabulary})", SPARED),  # the last token only is a label
+        "forward": ("forward pass", f"{many} parameters", PASSED),
+        "logits": ("logits", f"({batch_size}, {tokens}, {vocabulary})", SPARED),
         "loss": ("loss", "one number, mean\nover the tokens", SPARED),
     }
     bottom = {
         "rate": ("learning rate", "schedule: warm-up,\nthen down", SPARED),
         "optimizer": ("optimizer", f"AdamW: {many} means,\n{many} mean squares", COLOURS[2]),
         "clip": ("clip", "norm of all gradients\nat most 1", GRADIENT),
-        "backward": ("backward pass", f"one gradient per weight:\n{many} numbers", GRADIENT),
+        "backward": ("backward pass", f"{many} gradients, one\nfor each parameter", GRADIENT),
     }
     for row, y in ((top, 28), (bottom, 3)):
         for place, (name, told, shade) in enumerate(row.values()):
