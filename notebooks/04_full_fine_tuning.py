@@ -380,8 +380,10 @@ folder = mkdtemp()
 trainer.save_model(folder)
 kept = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 tokenizer = AutoTokenizer.from_pretrained(folder)
-gain = difference(score(kept, watched[8:]), epochs[0][8:])
-print("saved minus untouched: {:+.2f} nats ({:+.2f} to {:+.2f})".format(*gain))
+old, new = epochs[0][8:], score(kept, watched[8:])
+perplexities = [math.exp(mean_loss(scored)) for scored in (old, new)]
+print("perplexity: {:.0f} untouched, {:.0f} saved and loaded".format(*perplexities))
+gain = difference(new, old)
 course.claim("Loaded from disk, the best model beats the untouched one", gain[2] < 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}

@@ -6,9 +6,9 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# TinyLlama-1.1B has 22 blocks and a width of 2,048. As in Qwen2, each block has two norms, and one more norm follows the
-# last block. Apply the published recipe, which trains the last two blocks and every norm. How many parameters does it
-# train *outside* the last two blocks?
+# TinyLlama-1.1B has 22 blocks and a width of 2,048. As in Qwen2, each block has two norms, and one more norm follows
+# the last block. Apply the published recipe, which trains the last two blocks and every norm. How many parameters does
+# it train *outside* the last two blocks?
 
 # %%
 answer = None
@@ -20,9 +20,10 @@ course.check("ex07_1", answer)
 # %% [markdown]
 # Repair the recipe, in code that you can take to any model. Write a function that makes the last `blocks` blocks and
 # the final norm trainable, freezes all else, and returns the model. It is given models in which everything is
-# trainable, and it must be right for a Llama (blocks in `model.layers`, final norm `model.norm`) and for a GPT-2 (blocks
-# in `transformer.h`, final norm `transformer.ln_f`). So you cannot rely on names; use the structure of the model.
-# `tl.find_blocks(model)` returns its list of blocks.
+# trainable, and it must be right for a Llama (blocks in `model.layers`, final norm `model.norm`) and for a GPT-2
+# (blocks in `transformer.h`, final norm `transformer.ln_f`). So you cannot rely on the names of parameters.
+# `tl.find_blocks(model)` returns the list of blocks, and `model.get_decoder().children()` the modules around them; the
+# class of a norm, `type(child).__name__`, has "Norm" in its name.
 
 
 # %%
