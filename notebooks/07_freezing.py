@@ -21,6 +21,7 @@
 # %% slideshow={"slide_type": "subslide"}
 import warnings
 from functools import partial
+from time import process_time
 from timeit import timeit
 
 import numpy as np
@@ -147,7 +148,8 @@ def step(model, **inputs):
 
 def percent_of_time(steps, rounds=3):
     """The fastest run of each step, in percent of the first; all take turns."""
-    times = [[timeit(one, number=1) for one in steps.values()] for _ in range(rounds)]
+    clock = partial(timeit, timer=process_time, number=1)  # of this process alone
+    times = [[clock(one) for one in steps.values()] for _ in range(rounds)]
     fastest = pd.DataFrame(times, columns=list(steps)).min()
     return (100 * fastest / fastest.iloc[0]).round().to_string()
 
@@ -158,8 +160,8 @@ print(percent_of_time(steps))
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Freezing half of the blocks leaves 88% of the arithmetic. Four of eight blocks lose one product of three, and the head
 # and attention cost as much as before. With the embedding frozen too, 67% is left, because backpropagation now stops
-# half way. The measured time, also in percent of `full`, follows the arithmetic only roughly, because norms, activation
-# functions and the loss take time but hardly any FLOPs.
+# half way. The measured time, also in percent of `full`, is close to that, though norms, activation functions and the
+# loss take time but hardly any FLOPs.
 #
 # The formula is exact if each block is frozen or trained as a whole. With a single trained matrix in a block it may
 # count a gradient too many.
@@ -485,8 +487,9 @@ course.check("ex07_1", answer)
 # **Exercise 7.2** (apply it). Repair the recipe, in code that you can take to any model. Write a function that makes
 # the last `blocks` blocks and the final norm trainable, freezes all else, and returns the model. It is given models in
 # which everything is trainable, and it must be right for a Llama (blocks in `model.layers`, final norm `model.norm`)
-# and for a GPT-2 (blocks in `transformer.h`, final norm `transformer.ln_f`). So you cannot rely on names; use the
-# structure of the model. `tl.find_blocks(model)` returns its list of blocks.
+# and for a GPT-2 (blocks in `transformer.h`, final norm `transformer.ln_f`). So you cannot rely on the names of
+# parameters. `tl.find_blocks(model)` returns the list of blocks, and `model.get_decoder().children()` the modules
+# around them; the class of a norm, `type(child).__name__`, has "Norm" in its name.
 
 
 # %%

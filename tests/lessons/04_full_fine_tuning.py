@@ -28,5 +28,7 @@ evaluations = [entry["eval_loss"] for entry in trainer.state.log_history if "eva
 assert len(evaluations) == 2 and evaluations[0] < evaluations[1]
 assert trainer.state.best_model_checkpoint.endswith(f"checkpoint-{len(few)}")
 assert -0.15 < gain[0] < -0.04 and gain[2] < 0
-recited = model.generate(**prompt, max_new_tokens=30, do_sample=False)[0]
-assert tokenizer.decode(recited).removeprefix(tokenizer.eos_token) in " ".join(tl.load_corpus("facts").train)
+facts = " ".join(tl.load_corpus("facts").train)
+said = [one.generate(**prompt, max_new_tokens=30, do_sample=False)[0] for one in (untouched, model, kept)]
+recited = [tokenizer.decode(ids, skip_special_tokens=True) in facts for ids in said]
+assert recited == [False, True, False], "the last model recites a training sentence, the other two do not"
