@@ -39,7 +39,7 @@ rust, general = tl.load_corpus("rust"), tl.load_corpus("general")
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 
 
-def new_model():  # the file is in fp16, which is too coarse for small changes of weights
+def new_model():  # the file is in fp16, too coarse for the small steps of training
     return AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
 
 
@@ -224,6 +224,7 @@ untouched, tuned = new_model(), new_model()
 train_losses = train(tuned, batches, best)
 before = mean_loss(score(untouched, rust.validation[:12]))
 print(f"{len(batches)} steps; first loss {train_losses[0]:.1f}, untouched {before:.1f}")
+print(tl.first_loss_warning(train_losses[0], before) or "the two agree")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # We measure two things. Rust *test* text, which no decision has seen, shows what was gained. Python's language
