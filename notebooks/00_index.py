@@ -29,11 +29,11 @@
 # | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 42 |
 # | [3 · A baseline to trust](03_baseline.ipynb) | What is measured before training, and how sure is it? | 41 |
 # | **Part 2: What to train** | | |
-# | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | How do you train a whole model, at which learning rate, and when do you stop? | 42 |
-# | [5 · LoRA](05_lora.ipynb) | Can a few thousand new parameters do the work of changing millions? | 43 |
+# | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | How do you train a whole model, at which learning rate, and when do you stop? | 45 |
+# | [5 · LoRA](05_lora.ipynb) | Can a small number of new parameters do the work of changing all the old ones? | 43 |
 # | [6 · QLoRA](06_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 37 |
-# | [7 · Freezing](07_freezing.ipynb) | What does freezing a part of a model save? | 44 |
-# | [8 · The PEFT family](08_peft_family.ipynb) | Which of the many methods differ from LoRA at all, and when is another one the better choice? | 29 |
+# | [7 · Freezing](07_freezing.ipynb) | What does freezing a part of a model save? | 45 |
+# | [8 · The PEFT family](08_peft_family.ipynb) | Which of the many methods differ from LoRA at all, and when is another one the better choice? | 34 |
 # | **Part 3: Make it fit** | | |
 # | [9 · Anatomy of a training step](09_memory.ipynb) | Which bytes does a training step need, and at which moment? | 38 |
 # | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 41 |
@@ -43,11 +43,11 @@
 # | [14 · Instruction tuning](14_instruction_tuning.ipynb) | How does a model learn to answer, and to stop? | 45 |
 # | **Part 5: Know what is true** | | |
 # | [15 · The comparison](15_comparison.ipynb) | Which differences between strategies are real? | 40 |
-# | [16 · The autopsy](16_autopsy.ipynb) | How can five reports full of numbers be wrong, and how would you have noticed? | 75 |
-# | [17 · The leaderboard](17_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 48 |
+# | [16 · The autopsy](16_autopsy.ipynb) | How can reports full of numbers be wrong, and how would you have noticed? | 44 |
+# | [17 · The leaderboard](17_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 43 |
 # | **Part 6: Beyond** | | |
-# | [18 · Scaling out](18_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 52 |
-# | [20 · Your own study](20_your_own_project.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 31 |
+# | [18 · Scaling out](18_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 45 |
+# | [20 · Your own project](20_your_own_project.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 44 |
 # | **Appendix** | | |
 # | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 22 |
 #

@@ -33,6 +33,7 @@ from transformers.trainer_callback import PrinterCallback
 
 import course
 import tlkit as tl
+from tlkit.reports.diagrams import step_flow
 
 tl.setup()
 rust, general = tl.load_corpus("rust"), tl.load_corpus("general")
@@ -50,7 +51,7 @@ def new_model():  # the file is in fp16, too coarse for the small steps of train
 # batch of four pieces of text goes in, and changed weights come out.
 
 # %%
-tl.step_flow(batch_size=4, tokens=64)
+step_flow(batch_size=4, tokens=64)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With [AdamW](glossary.md#adamw), the learning rate says roughly how far one parameter moves in a step. It is not the

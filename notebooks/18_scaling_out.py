@@ -509,4 +509,4 @@ course.check("ex18_2", part_of_the_loss)
 
 # %% [markdown]
 # Previous: [17 · The leaderboard](17_leaderboard.ipynb) ·
-# Next: [20 · Your own study](20_your_own_project.ipynb)
+# Next: [20 · Your own project](20_your_own_project.ipynb)

@@ -41,7 +41,7 @@ _WHERE = {
     "reports.score_charts": ("class_accuracy_chart", "pairs_chart", "perplexity_chart"),
     "reports.cost_charts": ("cost_chart", "parameters_chart"),
     "reports.forgetting_charts": ("forgetting_chart",),
-    "reports.diagrams": ("network_strip", "step_flow"),
+    "reports.diagrams": ("network_strip",),
     "reports.conclusions": ("conclusions",),
     "reports.export": ("export",),
     "reports.tables": ("readable",),

@@ -38,10 +38,6 @@ MOST_IGNORED = 1 / 5  # of a lesson's code cells: their times, memory or raw los
 MOST_CLAIMS = 5
 # Of a lesson; words and code before its exercises.
 MOST_WORDS, MOST_CODE, MOST_MINUTES, LEAST_PLAIN = 2000, 180, 45, 0.6
-# Who has shortened one takes it out.
-STILL_LONG = {
-    "20_your_own_project",
-}
 CHART = re.compile(r"\b(?:plt|ax|axes|fig|figure|axis)\b")
 PANEL = re.compile(r"\bcourse\.(quiz|strategy_map|TrainingLab|memory_explorer|ladder_player|before_and_after)\(")
 
@@ -138,7 +134,7 @@ def test_a_page_claims_little_asserts_nothing_and_its_numbers_are_guarded_elsewh
     assert re.search(r"^\s*assert\b", checks.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-@pytest.mark.parametrize("source", [s for s in LESSONS if s.stem not in STILL_LONG], ids=lambda path: path.stem)
+@pytest.mark.parametrize("source", LESSONS, ids=lambda path: path.stem)
 def test_a_page_is_short_and_mostly_plain_libraries(source):
     (minutes,) = [lesson.minutes for lesson in lessons() if lesson.stem == source.stem]
     assert minutes <= MOST_MINUTES
