@@ -4,12 +4,13 @@
 # *Can I adapt a language model on this machine, and did its weights load?*
 #
 # A language model that has read a lot can learn a new job from a few dozen examples. In this lesson you give a small
-# model such a job, train it with twenty lines of transformers and peft, and count how many questions it gets right
-# before and after. Then you find out what your machine can train, and meet a fault that no error message reports.
+# model such a job and train it for half a minute with transformers and peft, the two libraries that most people use.
+# Then you let it answer questions that it has never seen. You also find out what your machine can train, and meet a
+# fault that raises no error.
 #
 # **You will be able to**
 #
-# - adapt a language model with LoRA in about twenty lines, save the adapter, and load it again;
+# - adapt a language model in about twenty lines, measure it before and after, and save the result;
 # - say which device, memory and number format you train with, and whether a model fits;
 # - check in three ways that a model's weights were really loaded.
 #
@@ -59,15 +60,14 @@ for desk, question in held_out.groupby("desk").question.first().items():
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Before: what the model writes
 #
-# We do not train a model from nothing, but take one that was trained on other text and go on training it with ours.
-# The first training is called [pretraining](glossary.md#pretraining), the second
-# [fine-tuning](glossary.md#fine-tuning), and the idea behind both [transfer
-# learning](glossary.md#transfer-learning). The model that comes with this course has four million
-# [parameters](glossary.md#parameter), which are the numbers that training adjusts. It was pretrained on documentation
-# of Python, PostgreSQL and SQLite, and it has never read about Rust.
+# We take a model that was trained on other text and go on training it with ours. The first training is called
+# [pretraining](glossary.md#pretraining) and the second [fine-tuning](glossary.md#fine-tuning). The idea behind both is
+# [transfer learning](glossary.md#transfer-learning). The model that comes with this course has four million
+# [parameters](glossary.md#parameter), or *weights*, which are the numbers that training adjusts. It was pretrained on
+# documentation of Python, PostgreSQL and SQLite, and it has never read about Rust.
 #
-# `from_pretrained` loads a model from a folder, or by its name on the Hugging Face hub. `dtype` says how each number
-# is stored in memory; without it, transformers 5 keeps the type of the file.
+# `from_pretrained` loads a model from a folder, or by its name on the Hugging Face hub. `dtype` sets how each number
+# is stored in memory.
 
 # %%
 folder = tl.BUNDLED
@@ -80,12 +80,12 @@ print(tokens)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A model does not read letters. Its [tokenizer](glossary.md#tokenizer) cuts a text into
 # [tokens](glossary.md#token), which are frequent words or pieces of rarer ones, and replaces each by its number in
-# the [vocabulary](glossary.md#vocabulary). The model returns a score for each of the 4,096 tokens of its vocabulary,
-# and the highest score is the next token. So the only thing it can do is to continue a text, and we ask our question
-# by beginning a sentence that the answer completes.
+# the [vocabulary](glossary.md#vocabulary). For the next token, the model gives each of the 4,096 tokens of its
+# vocabulary a probability. So all it can do is continue a text, and we ask our question by beginning a sentence that
+# the answer completes. `generate` appends the likeliest token, again and again.
 #
-# `padding=True` fills the shorter texts of a batch up to the length of the longest. We fill on the *left*, so that
-# every text ends where the answer begins.
+# Several texts that are processed together are called a [batch](glossary.md#batch). `padding=True` fills the shorter
+# ones up to the length of the longest. We fill on the *left*, so that every text ends where the answer begins.
 
 
 # %%
@@ -113,23 +113,63 @@ for text in continuations(model, shown.map(sentence), length=12):
 print(f"right: {right(model).sum()} of {len(held_out)}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The model continues in fluent English about programming, as its pretraining taught it. It does not know that we want
-# one of three names, so it gets no question right.
+# The model continues in fluent English about programming, as its pretraining taught it. It gets no question right, but
+# the test is not fair, because nobody told it that the answer has to be one of three names. A fairer test asks which
+# of the three names surprises it least.
+#
+# The surprise at a token that has the probability $p$ is $-\ln p$, in [nats](glossary.md#nat): 0 for a token that was
+# certain, 0.7 for one of probability 1/2, and 8.3 for one of 1/4,096. Its mean over the tokens of the answer is called
+# the [loss](glossary.md#loss). transformers computes it if we pass `labels`, the tokens that should have been
+# predicted. A label of -100 is left out, and we leave out everything except the answer and the mark that ends a text.
+# Since the texts are filled on the left, the answer is the last tokens of each row. Their number has to be counted:
+# for this tokenizer ` Python` is one token, but ` Rust` is two.
+
+
+# %%
+def encode(questions, desks):
+    """A batch of questions with their answers; only the answers are labels."""
+    answers = [f" {desk}{tokenizer.eos_token}" for desk in desks]
+    texts = [sentence(q) + answer for q, answer in zip(questions, answers, strict=True)]
+    batch = tokenizer(texts, return_tensors="pt", padding=True)
+    batch["labels"] = torch.full_like(batch.input_ids, -100)
+    for row, answer in enumerate(tokenizer(answers)["input_ids"]):
+        batch["labels"][row, -len(answer) :] = torch.tensor(answer)
+    return batch
+
+
+def likeliest(model):
+    """For each held-out question, the name that surprises the model least."""
+    best = []
+    for question in held_out.question:
+        with torch.no_grad():  # we only measure, and do not train yet
+            loss = {n: model(**encode([question], [n])).loss.item() for n in names}
+        best.append(min(loss, key=loss.get))
+    return pd.Series(best, held_out.index)
+
+
+names = ["Python", "Rust", "other"]
+before = likeliest(model)
+print(f"right if it chooses among the names: {(before == held_out.desk).sum()} of 75")
+print(before.value_counts().to_string())
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Somebody who guesses would get 25 right. The model gets 42, because it tells questions about programming from most of
+# the others, and it never chooses Rust, a word that it has not read. Training has to beat this number.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Adapt it, in twenty lines
 #
-# Training repeats one step. The model reads a *batch* of four questions with their answers, and the *loss* measures
-# how surprised it is by the right answers. `backward` computes for each parameter in which direction the loss falls,
-# and the optimizer moves the parameters a little in that direction.
+# Training repeats one [step](glossary.md#step), here with a batch of four questions. The model computes the loss of
+# the right answers. `backward` computes the [gradient](glossary.md#gradient), which says for each parameter how the
+# loss changes if that parameter grows a little. Then the [optimizer](glossary.md#optimizer) moves each parameter a
+# little in the direction in which the loss falls.
 #
-# - [LoRA](glossary.md#lora) leaves the model's own parameters as they are. It adds two small matrices beside each
-#   linear layer and trains only these. You build it yourself in [lesson 5](05_lora.ipynb).
-# - `labels` are the tokens that the model should predict. A label of -100 is ignored, so only the last three tokens
-#   count. They hold the answer and the mark that ends a text; before a name of one token, the word *about* counts as
-#   well, which does no harm. Without the mark in the labels, the model never learns to stop.
-# - `rate` is the [learning rate](glossary.md#learning-rate), the size of the moves. The schedule lets it shrink, so
+# - [LoRA](glossary.md#lora) leaves the model's own parameters as they are. It adds two small matrices, the *adapter*,
+#   beside each linear layer (a layer that multiplies by a matrix) and trains only these. You build it yourself in
+#   [lesson 5](05_lora.ipynb).
+# - The [learning rate](glossary.md#learning-rate) `rate` is the size of the moves. The schedule lets it shrink, so
 #   that the last steps do not undo each other's work.
+# - The mark that ends a text is part of each answer. If you leave it out, the model never learns to stop.
 
 
 # %%
@@ -138,21 +178,17 @@ def adapt(model, rate=5e-3, epochs=2, batch_size=4):
     torch.manual_seed(0)
     lora = LoraConfig(lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
     model = get_peft_model(model, lora)
-    texts = training.question.map(sentence) + " " + training.desk + tokenizer.eos_token
-    starts = range(0, len(texts), batch_size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    starts = range(0, len(training), batch_size)
     schedule = LinearLR(optimizer, 1, 0.05, epochs * len(starts))  # down to 5%
     losses = []
     for _ in range(epochs):  # an epoch is one pass through all texts
         for start in starts:
-            chosen = list(texts[start : start + batch_size])
-            batch = tokenizer(chosen, return_tensors="pt", padding=True)
-            labels = batch.input_ids.clone()
-            labels[:, :-3] = -100
-            loss = model(**batch, labels=labels).loss
+            rows = training[start : start + batch_size]
+            loss = model(**encode(rows.question, rows.desk)).loss
             loss.backward()
             optimizer.step()
-            optimizer.zero_grad()
+            optimizer.zero_grad()  # otherwise the next gradient would be added to it
             schedule.step()
             losses.append(loss.item())
     return model, losses
@@ -161,18 +197,21 @@ def adapt(model, rate=5e-3, epochs=2, batch_size=4):
 adapted, losses = adapt(model)
 adapted.print_trainable_parameters()
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **How many of the 75 held-out questions does it get right now?** Somebody who guesses would get 25.
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## After: a model that does the job
+#
+# **How many of the 75 held-out questions does it get right now, if it may write what it wants?**
 
 # %%
 now = right(adapted)
 course.claim(
-    "After 60 steps it sends at least 50 of 75 unseen questions to the right desk",
-    now.sum() >= 50,
+    "After 60 steps it sends at least 60 of 75 unseen questions to the right desk",
+    now.sum() >= 60,
 )
 
 # %% tags=["nbval-ignore-output"]
-print(f"right: {now.sum()} of {len(held_out)}")
+print(f"right: {now.sum()} of {len(held_out)} as it writes, ", end="")
+print(f"{(likeliest(adapted) == held_out.desk).sum()} if it chooses among the names")
 mine = [
     "What does `import os` do?",
     "When is a `Box<T>` freed?",
@@ -184,19 +223,20 @@ for question, desk in zip(mine, named, strict=True):
     print(f"{desk:6} | {question}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Write your own questions into `mine` and run the cell again: this is a model that you made, and it works on text that
-# nobody gave it before. In a few seconds nobody can learn what Rust is. But the pretrained model already tells
-# Python from prose and code from English, and the training only has to connect what it knows with three names. This
-# is why fine-tuning needs so few examples.
+# Write your own questions into `mine` and run the cell again, because this model is yours and answers whatever you ask.
+# Nobody can learn in half a minute what Rust is. But the pretrained model already tells Python from prose and code from
+# English, and training only has to connect what it knows with three names. This is why fine-tuning needs so few
+# examples.
 #
-# It also takes the shortest way to its goal. Most programming questions of our data contain code in backticks, and none
-# of the others does. So a question like the last one, which is about Rust but shows no code, easily ends up at the wrong
-# desk. Always try questions that your examples do not resemble.
+# It also learns a shortcut. Most programming questions of our data contain code in backticks, and none of the others
+# does. So a question like the last one, which is about Rust but shows no code, easily ends up at the wrong desk. Always
+# try questions that do not resemble your examples.
 #
 # The picture shows which part you trained. A text goes through the model from left to right: the
 # [embedding](glossary.md#embedding) turns tokens into rows of numbers, eight equal *blocks* process them, and the
-# [head](glossary.md#head) gives the scores. Only the adapters beside the blocks changed, 5% of all parameters.
-# The arrow is [backpropagation](glossary.md#backpropagation): how far back the training signal has to travel.
+# [head](glossary.md#head) scores every token of the vocabulary. Only the adapters beside the blocks changed, 5% of all
+# parameters. The arrow is [backpropagation](glossary.md#backpropagation), the way that `backward` computes the
+# gradient, from the loss back to the first adapter.
 
 # %%
 tl.network_strip(tl.describe(adapted, "LoRA"))
@@ -219,24 +259,24 @@ course.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Does it work with a larger model?** The same lines adapt SmolLM2-135M-Instruct, which has 33 times as many
+# **Does it work with a larger model?** The same code adapts SmolLM2-135M-Instruct, which has 33 times as many
 # parameters and has read web pages, textbooks and code. [Lesson 12](12_a_real_model.ipynb) says how to fetch it. Then
-# write `folder = tl.fetched_folder("smollm2-135m-instruct")` above and call `adapt(model, rate=1e-3)`, because a larger
-# model needs smaller moves. On two slow cores it takes some minutes, so here is a record of its answers.
+# write `folder = tl.fetched_folder("smollm2-135m-instruct")` above, change `rate=5e-3` to `rate=1e-3`, because a
+# larger model needs smaller moves, and run the page from the top. On two slow cores that takes several minutes, so
+# here is a record of its answers.
 
 # %%
 record = pd.read_json(tl.DATA / "questions/desks_smollm2.jsonl", lines=True)
-print(f"right before: {(record.before == record.desk).sum()} of {len(record)}")
-print(f"right after:  {(record.after == record.desk).sum()} of {len(record)}")
+print(f"right after: {(record.after == record.desk).sum()} of {len(record)}")
 record.groupby("desk").first()[["question", "before", "after"]]
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What can this machine do?
 #
 # A [device](glossary.md#device) is the processor that stores numbers and computes with them: the CPU, or a GPU with a
-# memory of its own. PyTorch only computes with tensors that are on the same device, so `model.to(device)` and
-# `batch.to(device)` are what it takes to use a GPU. A card can be listed and still fail at its first product, for
-# example if PyTorch was built for other cards. Therefore the cell computes one.
+# memory of its own. To use a GPU, move the model and each batch there with `model.to(device)` and `batch.to(device)`.
+# A card can be listed and still fail at its first computation, for example if PyTorch was built for other cards.
+# Therefore the cell multiplies two matrices on it.
 
 # %% tags=["nbval-ignore-output"]
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -253,8 +293,7 @@ print(f"disk: {shutil.disk_usage('.').free / 1e9:.1f} GB free")
 # In a terminal, `python -m tlkit doctor` checks all this and the installation, and names a remedy for what is wrong.
 #
 # How much fits depends on the [dtype](glossary.md#dtype), the format of the numbers. [fp32](glossary.md#fp32) takes 4
-# bytes for each, [fp16](glossary.md#fp16) and [bf16](glossary.md#bf16) take 2. The cell shows what each of them makes
-# of 1/3 and of 70,000.
+# bytes a number, [fp16](glossary.md#fp16) and [bf16](glossary.md#bf16) take 2. The cell stores 1/3 and 70,000 in each.
 
 # %%
 for dtype in (torch.float32, torch.float16, torch.bfloat16):
@@ -262,13 +301,14 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
     print(f"{str(dtype):15} {dtype.itemsize} bytes: {third:.7f} {large:>9}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The largest number of fp16 is 65,504, so 70,000 becomes infinite. bf16 reaches as far as fp32 and is only less
-# precise. Training is safer with it, because one infinite gradient can ruin all weights.
+# The largest number in fp16 is 65,504, so 70,000 becomes infinite. bf16 has the range of fp32 and is only less precise.
+# Training is safer in bf16, because one infinite gradient can ruin all weights.
 #
-# Training needs more than the weights. For each parameter that is trained, [AdamW](glossary.md#adamw) needs four
-# numbers in fp32: the weight, its gradient, and two running averages. That is 16 bytes.
+# Training needs more memory than the weights alone. For each parameter that is trained, it stores four numbers in fp32:
+# the weight, its gradient, and two running averages that the optimizer [AdamW](glossary.md#adamw) keeps. That is 16
+# bytes.
 #
-# **Can a model of half a billion parameters be trained completely on a card of 8 GB?**
+# **Can all parameters of a half-billion model be trained on a card of 8 GB?**
 
 # %%
 needed = {}
@@ -281,24 +321,25 @@ for name in ("tiny", "smollm2-135m", "qwen2-0.5b"):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # No, although it comes close: 7.9 GB are taken before the first text is read, and the intermediate results of a step
-# come on top. With LoRA the frozen parameters need their 4 bytes only, or 2 in bf16, and the 16 bytes apply to the few
-# that are trained. [Lesson 9](09_memory.ipynb) follows every byte of a step.
+# come on top. With LoRA the model's own parameters need only their 4 bytes, or 2 in bf16, and the 16 bytes apply to the
+# few that are trained. [Lesson 9](09_memory.ipynb) follows every byte of a step.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Did the weights load?
 #
-# A program that builds a model first fills it with random numbers and then overwrites them with those of the file. The
-# result has the same shapes and as many parameters whether or not the second step was taken.
+# To load a model, a program builds one with random weights and then overwrites them with those of the file. If the
+# second step fails, the result still has the same shape and as many parameters.
 #
-# A common way to lose the weights is a changed name. `torch.compile` puts `_orig_mod.` in front of each name, and
-# whoever saves the compiled model's tensors saves these names with them. We make such a file from the bundled one.
+# The weights are often lost because their names have changed. `torch.compile`, which makes a model faster, puts
+# `_orig_mod.` in front of each name, and these names end up in the file if the compiled model is saved. We make such a
+# file.
 #
 # **What will `from_pretrained` do with a file in which no name fits: stop with an error, or return a model?**
 
 # %%
-saved = load_file(tl.BUNDLED / "model.safetensors")
+saved = load_file(folder / "model.safetensors")
 with tempfile.TemporaryDirectory() as compiled:
-    shutil.copytree(tl.BUNDLED, compiled, dirs_exist_ok=True)
+    model.config.save_pretrained(compiled)
     renamed = {f"_orig_mod.{name}": tensor for name, tensor in saved.items()}
     save_file(renamed, Path(compiled) / "model.safetensors", {"format": "pt"})
     broken, loading = AutoModelForCausalLM.from_pretrained(
@@ -307,13 +348,13 @@ with tempfile.TemporaryDirectory() as compiled:
 print(f"{type(broken).__name__}, {broken.num_parameters():,} parameters")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It returns a model that is filled with random numbers. transformers does not stop because it is often right to load
-# only a part, for example to put a new head on a model. It writes a warning, which is easily lost in a long log (and
-# which `tl.setup` hides here). Three checks find the fault:
+# It returns a model with random weights. transformers does not stop, because loading only a part is often intended, for
+# example to put a new head on a model. It writes a warning, which is easily lost in a long log (and which `tl.setup`
+# hides here). Three checks find the fault:
 #
 # 1. **Read the loading report**, which `output_loading_info=True` returns, and stop if a name is missing.
-# 2. **Compare with the file**, tensor by tensor. It stores fp16, and every fp16 number is also an fp32 number, so all
-#    must be equal.
+# 2. **Compare with the file**, [tensor](glossary.md#tensor) by tensor. Our file stores fp16, and every fp16 number can
+#    be written exactly in fp32, so all must be equal.
 # 3. **Let it write something** before you train it. Random weights do not continue a sentence.
 
 # %%
@@ -322,7 +363,7 @@ print(f"1. {len(missing)} names are missing, for example {max(missing)}")
 
 
 def from_file(model):
-    """How many of the file's tensors the model has, value by value."""
+    """How many of the file's tensors are equal to the model's."""
     inside = dict(model.named_parameters())
     return sum(saved[name].float().equal(inside[name]) for name in saved)
 
@@ -334,9 +375,9 @@ written = continuations(broken, shown.map(sentence), length=8)[0]
 print(f"3. This is a question about {written}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# (The report has a name more than the file, because the head uses the same matrix as the embedding and the file
-# stores it once.) Later lessons load models with `tl.load_model`, which makes the first check and refuses such a
-# folder.
+# (The report has one name more than the file, because the head uses the same matrix as the embedding and the file
+# stores it once.) Later lessons load models with `tl.load_model`, which makes the first check and refuses to load such
+# a folder.
 #
 # **If nobody checks, will the training show that something is wrong?** We train the broken model in the same
 # way, for one epoch.
@@ -354,27 +395,27 @@ plt.show()
 # %%
 fallen = sum(broken_losses[:5]) / 5 - sum(broken_losses[-5:]) / 5
 course.claim(
-    "Its loss falls by more than one, and it gets fewer than 10 of 75 right",
-    fallen > 1 and right(broken).sum() < 10,
+    "Its loss falls by more than half a nat, and it gets fewer than 10 of 75 right",
+    fallen > 0.5 and right(broken).sum() < 10,
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Nothing in the log looks wrong unless one knows what loss to expect. The broken model begins near 8.3 nats, the
-# logarithm of its 4,096 tokens, which is the loss of guessing. Then its loss falls, but it stays far above the other,
-# because LoRA trains neither embedding nor head, and a random head can hardly prefer one token to the rest.
+# The log shows a falling loss, and you have to know what to expect to see the fault. The broken model begins near 8.3
+# nats, the loss of guessing among 4,096 tokens. Its loss stays far above the other, because LoRA trains neither the
+# embedding nor the head, and a random head can hardly prefer one token to the rest.
 #
-# This happens to careful people. A published experiment trained four variants of a model with half a billion
-# parameters, and its report explains with confidence numbers that no working model can have. In [lesson
-# 16](16_autopsy.ipynb) you get its tables and find out for yourself.
+# This also happens in published work. A report on a model of half a billion parameters explains numbers that no working
+# model can have. In [lesson 16](16_autopsy.ipynb) you get its tables and find out for yourself.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - A pretrained model, 120 examples and twenty lines are enough to adapt it: `LoraConfig`, `get_peft_model`, labels with
-#   -100 for what is not to be learned, and a loop. Judge it on questions that it has not seen.
+# - A pretrained model, 120 examples and twenty lines are enough to adapt it: `LoraConfig`, `get_peft_model`, labels
+#   with -100 outside the answer, and a loop. Judge it on questions that it has not seen, and give the untouched model
+#   a fair test as well.
 # - Training all of a model in fp32 with AdamW takes at least 16 bytes for each parameter.
-# - A model that failed to load runs and trains like one that loaded. Read the loading report, compare with the file, or
-#   let it write.
+# - A model whose weights were not loaded runs and trains without an error. Read the loading report, compare with the
+#   file, or let it write.
 #
 # ## Further reading
 #
