@@ -1,10 +1,10 @@
 # %% [markdown] slideshow={"slide_type": "slide"}
 # # 3 · A baseline to trust
 #
-# *What is measured before training, and how sure is it?*
+# *How good is a model before training, and how sure is that number?*
 #
-# Fine-tuning is judged by two scores: one before training and one after it. If the first is wrong, so is everything
-# that is said about the second. In this lesson you compute such a score by hand, find out how far chance could have
+# Fine-tuning is judged by two scores: one before training and one after it. If the first is wrong, so is the
+# improvement. In this lesson you compute such a score by hand, find out how far chance could have
 # moved it, and learn to see from one number that a model did not load or that a text has leaked.
 #
 # **You will be able to**
@@ -14,8 +14,8 @@
 # - say whether a perplexity is good, bad, or a sign of a fault;
 # - split a text into training, validation and test data, and find what has leaked from one into another.
 #
-# **You need** [lesson 1](01_first_fine_tuning.ipynb), and the idea from [lesson
-# 2](02_inside_a_language_model.ipynb) that a model gives every possible next token a probability.
+# **You need** [lesson 1](01_first_fine_tuning.ipynb), and the idea from [lesson 2](02_inside_a_language_model.ipynb)
+# that a model gives every possible next token a probability.
 #
 # About 41 minutes.
 
@@ -50,7 +50,7 @@ model = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
 # $$\mathrm{PPL} = \exp\Big(-\frac{1}{N} \sum_{i=1}^{N} \ln p(t_i \mid t_0, \dots, t_{i-1})\Big)$$
 #
 # - $t_1, \dots, t_N$ are the tokens of the text, and $t_0$ is the end-of-text token. It only gives the first token
-#   something to stand after, and is not scored.
+#   something to follow, and is not scored itself.
 # - $p(t_i \mid t_0, \dots, t_{i-1})$ is the probability that the model gave to $t_i$ after reading those before it.
 
 # %%
@@ -139,30 +139,35 @@ print(f"tl.perplexity: {tl.perplexity(model, tokenizer, texts).perplexity:.0f}")
 # call it.
 #
 # Adding up all losses and dividing once is the usual convention, since it is what training minimises. A mean of the
-# documents' perplexities would be another number, ruled by the hardest documents.
+# documents' perplexities would be another number, in which the hardest documents dominate.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is the number?
 #
 # The forty passages are a sample, and forty others would have given another score. We cannot write new ones each time,
-# but we can draw from those that we have. This is the [bootstrap](glossary.md#bootstrap):
+# but we can draw from those that we have. This is the [bootstrap](glossary.md#bootstrap): we draw forty documents from
+# the forty *with replacement*, so that some come twice or more and others not at all, and compute the perplexity of
+# this draw. `DataFrame.sample` does it in one line.
 #
-# 1. draw forty documents from the forty *with replacement*: some come twice or more, others not at all;
-# 2. compute the perplexity of this draw;
-# 3. repeat it 1,000 times. The range of the middle 95% is the 95% [confidence
-#    interval](glossary.md#confidence-interval).
-#
-# **How wide will it be: about 133 ± 5, ± 20 or ± 50?**
+# **Run the next cell a few times with other values of `random_state`. By how much does the perplexity of 133 move?**
 
 # %%
-chance = np.random.default_rng(0)
+draw = baseline.sample(len(baseline), replace=True, random_state=1)
+print(f"{draw.index.nunique()} different documents, perplexity {perplexity(draw):.0f}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Now we repeat this 1,000 times. The range that holds the middle 95% of the results is the 95% [confidence
+# interval](glossary.md#confidence-interval): it begins where 2.5% of them are lower, and ends where 2.5% are higher.
 
 
+# %%
 def draws(scored, size):
     """Perplexity of 1,000 draws of `size` documents."""
-    drawn = chance.integers(len(scored), size=(1000, size))
-    nats, tokens = scored.nats.to_numpy()[drawn], scored.tokens.to_numpy()[drawn]
-    return np.exp(nats.sum(axis=1) / tokens.sum(axis=1))
+    chance = np.random.default_rng(0)
+    return [
+        perplexity(scored.sample(size, replace=True, random_state=chance))
+        for _ in range(1000)
+    ]
 
 
 low, high = np.quantile(draws(baseline, 40), [0.025, 0.975])
@@ -170,7 +175,7 @@ print(f"perplexity {perplexity(baseline):.0f}, 95% interval {low:.0f} to {high:.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # At work, `scipy.stats.bootstrap` does this for any statistic. `paired=True` keeps the nats and the tokens of a
-# document together.
+# document together. In exercise 3.2 you write the bootstrap yourself, from the losses of single tokens.
 
 # %%
 interval = stats.bootstrap(
@@ -186,17 +191,17 @@ print(f"scipy: {interval.low:.0f} to {interval.high:.0f}")
 figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
 spread = {size: draws(baseline, size) for size in (1, 10, 40)}
 axes.violinplot(list(spread.values()), orientation="horizontal", showextrema=False)
-for place, found in enumerate(spread.values(), 1):
-    axes.plot(np.quantile(found, [0.025, 0.975]), [place, place], "k", linewidth=3)
+for place, scores in enumerate(spread.values(), 1):
+    axes.plot(np.quantile(scores, [0.025, 0.975]), [place, place], "k", linewidth=3)
 axes.set_yticks([1, 2, 3], ["1 document", "10 documents", "40 documents"])
 axes.set_xlabel("perplexity of a test (bar: the middle 95% of 1,000 tests)")
 axes.set_title("The same model: a test of one passage can say 70 or 300")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Single passages are far apart. The score of forty moves much less, because easy and hard documents balance each other.
-# The error of a mean shrinks with the square root of the number, so an interval half as wide needs about four times as
-# many documents.
+# Single passages differ greatly. The score of forty moves much less, because easy and hard documents balance each
+# other. The error of a mean shrinks with the square root of the number, so an interval half as wide needs about four
+# times as many documents.
 #
 # Draw whole documents and not single tokens. If a passage is about an unfamiliar part of Rust, most of its tokens are
 # hard, so they are not thousands of independent measurements, and an interval that treats them so is too narrow. When
@@ -230,7 +235,7 @@ counts = torch.bincount(tokens_of(rust.train), minlength=vocabulary) + 1  # none
 shares = counts / counts.sum()
 torch.manual_seed(0)
 untrained = AutoModelForCausalLM.from_config(model.config)
-weights = model.state_dict()
+weights = model.state_dict()  # the tensors by their names
 weights = {name: weights[name] for name in weights if ".layers.2." not in name}
 with tempfile.TemporaryDirectory() as folder:
     model.save_pretrained(folder, state_dict=weights)
@@ -264,7 +269,7 @@ course.claim(
 # above the size of its vocabulary, on text in a language that it was trained on, then it knows nothing of that language
 # or the score is computed wrongly. Difficult text does not explain it, because frequencies would do far better.
 #
-# But the model that lacks a block scores 153 in place of 133, and without the right number beside it nobody would be
+# But the model that lacks a block scores 153 instead of 133, and without the right number beside it nobody would be
 # alarmed. A score finds a model that did not load at all; the loading report finds one that loaded in part. The check
 # below asks both. Its limit, a tenth of the vocabulary, suits vocabularies like ours. With a much larger one, compare
 # the score with what the frequencies of the text's own tokens would give.
@@ -272,14 +277,14 @@ course.claim(
 
 # %%
 def doubts(model, report, tokenizer, texts):
-    """What speaks against a model that was just loaded; empty if nothing does."""
-    found = []
+    """Reasons to doubt a model that was just loaded; empty if there are none."""
+    reasons = []
     if missing := report["missing_keys"]:
-        found.append(f"{len(missing)} tensors missing, such as {min(missing)}")
+        reasons.append(f"{len(missing)} tensors missing, such as {min(missing)}")
     value = perplexity(score(model, tokenizer, texts))
     if value > model.config.vocab_size / 10:  # frequencies reach about a sixth
-        found.append(f"perplexity {value:,.0f} is near that of guessing")
-    return found
+        reasons.append(f"perplexity {value:,.0f} is near that of guessing")
+    return reasons
 
 
 print("pretrained:", doubts(model, {"missing_keys": ()}, tokenizer, texts[:10]))
@@ -287,8 +292,8 @@ print("incomplete:", doubts(incomplete, report, tokenizer, texts[:10]))
 print("random:    ", doubts(untrained, {"missing_keys": ()}, tokenizer, texts[:10]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Try it on other people's results too. A published report of a fine-tuning begins with a perplexity of 254,801, and its
-# model has 151,936 tokens in its vocabulary. What it measured, and why, is a question for [lesson
+# The same test works on other people's results. A published report of a fine-tuning begins with a perplexity of
+# 254,801, and its model has 151,936 tokens in its vocabulary. What it measured, and why, is a question for [lesson
 # 16](16_autopsy.ipynb).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -300,35 +305,42 @@ print("random:    ", doubts(untrained, {"missing_keys": ()}, tokenizer, texts[:1
 # | --- | --- | --- |
 # | training | changes the weights | all the time; the model may know this text by heart |
 # | validation | chooses settings such as the learning rate | as often as we like |
-# | test | says how good the final choice is | once for each method; the record is read in several lessons |
+# | test | says how good the final choice is | once, for the final choice |
 #
 # Two would not be enough. If you try twenty learning rates and keep the one with the best validation score, part of its
 # lead is luck. Only text that had no part in the choice gives an honest score.
 #
-# A passage that is in two splits is called [leakage](glossary.md#leakage): its score says what the model has memorised.
-# Copies that differ by a word are as bad as whole ones, so one looks for long runs of words that two splits share.
+# A passage that is in two splits is called [leakage](glossary.md#leakage), because its score shows what the model has
+# memorised. A copy that differs by one word is nearly as bad. So we look for runs of twelve words that two splits
+# share. If a held-out text has fewer than twelve words, such as a question, we look for all of it.
 
 
 # %%
-def runs(text, length=12):
-    """All runs of twelve words in a text."""
+def runs(text, length):
+    """All runs of so many words in a text."""
     words = text.split()
     return {tuple(words[i : i + length]) for i in range(len(words) - length + 1)}
 
 
-def leaked(held_out, training):
-    """The held-out passages that share a run of words with the training text."""
-    known = set().union(*map(runs, training))
-    return [text for text in held_out if runs(text) & known]
+def leaked(held_out, training, length=12):
+    """The held-out texts that share a run of words with the training text."""
+    sizes = [min(length, len(text.split())) for text in held_out]
+    seen = {n: set().union(*(runs(text, n) for text in training)) for n in set(sizes)}
+    pairs = zip(held_out, sizes, strict=True)
+    return [text for text, n in pairs if runs(text, n) & seen[n]]
 
 
 almost = passage.replace("Box::new(value)", "Box::new(v)")  # a copy with one change
 held_out = rust.validation + rust.test
 print("leaked from training:", len(leaked(held_out, rust.train)))
 print("with the altered copy:", len(leaked(held_out, [*rust.train, almost])))
+short_text = " ".join(passage.split()[:6])
+print("six words of a passage:", len(leaked([short_text], [passage])))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **How much does a leak matter?** We train a model on five validation passages, for a few seconds, and score it on these
+# Texts of two or three words occur in many others by chance, so read what such a search reports before you delete it.
+#
+# **How much does a leak matter?** We train a model on five validation passages for a few seconds, and score it on these
 # five and on fifteen others.
 
 # %% tags=["nbval-ignore-output"]
@@ -355,8 +367,8 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The model knows five texts by heart, and on other passages it has become worse than before. A leak in a real project
-# is rarely this complete, so it is harder to notice: a score that is a little too good raises no suspicion. Search
-# for leaks before you train.
+# is rarely this complete, and a score that is a little too good raises no suspicion. So search for leaks before you
+# train.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Bits per byte: other tokenizers
@@ -386,8 +398,8 @@ bits = {
     "Rust, bytes": nats.mean().item() / math.log(2),
 }
 per_token = [perplexity(baseline), perplexity(other), nats.mean().exp().item()]
-for (name, value), found in zip(bits.items(), per_token, strict=True):
-    print(f"{name:17} perplexity {found:5.1f}, {value:.2f} bits per byte")
+for (name, value), ppl in zip(bits.items(), per_token, strict=True):
+    print(f"{name:17} perplexity {ppl:5.1f}, {value:.2f} bits per byte")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # By perplexity the frequencies of bytes look far better than the model; by bits per byte they are twice as bad. So use

@@ -11,7 +11,7 @@ assert 15 < (high - low) / 2 < 25
 assert 1.2 < perplexity(short) / perplexity(baseline) < 1.3
 ends = np.quantile(spread[1], [0.025, 0.975])
 assert 60 < ends[0] < 80 and 280 < ends[1] < 350
-width = {size: np.ptp(np.quantile(np.log(found), [0.025, 0.975])) for size, found in spread.items()}
+width = {size: np.ptp(np.quantile(np.log(scores), [0.025, 0.975])) for size, scores in spread.items()}
 assert 1.7 < width[10] / width[40] < 2.4
 
 # From best to worst, in the order that the page prints.
@@ -26,6 +26,7 @@ assert len(doubts(incomplete, report, tokenizer, texts[:10])) == 1
 assert 254_801 > 151_936 == tl.architecture("qwen2-0.5b").vocab_size
 
 assert leaked(held_out, rust.train) == [] and leaked(held_out, [almost]) == [passage]
+assert leaked([short_text, short_text + " otherwise"], [passage]) == [short_text], "short texts are looked for whole"
 assert after[0] < 8
 
 assert round(bits["Rust"], 2) == 2.22 and round(bits["Python reference"], 1) == 1.3
