@@ -27,7 +27,7 @@
 # | **Part 1: First results** | | |
 # | [1 · First fine-tuning](01_first_fine_tuning.ipynb) | Can I adapt a language model on this machine, and did its weights load? | 39 |
 # | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 42 |
-# | [3 · A baseline to trust](03_baseline.ipynb) | What is measured before training, and how sure is it? | 41 |
+# | [3 · A baseline to trust](03_baseline.ipynb) | How good is a model before training, and how sure is that number? | 41 |
 # | **Part 2: What to train** | | |
 # | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | How do you train a whole model, at which learning rate, and when do you stop? | 45 |
 # | [5 · LoRA](05_lora.ipynb) | Can a small number of new parameters do the work of changing all the old ones? | 43 |
