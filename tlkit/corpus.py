@@ -31,6 +31,7 @@ class Corpus:
         validation: documents to choose settings with.
         test: documents to score once.
         duplicates: documents left out because an earlier one has the same words.
+        empty: documents left out because there is no word in them.
 
     Raises:
         ValueError: where a document is in two splits.
@@ -41,6 +42,7 @@ class Corpus:
     validation: tuple[str, ...]
     test: tuple[str, ...]
     duplicates: int = 0
+    empty: int = 0
 
     def __post_init__(self):
         owner = {}
@@ -181,14 +183,15 @@ def split_documents(name: str, documents: Sequence) -> Corpus:
         kept.setdefault(_words(str(document)), document)
     kept.pop("", None)
     unique = list(kept.values())
-    repeats = sum(bool(str(document).strip()) for document in documents) - len(unique)
+    empty = sum(not str(document).strip() for document in documents)
+    repeats = len(documents) - empty - len(unique)
     if len(unique) < 10:
         also = f", beside {repeats} that repeat them" if repeats else ""
         raise ValueError(f"{name}: {len(unique)} documents{also}; at least 10 are needed for an 80/10/10 split")
     random.Random(0).shuffle(unique)
     tenth = len(unique) // 10
     train, validation, test = unique[2 * tenth :], unique[:tenth], unique[tenth : 2 * tenth]
-    return Corpus(name, tuple(train), tuple(validation), tuple(test), duplicates=repeats)
+    return Corpus(name, tuple(train), tuple(validation), tuple(test), duplicates=repeats, empty=empty)
 
 
 def _python_reference() -> list[str]:

@@ -87,7 +87,8 @@ def compare(options: CompareOptions, settings: ComparisonSettings) -> Outcome:
     for name, reason in comparison.failures.items():
         print(f"FAILED {name}: {reason.splitlines()[-1]}", file=sys.stderr)
     table, where = comparison.table, f"All columns, runs and charts are in {options.output}"
-    text = "\n".join([as_columns(brief(table)), *notes_on(table), "", str(conclusions(comparison)), "", where])
+    used = comparison.provenance["documents"]
+    text = "\n".join([as_columns(brief(table)), used, *notes_on(table), "", str(conclusions(comparison)), "", where])
     return Outcome(rows_of(table), text, 1 if comparison.failures else 0)
 
 

@@ -60,6 +60,7 @@ class Scoring:
     text_column: str | None = same_option(ComparisonSettings, "text_column", None)
     label_column: str | None = same_option(ComparisonSettings, "label_column", None)
     ignore_keys: str | None = same_option(ComparisonSettings, "ignore_keys", None)
+    limit: int | None = same_option(ComparisonSettings, "limit", None)
     profile: str | None = option(None, "ci, real, laptop or gpu: how many documents; default: TLKIT_PROFILE, else ci")
     context: int | None = option(None, "tokens in a window; default: 256, or all that the model reads", at_least=2)
     stride: int | None = option(None, "tokens that the window moves; default: the whole window", at_least=1)
@@ -147,12 +148,12 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     """
     from tlkit.devices import probe
     from tlkit.evidence.questions import answer_questions, encode_questions, load_questions
-    from tlkit.evidence.tasks import TASKS
+    from tlkit.evidence.tasks import LONGEST_ROW, TASKS, account
     from tlkit.fitting.placement import move_to_device
     from tlkit.models import agreed_classes, load_model
 
     asked = load_questions(options.questions) if options.questions is not None else ()
-    device, (profile, corpus, classes), task = probe(), documents(scoring), TASKS[scoring.task]
+    device, (profile, whole, corpus, classes), task = probe(), documents(scoring), TASKS[scoring.task]
     if classes is not None and asked:
         raise ValueError("--questions: a classifier writes nothing, so it cannot be asked: expected another task")
     classes = agreed_classes(options.model, classes)
@@ -167,24 +168,26 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
         answers = None
         if asked:
             answers = answer_questions(loaded.model, loaded.tokenizer, asked, in_chat=in_chat, progress=part)
+    counted = account(task, whole, corpus, loaded.tokenizer, window["context"] or LONGEST_ROW)
     text = "\n".join(
-        [f"{loaded}\n{corpus.name}: {result}", *(f"{name}: {value:.3g}" for name, value in measured.items())]
+        [f"{loaded}\n{counted}\n{corpus.name}: {result}", *(f"{name}: {value:.3g}" for name, value in measured.items())]
     )
+    figures = vars(result) | measured | {"documents": counted}
     if answers is None:
-        return Outcome(vars(result) | measured if measured else result, text)
+        return Outcome(figures, text)
     low, high = answers.interval
     rows = [
         {"id": one.id, "chosen": chosen, "correct": correct}
         for one, chosen, correct in zip(asked, answers.chosen, answers.correct, strict=True)
     ]
     found = {"set": options.questions, "accuracy": answers.accuracy, "low": low, "high": high, "answers": rows}
-    return Outcome(vars(result) | measured | {"questions": found}, f"{text}\n{options.questions}: {answers}")
+    return Outcome(figures | {"questions": found}, f"{text}\n{options.questions}: {answers}")
 
 
-def documents(scoring: Scoring) -> tuple["Profile", "Corpus", tuple[str, ...] | None]:
-    """The profile, the documents that it lets be trained on and scored, and the classes that all of them have."""
-    from tlkit.evidence.tasks import TASKS
+def documents(scoring: Scoring) -> tuple["Profile", "Corpus", "Corpus", tuple[str, ...] | None]:
+    """The profile, all documents, those that are trained on and scored, and the classes that all of them have."""
+    from tlkit.evidence.tasks import TASKS, limited
 
     profile, task = setup(scoring.profile), TASKS[scoring.task]
     whole = task.load(scoring)
-    return profile, profile.limit(whole), task.classes(whole)
+    return profile, whole, limited(whole, profile, scoring.limit), task.classes(whole)

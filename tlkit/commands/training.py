@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tlkit.corpus import Corpus
     from tlkit.devices import Device
     from tlkit.evaluation import PerplexityResult
+    from tlkit.evidence.tasks import Account
     from tlkit.examples import Batch
     from tlkit.strategies import StrategyReport
     from tlkit.team import Team
@@ -101,6 +102,7 @@ class _Ready(NamedTuple):
     base: str  # of the model, by preset, hub id or folder
     tokenizer: object
     blocks: "Batch"
+    account: "Account"
     validation: "Batch | None"
     classes: tuple[str, ...] | None  # their names, for a classifier
 
@@ -130,12 +132,12 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
         config, rate_from = replace(config, learning_rate=rate.value), rate.source
     check_settings_alone(config, plan)
     refuse_to_replace(options.output / RUN_FILE)
-    device, (profile, corpus, classes) = probe(), documents(scoring)
+    device, (profile, whole, corpus, classes) = probe(), documents(scoring)
     scoring = replace(scoring, profile=profile.name, corpus=corpus.name)
     with team_of(processes) as team:
         if options.expect and team.size > 1:
             raise ValueError("--expect: a run of several processes is not judged; expected one process, or no --expect")
-        ready = _prepare(options, scoring.task, config, corpus, classes)
+        ready = _prepare(options, scoring.task, config, whole, corpus, classes)
         if options.max_steps is not None:
             config = replace(config, epochs=options.max_steps / steps_per_epoch(len(ready.blocks), config))
         options = replace(options, model=chosen_model(options.model), sequence_length=ready.blocks.shape[1])
@@ -144,11 +146,16 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
 
 
 def _prepare(
-    options: TrainOptions, task_name: str, config: TrainSettings, corpus: "Corpus", classes: tuple[str, ...] | None
+    options: TrainOptions,
+    task_name: str,
+    config: TrainSettings,
+    whole: "Corpus",
+    corpus: "Corpus",
+    classes: tuple[str, ...] | None,
 ) -> _Ready:
     import torch
 
-    from tlkit.evidence.tasks import LONGEST_ROW, TASKS
+    from tlkit.evidence.tasks import LONGEST_ROW, TASKS, account
     from tlkit.examples.conversations import template_of
     from tlkit.fitting.estimate import DTYPES
     from tlkit.models import agreed_classes, check_save, load_model
@@ -172,7 +179,9 @@ def _prepare(
     blocks, validation = task.batch(corpus.train, loaded.tokenizer, length, classes), None
     if config.patience is not None or config.evaluate_every is not None:
         validation = task.batch(corpus.validation, loaded.tokenizer, length, classes)
-    return _Ready(report, base_model(report.model).name_or_path, loaded.tokenizer, blocks, validation, classes)
+    counted = account(task, whole, corpus, loaded.tokenizer, length)
+    base = base_model(report.model).name_or_path
+    return _Ready(report, base, loaded.tokenizer, blocks, counted, validation, classes)
 
 
 def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device: "Device", team: "Team") -> Outcome:
@@ -190,7 +199,7 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
     move_to_device(model, device, team)
     before = _score("before training", ready, corpus, scoring) if first else None
     if first and not newest_step(checkpoints):  # else that run's file stays until this one has been accepted
-        write_run_file(options.output / RUN_FILE, _settings(used), _circumstances(device))
+        write_run_file(options.output / RUN_FILE, _settings(used), _circumstances(device, ready))
     if expected.gradients_flow:
         problems = check_gradient_flow(ready.report, ready.blocks[:1]).problems
     watched = memory_watched(model, device) if expected.memory_growth_percent else nullcontext(())
@@ -212,13 +221,18 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
     reload_problem = _reload_problem(ready, used, corpus, device) if expected.checkpoint_reloads else ""
     verdicts = judge(expected, Seen(result.history, result.peak_memory, held, problems, reload_problem))
     _save_model(model, ready.tokenizer, options.output, total_steps(len(ready.blocks), config))
-    write_run_file(options.output / RUN_FILE, _settings(used), _circumstances(device))
+    write_run_file(options.output / RUN_FILE, _settings(used), _circumstances(device, ready))
     after = _score("after training", ready, corpus, scoring)
     text = _card(ready, used, rate_from, corpus, device, (before, after), result)
     card = "README.md describes it" if write_card(options.output, text) else "README.md there was kept"
     figures = {"before": before, "after": after, "output": options.output}
-    figures |= {"seconds": result.seconds, "stopped_early": result.stopped_early, "expected": verdicts}
-    lines = [str(ready.report), f"before: {before}", f"after:  {after}"]
+    figures |= {
+        "documents": ready.account,
+        "seconds": result.seconds,
+        "stopped_early": result.stopped_early,
+        "expected": verdicts,
+    }
+    lines = [str(ready.account), str(ready.report), f"before: {before}", f"after:  {after}"]
     lines += [f"saved in {options.output}; run.yaml there repeats this run, {card}", *map(str, verdicts)]
     return Outcome(figures, "\n".join(lines), 0 if all(verdict.holds for verdict in verdicts) else 1)
 
@@ -232,7 +246,7 @@ def _reload_problem(trained: _Ready, used: tuple, corpus: "Corpus", device: "Dev
     from tlkit.training import train
 
     options, scoring, config, plan = used
-    fresh = _prepare(options, scoring.task, config, corpus, trained.classes)
+    fresh = _prepare(options, scoring.task, config, corpus, corpus, trained.classes)
     models = [ready.report.model for ready in (trained, fresh)]
     move_to_device(models[1], device)
     saved = {"checkpoint_dir": options.output / "checkpoints", "resume": True}
@@ -263,9 +277,10 @@ def _settings(used: tuple) -> dict[str, object]:
     }
 
 
-def _circumstances(device: "Device") -> dict[str, str]:
+def _circumstances(device: "Device", ready: _Ready) -> dict[str, str]:
     """What a run depends on besides its settings."""
     return {
+        "documents": str(ready.account),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "device": f"{device.kind}: {device.name}",
         "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft")),
@@ -298,7 +313,7 @@ def _card(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device: 
         provenance={
             "command": f"`python -m tlkit train --run-file {RUN_FILE} --output OTHER`, in this folder",
             "steps": f"{len(result.history):,}{stopped}, {result.seconds:,.0f} seconds",
-            **_circumstances(device),
+            **_circumstances(device, ready),
         },
     )
 

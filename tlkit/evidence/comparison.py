@@ -278,6 +278,7 @@ def _provenance(
     return {
         "model": experiment.model,
         **experiment.settings,
+        "documents": str(experiment.account),
         "device": device.name if settings.device_memory else f"{device.kind}: {device.name}",
         "seeds": settings.seeds,
         "against": settings.against,

@@ -29,6 +29,9 @@ class ComparisonSettings:
     )
     text_column: str | None = option(None, "of a file with rows; default: text")
     label_column: str | None = option(None, "of a file with texts to classify; default: label")
+    limit: int | None = option(
+        None, "documents of each split; default: all of a file, and of a bundled corpus as the profile says", at_least=1
+    )
     ignore_keys: str | None = option(None, "comma-separated columns or keys of a file; all others are used or refused")
     seeds: int | None = option(None, "runs of each strategy; default: as the profile says", at_least=1, at_most=1000)
     block_size: int | None = option(

@@ -20,7 +20,7 @@ from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.finished_runs import FinishedRuns
 from tlkit.evidence.learning_rates import load_with_strategy
 from tlkit.evidence.questions import Question, load_questions, questions_sha256, spread_out
-from tlkit.evidence.tasks import LONGEST_ROW, TASKS, Task
+from tlkit.evidence.tasks import LONGEST_ROW, TASKS, Account, Task, account, limited
 from tlkit.examples import Batch, tensors_in
 from tlkit.fitting.attempts import FallbackLog
 from tlkit.fitting.fallback import evaluate_with_fallback, train_with_fallback
@@ -52,6 +52,7 @@ class Experiment:
     general: Corpus
     blocks: Batch  # of the training split: token ids, shape (blocks, block_size), or examples
     classes: tuple[str, ...] | None  # their names, where the task has some
+    account: Account  # what became of the documents
     batch_size: int
     context: int
     stride: int
@@ -131,7 +132,7 @@ def load_experiment(
     """
     task = TASKS[settings.task]
     whole, general = task.load(settings), task.general().limited(test=profile.test_passages)
-    corpus, classes = profile.limit(whole), agreed_classes(model, task.classes(whole))
+    corpus, classes = limited(whole, profile, settings.limit), agreed_classes(model, task.classes(whole))
     base = load_model(chosen_model(model), **_head_of(classes))
     if hasattr(base.model, "peft_config"):
         raise ValueError(
@@ -161,6 +162,7 @@ def load_experiment(
         general=general,
         blocks=blocks,
         classes=classes,
+        account=account(task, whole, corpus, base.tokenizer, block_size),
         batch_size=settings.batch_size,
         context=context,
         stride=stride,

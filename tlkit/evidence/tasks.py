@@ -13,7 +13,7 @@ from typing import Protocol
 import pandas as pd
 import torch
 
-from tlkit.corpus import Corpus, load_corpus, pack
+from tlkit.corpus import NAMED, SPLITS, Corpus, load_corpus, pack
 from tlkit.evaluation import PerplexityResult, perplexity
 from tlkit.evidence.answering import answer
 from tlkit.evidence.classification import balanced_accuracy, balanced_interval
@@ -66,6 +66,8 @@ class Task:
         batch: of documents, a tokenizer, the tokens in a row and the classes, what is trained on.
         score: of a model, a tokenizer, documents, a window, the classes and the part of a job.
         measure: of the same without a window, with the profile, what else is to be known.
+        longer: how many of documents are longer than a row; such a conversation is left out, and such a text with a
+            class is cut. Running text is never too long.
         classes: the names of a corpus' classes; None where there are none.
         in_chat: whether a model is asked in its chat template, and used with it.
         row: tokens in a row of training, where nothing else is said; None for the longest that the model reads, up to
@@ -79,6 +81,7 @@ class Task:
     batch: Callable[..., Batch]
     score: Callable[..., PerplexityResult]
     measure: Callable[..., Measured] = lambda *_: Measured()
+    longer: Callable[..., int] = lambda *_: 0
     classes: Callable[[Corpus], tuple[str, ...] | None] = lambda _: None
     in_chat: bool = False
     row: int | None = None
@@ -117,6 +120,83 @@ def _columns(reading: Reading, *used: str) -> dict[str, object]:
     return given | {"ignore_keys": tuple(filter(None, (reading.ignore_keys or "").split(",")))}
 
 
+def limited(whole: Corpus, profile: Profile, limit: int | None) -> Corpus:
+    """What of a corpus is used: of a bundled one as much as the profile says, of a reader's own text all.
+
+    Args:
+        whole: the corpus.
+        profile: of the run.
+        limit: documents of each split, where that is said.
+    """
+    if limit is not None:
+        return whole.limited(limit, limit)
+    return profile.limit(whole) if whole.name in NAMED else whole
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of the documents of a corpus; the numbers add up to `found`.
+
+    Attributes:
+        found: in the file or folder.
+        duplicates: left out, because an earlier one has the same words.
+        empty: left out.
+        beyond_limit: left out, because of the limit or the profile.
+        train: to train on.
+        validation: to choose by.
+        test: to score.
+        longer: of these, how many are longer than a row of `row` tokens.
+        row: tokens.
+        longer_are: what becomes of them: "left out" or "cut".
+    """
+
+    found: int
+    duplicates: int
+    empty: int
+    beyond_limit: int
+    train: int
+    validation: int
+    test: int
+    longer: int
+    row: int
+    longer_are: str
+
+    def __str__(self) -> str:
+        reasons = (
+            (self.duplicates, "there twice"),
+            (self.empty, "empty"),
+            (self.beyond_limit, "beyond the limit or the profile"),
+        )
+        out = ", ".join(f"{count:,} {reason}" for count, reason in reasons if count)
+        used = f"{self.train:,} to train on, {self.validation:,} to choose by, {self.test:,} to score"
+        long = f"; {self.longer:,} of these are longer than {self.row:,} tokens and are {self.longer_are}"
+        return f"{self.found:,} documents found{': ' * bool(out)}{out}; used: {used}{long * bool(self.longer)}"
+
+
+def account(task: Task, whole: Corpus, used: Corpus, tokenizer, row: int) -> Account:
+    """Count what is used of a corpus, and what is not.
+
+    Args:
+        task: how documents become rows.
+        whole: the corpus.
+        used: what `limited` made of it.
+        tokenizer: of the model.
+        row: tokens in a row at most.
+    """
+    sizes = {split: len(getattr(used, split)) for split in SPLITS}
+    there = sum(len(getattr(whole, split)) for split in SPLITS)
+    return Account(
+        found=there + whole.duplicates + whole.empty,
+        duplicates=whole.duplicates,
+        empty=whole.empty,
+        beyond_limit=there - sum(sizes.values()),
+        longer=sum(task.longer(getattr(used, split), tokenizer, row) for split in SPLITS),
+        row=row,
+        longer_are="left out" if task.in_chat else "cut",
+        **sizes,
+    )
+
+
 def _text_batch(documents: Documents, tokenizer, length: int, classes: None) -> torch.Tensor:
     return pack(documents, tokenizer, length)
 
@@ -133,6 +213,8 @@ def _answer_batch(documents: Documents, tokenizer, length: int, classes: None, l
             f"of them {long[0].id!r}",
             stacklevel=2,
         )
+    if documents and not kept:
+        raise ValueError(f"all {len(documents)} conversations have more than {length} tokens: expected longer rows")
     return answer_examples(kept, tokenizer, learn=learn)
 
 
@@ -155,6 +237,15 @@ def _answer_measure(
     figures = likeliest.summary() | {f"sampled_{name}": value for name, value in sampled.summary().items()}
     tables = [found.table.assign(sampled=drawn) for found, drawn in ((likeliest, False), (sampled, True))]
     return Measured(figures, tuple(pd.concat(tables).to_dict("records")))
+
+
+def _longer_conversations(documents: Documents, tokenizer, row: int) -> int:
+    return len(short_enough(documents, tokenizer, row)[1])
+
+
+def _longer_texts(documents: Documents, tokenizer, row: int) -> int:
+    ids = tokenizer([str(one) for one in documents], add_special_tokens=False, verbose=False)["input_ids"]
+    return sum(len(one) > row for one in ids)
 
 
 def _class_batch(documents: Documents, tokenizer, length: int, classes: tuple[str, ...]) -> Batch:
@@ -192,6 +283,7 @@ TASKS = {
         batch=_answer_batch,
         score=_answer_score,
         measure=_answer_measure,
+        longer=_longer_conversations,
         in_chat=True,
     ),
     "classify": Task(
@@ -201,6 +293,7 @@ TASKS = {
         batch=_class_batch,
         score=_class_score,
         measure=_class_measure,
+        longer=_longer_texts,
         classes=lambda corpus: class_names(corpus.train),
         strategies=("linear_probe", "classic"),
     ),

@@ -1,6 +1,8 @@
 """Every task goes through the same comparison: answers and classes are trained on, scored, measured and exported."""
 
+import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from tlkit.evidence.comparison import compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.questions import answer_questions, encode_in_chat, load_questions
-from tlkit.evidence.tasks import TASKS
+from tlkit.evidence.tasks import TASKS, account, limited
 from tlkit.evidence.tuning import Trial, row_of
 from tlkit.examples.answers import answer_examples, short_enough
 from tlkit.examples.conversations import Conversation, load_conversations, prompt_of
@@ -49,6 +51,38 @@ def answered(compared, answered_in):
 @pytest.fixture(scope="module")
 def classified(compared, tmp_path_factory):
     return compared("classify", tmp_path_factory.mktemp("classes"), "linear_probe", "full")
+
+
+@pytest.mark.parametrize(("limit", "beyond"), [(None, 0), (2, 24)])
+@pytest.mark.parametrize("task", ["text", "answer", "classify"])
+def test_what_becomes_of_every_document_adds_up(task, limit, beyond, tmp_path):
+    """Thirty different documents, four of which are there twice and six of which are longer than a row, and two empty."""
+    texts = [f"Document {number}. " + "Word again. " * (100 if number < 6 else 2) for number in range(30)]
+    texts += texts[-4:]
+    rows = {
+        "text": [{"text": text} for text in [*texts, " ", ""]],
+        "answer": [{"prompt": text, "completion": "Yes."} for text in texts],
+        "classify": [{"text": text, "label": "ab"[len(text) % 2]} for text in texts],
+    }[task]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    whole = TASKS[task].load(ComparisonSettings(task=task, corpus=str(path)))
+    used = limited(whole, LITTLE, limit)
+    counted = account(TASKS[task], whole, used, load_model("tiny").tokenizer, 64)
+    assert (counted.found, counted.duplicates) == (len(rows), 4) and counted.empty == len(rows) - 34
+    sizes = (counted.train, counted.validation, counted.test)
+    assert sizes == ((24, 3, 3) if limit is None else (2, 2, 2)) and counted.beyond_limit == beyond
+    assert counted.found == sum(sizes) + counted.duplicates + counted.empty + counted.beyond_limit
+    if limit is None:
+        assert counted.longer == (0 if task == "text" else 6)
+        assert f"{len(rows)} documents found" in str(counted) and ("6 of these" in str(counted)) == (task != "text")
+
+
+def test_a_profile_bounds_what_is_bundled_and_no_text_of_a_reader():
+    bundled = TASKS["answer"].load(ComparisonSettings(task="answer"))
+    assert len(limited(bundled, LITTLE, None).train) == 8 and len(limited(bundled, LITTLE, 5).train) == 5
+    own = replace(bundled, name="chats.jsonl")
+    assert limited(own, LITTLE, None) is own
 
 
 def test_answers_are_scored_by_their_tokens_alone(answered, three_blocks):
