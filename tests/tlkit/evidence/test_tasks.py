@@ -56,7 +56,7 @@ def classified(compared, tmp_path_factory):
 @pytest.mark.parametrize(("limit", "beyond"), [(None, 0), (2, 24)])
 @pytest.mark.parametrize("task", ["text", "answer", "classify"])
 def test_what_becomes_of_every_document_adds_up(task, limit, beyond, tmp_path):
-    """Thirty different documents, four of which are there twice and six of which are longer than a row, and two empty."""
+    """Thirty different documents, four of them there twice and six longer than a row, and two empty ones."""
     texts = [f"Document {number}. " + "Word again. " * (100 if number < 6 else 2) for number in range(30)]
     texts += texts[-4:]
     rows = {
