@@ -1,45 +1,62 @@
-by_document_before = recorded.documents.query("strategy == 'zero-shot'").set_index("document")
-untouched = by_document_before.nats / by_document_before.tokens
-scored = np.exp(live.mean()).unstack().mean(axis=1)
-assert scored["LoRA, 1e-3"] > scored["LoRA, 1e-2"] > scored["full, 1e-3"]
-gone = (scored["LoRA, 1e-3"] - scored["LoRA, 1e-2"]) / (scored["LoRA, 1e-3"] - scored["full, 1e-3"])
-assert 0.33 < gone < 0.5 and scored["LoRA, 1e-3"] > 0.85 * np.exp(untouched[:20].mean())
-assert tl.recorded("rates").query("strategy in @seven").groupby("strategy").size().eq(16).all()
+assert 141.5 < before < 142.1 and (after < before).all()
+assert 0.28 < gain["LoRA, 1e-3"] < 0.4 and 0.75 < gain["LoRA, 1e-2"] < 0.83
+own = intervals(live, [("full, 1e-3", "LoRA, 1e-2")]).iloc[0]
+assert round(own.difference) == 11 and own.low > 0 and round(stats.t.ppf(0.975, 2), 2) == 4.30
+searched = tl.recorded("rates").query("strategy in @seven").groupby("strategy").learning_rate
+assert searched.size().eq(16).all() and searched.unique().map(sorted).map(tuple).nunique() == 1
+assert (best[seven] == table.loc[seven, "learning rate"]).all()
 
-assert len(seven) == 7 and table.loc[seven, "Rust perplexity"].max() < 126.2
+assert len(seven) == 7 and table.index[7:].tolist() == [tl.ZERO_SHOT, tl.CONTROL]
 assert table.loc[tl.ZERO_SHOT, "Rust perplexity"] == 126.2 and round(table.loc[tl.CONTROL, "Rust perplexity"]) == 688
 assert table.loc[["full", "freeze_embeddings", "freeze_lower", "lora", "qlora"], "Rust perplexity"].tolist() == [
     52.7, 56.5, 56.8, 62.5, 63.1
 ]  # fmt: skip
-assert "- profile: real" in ["- " + line for line in recorded.provenance] and losses.shape == (40, 21)
-for name in seven:
-    assert stats.ttest_rel(untouched, by_document[name]).confidence_interval(1 - 0.05 / 7).low > 0
+assert {"profile: real", "train_documents: 200", "epochs: 1", "seeds: 3"} <= set(recorded.provenance)
+assert losses.shape == (40, 21)
 
 assert paired.low > 0 > unpaired.low, "Only the paired interval excludes zero"
 assert round((by_document.freeze_embeddings - full).mean(), 2) == 0.07 and round(np.exp(0.07), 2) == 1.07
-assert (p < 0.05).any(axis=1).mean() > 1 / 3
+rest = by_hand.sub(by_hand.mean(axis=1), axis=0)
+assert rest.round(2).to_numpy().tolist() == [[0.03, -0.02, -0.01], [0.01, -0.01, 0], [0.02, 0, -0.02]]
+assert (rest - rest.mean()).round(2).abs().to_numpy().tolist() == [[0.01, 0.01, 0], [0.01, 0, 0.01], [0, 0.01, 0.01]]
+assert round(rest.mean()[0], 2) == 0.02 and round(seed_spread(by_hand)[0], 3) == 0.012
+assert seed_spread(by_hand)[1] == 4 and seed_spread(losses.mean().unstack())[1] == 12
+assert 0.4 < (p < 0.05).any(axis=1).mean() < 0.5
 
 assert pairs.separated.sum() == 17 and len(pairs) == 21
-apart = pairs.separated.to_dict()
-left = {frozenset(pair) for pair, separated in apart.items() if not separated}
+left = {frozenset(pair) for pair, separated in pairs.separated.items() if not separated}
 middle_three = ["freeze_embeddings", "freeze_lower", "last_layers"]
 assert left == {frozenset(pair) for pair in [("lora", "qlora"), *combinations(middle_three, 2)]}
-assert percent.loc[("lora", "qlora"), ["low", "high"]].round(1).tolist() == [-1.5, 3.5]
-assert percent.loc[("freeze_embeddings", "freeze_lower"), ["low", "high"]].round(1).tolist() == [-6.8, 8.6]
-assert percent.loc[("full", "lora"), ["low", "high"]].round(0).tolist() == [12, 25]
+assert pairs.loc[("lora", "qlora"), ["low", "high"]].astype(float).round(1).tolist() == [-1.5, 3.5]
+assert pairs.loc[("freeze_embeddings", "freeze_lower"), ["low", "high"]].astype(float).round(1).tolist() == [-6.8, 8.6]
+assert pairs.loc[("full", "lora"), ["low", "high"]].astype(float).round(0).tolist() == [12, 25]
 closed = intervals(losses, [("full", "lora")]).iloc[0]
 narrow = intervals(losses, [("full", name) for name in seven if name != "full"]).loc[("full", "lora")]
 wide = pairs.loc[("full", "lora")]
 assert closed.high - closed.low < narrow.high - narrow.low < wide.high - wide.low
+spreads = losses.mean().unstack().std(axis=1)
+assert 3.5 < spreads.max() / spreads.min() < 4.5
+careful = tl.compare_pairs(documents).query("not separated")
+more = {frozenset(pair) for pair in careful[["first", "second"]].to_numpy().tolist()} - left
+assert more == {frozenset(("last_layers", "lora")), frozenset(("last_layers", "qlora"))} and len(careful) == 6
 
 assert (table.loc[seven, "general perplexity"] > table.loc[tl.ZERO_SHOT, "general perplexity"]).all()
-assert points["general perplexity"][seven].idxmin() == points["Rust perplexity"][seven].idxmax() == "bitfit"
-assert points["general perplexity"].idxmax() == "freeze_lower"
-ln = general
-for other, sign in (("freeze_lower", 1), ("lora", -1)):
-    low, high = stats.ttest_rel(ln[other], ln.full).confidence_interval(0.975)
-    assert (low > 0) if sign > 0 else (high < 0)
-assert scores.learning_rate["freeze_lower"] == 2 * scores.learning_rate["full"] == 2e-3
-assert {path.name for path in folder.glob("pairs.*")} == {"pairs.csv", "pairs.png", "pairs.svg"}
-again = pd.read_csv(folder / "pairs.csv", comment="#")
-assert again.separated.sum() == 17
+assert table["general perplexity"][seven].idxmin() == table["Rust perplexity"][seven].idxmax() == "bitfit"
+apart = general - general.loc["full"]  # with each pair's own spread or the pooled one, whichever is larger
+for name in seven[1:]:
+    error = max(apart.loc[name].sem(), spread * np.sqrt(2 / 3))
+    assert abs(apart.loc[name].mean()) > stats.t.ppf(1 - 0.05 / 6 / 2, freedom) * error
+    assert (apart.loc[name].mean() > 0) == (name == "freeze_lower")
+at = same_rate.pivot_table("general_perplexity", "learning_rate", "strategy")
+assert (
+    (at.freeze_lower < at.full).all()
+    and (at.freeze_embeddings < at.full).all()
+    and (at.loc[0.001] < at.loc[0.002]).all()
+)
+assert at.loc[0.002, ["freeze_lower", "freeze_embeddings", "full"]].round().tolist() == [62, 55, 76]
+rates = table["learning rate"]
+assert rates["freeze_lower"] == rates["freeze_embeddings"] == 2 * rates["full"] == 2e-3
+
+assert {path.name for path in folder.glob("pairs.*")} == {"pairs.csv", "pairs.png", "pairs.svg", "pairs.txt"}
+assert pd.read_csv(folder / "pairs.csv").separated.sum() == 17
+assert (intervals(with_start, [("zero-shot", name) for name in seven]).high < 0).all()
