@@ -42,7 +42,7 @@
 # | [13 · Classification](13_classification.ipynb) | What is pretraining worth when the task is to name a class? | 42 |
 # | [14 · Instruction tuning](14_instruction_tuning.ipynb) | How does a model learn to answer, and to stop? | 45 |
 # | **Part 5: Know what is true** | | |
-# | [15 · The comparison](15_comparison.ipynb) | Which differences between strategies are real? | 40 |
+# | [15 · The comparison](15_comparison.ipynb) | Which differences between strategies are real? | 43 |
 # | [16 · The autopsy](16_autopsy.ipynb) | How can reports full of numbers be wrong, and how would you have noticed? | 44 |
 # | [17 · The leaderboard](17_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 43 |
 # | **Part 6: Beyond** | | |
