@@ -172,7 +172,7 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     text = "\n".join(
         [f"{loaded}\n{counted}\n{corpus.name}: {result}", *(f"{name}: {value:.3g}" for name, value in measured.items())]
     )
-    figures = vars(result) | measured | {"documents": counted}
+    figures = vars(result) | measured | {"corpus": counted}
     if answers is None:
         return Outcome(figures, text)
     low, high = answers.interval

@@ -227,7 +227,7 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
     card = "README.md describes it" if write_card(options.output, text) else "README.md there was kept"
     figures = {"before": before, "after": after, "output": options.output}
     figures |= {
-        "documents": ready.account,
+        "corpus": ready.account,
         "seconds": result.seconds,
         "stopped_early": result.stopped_early,
         "expected": verdicts,
