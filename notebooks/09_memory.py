@@ -5,8 +5,8 @@
 #
 # The published experiment that this course examines ran out of memory on a card of 8 GB. Its reports explain that by a
 # table: weights 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5 to 1", together "8 to 10 GB". But such a
-# table adds up things that are not there at the same time. A step runs out of memory at one moment, and only the
-# tensors that exist at that moment count.
+# table adds up tensors that never exist at the same time. A step runs out of memory at one moment, and only what exists
+# at that moment counts.
 #
 # **You will be able to**
 #
@@ -19,6 +19,7 @@
 
 # %% slideshow={"slide_type": "subslide"}
 from contextlib import nullcontext
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -42,18 +43,16 @@ def load(dtype=torch.float32):
 # ## One step, from the first tensor to the last
 #
 # `step_timeline` takes one training step of a model and notes every tensor that torch makes or frees. It returns a
-# table with the bytes of all *live* tensors, those that are made and not yet freed, at each such moment. We take eight
-# rows of 128 tokens and draw the table. **At which moment will the step need most?**
+# table with the bytes of all *live* tensors, which are made and not yet freed, at each such moment. We take a batch of
+# eight rows with 128 tokens each and draw the table. **At which moment will the step need most?**
 
 # %%
-kinds = [
-    "weights",
-    "optimizer state",
-    "gradients",
-    "activations",
-    "logits and loss",
-    "temporary",
-]
+lasting = ["weights", "optimizer state", "gradients"]
+kinds = [*lasting, "activations", "logits and loss", "temporary"]
+
+
+def peak(line):
+    return line[kinds].sum(axis=1).max()
 
 
 def draw(axes, line, title, top):
@@ -84,7 +83,7 @@ plt.show()
 # - In the **forward pass**, each block keeps what its backward pass will need, its
 #   [**activations**](glossary.md#activation). Eight blocks make eight stairs.
 # - At the turn, the [**logits**](glossary.md#logit) appear. The loss computes log-probabilities from them, and the
-#   backward pass begins with the gradients of both. For a moment three tensors of this size exist, which is the peak.
+#   backward pass begins with the gradients of both. For a moment three tensors of this size exist: this is the peak.
 # - In the **backward pass** each block uses and frees its activations, while the **gradients** of its weights appear.
 # - The **optimizer step** updates the weights, and then the gradients are freed.
 
@@ -95,16 +94,23 @@ plt.show()
 #
 # $$\text{weights} = 4N, \qquad \text{gradients} = 4N_t, \qquad \text{optimizer state} = 4N_t + 4N_t = 8N_t$$
 #
-# These three kinds do not depend on the text. The other two do. Take $B$ rows of $T$ tokens, a vocabulary of $V$, and
+# These three kinds do not depend on the batch. The other two do. Take $B$ rows of $T$ tokens, a vocabulary of $V$, and
 # $L$ blocks of width $d$, each with an MLP of width $m$, $a$ attention heads, and keys and values of width $k$:
 #
 # $$\text{logits} = 4 \cdot B\,(T-1)\,V \quad (\text{three such tensors at the peak}), \qquad
 # \text{activations} \approx 4 \cdot B\,(T-1) \cdot L \cdot (8d + 2k + 4m + a + 2)$$
 #
-# The last token of a row is only predicted, never read, hence $T - 1$. The bracket counts what a block keeps of each
-# token: eight vectors of width $d$ (for example the inputs of its layers and of its norms), keys and values, four
-# vectors of the MLP, and a number for each head and each norm. The $T \times T$ attention weights are missing, because
-# torch's attention computes them in pieces and never stores them.
+# `step_timeline` gives the model all tokens of a row except the last, which is only predicted, hence $T - 1$.
+# (`model(input_ids=batch, labels=batch)` reads all $T$.) The bracket counts the numbers that a block keeps of each token:
+#
+# | part | tensors kept for the backward pass | numbers for a token |
+# | --- | --- | --- |
+# | two norms | input, normalised input, output, and one scale each | $2\,(3d + 1)$ |
+# | attention | queries and output; keys and values; one number a head | $2d + 2k + a$ |
+# | MLP | gate, activated gate, up, and their product | $4m$ |
+#
+# The $T \times T$ attention weights are missing, because torch's attention computes them in pieces and never stores
+# them. **Will the five kinds add up to the peak?**
 
 # %%
 model = load()
@@ -121,28 +127,32 @@ by_hand = {
 }
 most = full[list(by_hand)].max()
 print(f"a block keeps {kept:,} numbers = {4 * kept:,} bytes of each token")
-(pd.DataFrame({"by hand, MiB": by_hand, "counted, MiB": most}) / MiB).round(1)
-
-# %% tags=["check-by-hand"]
+print(f"sum of the five kinds: {sum(by_hand.values()) / MiB:.0f} MiB")
+print(f"peak: {peak(full) / MiB:.0f} MiB")
 course.claim(
     "By hand, every kind is within 3% of the count",
     (pd.Series(by_hand) / most - 1).abs().max() < 0.03,
 )
+(pd.DataFrame({"by hand, MiB": by_hand, "counted, MiB": most}) / MiB).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So one token costs 15 kB in each block and 121 kB in all eight, as much as 30 thousand fp32 weights. The first three
-# kinds belong to parameters, the last two to tokens. When memory runs out, ask first which of the two groups is too
-# large: a smaller batch lowers only the second.
+# Every kind is right, and yet the sum is 6% larger than the peak, because no weight has a gradient yet when the loss is
+# computed. In the published table the same fault hides the cause, as you will see.
 #
-# You can count activations in any model without our tool. torch calls a hook for each tensor that it keeps for the
-# backward pass, so we add up their bytes, without the weights, and look at what the last block adds.
+# One token costs 15 kB in each block and 121 kB in all eight, as much as 30 thousand fp32 weights. The first three
+# kinds belong to parameters, the last two to tokens. When memory runs out, ask first which of the two groups is too
+# large: a smaller batch lowers only the second, and a [chunked loss](glossary.md#chunked-loss) only the logits.
+#
+# You can count activations in any model without our tool, by *hooks*: functions that torch calls at certain moments. One
+# is called for each tensor that torch keeps for the backward pass, and another after each block. Several tensors can
+# share one piece of memory, their *storage*, so we note each storage once, and leave out those of the weights.
 
 
 # %%
-def bytes_per_token(model, rows, context=None):
-    """What the last block keeps of each token for the backward pass."""
+def kept_by_block(model, rows, context=None):
+    """Bytes that each block keeps for the backward pass."""
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    saved, after_block = {}, []
+    saved, sums = {}, [0]
 
     def note(tensor):
         storage = tensor.untyped_storage()
@@ -150,18 +160,18 @@ def bytes_per_token(model, rows, context=None):
             saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    for block in model.model.layers:
-        block.register_forward_hook(lambda *_: after_block.append(sum(saved.values())))
+    for block in model.get_decoder().layers:  # the decoder: the model without its head
+        block.register_forward_hook(lambda *_: sums.append(sum(saved.values())))
     with (
         context or nullcontext(),
         torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
     ):
         model(input_ids=rows, use_cache=False)
-    return (after_block[-1] - after_block[-2]) / rows.numel()
+    return [after - before for before, after in pairwise(sums)]
 
 
 rows = torch.randint(V, (8, 128), generator=torch.Generator().manual_seed(0))
-counted = bytes_per_token(load(), rows)
+counted = kept_by_block(load(), rows)[-1] / rows.numel()
 course.claim("torch keeps exactly the bytes of the formula", counted == 4 * kept)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -169,46 +179,42 @@ course.claim("torch keeps exactly the bytes of the formula", counted == 4 * kept
 #
 # LoRA trains 5% of the parameters here. The last two blocks alone are 20%. **Which of the two needs less memory?**
 
-# %%
+# %% tags=["check-strategies"]
 lora = get_peft_model(load(), LoraConfig(r=8, target_modules="all-linear"))
 last = load().requires_grad_(False)
 last.model.layers[6:].requires_grad_(True)
-lines = {"all parameters": full}
-for name, model in {"LoRA": lora, "last two blocks": last}.items():
+models = {"all parameters": load(), "LoRA": lora, "last two blocks": last}
+strategies = {}
+for name, model in models.items():
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    print(f"{name}: {trained / N:.0%} trained")
-    lines[name] = step_timeline(model, batch_size=8, sequence_length=128)
-
-# %%
-figure, panels = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-for axes, name in zip(panels, ("LoRA", "last two blocks"), strict=True):
-    draw(axes, lines[name], name, top=260)
-figure.suptitle("LoRA keeps nearly all activations, the last two blocks a quarter")
-figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=6)
-plt.show()
-
-# %% tags=["check-strategies"]
-peaks = {name: line[kinds].sum(axis=1).max() for name, line in lines.items()}
-for name, peak in peaks.items():
-    print(f"{name:16} {peak / peaks['all parameters']:.0%} of the peak of training all")
+    by_block = kept_by_block(model, rows)
+    strategies[name] = {
+        "trained, %": 100 * trained / N,
+        "blocks that keep activations": sum(size > 0 for size in by_block),
+        "kept by all blocks, MiB": sum(by_block) / MiB,
+        "peak, MiB": peak(step_timeline(model, batch_size=8, sequence_length=128))
+        / MiB,
+    }
+strategies = pd.DataFrame.from_dict(strategies, orient="index")
 course.claim(
     "LoRA trains a quarter as many parameters as the last two blocks, but needs more",
-    peaks["LoRA"] > 1.5 * peaks["last two blocks"],
+    strategies["peak, MiB"]["LoRA"] > 1.5 * strategies["peak, MiB"]["last two blocks"],
 )
+strategies.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # LoRA removes most of the gradients and of the optimizer state, because these belong to trained parameters. But its
 # adapters sit in every block, so backpropagation passes through every block, and each one has to keep its activations.
-# With the last two blocks, it stops below block 6, and the six blocks below keep nothing. So how far *down* you train can
-# matter more for memory than how many parameters you train.
+# When only the last two blocks are trained, backpropagation stops below them, and the six blocks below keep nothing. So
+# how far *down* you train can matter more for memory than how many parameters you train.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The published table, computed again
 #
-# Qwen2-0.5B has 494,032,768 parameters. Weights, gradients and AdamW need 4 + 4 + 8 bytes of each, 7.9 GB, and a card
-# sold as 8 GB has 8.59 of these GB (8 GiB). `step_timeline` finds the rest by *tracing*: it takes the step on tensors
-# that have a shape but no contents, so nothing of that size is made or downloaded. The batch is one row of 512 tokens.
-# **Is the peak again at the loss?**
+# Qwen2-0.5B has 494,032,768 parameters. Weights, gradients and AdamW need 4 + 4 + 8 bytes for each, 7.9 GB. Cards are
+# sold in GiB of $2^{30}$ bytes, so a card of "8 GB" has 8.59 of the reports' GB. `step_timeline` finds the rest by
+# *tracing*: it takes the step on tensors that have a shape but no contents, so nothing of that size is made or
+# downloaded. The batch is one row of 512 tokens. **Is the peak again at the loss?**
 
 # %% tags=["check-published"]
 published = step_timeline("qwen2-0.5b", batch_size=1, sequence_length=512)
@@ -218,23 +224,23 @@ figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", nco
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With one row, activations are few, and the peak is at the *end* of the backward pass, where all gradients exist. That
-# of the embedding exists three times there, because this model is tied: it uses one table both to read tokens and to
-# predict them. The prediction gives the table's gradient at the start of the backward pass. It has to wait as
-# "temporary" until the gradient from reading is known, at the very end, and then torch adds the two into a third. So we
-# can calculate the peak:
+# With one row, activations are few, and the peak is at the *end* of the backward pass, where all gradients exist. The
+# gradient of the embedding exists three times there, because this model is tied: it uses one table both to read tokens
+# and to predict them. Predicting gives a gradient of the table at the start of the backward pass. It has to wait as
+# "temporary" until reading gives another at the very end, and then torch adds the two into a third. So we can calculate
+# the peak:
 
 # %%
 parameters, table = 494_032_768, 151_936 * 896  # the table: tokens x width
 calculated = 16 * parameters + 2 * 4 * table
-traced = published[kinds].sum(axis=1).max()
+traced = peak(published)
 print(f"calculated {calculated / 1e9:.2f} GB, traced {traced / 1e9:.2f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The 9.0 GB do not fit into 8.59. The total of the reports is about right, but for the wrong reason: at the peak, the
-# activations are gone, and two more copies of one gradient are there instead. It matters for what you do about it:
+# activations are gone, and two more copies of one gradient are there instead. The reason decides what helps:
 # [checkpointing](glossary.md#activation-checkpointing) and shorter rows lower only activations and logits, so neither
-# helps here. [Lesson 10](10_oom_fallback.ipynb) tries what does.
+# helps here. [Lesson 10](10_oom_fallback.ipynb) shows what does.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Three recipes called bf16
@@ -242,12 +248,12 @@ print(f"calculated {calculated / 1e9:.2f} GB, traced {traced / 1e9:.2f} GB")
 # A number in [bf16](glossary.md#bf16) takes 2 bytes, but has only 8 significant bits. Three ways of training go by that
 # name:
 #
-# - **Autocast** (*mixed precision*, `bf16=True` in a Trainer): weights, gradients and moments stay in fp32, and matrix
-#   products are computed in bf16.
-# - **Pure bf16**: weights, gradients and moments are all in bf16. It is what you get from `dtype=torch.bfloat16` and
-#   an ordinary optimizer.
-# - **bf16 with a master copy**: weights and gradients in bf16, but the optimizer keeps an fp32 copy of the weights, and
-#   its moments, in fp32: 2 + 2 + 12 bytes. DeepSpeed and Megatron do this.
+# - **[Autocast](glossary.md#autocast)** (*mixed precision*): weights, gradients and [moments](glossary.md#moments) are in
+#   fp32, and torch computes matrix products in bf16.
+# - **Pure bf16**: weights, gradients and moments are all in bf16. You get it from weights in bf16 and an ordinary
+#   optimizer.
+# - **bf16 with a master copy**: the weights are in bf16, but the optimizer updates an fp32 copy of them, with gradients
+#   and moments in fp32. Megatron-LM does this.
 #
 # We take one step in each of them, with a learning rate of $10^{-5}$, which is usual for large models. **Which of them
 # halves the memory, and what does it cost?**
@@ -255,8 +261,8 @@ print(f"calculated {calculated / 1e9:.2f} GB, traced {traced / 1e9:.2f} GB")
 
 # %%
 def one_step(dtype, context=None, master=False):
+    """Bytes per parameter and per token of a block, and how many parameters moved."""
     model = load(dtype)
-    activations = bytes_per_token(load(dtype), rows, context)
     weights = list(model.parameters())
     trained = [w.detach().float() for w in weights] if master else weights
     start = [w.detach().clone() for w in trained]
@@ -264,20 +270,21 @@ def one_step(dtype, context=None, master=False):
     with context or nullcontext():
         loss = model(input_ids=rows[:2], labels=rows[:2]).loss
     loss.backward()
-    gradients = sum(w.grad.nbytes for w in weights)
     if master:
         for copy, weight in zip(trained, weights, strict=True):
-            copy.grad = weight.grad.float()  # and after the step: weight.copy_(copy)
-    optimizer.step()
-    moments = [
-        state[n]
-        for state in optimizer.state.values()
-        for n in ("exp_avg", "exp_avg_sq")
-    ]
-    state = sum(t.nbytes for t in moments + (trained if master else []))
+            copy.grad, weight.grad = weight.grad.float(), None
+    optimizer.step()  # with a master copy, weight.copy_(copy) would follow
+    states = optimizer.state.values()
+    moments = [state[n] for state in states for n in ("exp_avg", "exp_avg_sq")]
     moved = sum((w != s).sum().item() for w, s in zip(trained, start, strict=True))
-    lasting = [sum(w.nbytes for w in weights), gradients, state]
-    return [*(round(size / N) for size in lasting), activations, round(100 * moved / N)]
+    return {
+        "weights": sum(w.nbytes for w in weights) / N,
+        "gradients": sum(w.grad.nbytes for w in trained) / N,
+        "optimizer": sum(t.nbytes for t in moments + (trained if master else [])) / N,
+        "activations, 1 row": kept_by_block(load(dtype), rows[:1], context)[-1] / 128,
+        "activations, 8 rows": kept_by_block(load(dtype), rows, context)[-1] / 1024,
+        "moved, %": 100 * moved / N,
+    }
 
 
 autocast = torch.autocast("cpu", dtype=torch.bfloat16)
@@ -287,19 +294,25 @@ recipes = {
     "pure bf16": one_step(torch.bfloat16),
     "bf16, fp32 master": one_step(torch.bfloat16, master=True),
 }
-columns = ["weights", "gradients", "optimizer", "activations", "moved, %"]
-recipes = pd.DataFrame.from_dict(recipes, orient="index", columns=columns)
+recipes = pd.DataFrame.from_dict(recipes, orient="index").round().astype(int)
+print("loaded without dtype=:", AutoModelForCausalLM.from_pretrained(tl.BUNDLED).dtype)
 recipes
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The first three columns are bytes for each parameter, and the fourth is bytes for each token in a block.
+# The first three columns are bytes for each parameter, and the next two are bytes for each token in a block.
 #
-# - Autocast lowers the activations only. It does not halve them, because the norms stay in fp32, and bf16 copies of the
-#   weights are kept for the backward pass.
-# - Pure bf16 halves everything, and has a price: 96% of the parameters did not move at all. Between 0.0625 and 0.125, for
-#   example, neighbouring bf16 numbers are 0.0005 apart. Adding 0.00001 gives the old number again, in every step.
-# - The master copy mends this and takes the memory back: 16 bytes for each parameter, like fp32. It saves activations,
-#   and time on hardware that computes in bf16.
+# - Autocast lowers only the activations, and only if the batch is large. Norms stay in fp32, at about 10 kB a token, and
+#   each block also keeps bf16 copies of its weights, 0.8 MB however many tokens there are. With one row of 128 tokens
+#   that is more than fp32 needs.
+# - Pure bf16 halves weights, gradients and moments, and lowers activations to 55%, because norms compute in fp32. It has
+#   a price: 96% of the parameters did not move at all. Between 0.0625 and 0.125, for example, neighbouring bf16 numbers
+#   are 0.0005 apart. Adding 0.00001 gives the old number again, in every step.
+# - The master copy mends this, but takes 18 bytes for each parameter, 2 more than fp32. (With gradients left in bf16, as
+#   in the ZeRO paper, it is 16.) It saves activations, and time on hardware that computes in bf16.
+#
+# `bf16=True` in a `Trainer` switches autocast on, but leaves the weights as they are, and `from_pretrained` keeps the
+# dtype of the checkpoint. That is fp16 for our model and bf16 for most others, so with those `bf16=True` trains *pure*
+# bf16. If you train all parameters, load with `dtype=torch.float32`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## LoRA in bf16: 7B parameters on a card of 24 GB
@@ -309,7 +322,8 @@ recipes
 # Llama-7B on torch's `meta` device, which stores shapes only. **How much memory do its weights need, and how much the
 # step?**
 #
-# All blocks are alike, so we trace models of two and of four blocks. Half of their difference is one block.
+# All 32 blocks are alike, so we trace models of two and of four blocks. Their difference is two blocks, and the other 30
+# are 15 times as much.
 
 
 # %%
@@ -324,42 +338,45 @@ def lora_in_bf16(blocks):
 seven = list(lora_in_bf16(32).parameters())
 weights = sum(p.nbytes for p in seven if not p.requires_grad)
 adapters = sum(4 * p.nbytes for p in seven if p.requires_grad)
-two, four = (
-    step_timeline(lora_in_bf16(n), batch_size=1)[kinds].sum(axis=1).max()
-    for n in (2, 4)
-)
-peak = two + 15 * (four - two)
 print(f"all parameters, fp32: {16 * sum(p.numel() for p in seven) / GiB:.0f} GiB")
 print(f"LoRA: bf16 weights {weights / GiB:.1f} GiB, adapters {adapters / GiB:.1f} GiB")
-print(f"peak with one row of 512 tokens: {peak / GiB:.1f} GiB")
+peaks = []
+for size in (1, 2):
+    two, four = (peak(step_timeline(lora_in_bf16(n), batch_size=size)) for n in (2, 4))
+    peaks.append(two + 15 * (four - two))
+    print(f"peak, {size} x 512 tokens: {peaks[-1] / GiB:.1f} GiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The weights are left, about 13 GiB, and they are three quarters of the peak. LoRA has removed nearly all of what training
-# adds to them, so the next thing to shrink is the frozen weights themselves: [QLoRA](06_qlora.ipynb) stores them in four
-# bits. The rest is activations, which grow with rows and length: this step fits on a card of 24 GB (22.4 GiB), and a
-# batch of two rows hardly does.
+# The frozen weights remain: 12.6 GiB, three quarters of the first peak. LoRA has removed nearly all that training adds
+# to them, so the next thing to shrink is these weights: [QLoRA](06_qlora.ipynb) stores them in four bits. The rest is
+# activations, which grow with rows and length.
 #
 # **What the count leaves out.** It knows torch's tensors. The driver, scratch space inside kernels, and gaps between
-# tensors come on top. On a card they take several hundred MiB and more, so leave 15% of its memory free.
+# tensors come on top, so leave 15% of a card free. A card of 24 GB reports about 23.65 GiB, of which 20 remain: one row
+# fits, and two rows are too close to the limit. On a card, torch keeps the count for you:
+#
+# ```python
+# torch.cuda.reset_peak_memory_stats()
+# ...  # two steps, because the first one only makes the optimizer state
+# print(torch.cuda.max_memory_allocated() / 2**30, "GiB")
+# ```
 #
 # ## Key ideas
 #
 # - Weights ($4N$), gradients ($4N_t$) and AdamW's moments ($8N_t$) belong to parameters. Activations and logits belong to
 #   tokens, and grow with the batch.
-# - A step fits if its peak fits, and only what is alive there counts. With many tokens the peak is at the loss, with few
-#   at the end of the backward pass.
-# - Pure bf16 halves the memory and loses small updates. LoRA on frozen bf16 weights loses nothing of its adapters, and
-#   leaves 2 bytes a parameter: about 13 GiB for 7B.
+# - A step fits if its peak fits, and only tensors that are live at the peak count. With many tokens the peak is at the
+#   loss, with few at the end of the backward pass.
+# - Pure bf16 loses small updates. With LoRA on frozen bf16 weights the adapters stay in fp32, so no update is lost, and
+#   the weights take 2 bytes a parameter: 12.6 GiB for 7B.
 #
 # ## Further reading
 #
-# - Micikevicius and others, [Mixed Precision Training](https://arxiv.org/abs/1710.03740) (2018): why master weights stay
-#   in fp32.
-# - Rajbhandari and others, [ZeRO](https://arxiv.org/abs/1910.02054) (2020): the sum of 16 bytes a parameter, and how to
-#   spread it over cards.
-# - Korthikanti and others, [Reducing Activation Recomputation](https://arxiv.org/abs/2205.05198) (2022): the formula of
-#   activations, for larger models.
-# - [Understanding GPU memory](https://pytorch.org/blog/understanding-gpu-memory-1/): torch's own timeline of a card.
+# - Micikevicius et al. 2018, [Mixed precision training](https://arxiv.org/abs/1710.03740): master weights in fp32
+# - Rajbhandari et al. 2020, [ZeRO](https://arxiv.org/abs/1910.02054): the 16 bytes a parameter, spread over cards
+# - Korthikanti et al. 2022, [Reducing activation recomputation](https://arxiv.org/abs/2205.05198): activations in
+#   larger models
+# - [Understanding GPU memory](https://pytorch.org/blog/understanding-gpu-memory-1/): torch's own timeline of a card
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -376,7 +393,7 @@ import tlkit as tl
 # **Quiz.** Full fine-tuning of `qwen2-0.5b`, one row of 512 tokens, needs 8.38 GiB. Which change lowers the peak?
 #
 # - **a** activation checkpointing
-# - **b** the chunked loss
+# - **b** logits and loss for 64 tokens at a time
 # - **c** rows of 256 tokens
 # - **d** plain SGD instead of AdamW
 
@@ -401,8 +418,7 @@ course.check("ex09_1", lasting_bytes)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 9.2** (apply it). The published table adds up parts that are not alive together. Do better: a log says what
 # was made and freed in a step, in order, in pairs: `("logits", 7)` for 7 GB more, `("logits", -7)` for 7 GB less.
-# Return what is alive at the moment when most is: a dict with the size of each name. Names of size 0 may be there or
-# not.
+# Return what is alive at the peak, as a dict from name to size. Entries of size 0 are optional.
 
 
 # %%

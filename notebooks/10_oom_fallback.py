@@ -4,9 +4,9 @@
 # *Can training go on after it runs out of memory, without losing a step?*
 #
 # Sooner or later a run of yours will stop with `CUDA out of memory`. Most people then halve the batch and start again,
-# which is a different training. It can be done better, because the same step can be computed in many ways, and some of
-# them need far less memory. You will read the error, build the ways to need less by hand, and write a loop that fails,
-# takes the same step again and ends with the same weights.
+# which is a different training. There is a better way, because the same step can be computed in many ways, and some of
+# them need far less memory. You will read the error, build by hand three ways to need less memory, and write a loop that
+# fails, takes the same step again and ends with the same weights.
 #
 # **You will be able to**
 #
@@ -20,14 +20,13 @@
 
 # %% slideshow={"slide_type": "subslide"}
 import weakref
+from contextlib import nullcontext
 
 import pandas as pd
 import torch
 from accelerate.utils import find_executable_batch_size
-from peft import LoraConfig, get_peft_model
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import course
 import tlkit as tl
@@ -39,7 +38,8 @@ blocks = tl.pack(tl.load_corpus("rust").train[:20], tokenizer, 64)[:12]
 
 
 def load():
-    return AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+    return model.train()
 
 
 def adamw(parameters):
@@ -74,24 +74,25 @@ def adamw(parameters):
 # ## A snapshot as text
 #
 # On a CUDA card `torch.cuda.memory_snapshot()` lists every segment and its blocks. A few lines make it readable without
-# a browser. We have no card here, so the function gets a small list of the same form.
+# a browser. Without a card, the function gets a small list of the same form. (`>> 20` turns bytes into MiB, `<< 20` back.)
 
 
 # %%
 def as_text(segments, width=48):
     for segment in segments:
-        total, bar, largest = segment["total_size"], "", 0
+        size, bar, largest = segment["total_size"], "", 0
         for block in segment["blocks"]:
-            free = block["state"] == "inactive"
-            bar += (".#"[not free]) * round(width * block["size"] / total)
-            largest = max(largest, free * block["size"])
-        print(f"{total >> 20} MiB {bar}  largest free block: {largest >> 20} MiB")
+            in_use = block["state"] != "inactive"
+            bar += ("#" if in_use else ".") * round(width * block["size"] / size)
+            if not in_use:
+                largest = max(largest, block["size"])
+        print(f"{size >> 20} MiB {bar}  largest free block: {largest >> 20} MiB")
 
 
-example, states = [], {True: "inactive", False: "active_allocated"}
+free, used, example = "inactive", "active_allocated", []
 for sizes in ((10, -6, 8), (-8, 4, -8, 4), (6, -6, 6, -6)):  # MiB; free ones negative
-    listed = [{"size": abs(s) << 20, "state": states[s < 0]} for s in sizes]
-    example.append({"total_size": 24 << 20, "blocks": listed})
+    parts = [{"size": abs(s) << 20, "state": free if s < 0 else used} for s in sizes]
+    example.append({"total_size": 24 << 20, "blocks": parts})
 as_text(torch.cuda.memory_snapshot() if torch.cuda.is_available() else example)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -149,7 +150,7 @@ for name, way in ways.items():
 right = apart(gradients["in two"], gradients["whole"])
 wrong = apart(gradients["mean of means"], gradients["whole"])
 course.claim("Micro-batches give the gradient of the whole batch", right < 1e-4)
-print(f"the mean of means is off by {wrong:.0%} of the right gradient's length")
+print(f"the mean of means is off by {wrong:.0%} of the right gradient's norm")
 
 # %% slideshow={"slide_type": "subslide"}
 short = torch.zeros(4, 6, dtype=torch.long)
@@ -166,13 +167,13 @@ pictures.micro_batch_picture(short, size=2)
 #
 # **Activation checkpointing** keeps only the input of each block, and computes the block's forward pass a second time
 # when backpropagation reaches it. A backward pass costs about two forward passes, so a step takes four units of
-# arithmetic instead of three.
+# arithmetic instead of three. `tl.track_memory` counts the bytes of live tensors, as the timeline of lesson 9 does.
 
 
 # %% tags=["nbval-ignore-output"]
 def activations(checkpointing):
     """MiB of activations that wait for the backward pass."""
-    model = load().train()
+    model = load()
     if checkpointing:  # older releases know only the second name
         enable = getattr(model, "activation_checkpointing_enable", None)
         (enable or model.gradient_checkpointing_enable)()
@@ -189,34 +190,30 @@ print(f"activations: {kept:.0f} MiB, with checkpointing {kept_with:.0f} MiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The optimizer on the host.** AdamW keeps two moments for each trained parameter, and they are needed only once a
-# step. So they can stay in ordinary RAM: the gradients go to the host, AdamW updates a copy of the parameters there, and
-# the result comes back. A step then sends 8 bytes for each trained parameter over the bus.
+# step. So they can stay in ordinary RAM, the memory of the *host*: the gradients go to the host, AdamW updates a copy of
+# the parameters there, and the result comes back. In fp32 a step then sends 8 bytes for each trained parameter over the
+# bus, 4 in each direction. If the model is in bf16, the copy is its fp32 master copy. (`host` is for the virtual card of
+# the next section. A real one does not need it.)
 
 
 # %%
 class HostAdamW:
-    def __init__(self, parameters):
-        self.card = list(parameters)
-        self.host = [p.detach().cpu().clone() for p in self.card]
-        self.adamw = adamw(self.host)
+    def __init__(self, parameters, host=nullcontext):
+        self.card, self.host = [p for p in parameters if p.requires_grad], host
+        with self.host():
+            self.copies = [p.detach().to("cpu", copy=True).float() for p in self.card]
+            self.adamw = adamw(self.copies)
 
     @torch.no_grad()
     def step(self):
-        for there, here in zip(self.card, self.host, strict=True):
-            here.grad, there.grad = there.grad.cpu(), None
-        self.adamw.step()
-        for there, here in zip(self.card, self.host, strict=True):
+        with self.host():
+            for there, here in zip(self.card, self.copies, strict=True):
+                here.grad, there.grad = there.grad.to("cpu", copy=True).float(), None
+            self.adamw.step()
+            self.adamw.zero_grad()
+        for there, here in zip(self.card, self.copies, strict=True):
             there.copy_(here)
 
-
-updated = []
-for kind in (adamw, HostAdamW):
-    model = load()
-    optimizer = kind(model.parameters())
-    accumulate(model, inputs, labels, size=4)
-    optimizer.step()
-    updated.append(flat(model.parameters()))
-course.claim("AdamW on the host makes the same weights", apart(*updated) < 1e-6)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A loop that recovers
@@ -244,9 +241,17 @@ print("after it:", type(watched[0]()).__name__)
 # local variables, the activations among them. Python drops the exception at the end of the block. So inside it we only
 # note what happened, and recover after it.
 #
-# To see this without a graphics card, we use a *virtual card*: the processor computes, every tensor is counted, and the
-# tensor that would exceed the budget is refused with CUDA's message. Ours has 80 MiB, and training takes three steps of
-# four rows.
+# To see this without a graphics card, we use a *virtual card*: the processor computes, every new tensor is counted, and
+# the tensor that would exceed the budget is refused with CUDA's message. `card.hold` counts the weights, which were made
+# before, and inside `card.host()` nothing is counted.
+#
+# Our loop has two remedies, and **where** a step fails decides between them:
+#
+# - In the forward or backward pass it halves the micro-batch.
+# - In the first optimizer step, where AdamW makes its moments, it moves the optimizer to the host. AdamW makes all moments
+#   before it changes a weight, so the step can be taken again.
+#
+# If no remedy is left, it raises the error.
 
 
 # %%
@@ -255,25 +260,32 @@ def train(model, card, size=4):
     with card:
         card.hold(model.parameters())
         for step, batch in enumerate(blocks.split(4), 1):
-            done = False
-            while not done:
+            failed = "not tried yet"
+            while failed:
+                failed = "forward or backward"
                 try:
                     accumulate(model, batch[:, :-1], batch[:, 1:], size)
-                    done = True
-                except torch.OutOfMemoryError:
-                    pass
-                log.append((step, size, "done" if done else "out of memory"))
-                if not done:  # after the except block, where the activations are gone
-                    optimizer.zero_grad()
+                    failed = "optimizer step"
+                    optimizer.step()
+                    failed = ""
+                except torch.OutOfMemoryError as error:
+                    message = str(error)  # the text holds no tensors
+                model.zero_grad()
+                log.append((step, size, type(optimizer).__name__, failed))
+                on_card = isinstance(optimizer, torch.optim.AdamW)
+                if failed == "forward or backward" and size > 1:
                     size = size // 2
-            optimizer.step()
-            optimizer.zero_grad()
-    return pd.DataFrame(log, columns=["step", "rows at once", "forward and backward"])
+                elif failed == "optimizer step" and step == 1 and on_card:
+                    optimizer = None  # frees the moments that were made
+                    optimizer = HostAdamW(model.parameters(), card.host)
+                elif failed:
+                    raise torch.OutOfMemoryError(message)
+    return pd.DataFrame(log, columns=["step", "rows at once", "optimizer", "failed in"])
 
 
-recovered, undisturbed = load(), load()
-log = train(recovered, tl.virtual_device(memory="80MiB"))
+undisturbed, recovered = load(), load()
 train(undisturbed, tl.virtual_device(memory="8GiB"))
+log = train(recovered, tl.virtual_device(memory="80MiB"))
 difference = apart(flat(recovered.parameters()), flat(undisturbed.parameters()))
 course.claim("The recovered training makes the same weights", difference < 1e-5)
 log
@@ -282,54 +294,38 @@ log
 # Step 1 fits in one piece. In step 2 AdamW's moments, which step 1 made, are in memory too, so the same batch fails with
 # four rows and with two, and passes with one. Nothing is lost: the weights agree with those of a card with 8 GiB to
 # within rounding, because the gradients are the same sums in another order.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## The whole ladder
 #
-# Our loop has two gaps. It knows a single way down, and an error inside `optimizer.step()` would leave some weights
-# updated and others not. `tl.train_with_fallback` closes both: it undoes a failed step wherever it failed, goes one
-# *rung* of a ladder down and takes the same step again. We give it only 48 MiB.
-#
-# **Weights and gradients take 31 MiB, and AdamW's moments as much. Which rung will be the first to hold?**
+# Now the loop gets only 48 MiB. **Weights and gradients take 31 MiB, and the moments as much. Which remedy comes last?**
 
 # %%
-settings = tl.TrainingConfig(learning_rate=1e-3, batch_size=4, weight_decay=0)
-rungs = ("smaller micro-batch", "activation checkpointing", "optimizer on the host")
-walked, reference = load(), load()
-card = tl.virtual_device(memory="48MiB")
-result, attempts = tl.train_with_fallback(
-    walked, blocks, settings, device=card, order=rungs
-)
-tl.train(reference, blocks, settings)
-attempts.table[["rung", "first_step", "steps_done", "failed_in"]]
-
-# %%
-difference = apart(flat(walked.parameters()), flat(reference.parameters()))
+small, small_card = load(), tl.virtual_device(memory="48MiB")
+small_log = train(small, small_card)
+difference = apart(flat(small.parameters()), flat(undisturbed.parameters()))
+print(f"at most {small_card.peak / 2**20:.1f} MiB on the card")
 course.claim(
-    "Five attempts, three steps, and the weights of an undisturbed training",
-    len(attempts.table) == 5 and len(result.history) == 3 and difference < 1e-5,
+    "A card that cannot hold AdamW's moments makes the same weights", difference < 1e-5
 )
+small_log
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# To watch the attempts one by one, run this cell:
-
-# %%
-course.ladder_player(attempts)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# With four rows and with two, the forward pass fails. With one row the failure moves to the optimizer step, where the
-# moments are made, and checkpointing cannot help there: no activations are left at that moment. Only the optimizer on
-# the host frees what is missing. So *where* it failed tells which rung helps:
+# With four rows and with two, the forward or backward pass fails. With one row these passes fit, and the failure moves to
+# the optimizer step. A smaller micro-batch or checkpointing cannot help there, because no activations are left at that
+# moment. So *where* a step failed tells what helps:
 #
 # | fails in | what fills the card | what helps |
 # | --- | --- | --- |
 # | the first forward pass | weights, activations, logits | smaller micro-batch, checkpointing |
 # | the backward pass | activations and the first gradients | the same |
-# | the optimizer step | moments | optimizer on the host, in 8 bits, or fewer trained parameters |
+# | the first optimizer step | moments | optimizer on the host, in 8 bits, or fewer trained parameters |
 # | a later step | a longer batch, or fragments | sort or cut long texts; expandable segments |
 #
-# A fallback is good for long runs without a watcher: one long batch, or a neighbour on the same card, does not end them.
-# It is no plan. If every step runs on the last rung, choose a method that needs less.
+# A fallback protects an unattended run from one long batch or from another process on the card. It does not replace
+# planning: if every step needs the last remedy, choose a method that needs less.
+#
+# **Limits.** A later optimizer step that fails may leave some weights updated and others not, so our loop raises the
+# error there. (`tl.train_with_fallback` undoes such a step first.) On a CUDA card, build AdamW with `fused=True`: its
+# default update makes temporary tensors, so that even the first step could fail halfway. Our model has no dropout, which
+# sets random activations to zero. With dropout, a repeated step draws other zeros: it is a valid step but not the same.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What people use, and what it changes
@@ -355,54 +351,54 @@ def train_from_the_start(batch_size):
 
 
 train_from_the_start()
-rows, steps = tried[-1]
-print(f"the training that you get: {steps} steps of {rows} rows")
+tried = pd.DataFrame(tried, columns=["rows", "last step begun"])
+tried.groupby("rows", sort=False).max()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It starts again from step 1 and takes fewer rows in a step, so the [effective
-# batch](glossary.md#effective-batch-size) shrinks. You get another training, with more and noisier steps, at a learning
-# rate that was chosen for four rows. To keep the batch, set `per_device_train_batch_size` as low as it has to be, and
-# raise `gradient_accumulation_steps` so that their product stays the same. The `Trainer` also has checkpointing
+# After each error accelerate multiplies the batch by 0.9 and rounds down, so 4 rows became 3 and then 2, and 64 would
+# become 57, 51, and so on. Each attempt starts again from step 1 with fewer rows in a step, so the [effective
+# batch](glossary.md#effective-batch-size) shrinks. You get another training, with six noisier steps instead of three, at
+# a learning rate that was chosen for four rows. To keep the batch, set `per_device_train_batch_size` as low as it has to
+# be, and raise `gradient_accumulation_steps` so that their product stays the same. The `Trainer` also has checkpointing
 # (`activation_checkpointing=True`, in older releases `gradient_checkpointing`).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What fits on 24 GB
 #
-# As message A says, a card of 24 GB has 23.65 GiB, of which some hundred MiB go to the driver. People train in
-# [bf16](glossary.md#bf16), so this is the table to know by heart, for a Llama of seven billion parameters. It counts
-# what stays in memory all the time.
+# As message A says, a card of 24 GB has 23.65 GiB, of which some hundred MiB go to the driver. This is the table to know
+# by heart, for the Llama of seven billion parameters of lesson 9. It counts what stays in memory all the time, with
+# weights in [bf16](glossary.md#bf16). QLoRA takes 4.127 bits for a weight in a block ([lesson 6](06_qlora.ipynb)).
 
 # %%
-with torch.device("meta"):  # shapes without memory
-    llama = LlamaForCausalLM(LlamaConfig())
-    lora = get_peft_model(llama, LoraConfig(r=16, target_modules="all-linear"))
-adapter = sum(p.numel() for p in lora.parameters() if p.requires_grad)
-weights = sum(p.numel() for p in lora.parameters()) - adapter
+weights, adapter = 6_738_415_616, 19_988_480  # parameters; those of LoRA with r=8
 head = 2 * 32_000 * 4_096  # embedding and head, which QLoRA leaves in bf16
 in_four_bits = (weights - head) * 4.127 / 8 + head * 2
-needs = {  # bytes: weights + gradients + what the optimizer keeps
-    "full, bf16 with fp32 master and moments": weights * (2 + 2 + 12),
-    "full, bf16, AdamW in 8 bits": weights * (2 + 2 + 2),
-    "LoRA, bf16 weights, fp32 adapter": weights * 2 + adapter * 16,
-    "QLoRA, 4-bit weights, fp32 adapter": in_four_bits + adapter * 16,
+needs = {  # bytes: weights + gradients + what the optimizer keeps on the card
+    "full, fp32 master copy and moments": weights * (2 + 4 + 12),
+    "full, bf16 gradients, AdamW on the host": weights * (2 + 2),
+    "LoRA, fp32 adapters": weights * 2 + adapter * 16,
+    "QLoRA, fp32 adapters": in_four_bits + adapter * 16,
 }
 table = pd.DataFrame({"GiB": {name: size / 2**30 for name, size in needs.items()}})
 table["left of 23.2 GiB"] = 23.2 - table.GiB
 table.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# LoRA leaves some 10 GiB for activations and QLoRA 19. With checkpointing, one row of 2,048 tokens keeps
-# 32 block inputs of 2,048 × 4,096 numbers in bf16, which is 0.5 GiB, and its logits in fp32 take 0.24 GiB, twice with
-# their gradient. So seven billion parameters with LoRA in bf16 are the normal case on 24 GB, and QLoRA is for longer
-# texts or for 13 billion. Full fine-tuning fits in neither recipe, so there a ladder only ends on the host.
+# LoRA leaves some 10 GiB for activations and QLoRA 19. With checkpointing, one row of 2,048 tokens keeps 32 block inputs
+# of 2,048 × 4,096 numbers in bf16, which is 0.5 GiB. The block that is being computed again takes about as much, and the
+# logits in fp32 take 0.24 GiB, twice with their gradient. So seven billion parameters with LoRA in bf16 are the normal
+# case on 24 GB, and QLoRA is for longer texts or for 13 billion.
+#
+# Full fine-tuning does not fit even with the optimizer on the host, because bf16 weights and gradients alone need 25 GiB.
+# It needs gradients on the host, too, or several cards that share the weights.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Read four numbers: asked for, free, allocated, reserved but unallocated. They tell a full card from a fragmented one.
-# - The gradient of a batch is the sum over its micro-batches if each divides by the tokens of the *whole* batch. Only
-#   then may the way a step is carried out change without changing the result.
-# - Recover after the `except` block, undo the failed step, and choose the rung by where it failed.
+# - The gradient of a batch is the sum over its micro-batches if each divides by the tokens of the *whole* batch. Then you
+#   can change how a step is computed without changing its result.
+# - Recover after the `except` block, drop the gradients of the failed step, and choose the remedy by where it failed.
 #
 # ## Further reading
 #
@@ -427,7 +423,7 @@ import tlkit as tl
 # **Quiz.** In step 1, memory runs out in the *optimizer step*. Which change can help and still give the same weights?
 #
 # - **a** Move the optimizer to the host.
-# - **b** Use a smaller micro-batch, because only 0.4 MiB were missing.
+# - **b** Use a smaller micro-batch, because the tensor that was refused is small.
 # - **c** Switch activation checkpointing on.
 # - **d** Take half as many rows in a step.
 

@@ -23,8 +23,8 @@ course.check("ex09_1", lasting_bytes)
 
 # %% [markdown]
 # The published table adds up parts that are not alive together. Do better: a log says what was made and freed in a step,
-# in order, in pairs: `("logits", 7)` for 7 GB more, `("logits", -7)` for 7 GB less. Return what is alive at the moment
-# when most is: a dict with the size of each name. Names of size 0 may be there or not.
+# in order, in pairs: `("logits", 7)` for 7 GB more, `("logits", -7)` for 7 GB less. Return what is alive at the peak,
+# as a dict from name to size. Entries of size 0 are optional.
 
 
 # %%

@@ -116,7 +116,7 @@ QUIZ = Quiz(
     "Full fine-tuning of `qwen2-0.5b`, one row of 512 tokens, needs 8.38 GiB. Which change lowers the peak?",
     {
         "a": "activation checkpointing",
-        "b": "the chunked loss",
+        "b": "logits and loss for 64 tokens at a time",
         "c": "rows of 256 tokens",
         "d": "plain SGD instead of AdamW",
     },

@@ -128,15 +128,15 @@ QUIZ = Quiz(
     "In step 1, memory runs out in the *optimizer step*. Which change can help and still give the same weights?",
     {
         "a": "Move the optimizer to the host.",
-        "b": "Use a smaller micro-batch, because only 0.4 MiB were missing.",
+        "b": "Use a smaller micro-batch, because the tensor that was refused is small.",
         "c": "Switch activation checkpointing on.",
         "d": "Take half as many rows in a step.",
     },
     {
         "a": "yes: at that moment AdamW makes its two moments, 8 bytes for each trained parameter. On the host they "
         "need no memory of the card, and the update is the same.",
-        "b": "no: the activations of all micro-batches are gone by then. And 0.4 MiB is only the part of AdamW's "
-        "moments that came next; more parts were still to come.",
+        "b": "no: the activations of all micro-batches are gone by then. And a small tensor is only the part of "
+        "AdamW's moments that came next; more parts were still to come.",
         "c": "no: it saves activations, and they are already gone when the optimizer takes its step.",
         "d": "no, for two reasons: the activations of those rows are gone by then, and a step with fewer rows has "
         "other gradients, so it would give other weights.",
