@@ -44,7 +44,7 @@ def load(dtype=torch.float32):
 #
 # `step_timeline` takes one training step of a model and notes every tensor that torch makes or frees. It returns a
 # table with the bytes of all *live* tensors, which are made and not yet freed, at each such moment. We take a batch of
-# eight rows with 128 tokens each and draw the table. **At which moment will the step need most?**
+# eight rows with 128 tokens each and draw the table. **At which moment will the step need most memory?**
 
 # %%
 lasting = ["weights", "optimizer state", "gradients"]
@@ -268,7 +268,7 @@ def one_step(dtype, context=None, master=False):
     start = [w.detach().clone() for w in trained]
     optimizer = torch.optim.AdamW(trained, lr=1e-5)
     with context or nullcontext():
-        loss = model(input_ids=rows[:2], labels=rows[:2]).loss
+        loss = model(input_ids=rows[:1], labels=rows[:1]).loss
     loss.backward()
     if master:
         for copy, weight in zip(trained, weights, strict=True):
@@ -282,7 +282,7 @@ def one_step(dtype, context=None, master=False):
         "gradients": sum(w.grad.nbytes for w in trained) / N,
         "optimizer": sum(t.nbytes for t in moments + (trained if master else [])) / N,
         "activations, 1 row": kept_by_block(load(dtype), rows[:1], context)[-1] / 128,
-        "activations, 8 rows": kept_by_block(load(dtype), rows, context)[-1] / 1024,
+        "activations, 4 rows": kept_by_block(load(dtype), rows[:4], context)[-1] / 512,
         "moved, %": 100 * moved / N,
     }
 
@@ -301,14 +301,14 @@ recipes
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The first three columns are bytes for each parameter, and the next two are bytes for each token in a block.
 #
-# - Autocast lowers only the activations, and only if the batch is large. Norms stay in fp32, at about 10 kB a token, and
-#   each block also keeps bf16 copies of its weights, 0.8 MB however many tokens there are. With one row of 128 tokens
-#   that is more than fp32 needs.
+# - Autocast lowers only the activations. It does not halve them, because norms stay in fp32: about 10 kB a token remain.
+#   Each block also keeps bf16 copies of its weights, 0.8 MB however many tokens there are, so with one row of 128 tokens
+#   autocast needs *more* than fp32.
 # - Pure bf16 halves weights, gradients and moments, and lowers activations to 55%, because norms compute in fp32. It has
 #   a price: 96% of the parameters did not move at all. Between 0.0625 and 0.125, for example, neighbouring bf16 numbers
 #   are 0.0005 apart. Adding 0.00001 gives the old number again, in every step.
-# - The master copy mends this, but takes 18 bytes for each parameter, 2 more than fp32. (With gradients left in bf16, as
-#   in the ZeRO paper, it is 16.) It saves activations, and time on hardware that computes in bf16.
+# - The master copy mends this, but takes 18 bytes for each parameter, 2 more than fp32. (With 16-bit gradients, as in the
+#   ZeRO paper, it is 16.) It saves activations, and time on hardware that computes in bf16.
 #
 # `bf16=True` in a `Trainer` switches autocast on, but leaves the weights as they are, and `from_pretrained` keeps the
 # dtype of the checkpoint. That is fp16 for our model and bf16 for most others, so with those `bf16=True` trains *pure*

@@ -74,7 +74,7 @@ def adamw(parameters):
 # ## A snapshot as text
 #
 # On a CUDA card `torch.cuda.memory_snapshot()` lists every segment and its blocks. A few lines make it readable without
-# a browser. Without a card, the function gets a small list of the same form. (`>> 20` turns bytes into MiB, `<< 20` back.)
+# a browser. If there is no card, it gets a small list of the same form. (`>> 20` turns bytes into MiB, `<< 20` back.)
 
 
 # %%
@@ -238,10 +238,10 @@ print("after it:", type(watched[0]()).__name__)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The exception holds a traceback, the traceback holds the frames of the functions that failed, and each frame holds its
-# local variables, the activations among them. Python drops the exception at the end of the block. So inside it we only
-# note what happened, and recover after it.
+# local variables, the activations among them. Python drops the exception at the end of the block. So inside the
+# block we only note what happened, and we recover after it.
 #
-# To see this without a graphics card, we use a *virtual card*: the processor computes, every new tensor is counted, and
+# To try this without a graphics card, we use a *virtual card*: the processor computes, every new tensor is counted, and
 # the tensor that would exceed the budget is refused with CUDA's message. `card.hold` counts the weights, which were made
 # before, and inside `card.host()` nothing is counted.
 #
