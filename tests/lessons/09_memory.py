@@ -1,18 +1,11 @@
 config = load().config
-assert (d, m, L, V, a) == (
-    config.hidden_size,
-    config.intermediate_size,
-    config.num_hidden_layers,
-    config.vocab_size,
-    config.num_attention_heads,
-)
-assert k == config.num_key_value_heads * d // a and N == 4_036_800
+assert (d, m, L, V) == (config.hidden_size, config.intermediate_size, config.num_hidden_layers, config.vocab_size)
+assert a == config.num_attention_heads and k == config.num_key_value_heads * d // a and N == 4_036_800
 assert kept == 3782 and round(4 * kept / 1000) == 15 and round(4 * kept * L / 1000) == 121
 assert round(kept * L / 1000) == 30 and 1.05 < sum(by_hand.values()) / peak(full) < 1.07
 
 assert parameters == 494_032_768 and round(16 * parameters / 1e9, 1) == 7.9
-assert [round(parameters * each / 1e9, 2) for each in (4, 8)] == [1.98, 3.95]
-assert round(8 * GiB / 1e9, 2) == 8.59
+assert [round(parameters * each / 1e9, 2) for each in (4, 8)] == [1.98, 3.95] and round(8 * GiB / 1e9, 2) == 8.59
 assert abs(calculated / traced - 1) < 0.01 and round(traced / 1e9, 1) == 9.0
 
 columns = recipes[["weights", "gradients", "optimizer"]].T
@@ -20,13 +13,11 @@ assert columns["fp32"].tolist() == columns["autocast"].tolist() == [4, 4, 8]
 assert columns["pure bf16"].tolist() == [2, 2, 4], "exactly half"
 assert columns["bf16, fp32 master"].tolist() == [2, 4, 12], "18 bytes, 2 more than in fp32"
 one, four = recipes["activations, 1 row"], recipes["activations, 4 rows"]
-assert one["fp32"] == four["fp32"] == 4 * kept and one["pure bf16"] == four["pure bf16"]
-assert round(100 * four["pure bf16"] / four["fp32"]) == 55
+assert one["fp32"] == four["fp32"] == 4 * kept and round(100 * one["pure bf16"] / one["fp32"]) == 55
 copies = 2 * sum(p.numel() for n, p in load().model.layers[0].named_parameters() if "proj" in n)
-assert round(copies / 1e6, 1) == 0.8, "bf16 copies of a block's wfours"
 alone = four["autocast"] - copies / 512
-assert round(alone, -3) == 10_000 and abs(one["autocast"] - alone - copies / 128) < 2
-assert four["autocast"] < four["fp32"] < one["autocast"]
+assert round(alone, -3) == 10_000 and round(copies / 1e6, 1) == 0.8, "bf16 copies of a block's weights"
+assert abs(one["autocast"] - alone - copies / 128) < 2 and four["autocast"] < four["fp32"] < one["autocast"]
 assert AutoModelForCausalLM.from_pretrained(tl.BUNDLED).dtype == torch.float16
 assert round(recipes["moved, %"]["pure bf16"]) == 4 and recipes["moved, %"].drop("pure bf16").min() > 95
 bf16 = torch.tensor(0.07, dtype=torch.bfloat16)

@@ -9,34 +9,17 @@ assert watched[0]() is None, "After the except block the activations are gone"
 failed, nothing = "forward or backward", ""
 assert log["failed in"].tolist() == [nothing, failed, failed, nothing, nothing]
 assert log["step"].tolist() == [1, 2, 2, 2, 3] and log["rows at once"].tolist() == [4, 4, 2, 1, 1]
-assert set(log["optimizer"]) == {"AdamW"}
-
 parameters = sum(p.numel() for p in small.parameters())
-assert round(8 * parameters / 2**20) == 31
+assert small_card.peak <= 48 * 2**20 < 16 * parameters and difference < 1e-5 and round(8 * parameters / 2**20) == 31
 assert small_log["failed in"].tolist() == [failed, failed, "optimizer step", nothing, nothing, nothing]
-assert small_log["rows at once"].tolist() == [4, 2, 1, 1, 1, 1]
 assert small_log["optimizer"].tolist() == ["AdamW"] * 3 + ["HostAdamW"] * 3
-assert small_card.peak <= 48 * 2**20 < 16 * parameters and difference < 1e-5
-
-tiny, before = load(), flat(load().parameters())
 try:
-    train(tiny, tl.virtual_device(memory="36MiB"))
+    train(load(), tl.virtual_device(memory="36MiB"))
 except torch.OutOfMemoryError as error:
-    assert "36.00 MiB" in str(error), "with one row there is nothing left to halve, and CUDA's message is raised"
-else:
-    raise AssertionError("36 MiB are too few")
-assert torch.equal(flat(tiny.parameters()), before)
-
-half = load().bfloat16()
-for parameter in half.parameters():
-    parameter.grad = torch.ones_like(parameter)
-on_host = HostAdamW(half.parameters())
-on_host.step()
-assert {copy.dtype for copy in on_host.copies} == {torch.float32} and half.lm_head.weight.grad is None
-
-assert tried.groupby("rows", sort=False).max().index.tolist() == [4, 3, 2]
-assert tried.iloc[-1].tolist() == [2, 6] and [int(64 * 0.9), int(57 * 0.9)] == [57, 51]
-
+    failed = str(error)
+assert "36.00 MiB" in failed, "with one row there is nothing left to halve, and CUDA's message is raised"
+assert HostAdamW([torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))]).copies[0].dtype == torch.float32
+assert tried.groupby("rows", sort=False).max()["last step begun"].to_dict() == {4: 2, 3: 2, 2: 6}
 assert table.GiB.round().tolist() == [113, 25, 13, 4]
 left = table["left of 23.2 GiB"].tolist()
 assert left[1] < 0 and 10 <= left[2] < 10.5 and 18.5 < left[3] < 19.5
