@@ -23,7 +23,6 @@
 # %% slideshow={"slide_type": "subslide"}
 import hashlib
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -31,14 +30,15 @@ import pandas as pd
 import torch
 from peft import LoraConfig, get_peft_model
 from scipy import stats
-from torch.optim.lr_scheduler import OneCycleLR
+from torch.optim.lr_scheduler import LinearLR
 from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq2Seq
 
 import course
 import tlkit as tl
 
 tl.setup()
-folder = Path(os.environ.get("TLKIT_RESULTS", "results"))
+base = tl.BUNDLED  # or a folder, or a name on the hub
+folder = Path("../results")
 folder.mkdir(exist_ok=True)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -55,16 +55,18 @@ folder.mkdir(exist_ok=True)
 
 # %%
 plan = {
-    "question": "Which adapts this model better to notes about cooking?",
+    "question": "Does full fine-tuning or LoRA teach tiny-qwen2 more about cooking?",
     "data": "140 notes in English, written for this course (CC BY 4.0), not private",
     "template": "{prompt}",
     "score": "nats_per_token",
     "shares": {"test": 0.35, "validation": 0.15, "train": 0.2},
     "rates": {"full": [3e-4, 1e-3, 3e-3], "lora": [3e-3, 1e-2, 3e-2]},
+    "lora": {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"},
     "cheaper": "lora",
     "training": {"seeds": 3, "epochs": 1, "batch": 2, "most_tokens": 256},
     "worthwhile": 0.05,  # in the unit of the score
-    "rule": "inside ±worthwhile: cheaper; without zero: better; else: cannot tell",
+    "decides": "over documents",
+    "rule": "inside ±worthwhile: cheaper; sure and at least it: better; else neither",
 }
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -100,19 +102,19 @@ plan = {
 files = sorted((tl.DATA / "kitchen").glob("*.jsonl"))
 notes = pd.concat([pd.read_json(file, lines=True) for file in files]).sort_values("id")
 data = pd.DataFrame({"prompt": "", "answer": notes.text, "source": notes.topic})
-data.head(3)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Splits by source, and leaks
 #
 # Documents from one source resemble each other. If a source were in two splits, the test would be easier than new
 # material is. So we split the *sources*, and every document follows its source. Here the sources are the twenty
-# subjects of the notes, which means that the test asks about subjects that the training has never touched.
+# subjects of the notes, so the test is about subjects that were not in the training text.
 #
-# Then two kinds of copies go. An **exact copy** has the same words as an earlier document. A **near copy** shares
+# Then we remove two kinds of copies. An **exact copy** has the same words as an earlier document. A **near copy** shares
 # eight words in a row with a document of a later split, and then we drop the one in the earlier split, so that the
 # test remains as it is. (If this removes much, look at what the documents share. It may be a standard phrase such as a
-# letter's closing line, and then you should delete the phrase and keep the documents.)
+# letter's closing line, and then you should delete the phrase and keep the documents. Documents of fewer than eight words
+# are compared as a whole.)
 
 
 # %%
@@ -146,7 +148,7 @@ print(f"removed: {copies.sum()} exact copies and {near.sum()} near copies")
 # The rest can be counted.
 
 # %%
-tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
+tokenizer = AutoTokenizer.from_pretrained(base)
 tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
 data["tokens"] = [len(tokenizer(text).input_ids) for text in data.prompt + data.answer]
 groups = data.groupby("split", observed=True)
@@ -160,8 +162,8 @@ datasheet
 #
 # Now the plan is sealed. We store it with the date, and with two hashes: one of the data and one of the plan. A
 # *hash* is a short number computed from a text, and it changes as soon as one letter of the text does. A date in a file
-# of yours proves nothing to others, because you could edit it. **So commit the file and push it, or mail the hash to
-# somebody, before you go on.** Later anyone can compute the hash again and see that the plan is still the same.
+# of yours proves nothing to others, because you could edit it. **So commit the file and push it** (with `git add -f`,
+# because this repository ignores `results/`), **or mail the hash to somebody, before you go on.**
 
 # %% tags=["check-seal"]
 rows = data[["prompt", "answer", "source", "split"]].to_csv(lineterminator="\n")
@@ -228,8 +230,7 @@ def wrong_class(model, document):
     return float(min(nats, key=nats.get) != document["answer"])
 
 
-choices = {one.__name__: one for one in (nats_per_token, wrong_answer, wrong_class)}
-score = torch.no_grad()(choices[plan["score"]])
+score = torch.no_grad()(globals()[plan["score"]])
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The baseline
@@ -240,10 +241,9 @@ score = torch.no_grad()(choices[plan["score"]])
 
 # %%
 def new_model(strategy):
-    model = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     if strategy == "lora":
-        options = {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"}
-        model = get_peft_model(model, LoraConfig(**options))
+        model = get_peft_model(model, LoraConfig(**plan["lora"]))
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -261,7 +261,7 @@ print(f"untouched: {before.mean():.2f} ± {half:.2f} {plan['score']}")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Tune each strategy
 #
-# The loop is that of lessons 4 and 15, with padded batches. The seed decides the first values of the adapters and the
+# The loop is that of [lesson 1](01_first_fine_tuning.ipynb). The seed decides the first values of the adapters and the
 # order of the documents, and two strategies with the same seed read the same batches. Each strategy gets the same
 # number of rates, scored on validation text. **Which rate will win for each of them?**
 
@@ -276,7 +276,7 @@ def trained(strategy, rate, seed):
     order, batches = torch.Generator().manual_seed(seed), []
     for _ in range(training["epochs"]):
         batches += torch.randperm(len(rows), generator=order).split(training["batch"])
-    schedule = OneCycleLR(optimizer, rate, len(batches), pct_start=0.1)
+    schedule = LinearLR(optimizer, 1, 0.05, len(batches))  # down to 5%
     for numbers in batches:
         batch = collate([dict(rows[number]) for number in numbers])
         model(**batch.to(model.device)).loss.backward()
@@ -306,19 +306,18 @@ for strategy, rate in best.items():
 #
 # $$\pm\, t \sqrt{\frac{s^2}{n} + e_\text{seeds}^2}$$
 #
-# as in [lesson 15](15_comparison.ipynb). The pilot has one seed and does not know $e_\text{seeds}$, so it can only say
-# how narrow the interval will be at best. With two strategies and three seeds there are $(2-1)(3-1) = 2$ degrees of
-# freedom, so $t$ is 4.30. **How large must a difference be for 49 notes to show it?**
+# as in [lesson 15](15_comparison.ipynb). The pilot has one seed and does not know $e_\text{seeds}$, but it says about
+# how wide the interval will be. With two strategies and three seeds there are $(2-1)(3-1) = 2$ degrees of freedom, so
+# $t$ is 4.30. **How large must a difference be for 49 notes to show it?**
 
 # %%
 one, other = plan["rates"]
 pilot = tried[other, best[other]] - tried[one, best[one]]
 t = stats.t.ppf(0.975, training["seeds"] - 1)
-for n in (10, len(documents["test"]), 200):
-    print(f"{n} documents: ± {t * pilot.std() / n**0.5:.3f} at best")
+print(f"about ± {t * pilot.std() / len(documents['test']) ** 0.5:.3f} on the test")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So 49 notes can show a difference of about 0.08 at best. This is more than the 0.05 of the plan, and it tells us two
+# So 49 notes can show a difference of about 0.08. This is more than the 0.05 of the plan, and it tells us two
 # things before the final runs. A difference of 0.05 will probably end as "cannot tell". And the answer "no difference
 # worth having" is out of reach, because an interval of this width does not fit between -0.05 and 0.05. There are three
 # honest options: bring more documents and seeds, ask for a larger difference in a *new* plan, or go on and accept this
@@ -352,9 +351,8 @@ means.loc["untouched"] = scored(new_model("full"), "test").mean()
 print(means.round(2))
 
 by_source = losses.groupby([row["source"] for row in documents["test"]]).mean()
-results = [interval(losses), interval(by_source)]
-ends = ["difference", "low", "high"]
-results = pd.DataFrame(results, ["over documents", "over sources"], ends).round(3)
+results = {"over documents": interval(losses), "over sources": interval(by_source)}
+results = pd.DataFrame(results, ["difference", "low", "high"]).T.round(3)
 results
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -364,27 +362,37 @@ results
 #
 # The second line takes one mean for each subject in place of single notes. If the notes of a subject resembled each
 # other in their differences, the first interval would be too narrow, and the second would be the honest one. Here the
-# two agree. With your documents, write into the plan which of them decides.
+# two agree. Which of them decides stands in the plan.
+#
+# A mean hides what happened, so read the documents on which the two strategies differ most.
+
+# %% tags=["nbval-ignore-output"]
+apart = (losses[other] - losses[one]).mean(axis=1)
+for number in apart.abs().nlargest(3).index:
+    print(f"{apart[number]:+.2f} | {documents['test'][number]['answer'][:70]}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Decide as planned
 #
-# The function below is the rule of the plan, and nothing else enters the decision. An interval that lies within
+# The function below is the rule of the plan, and nothing else enters the decision. First we compute the hash again, as
+# anybody can who has the file, to show that the plan has stayed the same since. An interval that lies within
 # ±`worthwhile` is a result as well: whatever the difference is, it is too small to matter.
 
 
 # %%
-def decide(low, high):
+def decide(difference, low, high):
     if -plan["worthwhile"] < low and high < plan["worthwhile"]:
         return f"no difference worth having, take {plan['cheaper']}"
-    if low > 0 or high < 0:
+    if abs(difference) >= plan["worthwhile"] and (low > 0 or high < 0):
         return f"take {one if low > 0 else other}"
     return "cannot tell"
 
 
-difference, low, high = results.loc["over documents"]
-decision = decide(low, high)
-course.claim("By the rule, we take full fine-tuning", decision == "take full")
+sealed = json.loads((folder / "plan.json").read_text(encoding="utf-8"))["plan"]
+again = hashlib.sha256(json.dumps(sealed).encode()).hexdigest()
+course.claim("The plan is the one that was sealed", again == plan_sha256)
+difference, low, high = results.loc[plan["decides"]]
+decision = decide(difference, low, high)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The report
@@ -398,8 +406,7 @@ report = f"""# {plan["question"]}
 **Answer: {decision}.** {other} minus {one}: {difference:.2f} ({low:.2f} to {high:.2f})
 {plan["score"]}, 95% over {len(losses)} documents and {len(losses[one].columns)} seeds.
 ## Plan
-Sealed {date}, sha256 {plan_sha256}. Worthwhile: {plan["worthwhile"]}.
-Rule: {plan["rule"]}.
+Sealed {date}, sha256 {plan_sha256}. Rule: {plan["rule"]} ({plan["worthwhile"]}).
 ## Data
 {plan["data"]}. Removed: {copies.sum()} exact and {near.sum()} near copies.
 

@@ -37,7 +37,6 @@ _WHERE = {
     "evidence.comparison_settings": ("ComparisonSettings",),
     "evidence.comparison": ("compare",),
     "evidence.audit": ("audit",),
-    "reports.charts": ("pareto_of",),
     "reports.score_charts": ("class_accuracy_chart", "pairs_chart", "perplexity_chart"),
     "reports.cost_charts": ("cost_chart", "parameters_chart"),
     "reports.forgetting_charts": ("forgetting_chart",),

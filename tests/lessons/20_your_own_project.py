@@ -18,9 +18,16 @@ e_seeds = np.sqrt((alone**2).to_numpy().sum() / 2 * 2 / 3)
 by_document = losses.T.groupby(level="strategy").mean().T
 e_documents = (by_document.lora - by_document.full).std() / 7
 assert abs(4.303 * np.hypot(e_documents, e_seeds) - (high - low) / 2) < 0.002
-assert [decide(*ends) for ends in [(-0.04, 0.01), (0.01, 0.2), (-0.2, -0.01), (-0.01, 0.2), (float("nan"),) * 2]] == [
-    "no difference worth having, take lora", "take full", "take lora", "cannot tell", "cannot tell"
-]  # fmt: skip
+assert decision == "take full"
+for low_end, high_end, verdict in [
+    (-0.04, 0.01, "no difference worth having, take lora"),
+    (0.01, 0.2, "take full"),
+    (-0.2, -0.01, "take lora"),
+    (-0.01, 0.2, "cannot tell"),
+    (0.001, 0.051, "cannot tell"),  # sure, and too small to be worth having
+    (float("nan"), float("nan"), "cannot tell"),
+]:
+    assert decide((low_end + high_end) / 2, low_end, high_end) == verdict
 
 # The same code with the two other tasks: only the template and the score of the plan change.
 asked = {"prompt": "Does rice need salt?", "answer": "yes", "source": "0"}

@@ -1,4 +1,4 @@
-"""Points with their intervals, and names beside what they name: ends of lines, points of a path, rows of a chart."""
+"""Points with their intervals, and names beside what they name."""
 
 from collections.abc import Sequence
 
@@ -7,48 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from tlkit.names import ZERO_SHOT
-from tlkit.reports.figure import FAINT, INK, Chart, dark, settle, styles
-
-
-def label_ends(axes: Axes, ends: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
-    """Write names at the right of the axes, each as near to its point as the others allow, with a line to the point.
-
-    Args:
-        axes: where the points are, with their final limits.
-        ends: by name the point, such as the last one of a curve.
-        colours: by name that of its line.
-    """
-    settle(axes.figure)  # only then it is known how tall a line of text is beside the axes
-    place_of = axes.transData + axes.transAxes.inverted()
-    wanted = {name: float(place_of.transform(end)[1]) for name, end in ends.items()}
-    style = {"transform": axes.transAxes, "fontsize": "small", "va": "center"}
-    texts = {name: axes.text(1.025, wanted[name], name, color=dark(colours[name]), **style) for name in ends}
-    gap = 1.1 * max((text.get_window_extent().height for text in texts.values()), default=0) / axes.bbox.height
-    order = sorted(wanted, key=wanted.get)
-    for name, place in zip(order, spread([wanted[name] for name in order], gap), strict=True):
-        texts[name].set_y(place)
-        line = {"arrowstyle": "-", "color": colours[name], "linewidth": 0.8, "linestyle": ":", "shrinkA": 0}
-        there = {"xytext": (1.02, place), "textcoords": "axes fraction", "annotation_clip": False}
-        axes.annotate("", ends[name], arrowprops=line, zorder=1.5, **there).set_in_layout(False)
-
-
-def spread(places: Sequence[float], gap: float) -> list[float]:
-    """Move places apart as little as possible until neighbours are `gap` apart.
-
-    Args:
-        places: in ascending order.
-        gap: the least distance of two.
-
-    Returns:
-        The new places, in the same order; neighbours that had to move keep the middle that they had together.
-    """
-    groups: list[list[float]] = []  # of each: the middle, and how many places stand there
-    for place in places:
-        groups.append([place, 1])
-        while len(groups) > 1 and groups[-1][0] - groups[-2][0] < gap * (groups[-1][1] + groups[-2][1]) / 2:
-            (high, above), (low, below) = groups.pop(), groups.pop()
-            groups.append([(low * below + high * above) / (below + above), below + above])
-    return [middle + gap * (number - (count - 1) / 2) for middle, count in groups for number in range(int(count))]
+from tlkit.reports.figure import FAINT, INK, Chart, styles
 
 
 def beside_rows(axes: Axes, rows: Sequence[float], texts: Sequence[str], heading: str = "") -> None:

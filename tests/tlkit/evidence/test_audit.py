@@ -10,7 +10,6 @@ from scipy import stats
 
 from tlkit.cli import main
 from tlkit.evidence.audit import audit, items_needed, seeds_needed
-from tlkit.evidence.fronts import on_front
 from tlkit.settings import DATA
 
 
@@ -257,22 +256,6 @@ def test_the_command_says_it_to_people_and_to_machines(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "2 of 3 pairs can be told apart by test sampling alone" in said
     assert "covariance of a pair is taken as zero" in " ".join(said.split())
-
-
-def test_the_front_is_what_a_search_over_all_pairs_finds():
-    chance = np.random.default_rng(0)
-    for costs in (1, 2):
-        value, cost = chance.integers(0, 4, 20), chance.integers(0, 4, (20, costs))
-        beaten = [
-            any(
-                value[j] >= value[i]
-                and (cost[j] <= cost[i]).all()
-                and (value[j] > value[i] or (cost[j] < cost[i]).any())
-                for j in range(20)
-            )
-            for i in range(20)
-        ]
-        assert on_front(value, cost).tolist() == [not lost for lost in beaten]
 
 
 def test_the_leaderboard_is_whole_and_its_reruns_end_in_its_figures():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from test_pictures import comparison, table
+from test_pictures import table
 
 from tlkit.fitting.estimate import MemoryEstimate
 from tlkit.names import CONTROL
@@ -182,8 +182,3 @@ def test_marks_on_a_log_scale_are_those_that_people_write(low, high, marks):
     chart = perplexity_chart(pd.DataFrame(rows))
     chart.draw_without_rendering()
     assert marks <= {text.get_text() for text in chart.axes[0].get_xticklabels(which="both")}
-
-
-def test_a_comparison_without_two_strategies_has_no_front():
-    runs = comparison().runs[comparison().runs.strategy == "full"]
-    assert CHARTS["pareto"](SimpleNamespace(documents=comparison().documents, runs=runs)) is None

@@ -15,7 +15,6 @@ from tlkit.fitting.estimate import MemoryEstimate
 from tlkit.models import load_model
 from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.reports import (
-    charts,
     cost_charts,
     diagrams,
     forgetting_charts,
@@ -89,7 +88,6 @@ PICTURES = {
     "cost": lambda: cost_charts.cost_chart(table()),
     "forgetting": lambda: forgetting_charts.forgetting_chart(table()),
     "forgetting of two": lambda: forgetting_charts.forgetting_chart({"tiny": table(), "SmolLM2": table(REAL)}),
-    "pareto": lambda: charts.pareto_of(comparison().documents, comparison().runs),
     "memory of cards": lambda: memory_charts.memory_chart(CARDS, BUDGETS),
     "network strips": lambda: diagrams.network_strip(report("full"), report("last_layers"), report("lora")),
     "step": diagrams.step_flow,
