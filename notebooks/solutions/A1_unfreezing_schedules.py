@@ -6,8 +6,9 @@ import course
 
 # %% [markdown]
 # A model has 30 blocks and a tied head. Gradual unfreezing with 4 phases trains it for 200 steps, which are counted from
-# 0. In which step is block 12 trained for the first time? Use the formula: part 0 is the final norm, part 1 is block
-# 29, and the embedding is part 31.
+# 0. In which step is block 12 trained for the first time? Part 0 is the final norm, part 1 is block 29, and the
+# embedding is part 31. As in the lesson, a part's phase is `part * 4 // parts`, and phase
+# $g$ begins in step `g * steps // 4`.
 
 # %%
 answer = None
