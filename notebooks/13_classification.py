@@ -6,14 +6,15 @@
 # So far the model has predicted the next token, as in pretraining. At work the task is often a different one: to
 # which team does this ticket go, is this review positive, what is this text about? This is called *classification*.
 # In this lesson a model reads the beginning of a passage about Rust and says which of nine subjects it treats. You
-# replace the model's head by a new one, find out which hidden states this head should read, and train it. Beside it
-# stands a method from long before language models, which is harder to beat than you may expect.
+# replace the model's head by a new one, find out which hidden states this head should read, and train it. You compare
+# it with a method much older than language models, which is hard to beat.
 #
 # **You will be able to**
 #
 # - build and train a classifier from a pretrained body, with a head that reads the right hidden states;
 # - compare it with a bag of words in scikit-learn, and give every accuracy and every difference an interval;
-# - say how accuracy grows with the number of labelled texts, and when pretraining helps.
+# - measure with how few labels pretraining pays;
+# - train, save and load a classifier with transformers and peft.
 #
 # **You need** [lesson 2](02_inside_a_language_model.ipynb) for hidden states and heads, and
 # [lesson 5](05_lora.ipynb) for LoRA.
@@ -21,21 +22,22 @@
 # About 42 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
-import copy
-from itertools import product
+import tempfile
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
+from datasets import Dataset
 from peft import LoraConfig, get_peft_model
-from scipy.stats import binomtest, norm
+from scipy.stats import binomtest, norm, t
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import Trainer, TrainingArguments, pipeline
 
 import course
 import tlkit as tl
@@ -57,12 +59,8 @@ passages = (*corpus.train, *corpus.validation, *corpus.test)
 rows = [(" ".join(one.text.split()[:40]), one.label) for one in passages]
 data = pd.DataFrame(rows, columns=["text", "label"])
 parts = train_test_split(data, test_size=200, stratify=data.label, random_state=0)
-train, test = (
-    part.sort_values("text", key=lambda text: text.str.len()) for part in parts
-)
-counts = train.label.value_counts()
-print(f"largest class: {counts.index[0]}, {counts.iloc[0]} of {len(train)} passages")
-print(f"always the largest: {(test.label == counts.index[0]).mean():.1%} right")
+train, test = (x.sort_values("text", key=lambda x: x.str.len()) for x in parts)
+print(f"always the largest class: {test.label.value_counts(normalize=True).max():.1%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A classifier that always names the largest class is right in 16.5% of the cases, so this is the floor. (If a small
@@ -72,33 +70,30 @@ print(f"always the largest: {(test.label == counts.index[0]).mean():.1%} right")
 # and forgets their order. *TF-IDF* then gives more weight to words that occur in few texts, because *channel* says
 # more about the subject than *the*. A *logistic regression* computes one score for each class, $z = W x + b$, from
 # these features $x$. It is trained with cross-entropy, as the head of a language model is, and a penalty keeps its
-# weights small. A larger $C$ means a weaker penalty.
+# weights small. A larger $C$ means a weaker penalty. The next cell tries several $C$ and keeps the best, as lesson 4 did
+# with learning rates. If the best stands at the border of the grid, widen the grid.
 
 
 # %%
-def bag_of_words(C=30):
-    return make_pipeline(
-        TfidfVectorizer(sublinear_tf=True), LogisticRegression(C=C, max_iter=1000)
-    )
+def bag_of_words(C):
+    counter = TfidfVectorizer(sublinear_tf=True)
+    return make_pipeline(counter, LogisticRegression(C=C, max_iter=1000))
 
 
-for C in (1, 10, 30):
-    scores = cross_val_score(bag_of_words(C), train.text, train.label)
-    print(f"C={C:<3} cross-validation {scores.mean():.1%}")
-words = bag_of_words().fit(train.text, train.label)
+def best_penalty(make, inputs, grid):
+    """The C that cross-validation on the training texts prefers."""
+    scores = [cross_val_score(make(C), inputs, train.label).mean() for C in grid]
+    print(", ".join(f"C={C} {s:.1%}" for C, s in zip(grid, scores, strict=True)))
+    return grid[int(np.argmax(scores))]
+
+
+best = {"bag of words": best_penalty(bag_of_words, train.text, (1, 10, 100, 1000))}
+words = bag_of_words(best["bag of words"]).fit(train.text, train.label)
 right = {"bag of words": words.predict(test.text) == test.label.to_numpy()}
-print(f"{len(words[0].vocabulary_):,} words")
-print(f"test accuracy {right['bag of words'].mean():.1%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **How sure is this number?** With 200 test texts, other texts would have given another share. The *Wilson interval*
-# answers for shares of right answers. If $p$ is the share and $n$ the number of texts, it is
-#
-# $$\frac{1}{1 + z^2/n} \left( p + \frac{z^2}{2n} \pm z \sqrt{\frac{p (1 - p)}{n} + \frac{z^2}{4 n^2}} \right),
-# \qquad z = 1.96$$
-#
-# For large $n$ this is nearly $p \pm 1.96 \sqrt{p (1 - p) / n}$. The terms with $z^2$ pull it away from 0 and 1, so
-# that it also works for few texts. scipy has it as a method of the binomial test.
+# **How sure is a test accuracy?** Another 200 test texts would have given another share of right answers. The [Wilson
+# interval](glossary.md#wilson-interval) is made for shares and works for few texts, too. scipy computes it.
 
 
 # %%
@@ -108,7 +103,7 @@ def wilson(right):
     return f"{right.mean():.1%} ({low:.1%} to {high:.1%})"
 
 
-print("bag of words:", wilson(right["bag of words"]))
+print("bag of words, test accuracy:", wilson(right["bag of words"]))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which hidden state should the head read?
@@ -127,7 +122,8 @@ print("bag of words:", wilson(right["bag of words"]))
 # %%
 def last_token(hidden, mask):
     """hidden: (texts, tokens, width); mask: (texts, tokens); result: (texts, width)."""
-    return hidden[torch.arange(len(hidden)), mask.sum(1) - 1]
+    last = mask.cumsum(1).argmax(1)  # with padding on the right or on the left
+    return hidden[torch.arange(len(hidden)), last]
 
 
 def mean_of_tokens(hidden, mask):
@@ -136,22 +132,22 @@ def mean_of_tokens(hidden, mask):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# We will train only the uppermost of the model's eight blocks. The seven blocks below stay frozen, so what they make
-# of a text never changes. We compute it once and store it, and from then on an epoch costs an eighth of what it would
-# cost otherwise. The next cell cuts the model in two. It also sorts the texts by length, so that the 16 texts of a
+# We will train only the uppermost of the model's eight blocks. The seven blocks below stay frozen, so their output for
+# a text never changes, and we compute it once and store it. An epoch then costs about a quarter: one block's forward
+# and backward pass in place of eight forward passes and the same backward pass. The next cell cuts the model in two. It also sorts the texts by length, so that the 16 texts of a
 # batch need little padding.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 lower = AutoModel.from_pretrained(tl.BUNDLED, dtype=torch.float32).eval()
-upper = copy.deepcopy(lower)
+upper = AutoModel.from_pretrained(tl.BUNDLED, dtype=torch.float32).eval()
 upper.layers = upper.layers[7:]  # the last block, and the final norm
 lower.layers, lower.norm = lower.layers[:7], torch.nn.Identity()
 
 
 @torch.no_grad()
 def stored(texts):
-    """What the lower blocks make of 16 texts at a time, with the attention mask."""
+    """The lower blocks' output for 16 texts at a time, with the attention mask."""
     batches = []
     for start in range(0, len(texts), 16):
         part = list(texts[start : start + 16])
@@ -162,12 +158,11 @@ def stored(texts):
 
 @torch.no_grad()
 def applied(model, batches):
-    """What a model makes of stored batches, in one tensor."""
+    """A model's output for stored batches, in one tensor."""
     return torch.cat([model(states, mask) for states, mask in batches])
 
 
 batches, test_batches = stored(train.text), stored(test.text)
-print("first batch:", tuple(batches[0][0].shape))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With all weights frozen, the pooled vectors are fixed features, and the same logistic regression can read them. Such
@@ -177,8 +172,8 @@ print("first batch:", tuple(batches[0][0].shape))
 
 
 # %%
-def probe():
-    return make_pipeline(StandardScaler(), LogisticRegression(C=0.03, max_iter=1000))
+def probe(C):
+    return make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=1000))
 
 
 def frozen(pool):
@@ -191,39 +186,39 @@ features, test_features = {}, {}
 for name, pool in {"last token": last_token, "mean": mean_of_tokens}.items():
     features[name] = applied(frozen(pool), batches).numpy()
     test_features[name] = applied(frozen(pool), test_batches).numpy()
-    predicted = probe().fit(features[name], train.label).predict(test_features[name])
-    right[f"frozen, {name}"] = predicted == test.label.to_numpy()
+    best[name] = best_penalty(probe, features[name], (0.001, 0.01, 0.1))
+    fitted = probe(best[name]).fit(features[name], train.label)
+    right[f"frozen, {name}"] = fitted.predict(test_features[name]) == test.label
     print(f"{name}: {wilson(right[f'frozen, {name}'])}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With the same weights and the same logistic regression, the mean is right for 48.5% of the texts and the last token
-# for only 30.5%. The bag of words, at 54.5%, is ahead of both.
+# With the same weights and the same search, the mean is right for 49.0% of the texts and the last token for only 29.5%.
+# The bag of words, at 55.0%, is ahead of both.
 #
-# **Why does the last token fail?** Its state had one purpose in pretraining, to predict the next token. The subject of
-# the whole passage helps little with that, and so a small model has not learned to collect it there. The mean holds
-# something of every word, and is in this respect a bag of words with pretrained vectors. In larger models the gap
-# closes: of SmolLM2-135M, the last token reaches 60% and the mean 66% on the validation passages
-# (`data/sweeps/smollm2-135m-instruct/classify/depth.csv`). So try both before you train anything.
+# **Why does the last token fail?** In pretraining its state had one purpose, to predict the next token. The subject of
+# the whole passage helps little with that, so this small model has not learned to collect it there. The mean contains
+# something of every word, so it resembles a bag of words with pretrained vectors. The better pooling depends on model
+# and task, so try both before you train anything.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train with what works
 #
 # The classifier is now a module of three parts: the last block, the pooling that won, and a new head. The head is a
-# matrix $W$ of shape (9, 192) and a bias, with random values at the start, so it must always be trained. The last
-# block gets LoRA adapters. The head has the larger learning rate, because it starts from nothing.
+# matrix $W$ of shape (9, 192) and a bias. It starts at random, so it must always be trained, and with a larger learning
+# rate than the LoRA adapters of the last block. Both rates and the three epochs are a first guess that we do not search.
 
 
 # %%
 class Classifier(torch.nn.Module):
-    def __init__(self, pool, classes=9):
+    def __init__(self):
         super().__init__()
         options = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear")
-        self.body, self.pool = get_peft_model(copy.deepcopy(upper), options), pool
-        self.head = torch.nn.Linear(192, classes)
+        self.body = get_peft_model(upper, options)
+        self.head = torch.nn.Linear(192, 9)
 
     def forward(self, states, mask):
         hidden = self.body(inputs_embeds=states, attention_mask=mask).last_hidden_state
-        return self.head(self.pool(hidden, mask))
+        return self.head(mean_of_tokens(hidden, mask))
 
 
 names = sorted(train.label.unique())
@@ -231,42 +226,32 @@ targets = torch.tensor([names.index(label) for label in train.label]).split(16)
 loss_of = torch.nn.CrossEntropyLoss()
 
 
-def trained(pool, epochs=3):
-    """A classifier that has read the stored training texts; it prints its losses."""
-    torch.manual_seed(0)
-    model = Classifier(pool)
-    optimizer = torch.optim.AdamW(model.body.parameters(), lr=3e-3)
-    optimizer.add_param_group({"params": model.head.parameters(), "lr": 1e-2})
-    linear = torch.optim.lr_scheduler.LinearLR
-    schedule = linear(optimizer, 1.0, 0.0, total_iters=epochs * len(batches))
-    for epoch in range(epochs):
-        losses = []
-        for number in torch.randperm(len(batches)).tolist():
-            loss = loss_of(model(*batches[number]), targets[number])
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            schedule.step()
-            losses.append(loss.item())
-        print(f"epoch {epoch + 1}: training loss {np.mean(losses):.2f}")
-    return model.eval()
-
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** The loss of a guess over nine classes is $\ln 9 = 2.20$. How low will the training loss fall in
 # three epochs, and how much better than the frozen probe will the classifier be on test texts?
 
 # %% tags=["nbval-ignore-output"]
-classifier = trained(mean_of_tokens)
-logits = applied(classifier, test_batches)
+torch.manual_seed(0)
+classifier = Classifier()
+optimizer = torch.optim.AdamW(classifier.body.parameters(), lr=3e-3)
+optimizer.add_param_group({"params": classifier.head.parameters(), "lr": 1e-2})
+schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, 3 * len(batches))
+for epoch in range(3):
+    losses = []
+    for number in torch.randperm(len(batches)).tolist():
+        loss = loss_of(classifier(*batches[number]), targets[number])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        losses.append(loss.item())
+    print(f"epoch {epoch + 1}: training loss {np.mean(losses):.2f}")
+logits = applied(classifier.eval(), test_batches)
 right["LoRA, mean"] = np.array(names)[logits.argmax(1)] == test.label.to_numpy()
-for name, answers in right.items():
-    print(f"{name:18} {wilson(answers)}")
+print("LoRA, mean:", wilson(right["LoRA, mean"]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The training loss falls to half of a guess, but on test texts the adapters bring little: 51.0% after 48.5%. Longer
-# training hardly changes this. The training loss then goes towards zero, because the classifier learns its 431 texts
-# by heart, but new texts gain only little from that.
+# The training loss falls to half of that of a guess, but on test texts the adapters bring little: 51.0% after 49.0%.
 #
 # A padded text must get the same logits as the text alone. This one check finds most mistakes of pooling, so make it
 # a habit:
@@ -274,23 +259,8 @@ for name, answers in right.items():
 # %%
 mask = test_batches[0][1]
 row = mask.sum(1).argmin().item()  # the shortest text of the first batch
-print(f"{mask[row].sum()} tokens of text, {(1 - mask[row]).sum()} of padding")
 alone = applied(classifier, stored(test.text[row : row + 1]))
 torch.testing.assert_close(alone[0], logits[row], atol=1e-4, rtol=0)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# And this is what it was made for: a text of your own goes in, and a class comes out.
-
-
-# %% tags=["nbval-ignore-output"]
-def classify(text):
-    """The class of a text, and the probability that the model gives it."""
-    probabilities = applied(classifier, stored([text]))[0].softmax(0)
-    return names[probabilities.argmax()], round(probabilities.max().item(), 2)
-
-
-print(classify("A thread sends values through a channel, and another receives them."))
-print(classify("The borrow checker rejects two mutable references to a value."))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which differences are real?
@@ -298,7 +268,7 @@ print(classify("The borrow checker rejects two mutable references to a value."))
 # The intervals above overlap, but overlap is not a test, because all methods answered the *same* 200 texts. On most
 # of them two methods are both right or both wrong, and these texts say nothing about their difference. Let $b$ be the
 # number of texts that only the first gets right, and $c$ the number that only the second gets right. Then the
-# difference is $(b - c)/n$, and its interval is about
+# [difference](glossary.md#paired-difference) is $(b - c)/n$, and its interval is about
 #
 # $$\frac{b - c}{n} \pm \frac{z}{n} \sqrt{b + c - \frac{(b - c)^2}{n}}$$
 #
@@ -306,11 +276,8 @@ print(classify("The borrow checker rejects two mutable references to a value."))
 # 2.39. [Lesson 15](15_comparison.ipynb) explains this correction.
 
 # %% tags=["nbval-ignore-output"]
-pairs = [
-    ("frozen, mean", "frozen, last token"),
-    ("LoRA, mean", "frozen, mean"),
-    ("LoRA, mean", "bag of words"),
-]
+probed, lora = "frozen, mean", "LoRA, mean"
+pairs = [(lora, "bag of words"), (lora, probed), (probed, "frozen, last token")]
 z = norm.ppf(1 - 0.05 / len(pairs) / 2)
 
 
@@ -326,102 +293,135 @@ for one, other in pairs:
     print(f"{one} - {other}: {points:+.1f} points ({low:+.1f} to {high:+.1f})")
 
 # %%
-points, low, high = difference(right["frozen, mean"], right["frozen, last token"])
 course.claim("Mean minus last token: the interval excludes zero", low > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the first interval excludes zero. The choice of the pooling is worth 18 points, more than anything that
-# training did. The 2.5 points of the adapters may be chance, and so may the 3.5 points by which the bag of words is
-# ahead of them.
+# Only the last interval excludes zero. The choice of the pooling is worth 19.5 points, more than anything that training
+# did. The 2.0 points of the adapters may be chance, and so may the 4.0 points by which the bag of words is ahead of them.
+# We did
+# not search the adapters' learning rates, so a better setting may exist.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How many labels?
 #
-# Labels cost money, so this is often the question that decides. The next cell trains the bag of words and the two
-# probes on 32 to 431 labelled texts. For each smaller number it draws five different training sets, because with few
-# texts it matters much which ones they are.
+# Labels cost money, so this is often the question that decides. The next cell trains the bag of words and the probe on
+# the mean with 32 to 256 labelled texts, and tests each on all the other passages. It draws ten training sets for each
+# number, because with few texts it matters much which ones they are. Both methods keep the $C$ that was chosen with all
+# labels.
+#
+# The lead of the probe then varies for two reasons: which texts were drawn for training, and which were left for the
+# test. Each reason gives a half-width, and that of the interval is the root of the sum of their squares. We ask about
+# four numbers of labels, so each interval takes $1 - 0.05/4$.
 #
 # **Predict first.** Where is pretraining worth most, with few labels or with many?
 
 # %%
-records, labels, indices = [], train.label.to_numpy(), np.arange(len(train))
-for size, draw in product((32, 64, 128, 256), range(5)):
-    options = {"train_size": size, "stratify": labels, "random_state": draw}
-    chosen, _ = train_test_split(indices, **options)
-    model = bag_of_words().fit(train.text.iloc[chosen], labels[chosen])
-    records.append((size, "bag of words", model.score(test.text, test.label)))
-    for name in features:
-        model = probe().fit(features[name][chosen], labels[chosen])
-        score = model.score(test_features[name], test.label)
-        records.append((size, f"frozen, {name}", score))
-records += [(431, name, answers.mean()) for name, answers in right.items()]
-curve = pd.DataFrame(records, columns=["labels", "method", "accuracy"])
-means = curve.pivot_table(index="labels", columns="method", values="accuracy") * 100
+texts = np.array([*train.text, *test.text])
+labels = np.array([*train.label, *test.label])
+states = np.vstack([features["mean"], test_features["mean"]])
+leads, draws, level = {}, 10, 1 - 0.05 / 4 / 2
+for size in (32, 64, 128, 256):
+    lead = np.zeros(
+        (draws, len(texts))
+    )  # +1: only the probe is right; -1: only the words
+    for draw in range(draws):
+        options = {"train_size": size, "stratify": labels, "random_state": draw}
+        chosen, others = train_test_split(np.arange(len(texts)), **options)
+        lead[draw, chosen] = np.nan
+        for sign, model, inputs in ((-1, words, texts), (1, fitted, states)):
+            model.fit(inputs[chosen], labels[chosen])
+            lead[draw, others] += sign * (
+                model.predict(inputs[others]) == labels[others]
+            )
+    by_draw, by_text = pd.DataFrame(lead.T).mean(), pd.DataFrame(lead).mean()
+    draws_half = t.ppf(level, draws - 1) * by_draw.std() / np.sqrt(draws)
+    texts_half = norm.ppf(level) * by_text.std() / np.sqrt(len(texts))
+    leads[str(size)] = 100 * by_draw.mean(), 100 * np.hypot(draws_half, texts_half)
 
 # %%
-axes = means.plot(marker="o", logx=True, figsize=(8, 4.2))
-axes.axhline(16.5, color="grey", linestyle="--")
-axes.text(32, 17, "always the largest class", size="small")
-axes.set_xticks(means.index, means.index, minor=False)
-axes.minorticks_off()
-axes.set_xlabel("labelled training texts (log scale)")
-axes.set_ylabel("test accuracy (%), mean of five draws")
-axes.set_title("Pretraining helps where labels are few, if the mean is read")
+table = pd.DataFrame(leads, index=["lead", "half"]).T
+axes = table.lead.plot(yerr=table.half, marker="o", capsize=5, figsize=(8, 3.4))
+axes.axhline(0, color="grey", linestyle="--")
+axes.set_xlabel("labelled training texts")
+axes.set_ylabel("lead in percentage points")
+axes.set_title("The pretrained model is ahead of the bag of words with 32 labels only")
 plt.show()
+course.claim("With 32 labels the model leads", table.lead["32"] > table.half["32"])
+table.assign(low=table.lead - table.half, high=table.lead + table.half).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 32 and 64 labels the frozen mean is about five points above the bag of words, around 128 the lines cross, and
-# with all labels the bag of words is at the top. **Why?** With few labelled texts, most words of a new text occur in
-# none of them, and the bag of words cannot use such words. A pretrained model has similar vectors for related words,
-# whether they were labelled or not. With more labels, the bag of words has seen the words that matter, and this
-# advantage fades. The last token has no such advantage at any size.
+# Here the language model wins: with 32 labels its mean is ahead by 5.8 points (2.0 to 9.6). With 64 and 128 labels the
+# two cannot be told apart, and with 256 the bag of words leads by 4.4 points, an interval that only just excludes zero.
+#
+# **Why?** With few labelled texts, most words of a new text occur in none of them, and the bag of words cannot use such
+# words. A pretrained model has similar vectors for related words, whether they were labelled or not. With more labels,
+# the bag of words has seen the words that matter, and this advantage fades.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
 #
-# transformers has a class for this task, `AutoModelForSequenceClassification`. On a causal model its head, called
-# `score`, reads the last token that is not padding. It finds this token by `pad_token_id`, which therefore has to be
-# in the configuration. The next cell checks that it does what our `last_token` does.
+# transformers has a class for this task, `AutoModelForSequenceClassification`. On a causal model its new head, called
+# `score`, reads the last token that is not padding, which it finds by `pad_token_id`. That is the pooling that failed,
+# but a small change of the text repairs part of it: end every text with " This text is about the". The next token would
+# name the subject, so the last state now has a reason to contain it.
+#
+# With `id2label` the saved model knows the names of its classes. `task_type="SEQ_CLS"` tells peft to train the head, too,
+# and the pattern in `target_modules` puts adapters into the last block only, as above.
 
-# %%
-usual = AutoModelForSequenceClassification.from_pretrained(
-    tl.BUNDLED, num_labels=9, pad_token_id=tokenizer.pad_token_id, dtype=torch.float32
-)
-batch = tokenizer(list(test.text[:4]), padding=True, return_tensors="pt")
-with torch.no_grad():
-    theirs = usual.eval()(**batch).logits
-    hidden = usual.model(**batch).last_hidden_state
-    ours = usual.score(last_token(hidden, batch.attention_mask))
-course.claim("It reads the last token", torch.allclose(ours, theirs, atol=1e-4))
+# %% tags=["nbval-ignore-output"]
+ENDING = " This text is about the"
+torch.manual_seed(0)
+options = {"num_labels": 9, "pad_token_id": tokenizer.pad_token_id}
+options |= {"id2label": dict(enumerate(names)), "dtype": torch.float32}
+usual = AutoModelForSequenceClassification.from_pretrained(tl.BUNDLED, **options)
+block = r".*layers\.7\..*_proj"
+options = LoraConfig(r=8, lora_alpha=16, target_modules=block, task_type="SEQ_CLS")
+rows = dict(tokenizer([text + ENDING for text in train.text]))
+rows = Dataset.from_dict({**rows, "labels": torch.cat(targets).tolist()})
+folder = tempfile.mkdtemp()
+settings = {"learning_rate": 3e-3, "num_train_epochs": 3, "use_cpu": True}
+settings |= {"per_device_train_batch_size": 16, "save_strategy": "no"}
+settings |= {"train_sampling_strategy": "group_by_length", "disable_tqdm": True}
+arguments = TrainingArguments(folder, report_to="none", **settings)
+usual = get_peft_model(usual, options)
+trainer = Trainer(usual, arguments, train_dataset=rows, processing_class=tokenizer)
+print(f"mean training loss {trainer.train().training_loss:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Give it `id2label=dict(enumerate(names))`, too. Then the folder of the saved model knows the names of the classes,
-# so nobody has to guess later what class 3 was. For LoRA on this class give `LoraConfig` the `task_type="SEQ_CLS"`:
-# then peft also trains the head and saves it with the adapter.
+# Merge the adapters into the weights, save model and tokenizer in one folder, and load them as a user would, through a
+# `pipeline`. The user has to end the texts in the same way.
+
+# %% tags=["nbval-ignore-output"]
+trainer.model.merge_and_unload().save_pretrained(folder)
+tokenizer.save_pretrained(folder)
+ask = pipeline("text-classification", model=folder, device="cpu")
+given = [answer["label"] for answer in ask([text + ENDING for text in test.text])]
+print("usual class:", wilson(np.array(given) == test.label))
+print(ask("A channel passes a value from one thread to another." + ENDING))
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# With the ending, the usual class is right for 43.0% of the texts. That is more than the frozen last token reached
+# (29.5%), but less than the mean (49.0%), and it learned more slowly, as its one learning rate is lower than that of our
+# head. It files the sentence about channels under *traits and generics*, which is wrong, but its score of 0.21 says how
+# unsure it is. Exercise 13.1 puts such scores to use.
+#
+# So for this task and 431 labels you would deploy the bag of words, and with 32 labels the probe on the mean.
 #
 # If you are free to choose the model, take an *encoder* such as ModernBERT. An encoder reads in both directions, so
-# every token has seen the whole text, and it was pretrained to fill gaps and not to continue. For classification it
-# is usually more accurate than a causal model of its size. The code is the same:
+# every token has seen the whole text, and it needs no such ending. The code above works for it if you give it the
+# model's name, the model's own tokenizer, and the number of its last block.
 #
-# ```python
-# model = AutoModelForSequenceClassification.from_pretrained(
-#     "answerdotai/ModernBERT-base", num_labels=9, id2label=dict(enumerate(names))
-# )
-# trainer = Trainer(model, TrainingArguments("out", learning_rate=5e-5, num_train_epochs=3),
-#                   train_dataset=tokens, data_collator=DataCollatorWithPadding(tokenizer))
-# ```
-#
-# One limit of this lesson is its size: the model has four million parameters and has never read about Rust. A larger
-# model moves all curves but that of the bag of words. The order of work stays the same: first the bag of words, then
-# a probe on frozen features, and fine-tuning only if the difference is worth its price.
+# Our model has four million parameters and was pretrained on text without Rust, so a larger one may beat the bag of
+# words with more labels than 32. The order of work stays the same: first the bag of words, then a probe on frozen features, and
+# fine-tuning only if the difference is worth its price.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A classifier is a pretrained body, a pooling and a small new head. Check the pooling first: here it was worth more
 #   than all training.
-# - Start with a bag of words: it costs a second, and a language model has to beat it. Pretraining helps most where
-#   labels are few.
+# - Start with a bag of words: it costs a second, and a language model has to beat it. Here it did so with 32 labels and
+#   not with more.
 # - Give a share of right answers its Wilson interval, and compare two methods by the texts that only one of them gets
 #   right.
 #
@@ -432,8 +432,6 @@ course.claim("It reads the last token", torch.allclose(ours, theirs, atol=1e-4))
 # - B. Warner et al., [ModernBERT](https://arxiv.org/abs/2412.13663), 2024: an encoder of today.
 # - L. Tunstall et al., [Efficient few-shot learning without prompts](https://arxiv.org/abs/2209.11055), 2022: SetFit, a
 #   sentence encoder for a handful of labels.
-# - E. B. Wilson, [Probable inference, the law of succession, and statistical
-#   inference](https://doi.org/10.1080/01621459.1927.10502953), 1927.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
