@@ -49,7 +49,7 @@
 # | [18 · Scaling out](18_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 45 |
 # | [20 · Your own project](20_your_own_project.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 44 |
 # | **Appendix** | | |
-# | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 22 |
+# | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 26 |
 #
 # About 13 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
 # The [glossary](glossary.md) explains the terms.

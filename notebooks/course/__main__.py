@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
         write_generated()
         draw_result()
         scripts = [*scripts, FOLDER / "demo.py"]
-    ended = execute_all(scripts, FOLDER if arguments.in_place else RESULTS, RESULTS, jobs=arguments.jobs)
+    ended = execute_all(scripts, FOLDER if arguments.in_place else RESULTS, jobs=arguments.jobs)
     failed = {name: one.failure for name, one in ended.items() if one.failure}
     for name, reason in failed.items():
         print(f"FAILED {name}: {reason}", file=sys.stderr)

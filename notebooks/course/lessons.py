@@ -181,7 +181,7 @@ def describe_charts(notebook: nbformat.NotebookNode) -> None:
                 output.metadata.setdefault("image/png", {}).setdefault("alt", f"Chart: {words}.")
 
 
-def execute(source: Path, target: Path, results: Path, *, threads: int | None = None, progress: Part = SILENT) -> None:
+def execute(source: Path, target: Path, *, threads: int | None = None, progress: Part = SILENT) -> None:
     """Run one lesson from the top in a fresh kernel and write it, with its outputs, as a notebook.
 
     What was reached is written also when a cell fails.
@@ -189,7 +189,6 @@ def execute(source: Path, target: Path, results: Path, *, threads: int | None = 
     Args:
         source: the percent script.
         target: the notebook to write.
-        results: the folder that the lesson exports to; it finds it in its environment as TLKIT_RESULTS.
         threads: that torch computes on (None: all cores).
         progress: is told each cell.
 
@@ -213,7 +212,7 @@ def execute(source: Path, target: Path, results: Path, *, threads: int | None = 
     )
     share = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
     try:
-        client.execute(env=os.environ | {"TLKIT_RESULTS": str(results)} | share)
+        client.execute(env=os.environ | share)
     finally:
         # What changes with every run, and is nobody's reading.
         without_views(notebook)
@@ -224,7 +223,7 @@ def execute(source: Path, target: Path, results: Path, *, threads: int | None = 
         nbformat.write(notebook, target)
 
 
-def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int = 1) -> dict[str, Execution]:
+def execute_all(scripts: list[Path], folder: Path, *, jobs: int = 1) -> dict[str, Execution]:
     """Execute lessons, show how far they are, and print a line for each that has ended.
 
     Side by side, each lesson gets its share of the cores: small models leave the second core idle half of the time,
@@ -234,14 +233,13 @@ def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int =
 
     Args:
         scripts: the percent scripts.
-        folder: where the notebooks are written.
-        results: the folder that lessons export to; made where it is not there.
+        folder: where the notebooks are written; made where it is not there.
         jobs: lessons at a time.
 
     Returns:
         How each lesson ended, by the stem of its file; where one fails, the others go on.
     """
-    results.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     missing = {source: sentence for source in scripts if (sentence := missing_model(source))}
     for sentence in missing.values():
         print(f"left out: {sentence}")
@@ -252,7 +250,7 @@ def execute_all(scripts: list[Path], folder: Path, results: Path, *, jobs: int =
         begun, failure = time.monotonic(), None
         try:
             with job.part(source.stem) as part:
-                execute(source, folder / f"{source.stem}.ipynb", results, threads=threads, progress=part)
+                execute(source, folder / f"{source.stem}.ipynb", threads=threads, progress=part)
         except CellExecutionError as error:
             failure = f"{error.ename}: {error.evalue}"
         except (DeadKernelError, CellTimeoutError) as error:  # the other lessons go on

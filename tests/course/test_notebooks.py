@@ -94,7 +94,7 @@ def cells(notebook):
 
 def ended(folder, jobs=1):
     """Why each lesson of a folder failed; None where it did not."""
-    runs = execute_all(sources(folder), folder, folder / "results", jobs=jobs)
+    runs = execute_all(sources(folder), folder, jobs=jobs)
     return {name: run.failure for name, run in runs.items()}
 
 
