@@ -70,8 +70,8 @@ print(f"always the largest class: {test.label.value_counts(normalize=True).max()
 # and forgets their order. *TF-IDF* then gives more weight to words that occur in few texts, because *channel* says
 # more about the subject than *the*. A *logistic regression* computes one score for each class, $z = W x + b$, from
 # these features $x$. It is trained with cross-entropy, as the head of a language model is, and a penalty keeps its
-# weights small. A larger $C$ means a weaker penalty. The next cell tries several $C$ and keeps the best, as lesson 4 did
-# with learning rates. If the best stands at the border of the grid, widen the grid.
+# weights small. A larger $C$ means a weaker penalty. The next cell tries several $C$ and keeps the best, as lesson 4
+# did with learning rates. If the best stands at the border of the grid, widen the grid.
 
 
 # %%
@@ -132,10 +132,10 @@ def mean_of_tokens(hidden, mask):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# We will train only the uppermost of the model's eight blocks. The seven blocks below stay frozen, so their output for
-# a text never changes, and we compute it once and store it. An epoch then costs about a quarter: one block's forward
-# and backward pass in place of eight forward passes and the same backward pass. The next cell cuts the model in two. It also sorts the texts by length, so that the 16 texts of a
-# batch need little padding.
+# We will train only the uppermost of the model's eight blocks. The seven blocks below stay frozen, so their output
+# for a text never changes, and we compute it once and store it. An epoch then costs about a quarter: one block's
+# forward and backward pass in place of eight forward passes and the same backward pass. The next cell cuts the model
+# in two. It also sorts the texts by length, so that the 16 texts of a batch need little padding.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -145,6 +145,7 @@ upper.layers = upper.layers[7:]  # the last block, and the final norm
 lower.layers, lower.norm = lower.layers[:7], torch.nn.Identity()
 
 
+# %%
 @torch.no_grad()
 def stored(texts):
     """The lower blocks' output for 16 texts at a time, with the attention mask."""
@@ -204,8 +205,9 @@ for name, pool in {"last token": last_token, "mean": mean_of_tokens}.items():
 # ## Train with what works
 #
 # The classifier is now a module of three parts: the last block, the pooling that won, and a new head. The head is a
-# matrix $W$ of shape (9, 192) and a bias. It starts at random, so it must always be trained, and with a larger learning
-# rate than the LoRA adapters of the last block. Both rates and the three epochs are a first guess that we do not search.
+# matrix $W$ of shape (9, 192) and a bias. It starts at random, so it must always be trained, and with a larger
+# learning rate than the LoRA adapters of the last block. Both rates and the three epochs are a first guess that we do
+# not search.
 
 
 # %%
@@ -296,10 +298,9 @@ for one, other in pairs:
 course.claim("Mean minus last token: the interval excludes zero", low > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the last interval excludes zero. The choice of the pooling is worth 19.5 points, more than anything that training
-# did. The 2.0 points of the adapters may be chance, and so may the 4.0 points by which the bag of words is ahead of them.
-# We did
-# not search the adapters' learning rates, so a better setting may exist.
+# Only the last interval excludes zero. The choice of the pooling is worth 19.5 points, more than anything that
+# training did. The 2.0 points of the adapters may be chance, and so may the 4.0 points by which the bag of words is
+# ahead of them. We did not search the adapters' learning rates, so a better setting may exist.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How many labels?
@@ -361,12 +362,12 @@ table.assign(low=table.lead - table.half, high=table.lead + table.half).round(1)
 # ## The way it is done at work
 #
 # transformers has a class for this task, `AutoModelForSequenceClassification`. On a causal model its new head, called
-# `score`, reads the last token that is not padding, which it finds by `pad_token_id`. That is the pooling that failed,
-# but a small change of the text repairs part of it: end every text with " This text is about the". The next token would
-# name the subject, so the last state now has a reason to contain it.
+# `score`, reads the last token that is not padding, which it finds by `pad_token_id`. That is the pooling that
+# failed, but a small change of the text repairs part of it: end every text with " This text is about the". The next
+# token would name the subject, so the last state now has a reason to contain it.
 #
-# With `id2label` the saved model knows the names of its classes. `task_type="SEQ_CLS"` tells peft to train the head, too,
-# and the pattern in `target_modules` puts adapters into the last block only, as above.
+# With `id2label` the saved model knows the names of its classes. `task_type="SEQ_CLS"` tells peft to train the head,
+# too, and the pattern in `target_modules` puts adapters into the last block only, as above.
 
 # %% tags=["nbval-ignore-output"]
 ENDING = " This text is about the"
@@ -401,9 +402,8 @@ print(ask("A channel passes a value from one thread to another." + ENDING))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With the ending, the usual class is right for 43.0% of the texts. That is more than the frozen last token reached
-# (29.5%), but less than the mean (49.0%), and it learned more slowly, as its one learning rate is lower than that of our
-# head. It files the sentence about channels under *traits and generics*, which is wrong, but its score of 0.21 says how
-# unsure it is. Exercise 13.1 puts such scores to use.
+# (29.5%), but less than the mean (49.0%). It files the sentence about channels under *traits and generics*, which is
+# wrong, but its score of 0.21 says how unsure it is. Exercise 13.1 puts such scores to use.
 #
 # So for this task and 431 labels you would deploy the bag of words, and with 32 labels the probe on the mean.
 #
@@ -412,8 +412,8 @@ print(ask("A channel passes a value from one thread to another." + ENDING))
 # model's name, the model's own tokenizer, and the number of its last block.
 #
 # Our model has four million parameters and was pretrained on text without Rust, so a larger one may beat the bag of
-# words with more labels than 32. The order of work stays the same: first the bag of words, then a probe on frozen features, and
-# fine-tuning only if the difference is worth its price.
+# words with more labels than 32. The order of work stays the same: first the bag of words, then a probe on frozen
+# features, and fine-tuning only if the difference is worth its price.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -36,17 +36,17 @@ blocks = tl.pack(tl.load_corpus("rust").train, tokenizer, 64)[:32]
 # ULMFiT put a new classifier on a pretrained model. The classifier is random at first, so its first gradients say
 # little, and they could damage the layers below before it has learned anything. Three remedies protect these layers:
 #
-# - **Gradual unfreezing.** Train the top alone, and let one more layer join after each epoch. We train for one epoch, so
-#   ours join in four groups, each after a quarter of the steps.
+# - **Gradual unfreezing.** Train the top alone, and let one more layer join after each epoch. We train for one epoch,
+#   so ours join in four groups, each after a quarter of the steps.
 # - **Discriminative rates.** Every layer learns from the start, but each has the rate of the layer above it divided
 #   by 2.6.
-# - **Slanted triangular rates.** The rate of all layers rises in a straight line over the first tenth of the steps and
-#   falls in a straight line afterwards. It is a warm-up and a decay, as in lesson 4, with lines in place of the cosine.
-#   You write it in exercise A1.2.
+# - **Slanted triangular rates.** The rate of all layers rises in a straight line over the first tenth of the steps
+#   and falls in a straight line afterwards. It is a warm-up and a decay, as in lesson 4, with lines in place of the
+#   cosine. You write it in exercise A1.2.
 #
 # The first two fit in one table, with a row for each part of the model, from the top to the bottom, and a column for
-# each step. An entry is the factor by which the learning rate is multiplied, and 0 means frozen. Our ten parts are the
-# final norm, the eight blocks, and the embedding.
+# each step. An entry is the factor by which the learning rate is multiplied, and 0 means frozen. Our ten parts are
+# the final norm, the eight blocks, and the embedding.
 
 # %%
 rows = ["norm", *(f"block {n}" for n in range(7, -1, -1)), "embedding"]
@@ -74,9 +74,9 @@ plt.show()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train by the table
 #
-# PyTorch's optimizers take a list of [parameter groups](glossary.md#parameter-group), each with a learning rate of its
-# own. We make one group for each part, and set its rate before each step. A frozen parameter gets no gradient, and AdamW
-# skips a parameter without one, so neither its moments nor weight decay touch it.
+# PyTorch's optimizers take a list of [parameter groups](glossary.md#parameter-group), each with a learning rate of
+# its own. We make one group for each part, and set its rate before each step. A frozen parameter gets no gradient,
+# and AdamW skips a parameter without one, so neither its moments nor weight decay touch it.
 #
 # With `joined_late=False` the function makes a common mistake: it gives the optimizer only the parameters that are
 # trainable at the start.
@@ -147,14 +147,15 @@ course.claim(
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With either schedule the embedding moves less than half as far as with `full`. With the mistake, every part that
 # joins late stays exactly where it was, block 3 among them, although no error and no warning says so. These parts
-# received gradients, but the optimizer did not hold their parameters. After training by a schedule, look at such a table
-# first.
+# received gradients, but the optimizer did not hold their parameters. After training by a schedule, look at such a
+# table first.
 #
 # `Trainer` makes its optimizer from the trainable parameters, too. There, pass an optimizer of all parameters as
 # `optimizers=(adamw, None)`, and set `requires_grad` in the method `on_step_begin` of a `TrainerCallback`.
 #
 # **The second mistake** concerns a layer that is frozen *again*. AdamW skips it only if its gradient is `None`. After
-# `zero_grad(set_to_none=False)` the gradient is zero instead, so its old moments and weight decay still move the layer:
+# `zero_grad(set_to_none=False)` the gradient is zero instead, so its old moments and weight decay still move the
+# layer:
 
 # %%
 for set_to_none in (True, False):
@@ -171,7 +172,7 @@ for set_to_none in (True, False):
     print(f"set_to_none={set_to_none}: moved {percent(vector(layer), frozen):.1f}%")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# PyTorch's default is the first. Our `train` is safe in both cases, because it also sets the rate of a frozen part to
+# PyTorch's default is the first. Our `train` is safe either way, because it also sets the rate of a frozen part to
 # zero.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -188,13 +189,14 @@ search = rates.pivot_table("validation_perplexity", "learning_rate", "strategy")
 search[names].round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# An empty cell was not tried: both searches had eight rates, but not the same ones, and that of the schedules was coarser
-# around its best. Both schedules are best at 3.16e-3, three times the best rate of `full`, because most of their
-# parameters learn later or more slowly. At 1e-3 they look 13 and 17 points worse than they are, so a comparison at the
-# rate of `full` would have been unfair to them.
+# An empty cell was not tried: both searches had eight rates, but not the same ones, and that of the schedules was
+# coarser around its best. Both schedules are best at 3.16e-3, three times the best rate of `full`, because most of
+# their parameters learn later or more slowly. At 1e-3 they look 13 and 17 points worse than they are, so a comparison
+# at the rate of `full` would have been unfair to them.
 #
-# **Which reaches the lowest perplexity on Rust, and which forgets least of the Python reference?** Each is now trained
-# at its best rate with three seeds and tested on 200 passages. `general` is the perplexity on the Python reference.
+# **Which reaches the lowest perplexity on Rust, and which forgets least of the Python reference?** Each is now
+# trained at its best rate with three seeds and tested on 200 passages. `general` is the perplexity on the Python
+# reference.
 
 # %%
 folder = tl.DATA / "comparisons/tiny/all"
@@ -207,17 +209,17 @@ pairs = tl.compare_pairs(documents.query("strategy in @names"))
 pairs[["first", "second", "difference", "low", "high"]].round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A difference is the perplexity on Rust of the first minus that of the second, so a negative one means that the first is
-# better. Discriminative rates cannot be told apart from `full`, and gradual unfreezing is about four points behind both.
+# A difference is the perplexity on Rust of the first minus that of the second, so a negative one means that the first
+# is better. Discriminative rates cannot be told apart from `full`, and gradual unfreezing is about four points behind
+# both.
 #
-# Both schedules forget less, with every seed: the Python reference ends at 53 (discriminative rates) and 58 on average in
-# place of 64. It started at 36. This agrees with the movements above, because the embedding serves every text and moves
-# less. A lower rate also makes `full` forget less, but then it gains less, too.
+# Both schedules forget less, with every seed: the Python reference ends at 53 (discriminative rates) and 58 on
+# average in place of 64. It started at 36. A lower rate also makes `full` forget less, but then it gains less, too.
 #
 # **This is one small model**, and the question suits the method badly. The model's head is tied to the embedding, so
 # gradual unfreezing freezes the head until the last phase, although it is the very top. And nothing here is random at
-# the start, so the argument for protecting the lower layers does not apply. With a new head, as in
-# [lesson 13](13_classification.ipynb), measure again.
+# the start, so the argument for protecting the lower layers does not apply. With a new head, as in [lesson
+# 13](13_classification.ipynb), measure again.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -285,4 +287,4 @@ def slanted(step, steps, cut_frac=0.1, ratio=32):
 course.check("exA1_2", slanted)
 
 # %% [markdown]
-# Previous: [20 · Your own project](20_your_own_project.ipynb)
+# Previous: [20 · Your own study](20_your_own_project.ipynb)
