@@ -13,21 +13,24 @@
 #
 # - quantise a matrix to [NF4](glossary.md#nf4) by hand, and say why a weight takes 4.13 bits;
 # - measure what 4 bits cost your model before you train it;
-# - set up a QLoRA run with transformers and peft, and decide whether it pays for a given model and card.
+# - set up a QLoRA run with transformers and peft, merge its adapter, and decide whether it pays for a given model and
+#   card.
 #
 # **You need** [lesson 5](05_lora.ipynb) (LoRA).
 #
 # About 37 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
+import warnings
 from statistics import NormalDist
+from tempfile import mkdtemp
 
 import bitsandbytes.functional as bnb
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
@@ -65,16 +68,17 @@ four_bit_layer(*base.model.layers[0].self_attn.q_proj.weight.shape)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Backpropagation needs $\tilde{W}$ once more, to hand the gradient on to the layer below, so each layer is unpacked
-# twice in a step. The codes themselves get no gradient: they are frozen like $W$ in LoRA, and a small step could not
-# move a whole number anyway. The embedding and the head are not packed, because rounding errors in the head would go
-# straight into the predictions.
+# twice in a step, and three times with [activation checkpointing](glossary.md#activation-checkpointing). The codes
+# themselves get no gradient: they are frozen like $W$ in LoRA, and a small step could not move a whole number anyway.
+# The head is not packed, because rounding errors there would go straight into the predictions. The embedding is looked
+# up and not multiplied, and in this model it is the same matrix as the head.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Sixteen levels
 #
 # Four bits tell sixteen codes apart, so a weight can become one of sixteen values. NF4 ("4-bit NormalFloat") fixes
 # sixteen *levels* between -1 and 1 once and for all. It cuts each matrix into groups of 64 neighbouring weights, and
-# multiplies the levels for each group by its largest absolute value, the *scale* of the group:
+# scales the levels of each group by the group's largest absolute value, its *scale*:
 #
 # $$s_g = \max_{i \in g} |w_i|, \qquad
 # c_i = \arg\min_c \left| \frac{w_i}{s_g} - \mathrm{level}[c] \right|, \qquad
@@ -87,10 +91,11 @@ four_bit_layer(*base.model.layers[0].self_attn.q_proj.weight.shape)
 # Trained weights are roughly normally distributed. NF4 therefore takes quantiles of the normal distribution as its
 # levels, which are the numbers that cut the distribution into parts of equal probability: many near zero, where most
 # weights are, and few at the ends. Seven are negative, eight positive, and one is zero, so that a weight of zero stays
-# zero.
+# zero. (The code below draws nine and eight points and drops the last of each, which is zero. The outermost quantile
+# would be infinite, so the end stays half a step away from 1: the mean of half a step for 16 and for 15 levels.)
 
 # %%
-end = 1 - (1 / 32 + 1 / 30) / 2  # the outermost quantile would be infinite
+end = 1 - (1 / 32 + 1 / 30) / 2
 normal = NormalDist()
 positive = [normal.inv_cdf(float(p)) for p in torch.linspace(end, 0.5, 9)[:-1]]
 negative = [-normal.inv_cdf(float(p)) for p in torch.linspace(end, 0.5, 8)[:-1]]
@@ -100,7 +105,7 @@ print([round(float(level), 2) for level in nf4])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Rounding takes four lines. `bucketize` says between which two borders a number lies, and with the borders half-way
-# between neighbouring levels that is the code of the nearest level.
+# between neighbouring levels the number it returns is the code of the nearest level.
 
 
 # %%
@@ -127,7 +132,8 @@ pd.DataFrame({name: numbers.numpy() for name, numbers in first.items()}).round(3
 # $$\text{bits per weight} = 4 + \frac{8}{64} + \frac{32}{64 \cdot 256} \approx 4.127$$
 #
 # The next cell lets bitsandbytes, the library behind QLoRA, quantise the same matrix. Then it does the same by hand,
-# with double quantisation and two codes in each byte, and compares.
+# with two codes in each byte, and compares. `coarse` is the double quantisation: it encodes the scales less their mean
+# with your `encode`, reads them back, and adds the mean again. Only the 256 levels are taken from the library.
 
 
 # %% tags=["check-equal"]
@@ -138,10 +144,12 @@ levels_of_8_bits = state.state2.code  # fixed, like those of NF4
 
 
 def coarse(scales):
-    rest, mean = scales.flatten() - scales.mean(), scales.mean()
-    groups = [encode(group, levels_of_8_bits, len(group)) for group in rest.split(256)]
-    read = [levels_of_8_bits[codes[0]] * largest for codes, largest in groups]
-    return (mean + torch.cat([part.flatten() for part in read]))[:, None]
+    mean = scales.mean()
+    rest = (scales - mean).flatten()
+    rest = nn.functional.pad(rest, (0, -len(rest) % 256))  # zeros fill the last group
+    codes, largest = encode(rest, levels_of_8_bits, 256)
+    read = (levels_of_8_bits[codes] * largest).flatten()
+    return mean + read[: len(scales), None]
 
 
 by_hand = (nf4[codes] * coarse(scales)).reshape(weight.shape)
@@ -167,12 +175,9 @@ for axes, (name, levels) in zip(panels, (("NF4", nf4), ("int4", int4)), strict=T
     axes.hist(scaled, bins=120, color="lightgrey")
     for level in levels:
         axes.axvline(level, color="#0072B2")
-    axes.set_ylabel(f"{name}\nnumber of weights")
-    axes.set_yticks([])
+    axes.set(ylabel=f"{name}\nnumber of weights", yticks=[])
 axes.set_xlabel("weight divided by the largest absolute weight of its group")
-panels[0].set_title(
-    "NF4's levels are densest where most weights are; int4's are evenly spaced"
-)
+panels[0].set_title("NF4 has most of its levels where most weights are")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -198,6 +203,7 @@ def quantise(model, levels, size):
     for part in model.model.layers.modules():
         if isinstance(part, nn.Linear):
             weight = part.weight.data
+            # Without a size, all weights of the matrix are one group.
             codes, scales = encode(weight, levels, size or weight.numel())
             part.weight.data = (levels[codes] * scales).reshape(weight.shape)
     return model
@@ -240,15 +246,15 @@ print(f"positions where the right token is less probable: {less:.0%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The errors have no common direction. They make the right token less probable at about half of the positions and more
-# probable at the others, so most of this cancels in the loss, which is an average. Still, at about one position in
-# eight the most probable token is another one, so generated text would differ.
+# probable at the others, so most of this cancels in the loss, which is an average. Still, at one position in eight the
+# top token changes, so generated text would differ.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A QLoRA run
 #
 # At work QLoRA is three objects. `BitsAndBytesConfig` tells transformers to quantise the weights while it loads them.
 # `prepare_model_for_kbit_training` freezes everything and keeps what is not packed in fp32 (by default it also turns on
-# [activation checkpointing](glossary.md#activation-checkpointing)). `LoraConfig` describes the adapters.
+# activation checkpointing). `LoraConfig` describes the adapters.
 
 # %%
 four_bits = BitsAndBytesConfig(
@@ -265,9 +271,7 @@ config = LoraConfig(
 )
 model = get_peft_model(model, config)
 model.print_trainable_parameters()
-print(
-    f"the library's four bits: perplexity up by {(theirs - before).mean().expm1():.1%}"
-)
+print(f"perplexity with 4 bits: {(theirs - before).mean().expm1():+.1%}")
 
 # %%
 trained = [p for p in model.parameters() if p.requires_grad]
@@ -303,23 +307,48 @@ for name in ("tiny", "smollm2-135m-instruct"):
     apart = record["qlora"] - record["lora"]
     half = 2.02 * apart.sem()  # Student's t for 40 documents
     ends[name] = 100 * np.expm1(apart.mean() + half * np.array([0, -1, 1]))
-    print(
-        f"{name}: QLoRA ends {{:.1f}}% higher ({{:.1f}} to {{:.1f}})".format(
-            *ends[name]
-        )
-    )
+    mean, low, high = ends[name]
+    print(f"{name}: QLoRA ends {mean:.1f}% higher ({low:.1f} to {high:.1f})")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On the bundled model four bits cost about one percent in the end. SmolLM2 pays seven times as much, but that is not
-# the price of NF4 alone: the publisher of the file that the record used had already rounded it to 4 bits in another
-# format, so its weights were rounded twice. (These intervals are over the documents, with the three seeds averaged.
+# On the bundled model four bits cost about one percent in the end. SmolLM2 pays seven times as much, probably because
+# its weights were rounded twice: the publisher of the file that the record used had already rounded it to 4 bits in
+# another format. (These intervals are over the documents, with the three seeds averaged.
 # [Lesson 8](08_peft_family.ipynb) counts the seeds as well, and its interval for the bundled model contains zero.)
+#
+# At the end you save the adapter, 0.9 MB here, and often you want one merged model. The adapter was trained beside the
+# *rounded* weights. **Into which weights should it be merged: the rounded ones, unpacked to ordinary numbers, the
+# original ones, or the packed ones as they lie in memory?**
+
+# %% tags=["nbval-ignore-output"]
+warnings.simplefilter("ignore")  # peft warns of the rounding that we measure here
+folder = mkdtemp()
+model.save_pretrained(folder)  # the adapter alone
+rows = held_out[:2]
+beside = model(input_ids=rows).logits.detach()  # base and adapter side by side
+unpacked = new_model(quantization_config=four_bits).dequantize()
+merged = {
+    "unpacked": PeftModel.from_pretrained(unpacked, folder).merge_and_unload(),
+    "original": PeftModel.from_pretrained(new_model(), folder).merge_and_unload(),
+    "packed": model.merge_and_unload(),
+}
+moved, score = {}, {}
+for name, whole in merged.items():
+    moved[name] = (whole(input_ids=rows).logits - beside).abs().max().item()
+    score[name] = nats(whole, held_out).mean().exp().item()
+    print(f"{name}: logits move by {moved[name]:.5f}, perplexity {score[name]:.1f}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Only the unpacked weights give the model that you trained. With the original weights single logits move by more than
+# 2, although the perplexity is about the same here, so score such a model again before you use it. Merged into the
+# packed weights, the sum is rounded to 4 bits once more, small changes get lost, and the perplexity rises.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## What is saved, and when it pays
+# ## How much it saves, and when it is worth it
 #
-# Only the linear layers in the model's blocks are packed, and everything else stays in 16 bits. **Which shrinks more, a
-# model of 0.5 billion parameters or one of 7 billion?**
+# Only the linear layers in the model's blocks are packed. The rest stays in 16 bits, or in fp32 if you call
+# `prepare_model_for_kbit_training` as above. **Which shrinks more, a model of 0.5 billion parameters or one of 7
+# billion?**
 
 # %%
 rows = {}
@@ -328,24 +357,28 @@ for preset in ("qwen2-0.5b", "tinyllama-1.1b", "llama2-7b"):
     count = sum(p.numel() for p in whole.parameters())
     linear = [m for m in whole.model.layers.modules() if isinstance(m, nn.Linear)]
     in_blocks = sum(part.weight.numel() for part in linear)
-    small = 4.127 * in_blocks + 16 * (count - in_blocks)
-    outside, left = 100 * (1 - in_blocks / count), 100 * small / (16 * count)
-    rows[preset] = [2 * count / 1e9, small / 8e9, left, outside]
-columns = ["16 bits, GB", "QLoRA, GB", "left, %", "not packed, % of parameters"]
-sizes = pd.DataFrame(rows, index=columns).T
+    row = {"16 bits, GB": 2 * count / 1e9}
+    for bits, rest in ((16, "16 bits"), (32, "fp32")):
+        small = 4.127 * in_blocks + bits * (count - in_blocks)
+        row[f"QLoRA, rest in {rest}, GB"] = small / 8e9
+        row[f"left with {rest}, %"] = 100 * small / (16 * count)
+    row["not packed, % of parameters"] = 100 * (1 - in_blocks / count)
+    rows[preset] = row
+sizes = pd.DataFrame(rows).T
 sizes.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # If everything were packed, 4.127/16 = 26% would be left. The small model keeps nearly half, because the embedding for
-# its large vocabulary is more than a quarter of its parameters and is not packed. In the 7B model embedding and head
-# together are 4%.
+# its large vocabulary is more than a quarter of its parameters and is not packed. With this part in fp32, as in our
+# run, the small model keeps 74%, and the saving nearly disappears. If that matters, skip the function and freeze the
+# parameters by hand. In the 7B model embedding and head together are 4%.
 #
 # The paper has a third idea beside NF4 and double quantisation, the *paged optimizer*. A long batch makes memory peak
 # for a moment. A paged optimizer lets the driver move AdamW's averages to the computer's main memory until the peak is
-# over, so the step gets slower but does not fail. With the `Trainer` you ask for it by `optim="paged_adamw_8bit"`; it
+# over, so the step gets slower but does not fail. With the `Trainer` you ask for it by `optim="paged_adamw_32bit"`; it
 # needs an NVIDIA GPU.
 #
-# QLoRA pays for the memory that it saves with time, because every layer is unpacked twice in a step. So the choice
+# QLoRA pays for the memory that it saves with time, because every layer is unpacked anew for each pass. So the choice
 # depends on what fills your memory:
 #
 # - **The frozen weights fill the memory**, as with 7B on a card of 8 GB: QLoRA makes training possible.
@@ -353,9 +386,7 @@ sizes.round(1)
 # - **Activations or logits fill the memory**, as with long texts: four bits help little, and [lesson
 #   9](09_memory.ipynb) shows what does.
 #
-# A QLoRA adapter was trained beside the *rounded* weights, so it fits those best. Merge it into the unpacked weights in
-# 16 bits, because a sum that is packed into 4 bits again is rounded again, and small changes get lost. All numbers here
-# come from small models, and larger ones usually lose less. Measure yours as above, before you train.
+# All numbers here come from small models, and larger ones usually lose less. Measure yours as above, before you train.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -363,7 +394,8 @@ sizes.round(1)
 # - NF4 stores a scale for 64 weights and a code of 4 bits for each: one of sixteen levels at quantiles of a normal
 #   distribution. With rounded scales, a weight takes 4.13 bits.
 # - Small groups keep the error low. It has no common direction, so most of it cancels in the loss.
-# - Four bits pay where frozen weights fill the memory, and they cost time in every step.
+# - Four bits pay where frozen weights fill the memory, and they cost time in every step. Merge the adapter into the
+#   unpacked weights.
 #
 # ## Further reading
 #

@@ -8,6 +8,7 @@ assert (apart > 0).sum() == 39 and len(apart) == 40
 assert [round(100 * share) for share in higher] == [19, 15, 22]
 assert risen.round(2).to_dict() == {"lora": 0.49, "full": 0.76}
 
+assert 27 < kept["size"][8] < 31 and 20 < kept["gain"][192] - kept["gain"][8] < 28
 assert kept["size"][8] < 33 and kept["gain"][192] < 97 and reached > kept["gain"][8] + 8
 
 halved, usual, doubled = first_step.values()
@@ -17,7 +18,9 @@ losses = runs.pivot(index="rank", columns="learning_rate", values="validation_na
 assert losses.idxmin(axis=1).to_dict() == {1: 0.02, 2: 0.02, 8: 0.01, 32: 0.005}
 assert losses.loc[32, 0.01] > losses.loc[8, 0.01] and losses.min(axis=1).idxmin() == 32
 
-scored = rates.pivot_table("score", "strategy", "learning_rate").round()
+near = rates[slower].groupby("strategy")[columns].mean().round()
+assert near.loc["full"].tolist() == [87, 44] and near.loc["lora"].tolist() == [92, 43]
+scored = rates.pivot_table("validation_perplexity", "strategy", "learning_rate").round()
 assert [scored.loc["lora", 0.001], scored.loc["full", 0.001], scored.loc["lora", 0.01]] == [118, 78, 84]
 assert scored.idxmin(axis=1).to_dict() == {"full": 0.001, "lora": 0.01}
 

@@ -16,12 +16,18 @@ assert torch.allclose(theirs, nats(ours, held_out), atol=5e-3), "Quantised by ha
 assert [round(number, 1) for number in ends["tiny"]] == [1.0, 0.2, 1.7]
 assert [round(number, 1) for number in ends["smollm2-135m-instruct"]] == [7.3, 5.9, 8.7]
 
-left = sizes["left, %"].round()
+left = sizes["left with 16 bits, %"].round()
+assert round(sizes["left with fp32, %"]["qwen2-0.5b"]) == 74
 assert left["qwen2-0.5b"] == 46 and left["llama2-7b"] == 29 and round(sizes["16 bits, GB"]["llama2-7b"], 1) == 13.5
 assert sizes["not packed, % of parameters"]["qwen2-0.5b"] > 25
 assert round(sizes["not packed, % of parameters"]["llama2-7b"]) == 4
 assert 80 < after.mean().exp() < 90, "As low as LoRA in lesson 5"
 
+rise = {name: number / after.mean().exp().item() - 1 for name, number in score.items()}
+assert moved["unpacked"] < 1e-3 and abs(rise["unpacked"]) < 1e-4, "The model that was trained"
+assert moved["original"] > 1.5 and abs(rise["original"]) < 0.01 and moved["packed"] > 1
+assert rise["packed"] > 0.005
+assert round(4 * 221_184 / 1e6, 1) == 0.9, "Saved in fp32"
 assert {p.dtype for p in trained} == {torch.float32}
 assert model.get_base_model().model.layers[0].mlp.up_proj.weight.dtype == torch.uint8
 
