@@ -30,7 +30,7 @@ import tlkit as tl
 n = 1319  # questions in the test
 folder = tl.DATA / "leaderboards"
 board = pd.read_csv(folder / "peft_metamathqa.csv")
-spared = r"/llama-3.2-3B|-random_seed_42"  # the same for all, or no use to us
+spared = r"/llama-3.2-3B|-random_seed_42"  # the model; a setting of SHiRA, not the seed
 board["name"] = board.experiment.str.replace(spared, "", regex=True)
 scores = board.set_index("name").test_accuracy  # shares, best first
 p = scores.to_numpy()
@@ -85,8 +85,7 @@ axes.set_title("The first interval contains 6 of the 9 other scores")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The interval of the first row is 5.4 points wide, but only 3.5 points lie between the first row and the tenth. The
-# width follows from the 1,319 questions and a score near one half.
+# The interval of the first row is 5.4 points wide, but only 3.5 points lie between the first row and the tenth.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is a difference?
@@ -102,19 +101,21 @@ plt.show()
 # intervals too wide rather than too narrow.
 #
 # With $m$ pairs, Bonferroni's correction gives each pair an interval at $1 - 0.05/m$. All $m$ intervals together then
-# hold their true values with a probability of at least 95%.
+# contain the true values with a probability of at least 95%. For a pair that one picks from the first ten after seeing
+# them, such as its ends, $m$ is 45.
 
 
 # %%
 def intervals(scores, correlation=0, count=None):
     """Difference of each pair in points, its interval corrected for `count` pairs."""
-    one, other = np.triu_indices(len(scores), k=1)  # the places of all pairs
+    one, other = np.triu_indices(len(scores), k=1)  # places of all pairs
     p, names = scores.to_numpy(), scores.index
     e = np.sqrt(p * (1 - p) / n)
     shared = 2 * correlation * e[one] * e[other]
     factor = stats.norm.ppf(1 - 0.05 / (count or len(one)) / 2)
     reach = factor * np.sqrt(e[one] ** 2 + e[other] ** 2 - shared)
     d = p[one] - p[other]
+    # two names for each row, so that pairs.loc[one, other] works
     index = pd.MultiIndex.from_arrays([names[one], names[other]])
     pairs = pd.DataFrame({"difference": d, "low": d - reach, "high": d + reach}, index)
     apart = (pairs.low > 0) | (pairs.high < 0)
@@ -130,8 +131,7 @@ print(f"separated: {first_ten.separated.sum()} of the {len(first_ten)} pairs")
 course.claim("No pair of the first ten is separated", not any(first_ten.separated))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Even the first and the tenth row cannot be told apart. The order of the first ten may be right, but this test does not
-# show it. The whole table has 1,953 pairs.
+# Even the first and the tenth row cannot be told apart. The whole table has 1,953 pairs.
 
 # %%
 every = intervals(scores)
@@ -172,10 +172,10 @@ for disagree in (660, 460, 330, 200):
 pd.DataFrame(rows, columns=["disagree on", "correlation", "low", "high"]).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 660 disagreements the answers do not correlate, and the paired interval is the unpaired one from above. With 330,
-# the interval excludes zero, because questions on which both agree add hardly any variance. For leading models,
-# correlations [between 0.3 and 0.7](https://www.anthropic.com/research/statistical-approach-to-model-evals) have been
-# reported.
+# With 660 disagreements the answers do not correlate, and the paired interval is the unpaired one from above. From 460
+# disagreements down, the interval excludes zero, because questions on which both agree add hardly any variance. For
+# leading models, correlations [between 0.3 and
+# 0.7](https://www.anthropic.com/research/statistical-approach-to-model-evals) have been reported.
 #
 # **Predict first.** How many of the 45 pairs would be separated after the correction, if all answers correlated by 0.5?
 
@@ -216,18 +216,20 @@ same = change(("2025-06-17", "2025-06-18"), ("2025-06-19", "2025-06-20"))
 newer = change(("2026-01-01", "2026-01-31"), ("2026-07-01", "2026-07-31"))
 one_run = same.std() / 2**0.5
 print(f"same versions: {(same == 0).sum()} of {len(same)} unchanged, ±{same.std():.1f}")
+print(f"the largest change is {same.abs().max():.1f} points")
 print(f"so one run has a standard deviation of {one_run:.1f} points")
 print(f"newer libraries: {(newer < 0).sum()} of {len(newer)} fell, by ", end="")
 print(f"{-newer.mean():.1f} points on average")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Only 4 of 25 scores stayed the same, and one changed by 1.7 points. A likely reason is that a graphics card adds
-# numbers in an order that varies, so sums differ in their last digits, and over 5,000 steps such differences grow. A
-# change contains the luck of two runs, so one run has a standard deviation that is $\sqrt 2$ times smaller, 0.4 points.
-# With newer libraries nearly all scores fell, so scores from different versions do not belong in one table.
+# numbers in an order that varies, so sums differ in their last digits, and over 5,000 steps such differences grow.
+# Another is peft itself, whose development version keeps one number for many commits. A change contains the luck of two
+# runs, so one run has a standard deviation that is $\sqrt 2$ times smaller, 0.4 points. With newer libraries nearly all
+# scores fell, so scores from different versions do not belong in one table.
 #
-# Another seed also changes the order of the batches and the first values of the adapters, so it should matter more.
-# What would it do to the order? We draw new scores for all rows, with 0.4 points for one run and with two guesses.
+# Another seed also changes the order of the batches and the first values of the adapters, so it should matter more. We
+# draw new scores for all rows, with 0.4 points for one run and with two guesses.
 
 # %%
 for deviation in (0.4, 1, 2):
@@ -239,23 +241,26 @@ for deviation in (0.4, 1, 2):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # If a seed matters as little as a mere repetition, the first place is fairly safe. If it matters by one point, the
 # first row loses its place in more than half of the draws. So the first place depends on a number that the table does
-# not contain. (These shares are too high, because a winner was probably lucky.)
+# not contain. (The true shares are lower, because the published winner was probably lucky.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A row is not a method
 #
-# The best learning rate differs from method to method, as lesson 15 showed. Yet 37 of the 63 experiments use the same
-# default rate, 1e-4. Look at two pairs of rows with the same or a related method. We picked them after seeing the
-# table, so the honest interval is the one that is corrected for all 1,953 pairs.
+# The best learning rate differs from method to method, as lesson 15 showed. Yet most experiments use the same default
+# rate, 1e-4. Look at two pairs of rows with the same or a related method. We picked them after seeing the table, so the
+# honest interval is the one that is corrected for all 1,953 pairs.
 
 # %%
+default = board.learning_rate == 1e-4
+print(f"rate 1e-4: {default.sum()} of 63 rows, {default[:10].sum()} of the first ten")
 chosen = [("ia3-lr_0.001", "ia3-default"), ("lora-rank64-rslora", "lora-rank64")]
 both = {"alone": intervals(scores, count=1), "corrected": every}
 pd.concat({kind: pairs.loc[chosen] for kind, pairs in both.items()}).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # - **IA3 against itself.** With ten times the default rate (and less weight decay) it gains 8.7 points. This is more
-#   than lies between the first row and the twenty-fifth, so a low place may be the fault of the rate.
+#   than lies between the first row and the twenty-fifth, so a low place may be the fault of the rate, although most of
+#   the first ten use the default, too.
 # - **rsLoRA against LoRA.** The interval for this pair alone excludes zero, but the corrected one does not. Even a real
 #   difference might come from the rate: the two differ only in the factor in front of $B A$, which is 8 for rsLoRA
 #   and 2 for LoRA, and a larger factor acts like a higher rate ([lesson 5](05_lora.ipynb)).
@@ -266,11 +271,12 @@ pd.concat({kind: pairs.loc[chosen] for kind, pairs in both.items()}).round(1)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## More than one goal: the front
 #
-# Memory matters, too. A row is on the [Pareto front](glossary.md#pareto-front) of accuracy and memory if no other row
+# A row is on the [Pareto front](glossary.md#pareto-front) of accuracy and memory if no other row
 # is at least as good in both and better in one. Sorted by memory, these are the rows that score higher than all rows
-# before them. But scores are uncertain, so we let every row take the test again, 2,000 times.
+# before them. But scores are uncertain, so we let every row take the test again, 2,000 times, and draw its new score
+# independently of the others. (If answers correlate, the published front holds in more of the draws.)
 #
-# **Predict first.** The most accurate row is on the published front by definition. In what share of these draws will it
+# **Predict first.** The most accurate row is on the published front. In what share of these draws will it
 # still be there?
 
 
@@ -329,43 +335,46 @@ factor = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)  # 2.8
 points = pd.Index([5.5, 2, 1], name="points")
 needed = 2 * 0.5 * 0.5 * (factor / (points.to_numpy() / 100)) ** 2
 plan = pd.DataFrame({"rho = 0": needed, "rho = 0.5": needed / 2}, points)
-seeds = int(np.ceil(2 * factor**2))
-hours = 2 * seeds * board.train_seconds.median() / 3600
-print(f"{seeds} seeds of each of two methods: {hours:.0f} hours of training")
+for s in (0.4, 1, 2):
+    seeds = int(np.ceil(2 * factor**2 * s**2))
+    hours = 2 * seeds * board.train_seconds.median() / 3600
+    print(f"±{s}: {seeds} seeds of each of two methods, {hours:.0f} hours")
 plan.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # One point takes 39,000 questions, 30 times as many as this test has. With 1,319 questions we can detect 5.5 points.
 #
 # Seeds answer another question: is one *method* better than another on these 1,319 questions? If one seed's score has
-# the standard deviation $s$, then $e_{AB}^2 = 2 s^2 / k$ with $k$ seeds of each method. For $s = d$ this takes
-# $k = 2 \cdot 2.8^2 \approx 16$ seeds. They do not replace more questions, because every seed takes the same test.
+# the standard deviation $s$, then $e_{AB}^2 = 2 s^2 / k$ with $k$ seeds of each method, so $k = 2\,(2.8\,s/d)^2$: 3
+# seeds if a seed matters as little as a repetition (0.4 points), 16 for 1 point, and 63 for 2. They do not replace more
+# questions, because every seed takes the same test.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
 #
-# One call audits any published table of yours. `tl.audit` computes the same standard errors, Wilson intervals and
-# Bonferroni intervals, and says for each pair whether the answers to each question could still separate it.
+# One call audits any published table. `tl.audit` computes the same standard errors, Wilson intervals and Bonferroni
+# intervals; on the leaderboard it separates the same 1,162 pairs. Here are six rows as a paper might print them
+# (invented, with 500 test questions), so put in those of a paper that you know. **How many of the 15 pairs can be told
+# apart?**
 
 # %%
-audit = tl.audit(board, "test_accuracy", n, name="name")
-hand, theirs = every.separated.to_numpy(), audit.pairs.separated.to_numpy()
-print(f"separated by hand {hand.sum():,}, by tl.audit {theirs.sum():,}, ", end="")
-print(f"by both {(hand & theirs).sum():,}")
-apart = abs(100 * audit.table[["low", "high"]].to_numpy() - table[["low", "high"]])
-course.claim("The intervals of all 63 scores agree to 1e-9", apart.max().max() < 1e-9)
-audit.table[["name", "value", "low", "high", "rank"]].head(3).round(3)
+paper = {"full": 0.712, "DoRA": 0.702, "rsLoRA": 0.696}
+paper |= {"PiSSA": 0.690, "LoRA": 0.684, "prompt": 0.592}
+paper = pd.Series(paper, name="accuracy").rename_axis("method").reset_index()
+audit = tl.audit(paper, "accuracy", 500, name="method")
+apart = audit.pairs[audit.pairs.separated]
+print(apart[["first", "second"]].to_string(index=False))
+audit.table[["name", "value", "low", "high", "rank"]].round(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It separates the same 1,162 pairs. The rank "tied 1-25" says what the chart showed. On the command line, the
-# same audit also plans questions and seeds:
+# Only the five pairs with the last row can. The other five share the rank "tied 1-5", so the paper's order of them may
+# be chance. On the command line, the same audit also plans questions and seeds:
 #
 # ```
 # python -m tlkit audit table.csv --metric accuracy --items 1319
 # ```
 #
-# Percentages need `--percent`, and means need `--deviation` with the column of standard deviations over test items,
-# which is seldom the number behind ± in a paper.
+# Percentages need `--percent`, and means need `--deviation`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What may be concluded
@@ -392,8 +401,6 @@ audit.table[["name", "value", "low", "high", "rank"]].head(3).round(3)
 # ## Further reading
 #
 # - Miller 2024, [Adding error bars to evals](https://arxiv.org/abs/2411.00640), on paired differences and planning.
-#
-# **An open experiment.** Type a paper's table into a CSV file, guess which of its claims will survive, and audit it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -431,7 +438,7 @@ course.check("ex17_1", answer)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 17.2** (apply it). Write a function that says whether two rows of a leaderboard can be told apart. It takes
 # how many questions each of the two answered correctly, and how many questions the test has. It returns True if the 95%
-# interval of the difference of the two shares excludes zero, and False otherwise. Take the covariance as zero and
+# interval of the difference of the two shares excludes zero, and False otherwise. Take the correlation as zero and
 # correct for nothing, because it is one pair. At least one of the two scores will lie strictly between 0 and 100%.
 
 # %%

@@ -4,8 +4,8 @@
 # *How can several cards train one model, and what does it cost them to agree?*
 #
 # When a run takes too long, or a model does not fit on your card, several processes share the work, usually one for
-# each GPU, and exchange numbers in every step. You will start such runs yourself. You need no GPU, because two
-# processes on a laptop exchange the same numbers.
+# each GPU, and exchange numbers in every step. You need no GPU, because two processes on a laptop exchange the same
+# numbers.
 #
 # **You will be able to**
 #
@@ -70,7 +70,8 @@ def new_model():
 
 # %% tags=["check-shares"]
 labels = inputs.clone()
-labels.view(3, 8, 64)[:, 4:, 16:] = -100  # the second card's half of three batches
+# three batches of 8 rows: in the last 4 of each, the second card's, from token 16 on
+labels.view(3, 8, 64)[:, 4:, 16:] = -100
 
 
 def gradient(rows, labels, divisor):
@@ -143,27 +144,28 @@ course.claim("Four cards have the whole batch's gradient after the ring", apart 
 # [accelerate](https://huggingface.co/docs/accelerate) is the library under the `Trainer` of transformers. Its script is
 # an ordinary loop with a few changes:
 #
-# - `prepare` wraps the model in DDP and deals the batches out. The `DataLoader` has the batch size of *one* card.
+# - `prepare` wraps the model in DDP and hands each process its share of the batches. The `DataLoader` has the batch
+#   size of *one* card, and does not shuffle, because we compare losses.
 # - `gather` collects a tensor from all cards. DDP divides the sum of gradients by $n$, so we divide by the tokens *per
-#   card*, $T / n$, and together this makes $1 / T$.
+#   card*, $T / n$ (312 / 2 = 156 in the first batch), and together this makes $1 / T$.
 # - `backward` and `clip_grad_norm_` belong to the accelerator. Clipping looks at the norm of the combined gradient.
 # - `save_state` writes a checkpoint for `load_state`: weights, optimizer state and random numbers.
 # - `get_state_dict` puts the whole model together. Every process has to call it, but only one writes the file.
 #
-# `cpu=True` keeps the script off GPUs. With `timeout`, a run that has lost a card ends with an error instead of
-# waiting. The ending stands apart, because we will replace it.
+# `cpu=True` keeps the script off GPUs. `saving` is a separate string, because the FSDP run ends differently.
+#
+# A `Trainer` script needs no change: start it with `accelerate launch`, and it counts the tokens of all cards by
+# itself.
 
 # %%
 loop = """
 import sys
-from datetime import timedelta
 import torch
-from accelerate import Accelerator, InitProcessGroupKwargs
+from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
 from transformers import AutoModelForCausalLM
 
-waiting = InitProcessGroupKwargs(timeout=timedelta(minutes=5))
-accelerator = Accelerator(cpu=True, kwargs_handlers=[waiting])
+accelerator = Accelerator(cpu=True)
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 rows = TensorDataset(*torch.load("rows.pt"))
@@ -188,10 +190,9 @@ accelerator.end_training()
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A configuration file says how the script runs, and on how many cards. (`accelerate config` writes one by asking
-# questions.) `MULTI_GPU` is accelerate's name for DDP with one process for each device, and port 0 means any free one.
-# At a terminal you would type `accelerate launch --config_file ddp.yaml train.py MODEL`. `launch` does that from this
-# page, and its settings keep the exchange inside this machine.
+# A configuration file says how the script runs, and on how many cards. `MULTI_GPU` is accelerate's name for DDP with
+# one process for each device. At a terminal you would type `accelerate launch --config_file ddp.yaml train.py MODEL`.
+# `launch` does that from this page.
 
 # %%
 ddp = """
@@ -248,10 +249,9 @@ course.claim("One and two processes have the same losses, to 1e-5", apart < 1e-5
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # They agree but for rounding, because a sum depends on its order. Make this comparison before any long run: the same
 # rows, no dropout, a few steps on one card and on two. If the curves differ, look for a plain mean over unequal shares,
-# or for rows dealt out twice. (accelerate repeats rows to fill the last batch; in an evaluation, `gather_for_metrics`
-# drops them.)
+# or for rows dealt out twice. (accelerate fills the last batch with repeated rows; `gather_for_metrics` drops them.)
 #
-# The saved model is an ordinary one, whatever number of cards trained it:
+# The saved model is an ordinary one:
 
 # %% tags=["check-saved"]
 saved = AutoModelForCausalLM.from_pretrained(folder / "trained", dtype=torch.float32)
@@ -262,9 +262,8 @@ print(f"loss on the last rows: {before:.2f} before training, {after:.2f} after")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a step costs on real links
 #
-# Two processes on a laptop share its cores, so their speed says nothing about two cards. On $n$ cards with a fixed
-# batch, the passes shrink to an $n$-th. The exchange does not, nor does DDP's update, because every card updates all
-# parameters:
+# Two processes on a laptop share its cores, so we calculate. On $n$ cards with a fixed batch, the passes shrink to an
+# $n$-th. The exchange does not, nor does DDP's update, because every card updates all parameters:
 #
 # $$t_\text{step} \approx \frac{t_\text{passes}}{n} + t_\text{update}
 # + \max\Big(0,\ \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bandwidth}} - t_\text{hidden}\Big)$$
@@ -279,43 +278,42 @@ print(f"loss on the last rows: {before:.2f} before training, {after:.2f} after")
 
 
 # %%
-def step_seconds(cards, bandwidth, trained):
+def step_seconds(cards, bandwidth):
     # 2 FLOPs forward and 4 backward for each parameter and each of 32,768 tokens
     passes = 6 * 1.5e9 * 32_768 / 400e12 / cards
-    update = 28 * trained / 3.35e12
-    exchange = 2 * (cards - 1) / cards * 2 * trained / bandwidth
+    update = 28 * 1.5e9 / 3.35e12
+    exchange = 2 * (cards - 1) / cards * 2 * 1.5e9 / bandwidth
     return passes + update + (exchange - 2 / 3 * passes).clip(lower=0)
 
 
-links = {"NVLink": 450, "PCIe 5.0 x16": 63, "100 Gbit/s": 12.5, "10 Gbit/s": 1.25}
+links = {"NVLink": 450, "PCIe 5.0 x16": 63}
+links |= {"400 Gbit/s": 50, "100 Gbit/s": 12.5, "10 Gbit/s": 1.25}
 speed = pd.DataFrame({"GB/s": links})
-for name, trained in {"all trained": 1.5e9, "LoRA": 10e6}.items():
-    one, eight = (step_seconds(n, speed["GB/s"] * 1e9, trained) for n in (1, 8))
-    speed[f"{name}: seconds"] = eight
-    speed[f"{name}: times as fast"] = one / eight
+one, eight = (step_seconds(n, speed["GB/s"] * 1e9) for n in (1, 8))
+speed["seconds, 8 cards"], speed["times as fast as one"] = eight, one / eight
 speed.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Over the links inside a machine DDP pays off; over a slow network eight cards are slower than one. Only trained
-# parameters have gradients, so LoRA's ten million send a 150th of the bytes, which hide behind the backward pass even
-# there. (Its shorter passes are left out.) Gradient accumulation helps as well, because the cards
-# exchange once for several micro-batches; accelerate has `with accelerator.accumulate(model)` for it.
+# Inside a machine DDP pays off, and between machines at the 400 Gbit/s a card of today's clusters (all rates are
+# nominal). Over a slow network eight cards are slower than one. LoRA with ten million parameters sends only 35 MB,
+# because frozen weights have no gradients. Over 10 Gbit/s this takes 0.03 s, about as long as its backward pass.
+# Gradient accumulation helps as well, because the cards exchange once for several micro-batches (`with
+# accelerator.accumulate(model)`).
 #
 # **Batch and learning rate.** If you keep the rows of each *card* instead, the batch grows with the cards and an epoch
 # has fewer steps, so search the learning rate again. With SGD one multiplies it by the growth of the batch, after a
-# warm-up (Goyal et al.); with AdamW its square root is a usual first guess. Beyond some size, a larger batch saves
-# hardly any steps.
+# warm-up (Goyal et al.); with AdamW its square root is a usual first guess.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Who holds what: ZeRO
 #
 # With DDP, eight cards hold eight equal copies of everything. [ZeRO](glossary.md#zero) removes the copies in three
 # stages: each card keeps only an $n$-th of the optimizer state (stage 1), also of the gradients (stage 2), also of the
-# weights (stage 3). We count 16 bytes for each parameter: bf16 with an fp32 master copy
-# ([lesson 9](09_memory.ipynb)). **Which stage do 7B parameters need on eight cards of 80 GB?**
+# weights (stage 3). We count 16 bytes for each parameter: bf16 with an fp32 master copy ([lesson 9](09_memory.ipynb)).
+# **Which stage do 7B parameters need on eight cards of 80 GB?**
 
 
-# %% tags=["check-zero"]
+# %%
 def gb_per_card(parameters, cards, stage):
     held = {"optimizer state": 12, "gradients": 2, "weights": 2}  # bytes a parameter
     for kind in list(held)[:stage]:
@@ -325,11 +323,6 @@ def gb_per_card(parameters, cards, stage):
 
 stages = {0: "DDP", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
 seven = pd.DataFrame({name: gb_per_card(6.74e9, 8, n) for n, name in stages.items()}).T
-paper = [round(sum(gb_per_card(7.5e9, 64, n).values()), 1) for n in stages]
-finding = "For 7.5B on 64 cards we get the four numbers of the paper"
-course.claim(finding, paper == [120, 31.4, 16.6, 1.9])
-
-# %%
 axes = seven[::-1].plot.barh(stacked=True, figsize=(9, 3.4))
 axes.bar_label(axes.containers[-1], seven[::-1].sum(axis=1).map(" {:.0f} GB".format))
 axes.axvline(80, color="black", linestyle="--", label="a card of 80 GB")
@@ -341,10 +334,10 @@ plt.show()
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # DDP does not fit, and stage 1 is enough, because the optimizer state is three quarters of the bytes. Stages 1 and 2
 # send no more than DDP: a reduce-scatter gives each card the finished gradients of its part, it updates that part alone
-# (so the update shrinks to an $n$-th), and an all-gather hands out the new weights.
+# (so the update shrinks to an $n$-th), and an all-gather hands out the new weights. But with accumulation, stages 2 and
+# 3 have to combine gradients in every micro-batch, or keep them whole in between; DDP combines them once.
 #
-# Activations come on top, and depend on the rows that a card computes. With a fixed batch each card has an $n$-th of
-# them, under DDP as under ZeRO. With fixed rows per card they stay as they are.
+# Activations come on top. With a fixed batch each card has an $n$-th of them, under DDP as under ZeRO.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## ZeRO-3 in torch: FSDP
@@ -354,16 +347,17 @@ plt.show()
 # the gradients take a reduce-scatter, a card sends $3(n-1)/n$ times the model's size, one and a half times as much as
 # DDP. With LoRA the difference is far larger, because frozen weights have no gradients but have to be gathered.
 #
-# On GPUs our script stays as it is (without `cpu=True`), and this configuration makes it FSDP:
+# On GPUs our script stays as it is (without `cpu=True`), and this configuration makes it FSDP. With `bf16` the cards
+# gather and compute in bf16 and keep their parts in fp32; without that line, everything runs in fp32, with DDP too.
 
 # %%
 fsdp = ddp.replace("MULTI_GPU", "FSDP")
-fsdp += """fsdp_config:
+fsdp += """mixed_precision: bf16
+fsdp_config:
   fsdp_version: 2
   fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
   fsdp_reshard_after_forward: true
 """
-print(fsdp)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The wrap policy gathers block by block. With `fsdp_reshard_after_forward: false` weights stay whole from the forward
@@ -394,7 +388,7 @@ apart = (by_one - by_parts).abs().max()
 course.claim("FSDP has the same losses as one process, to 1e-5", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The card keeps half of the 16.15 MB, and half of the optimizer state, because AdamW gets only these parts.
+# The card keeps half of the 16.15 MB. AdamW gets only these parts, so the optimizer state is halved as well.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When a layer is too large
@@ -403,13 +397,26 @@ course.claim("FSDP has the same losses as one process, to 1e-5", apart < 1e-5)
 #
 # **Tensor parallelism** splits single matrices. In an MLP each card takes some of the hidden units: rows of the first
 # matrices, and the matching columns of the last one. Each card then has a part of the sum that is the output, and an
-# all-reduce adds the parts up. Attention is split by heads. The cards exchange activations twice in every block and
-# pass and have to wait for them, so this is done within a machine, over NVLink.
+# all-reduce adds the parts up:
+
+# %%
+mlp = model.model.layers[0].mlp
+gate, up, down = mlp.parameters()
+x = torch.randn(8, gate.shape[1])
+split = zip(gate.chunk(2), up.chunk(2), down.chunk(2, dim=1), strict=True)
+parts = [(mlp.act_fn(x @ g.T) * (x @ u.T)) @ d.T for g, u, d in split]
+course.claim("The parts add up", torch.allclose(sum(parts), mlp(x), atol=1e-4))
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Attention is split by heads. The cards exchange activations twice in every block and pass and have to wait for them,
+# so this is done within a machine, over NVLink.
 #
-# **Pipeline parallelism** splits the model between blocks: of 32 blocks, the first of four cards holds the first eight,
-# and so on. Only the activations at the cuts travel, so slow links will do. Its price is the *bubble*, in which a card
-# waits for those before it. One cuts the batch into $m$ micro-batches that follow each other. With $p$ cards, each is
-# idle for $\frac{p-1}{m+p-1}$ of the time: 43% for four cards and four micro-batches, 16% for sixteen.
+# **Pipeline parallelism** splits the model between blocks, say eight of 32 to each of four cards. Only the
+# activations at the cuts travel, so slow links will do. Its price is the *bubble*, in which a card waits for those
+# before it. One cuts the batch into $m$ micro-batches that follow each other. With $p$ cards, each is idle for
+# $\frac{p-1}{m+p-1}$ of the time: 43% for four cards and four micro-batches, 16% for sixteen.
+#
+# *Context parallelism* splits long texts, and *expert parallelism* the experts of a mixture-of-experts model.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What does not fit, and what to do
@@ -432,17 +439,16 @@ course.claim("FSDP has the same losses as one process, to 1e-5", apart < 1e-5)
 # ## Key ideas
 #
 # - Cards compute the gradient of a batch in parts. Divide by the tokens of the whole batch, because DDP's plain mean is
-#   right only for equal shares. Compare a few steps on one card and on two before a long run.
+#   right only for equal shares.
 # - DDP sends $2(n-1)/n$ times the gradients, partly hidden behind the backward pass. Exchange and update do not shrink.
 # - ZeRO-1 and 2 send the same and hold less. ZeRO-3 (FSDP) sends one and a half times as much, and divides everything
 #   that belongs to parameters.
 #
 # ## Further reading
 #
-# - Hugging Face 2025, [The Ultra-Scale Playbook](https://huggingface.co/spaces/nanotron/ultrascale-playbook): the next
-#   step from here
+# - Hugging Face 2025, [The Ultra-Scale Playbook](https://huggingface.co/spaces/nanotron/ultrascale-playbook)
 # - [FSDP2 in accelerate](https://huggingface.co/docs/accelerate/concept_guides/fsdp1_vs_fsdp2)
-# - Li et al. 2020, [PyTorch Distributed](https://arxiv.org/abs/2006.15704): buckets and overlap
+# - Li et al. 2020, [PyTorch Distributed](https://arxiv.org/abs/2006.15704)
 # - Rajbhandari et al. 2020, [ZeRO](https://arxiv.org/abs/1910.02054); Shoeybi et al. 2019,
 #   [Megatron-LM](https://arxiv.org/abs/1909.08053) (tensor); Huang et al. 2019,
 #   [GPipe](https://arxiv.org/abs/1811.06965) (pipeline)

@@ -21,7 +21,7 @@ course.check("ex17_1", answer)
 # %% [markdown]
 # Write a function that says whether two rows of a leaderboard can be told apart. It takes how many questions each of the
 # two answered correctly, and how many questions the test has. It returns True if the 95% interval of the difference of
-# the two shares excludes zero, and False otherwise. Take the covariance as zero and correct for nothing, because it is
+# the two shares excludes zero, and False otherwise. Take the correlation as zero and correct for nothing, because it is
 # one pair. At least one of the two scores will lie strictly between 0 and 100%.
 
 # %%

@@ -36,7 +36,7 @@ for deviation in (0.4, 1, 2):
 assert first_places[0.4] > 0.85 and 0.4 < first_places[1] < 0.5 and first_places[2] < 0.3
 
 by_name = board.set_index("name")
-assert (board.learning_rate == 1e-4).sum() == 37
+assert default.sum() == 37 and default[:10].sum() == 7
 assert by_name.learning_rate[list(chosen[0])].tolist() == [1e-3, 1e-4]
 assert by_name.learning_rate[list(chosen[1])].nunique() == 1 and (by_name["rank"][list(chosen[1])] == 64).all()
 differences = both["alone"].difference[chosen]
@@ -58,10 +58,15 @@ cheap = front.set_index("name").loc[["miss-default", scores.index[0]]]
 assert cheap.GB.round(1).tolist() == [20.3, 25.6] and round(cheap.accuracy.iloc[0], 1) == 48.7
 
 assert plan.round().astype(int)["rho = 0"].tolist() == [1297, 9811, 39244] and round(39244 / n) == 30
-assert (seeds, round(hours)) == (16, 10) and round(factor, 1) == 2.8
+assert [int(np.ceil(2 * factor**2 * s**2)) for s in (0.4, 1, 2)] == [3, 16, 63] and round(factor, 1) == 2.8
 assert round(stats.norm.sf(1.96 - factor), 2) == 0.8
 
+assert audit.pairs.separated.sum() == 5 and len(audit.pairs) == 15
+assert (audit.pairs.second[audit.pairs.separated] == "prompt").all() and audit.table["rank"].iloc[4] == "tied 1-5"
+audit = tl.audit(board, "test_accuracy", n, name="name")
+hand, theirs = every.separated.to_numpy(), audit.pairs.separated.to_numpy()
 assert hand.sum() == (hand & theirs).sum() == theirs.sum() == 1162
+assert np.allclose(100 * audit.table[["low", "high"]], table[["low", "high"]], atol=1e-9)
 assert audit.table["rank"].iloc[0] == "tied 1-25"
 assert audit.plan(0.01).needed.tolist()[:2] == [39242, 19621]
 top, bottom = scores.index[:21], scores.index[-21:]

@@ -54,7 +54,9 @@ def ring_scheme(cards: int = 4) -> Chart:
             axes.text(left + 6.6, y + 3, f"card {card + 1}", ha="right", va="center", fontsize="small", color=INK)
             for part, count in enumerate(parts):
                 shade = GRADIENT if count == cards else PASSED
-                axes.add_patch(Rectangle((left + 8 + part * width, y), width, 6, facecolor=shade, edgecolor=INK))
+                thick = 3 if panel == 0 and part == card else 1
+                box = Rectangle((left + 8 + part * width, y), width, 6, facecolor=shade, edgecolor=INK, linewidth=thick)
+                axes.add_patch(box)
                 ink = "white" if count == cards else INK
                 where = (left + 8 + (part + 0.5) * width, y + 3)
                 axes.text(*where, count, ha="center", va="center", fontsize="small", color=ink)
@@ -67,7 +69,7 @@ def ring_scheme(cards: int = 4) -> Chart:
     axes.text(
         50,
         -2.5,
-        "each box: a part of the gradients; the number says how many cards' gradients are added up in it",
+        "each box: a part of the gradients; the number says how many cards' gradients are in it (thick: sent first)",
         ha="center",
         fontsize="small",
         color=FAINT,
