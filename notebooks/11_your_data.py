@@ -14,8 +14,8 @@
 # - turn conversations into tokens, labels and padded batches, with a collator of your own;
 # - find the four usual faults in any batch before you train, and prepare a data set with the library `datasets`.
 #
-# **You need** [lesson 2](02_inside_a_language_model.ipynb) for tokens and the loss,
-# [lesson 4](04_full_fine_tuning.ipynb) for training, and a little pandas.
+# **You need** [lesson 2](02_inside_a_language_model.ipynb) for tokens and the loss, [lesson
+# 4](04_full_fine_tuning.ipynb) for training, and a little pandas.
 #
 # About 35 minutes.
 
@@ -59,8 +59,8 @@ tracker.head(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The chat log has the format that is called *ShareGPT* (`conversations` of `from` and `value`), the instructions have
-# that of the *Alpaca* data set (`instruction`, `input`, `output`). You will meet both often. What each file calls its
-# columns differs, but all of them hold a writer, a report and an answer, so we bring them into one table.
+# that of the *Alpaca* data set (`instruction`, `input`, `output`). You will meet both often. Each file has names of its
+# own for its columns, but all of them hold a writer, a report and an answer, so we bring them into one table.
 #
 # The answers need one form as well: the tracker has columns for it, and the export writes its JSON without spaces. So
 # every answer is read and written anew.
@@ -115,8 +115,8 @@ kinds.groupby(doubtful.key.str[:45]).agg(" or ".join).to_frame()
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # If you compare the files as they are, you find only one of the ten copies. The other nine were hidden by a line end of
 # Windows, a double space or JSON without spaces, so bring everything into one form first. The order of the steps
-# matters, too. Copies go before contradictions, because a report that stands there twice with *one* answer is none.
-# The long row is a log of 20 times the usual length.
+# matters, too. Copies go before contradictions, because a report that stands there twice with *one* answer is none. The
+# long row is a log of 20 times the usual length.
 #
 # The four doubtful reports are not noise that you may throw away unread. People disagreed on them, so the rule behind
 # the labels is unclear, and the model would learn a coin toss. Here we drop them. At work, show them to whoever owns
@@ -125,9 +125,9 @@ kinds.groupby(doubtful.key.str[:45]).agg(" or ".join).to_frame()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Split by writer, not by row
 #
-# Some people sent the same report again, in another place and with a few more words. No two of these are equal, so
-# they survived the cleaning. To find them, we compare the *runs* of four words that two reports share. `similar` holds
-# for each pair which part of the shorter report's runs the other one has as well.
+# Some people sent the same report again, in another place and with a few more words. No two of these are equal, so they
+# survived the cleaning. To find them, we compare the *runs* of four words that two reports share. `similar` holds for
+# each pair which part of the shorter report's runs the other one has as well.
 
 
 # %%
@@ -142,10 +142,10 @@ for place in np.argwhere(np.triu(similar, 1) > 0.5)[0]:
     print(f"{clean.file[place]}: {clean.report[place]}\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If one of the two lands in training and the other in the test, the test asks what the model has already read. This
-# is [leakage](glossary.md#leakage). To measure it, we score a "model" that learns nothing: it looks up the most
-# similar report of the training part and copies its answer. We hold out a quarter of the data in two ways, 20 times
-# each: 22 rows drawn at random, or all rows of two writers. **How many answers will the look-up get exactly right?**
+# If one of the two lands in training and the other in the test, the test asks what the model has already read. This is
+# [leakage](glossary.md#leakage). To measure it, we score a "model" that learns nothing: it looks up the most similar
+# report of the training part and copies its answer. We hold out a quarter of the data in two ways, 20 times each: 22
+# rows drawn at random, or all rows of two writers. **How many answers will the look-up get exactly right?**
 
 
 # %%
@@ -200,10 +200,10 @@ clean["messages"] = [messages_of(row) for row in clean.itertuples()]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A model reads one text, though. The [chat template](glossary.md#chat-template) makes it: a small program in the
-# language Jinja, stored with the tokenizer. Chat models come with theirs, and **you always use the model's own**.
-# Our tiny model was never a chat model and has none, so we give it the simple form that Qwen and SmolLM2 use, which is
-# called *ChatML*. It needs two new tokens. The *end token* `<|im_end|>` closes each message, and generation stops when the
-# model writes it.
+# language Jinja, stored with the tokenizer. Chat models come with theirs, and **you always use the model's own**. Our
+# tiny model was never a chat model and has none, so we give it the simple form that Qwen and SmolLM2 use, which is
+# called *ChatML*. It needs two new tokens. The *end token* `<|im_end|>` closes each message, and generation stops when
+# the model writes it.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -224,10 +224,10 @@ print("---\n" + as_text(clean.messages[1][:2], add_generation_prompt=True))
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Tokens and labels
 #
-# The model should learn to write the answer and to stop, but not to write bug reports. So it gets, beside the tokens,
-# a list of *labels* of the same length: the token itself where it is to be learned and $-100$ elsewhere, which
-# PyTorch's cross-entropy ignores. (The model shifts the labels by one itself.) This choice is called the
-# [loss mask](glossary.md#loss-mask).
+# The model should learn to write the answer and to stop, but not to write bug reports. So it gets, beside the tokens, a
+# list of *labels* of the same length: the token itself where it is to be learned and $-100$ elsewhere, which PyTorch's
+# cross-entropy ignores. (The model shifts the labels by one itself.) This choice is called the [loss
+# mask](glossary.md#loss-mask).
 #
 # `encode` tokenises the prompt exactly as the model will see it in use, and the answer apart from it, so that no token
 # lies across the border. The template has already written all special tokens, so the tokenizer must not add any. It
@@ -248,16 +248,14 @@ examples = [encode(messages) for messages in clean.messages]
 token_view(**examples[1], tokenizer=tokenizer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Look at one example like this before every training. The grey tokens are only read, the blue
-# ones are learned, and the last of these must be the end token, which is dark. `·` stands for a space and `⏎` for a
-# line break.
+# Look at one example like this before every training. The grey tokens are only read, the blue ones are learned, and the
+# last of these must be the end token, which is dark. `·` stands for a space and `⏎` for a line break.
 #
 # ## Batches
 #
-# A batch is a rectangle, but the examples differ in length. A *collator* pads them at the right
-# end: the tokens with a padding token, the labels with $-100$. A third table, the
-# *attention mask*, has a 1 for each real token and a 0 for padding, so that no token
-# attends to padding.
+# A batch is a rectangle, but the examples differ in length. A *collator* pads them at the right end: the tokens with a
+# padding token, the labels with $-100$. A third table, the *attention mask*, has a 1 for each real token and a 0 for
+# padding, so that no token attends to padding.
 
 
 # %%
@@ -278,8 +276,8 @@ batch = collate(few)
 batch_picture(batch)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Libraries bring such a collator: transformers' is called `DataCollatorForSeq2Seq`, though it serves our kind of model
-# as well, and TRL, the library for training chat models, has one in its `SFTTrainer`.
+# Libraries bring such a collator. In transformers it is called `DataCollatorForSeq2Seq`, though it serves our kind of
+# model as well, and TRL, the library for training chat models, has one in its `SFTTrainer`.
 
 # %%
 for_seq2seq = DataCollatorForSeq2Seq(tokenizer)
@@ -305,8 +303,8 @@ course.claim("Our batch equals those of transformers and TRL", same)
 # Now we plant the faults that people report most, one line each:
 #
 # - **answer cut away**: a limit on the length cuts rows at the right end, where the answers are;
-# - **end token masked**: the tokenizer has no padding token, somebody takes the end token for it and hides all padding by
-#   `labels[input_ids == pad] = -100`. That hides the end of every answer, too;
+# - **end token masked**: the tokenizer has no padding token, somebody takes the end token for it and hides all padding
+#   by `labels[input_ids == pad] = -100`. That hides the end of every answer, too;
 # - **template twice**: a text to which the template was already applied goes through it again;
 # - **padding learned**: the labels are a copy of the padded tokens.
 #
@@ -352,9 +350,10 @@ course.claim("Each planted fault is found, and nothing else", faults == [0, 1, 1
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `datasets`
 #
-# Tables in pandas are fine for a hundred rows. For more, people use the library `datasets`, which keeps the rows on disk
-# and repeats a step only if its input or its code has changed. It reads JSON, CSV and Parquet files, and `map` and
-# `filter` take the functions that you have written. **How many of the eight writers will `train_test_split` put on each side?**
+# Tables in pandas are fine for a hundred rows. For more, people use the library `datasets`, which keeps the rows on
+# disk and repeats a step only if its input or its code has changed. It reads JSON, CSV and Parquet files, and `map` and
+# `filter` take the functions that you have written. **How many of the eight writers will `train_test_split` put on each
+# side?**
 
 # %%
 work = mkdtemp()
@@ -369,8 +368,8 @@ ready = datasets.DatasetDict(
     train=encoded.filter(lambda row: row["writer"] not in held_out),
     test=encoded.filter(lambda row: row["writer"] in held_out),
 )
-ready.save_to_disk(f"{work}/ready")
 tokenizer.save_pretrained(f"{work}/ready/tokenizer")
+ready.save_to_disk(f"{work}/ready")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `train_test_split` splits by row, so it leaks; `filter` with your own rule does not. The folder `ready` now holds both
@@ -418,8 +417,9 @@ pd.DataFrame({"your collator": losses, "end masked": its_losses}).T.round(1)
 course.claim("The loss falls to less than half", losses[-1] < losses[0] / 2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both fall alike, and nobody could tell which run is the faulty one. Now let both models answer eight reports by the writers that were held out. In generation the padding
-# belongs on the left, because the model continues each row at its right end.
+# Both fall alike, and nobody could tell which run is the faulty one. Now let both models answer eight reports by the
+# writers that were held out. In generation the padding belongs on the left, because the model continues each row at its
+# right end.
 
 # %% tags=["check-answers"]
 asked = clean.messages[clean.writer.isin(held_out)][:8]
@@ -440,9 +440,9 @@ for name, model in {"your collator": tuned, "end masked": endless}.items():
 # the first step.
 #
 # The content is another matter. The tiny model has learned the form and puts in names that it has seen, which are
-# mostly wrong. In the [next lesson](12_a_real_model.ipynb) a larger model gets the content right, too. At work, TRL's
-# `SFTTrainer` takes `messages` and does what you did here by hand; check a batch of its `get_train_dataloader()` all
-# the same.
+# mostly wrong. A larger model can get the content right, too, as [lesson 12](12_a_real_model.ipynb) shows. At work,
+# TRL's `SFTTrainer` takes `messages` and does what you did here by hand; check a batch of its `get_train_dataloader()`
+# all the same.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -459,8 +459,8 @@ for name, model in {"your collator": tuned, "end masked": endless}.items():
 # - [Dataset formats](https://huggingface.co/docs/trl/dataset_formats) in that of TRL, and [its
 #   trainer](https://huggingface.co/docs/trl/sft_trainer)
 # - Lee et al. 2022, [Deduplicating Training Data Makes Language Models Better](https://arxiv.org/abs/2107.06499)
-# - Kapoor and Narayanan 2023, [Leakage and the reproducibility
-#   crisis](https://doi.org/10.1016/j.patter.2023.100804): which kinds of leakage papers suffer from
+# - Kapoor and Narayanan 2023, [Leakage and the reproducibility crisis](https://doi.org/10.1016/j.patter.2023.100804):
+#   which kinds of leakage papers suffer from
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
