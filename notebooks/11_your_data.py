@@ -17,7 +17,7 @@
 # **You need** [lesson 2](02_inside_a_language_model.ipynb) for tokens and the loss, [lesson
 # 4](04_full_fine_tuning.ipynb) for training, and a little pandas.
 #
-# About 35 minutes.
+# About 44 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import json

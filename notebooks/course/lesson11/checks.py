@@ -101,10 +101,10 @@ leaks = function_exercise(
         ("for a text of fewer than n words", TRAIN, ["add a flag", "please add a flag now"], 4),
     ),
     mistakes={
-        "only equal texts are found; a text that was changed a little leaks as well.": partial(_leaks, some=False),
         "capitals count as other letters; a text that was sent again may begin otherwise.": partial(
             _leaks, words=str.split
         ),
+        "only equal texts are found; a text that was changed a little leaks as well.": partial(_leaks, some=False),
         "these are places in the training texts; those in the test are asked for.": partial(_leaks, swapped=True),
         "texts that share words are in the list, though no n of them stand in the same order.": (
             lambda train, test, n: _leaks(train, test, 1)
