@@ -106,11 +106,11 @@ leaks = function_exercise(
         ),
         "only equal texts are found; a text that was changed a little leaks as well.": partial(_leaks, some=False),
         "these are places in the training texts; those in the test are asked for.": partial(_leaks, swapped=True),
-        "texts that share words are in the list, though no n of them stand in the same order.": (
-            lambda train, test, n: _leaks(train, test, 1)
-        ),
         "the length of the runs is always 4; it is n that is asked for.": (
             lambda train, test, n: _leaks(train, test, 4)
+        ),
+        "texts that share words are in the list, though no n of them stand in the same order.": (
+            lambda train, test, n: _leaks(train, test, 1)
         ),
         "those that do not leak are in the list.": lambda train, test, n: [
             at for at in range(len(test)) if at not in _leaks(train, test, n)
