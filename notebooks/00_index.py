@@ -31,13 +31,14 @@
 # | **Part 2: What to train** | | |
 # | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | How do you train a whole model, at which learning rate, and when do you stop? | 45 |
 # | [5 · LoRA](05_lora.ipynb) | Can a small number of new parameters do the work of changing all the old ones? | 43 |
-# | [6 · QLoRA](06_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 37 |
+# | [6 · QLoRA](06_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 42 |
 # | [7 · Freezing](07_freezing.ipynb) | What does freezing a part of a model save? | 45 |
 # | [8 · The PEFT family](08_peft_family.ipynb) | Which of the many methods differ from LoRA at all, and when is another one the better choice? | 34 |
 # | **Part 3: Make it fit** | | |
 # | [9 · Anatomy of a training step](09_memory.ipynb) | Which bytes does a training step need, and at which moment? | 38 |
 # | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 41 |
 # | **Part 4: Do the job** | | |
+# | [11 · Your data](11_your_data.ipynb) | How do the files that people have become batches that a model can learn from? | 44 |
 # | [12 · A real model](12_a_real_model.ipynb) | What changes when the model already knows something? | 38 |
 # | [13 · Classification](13_classification.ipynb) | What is pretraining worth when the task is to name a class? | 42 |
 # | [14 · Instruction tuning](14_instruction_tuning.ipynb) | How does a model learn to answer, and to stop? | 45 |
@@ -51,7 +52,7 @@
 # | **Appendix** | | |
 # | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 26 |
 #
-# About 13 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
+# About 14 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
 # The [glossary](glossary.md) explains the terms.
 #
 # ## How to work

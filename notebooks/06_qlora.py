@@ -18,7 +18,7 @@
 #
 # **You need** [lesson 5](05_lora.ipynb) (LoRA).
 #
-# About 37 minutes.
+# About 42 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import warnings

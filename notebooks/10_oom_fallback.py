@@ -464,4 +464,4 @@ course.check("ex10_2", gradients_in_pieces)
 
 # %% [markdown]
 # Previous: [9 · Anatomy of a training step](09_memory.ipynb) ·
-# Next: [12 · A real model](12_a_real_model.ipynb)
+# Next: [11 · Your data](11_your_data.ipynb)

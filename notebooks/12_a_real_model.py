@@ -370,5 +370,5 @@ def questions_needed(difference, changed):
 course.check("ex12_3", questions_needed)
 
 # %% [markdown]
-# Previous: [10 · Out of memory](10_oom_fallback.ipynb) ·
+# Previous: [11 · Your data](11_your_data.ipynb) ·
 # Next: [13 · Classification](13_classification.ipynb)

@@ -287,4 +287,4 @@ def slanted(step, steps, cut_frac=0.1, ratio=32):
 course.check("exA1_2", slanted)
 
 # %% [markdown]
-# Previous: [20 · Your own study](20_your_own_project.ipynb)
+# Previous: [20 · Your own project](20_your_own_project.ipynb)
