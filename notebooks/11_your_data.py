@@ -202,8 +202,8 @@ clean["messages"] = [messages_of(row) for row in clean.itertuples()]
 # A model reads one text, though. The [chat template](glossary.md#chat-template) makes it: a small program in the
 # language Jinja, stored with the tokenizer. Chat models come with theirs, and **you always use the model's own**. Our
 # tiny model was never a chat model and has none, so we give it the simple form that Qwen and SmolLM2 use, which is
-# called *ChatML*. It needs two new tokens. The [end token](glossary.md#end-token) `<|im_end|>` closes each message, and generation stops when
-# the model writes it.
+# called *ChatML*. It needs two new tokens. The [end token](glossary.md#end-token) `<|im_end|>` closes each message, and
+# generation stops when the model writes it.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -253,9 +253,10 @@ token_view(**examples[1], tokenizer=tokenizer)
 #
 # ## Batches
 #
-# A batch is a rectangle, but the examples differ in length. A [collator](glossary.md#collator) pads them at the right end: the tokens with a
-# padding token, the labels with $-100$. A third table, the [attention mask](glossary.md#attention-mask), has a 1 for each real token and a 0 for
-# padding, so that no token attends to padding.
+# A batch is a rectangle, but the examples differ in length. A [collator](glossary.md#collator) pads them at the right
+# end: the tokens with a padding token, the labels with $-100$. A third table, the [attention
+# mask](glossary.md#attention-mask), has a 1 for each real token and a 0 for padding, so that no token attends to
+# padding.
 
 
 # %%
