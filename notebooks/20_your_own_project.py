@@ -366,10 +366,10 @@ results
 #
 # A mean hides what happened, so read the documents on which the two strategies differ most.
 
-# %% tags=["nbval-ignore-output"]
+# %%
 apart = (losses[other] - losses[one]).mean(axis=1)
 for number in apart.abs().nlargest(3).index:
-    print(f"{apart[number]:+.2f} | {documents['test'][number]['answer'][:70]}")
+    print(f"{apart[number]:+.1f} | {documents['test'][number]['answer'][:70]}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Decide as planned

@@ -63,7 +63,7 @@ def recorded(sweep: str, model: str = "tiny", task: str = "text") -> pd.DataFram
     """The record of a sweep that comes with the workbook; its columns say where and when it was made.
 
     Args:
-        sweep: `rates`, `epochs`, `passages` or `general`; or `depth`, of linear classifiers behind each block.
+        sweep: `rates`, `epochs`, `passages` or `general`.
         model: a preset.
         task: of `TASKS`; what is recorded of another than "text" is in a folder of the task's name.
 
