@@ -3,10 +3,10 @@
 #
 # *Can I adapt a language model on this machine, and did its weights load?*
 #
-# A language model that has read a lot can learn a new job from a few dozen examples. In this lesson you give a small
-# model such a job and train it for half a minute with transformers and peft, the two libraries that most people use.
-# Then you let it answer questions that it has never seen. You also find out what your machine can train, and meet a
-# fault that raises no error.
+# A language model that has read a lot can learn a new job from about a hundred examples. In this lesson you give a
+# small model such a job and train it for half a minute with transformers and peft, the two libraries that most people
+# use. Then you let it answer questions that it has never seen. You also find out what your machine can train, and meet
+# a fault that raises no error.
 #
 # **You will be able to**
 #
@@ -20,7 +20,6 @@
 # About 39 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -84,8 +83,9 @@ print(tokens)
 # vocabulary a probability. So all it can do is continue a text, and we ask our question by beginning a sentence that
 # the answer completes. `generate` appends the likeliest token, again and again.
 #
-# Several texts that are processed together are called a [batch](glossary.md#batch). `padding=True` fills the shorter
-# ones up to the length of the longest. We fill on the *left*, so that every text ends where the answer begins.
+# Several texts that are processed together are called a [batch](glossary.md#batch). `padding=True` pads the shorter
+# ones (adds tokens that are ignored) up to the length of the longest. We pad on the *left*, so that every text ends
+# where the answer begins.
 
 
 # %%
@@ -112,7 +112,20 @@ for text in continuations(model, shown.map(sentence), length=12):
     print("… This is a question about", text)
 print(f"right: {right(model).sum()} of {len(held_out)}")
 
+
+def rule(question):
+    """Two `if`s and no model."""
+    if "Python" in question:
+        return "Python"
+    return "Rust" if "`" in question else "other"
+
+
+print(f"two `if`s: {(held_out.question.map(rule) == held_out.desk).sum()} right")
+
 # %% [markdown] slideshow={"slide_type": "subslide"}
+# Two `if`s get 66 of 75, because most Python questions contain the word and most Rust questions contain code in
+# backticks. This is the number that the trained model has to beat.
+#
 # The model continues in fluent English about programming, as its pretraining taught it. It gets no question right, but
 # the test is not fair, because nobody told it that the answer has to be one of three names. A fairer test asks which
 # of the three names surprises it least.
@@ -120,8 +133,8 @@ print(f"right: {right(model).sum()} of {len(held_out)}")
 # The surprise at a token that has the probability $p$ is $-\ln p$, in [nats](glossary.md#nat): 0 for a token that was
 # certain, 0.7 for one of probability 1/2, and 8.3 for one of 1/4,096. Its mean over the tokens of the answer is called
 # the [loss](glossary.md#loss). transformers computes it if we pass `labels`, the tokens that should have been
-# predicted. A label of -100 is left out, and we leave out everything except the answer and the mark that ends a text.
-# Since the texts are filled on the left, the answer is the last tokens of each row. Their number has to be counted:
+# predicted. A label of -100 is left out, and we leave out everything except the answer and the end-of-text token.
+# Since the texts are padded on the left, the answer is the last tokens of each row. Their number has to be counted:
 # for this tokenizer ` Python` is one token, but ` Rust` is two.
 
 
@@ -150,11 +163,11 @@ def likeliest(model):
 names = ["Python", "Rust", "other"]
 before = likeliest(model)
 print(f"right if it chooses among the names: {(before == held_out.desk).sum()} of 75")
-print(before.value_counts().to_string())
+print(pd.crosstab(held_out.desk, before.rename("chosen")))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Somebody who guesses would get 25 right. The model gets 42, because it tells questions about programming from most of
-# the others, and it never chooses Rust, a word that it has not read. Training has to beat this number.
+# Somebody who guesses would get 25 right. The model gets 42, because it sends 43 of the 50 questions about programming
+# to Python and 19 of the 25 others to *other*. It never chooses Rust, a word that its pretraining text did not contain.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Adapt it, in twenty lines
@@ -166,10 +179,10 @@ print(before.value_counts().to_string())
 #
 # - [LoRA](glossary.md#lora) leaves the model's own parameters as they are. It adds two small matrices, the *adapter*,
 #   beside each linear layer (a layer that multiplies by a matrix) and trains only these. You build it yourself in
-#   [lesson 5](05_lora.ipynb).
+#   [lesson 5](05_lora.ipynb). `lora_alpha` scales what the adapter adds.
 # - The [learning rate](glossary.md#learning-rate) `rate` is the size of the moves. The schedule lets it shrink, so
 #   that the last steps do not undo each other's work.
-# - The mark that ends a text is part of each answer. If you leave it out, the model never learns to stop.
+# - The end-of-text token is part of each answer. If you leave it out, the model never learns to stop.
 
 
 # %%
@@ -224,13 +237,10 @@ for question, desk in zip(mine, named, strict=True):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Write your own questions into `mine` and run the cell again, because this model is yours and answers whatever you ask.
-# Nobody can learn in half a minute what Rust is. But the pretrained model already tells Python from prose and code from
-# English, and training only has to connect what it knows with three names. This is why fine-tuning needs so few
-# examples.
-#
-# It also learns a shortcut. Most programming questions of our data contain code in backticks, and none of the others
-# does. So a question like the last one, which is about Rust but shows no code, easily ends up at the wrong desk. Always
-# try questions that do not resemble your examples.
+# Nobody can learn in half a minute what Rust is. But the pretrained model has read English and code, and training only
+# has to connect what it knows with three names. This is part of why fine-tuning needs so few examples. Its lead over
+# the two `if`s is narrow, and it can learn the same shortcuts: a question like the last one, which is about Rust but
+# shows no code, easily ends up at the wrong desk. Always try questions that do not resemble your examples.
 #
 # The picture shows which part you trained. A text goes through the model from left to right: the
 # [embedding](glossary.md#embedding) turns tokens into rows of numbers, eight equal *blocks* process them, and the
@@ -274,9 +284,9 @@ record.groupby("desk").first()[["question", "before", "after"]]
 # ## What can this machine do?
 #
 # A [device](glossary.md#device) is the processor that stores numbers and computes with them: the CPU, or a GPU with a
-# memory of its own. To use a GPU, move the model and each batch there with `model.to(device)` and `batch.to(device)`.
-# A card can be listed and still fail at its first computation, for example if PyTorch was built for other cards.
-# Therefore the cell multiplies two matrices on it.
+# memory of its own. To use a GPU, move the model there with `model.to(device)` and each batch, in `continuations` and
+# `encode`, with `batch.to(device)`. A card can be listed and still fail at its first computation, for example if
+# PyTorch was built for other cards. Therefore the cell multiplies two matrices on it.
 
 # %% tags=["nbval-ignore-output"]
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -286,11 +296,10 @@ ones = torch.ones(64, 64, device=device)
 print(f"{device} computes {(ones @ ones)[0, 0]:.0f}; it should be 64")
 memory = psutil.virtual_memory()
 print(f"memory: {memory.available / 1e9:.1f} GB free of {memory.total / 1e9:.1f} GB")
-print(f"{psutil.cpu_count()} cores, PyTorch uses {torch.get_num_threads()}")
-print(f"disk: {shutil.disk_usage('.').free / 1e9:.1f} GB free")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In a terminal, `python -m tlkit doctor` checks all this and the installation, and names a remedy for what is wrong.
+# In a terminal, `python -m tlkit doctor` checks this, the disk and the installation, and names a remedy for what is
+# wrong.
 #
 # How much fits depends on the [dtype](glossary.md#dtype), the format of the numbers. [fp32](glossary.md#fp32) takes 4
 # bytes a number, [fp16](glossary.md#fp16) and [bf16](glossary.md#bf16) take 2. The cell stores 1/3 and 70,000 in each.
@@ -308,7 +317,7 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
 # the weight, its gradient, and two running averages that the optimizer [AdamW](glossary.md#adamw) keeps. That is 16
 # bytes.
 #
-# **Can all parameters of a half-billion model be trained on a card of 8 GB?**
+# **Can all parameters of a half-billion model be trained on a card of 8 GB (8 × 10^9 bytes)?**
 
 # %%
 needed = {}
@@ -320,8 +329,8 @@ for name in ("tiny", "smollm2-135m", "qwen2-0.5b"):
     print(f"and to train them all {needed[name]:.2f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# No, although it comes close: 7.9 GB are taken before the first text is read, and the intermediate results of a step
-# come on top. With LoRA the model's own parameters need only their 4 bytes, or 2 in bf16, and the 16 bytes apply to the
+# No, although it comes close: these four numbers alone take 7.9 GB, and the intermediate results of a step come on top.
+# With LoRA the model's own parameters need only their 4 bytes, or 2 in bf16, and the 16 bytes apply to the
 # few that are trained. [Lesson 9](09_memory.ipynb) follows every byte of a step.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -400,9 +409,10 @@ course.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The log shows a falling loss, and you have to know what to expect to see the fault. The broken model begins near 8.3
-# nats, the loss of guessing among 4,096 tokens. Its loss stays far above the other, because LoRA trains neither the
-# embedding nor the head, and a random head can hardly prefer one token to the rest.
+# The log shows a falling loss, and you have to know what to expect to see the fault. The first loss does not give it
+# away: both models begin above 8 nats, the good one because it has never seen a desk named in this place. After five
+# steps the good model is below 1 and the broken one is still near 7.5. It stays far above, because LoRA trains neither
+# the embedding nor the head, and a random head can hardly prefer one token to the rest.
 #
 # This also happens in published work. A report on a model of half a billion parameters explains numbers that no working
 # model can have. In [lesson 16](16_autopsy.ipynb) you get its tables and find out for yourself.
@@ -448,7 +458,8 @@ course.quiz("quiz01")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 1.1** (first steps). TinyLlama has 1.1 billion parameters. You want to train all of them in fp32 with
-# AdamW. How many GB (10^9 bytes) do weights, gradients and running averages take together? Activations are left out.
+# AdamW. How many GB (10^9 bytes) do weights, gradients and running averages take together? Activations (the
+# intermediate results) are left out.
 
 # %%
 answer = None

@@ -6,7 +6,7 @@ import course
 
 # %% [markdown]
 # TinyLlama has 1.1 billion parameters. You want to train all of them in fp32 with AdamW. How many GB (10^9 bytes) do
-# weights, gradients and running averages take together? Activations are left out.
+# weights, gradients and running averages take together? Activations (the intermediate results) are left out.
 
 # %%
 answer = None

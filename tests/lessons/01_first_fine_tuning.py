@@ -1,10 +1,14 @@
 import math
+import shutil
 
 assert len(training) == 120 and not set(training.question) & set(held_out.question)
 assert held_out.desk.value_counts().to_dict() == {"Python": 25, "Rust": 25, "other": 25}
 
 # Before: chosen among the names, Rust never. The answers end the rows, and are what is counted.
 assert 40 <= (before == held_out.desk).sum() <= 44 and set(before) == {"Python", "other"}
+chosen = pd.crosstab(held_out.desk, before)
+assert abs(chosen.Python[["Python", "Rust"]].sum() - 43) <= 2 and abs(chosen.other["other"] - 19) <= 2
+assert (held_out.question.map(rule) == held_out.desk).sum() == 66
 assert [len(tokenizer(f" {name}")["input_ids"]) for name in ("Python", "Rust")] == [1, 2]
 coded = encode(["Why?", "Why does it not compile?"], ["Rust", "other"])
 kept = [tokenizer.decode(row[row >= 0]) for row in coded["labels"]]
@@ -15,7 +19,8 @@ assert len(tokenizer) == model.config.vocab_size == 4096
 trained = sum(weights.numel() for weights in adapted.parameters() if weights.requires_grad)
 assert len(losses) == 2 * len(broken_losses) == 60 and round(100 * trained / adapted.num_parameters()) == 5
 assert losses[-1] < 1 < broken_losses[-1] and sum(broken_losses[-5:]) > 2 * sum(losses[25:30])
-assert abs(broken_losses[0] - math.log(4096)) < 0.4 and [round(-math.log(p), 1) for p in (0.5, 1 / 4096)] == [0.7, 8.3]
+assert min(losses[0], broken_losses[0]) > 8 and losses[5] < 1 and abs(broken_losses[5] - 7.5) < 0.4
+assert [round(-math.log(p), 1) for p in (0.5, 1 / 4096)] == [0.7, 8.3]
 assert now.groupby(held_out.desk).sum().min() >= 12  # the fault is not that one desk gets all
 
 # The short cut: code in backticks belongs to programming.

@@ -9,6 +9,7 @@ step_down = losses.mean(axis=1)
 assert step_down[lower] - step_down[best] < step_down[higher] - step_down[best]
 
 assert record.learning_rate.nunique() == 8 and record.seed.nunique() == 2 and by_rate.idxmin() == best
+assert round(table.before["Python reference"]) == 48
 
 assert abs(train_losses[0] - before) < 0.4 and abs(math.log(254_801) - 12.4) < 0.1
 assert table.after["Rust, test"] < table.before["Rust, test"]
