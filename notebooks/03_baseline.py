@@ -5,7 +5,7 @@
 #
 # Fine-tuning is judged by two scores: one before training and one after it. If the first is wrong, so is the
 # improvement. In this lesson you compute such a score by hand, find out how far chance could have
-# moved it, and learn to see from one number that a model did not load or that a text has leaked.
+# moved it, and learn which faults such a number shows and which it hides.
 #
 # **You will be able to**
 #
@@ -57,6 +57,7 @@ model = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
 passage = rust.validation[0]
 ids = torch.tensor([[tokenizer.eos_token_id, *tokenizer(passage)["input_ids"]]])
 with torch.no_grad():
+    # the last token predicts nothing that we can score
     logits = model(ids[:, :-1]).logits  # (1, 170, 4096): scores of each next token
 log_p = logits[0].log_softmax(dim=-1)  # (170, 4096)
 came = ids[0, 1:]  # (170,): the tokens that really came
@@ -79,8 +80,8 @@ plt.show()
 # costs most: nothing that this model has read suggests that `new` follows `Box::`. Once a word has begun, its other
 # pieces are often easy, as `ved` is after `mo`.
 #
-# Read the exponential as a number of choices. A model that is always torn between $V$ equally likely tokens gives the
-# right one the probability $1/V$, so its loss is $\ln V$ and its perplexity exactly $V$. A perplexity of 85 means
+# Read the exponential as a number of choices. A model that is always undecided between $V$ equally likely tokens gives
+# the right one the probability $1/V$, so its loss is $\ln V$ and its perplexity exactly $V$. A perplexity of 85 means
 # that the model is on average as unsure as somebody who chooses between 85 equally likely tokens.
 #
 # At work you get the same number from the model itself. `labels` are the *same* tokens as the inputs, because the
@@ -130,8 +131,8 @@ print(f"windows of 32 tokens:  perplexity {perplexity(short):.0f}")
 print(f"tl.perplexity: {tl.perplexity(model, tokenizer, texts).perplexity:.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In such a stream the end-of-text tokens between the passages are predicted as well; each counts for the passage that
-# it opens.
+# In such a stream the 39 end-of-text tokens between the passages are predicted as well. They are easy, at 0.7 nats
+# each, and lower the score from 137 to 133, so two scores agree only if both count them.
 #
 # The same model on the same text scores a quarter worse in windows of 32 tokens than in windows of 256, because the
 # first tokens of each window have hardly anything before them. So two perplexities can be compared only if their
@@ -157,7 +158,7 @@ print(f"{draw.index.nunique()} different documents, perplexity {perplexity(draw)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Now we repeat this 1,000 times. The range that holds the middle 95% of the results is the 95% [confidence
-# interval](glossary.md#confidence-interval): it begins where 2.5% of them are lower, and ends where 2.5% are higher.
+# interval](glossary.md#confidence-interval).
 
 
 # %%
@@ -175,7 +176,7 @@ print(f"perplexity {perplexity(baseline):.0f}, 95% interval {low:.0f} to {high:.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # At work, `scipy.stats.bootstrap` does this for any statistic. `paired=True` keeps the nats and the tokens of a
-# document together. In exercise 3.2 you write the bootstrap yourself, from the losses of single tokens.
+# document together.
 
 # %%
 interval = stats.bootstrap(
@@ -204,9 +205,9 @@ plt.show()
 # times as many documents.
 #
 # Draw whole documents and not single tokens. If a passage is about an unfamiliar part of Rust, most of its tokens are
-# hard, so they are not thousands of independent measurements, and an interval that treats them so is too narrow. When
-# two models are compared on the *same* documents, part of the spread cancels; [lesson 15](15_comparison.ipynb) uses
-# that.
+# hard, so they are not thousands of independent measurements, and an interval that treats them so is too narrow, here
+# 122 to 147 in place of 114 to 154. When two models are compared on the *same* documents, part of the spread cancels;
+# [lesson 15](15_comparison.ipynb) uses that.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is 133 a good number?
@@ -271,7 +272,7 @@ course.claim(
 #
 # But the model that lacks a block scores 153 instead of 133, and without the right number beside it nobody would be
 # alarmed. A score finds a model that did not load at all; the loading report finds one that loaded in part. The check
-# below asks both. Its limit, a tenth of the vocabulary, suits vocabularies like ours. With a much larger one, compare
+# below uses both. Its limit, a tenth of the vocabulary, suits vocabularies like ours. With a much larger one, compare
 # the score with what the frequencies of the text's own tokens would give.
 
 
@@ -279,7 +280,8 @@ course.claim(
 def doubts(model, report, tokenizer, texts):
     """Reasons to doubt a model that was just loaded; empty if there are none."""
     reasons = []
-    if missing := report["missing_keys"]:
+    missing = report["missing_keys"]
+    if missing:
         reasons.append(f"{len(missing)} tensors missing, such as {min(missing)}")
     value = perplexity(score(model, tokenizer, texts))
     if value > model.config.vocab_size / 10:  # frequencies reach about a sixth
@@ -325,6 +327,7 @@ def runs(text, length):
 def leaked(held_out, training, length=12):
     """The held-out texts that share a run of words with the training text."""
     sizes = [min(length, len(text.split())) for text in held_out]
+    # for each length, all runs of the training text
     seen = {n: set().union(*(runs(text, n) for text in training)) for n in set(sizes)}
     pairs = zip(held_out, sizes, strict=True)
     return [text for text, n in pairs if runs(text, n) & seen[n]]
@@ -410,8 +413,8 @@ for (name, value), ppl in zip(bits.items(), per_token, strict=True):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - Perplexity is the exponential of the mean loss per token. It can be compared only with the same tokenizer and
-#   the same windows. Resample whole documents to see how far it could have moved.
+# - Perplexity is the exponential of the mean loss per token. It can be compared only on the same text, with the same
+#   tokenizer and the same windows. Resample whole documents to see how far it could have moved.
 # - A perplexity near or above the size of the vocabulary points to weights that did not load or to a wrong score. A
 #   model that loaded in part hardly shows, so read the loading report as well.
 # - Training text changes the weights, validation text chooses settings, and test text is scored once. Search for
@@ -480,4 +483,5 @@ course.check("ex03_2", interval)
 
 # %% [markdown]
 # Previous: [2 · Inside a language model](02_inside_a_language_model.ipynb) ·
-# Next: [4 · Full fine-tuning](04_full_fine_tuning.ipynb)
+# Next: [4 · Full
+# fine-tuning](04_full_fine_tuning.ipynb)

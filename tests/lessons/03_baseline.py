@@ -32,6 +32,19 @@ assert after[0] < 8
 assert round(bits["Rust"], 2) == 2.22 and round(bits["Python reference"], 1) == 1.3
 assert bits["Rust, bytes"] > 2 * bits["Rust"] and per_token[2] < per_token[0] / 4
 
+# The end-of-text tokens are counted, and an interval over single tokens is too narrow.
+stream = torch.tensor([t for text in texts for t in [tokenizer.eos_token_id, *tokenizer(text)["input_ids"]]])
+single = []
+for place in range(0, len(stream) - 1, 256):
+    window = stream[place : place + 257]
+    with torch.no_grad():
+        single += cross_entropy(model(window[None, :-1]).logits[0], window[1:], reduction="none").tolist()
+single, ends = np.array(single), (stream[1:] == tokenizer.eos_token_id).numpy()
+assert ends.sum() == 39 and abs(single[ends].mean() - 0.7) < 0.06 and round(np.exp(single[~ends].mean())) == 137
+tokens_drawn = np.random.default_rng(0).integers(len(single), size=(1000, len(single)))
+narrow = np.exp(np.quantile(single[tokens_drawn].mean(axis=1), [0.025, 0.975]))
+assert abs(narrow[0] - 122) < 1.5 and abs(narrow[1] - 147) < 1.5
+
 # after: check-losses
 assert 84.5 < by_hand < 85.5 and len(losses) == 170
 surprise = dict(zip(pieces, shown.tolist(), strict=True))
