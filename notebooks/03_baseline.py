@@ -483,5 +483,4 @@ course.check("ex03_2", interval)
 
 # %% [markdown]
 # Previous: [2 · Inside a language model](02_inside_a_language_model.ipynb) ·
-# Next: [4 · Full
-# fine-tuning](04_full_fine_tuning.ipynb)
+# Next: [4 · Full fine-tuning](04_full_fine_tuning.ipynb)
