@@ -21,7 +21,7 @@
 # python -m tlkit fetch smollm2-135m-instruct
 # ```
 #
-# About 43 minutes.
+# About 31 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import json
