@@ -1,6 +1,5 @@
 """What students answer instead, and a part of what they are told, where the judge has no table of mistakes."""
 
-import json
 import math
 
 PAD = -100
@@ -118,24 +117,12 @@ def finder(split=True, budget=True, at_edge=edge, best=min, elsewhere=any):
     return not_tuned
 
 
-def _whole_text(text, kinds):
-    """A ticket only where nothing stands around it."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return {}
-
-
-def _never_null(text, kinds):
-    ticket = _unguarded(text, kinds)
-    return ticket if all(ticket.values()) else {}
-
-
-def _unguarded(text, kinds):
-    return json.loads(text[text.find("{") : text.rfind("}") + 1])
-
-
 WRONG = {
+    "ex11_1": [(lambda lengths, size: [0.5], "a number is asked for")],
+    "ex11_2": [
+        (lambda train, test, n: [text for text in test if text in train], "there is something else in the list"),
+        (lambda train, test, n: len(test), "a list of places is asked for"),
+    ],
     "ex12_2": [
         (lambda options: max(options), "a place, counted from 0"),
         (lambda options: 0, "another option"),
@@ -166,12 +153,6 @@ WRONG = {
         (nothing_without_blocks, "What does a process without blocks add? your function returns nothing yet"),
         (lambda blocks, rank, size: blocks[rank::size], "a number is asked for"),
         (lambda blocks, rank, size: 1.0, "the parts add up to 2"),
-    ],
-    "ex19_2": [
-        (_whole_text, "for JSON with text around it, your function returns {}"),
-        (_never_null, "for a field that is null, your function returns {}"),
-        (_unguarded, "your function stopped"),
-        (lambda text, kinds: text, "a dict is asked for"),
     ],
     "ex20_2": [
         (finder(split=False), "full was tuned on the test split, and your function does not name full"),
