@@ -31,6 +31,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 import course
 import tlkit as tl
 from course.lesson16 import pictures
+from tlkit.evaluation import first_loss_warning
 
 tl.setup()
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -130,7 +131,7 @@ course.claim(
     "The faulty perplexity is at least 20 times too high, after every epoch",
     all((scores[f"{x}, shifted twice"] > 20 * scores[x]).all() for x in names[::2]),
 )
-print(tl.first_loss_warning(first_loss, math.log(rows[0][3])))
+print(first_loss_warning(first_loss, math.log(rows[0][3])))
 print(f"other text, scored correctly: {rows[-1][2] / rows[0][2]:.1f} times as high")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}

@@ -21,10 +21,10 @@ PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 BUDGETS = {
     "tlkit": (15_880, 704_000, 111),
     "notebooks/course": (5_860, 276_000, 70),
-    "tests": (15_740, 756_000, 116),
+    "tests": (15_760, 757_000, 116),
 }
 LESSON_LINES = 9_650
-MOST_NAMES = 75
+MOST_NAMES = 74
 # What a module pulls in, itself counted: files and lines.
 CLOSURES = {"tlkit.training": (21, 3_320), "tlkit.reports.charts": (11, 1_200)}
 # Each may import from itself and from those before it.

@@ -16,7 +16,7 @@ _WHERE = {
     "models.groups": ("ParameterGroup", "as_in_phase", "set_groups"),
     "models.prefix": ("cached_prefix",),
     "strategies": ("apply_strategy", "describe", "strategies_named", "strategy"),
-    "evaluation": ("first_loss_warning", "perplexity"),
+    "evaluation": ("perplexity",),
     "examples": ("Examples",),
     "examples.conversations": ("load_conversations", "prompt_of", "template_of"),
     "examples.answers": ("answer_examples", "refuse_answers", "short_enough"),
