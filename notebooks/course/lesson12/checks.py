@@ -1,127 +1,119 @@
-"""A real task: when a tuned model pays, and what a program can see of a wrong answer."""
+"""A real model: the size of what is saved, how options are scored, and how many questions a test needs."""
 
-import json
+import math
+from collections.abc import Callable
+from operator import eq
+from statistics import fmean
 
-from course.exercises import Quiz, Wrong, function_exercise, kind, number_exercise
+from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number_exercise
 
-TOKENS = 450, 120
-SAVED = (TOKENS[0] - TOKENS[1]) * 0.10 / 1e6  # dollars a request
-
-break_even = number_exercise(
+VALUES = 2_442_240  # of the lesson's adapter, rank 8
+BYTES = 2 * 2 * VALUES  # of rank 16 in bf16
+size_of_adapter = number_exercise(
     "ex12_1",
-    "the number of requests after which tuning has paid for itself",
-    "How many tokens does a request save, and what do they cost?",
-    "Divide what tuning costs once by what a request saves.",
-    right=6 / SAVED,
+    "the megabytes of an adapter of rank 16 in bf16",
+    "How does the number of parameters in A and B grow with the rank?",
+    "A parameter takes 4 bytes in fp32 and 2 bytes in bf16.",
+    right=BYTES / 1e6,
     mistakes={
-        "only the tokens that the tuned model does *not* read are saved.": 6 / (TOKENS[0] * 0.10 / 1e6),
-        "that is what the tuned model's own prompt costs; look at the difference of the two prompts.": 6
-        / (TOKENS[1] * 0.10 / 1e6),
-        "two hours at $3 each are paid.": 3 / SAVED,
-        "the price is for a million tokens, not for a thousand.": 6 / SAVED / 1000,
-        "that is what is saved on a million requests, in dollars.": SAVED * 1e6,
-        "the tokens of both prompts are added; tuning saves their difference.": 6 / (sum(TOKENS) * 0.10 / 1e6),
+        "that would be rank 8 in bf16, or rank 16 with one byte a parameter.": BYTES / 2e6,
+        "that is rank 16 in fp32, with four bytes a value.": 2 * BYTES / 1e6,
+        "these are bytes; megabytes are asked for.": BYTES,
+        "these are MiB, of 1,048,576 bytes; a megabyte here is a million bytes.": BYTES / 2**20,
+        "the number of parameters grows with the rank, not with its square.": 4 * BYTES / 1e6,
     },
 )
 
-FIELDS = {"crate", "version", "system", "kind"}
-KINDS = {"crash", "wrong result", "compile error", "slow", "documentation", "feature request"}
-REPORT = "Since Tuesday tokio 1.40.0 hangs on Debian 12; 1.39 did not."
-GOOD = {"crate": "tokio", "version": "1.40.0", "system": "Debian 12", "kind": "crash"}
+
+CASES = (
+    [[-1.0, -1.0], [-0.5, -0.6, -0.5, -0.4, -0.6]],
+    [[-2.0], [-3.0, -0.1], [-1.6, -1.6, -1.6, -1.9]],
+    [[-0.7, -0.9], [-0.1, -4.0, -0.1], [-0.9, -0.8], [-3.0]],
+    [[-0.3, -0.3], [-0.4]],
+)
 
 
-def _problems(
-    text, report, *, objects=True, missing=True, nulls=True, needed=True, of_kind=True, more=True, where="report"
-):
-    """What is wrong with an answer; each option that is off is a typical mistake."""
-    try:
-        answer = json.loads(text)
-    except ValueError:
-        return {"json"}
-    if not isinstance(answer, dict):
-        return {"json"} if objects else set()
-    found = {field for field in FIELDS - answer.keys() if missing}
-    if more:
-        found |= answer.keys() - FIELDS
-    for field in ("crate", "version", "system"):
-        value = answer.get(field)
-        if value is None:
-            if (field == "crate" and needed and field in answer) or (not nulls and field in answer):
-                found.add(field)
-        elif not isinstance(value, str) or (field != "crate" and where and value not in report):
-            found.add(field)
-    if "kind" in answer and of_kind and answer["kind"] not in KINDS:
-        found.add("kind")
-    return found
+def _highest(score) -> Callable:
+    """A function that gives the place of the option with the highest score."""
+    return lambda options: max(range(len(options)), key=lambda place: score(options[place]))
 
 
-def _case(story, text=None, **changes):
-    answer = {field: value for field, value in (GOOD | changes).items() if value is not ...}
-    return story, json.dumps(answer) if text is None else text, REPORT
+MISTAKES = {
+    "the log-probabilities are added up, so a long option loses because it is long.": _highest(sum),
+    "only the best token of each option decides.": _highest(max),
+    "only the worst token of each option decides.": _highest(min),
+    "only the first token of each option decides.": _highest(lambda option: option[0]),
+    "the least likely option is chosen.": _highest(lambda option: -sum(option) / len(option)),
+    "the places are counted from 1; count from 0.": lambda options: 1 + _highest(fmean)(options),
+}
 
 
-def _names(given, *_):
-    """What was returned, in order and each name once."""
-    if isinstance(given, str | dict) or not isinstance(given, list | set | tuple | frozenset):
-        raise Wrong(f"a list or a set of names is asked for, and this is {kind(given)}.")
-    if not all(isinstance(name, str) for name in given):
-        raise Wrong("each entry is to be the name of a field, or `json`.")
-    return sorted(set(given))
-
-
-problems = function_exercise(
+@exercise(
     "ex12_2",
-    "what your function returns for thirteen answers, right ones and wrong ones",
-    "Begin with `try: answer = json.loads(text)`, and return `['json']` where that fails or gives no dictionary.",
-    "A missing key is `field not in answer`, which is not the same as `answer[field] is None`.",
-    "For version and system: `value is not None and (not isinstance(value, str) or value not in report)`.",
-    right=_problems,
+    "the place that is returned for four sets of options of different lengths",
+    "Adding up log-probabilities makes every further token a cost. Divide by something.",
+    "`options.index` finds a list; you want the place of the highest mean.",
+    mistakes=MISTAKES,
+)
+def choice(answer: object) -> None:
+    """Judge a function that chooses an option by its mean log-probability per token."""
+    places = []
+    for options in CASES:
+        place = called(answer, [list(option) for option in options])
+        if isinstance(place, bool) or not hasattr(place, "__index__"):
+            raise Wrong(f"a place, counted from 0, is asked for, and your function returns {kind(place)}.")
+        places.append(int(place))
+    results = ((why, [mistake(options) for options in CASES]) for why, mistake in MISTAKES.items())
+    if places != [_highest(fmean)(options) for options in CASES]:
+        otherwise = "another option than the one with the highest mean is chosen."
+        raise Wrong(next((why for why, wrong in results if places == wrong), otherwise))
+
+
+def _questions(difference, changed, z=1.96, powers=(1, 2)):
+    return math.ceil(changed ** powers[0] * (z / difference) ** powers[1])
+
+
+questions_needed = function_exercise(
+    "ex12_3",
+    "the number of questions for five differences and shares",
+    "Solve 1.96 * sqrt(changed / n) <= difference for n.",
+    "`math.ceil` gives the next whole number above.",
+    right=_questions,
     cases=[
-        _case("for a right answer"),
-        _case("for a right answer with null", system=None, version=None),
-        _case("for an answer that was cut off", text='{"crate": "tokio", "version": "1.4'),
-        _case("for a list", text='["tokio", "1.40.0"]'),
-        _case("for null alone", text="null"),
-        _case("for an answer without a system", system=...),
-        _case("for a version that is not in the report", version="1.41.0"),
-        _case("for a system that is not in the report", system="Fedora 40"),
-        _case("for a number in place of a version", version=1.39),
-        _case("for a kind that does not exist", kind="bug"),
-        _case("for a crate that is null", crate=None),
-        _case("for an answer with a fifth field", severity="high"),
-        _case("for two problems", version="2.0", kind="hang"),
+        (f"for a difference of {difference} and a share of {changed}", difference, changed)
+        for difference, changed in ((0.05, 0.3), (0.1, 0.2), (0.02, 0.25), (0.01, 0.4), (0.5, 0.9))
     ],
     mistakes={
-        "valid JSON that is no object, such as a list, has no fields either: the problem is `json`.": (
-            lambda *case: _problems(*case, objects=False)
+        "one question too few, because the result was rounded down.": lambda *case: _questions(*case) - 1,
+        "a whole number of questions is asked for.": lambda difference, changed: changed * (1.96 / difference) ** 2,
+        "the standard error falls with the square root of n, so n grows with the square.": lambda *case: _questions(
+            *case, powers=(1, 1)
         ),
-        "a field that is missing is a problem, even if it may be null.": lambda *case: _problems(*case, missing=False),
-        "null is allowed for version and system.": lambda *case: _problems(*case, nulls=False),
-        "the crate must not be null, because every report is about one.": lambda *case: _problems(*case, needed=False),
-        "the kind is to be one of the six.": lambda *case: _problems(*case, of_kind=False),
-        "a field that nobody asked for is a problem, too: name it.": lambda *case: _problems(*case, more=False),
-        "version and system are to stand in the report, letter by letter.": lambda *case: _problems(*case, where=""),
+        "the root was taken twice: n grows with the square of what is under it.": lambda *case: _questions(
+            *case, powers=(0.5, 1)
+        ),
+        "that is one standard error; 1.96 of them are asked for.": lambda *case: _questions(*case, z=1),
+        "the share stands under the root, so it is not squared.": lambda *case: _questions(*case, powers=(2, 2)),
     },
-    read=_names,
-    alike=lambda given, other: given == sorted(other),
+    alike=eq,
 )
 
 
 QUIZ = Quiz(
     "quiz12",
-    "A colleague uses constrained decoding, so that every answer is valid JSON with the four fields and one of the six "
-    "kinds. What does this ensure?",
+    "After fine-tuning on passages about Rust, perplexity on held-out Rust passages is half of what it was. What "
+    "does this show by itself?",
     {
-        "a": "That the values are right, because wrong ones can no longer be written.",
-        "b": "That a program can read every answer; how many are right has to be measured as before.",
-        "c": "That the model needs neither examples nor fine-tuning.",
-        "d": "Nothing, because the model could write valid JSON anyway.",
+        "a": "The model knows more about Rust than before.",
+        "b": "The model predicts text of this kind better than before.",
+        "c": "The model writes better answers about Rust than before.",
+        "d": "The model has forgotten nothing.",
     },
     {
-        "a": "No: a version that stands nowhere in the report has the right form, too.",
-        "b": "Yes. It settles the form, and the form only. Exact match by field says what the values are worth.",
-        "c": "No: untouched, the model then fills the right form with values of poor quality.",
-        "d": "No: it ensures that no answer has to be thrown away, which no amount of training promises.",
+        "a": "Not by itself: style and vocabulary alone can halve perplexity. Questions about facts would show it.",
+        "b": "Yes. That is what perplexity measures, and vocabulary and style are a large part of it.",
+        "c": "Perplexity looks at text that somebody else wrote. To judge the model's own text, read it.",
+        "d": "What is forgotten shows on other text, such as the general one, and in other questions.",
     },
     "b",
 )
