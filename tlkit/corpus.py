@@ -48,7 +48,7 @@ class Corpus:
         owner = {}
         for split in SPLITS:
             for document in getattr(self, split):
-                words = _words(str(document))
+                words = single_spaced(str(document))
                 if owner.setdefault(words, split) != split:
                     raise ValueError(f"{self.name}: {str(document)[:40]!r} is in {owner[words]} and in {split}")
 
@@ -180,7 +180,7 @@ def split_documents(name: str, documents: Sequence) -> Corpus:
     """
     kept: dict[str, object] = {}
     for document in documents:
-        kept.setdefault(_words(str(document)), document)
+        kept.setdefault(single_spaced(str(document)), document)
     kept.pop("", None)
     unique = list(kept.values())
     empty = sum(not str(document).strip() for document in documents)
@@ -251,8 +251,13 @@ def _read_column(path: Path, text_column: str, ignore_keys: Collection[str]) -> 
 
 def _read_paragraphs(path: Path) -> list[str]:
     parts = [part.strip("\n") for part in re.split(r"\n\s*\n", read_text(path))]
-    return [part if CODE.search(part) else _words(part) for part in parts]
+    return [part if CODE.search(part) else single_spaced(part) for part in parts]
 
 
-def _words(text: str) -> str:
+def single_spaced(text: str) -> str:
+    """A text with one space wherever it has white space: two documents are the same where these are equal.
+
+    Args:
+        text: any.
+    """
     return " ".join(text.split())

@@ -61,9 +61,9 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
     p = np.array([difference.p for difference in differences])
     level = (1 - CONFIDENCE) / max(1, np.isfinite(p).sum())
     rows = []
-    for (first, second), difference, adjusted in zip(pairs, differences, bonferroni(p), strict=True):
+    for (first, second), difference, chance, adjusted in zip(pairs, differences, p, bonferroni(p), strict=True):
         low, high = difference.interval(level)
-        rows.append((first, second, difference.estimate, low, high, difference.p, adjusted, low > 0 or high < 0))
+        rows.append((first, second, difference.estimate, low, high, chance, adjusted, low > 0 or high < 0))
     kinds = dict.fromkeys(PAIR_COLUMNS[2:7], float) | {"separated": bool}
     return pd.DataFrame(rows, columns=PAIR_COLUMNS).astype(kinds)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from tlkit.corpus import SPLITS, Corpus, split_documents
+from tlkit.corpus import SPLITS, Corpus, single_spaced, split_documents
 from tlkit.examples.batches import PADDING, Examples, padding_token
 from tlkit.rows import read_rows
 from tlkit.settings import DATA
@@ -126,7 +126,7 @@ def _read(path: Path, text_column: str, label_column: str, ignore_keys: Collecti
         label = str(label) if type(label) is int else label
         if not isinstance(text, str) or not isinstance(label, str) or not text.strip() or not label.strip():
             raise ValueError(f"{where}: expected {text_column!r} and {label_column!r}, neither of them empty")
-        first, before = labels.setdefault(" ".join(text.split()), (label, where))
+        first, before = labels.setdefault(single_spaced(text), (label, where))
         if first != label:
             raise ValueError(f"{where}: the text of {before} is there again, with class {label!r} and not {first!r}")
         yield Labelled(text, label)

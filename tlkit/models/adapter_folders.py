@@ -98,11 +98,9 @@ def stored_classes(folder: Path) -> tuple[str, ...] | None:
 def _named_classes(config: dict) -> tuple[str, ...] | None:
     """None for names such as LABEL_0, which transformers gives where nobody has named a class."""
     names = {int(number): name for number, name in (config.get("id2label") or {}).items()}
-    if not any("Classification" in name for name in config.get("architectures") or ()):
-        return None
-    if all(str(name).startswith("LABEL_") for name in names.values()):
-        return None
-    return tuple(names[number] for number in sorted(names))
+    classifies = any("Classification" in name for name in config.get("architectures") or ())
+    unnamed = all(str(name).startswith("LABEL_") for name in names.values())
+    return tuple(names[number] for number in sorted(names)) if classifies and not unnamed else None
 
 
 def check_save(model: nn.Module, folder: str | Path) -> None:
