@@ -114,7 +114,7 @@ def load_corpus(
 def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
     """Join documents and cut the stream into equal blocks.
 
-    Each document is opened by the end-of-text token; the tail that does not fill a block is left out.
+    Each document is opened as in `token_stream`; the tail that does not fill a block is left out.
 
     Args:
         texts: the documents.
@@ -144,25 +144,77 @@ def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.T
 
     Args:
         texts: the documents.
-        tokenizer: a transformers tokenizer with an end-of-text token, which opens each document.
+        tokenizer: a transformers tokenizer. Each document is opened by what it puts before a text, such as Llama's
+            `<s>`, because the model has learned to read it there; otherwise by the end-of-text token.
 
     Returns:
         Token ids, shape (tokens,), and the number of the document each token belongs to, of the same shape.
 
     Raises:
-        ValueError: where the tokenizer has no end-of-text token, or one string was given for a list of documents.
+        ValueError: where the tokenizer has no token to open a document with, a document contains the name of a
+            special token, or one string was given for a list of documents.
     """
     if isinstance(texts, str):
         raise ValueError("one string was given: expected a list of documents")
-    if tokenizer.eos_token_id is None:
-        raise ValueError("this tokenizer has no end-of-text token to part documents with")
+    opening = document_opening(tokenizer)
     ids, owners = [], []
+    for number, text in enumerate(texts, 1):
+        refuse_special_tokens(f"document {number}", text, tokenizer)
     for number, tokens in enumerate(
         tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
     ):
-        ids += [tokenizer.eos_token_id, *tokens]
-        owners += [number] * (len(tokens) + 1)
+        ids += [*opening, *tokens]
+        owners += [number] * (len(opening) + len(tokens))
     return torch.tensor(ids, dtype=torch.long), torch.tensor(owners, dtype=torch.long)
+
+
+def text_opening(tokenizer) -> list[int]:
+    """The tokens that a tokenizer puts before every text, such as Llama's `<s>`; most put none.
+
+    Args:
+        tokenizer: of a model.
+    """
+    text = "text"
+    plain, framed = tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer(text)["input_ids"]
+    begin = next((n for n in range(len(framed) - len(plain) + 1) if framed[n : n + len(plain)] == plain), 0)
+    return list(framed[:begin])
+
+
+def document_opening(tokenizer) -> list[int]:
+    """The tokens that open a document: those before every text, or else the end-of-text token.
+
+    Args:
+        tokenizer: of a model.
+
+    Returns:
+        Token ids, at least one.
+
+    Raises:
+        ValueError: where the tokenizer has neither.
+    """
+    opening = text_opening(tokenizer)
+    if not opening and tokenizer.eos_token_id is None:
+        raise ValueError("this tokenizer has no token to open a document with: none before a text, none to end one")
+    return opening or [tokenizer.eos_token_id]
+
+
+def refuse_special_tokens(name: str, text: str, tokenizer) -> None:
+    """Refuse a text in which the tokenizer would read its own special token: an end, say, in the middle of a text.
+
+    Args:
+        name: of the text, for the message.
+        text: running text, or a message of a conversation.
+        tokenizer: of the model. A token that stands for unknown words alone is allowed: published corpora contain it.
+
+    Raises:
+        ValueError: naming the text and the token.
+    """
+    only_unknown = {tokenizer.unk_token} - {tokenizer.eos_token, tokenizer.bos_token, tokenizer.pad_token}
+    if special := [token for token in tokenizer.all_special_tokens if token not in only_unknown and token in text]:
+        raise ValueError(
+            f"{name} contains {special[0]!r}, which the tokenizer would read as its special token: expected a text "
+            "without it, or one document for each part that it separates"
+        )
 
 
 def split_documents(name: str, documents: Sequence) -> Corpus:

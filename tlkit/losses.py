@@ -63,14 +63,13 @@ def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
         A scalar.
     """
     examples = as_examples(batch)
-    dtype = torch.bfloat16 if plan.precision == "bf16" else next(model.parameters()).dtype
     with torch.autocast(examples.tokens.device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
         if examples.classifies:
-            logits = model(**inputs_of(examples, dtype), use_cache=False).logits
+            logits = model(**inputs_of(examples), use_cache=False).logits
             return functional.cross_entropy(logits.float(), examples.labels, reduction="sum")
         # The last token of a row predicts none, so it is only a label: no work is done for it.
         read, labels = examples.columns(-1), examples.labels[:, 1:].flatten()
-        inputs = inputs_of(read, dtype)
+        inputs = inputs_of(read)
         if not plan.chunked_loss:
             logits = model(**inputs, use_cache=False).logits
             if logits.shape[1] > read.shape[1]:  # a learned prompt has some, too

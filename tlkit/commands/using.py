@@ -1,6 +1,7 @@
 """The command that lets a model write."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from tlkit.commands.models import MODEL
 from tlkit.commands.outcome import Outcome
@@ -17,6 +18,7 @@ class GenerateOptions:
     )
     model: str | None = option(None, MODEL)
     chat: bool = option(False, "the prompt is a message, put into the model's own chat template")
+    system: str = option("", "with --chat: instructions that come before the message")
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,11 @@ def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
     from tlkit.fitting.placement import move_to_device
     from tlkit.models import chat_tokens, continue_tokens, load_model, prompt_tokens
 
+    if options.system and not options.chat:
+        raise ValueError("--system: expected --chat with it, because only a chat template has a place for instructions")
     setup()
     device, loaded = probe(), load_model(options.model)
-    encode = chat_tokens if options.chat else prompt_tokens
+    encode = partial(chat_tokens, system=options.system) if options.chat else prompt_tokens
     encoded = [encode(loaded.tokenizer, prompt) for prompt in options.prompt]
     move_to_device(loaded.model, device)
     settings = {"new_tokens": writing.max_new_tokens, "temperature": writing.temperature, "seed": writing.seed}
@@ -58,7 +62,7 @@ def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
         }
         for prompt, ids, continuation in zip(options.prompt, encoded, written, strict=True)
     ]
-    figures = {"model": loaded.name, "chat": options.chat, **settings, "written": found}
+    figures = {"model": loaded.name, "chat": options.chat, "system": options.system, **settings, "written": found}
     return Outcome(figures, "\n\n".join(_shown(one, options.chat) for one in found))
 
 

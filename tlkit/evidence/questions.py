@@ -14,8 +14,9 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
+from tlkit.corpus import document_opening
 from tlkit.evaluation import LOGITS_AT_ONCE
-from tlkit.examples.conversations import Conversation, parts_of
+from tlkit.examples.conversations import Conversation, end_tokens, parts_of
 from tlkit.jobs import SILENT, Part
 from tlkit.models.parts import longest_input
 from tlkit.models.passes import evaluation_mode
@@ -243,8 +244,7 @@ def encode_question(tokenizer, question: Question) -> tuple[list[int], list[list
     for option in question.options:
         whole = ids(f"{question.prompt} {option}")
         options.append(whole[len(prompt) :] if whole[: len(prompt)] == prompt else ids(f" {option}"))
-    opening = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-    return opening + prompt, options
+    return document_opening(tokenizer) + prompt, options
 
 
 def encode_in_chat(tokenizer, question: Question) -> tuple[list[int], list[list[int]]]:
@@ -257,7 +257,7 @@ def encode_in_chat(tokenizer, question: Question) -> tuple[list[int], list[list[
     Returns:
         Token ids of what comes before the answer, and of each option without the end token.
     """
-    ends, prompt, options = frozenset({tokenizer.eos_token_id}), [], []
+    ends, prompt, options = end_tokens(tokenizer), [], []
     for option in question.options:
         asked = Conversation(question.id, (("user", question.question), ("assistant", option)))
         (prompt, _), (answer, _), _ = parts_of(asked, tokenizer, ends)

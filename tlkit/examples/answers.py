@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from tlkit.examples.batches import IGNORED, LAYOUTS, PADDING, Examples, padding_token
-from tlkit.examples.conversations import Conversation, parts_of
+from tlkit.examples.conversations import Conversation, end_tokens, parts_of
 
 LEARN = ("answers", "everything")
 
@@ -28,7 +28,7 @@ def answer_examples(
         layout: "padded": a conversation in each row. "packed": as many as fit, each read as if it were alone. "mixed":
             as many as fit, each of which sees those before it.
         learn: "answers", each up to its end token, or "everything", as of running text.
-        ends: tokens at which the model stops; by default the tokenizer's end token.
+        ends: tokens at which the model stops; by default those of `end_tokens`.
 
     Returns:
         The examples, in the order given.
@@ -42,7 +42,7 @@ def answer_examples(
             raise ValueError(f"{name}={value!r}: expected one of {', '.join(allowed)}")
     if not conversations:
         raise ValueError("no conversations to learn from: the split is empty")
-    stops = frozenset(ends) or frozenset({tokenizer.eos_token_id})
+    stops = frozenset(ends) or end_tokens(tokenizer)
     texts = []
     for conversation in conversations:
         ids, labels = [], []
@@ -100,13 +100,13 @@ def refuse_answers(
         examples: of conversations.
         tokenizer: of the model.
         names: of the texts in each row, for the message; by default the row is named.
-        ends: tokens at which the model stops; by default the tokenizer's end token.
+        ends: tokens at which the model stops; by default those of `end_tokens`.
 
     Raises:
         ValueError: naming the first text in which no token is learned, the last answer's end token carries no label
             (because it is masked as padding, cut away, or not there), or that begins twice.
     """
-    stops = frozenset(ends) or frozenset({tokenizer.eos_token_id})
+    stops = frozenset(ends) or end_tokens(tokenizer)
     for row in range(len(examples)):
         for text in range(int(examples.texts[row].max()) + 1):
             here = (examples.texts[row] == text).nonzero().flatten()
@@ -138,7 +138,7 @@ def _problem_of(
     if stop is not None and labels[stop] in stops and not tokenizer.decode(ids[stop + 1 :]).strip():
         return None
     following = [*ids[last + 1 :], *behind][:1]
-    end = tokenizer.eos_token
+    end = " or ".join(sorted(tokenizer.convert_ids_to_tokens(list(stops))))
     if following and following[0] in stops:
         if following[0] == tokenizer.pad_token_id:
             return (

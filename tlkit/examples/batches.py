@@ -147,16 +147,15 @@ def shape_of(batch: Batch) -> dict[str, object]:
     return {"batch_size": len(batch), "sequence_length": batch.shape[1], "layout": as_examples(batch).layout}
 
 
-def inputs_of(examples: Examples, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+def inputs_of(examples: Examples) -> dict[str, torch.Tensor]:
     """What a model is called with, so that each text in a row is read as if it were alone.
 
     Behind the last token of a text there is only padding, which a causal model does not see: rows of one text need no
     mask. A classifier gets one all the same, because it may read in both directions. Texts that share a row get
-    positions that begin anew, and a mask of shape (rows, 1, tokens, tokens) that is 0 where a token may look.
+    positions that begin anew. From these the model itself makes its masks, with a sliding window where it has one.
 
     Args:
         examples: on the model's device.
-        dtype: of the model's arithmetic.
     """
     tokens, texts = examples.tokens, examples.texts
     if examples.classifies:
@@ -164,8 +163,7 @@ def inputs_of(examples: Examples, dtype: torch.dtype) -> dict[str, torch.Tensor]
     if examples.layout != "packed":
         return {"input_ids": tokens}
     places = torch.arange(tokens.shape[1], device=tokens.device)
-    same = texts[:, :, None] == texts[:, None, :]
-    begin = same.long().argmax(-1)  # of each token, the first one of its text
-    seen = same & (places[None, :] <= places[:, None])
-    mask = torch.zeros(seen.shape, dtype=dtype, device=tokens.device).masked_fill(~seen, torch.finfo(dtype).min)
-    return {"input_ids": tokens, "attention_mask": mask[:, None], "position_ids": places - begin}
+    begins = torch.ones_like(texts, dtype=torch.bool)
+    begins[:, 1:] = texts[:, 1:] != texts[:, :-1]
+    begin = (places * begins).cummax(1).values  # of each token, the first one of its text
+    return {"input_ids": tokens, "position_ids": places - begin}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jinja2 import TemplateError
 
-from tlkit.corpus import SPLITS, Corpus, split_documents
+from tlkit.corpus import SPLITS, Corpus, refuse_special_tokens, split_documents
 from tlkit.rows import read_rows, refuse_unknown_keys
 from tlkit.settings import DATA
 
@@ -122,14 +122,45 @@ def prompt_of(messages: Sequence[tuple[str, str]], tokenizer) -> list[int]:
     Raises:
         ValueError: where the template refuses the messages.
     """
-    return _tokens(_rendered(messages, tokenizer, answers_next=True), tokenizer)
+    return token_ids(rendered(messages, tokenizer, answers_next=True), tokenizer)
+
+
+def end_tokens(tokenizer, generation_config=None) -> frozenset[int]:
+    """The tokens that end an answer: a model is trained to write them, and writing stops behind them.
+
+    They are the one that the chat template writes behind an answer, the tokenizer's end token, and those of the
+    generation settings. Published models often name only some of them in each place.
+
+    Args:
+        tokenizer: of the model.
+        generation_config: of the model, where there is one.
+
+    Returns:
+        Token ids.
+    """
+    configured = getattr(generation_config, "eos_token_id", None)
+    configured = [configured] if isinstance(configured, int) else configured or ()
+    by_template = _end_by_template(tokenizer)
+    return frozenset(token for token in (*configured, tokenizer.eos_token_id, by_template) if token is not None)
+
+
+def _end_by_template(tokenizer) -> int | None:
+    """The special token that the chat template writes behind an answer."""
+    asked, answer = ("user", "question"), "answer"
+    try:
+        text = rendered([asked, ("assistant", answer)], tokenizer, answers_next=False)
+    except ValueError:  # what it refuses is said where a conversation of the reader's is at hand
+        return None
+    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    behind = token_ids(text.rpartition(answer)[2].strip(), tokenizer)
+    return behind[0] if behind and behind[0] in special else None
 
 
 def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Iterator[tuple[list[int], bool]]:
     """Cut a conversation into stretches of tokens that are only read and that are learned.
 
-    Learned are the answers up to their end token. What a model is shown before each answer is tokenised by itself, as
-    it will be when the model is used.
+    Learned are the answers up to their end token. Before each answer stand the very tokens that a model is shown
+    there in use, in later turns too.
 
     Args:
         conversation: to be learned from.
@@ -140,24 +171,24 @@ def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Ite
         Token ids, and whether they are learned.
 
     Raises:
-        ValueError: naming the conversation, where the template refuses it, or makes another text of its beginning for
+        ValueError: naming the conversation, where the template refuses it, or makes other tokens of its beginning for
             training than for use.
     """
-    so_far, answers = "", 0
     if conversation.tools and "tools" not in template_of(tokenizer):
         raise ValueError(
             f"conversation {conversation.id!r}: the chat template of this model has no place for its tools: expected a "
             "model that was made to call functions, or --ignore-keys tools"
         )
+    written, answers = [], 0
     for number, (role, content) in enumerate(conversation.messages):
-        _refuse_special_tokens(conversation.id, content, tokenizer)
+        refuse_special_tokens(f"conversation {conversation.id!r}", content, tokenizer)
         answers += role == "assistant"
         if role != "assistant" or number in conversation.only_read:
             continue
         messages, tools = conversation.messages[: number + 1], conversation.tools
         try:
-            prompt = _rendered(messages[:-1], tokenizer, answers_next=True, tools=tools)
-            whole = _rendered(messages, tokenizer, answers_next=False, tools=tools)
+            prompt = rendered(messages[:-1], tokenizer, answers_next=True, tools=tools)
+            whole = rendered(messages, tokenizer, answers_next=False, tools=tools)
         except ValueError as error:
             raise ValueError(f"conversation {conversation.id!r}: {error}") from error
         if lost := [n for n, (_, content) in enumerate(messages, 1) if content.strip() not in whole]:
@@ -165,20 +196,44 @@ def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Ite
                 f"conversation {conversation.id!r}: the chat template of this model leaves out message {lost[0]} or a "
                 "part of it, so it would not be learned as it is: expected messages without that part, or another model"
             )
-        if not (prompt.startswith(so_far) and whole.startswith(prompt)):
+        shown = token_ids(prompt, tokenizer)
+        answer = _answer_behind(shown, whole, whole.removeprefix(prompt), tokenizer)
+        if answer is None or shown[: len(written)] != written:
             raise ValueError(
                 f"conversation {conversation.id!r}: the chat template writes what comes before answer {answers} "
-                f"otherwise in training than in use, where it ends with {prompt[-40:]!r}: expected one text for both"
+                f"otherwise in training than in use, where it ends with {prompt[-40:]!r}. If it takes thoughts out of "
+                'earlier answers, mark these with "weight": 0, so that only the last one is learned'
             )
-        yield _tokens(prompt[len(so_far) :], tokenizer), False
-        answer = _tokens(whole[len(prompt) :], tokenizer)
+        yield shown[len(written) :], False
         last = max((place for place, token in enumerate(answer, 1) if token in ends), default=len(answer))
         yield answer[:last], True
         yield answer[last:], False  # such as a line break behind the end token, which nobody will ask for
-        so_far = whole
+        written = shown + answer
 
 
-def _rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bool, tools: Sequence[str] = ()) -> str:
+def _answer_behind(shown: list[int], whole: str, answer: str, tokenizer) -> list[int] | None:
+    """The tokens of an answer as a model would write them behind a prompt; None where they would be another text."""
+    together = token_ids(whole, tokenizer)
+    if together[: len(shown)] == shown:
+        return together[len(shown) :]
+    # The prompt's last piece and the answer's first would be one token together, but the prompt is there first.
+    alone = token_ids(answer, tokenizer)
+    texts = [tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in (shown + alone, together)]
+    return alone if texts[0] == texts[1] else None
+
+
+def rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bool, tools: Sequence[str] = ()) -> str:
+    """Messages in the chat template.
+
+    Args:
+        messages: pairs of role and content.
+        tokenizer: of the model.
+        answers_next: whether the text is to end where the model's answer begins.
+        tools: functions that may be called, each a description in JSON.
+
+    Raises:
+        ValueError: where the template refuses the messages.
+    """
     given = [{"role": role, "content": content} for role, content in messages]
     options = {"chat_template": template_of(tokenizer), "add_generation_prompt": answers_next, "tokenize": False}
     if tools:
@@ -189,17 +244,14 @@ def _rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: b
         raise ValueError(f"the chat template of this model refuses it: {error}") from error
 
 
-def _tokens(text: str, tokenizer) -> list[int]:
-    """Of a text that a template has made, which has all its special tokens in it."""
+def token_ids(text: str, tokenizer) -> list[int]:
+    """The tokens of a text that a template has made, which has all its special tokens in it.
+
+    Args:
+        text: of a conversation.
+        tokenizer: of the model.
+    """
     return list(tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
-
-
-def _refuse_special_tokens(name: str, content: str, tokenizer) -> None:
-    if found := [token for token in tokenizer.all_special_tokens if token in content]:
-        raise ValueError(
-            f"conversation {name!r}: a message contains {found[0]!r}, which the tokenizer would read as its special "
-            "token: expected a text without it"
-        )
 
 
 def _read(path: Path, ignore_keys: Collection[str] = ()) -> Iterator[Conversation]:

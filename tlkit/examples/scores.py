@@ -95,13 +95,13 @@ def class_logits(
     Returns:
         Logits in float64 on the host, shape (rows, classes).
     """
-    device, dtype = next(model.parameters()).device, next(model.parameters()).dtype
+    device = next(model.parameters()).device
     found = torch.zeros(len(examples), base_model(model).config.num_labels, dtype=torch.float64)
     done = 0
     with evaluation_mode(model):
         for rows in _by_length(examples, batch_size):
             part = examples[rows].trimmed().to(device)
-            found[rows] = model(**inputs_of(part, dtype), use_cache=False).logits.float().cpu().double()
+            found[rows] = model(**inputs_of(part), use_cache=False).logits.float().cpu().double()
             done += len(rows)
             progress.step(done, len(examples), f"classified {done:,} of {len(examples):,} texts")
     return found

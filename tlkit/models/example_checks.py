@@ -1,7 +1,11 @@
 """What examples must be before a model is trained on them: something to learn in each, texts that stay apart."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import nn
+from transformers import PretrainedConfig
 
 from tlkit.examples import IGNORED, Examples, inputs_of
 from tlkit.models.adapters import base_model, classifies
@@ -43,7 +47,8 @@ def refuse_mixing(model: nn.Module) -> None:
     """Refuse a model that cannot read two texts in one row as if each were alone.
 
     The model is asked: two short texts in one row must give the logits that each gives in a row of its own. GPT-2 needs
-    positions that begin anew for it, all need the mask; models with ALiBi or recurrent ones have no place for them.
+    positions that begin anew; models with ALiBi or recurrent ones have no place for them. While the model is asked,
+    its sliding window, where it has one, is shorter than the texts.
 
     Args:
         model: a causal language model, with weights.
@@ -51,7 +56,7 @@ def refuse_mixing(model: nn.Module) -> None:
     Raises:
         ValueError: where logits of one text depend on the other.
     """
-    device, dtype = next(model.parameters()).device, next(model.parameters()).dtype
+    device = next(model.parameters()).device
     if device.type == "meta":
         return
     tokens = torch.arange(8, device=device)[None] % model.config.get_text_config().vocab_size
@@ -59,17 +64,31 @@ def refuse_mixing(model: nn.Module) -> None:
     row = Examples(tokens, tokens, texts, "packed")
     alone = [Examples(tokens[:, part], tokens[:, part], 0 * texts[:, part]) for part in (slice(4), slice(4, 8))]
     problem = None
-    with evaluation_mode(model):
-        expected = [model(**inputs_of(part, dtype), use_cache=False).logits[:, -4:] for part in alone]
+    with evaluation_mode(model), _short_window(base_model(model).config.get_text_config()):
+        expected = [model(**inputs_of(part), use_cache=False).logits[:, -4:] for part in alone]
         expected = torch.cat(expected, 1).float()
         try:
-            found = model(**inputs_of(row, dtype), use_cache=False).logits[:, -8:].float()
+            found = model(**inputs_of(row), use_cache=False).logits[:, -8:].float()
         except NO_PLACE as error:
             found, problem = torch.full_like(expected, torch.nan), error
     if not largest_change(expected, found) <= rounding(model):
         raise ValueError(
             f"{type(base_model(model)).__name__} cannot keep texts apart that share a row: expected the layout padded"
         ) from problem
+
+
+@contextmanager
+def _short_window(config: PretrainedConfig) -> Iterator[None]:
+    """Inside, what a token sees is so little that a text of four tokens goes beyond it."""
+    windows = {name: getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")}
+    windows = {name: size for name, size in windows.items() if size}
+    for name in windows:
+        setattr(config, name, 2)
+    try:
+        yield
+    finally:
+        for name, size in windows.items():
+            setattr(config, name, size)
 
 
 def blank_batch(model: nn.Module, shape: tuple[int, int], layout: str) -> torch.Tensor | Examples:

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jinja2 import TemplateError
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
+from tlkit.corpus import text_opening
+from tlkit.examples.conversations import end_tokens, rendered, token_ids
 from tlkit.models.adapters import base_model, learns_prompt
 from tlkit.models.parts import longest_input
 from tlkit.models.passes import NO_PLACE, evaluation_mode, largest_change, rounding
@@ -79,32 +80,32 @@ def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
     own = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     if not own:
         raise ValueError("an empty prompt: expected at least one token in each")
-    framed = tokenizer(prompt)["input_ids"]
-    before = next((n for n in range(len(framed) - len(own) + 1) if framed[n : n + len(own)] == own), 0)
-    return [*framed[:before], *own]
+    return [*text_opening(tokenizer), *own]
 
 
-def chat_tokens(tokenizer: PreTrainedTokenizerBase, message: str) -> list[int]:
+def chat_tokens(tokenizer: PreTrainedTokenizerBase, message: str, system: str = "") -> list[int]:
     """The tokens of one message of a user in the model's own chat template, up to where its answer begins.
 
     Args:
         tokenizer: of the model.
         message: what the user says.
+        system: instructions that come before it.
 
     Returns:
         Token ids.
 
     Raises:
-        ValueError: where the tokenizer has no chat template, or the template refuses the message.
+        ValueError: where the tokenizer has no chat template, or the template refuses or leaves out a message.
     """
     if not tokenizer.chat_template:
         raise ValueError("this model has no chat template: it was made to continue texts, not to answer")
-    conversation = [{"role": "user", "content": message}]
-    try:
-        made = tokenizer.apply_chat_template(conversation, add_generation_prompt=True, return_dict=True)
-    except TemplateError as error:
-        raise ValueError(f"the chat template of this model cannot be used: {error}") from error
-    return list(made["input_ids"])
+    asked = ("user", message)
+    prompt = rendered([("system", system), asked] if system else [asked], tokenizer, answers_next=True)
+    if system.strip() not in prompt:
+        raise ValueError(
+            "the chat template of this model has no place for instructions: expected none, or another model"
+        )
+    return token_ids(prompt, tokenizer)
 
 
 @torch.no_grad()
@@ -146,9 +147,7 @@ def continue_tokens(
             "shorten the prompt, or ask for fewer new tokens"
         )
     model = model if learns_prompt(model) else base_model(model)  # where peft's wrapper adds nothing
-    ends = model.generation_config.eos_token_id
-    ends = tokenizer.eos_token_id if ends is None else ends
-    ends = {ends} if isinstance(ends, int) else set(ends or ())
+    ends = end_tokens(tokenizer, model.generation_config)
     sampling = {"do_sample": True, "temperature": temperature} if temperature else GREEDY
     # A row that has ended is filled up while others go on: with what, is of no importance.
     options = {"max_new_tokens": new_tokens, "eos_token_id": list(ends) or None, "pad_token_id": min(ends, default=0)}
@@ -166,7 +165,7 @@ def continue_tokens(
     return [written[place] for place in range(len(prompts))]
 
 
-def _continuation(tokenizer, row: list[int], begin: int, ends: set[int]) -> Continuation:
+def _continuation(tokenizer, row: list[int], begin: int, ends: frozenset[int]) -> Continuation:
     """Of prompt and continuation, the part up to the first end token behind the prompt."""
     last = next((number for number in range(begin, len(row)) if row[number] in ends), None)
     end = len(row) if last is None else last + 1

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import errors, snapshot_download
+from safetensors import safe_open
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -182,6 +183,9 @@ def meta_model(source: str | PretrainedConfig, classes: int | None = None) -> Pr
         ValueError: as `load_model` does.
     """
     config = architecture(source) if isinstance(source, str) else source
+    if isinstance(source, str) and source not in PRESETS and _has_own_head(source, config):
+        config = copy.deepcopy(config)
+        config.tie_word_embeddings = config.get_text_config().tie_word_embeddings = False
     with torch.device("meta"):
         if classes is not None:
             config = copy.deepcopy(config)
@@ -189,6 +193,30 @@ def meta_model(source: str | PretrainedConfig, classes: int | None = None) -> Pr
         model = _auto_class(classes).from_config(config, trust_remote_code=False)
         model.tie_weights()
     return model
+
+
+def _has_own_head(name: str, config: PretrainedConfig) -> bool:
+    """Whether a checkpoint holds a head that differs from the embedding, though its configuration says they are tied.
+
+    transformers loads such a head as it is.
+    """
+    _, folder = with_bases(name, CONFIGURATIONS)[-1]
+    files = {}
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, "pt") as tensors:
+            files |= dict.fromkeys(tensors.keys(), file)
+    with torch.device("meta"):
+        tied = AutoModelForCausalLM.from_config(config, trust_remote_code=False).all_tied_weights_keys
+    for pair in tied.items():
+        if not files.keys() >= set(pair):
+            continue
+        values = []
+        for key in pair:
+            with safe_open(files[key], "pt") as tensors:
+                values.append(tensors.get_tensor(key))
+        if not torch.equal(*values):
+            return True
+    return False
 
 
 def download_needed(name: str) -> str:

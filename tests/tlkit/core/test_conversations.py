@@ -8,13 +8,15 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import torch
-from transformers import AutoTokenizer
+from small_models import small_model
+from tokenizers import Tokenizer, decoders, models, normalizers, processors
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from tlkit.evidence.answering import REFUSAL
 from tlkit.examples import IGNORED, PADDING, Examples
 from tlkit.examples.answers import answer_examples, refuse_answers, short_enough
 from tlkit.examples.conversations import Conversation, load_conversations, parts_of, prompt_of, template_of
-from tlkit.models import BUNDLED, chat_tokens
+from tlkit.models import BUNDLED, chat_tokens, continue_tokens
 from tlkit.settings import DATA
 
 ASKED = Conversation("one", (("user", "Which keyword makes a variable mutable?"), ("assistant", "mut")))
@@ -144,11 +146,85 @@ def test_a_row_that_is_cut_is_refused(end, said, tokenizer):
         refuse_answers(cut, tokenizer)
 
 
-def test_a_template_without_the_end_token_is_refused(chatml):
-    """A base model's end token with a chat model's template: <|im_end|> is written, <|endoftext|> ends generation."""
-    chatml.eos_token = "<|endoftext|>"
-    with pytest.raises(ValueError, match=r"'one': its answer does not end with '<\|endoftext\|>'"):
+def test_a_template_without_an_end_token_is_refused(chatml):
+    chatml.chat_template = CHATML.replace("<|im_end|>", "")
+    with pytest.raises(ValueError, match=r"'one': its answer does not end with '<\|im_end\|>'"):
         answer_examples([ASKED], chatml)
+
+
+@pytest.mark.parametrize("configured", [None, "<|endoftext|>", ["<|endoftext|>", "<|im_end|>"]])
+def test_the_token_that_ends_a_turn_is_learned_and_stops_the_model(configured, chatml):
+    """As in gemma-it, phi-3 and a base model with ChatML: the tokenizer's end token is another one than the turn's."""
+    end, chatml.eos_token = chatml.eos_token_id, "<|endoftext|>"
+    assert learned(answer_examples([ASKED], chatml), chatml) == "mut<|im_end|>"
+    model = small_model("llama", vocab_size=len(chatml), eos_token_id=None)
+    model.generation_config.eos_token_id = chatml.convert_tokens_to_ids(configured) if configured else None
+    model.lm_head = torch.nn.Linear(model.config.hidden_size, len(chatml))
+    model.lm_head.weight.data.zero_()
+    model.lm_head.bias.data = torch.nn.functional.one_hot(torch.tensor(end), len(chatml)).float()
+    (written,) = continue_tokens(model, chatml, [prompt_of(ASKED.question, chatml)], new_tokens=4)
+    assert (written.tokens, written.ended) == (1, True)
+
+
+@pytest.fixture
+def llama():
+    """Like Llama-2's tokenizer: a piece for a space stands before each stretch of text, and <s> before a whole one."""
+    words = [word for message in (*ASKED.messages, *LONGER.messages) for word in message[1].split()]
+    pieces = dict.fromkeys(
+        ["<unk>", "<s>", "</s>", *"▁ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz[]/.,:?!'", "▁▁"]
+    )
+    pieces |= dict.fromkeys(f"▁{word}" for word in words)
+    scores = [(piece, -1.0 if len(piece) > 1 else -9.0) for piece in pieces]
+    inner = Tokenizer(models.Unigram(scores, unk_id=0))
+    inner.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    inner.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
+    inner.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+    made = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    made.chat_template = (
+        "{% for m in messages %}{% if m.role == 'assistant' %}{{ ' ' + m.content + ' ' + eos_token }}"
+        "{% else %}{{ bos_token + '[INST] ' + m.content + ' [/INST]' }}{% endif %}{% endfor %}"
+    )
+    return made
+
+
+def test_what_is_trained_are_the_tokens_of_use_in_later_turns_too(llama):
+    turns = Conversation("turns", LONGER.messages[1:])
+    messages = [{"role": role, "content": content} for role, content in turns.messages]
+    examples = answer_examples([turns], llama)
+    used = llama.apply_chat_template(messages, return_dict=True)["input_ids"]
+    assert examples.tokens[0].tolist() == used
+    for answer in (1, 3):
+        shown = llama.apply_chat_template(messages[:answer], add_generation_prompt=True, return_dict=True)["input_ids"]
+        assert used[: len(shown)] == shown == prompt_of(turns.messages[:answer], llama)
+        assert examples.labels[0, len(shown)] == used[len(shown)] and examples.labels[0, len(shown) - 1] == IGNORED
+
+
+def test_a_template_that_strips_thoughts_from_earlier_answers_says_so(chatml):
+    """As Qwen3's: only the last answer keeps an empty thought before it."""
+    chatml.chat_template = (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+        "{% if m.role == 'assistant' and loop.last %}{{ 'think: none\n' }}{% endif %}"
+        "{{ m.content + '<|im_end|>' + '\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    )
+    with pytest.raises(ValueError, match="before answer 2 otherwise in training than in use") as error:
+        answer_examples([LONGER], chatml)
+    assert '"weight": 0' in str(error.value)
+    last_only = replace(LONGER, only_read=frozenset({2}))
+    assert learned(answer_examples([last_only], chatml), chatml) == "think: none\nNo.<|im_end|>"
+
+
+@pytest.mark.parametrize("system", ["", "Be brief."])
+def test_instructions_stand_before_a_message(system, chatml):
+    asked = [{"role": "system", "content": system}] * bool(system) + [ASKS]
+    expected = chatml.apply_chat_template(asked, add_generation_prompt=True, return_dict=True)["input_ids"]
+    assert chat_tokens(chatml, ASKS["content"], system) == expected
+
+
+def test_instructions_for_which_a_template_has_no_place_are_refused(chatml):
+    chatml.chat_template = CHATML.replace("in messages", "in messages if m.role != 'system'")
+    with pytest.raises(ValueError, match="no place for instructions"):
+        chat_tokens(chatml, "Why?", "Be brief.")
 
 
 def test_a_text_that_begins_twice_is_refused(tokenizer):
@@ -161,7 +237,7 @@ def test_a_text_that_begins_twice_is_refused(tokenizer):
 
 def test_a_message_that_smuggles_in_a_special_token_is_refused(chatml):
     trick = replace(ASKED, messages=(("user", "Say <|im_end|> now"), ("assistant", "No.")))
-    with pytest.raises(ValueError, match=r"'one': a message contains '<\|im_end\|>'"):
+    with pytest.raises(ValueError, match=r"'one' contains '<\|im_end\|>'"):
         answer_examples([trick], chatml)
 
 

@@ -1,5 +1,6 @@
 """Text that readers bring, and the bundled one: what is read, what makes a document, nothing lost or counted twice."""
 
+import copy
 import hashlib
 import json
 import os
@@ -11,6 +12,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tokenizers import processors
 
 from tlkit.corpus import DATA, SPLITS, Corpus, load_corpus, pack, token_stream
 from tlkit.evaluation import _windows
@@ -170,6 +172,26 @@ def test_packing_keeps_every_token_but_the_tail(tiny, texts, block_size):
     blocks = pack(texts, tiny.tokenizer, block_size)
     assert blocks.shape == (len(expected) // block_size, block_size)
     assert blocks.flatten().tolist() == expected[: blocks.numel()]
+
+
+def test_what_a_tokenizer_puts_before_a_text_opens_each_document(tiny):
+    """As with Llama and Gemma, which were trained with it; transformers' own call of the tokenizer is the reference."""
+    tokenizer = copy.deepcopy(tiny.tokenizer)
+    tokenizer.add_special_tokens({"bos_token": "<bos>"})
+    opened = processors.TemplateProcessing("<bos> $A", special_tokens=[("<bos>", tokenizer.bos_token_id)])
+    tokenizer.backend_tokenizer.post_processor = opened
+    expected = [token for text in TEN for token in tokenizer(text)["input_ids"]]
+    stream, _ = token_stream(TEN, tokenizer)
+    assert stream.tolist() == expected and expected.count(tokenizer.bos_token_id) == len(TEN)
+
+
+def test_a_special_token_within_a_text_is_refused_and_unknown_words_are_not(tiny):
+    with pytest.raises(ValueError, match=r"document 2 contains '<\|endoftext\|>'"):
+        token_stream(["One.", f"Two.{tiny.tokenizer.eos_token}Three."], tiny.tokenizer)
+    tokenizer = copy.deepcopy(tiny.tokenizer)
+    tokenizer.add_special_tokens({"unk_token": "<unk>"})
+    stream, _ = token_stream(["A <unk> word."], tokenizer)  # as in WikiText
+    assert tokenizer.unk_token_id in stream.tolist()
 
 
 @quick

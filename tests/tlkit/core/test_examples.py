@@ -21,8 +21,17 @@ from tlkit.training import TrainingConfig, train
 
 # fp32 sums of the same products in another order; the losses are of the size of 4 nats a token.
 TOLERANCE = 1e-6
-# Their attention has no place for a mask of its caller (a bias by distance is built from a plain one), or keeps states.
-CANNOT_PACK = {"bloom"}
+# Their attention has a bias by distance, or transformers makes its mask without looking at positions.
+CANNOT_PACK = {"bloom", "falcon", "mpt", "opt", "gpt_oss"}
+# Some or all of their blocks look back over a window of 4 tokens only, which is shorter than the texts.
+WINDOWED = ("mistral", "phi3", "gemma2", "gemma3_text", "qwen2", "cohere2", "olmo3", "gpt_oss", "smollm3")
+WINDOW = {
+    "sliding_window": 4,
+    "use_sliding_window": True,
+    "max_window_layers": 1,
+    "num_hidden_layers": 4,
+    "head_dim": 16,
+}
 
 
 def texts_of(*lengths: int) -> list[torch.Tensor]:
@@ -86,6 +95,47 @@ def test_texts_in_one_row_are_read_as_if_each_were_alone(kind):
     assert torch.allclose(gradients[0], gradients[1], atol=1e-5 * gradients[0].abs().max())
 
 
+@pytest.mark.parametrize("kind", WINDOWED)
+def test_texts_that_are_longer_than_a_window_are_read_as_if_each_were_alone(kind):
+    """Packed rows cost what transformers itself computes for each text, or they are refused."""
+    model = small_model(kind, **WINDOW).eval()
+    texts = texts_of(9, 14, 7)
+    with torch.no_grad():
+        alone = [model(input_ids=text[None], use_cache=False).logits[0, 1:-1].double() for text in texts]
+        expected = sum(
+            functional.cross_entropy(logits, text[2:], reduction="sum")
+            for logits, text in zip(alone, texts, strict=True)
+        )
+        wider = model.config.get_text_config().sliding_window = 64
+        without = summed_loss(model, padded(texts), Plan()).item()
+        model.config.get_text_config().sliding_window = 4
+    if kind in CANNOT_PACK:
+        with pytest.raises(ValueError, match="cannot keep texts apart"):
+            refuse_examples(model, packed(texts))
+        return
+    refuse_examples(model, packed(texts))
+    assert model.config.get_text_config().sliding_window == 4, "asking the model changes nothing"
+    for examples in (padded(texts), packed(texts)):
+        assert summed_loss(model, examples, Plan()).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert abs(without - expected.item()) > 1e-3, f"the control: a window of {wider} gives another loss"
+
+
+def test_a_mask_that_forgets_the_window_is_caught(monkeypatch):
+    """The planted fault: a mask of the caller's takes the place of the model's own, window and all."""
+    model = small_model("mistral", sliding_window=4096).eval()
+
+    def with_a_mask(examples):
+        given = inputs_of(examples)
+        if examples.layout == "packed":
+            seen = (examples.texts[:, :, None] == examples.texts[:, None, :]).tril()
+            given["attention_mask"] = torch.zeros(seen.shape).masked_fill(~seen, -1e9)[:, None]
+        return given
+
+    monkeypatch.setattr(example_checks, "inputs_of", with_a_mask)
+    with pytest.raises(ValueError, match="cannot keep texts apart"):
+        refuse_mixing(model)
+
+
 def test_mixed_texts_see_each_other():
     """The control: without the mask the loss is another one, so the test above can fail."""
     model = small_model("llama").eval()
@@ -97,8 +147,8 @@ def test_positions_that_do_not_begin_anew_are_caught(monkeypatch):
     """GPT-2 adds a learned vector for each position; the planted fault leaves them as they are in the row."""
     model = small_model("gpt2").eval()
 
-    def without_positions(examples, dtype):
-        given = inputs_of(examples, dtype)
+    def without_positions(examples):
+        given = inputs_of(examples)
         return {name: value for name, value in given.items() if name != "position_ids"}
 
     monkeypatch.setattr(example_checks, "inputs_of", without_positions)

@@ -77,7 +77,7 @@ def test_every_causal_architecture_is_loaded_scored_and_continued(kind, tiny, tm
     assert longest_input(loaded.model) == limit
     result = perplexity(loaded.model, tiny.tokenizer, TEXTS)
     assert result.context == result.stride == (limit or 256) and result.tokens == sum(result.document_tokens)
-    stream, _ = token_stream(TEXTS, tiny.tokenizer)
+    stream, _ = token_stream([" ".join(TEXTS)], tiny.tokenizer)
     logits = logits_of(loaded.model, stream[None, : result.context])[0].double()
     expected = torch.nn.functional.cross_entropy(logits, stream[1 : result.context + 1], reduction="sum").item()
     first = perplexity(loaded.model, tiny.tokenizer, [tiny.tokenizer.decode(stream[1 : result.context + 1])])
@@ -195,6 +195,20 @@ def test_the_longest_input_of_an_architecture_on_paper():
     assert longest_input(meta_model("llama2-7b")) == 4096
     assert longest_input(small("falcon", CAUSAL["falcon"][0], alibi=True)) is None
     assert longest_input(small("bloom", CAUSAL["bloom"][0], seq_length=64)) is None
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_a_head_of_its_own_is_counted_where_it_is_loaded(shift, tiny, tmp_path):
+    """The configuration says that head and embedding are tied; what counts is whether the file's tensors are equal."""
+    folder = tmp_path / "model"
+    save_model(tiny.model, tiny.tokenizer, folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + shift
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    loaded, counted = load_model(str(folder)).model, meta_model(str(folder))
+    sizes = [sum(p.numel() for p in model.parameters()) for model in (loaded, counted)]
+    assert sizes[0] == sizes[1]
+    assert (loaded.lm_head.weight is loaded.model.embed_tokens.weight) == (shift == 0)
 
 
 def test_more_than_a_model_reads_is_refused_before_it_fails(tiny):
