@@ -14,6 +14,8 @@ BLOCK = 64  # weights that share a scale; the scales are quantised again, in blo
 def quantize_linear_layers(blocks: nn.ModuleList, compute_dtype: torch.dtype) -> None:
     """Put 4-bit layers in the place of all linear ones; embeddings, norms, biases, routers and the head stay.
 
+    Layers that were published in 4 bits stay as they are.
+
     Args:
         blocks: the transformer blocks, which are changed.
         compute_dtype: what the weights are unpacked to when they are used.
@@ -24,10 +26,12 @@ def quantize_linear_layers(blocks: nn.ModuleList, compute_dtype: torch.dtype) ->
     Source: Dettmers et al. 2023, QLoRA.
     """
     bitsandbytes = _bitsandbytes()
-    found = [(name, module) for name, module in blocks.named_modules() if isinstance(module, nn.Linear)]
-    if not found:
+    linear = [(name, module) for name, module in blocks.named_modules() if isinstance(module, nn.Linear)]
+    if not linear:
         raise ValueError("qlora: this architecture has no linear layers in its blocks to quantise")
-    for name, old in found:
+    for name, old in linear:
+        if isinstance(old, bitsandbytes.nn.Linear4bit):
+            continue
         new = bitsandbytes.nn.Linear4bit(
             old.in_features, old.out_features, bias=False, compute_dtype=compute_dtype, quant_type="nf4", device="meta"
         )

@@ -88,8 +88,9 @@ def compare(options: CompareOptions, settings: ComparisonSettings) -> Outcome:
         print(f"FAILED {name}: {reason.splitlines()[-1]}", file=sys.stderr)
     table, where = comparison.table, f"All columns, runs and charts are in {options.output}"
     used = comparison.provenance["documents"]
-    text = "\n".join([as_columns(brief(table)), used, *notes_on(table), "", str(conclusions(comparison)), "", where])
-    return Outcome(rows_of(table), text, 1 if comparison.failures else 0)
+    doubts = [f"DOUBT: {name}: {doubt}" for name, doubt in comparison.provenance.get("doubts", {}).items()]
+    lines = [as_columns(brief(table)), used, *notes_on(table), *doubts, "", str(conclusions(comparison)), "", where]
+    return Outcome(rows_of(table), "\n".join(lines), 1 if comparison.failures else 0)
 
 
 def validate(options: ValidateOptions) -> Outcome:

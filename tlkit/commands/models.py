@@ -146,6 +146,7 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
 
     With the same profile, window and stride these are the documents and the figures of `train` and `compare`.
     """
+    from tlkit.corpus import document_opening
     from tlkit.devices import probe
     from tlkit.evidence.questions import answer_questions, encode_questions, load_questions
     from tlkit.evidence.tasks import LONGEST_ROW, TASKS, account
@@ -172,7 +173,8 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     text = "\n".join(
         [f"{loaded}\n{counted}\n{corpus.name}: {result}", *(f"{name}: {value:.3g}" for name, value in measured.items())]
     )
-    figures = vars(result) | measured | {"corpus": counted}
+    opening = "".join(loaded.tokenizer.convert_ids_to_tokens(document_opening(loaded.tokenizer)))
+    figures = vars(result) | measured | {"corpus": counted, "documents_open_with": opening}
     if answers is None:
         return Outcome(figures, text)
     low, high = answers.interval

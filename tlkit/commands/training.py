@@ -225,14 +225,15 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
     after = _score("after training", ready, corpus, scoring)
     text = _card(ready, used, rate_from, corpus, device, (before, after), result)
     card = "README.md describes it" if write_card(options.output, text) else "README.md there was kept"
-    figures = {"before": before, "after": after, "output": options.output}
+    figures = {"before": before, "after": after, "output": options.output, "doubts": ready.report.doubts}
     figures |= {
         "corpus": ready.account,
         "seconds": result.seconds,
         "stopped_early": result.stopped_early,
         "expected": verdicts,
     }
-    lines = [str(ready.account), str(ready.report), f"before: {before}", f"after:  {after}"]
+    lines = [str(ready.account), str(ready.report), *(f"DOUBT: {doubt}" for doubt in ready.report.doubts)]
+    lines += [f"before: {before}", f"after:  {after}"]
     lines += [f"saved in {options.output}; run.yaml there repeats this run, {card}", *map(str, verdicts)]
     return Outcome(figures, "\n".join(lines), 0 if all(verdict.holds for verdict in verdicts) else 1)
 
@@ -279,8 +280,14 @@ def _settings(used: tuple) -> dict[str, object]:
 
 def _circumstances(device: "Device", ready: _Ready) -> dict[str, str]:
     """What a run depends on besides its settings."""
+    from tlkit.corpus import document_opening
+
+    doubts = {"doubts": "; ".join(ready.report.doubts)} if ready.report.doubts else {}
+    opening = "".join(ready.tokenizer.convert_ids_to_tokens(document_opening(ready.tokenizer)))
     return {
         "documents": str(ready.account),
+        "documents open with": opening,
+        **doubts,
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "device": f"{device.kind}: {device.name}",
         "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft")),

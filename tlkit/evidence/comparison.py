@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from tlkit.corpus import document_opening
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.answers import answer_rows
 from tlkit.evidence.comparison_settings import ComparisonSettings
@@ -142,6 +143,8 @@ def compare(
     runs = pd.DataFrame([first, *(outcome["row"] for outcome in done)])
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
     provenance = _provenance(experiment, settings, rates, texts)
+    if doubts := {run["strategy"]: "; ".join(run["doubts"]) for run in done if run.get("doubts")}:
+        provenance["doubts"] = doubts
     table = impossible_rows(summary(runs, pairs, answers, rates, settings.against), impossible)
     table["context"] = table.context.fillna(experiment.context).astype(int)  # what cannot be has none of its own
     for column in ("corpus", "stride", "block_size", "batch_size", "device", "against", "command"):
@@ -243,6 +246,7 @@ def _outcome(
         found["row"] = run_row(
             strategy, seed, report.trainable_values, start, scores, in_use, rate, report.total_values, result
         )
+        found["doubts"] = list(report.doubts)
         found["curve"] = result.history.to_dict("records")
         found |= _scored(scores, in_use)
     except Exception:  # one run that fails must not lose the others; its traceback is part of the result
@@ -274,11 +278,12 @@ def _provenance(
     texts: dict[str, str | None],
 ) -> dict[str, object]:
     own, strategies = {name: text for name, text in texts.items() if text}, [name for name in texts if name != CONTROL]
-    device = experiment.device()
+    device, opening = experiment.device(), document_opening(experiment.tokenizer)
     return {
         "model": experiment.model,
         **experiment.settings,
         "documents": str(experiment.account),
+        "documents_open_with": "".join(experiment.tokenizer.convert_ids_to_tokens(opening)),
         "device": device.name if settings.device_memory else f"{device.kind}: {device.name}",
         "seeds": settings.seeds,
         "against": settings.against,

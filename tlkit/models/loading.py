@@ -29,6 +29,7 @@ from tlkit.models.sources import (
     first_line,
     named_base,
     one_line_errors,
+    refuse_other_formats,
     source_of,
     with_bases,
 )
@@ -96,6 +97,7 @@ def load_model(
     if adapter and len(folders) == 1:
         raise ValueError(f"model {name!r} has no adapter to {adapter}: it is a whole model, load it without `adapter`")
     plain = folders[-1][1]
+    refuse_other_formats(name, plain)
     with one_line_errors(name):
         tokenizer = AutoTokenizer.from_pretrained(_tokenizer_folder(folders), **OFFLINE)
         if random_init:

@@ -96,6 +96,13 @@ PRESETS = {
     ),
 }
 
+IN_FOLDER = "A model is a folder with config.json, *.safetensors and the files of its tokenizer"
+_PICKLE = f"That is a pickle, which can run any program: save the model as safetensors where you trust it. {IN_FOLDER}"
+_FORMATS = {
+    ".gguf": f"GGUF is for llama.cpp, often with rounded weights: take the model that it was made of. {IN_FOLDER}",
+    **dict.fromkeys((".bin", ".pt", ".pth", ".ckpt"), _PICKLE),
+}
+
 
 def chosen_model(name: str | None) -> str:
     """The name as given, else `TLKIT_MODEL`, else the bundled model."""
@@ -153,8 +160,9 @@ def with_bases(name: str, files: tuple[str, ...] = WEIGHTS_AND_TOKENIZER) -> lis
             _refuse_other_weights(name, wanted)
         source = source_of(wanted)
         local = Path(source).is_dir()
-        if not local and found and Path(source).is_absolute():
-            raise ValueError(f"model {name!r}: the base model of its adapter, {source}, is not there. {WAY_ON}")
+        if not local and found:
+            _refuse_missing_base(name, source, found[-1][1])
+        _refuse_single_file(source)
         folder = Path(source if local else download(source, files)).resolve()
         if folder in [other for _, other in found]:
             raise ValueError(f"model {name!r}: {folder} names itself as the base model of its adapter. {WAY_ON}")
@@ -175,6 +183,42 @@ def _known_as(wanted: str, folder: Path) -> str:
     if Path(wanted).is_dir():
         return str(folder)
     return PRESETS[wanted].source if wanted in PRESETS else wanted
+
+
+def _refuse_missing_base(name: str, base: str, adapter: Path) -> None:
+    """A base model that was a folder, and has moved since or is asked for from another folder."""
+    if not (Path(base).is_absolute() or base.startswith((".", "~")) or "\\" in base):
+        return
+    beside = [place for place in (adapter / base, adapter.parent / Path(base).name) if place.is_dir()]
+    hint = f"If {beside[0].resolve()} is that model" if beside else "Where it has moved"
+    raise ValueError(
+        f"model {name!r}: the base model of its adapter is the folder {base!r}, which is not there"
+        f"{'' if Path(base).is_absolute() else f' (seen from {Path.cwd()})'}. {hint}, write its absolute path at "
+        f"base_model_name_or_path in {adapter / 'adapter_config.json'}"
+    )
+
+
+def _refuse_single_file(source: str) -> None:
+    if Path(source).is_file():
+        reason = _FORMATS.get(Path(source).suffix, IN_FOLDER)
+        raise ValueError(f"model {source!r} is a file: expected a folder. {reason}")
+
+
+def refuse_other_formats(name: str, folder: Path) -> None:
+    """Refuse a folder whose weights are in files of another kind.
+
+    Args:
+        name: of the model, for the message.
+        folder: of a whole model.
+
+    Raises:
+        ValueError: naming the kind and the way on.
+    """
+    if any(folder.glob("*.safetensors")):
+        return
+    for suffix, reason in _FORMATS.items():
+        if others := sorted(folder.glob(f"*{suffix}")):
+            raise ValueError(f"model {name!r} has no weights in safetensors, but {others[0].name}. {reason}")
 
 
 def _refuse_other_weights(name: str, base: str) -> None:

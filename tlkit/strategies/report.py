@@ -46,7 +46,7 @@ class StrategyReport:
         partly = {n: p for n, p in blocks.items() if 0 < p.trainable_values < p.total_values}
         trainable = any(part.trainable_values for part in blocks.values()) or "adapters" in self.components
         found = []
-        if not trainable and self.trainable_values:
+        if not trainable and self.trainable_values and self.strategy != "linear_probe":
             places = [said for name, said in _OUTSIDE.items() if self.components.get(name, (0,))[0]]
             places = " and ".join(filter(None, [", ".join(places[:-1]), places[-1]]))
             found.append(f"no block is trainable, only {places}: was every block matched by accident?")

@@ -132,6 +132,22 @@ def test_an_adapter_is_continued_and_saved_as_what_it_became(saved, tmp_path, ti
     save_model(report.model, tiny.tokenizer, tmp_path / "on")  # the same kind may be written again
 
 
+@pytest.mark.parametrize("named", ["./base", "{}/elsewhere/base"])
+def test_a_base_model_that_moved_is_looked_for_beside_its_adapter(named, base, lora, tmp_path, monkeypatch):
+    """Made by plain peft, in another folder; the message tells the place, and writing it down there mends it."""
+    shutil.copytree(base, tmp_path / "base")
+    adapter = shutil.copytree(lora, tmp_path / "adapter")
+    notes = adapter / "adapter_config.json"
+
+    rewrite(adapter, base_model_name_or_path=named.format(tmp_path))
+    monkeypatch.chdir("/")
+    with pytest.raises(ValueError, match="which is not there") as error:
+        load_model(adapter)
+    assert str(tmp_path / "base") in str(error.value) and str(notes) in str(error.value)
+    rewrite(adapter, base_model_name_or_path=str(tmp_path / "base"))
+    assert torch.equal(logits_of(load_model(adapter).model, IDS), logits_of(load_model(lora).model, IDS))
+
+
 def test_no_strategy_replaces_an_adapter_unasked(saved):
     made_by, folder, _ = saved
     for mode in (None, "continue"):
@@ -152,7 +168,7 @@ def test_what_was_merged_and_adapted_again_keeps_both(lora, tiny, tmp_path):
         with pytest.raises(ValueError, match="base model that this adapter needs"):
             save_model(trained("lora", load_model(tmp_path / "second", adapter="merge").model), tiny.tokenizer, folder)
     lora.rename(tmp_path / "away")
-    with pytest.raises(ValueError, match="base model of its adapter, .*lora, is not there"):
+    with pytest.raises(ValueError, match="base model of its adapter is the folder .*lora', which is not there"):
         load_model(tmp_path / "second")
     rewrite(tmp_path / "second", base_model_name_or_path=str(tmp_path / "second"))
     with pytest.raises(ValueError, match="names itself"):

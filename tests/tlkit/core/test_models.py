@@ -111,6 +111,24 @@ def test_experts_round_less_and_a_glimpse_of_the_future_changes_more_than_is_tol
     assert changes["mixtral"] <= rounding(model) / 10 and changes["bert"] > 3 * rounding(model)
 
 
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("model/model.safetensors", "is a file: expected a folder"),
+        ("other.gguf", "is a file: .*llama.cpp"),
+        ("gguf", "no weights in safetensors, but other.gguf.*llama.cpp"),
+        ("pickle", "no weights in safetensors, but pytorch_model.bin.*pickle"),
+    ],
+)
+def test_weights_in_another_format_are_called_by_their_name(path, said, tmp_path):
+    for name, weights in (("model", "model.safetensors"), ("gguf", "other.gguf"), ("pickle", "pytorch_model.bin")):
+        folder = shutil.copytree(BUNDLED, tmp_path / name)
+        (folder / "model.safetensors").rename(folder / weights)
+    shutil.copy(tmp_path / "gguf" / "other.gguf", tmp_path)
+    with pytest.raises(ValueError, match=said):
+        load_model(tmp_path / path)
+
+
 def change_config(folder, **changes) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | changes))

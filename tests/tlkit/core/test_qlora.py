@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from tlkit.models import PRESETS, load_model
 from tlkit.models.parts import is_tied
@@ -55,6 +55,24 @@ def test_ten_steps_have_the_losses_of_peft_and_transformers(shallow):
         expected.append(loss.item())
     assert len(found) == 10 and found.iloc[-1] < found.iloc[0]
     assert found.tolist() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["lora", "qlora"])
+def test_a_model_published_in_four_bits_is_trained_as_peft_trains_it(strategy, shallow, tmp_path):
+    """With double quantisation, as most of them: its packed layers stay as they are."""
+    by_the_libraries().unload().save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(PRESETS["tiny"].source).save_pretrained(tmp_path)
+    reports = []
+    for name in ("tiny", tmp_path):
+        model = load_model(name).model
+        torch.manual_seed(0)
+        reports.append(apply_strategy(model, strategy if name == tmp_path else "qlora"))
+    expected, losses = (train(report.model, BLOCKS, CONFIG).history.loss.tolist() for report in reports)
+    assert losses == pytest.approx(expected, rel=1e-5)
+    assert reports[0].total_values == reports[1].total_values
+    for classic in ("full", "last_layers"):
+        with pytest.raises(ValueError, match="packed in 4 bits: choose lora or qlora"):
+            apply_strategy(load_model(tmp_path).model, classic)
 
 
 def test_only_the_linear_layers_of_the_blocks_change(shallow):

@@ -47,3 +47,10 @@ def without_biases(tmp_path_factory) -> str:
     """One that bitfit cannot train."""
     setup()
     return save_small_model(tmp_path_factory.mktemp("models") / "llama", "llama")
+
+
+@pytest.fixture(scope="session")
+def experts(tmp_path_factory) -> str:
+    """A mixture, most of whose parameters are in no linear layer."""
+    setup()
+    return save_small_model(tmp_path_factory.mktemp("models") / "mixtral", "mixtral")

@@ -31,6 +31,7 @@ from tlkit.reports.charts import CHARTS
 from tlkit.reports.export import export
 from tlkit.reports.tables import as_markdown, readable
 from tlkit.settings import PROFILES, Profile
+from tlkit.strategies import apply_strategy
 
 GIVEN = {"last_layers": 1e-3, "bitfit": 1e-2, CONTROL: 1e-3}
 PROFILE = Profile("test", train_passages=6, test_passages=5, epochs=1, seeds=2)
@@ -476,3 +477,17 @@ def test_strategies_of_ones_own_are_compared_added_and_changed_each_by_itself(
     said = capsys.readouterr().err
     assert "strategy 'mine' has another text than when it was run. Name another output" in said and len(said) < 400
     assert main([*command, "full"]) == 0 and not carried_out, "what is not asked for is in nobody's way"
+
+
+def test_doubts_about_a_strategy_are_printed_and_kept(experts, tmp_path, capsys):
+    """QLoRA packs linear layers alone, and most of a mixture's parameters are in none."""
+    text, run, out = tmp_path / "text.txt", tmp_path / "run", tmp_path / "out"
+    text.write_text("\n\n".join(f"Fact {n}: a boat of {n} planks floats, and one of {n + 1} does." for n in range(30)))
+    (doubt,) = apply_strategy(load_model(experts).model, "qlora").doubts
+    line = ["train", "--model", experts, "--corpus", str(text), "--strategy", "qlora", "--learning-rate", "1e-3"]
+    assert main([*line, "--max-steps", "1", "--sequence-length", "32", "--output", str(run)]) == 0
+    assert doubt in capsys.readouterr().out and doubt in (run / "run.yaml").read_text()
+    settings = ComparisonSettings(corpus=str(text), learning_rates=GIVEN | {"qlora": 1e-3}, seeds=1, block_size=32)
+    for _ in ("carried out", "read from what is finished"):
+        made = compare(experts, ["qlora"], profile=PROFILE, settings=settings, output=out)
+        assert made.provenance["doubts"] == {"qlora": doubt}
