@@ -286,8 +286,8 @@ course.claim(
 # ## Merging the adapter
 #
 # At the end you save the adapter, 0.9 MB here, and often you want one merged model, $W + \frac{\alpha}{r} BA$, which
-# needs no peft to run. The adapter was trained beside the *rounded* weights. **Into which weights should it be merged: the rounded ones, unpacked to ordinary numbers, the
-# original ones, or the packed ones as they lie in memory?**
+# needs no peft to run. The adapter was trained beside the *rounded* weights. **Into which weights should it be merged:
+# the rounded ones, unpacked to ordinary numbers, the original ones, or the packed ones as they lie in memory?**
 
 # %% tags=["nbval-ignore-output"]
 warnings.simplefilter("ignore")  # peft warns of the rounding that we measure here

@@ -48,8 +48,8 @@ def new_model():
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The decision first
 #
-# Here is the advice, in the form in which you can use it. You do not need to know the other methods yet: the rest of the
-# lesson explains them, and shows why LoRA is in the first line.
+# Here is the advice, in the form in which you can use it. You do not need to know the other methods yet: the rest of
+# the lesson explains them, and shows why LoRA is in the first line.
 #
 # | your situation | method |
 # | --- | --- |
@@ -65,17 +65,17 @@ def new_model():
 #
 # One short run of each method ranks nothing. For the record, fourteen methods were trained on 200 texts about Rust with
 # three seeds each, and scored on the same 40 test documents. This was done with the bundled model and with
-# SmolLM2-135M. Each method had a learning rate of its own, the best of a search, because a shared rate favours whichever
-# method it happens to suit.
+# SmolLM2-135M. Each method had a learning rate of its own, the best of a search, because a shared rate favours
+# whichever method it happens to suit.
 #
-# As in lesson 5, we subtract LoRA's loss document by document and average. How far could chance move this average? There
-# are two sources of chance, and each has a [standard error](glossary.md#standard-error):
+# As in lesson 5, we subtract LoRA's loss document by document and average. How far could chance move this average?
+# There are two sources of chance, and each has a [standard error](glossary.md#standard-error):
 #
 # - **Documents.** With 40 other documents the average would be another. The spread of the 40 differences says by how
 #   much, as in lesson 5.
-# - **Seeds.** With other seeds each method would end elsewhere. The spread of its three scores says by how much. (The
-#   same seed gives all methods the same batches, so we first subtract what a seed does to all of them. Three scores
-#   still say little, so their variance is averaged over all methods.)
+# - **Seeds.** With other seeds each method would end elsewhere. The spread of its three scores says by how much. (Three
+#   scores say little, so their variance is averaged over all methods, after subtracting what a seed does to all of
+#   them.)
 #
 # The two are independent, so the squares of their errors add up:
 #
@@ -83,9 +83,9 @@ def new_model():
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The factor $t$ would be about 2 for a single comparison. But among 13 comparisons chance alone would easily make one
-# look different. So each interval is computed at a level of $1 - 0.05/13$ instead of $0.95$, which makes it wider and is
-# called [Bonferroni's correction](glossary.md#bonferroni-correction). Then all intervals of one model together are right
-# in at least 95% of cases.
+# look different. So each interval is computed at a level of $1 - 0.05/13$ instead of $0.95$, which makes it wider and
+# is called [Bonferroni's correction](glossary.md#bonferroni-correction). Then all intervals of one model together are
+# right in at least 95% of cases.
 #
 # **How many of the 13 methods will be better than LoRA? And will the two models agree?**
 
@@ -161,8 +161,8 @@ both.loc[["dora", "rslora", "pissa", "lora_plus", "oft", "qlora"]].round(1)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Nine methods on one page
 #
-# Why do the small ones save so little, and what can they do that LoRA cannot? Each panel shows what a method changes, in
-# a linear layer or at the input of attention, and its equation.
+# How do the methods work? Each panel shows what one of them changes, in a linear layer or at the input of attention,
+# and its equation.
 
 # %%
 pictures.family_picture()
@@ -171,8 +171,9 @@ pictures.family_picture()
 # A linear layer computes $h = W x + b$ from an input $x$ of shape (in), with the weight matrix $W$ of shape (out, in)
 # and the *bias vector* $b$ of shape (out). The rank is $r$, so $A$ has shape (r, in), $B$ (out, r) and VeRA's $d$ (r);
 # $m$, $e$ and $\ell$ have shape (out). OFT's $R$ rotates small groups of inputs, each by its own rotation. LN tuning
-# trains the scales $\gamma$ of the norms. The sign $\odot$ multiplies element by element. Prompt tuning puts $k$ vectors
-# $p_i$ before the embedded text, and prefix tuning puts vectors $P_K$ and $P_V$ before the keys and values of attention.
+# trains the scales $\gamma$ of the norms. The sign $\odot$ multiplies element by element. Prompt tuning puts $k$
+# vectors $p_i$ before the embedded text, and prefix tuning puts vectors $P_K$ and $P_V$ before the keys and values of
+# attention.
 #
 # Two differences matter in use:
 #
@@ -190,9 +191,9 @@ pictures.family_picture()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## BitFit by hand
 #
-# [BitFit](glossary.md#bitfit) is the smallest method on the page: freeze everything but the biases. Our model is a small
-# Qwen2, in which only the layers for queries, keys and values have one. (A Llama has no bias at all, and most of today's
-# large models have few or none, so BitFit is a method for a few models.)
+# [BitFit](glossary.md#bitfit) is the smallest method on the page: freeze everything but the biases. Our model is a
+# small Qwen2, in which only the layers for queries, keys and values have one. (A Llama has no bias at all, and most of
+# today's large models have few or none, so BitFit is a method for a few models.)
 
 # %%
 model = new_model()
@@ -230,8 +231,7 @@ print(f"BitFit needs {share:.0%} of the arithmetic of full fine-tuning")
 # one, and the products of the method itself come on top.
 #
 # A small method saves other things: memory, because only trained parameters have gradients and AdamW's averages, and
-# disk space, because BitFit's 3,072 parameters of 4 bytes fit into a file of 12 kB. That is the reason for the line
-# "thousands of adapters" of the first table.
+# disk space, because BitFit's 3,072 parameters of 4 bytes fit into a file of 12 kB.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Swap the method, and check two numbers
