@@ -17,7 +17,7 @@
 #
 # **You need** [lesson 5](05_lora.ipynb) and [lesson 7](07_freezing.ipynb), which takes the backward pass apart.
 #
-# About 34 minutes.
+# About 31 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import matplotlib.pyplot as plt
@@ -74,8 +74,7 @@ def new_model():
 # - **Documents.** With 40 other documents the average would be another. The spread of the 40 differences says by how
 #   much, as in lesson 5.
 # - **Seeds.** With other seeds each method would end elsewhere. The spread of its three scores says by how much. (Three
-#   scores say little, so their variance is averaged over all methods, after subtracting what a seed does to all of
-#   them.)
+#   scores say little, so the function below averages their variance over all methods.)
 #
 # The two are independent, so the squares of their errors add up:
 #
@@ -110,6 +109,10 @@ def beside_lora(record):
     return 100 * np.expm1(pd.DataFrame(ends))
 
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The record of the bundled model is one file, with one row for each document, method and seed. That of SmolLM2 is two.
+
+# %%
 methods = "lora qlora dora rslora pissa lora_plus lora_fa oft vera ia3 ln_tuning bitfit"
 methods = [*methods.split(), "prefix_tuning", "prompt_tuning"]
 files = {"bundled model": ["tiny/all"]}
@@ -154,9 +157,9 @@ both.loc[["dora", "rslora", "pissa", "lora_plus", "oft", "qlora"]].round(1)
 # - **Worse on one model only** are LoRA+, OFT and BitFit (bundled) and QLoRA (SmolLM2, whose file had been rounded to 4
 #   bits before, see [lesson 6](06_qlora.ipynb)).
 #
-# The evidence has limits. All runs were short, one pass over 200 texts. On the bundled model LoRA's search was finer
-# than most, with rates a factor 2 apart instead of about 3, so a small difference in LoRA's favour, such as LoRA+'s 4%,
-# may come from the search.
+# All runs were short, one pass over 200 texts. On the bundled model LoRA's search was finer than most, with rates a
+# factor 2 apart instead of about 3, so a small difference in LoRA's favour, such as LoRA+'s 4%, may come from the
+# search.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Nine methods on one page
@@ -220,11 +223,11 @@ share = flops(model) / all_flops
 print(f"BitFit needs {share:.0%} of the arithmetic of full fine-tuning")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Call $g = \partial L / \partial h$ the gradient that arrives at a layer's output. The gradient of the bias is the sum
-# of $g$ over all tokens, without one multiplication. But $g$ has to arrive first. The forward pass runs through the
-# whole model, and backpropagation carries the gradient down through every layer as $\partial L / \partial x = W^\top
-# g$, which is a matrix product again. Only the gradients of the weights are saved, a third of the arithmetic in the
-# linear layers. (Attention multiplies no weights, so it saves nothing. This is why 69% are left and not 67%.)
+# Why so much? Call $g = \partial L / \partial h$ the gradient that arrives at a layer's output. The gradient of the
+# bias is the sum of $g$ over all tokens, without one multiplication. But $g$ has to arrive first. The forward pass runs
+# through the whole model, and backpropagation carries the gradient down through every layer as $\partial L / \partial x
+# = W^\top g$, which is a matrix product again. Only the gradients of the weights are saved, a third of the arithmetic
+# in the linear layers. (Attention multiplies no weights, so it saves nothing. This is why 69% are left and not 67%.)
 #
 # So the cost of a step depends on *how far down* the lowest trained parameter is, and hardly on how many there are.
 # Every method on the page trains something in or before the first block, so its step costs about two thirds of a full
@@ -280,7 +283,6 @@ causal = {"task_type": "CAUSAL_LM"}
 lora = causal | {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"}
 rows = {"BitFit, by hand": [biases, 100 * share, before, perplexity(model)]}
 rows["LoRA"] = try_out(LoraConfig(**lora), 0.01)
-rows["DoRA"] = try_out(LoraConfig(use_dora=True, **lora), 0.01)
 rows["IA3"] = try_out(IA3Config(**causal), 0.1)
 live = pd.DataFrame(rows, index=columns).T
 
@@ -288,8 +290,7 @@ live = pd.DataFrame(rows, index=columns).T
 live.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# All four learn. LoRA trains 72 times as many parameters as BitFit, but its step needs only a little more arithmetic.
-# DoRA is one option of `LoraConfig`.
+# All three learn. LoRA trains 72 times as many parameters as BitFit, but its step needs only a little more arithmetic.
 #
 # Two columns tell you within seconds, before any training, whether a configuration does what you meant: the number of
 # trained parameters, and the untrained perplexity, which has to be that of the base model where a method starts as the

@@ -275,6 +275,10 @@ def train(model, card, size=4):
     return pd.DataFrame(log, columns=["step", "rows at once", "optimizer", "failed in"])
 
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# We train on a card with plenty of memory, then on one with 80 MiB, and compare the weights.
+
+# %%
 undisturbed, recovered = load(), load()
 train(undisturbed, tl.virtual_device(memory="8GiB"))
 log = train(recovered, tl.virtual_device(memory="80MiB"))
@@ -334,9 +338,9 @@ small_log
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What fits on 24 GB
 #
-# Plan before you rely on a fallback. As message A says, a card of 24 GB has 23.65 GiB, of which some hundred MiB go to
-# the driver. For the Llama of seven billion parameters of lesson 9, the table counts what stays in memory all the time,
-# with weights in [bf16](glossary.md#bf16). QLoRA takes 4.127 bits for a weight in a block ([lesson 6](06_qlora.ipynb)).
+# As message A says, a card of 24 GB has 23.65 GiB, of which some hundred MiB go to the driver. For the Llama of seven
+# billion parameters of lesson 9, the table counts what stays in memory all the time, with weights in
+# [bf16](glossary.md#bf16). QLoRA takes 4.127 bits for a weight in a block ([lesson 6](06_qlora.ipynb)).
 
 # %%
 weights, adapter = 6_738_415_616, 19_988_480  # parameters; those of LoRA with r=8

@@ -23,10 +23,10 @@ with torch.device("meta"):
     llama = LlamaForCausalLM(LlamaConfig())
 assert not any("bias" in name for name, _ in llama.named_parameters()), "A Llama has no bias"
 
-assert live.trained.tolist() == [3_072, 221_184, 235_520, 6_400] and 221_184 // 3_072 == 72
+assert live.trained.tolist() == [3_072, 221_184, 6_400] and 221_184 // 3_072 == 72
 assert live.trained["IA3"] == 8 * (192 + 96 + 512)
-assert (abs(live.untrained / before - 1) < 1e-5).all(), "All four start as the base model"
-assert (live["after 6 steps"] < 0.9 * live.untrained).all(), "All four learn"
+assert (abs(live.untrained / before - 1) < 1e-5).all(), "All three start as the base model"
+assert (live["after 6 steps"] < 0.95 * live.untrained).all(), "All three learn"
 arithmetic = live["arithmetic, % of full"]
 assert arithmetic.between(64, 78).all() and arithmetic["IA3"] < 71 and 72 < arithmetic["LoRA"] < 77
 assert untrained["prefix, peft's default"] > 1.4 * before and abs(untrained["prefix, zeros"] / before - 1) < 0.05
