@@ -13,12 +13,11 @@
 #
 # - quantise a matrix to [NF4](glossary.md#nf4) by hand, and say why a weight takes 4.13 bits;
 # - measure what 4 bits cost your model before you train it;
-# - set up a QLoRA run with transformers and peft, merge its adapter, and decide whether it pays for a given model and
-#   card.
+# - set up a QLoRA run with transformers and peft, merge its adapter, and decide whether it pays for your model.
 #
 # **You need** [lesson 5](05_lora.ipynb) (LoRA).
 #
-# About 42 minutes.
+# About 34 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import warnings
@@ -26,8 +25,6 @@ from statistics import NormalDist
 from tempfile import mkdtemp
 
 import bitsandbytes.functional as bnb
-import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
@@ -68,17 +65,17 @@ four_bit_layer(*base.model.layers[0].self_attn.q_proj.weight.shape)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Backpropagation needs $\tilde{W}$ once more, to hand the gradient on to the layer below, so each layer is unpacked
-# twice in a step, and three times with [activation checkpointing](glossary.md#activation-checkpointing). The codes
-# themselves get no gradient: they are frozen like $W$ in LoRA, and a small step could not move a whole number anyway.
-# The head is not packed, because rounding errors there would go straight into the predictions. The embedding is looked
-# up and not multiplied, and in this model it is the same matrix as the head.
+# twice in a step. The codes get no gradient: they are frozen like $W$ in LoRA, and a small step could not move a whole
+# number anyway. Embedding and head (in this model the same matrix) are not packed. The embedding is looked up and not
+# multiplied, and in the head rounding errors would go straight into the predictions.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Sixteen levels
 #
 # Four bits tell sixteen codes apart, so a weight can become one of sixteen values. NF4 ("4-bit NormalFloat") fixes
 # sixteen *levels* between -1 and 1 once and for all. It cuts each matrix into groups of 64 neighbouring weights, and
-# scales the levels of each group by the group's largest absolute value, its *scale*:
+# multiplies the levels of each group by the group's largest absolute weight, its *scale*, so that they reach as far as
+# its weights do:
 #
 # $$s_g = \max_{i \in g} |w_i|, \qquad
 # c_i = \arg\min_c \left| \frac{w_i}{s_g} - \mathrm{level}[c] \right|, \qquad
@@ -88,11 +85,13 @@ four_bit_layer(*base.model.layers[0].self_attn.q_proj.weight.shape)
 # group a block, and its size `blocksize`.) Groups are small so that one unusually large weight spoils the scale of only
 # 63 others.
 #
-# Trained weights are roughly normally distributed. NF4 therefore takes quantiles of the normal distribution as its
-# levels, which are the numbers that cut the distribution into parts of equal probability: many near zero, where most
-# weights are, and few at the ends. Seven are negative, eight positive, and one is zero, so that a weight of zero stays
-# zero. (The code below draws nine and eight points and drops the last of each, which is zero. The outermost quantile
-# would be infinite, so the end stays half a step away from 1: the mean of half a step for 16 and for 15 levels.)
+# **Which sixteen levels?** Trained weights are roughly normally distributed, with most of them near zero. NF4 therefore
+# takes *quantiles* of the normal distribution, which are the numbers that cut it into parts of equal probability. They
+# lie close together near zero and far apart at the ends, so each code is used about equally often. Seven levels are
+# negative, eight positive, and one is zero, so that a weight of zero stays zero.
+#
+# The outermost quantile would be infinite, so `end` stays half a step away from probability 1 (the mean of half a step
+# for 16 and for 15 levels). `[:-1]` drops the last point of each side, which is zero.
 
 # %%
 end = 1 - (1 / 32 + 1 / 30) / 2
@@ -104,7 +103,7 @@ nf4 = nf4 / nf4.max()
 print([round(float(level), 2) for level in nf4])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Rounding takes four lines. `bucketize` says between which two borders a number lies, and with the borders half-way
+# Now the rounding. `bucketize` says between which two borders a number lies, and with the borders half-way
 # between neighbouring levels the number it returns is the code of the nearest level.
 
 
@@ -131,9 +130,10 @@ pd.DataFrame({name: numbers.numpy() for name, numbers in first.items()}).round(3
 #
 # $$\text{bits per weight} = 4 + \frac{8}{64} + \frac{32}{64 \cdot 256} \approx 4.127$$
 #
-# The next cell lets bitsandbytes, the library behind QLoRA, quantise the same matrix. Then it does the same by hand,
-# with two codes in each byte, and compares. `coarse` is the double quantisation: it encodes the scales less their mean
-# with your `encode`, reads them back, and adds the mean again. Only the 256 levels are taken from the library.
+# The next cell lets bitsandbytes, the library behind QLoRA, quantise the same matrix, and compares it with yours.
+# `coarse` is the double quantisation: it encodes the scales less their mean with your `encode`, reads them back, and
+# adds the mean again. Only the 256 levels are taken from the library. In memory two codes of 4 bits share a byte: the
+# first one, times 16, plus the second.
 
 
 # %% tags=["check-equal"]
@@ -160,33 +160,16 @@ print(f"{weight.numel():,} weights in {packed.numel():,} bytes, {equal:.1%} as b
 apart = (by_hand - library).abs().max()
 course.claim("Read back, our weights and bitsandbytes' agree to 1e-5", apart < 1e-5)
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Do the levels fit the weights? The grey shape is the histogram of the weights of all linear layers, each divided by
-# the scale of its group. Its two spikes are the largest weights of the groups. The lines are the levels of NF4, and
-# those of *int4*, an ordinary integer of 4 bits from -8 to 7, divided by 8.
-
-# %%
-linear = [part for part in base.model.layers.modules() if isinstance(part, nn.Linear)]
-groups = torch.cat([part.weight.data.reshape(-1, 64) for part in linear])
-scaled = (groups / groups.abs().amax(1, keepdim=True)).flatten()
-int4 = torch.arange(-8, 8) / 8
-figure, panels = plt.subplots(2, 1, figsize=(8, 4), sharex=True, layout="constrained")
-for axes, (name, levels) in zip(panels, (("NF4", nf4), ("int4", int4)), strict=True):
-    axes.hist(scaled, bins=120, color="lightgrey")
-    for level in levels:
-        axes.axvline(level, color="#0072B2")
-    axes.set(ylabel=f"{name}\nnumber of weights", yticks=[])
-axes.set_xlabel("weight divided by the largest absolute weight of its group")
-panels[0].set_title("NF4 has most of its levels where most weights are")
-plt.show()
-
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What do four bits cost the model?
 #
-# Now your functions quantise every linear layer in the model's blocks in four ways: with NF4 or int4, and with one
-# scale for 64 weights or one for a whole matrix. A fifth model is rounded twice, to int4 and then to NF4, because many
-# files on the web hold weights that were already rounded in another format, and QLoRA rounds them again. (The bundled
-# model is stored in 16 bits, so nobody has rounded it to 4 bits before.)
+# Now your functions quantise every linear layer in the model's blocks. For comparison, a second model uses the levels
+# of *int4*, an ordinary integer of 4 bits: evenly spaced from -8 to 7, divided by 8. A third uses NF4 with a single
+# scale for each matrix.
+#
+# A fourth model is rounded twice, to int4 and then to NF4. This happens in practice, because many files on the web hold
+# weights that were already rounded in another format, and QLoRA rounds them again. (The bundled model is stored in 16
+# bits, so nobody has rounded it to 4 bits before.)
 #
 # **Which matters more, the levels or the number of weights that share a scale?**
 
@@ -209,13 +192,13 @@ def quantise(model, levels, size):
     return model
 
 
+int4 = torch.arange(-8, 8) / 8
 before = nats(base, held_out)
 ours = quantise(new_model(), nf4, 64)
 models = {
     "NF4, a scale for 64 weights": ours,
     "int4, a scale for 64 weights": quantise(new_model(), int4, 64),
     "NF4, a scale for a matrix": quantise(new_model(), nf4, None),
-    "int4, a scale for a matrix": quantise(new_model(), int4, None),
     "int4 and then NF4, 64 weights": quantise(quantise(new_model(), int4, 64), nf4, 64),
 }
 cost = {name: nats(model, held_out) - before for name, model in models.items()}
@@ -225,9 +208,11 @@ for name, apart in cost.items():
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The size of the groups matters most. The scale of a whole matrix is set by its one largest weight, so most weights
 # fall on the few levels near zero. With groups of 64 both kinds of levels cost little, and on this small model they are
-# too close to say which is better. The QLoRA paper compares them on models of up to 65 billion parameters, and there
-# NF4 is better. In the fifth model the second rounding costs more than the first, so quantise the original weights if
-# you can.
+# too close to say which is better. (The QLoRA paper compares them on models of up to 65 billion parameters, and there
+# NF4 is better.)
+#
+# In the model that is rounded twice, the second rounding costs more than the first. So quantise the original weights if
+# you can, and be careful with a published cost of QLoRA that was measured on a file which had been rounded before.
 #
 # Yet the quantised weights are far from the original ones. **How can errors of this size cost so little?**
 
@@ -240,7 +225,7 @@ same = (exact.argmax(-1) == rounded.argmax(-1)).float().mean()
 right = rows[:, 1:, None]  # the token that really comes next
 chances = [logits.log_softmax(-1).gather(-1, right) for logits in (exact, rounded)]
 less = (chances[1] < chances[0]).float().mean()
-print(f"error of the query matrix above: {error:.0%} of its size")
+print(f"error of the query matrix: {error:.0%} of its size")
 print(f"positions where the most probable token is the same: {same:.0%}")
 print(f"positions where the right token is less probable: {less:.0%}")
 
@@ -293,32 +278,16 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The four-bit model learns, and it starts from the same loss as the one that you quantised by hand. On the same 64
-# rows, with the same rate, LoRA ended at 84 in lesson 5. **Do the four bits make this difference?** One run of each
-# cannot say. The recorded comparisons have both, with three seeds and the same 40 documents. We subtract the losses
-# document by document, for the bundled model, which is called `tiny` there, and for SmolLM2, which is larger:
-
-# %%
-ends = {}
-for name in ("tiny", "smollm2-135m-instruct"):
-    file = tl.DATA / "comparisons" / name / "documents.csv"
-    record = pd.read_csv(file, comment="#").query("strategy in ('lora', 'qlora')")
-    record["loss"] = record.nats / record.tokens
-    record = record.pivot_table("loss", "document", "strategy")
-    apart = record["qlora"] - record["lora"]
-    half = 2.02 * apart.sem()  # Student's t for 40 documents
-    ends[name] = 100 * np.expm1(apart.mean() + half * np.array([0, -1, 1]))
-    mean, low, high = ends[name]
-    print(f"{name}: QLoRA ends {mean:.1f}% higher ({low:.1f} to {high:.1f})")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# On the bundled model four bits cost about one percent in the end. SmolLM2 pays seven times as much, probably because
-# its weights were rounded twice: the publisher of the file that the record used had already rounded it to 4 bits in
-# another format. (These intervals are over the documents, with the three seeds averaged.
-# [Lesson 8](08_peft_family.ipynb) counts the seeds as well, and its interval for the bundled model contains zero.)
+# rows, with the same rate, LoRA ended at 84 in lesson 5. One run of each cannot say whether the four bits make this
+# difference. [Lesson 8](08_peft_family.ipynb) compares the two over three seeds and 40 documents: on the bundled model
+# QLoRA and LoRA cannot be told apart, while on SmolLM2, whose file had been rounded to 4 bits before, QLoRA ends about
+# 7% higher.
 #
-# At the end you save the adapter, 0.9 MB here, and often you want one merged model. The adapter was trained beside the
-# *rounded* weights. **Into which weights should it be merged: the rounded ones, unpacked to ordinary numbers, the
-# original ones, or the packed ones as they lie in memory?**
+# ## Merging the adapter
+#
+# At the end you save the adapter, 0.9 MB here, and often you want one merged model, $W + \frac{\alpha}{r} BA$, which
+# needs no peft to run. The adapter was trained beside the *rounded* weights. **Into which weights should it be merged:
+# the rounded ones, unpacked to ordinary numbers, the original ones, or the packed ones as they lie in memory?**
 
 # %% tags=["nbval-ignore-output"]
 warnings.simplefilter("ignore")  # peft warns of the rounding that we measure here
@@ -352,18 +321,16 @@ for name, whole in merged.items():
 
 # %%
 rows = {}
-for preset in ("qwen2-0.5b", "tinyllama-1.1b", "llama2-7b"):
+for preset in ("qwen2-0.5b", "llama2-7b"):
     whole = tl.meta_model(preset)  # shapes only, without weights
     count = sum(p.numel() for p in whole.parameters())
     linear = [m for m in whole.model.layers.modules() if isinstance(m, nn.Linear)]
     in_blocks = sum(part.weight.numel() for part in linear)
-    row = {"16 bits, GB": 2 * count / 1e9}
+    rows[preset] = {"16 bits, GB": 2 * count / 1e9}
     for bits, rest in ((16, "16 bits"), (32, "fp32")):
-        small = 4.127 * in_blocks + bits * (count - in_blocks)
-        row[f"QLoRA, rest in {rest}, GB"] = small / 8e9
-        row[f"left with {rest}, %"] = 100 * small / (16 * count)
-    row["not packed, % of parameters"] = 100 * (1 - in_blocks / count)
-    rows[preset] = row
+        packed_bits = 4.127 * in_blocks + bits * (count - in_blocks)
+        rows[preset][f"QLoRA, rest in {rest}, GB"] = packed_bits / 8e9
+        rows[preset][f"left with {rest}, %"] = 100 * packed_bits / (16 * count)
 sizes = pd.DataFrame(rows).T
 sizes.round(1)
 
@@ -428,32 +395,23 @@ import tlkit as tl
 course.quiz("quiz06")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 6.1** (first steps). The format Q4_1 of llama.cpp has blocks of 32 weights, and 4 bits for each weight. A
-# block also keeps two numbers of 16 bits: a scale, and its smallest weight (exercise 6.2 shows what for). How many bits
-# does a weight cost, with its share of these numbers?
-
-# %%
-answer = None
-# your code here
-course.check("ex06_1", answer)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 6.2** (apply it). NF4 has fixed levels. Other 4-bit formats, such as Q4_1 of llama.cpp, place the levels
-# anew in every block: they are evenly spaced from the smallest weight of the block to the largest. Write that.
-# `weights` is a tensor of one dimension, neighbours share a `block` (the last one may be shorter), and a code of `bits`
-# bits tells 2**bits levels apart. Round every weight to the nearest level of its block. Return the weights that are
-# computed with, in the same shape, and leave `weights` as it is.
+# **Exercise 6.1** (first steps). Write the forward pass of a QLoRA layer, from the bytes in memory to its output.
+# `packed` has one dimension and two codes in each byte: the first, times 16, plus the second. `scales` has one number
+# for each group of neighbouring weights, and the groups are of equal size. Every code stands for its number in
+# `levels`, times the scale of its group. The unpacked weights, row by row, are $\tilde{W}$ of shape (out, in). The
+# adapter is `A` of shape (r, in) and `B` of shape (out, r), with the factor `alpha` / r. Return $h$ for inputs `x` of
+# shape (tokens, in).
 
 # %%
 import torch
 
 
-def rounded(weights, bits, block):
-    """The weights after quantising and reading them again."""
+def qlora_layer(x, packed, scales, levels, A, B, alpha):
+    """The outputs, shape (tokens, out), of a layer whose weights are packed."""
     # your code here
 
 
-course.check("ex06_2", rounded)
+course.check("ex06_1", qlora_layer)
 
 # %% [markdown]
 # Previous: [5 · LoRA](05_lora.ipynb) ·

@@ -3,27 +3,28 @@
 #
 # *Which of the many methods differ from LoRA at all, and when is another one the better choice?*
 #
-# The library peft offers dozens of methods of [parameter-efficient fine-tuning](glossary.md#peft), and many were
-# published with a table in which they beat LoRA. Nobody can try them all. In this lesson you build the smallest one by
-# hand, swap others in by changing one line, and see from a record which of them are worth a try.
+# Your LoRA from lesson 5 works. But the library peft offers dozens of other methods of [parameter-efficient
+# fine-tuning](glossary.md#peft), and many of them were published with a table in which they beat LoRA. So you have to
+# decide whether to spend days on trying them. This lesson begins with that decision and the evidence for it. Then it
+# shows how the methods work, because their equations tell you what each can save, and how to run another one safely.
 #
 # **You will be able to**
 #
-# - apply BitFit in three lines of torch, and say why training 0.08% of a model still costs over two thirds of the
-#   arithmetic;
-# - recognise nine methods by their equations, run one by a peft configuration, and check that it does what you meant;
-# - decide by a paired difference whether a method differs from LoRA, and choose one for a job.
+# - decide by a paired difference whether a method differs from LoRA, and choose one for a job;
+# - recognise nine methods by their equations, apply BitFit by hand, and say why training 0.08% of a model still costs
+#   over two thirds of the arithmetic;
+# - swap the method by one peft configuration, and check in seconds that it does what you meant.
 #
 # **You need** [lesson 5](05_lora.ipynb) and [lesson 7](07_freezing.ipynb), which takes the backward pass apart.
 #
-# About 34 minutes.
+# About 31 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from peft import IA3Config, LoraConfig, PrefixTuningConfig, VeraConfig, get_peft_model
+from peft import IA3Config, LoraConfig, PrefixTuningConfig, get_peft_model
 from scipy import stats
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -35,8 +36,8 @@ from course.lesson08 import pictures
 tl.setup()
 rust = tl.load_corpus("rust")
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
-train_rows = tl.pack(rust.train[:60], tokenizer, 128)[:48]  # token ids, 128 in a row
-validation = tl.pack(rust.validation, tokenizer, 128)[:16]
+train_rows = tl.pack(rust.train[:60], tokenizer, 128)[:24]  # token ids, 128 in a row
+validation = tl.pack(rust.validation, tokenizer, 128)[:8]
 
 
 def new_model():
@@ -45,209 +46,45 @@ def new_model():
 
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## BitFit by hand
+# ## The decision first
 #
-# A linear layer computes $h = W x + b$. Here $x$ is its input of shape (in), $W$ the weight matrix of shape (out, in)
-# and $b$ the *bias vector* of shape (out). [BitFit](glossary.md#bitfit) freezes everything but the biases. Our model
-# is a small Qwen2, in which only the layers for queries, keys and values have one.
-
-# %%
-model = new_model()
-for name, parameter in model.named_parameters():
-    parameter.requires_grad_(name.endswith(".bias"))
-biases = sum(p.numel() for p in model.parameters() if p.requires_grad)
-print(f"trained: {biases:,} of {sum(p.numel() for p in model.parameters()):,}")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Two functions serve every method of this lesson. `fit` makes twelve steps of AdamW on whatever can be trained, and
-# `perplexity` scores validation text.
-
-
-# %%
-def fit(model, rate):
-    trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=0.0)
-    for batch in train_rows.split(4):
-        model(input_ids=batch, labels=batch).loss.backward()
-        torch.nn.utils.clip_grad_norm_(trained, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-@torch.no_grad()
-def perplexity(model):
-    losses = [model(input_ids=b, labels=b).loss for b in validation.split(8)]
-    return torch.stack(losses).mean().exp().item()
-
-
-before = perplexity(model)
-fit(model, rate=0.05)
-after_bitfit = perplexity(model)
-
-# %% tags=["nbval-ignore-output"]
-print(f"before: {before:.0f}, after BitFit: {after_bitfit:.0f}")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The biases learn. Their rate of 0.05 comes from a recorded search. It is 50 times the rate of full fine-tuning,
-# because so few parameters have to move far.
+# Here is the advice, in the form in which you can use it. You do not need to know the other methods yet: the rest of
+# the lesson explains them, and shows why LoRA is in the first line.
 #
-# **BitFit trains 0.08% of the parameters. What share of full fine-tuning's arithmetic does a step still need?** We let
-# torch count the floating-point operations ([FLOPs](glossary.md#flop)), as in lesson 7.
-
-
-# %%
-def flops(model):
-    with FlopCounterMode(display=False) as counter:
-        model(input_ids=train_rows[:2], labels=train_rows[:2]).loss.backward()
-    model.zero_grad()
-    return counter.get_total_flops()
-
-
-all_flops = flops(new_model())
-share = flops(model) / all_flops
-print(f"BitFit needs {share:.0%} of the arithmetic of full fine-tuning")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Call $g = \partial L / \partial h$ the gradient that arrives at a layer's output. The gradient of the bias is the sum
-# of $g$ over all tokens, without one multiplication. But $g$ has to arrive first. The forward pass runs through the
-# whole model, and backpropagation carries the gradient down through every layer as $\partial L / \partial x = W^\top
-# g$, which is a matrix product again. Only the gradients of the weights are saved, a third of the arithmetic in the
-# linear layers. (Attention multiplies no weights, so it saves nothing. This is why 69% are left and not 67%.)
-#
-# So the cost of a step depends on *how far down* the lowest trained parameter is, and hardly on how many there are.
-# Every method below trains something in or before the first block, so its step costs about two thirds of a full one,
-# and the products of the method itself come on top. These methods save memory, because only trained parameters have
-# gradients and AdamW's averages, and they save disk space: BitFit's 3,072 parameters of 4 bytes fit into a file of 12
-# kB.
-#
-# A Llama has no bias at all, and most of today's large models have few or none, so BitFit is a method for a few models.
+# | your situation | method |
+# | --- | --- |
+# | nothing special | LoRA on all linear layers, with its learning rate tuned |
+# | the frozen weights do not fit | QLoRA, as in [lesson 6](06_qlora.ipynb) |
+# | $\alpha$ is fixed and the rank is high, so $\alpha / r$ has become small | rsLoRA, by `use_rslora=True` |
+# | LoRA is tuned, and you have time for one more run | DoRA, by `use_dora=True`: worth a try |
+# | thousands of adapters to store | IA3, or VeRA (`save_projection=False`), if you accept what they lose |
+# | the server takes no adapters, only input vectors | prompt tuning, on a large model and with many steps |
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Nine methods on one page
-#
-# Each panel shows what a method changes, in a linear layer or at the input of attention, and its equation.
-
-# %%
-pictures.family_picture()
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The rank is $r$, so $A$ has shape (r, in), $B$ (out, r) and VeRA's $d$ (r); $m$, $e$ and $\ell$ have shape (out).
-# OFT's $R$ rotates small groups of inputs, each by its own rotation. LN tuning trains the scales $\gamma$ of the norms.
-# The sign $\odot$ multiplies element by element. Prompt tuning puts $k$ vectors $p_i$ before the embedded text, and
-# prefix tuning puts vectors $P_K$ and $P_V$ before the keys and values of attention. Three differences matter in use:
-#
-# - **Start.** The first seven start exactly as the base model, because $B = 0$, $e = 0$, $\ell = 1$, $R$ is the
-#   identity, or the parameters were there before. Prompt and prefix tuning do not: text attends to
-#   their vectors from the first step on.
-# - **Merging.** A method that changes $W$, $b$ or $\gamma$ can be merged into the model and then costs nothing in use.
-#   Prompt and prefix vectors cannot, and they take up a part of the context.
-# - **Variants.** rsLoRA, PiSSA, LoRA+ and LoRA-FA keep LoRA's equation. rsLoRA replaces the factor $\alpha / r$ by
-#   $\alpha / \sqrt r$. PiSSA starts $A$ and $B$ from the largest singular values of $W$ and subtracts their product
-#   from $W$, so nothing changes at first. LoRA+ gives $B$ a higher learning rate, and LoRA-FA leaves $A$ as it was
-#   drawn.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## Swap the method
-#
-# In peft every method is one configuration object, so the code around it stays as it is. `try_out` makes a row of a
-# table: it wraps a new model, counts what is trained and what a step costs, and scores the model before and after
-# training. With your own `new_model` and texts it serves any model.
-
-
-# %%
-def try_out(config, rate):
-    torch.manual_seed(0)
-    adapted = get_peft_model(new_model(), config)
-    trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
-    row = [trained, 100 * flops(adapted) / all_flops, perplexity(adapted)]
-    fit(adapted, rate)
-    return [*row, perplexity(adapted)]
-
-
-columns = ["trained", "arithmetic, % of full", "untrained", "after 12 steps"]
-causal = {"task_type": "CAUSAL_LM"}
-lora = causal | {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"}
-rows = {"BitFit, by hand": [biases, 100 * share, before, after_bitfit]}
-rows["LoRA"] = try_out(LoraConfig(**lora), 0.01)
-rows["DoRA"] = try_out(LoraConfig(use_dora=True, **lora), 0.01)
-rows["IA3"] = try_out(IA3Config(**causal), 0.1)
-every = causal | {"target_modules": "all-linear"}
-rows["VeRA, all layers"] = try_out(VeraConfig(r=64, **every), 0.1)
-live = pd.DataFrame(rows, index=columns).T
-
-# %% tags=["nbval-ignore-output"]
-live.style.format("{:,.0f}")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# LoRA trains 72 times as many parameters as BitFit, but its step needs only a little more arithmetic. VeRA trains far
-# fewer than LoRA, yet its step costs nearly as much as full fine-tuning, because its frozen matrices of rank 64 are
-# multiplied as well. DoRA is one option of `LoraConfig`. We named no `target_modules` for IA3, so peft used its default
-# for Qwen2: `q_proj`, `v_proj`, and `down_proj`, whose inputs are multiplied instead of its outputs. Each rate is the
-# best one of a recorded search for that method.
-#
-# Two columns tell you within seconds whether a configuration does what you meant: the number of trained parameters,
-# and the untrained perplexity, which has to be that of the base model where a method starts as the base model.
-#
-# **Your turn.** The VeRA above trained adapters in all 56 linear layers of the blocks. The next cell does not name any
-# layers. **In how many layers will peft put VeRA?** Run the cell. Then swap the method: put
-# `LoraConfig(use_rslora=True, **lora), 0.003` behind the equals sign. You should see LoRA's number of parameters and
-# LoRA's arithmetic, and about the same perplexity with a third of LoRA's rate.
-
-# %% tags=["nbval-ignore-output"]
-config, rate = VeraConfig(r=64, **causal), 0.1
-yours = pd.DataFrame({"yours": try_out(config, rate)}, index=columns).T
-yours.style.format("{:,.0f}")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# For a Qwen2 peft's default is `q_proj` and `v_proj`, so only 16 of the 56 layers get an adapter: 3,328 parameters
-# instead of 17,920. The same default holds for LoRA, and peft says nothing about it. So two people who both report
-# "VeRA, $r = 64$" may have trained different things, and the layers belong in the report.
-#
-# The untrained perplexity can warn you, too. **Does it matter where a prefix starts?**
-
-# %%
-vectors = causal | {"num_virtual_tokens": 16}
-starts = {
-    "prefix, peft's default": PrefixTuningConfig(**vectors),
-    "prefix, zeros": PrefixTuningConfig(init_weights="zero", **vectors),
-}
-untrained = {}
-for name, config in starts.items():
-    torch.manual_seed(0)
-    untrained[name] = perplexity(get_peft_model(new_model(), config))
-    print(f"{name}: {untrained[name]:.0f}, base model: {before:.0f}")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# It does. By default peft draws the prefix at random, and these keys pull attention away from the text, so the model
-# begins far worse than it was. With zeros it begins close to the base model. Prompt tuning has a similar option: peft's
-# default is random vectors, and `prompt_tuning_init="SAMPLE_VOCAB"` takes the embeddings of random tokens. The record
-# below uses zeros for prefixes and `SAMPLE_VOCAB` for prompts. Both are choices of this course, and neither is peft's
-# default.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## Which of them differ from LoRA at all?
+# ## The evidence
 #
 # One short run of each method ranks nothing. For the record, fourteen methods were trained on 200 texts about Rust with
 # three seeds each, and scored on the same 40 test documents. This was done with the bundled model and with
-# SmolLM2-135M, which is a Llama, so BitFit is missing there. Each method had a learning rate of its own, the best of a
-# search, because a shared rate favours whichever method it happens to suit. (The same files also have strategies that
-# train 5% of a model or more. [Lesson 15](15_comparison.ipynb) compares them.)
+# SmolLM2-135M. Each method had a learning rate of its own, the best of a search, because a shared rate favours
+# whichever method it happens to suit.
 #
-# For each method we subtract LoRA's loss document by document, as in lesson 5, and average. With other documents or
-# other seeds the average would come out differently, and a [standard error](glossary.md#standard-error) $e$ says by how
-# much. Documents and seeds are independent of each other, so the squares add up:
+# As in lesson 5, we subtract LoRA's loss document by document and average. How far could chance move this average?
+# There are two sources of chance, and each has a [standard error](glossary.md#standard-error):
+#
+# - **Documents.** With 40 other documents the average would be another. The spread of the 40 differences says by how
+#   much, as in lesson 5.
+# - **Seeds.** With other seeds each method would end elsewhere. The spread of its three scores says by how much. (Three
+#   scores say little, so the function below averages their variance over all methods.)
+#
+# The two are independent, so the squares of their errors add up:
 #
 # $$\text{mean difference} \pm t\, \sqrt{e_{\text{documents}}^2 + e_{\text{seeds}}^2}$$
-#
-# The first error is as in lesson 5. For the second we look at how far a method's three scores lie apart. With the same
-# seed all methods read the same batches in the same order, so we first subtract what a seed does to all of them. Three
-# scores still say little, so their variance is averaged over all methods. The mean of three seeds has a third of that
-# variance, and a difference has it twice, once for each method.
-#
-# $t$ is Student's factor. Among 13 comparisons chance alone would easily make one look different, so each interval is
-# computed at a level of $1 - 0.05/13$ instead of $0.95$, which is called [Bonferroni's
-# correction](glossary.md#bonferroni-correction). Then all intervals of one model together are right in at least 95% of
-# cases.
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The factor $t$ would be about 2 for a single comparison. But among 13 comparisons chance alone would easily make one
+# look different. So each interval is computed at a level of $1 - 0.05/13$ instead of $0.95$, which makes it wider and
+# is called [Bonferroni's correction](glossary.md#bonferroni-correction). Then all intervals of one model together are
+# right in at least 95% of cases.
 #
 # **How many of the 13 methods will be better than LoRA? And will the two models agree?**
 
@@ -258,20 +95,24 @@ def beside_lora(record):
     record["loss"] = record.nats / record.tokens
     losses = record.pivot_table("loss", "document", ["strategy", "seed"])
     losses = losses[[name for name in methods if name in losses]]
+    by_document = losses.T.groupby("strategy").mean().T  # the mean of three seeds
+    apart = by_document.drop(columns="lora").sub(by_document["lora"], axis=0)
     scores = losses.mean().unstack()  # rows: methods, columns: seeds
     scores -= scores.mean()  # without what a seed does to all methods
     others = len(scores) - 1
     variance = scores.var(axis=1).sum() / others  # one mean was subtracted
-    e_seeds = (2 * variance / 3) ** 0.5
+    e_seeds = (2 * variance / 3) ** 0.5  # of the difference of two means of three
     t = stats.t.ppf(1 - 0.05 / others / 2, 2 * others)
-    by_document = losses.T.groupby("strategy").mean().T  # the mean of three seeds
-    apart = by_document.drop(columns="lora").sub(by_document["lora"], axis=0)
     half = t * np.hypot(apart.sem(), e_seeds)
     mean = apart.mean()
     ends = {"difference": mean, "low": mean - half, "high": mean + half}
     return 100 * np.expm1(pd.DataFrame(ends))
 
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The record of the bundled model is one file, with one row for each document, method and seed. That of SmolLM2 is two.
+
+# %%
 methods = "lora qlora dora rslora pissa lora_plus lora_fa oft vera ia3 ln_tuning bitfit"
 methods = [*methods.split(), "prefix_tuning", "prompt_tuning"]
 files = {"bundled model": ["tiny/all"]}
@@ -281,10 +122,6 @@ for name, folders in files.items():
     parts = [tl.DATA / "comparisons" / part / "documents.csv" for part in folders]
     beside[name] = beside_lora(pd.concat(pd.read_csv(p, comment="#") for p in parts))
 both = pd.concat(beside, axis=1).sort_values(("bundled model", "difference"))
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The chart draws both models. Beside each method stands how many parameters it trains in the bundled model; LoRA
-# trains 221,184.
 
 # %% slideshow={"slide_type": "subslide"}
 counts = tl.recorded_comparison("tiny", "all").table.set_index("strategy")
@@ -305,44 +142,204 @@ plt.show()
 
 # %%
 low, high = (both.xs(end, axis=1, level=1) for end in ("low", "high"))
-print("worse on both:", ", ".join(low.index[(low > 0).all(axis=1)]))
-print("worse on one: ", ", ".join(low.index[(low > 0).sum(axis=1) == 1]))
 better = (high < 0).any(axis=None)
 course.claim("No method is better than LoRA on either model", not better)
 both.loc[["dora", "rslora", "pissa", "lora_plus", "oft", "qlora"]].round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# All six that are worse on both models train about half as many parameters as LoRA, or fewer. Prompts and prefixes help
-# least, although a prefix has more parameters than VeRA.
+# Beside each method stands how many parameters it trains in the bundled model; LoRA trains 221,184. (SmolLM2 is a Llama
+# and has no biases, so BitFit is missing there.)
 #
-# LoRA+ and OFT are worse only on the bundled model, and QLoRA only on SmolLM2, whose file had been rounded to 4 bits
-# before ([lesson 6](06_qlora.ipynb)). On the bundled model LoRA's search was finer than most, with rates a factor 2
-# apart instead of about 3, so a small difference in LoRA's favour, such as LoRA+'s 4%, may come from the search.
+# - **Worse on both models** are six methods: LoRA-FA, VeRA, IA3, LN tuning, prefix and prompt tuning. All of them train
+#   about half as many parameters as LoRA, or fewer. Prompts and prefixes help least.
+# - **Not told apart from LoRA** on either model are DoRA, rsLoRA and PiSSA, as their intervals contain zero. That does
+#   not make them equal: on SmolLM2 DoRA may be up to 3.6% better or 3.1% worse.
+# - **Worse on one model only** are LoRA+, OFT and BitFit (bundled) and QLoRA (SmolLM2, whose file had been rounded to 4
+#   bits before, see [lesson 6](06_qlora.ipynb)).
 #
-# DoRA, rsLoRA and PiSSA cannot be told apart from LoRA on either model, as their intervals contain zero. That does not
-# make them equal: on SmolLM2 DoRA may be up to 3.6% better or 3.1% worse. All runs were short, one pass over 200 texts.
+# All runs were short, one pass over 200 texts. On the bundled model LoRA's search was finer than most, with rates a
+# factor 2 apart instead of about 3, so a small difference in LoRA's favour, such as LoRA+'s 4%, may come from the
+# search.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Which method for which job
+# ## Nine methods on one page
 #
-# | your situation | method |
-# | --- | --- |
-# | nothing special | LoRA on all linear layers, with its learning rate tuned |
-# | the frozen weights do not fit | QLoRA, as in [lesson 6](06_qlora.ipynb) |
-# | $\alpha$ is fixed and the rank is high, so $\alpha / r$ has become small | rsLoRA, by `use_rslora=True` |
-# | LoRA is tuned, and you have time for one more run | DoRA, by `use_dora=True`: worth a try |
-# | thousands of adapters to store | IA3, or VeRA (`save_projection=False`), if you accept what they lose |
-# | the server takes no adapters, only input vectors | prompt tuning, on a large model and with many steps |
+# How do the methods work? Each panel shows what one of them changes, in a linear layer or at the input of attention,
+# and its equation.
+
+# %%
+pictures.family_picture()
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# A linear layer computes $h = W x + b$ from an input $x$ of shape (in), with the weight matrix $W$ of shape (out, in)
+# and the *bias vector* $b$ of shape (out). The rank is $r$, so $A$ has shape (r, in), $B$ (out, r) and VeRA's $d$ (r);
+# $m$, $e$ and $\ell$ have shape (out). OFT's $R$ rotates small groups of inputs, each by its own rotation. LN tuning
+# trains the scales $\gamma$ of the norms. The sign $\odot$ multiplies element by element. Prompt tuning puts $k$
+# vectors $p_i$ before the embedded text, and prefix tuning puts vectors $P_K$ and $P_V$ before the keys and values of
+# attention.
+#
+# Two differences matter in use:
+#
+# - **Start.** The first seven start exactly as the base model, because $B = 0$, $e = 0$, $\ell = 1$, $R$ is the
+#   identity, or the parameters were there before. Prompt and prefix tuning do not: text attends to
+#   their vectors from the first step on.
+# - **Merging.** A method that changes $W$, $b$ or $\gamma$ can be merged into the model and then costs nothing in use.
+#   Prompt and prefix vectors cannot, and they take up a part of the context.
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Four names of the chart have no panel, because they keep LoRA's equation. rsLoRA replaces the factor $\alpha / r$ by
+# $\alpha / \sqrt r$. PiSSA starts $A$ and $B$ from the largest singular values of $W$ and subtracts their product from
+# $W$, so nothing changes at first. LoRA+ gives $B$ a higher learning rate, and LoRA-FA leaves $A$ as it was drawn.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## BitFit by hand
+#
+# [BitFit](glossary.md#bitfit) is the smallest method on the page: freeze everything but the biases. Our model is a
+# small Qwen2, in which only the layers for queries, keys and values have one. (A Llama has no bias at all, and most of
+# today's large models have few or none, so BitFit is a method for a few models.)
+
+# %%
+model = new_model()
+for name, parameter in model.named_parameters():
+    parameter.requires_grad_(name.endswith(".bias"))
+biases = sum(p.numel() for p in model.parameters() if p.requires_grad)
+print(f"trained: {biases:,} of {sum(p.numel() for p in model.parameters()):,}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **BitFit trains 0.08% of the parameters. What share of full fine-tuning's arithmetic does a step still need?** We let
+# torch count the floating-point operations ([FLOPs](glossary.md#flop)), as in lesson 7.
+
+
+# %%
+def flops(model):
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=train_rows[:2], labels=train_rows[:2]).loss.backward()
+    model.zero_grad()
+    return counter.get_total_flops()
+
+
+all_flops = flops(new_model())
+share = flops(model) / all_flops
+print(f"BitFit needs {share:.0%} of the arithmetic of full fine-tuning")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Why so much? Call $g = \partial L / \partial h$ the gradient that arrives at a layer's output. The gradient of the
+# bias is the sum of $g$ over all tokens, without one multiplication. But $g$ has to arrive first. The forward pass runs
+# through the whole model, and backpropagation carries the gradient down through every layer as $\partial L / \partial x
+# = W^\top g$, which is a matrix product again. Only the gradients of the weights are saved, a third of the arithmetic
+# in the linear layers. (Attention multiplies no weights, so it saves nothing. This is why 69% are left and not 67%.)
+#
+# So the cost of a step depends on *how far down* the lowest trained parameter is, and hardly on how many there are.
+# Every method on the page trains something in or before the first block, so its step costs about two thirds of a full
+# one, and the products of the method itself come on top.
+#
+# A small method saves other things: memory, because only trained parameters have gradients and AdamW's averages, and
+# disk space, because BitFit's 3,072 parameters of 4 bytes fit into a file of 12 kB.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Swap the method, and check two numbers
+#
+# In peft every method is one configuration object, so the code around it stays as it is. `fit` makes six steps of AdamW
+# on whatever can be trained, and `perplexity` scores validation text.
+
+
+# %%
+def fit(model, rate):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=0.0)
+    for batch in train_rows.split(4):
+        model(input_ids=batch, labels=batch).loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@torch.no_grad()
+def perplexity(model):
+    return model(input_ids=validation, labels=validation).loss.exp().item()
+
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# `try_out` makes a row of a table: it wraps a new model, counts what is trained and what a step costs, and scores the
+# model before and after training. With your own `new_model` and texts it serves any model. Each rate is the best one of
+# a recorded search for that method; BitFit's is 50 times that of full fine-tuning, because so few parameters have to
+# move far.
+
+
+# %%
+def try_out(config, rate):
+    torch.manual_seed(0)
+    adapted = get_peft_model(new_model(), config)
+    trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    row = [trained, 100 * flops(adapted) / all_flops, perplexity(adapted)]
+    fit(adapted, rate)
+    return [*row, perplexity(adapted)]
+
+
+before = perplexity(model)
+fit(model, rate=0.05)
+columns = ["trained", "arithmetic, % of full", "untrained", "after 6 steps"]
+causal = {"task_type": "CAUSAL_LM"}
+lora = causal | {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"}
+rows = {"BitFit, by hand": [biases, 100 * share, before, perplexity(model)]}
+rows["LoRA"] = try_out(LoraConfig(**lora), 0.01)
+rows["IA3"] = try_out(IA3Config(**causal), 0.1)
+live = pd.DataFrame(rows, index=columns).T
+
+# %% tags=["nbval-ignore-output"]
+live.round().astype(int)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# All three learn. LoRA trains 72 times as many parameters as BitFit, but its step needs only a little more arithmetic.
+#
+# Two columns tell you within seconds, before any training, whether a configuration does what you meant: the number of
+# trained parameters, and the untrained perplexity, which has to be that of the base model where a method starts as the
+# base model.
+#
+# **The first check.** The next configuration is LoRA's, but names no layers. **In how many of the 56 linear layers will
+# peft put an adapter?** Run the cell. Then swap the method: put `LoraConfig(use_rslora=True, **lora), 0.003` behind the
+# equals sign. You should see the LoRA row again in the first two columns.
+
+# %% tags=["nbval-ignore-output"]
+config, rate = LoraConfig(r=8, lora_alpha=16, **causal), 0.01
+yours = pd.DataFrame({"yours": try_out(config, rate)}, index=columns).T
+yours.round().astype(int)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# For a Qwen2 peft's default is `q_proj` and `v_proj`, so only 16 of the 56 layers get an adapter: 43,008 parameters
+# instead of 221,184. peft says nothing about it. So two people who both report "LoRA, $r = 8$" may have trained
+# different things, and the layers belong in the report.
+#
+# **The second check** is the untrained perplexity. **Does it matter where a prefix starts?**
+
+# %%
+vectors = causal | {"num_virtual_tokens": 16}
+starts = {
+    "prefix, peft's default": PrefixTuningConfig(**vectors),
+    "prefix, zeros": PrefixTuningConfig(init_weights="zero", **vectors),
+}
+untrained = {}
+for name, config in starts.items():
+    torch.manual_seed(0)
+    untrained[name] = perplexity(get_peft_model(new_model(), config))
+    print(f"{name}: {untrained[name]:.0f}, base model: {before:.0f}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# It does. By default peft draws the prefix at random, and these keys pull attention away from the text, so the model
+# begins far worse than it was. With zeros it begins close to the base model. Prompt tuning has a similar option: peft's
+# default is random vectors, and `prompt_tuning_init="SAMPLE_VOCAB"` takes the embeddings of random tokens. The record
+# above used zeros for prefixes and `SAMPLE_VOCAB` for prompts. Both are choices of this course, and neither is peft's
+# default.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
+# - With a tuned rate for each, no method was better than LoRA on either model, and those with far fewer parameters were
+#   worse. Tune LoRA before you change the method.
 # - The lowest trained parameter decides how much arithmetic a step costs. The number of trained parameters decides the
 #   memory for gradients and AdamW's averages, and mostly the size of the file.
 # - In peft a method is one configuration. Look at the number of parameters that it trains and at the untrained
 #   perplexity before you train.
-# - With a tuned rate for each, no method was better than LoRA on either model, and those with far fewer parameters were
-#   worse. Tune LoRA before you change the method.
 #
 # ## Further reading
 #
@@ -378,32 +375,22 @@ import tlkit as tl
 course.quiz("quiz08")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 8.1** (first steps). Apply BitFit without this workbook's help. Write a function that takes a model of
-# transformers, leaves nothing trainable but its bias vectors, and returns how many parameters these have. It has to
-# work for any architecture, and for one without bias vectors it returns 0. Do not rely on what was trainable before.
-
+# **Exercise 8.1** (first steps). Write the two checks of this lesson as a function that you can call before every
+# training. `base` is a model of transformers, `adapted` the same model wrapped by peft, and `tokens` are token ids of
+# shape (rows, length). Return two numbers: how many parameters of `adapted` are trained, and how far the largest change
+# of a single logit goes, up or down, from `base` to `adapted`. For a method that starts as the base model the second
+# number has to be 0. Both models are in evaluation mode already.
 
 # %%
-def train_only_biases(model):
-    """Freeze all but the bias vectors; return the number of their parameters."""
+import torch
+
+
+def audit(base, adapted, tokens):
+    """The number of trained parameters, and the largest absolute change of a logit."""
     # your code here
 
 
-course.check("ex08_1", train_only_biases)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 8.2** (apply it). Compute the matrix that DoRA uses in place of W: add the adapter as LoRA does, divide
-# each row by its length, and multiply it by its number in `m`. The shapes are `weight` (outputs, inputs), `a` (r,
-# inputs), `b` (outputs, r) and `m` (outputs). The adapter counts alpha/r times, as in lesson 5.
-
-
-# %%
-def dora_matrix(weight, a, b, alpha, m):
-    """The matrix that DoRA multiplies its input by."""
-    # your code here
-
-
-course.check("ex08_2", dora_matrix)
+course.check("ex08_1", audit)
 
 # %% [markdown]
 # Previous: [7 · Freezing](07_freezing.ipynb) ·

@@ -15,12 +15,9 @@
 # - tell three recipes that are called bf16 apart, and say what LoRA in bf16 needs for a model of 7B parameters.
 #
 # **You need** [lesson 2](02_inside_a_language_model.ipynb) (a training step) and [lesson 5](05_lora.ipynb) (LoRA).
-# About 38 minutes.
+# About 31 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
-from contextlib import nullcontext
-from itertools import pairwise
-
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
@@ -90,18 +87,24 @@ plt.show()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Every kind by hand
 #
-# With $N$ parameters, of which $N_t$ are trained, in fp32 (4 bytes a number) with [AdamW](glossary.md#adamw):
+# The picture has two groups of bytes. The first belongs to *parameters*. With $N$ parameters, of which $N_t$ are
+# trained, in fp32 (4 bytes a number) with [AdamW](glossary.md#adamw):
 #
 # $$\text{weights} = 4N, \qquad \text{gradients} = 4N_t, \qquad \text{optimizer state} = 4N_t + 4N_t = 8N_t$$
 #
-# These three kinds do not depend on the batch. The other two do. Take $B$ rows of $T$ tokens, a vocabulary of $V$, and
-# $L$ blocks of width $d$, each with an MLP of width $m$, $a$ attention heads, and keys and values of width $k$:
+# AdamW keeps two [moments](glossary.md#moments) of each gradient, hence twice $4N_t$. None of this depends on the
+# batch.
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The second group belongs to *tokens*. Take $B$ rows of $T$ tokens, a vocabulary of $V$, and $L$ blocks of width $d$,
+# each with an MLP of width $m$, $a$ attention heads, and keys and values of width $k$:
 #
-# $$\text{logits} = 4 \cdot B\,(T-1)\,V \quad (\text{three such tensors at the peak}), \qquad
-# \text{activations} \approx 4 \cdot B\,(T-1) \cdot L \cdot (8d + 2k + 4m + a + 2)$$
+# $$\text{logits} = 4 \cdot B\,(T-1)\,V \quad (\text{three such tensors at the peak})$$
 #
-# `step_timeline` gives the model all tokens of a row except the last, which is only predicted, hence $T - 1$.
-# (`model(input_ids=batch, labels=batch)` reads all $T$.) The bracket counts the numbers that a block keeps of each token:
+# $$\text{activations} \approx 4 \cdot B\,(T-1) \cdot L \cdot (8d + 2k + 4m + a + 2)$$
+#
+# (`step_timeline` gives the model all tokens of a row except the last, which is only predicted, hence $T - 1$.) The
+# last bracket counts the numbers that one block keeps of each token:
 #
 # | part | tensors kept for the backward pass | numbers for a token |
 # | --- | --- | --- |
@@ -109,8 +112,11 @@ plt.show()
 # | attention | queries and output; keys and values; one number a head | $2d + 2k + a$ |
 # | MLP | gate, activated gate, up, and their product | $4m$ |
 #
-# The $T \times T$ attention weights are missing, because torch's attention computes them in pieces and never stores
-# them. **Will the five kinds add up to the peak?**
+# Every product needs its input again for the gradient of its weights, and every activation function needs its own
+# input; that is why these tensors stay. The $T \times T$ attention weights are missing, because torch's attention
+# computes them in pieces and never stores them.
+#
+# **Will the five kinds add up to the peak?**
 
 # %%
 model = load()
@@ -139,40 +145,9 @@ course.claim(
 # Every kind is right, and yet the sum is 6% larger than the peak, because no weight has a gradient yet when the loss is
 # computed. In the published table the same fault hides the cause, as you will see.
 #
-# One token costs 15 kB in each block and 121 kB in all eight, as much as 30 thousand fp32 weights. The first three
-# kinds belong to parameters, the last two to tokens. When memory runs out, ask first which of the two groups is too
-# large: a smaller batch lowers only the second, and a [chunked loss](glossary.md#chunked-loss) only the logits.
-#
-# You can count activations in any model without our tool, by *hooks*: functions that torch calls at certain moments. One
-# is called for each tensor that torch keeps for the backward pass, and another after each block. Several tensors can
-# share one piece of memory, their *storage*, so we note each storage once, and leave out those of the weights.
-
-
-# %%
-def kept_by_block(model, rows, context=None):
-    """Bytes that each block keeps for the backward pass."""
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    saved, sums = {}, [0]
-
-    def note(tensor):
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            saved[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    for block in model.get_decoder().layers:  # the decoder: the model without its head
-        block.register_forward_hook(lambda *_: sums.append(sum(saved.values())))
-    with (
-        context or nullcontext(),
-        torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
-    ):
-        model(input_ids=rows, use_cache=False)
-    return [after - before for before, after in pairwise(sums)]
-
-
-rows = torch.randint(V, (8, 128), generator=torch.Generator().manual_seed(0))
-counted = kept_by_block(load(), rows)[-1] / rows.numel()
-course.claim("torch keeps exactly the bytes of the formula", counted == 4 * kept)
+# One token costs 15 kB in each block and 121 kB in all eight, as much as 30 thousand fp32 weights. When memory runs
+# out, ask first which of the two groups is too large: a smaller batch lowers only what belongs to tokens, and a
+# [chunked loss](glossary.md#chunked-loss) only the logits.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a strategy changes
@@ -187,14 +162,10 @@ models = {"all parameters": load(), "LoRA": lora, "last two blocks": last}
 strategies = {}
 for name, model in models.items():
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    by_block = kept_by_block(model, rows)
-    strategies[name] = {
-        "trained, %": 100 * trained / N,
-        "blocks that keep activations": sum(size > 0 for size in by_block),
-        "kept by all blocks, MiB": sum(by_block) / MiB,
-        "peak, MiB": peak(step_timeline(model, batch_size=8, sequence_length=128))
-        / MiB,
-    }
+    line = step_timeline(model, batch_size=8, sequence_length=128)
+    most = line[["optimizer state", "gradients", "activations"]].max() / MiB
+    strategies[name] = {"trained, %": 100 * trained / N, **most}
+    strategies[name]["peak, MiB"] = peak(line) / MiB
 strategies = pd.DataFrame.from_dict(strategies, orient="index")
 course.claim(
     "LoRA trains a quarter as many parameters as the last two blocks, but needs more",
@@ -203,8 +174,10 @@ course.claim(
 strategies.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# LoRA removes most of the gradients and of the optimizer state, because these belong to trained parameters. But its
-# adapters sit in every block, so backpropagation passes through every block, and each one has to keep its activations.
+# (The middle columns are the largest size of each kind, in MiB.) LoRA removes most of the gradients and of the
+# optimizer state, because these belong to trained parameters. But its adapters sit in every block, so backpropagation
+# passes through every block, and each one has to keep its activations.
+#
 # When only the last two blocks are trained, backpropagation stops below them, and the six blocks below keep nothing. So
 # how far *down* you train can matter more for memory than how many parameters you train.
 
@@ -224,11 +197,12 @@ figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", nco
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With one row, activations are few, and the peak is at the *end* of the backward pass, where all gradients exist. The
-# gradient of the embedding exists three times there, because this model is tied: it uses one table both to read tokens
-# and to predict them. Predicting gives a gradient of the table at the start of the backward pass. It has to wait as
-# "temporary" until reading gives another at the very end, and then torch adds the two into a third. So we can calculate
-# the peak:
+# With one row, activations are few, and the peak is at the *end* of the backward pass, where all gradients exist.
+#
+# The gradient of the embedding even exists three times there, because this model is tied: it uses one table both to
+# read tokens and to predict them. Predicting gives a gradient of the table at the start of the backward pass. It has to
+# wait as "temporary" until reading gives another at the very end, and then torch adds the two into a third. So we can
+# calculate the peak:
 
 # %%
 parameters, table = 494_032_768, 151_936 * 896  # the table: tokens x width
@@ -248,28 +222,27 @@ print(f"calculated {calculated / 1e9:.2f} GB, traced {traced / 1e9:.2f} GB")
 # A number in [bf16](glossary.md#bf16) takes 2 bytes, but has only 8 significant bits. Three ways of training go by that
 # name:
 #
-# - **[Autocast](glossary.md#autocast)** (*mixed precision*): weights, gradients and [moments](glossary.md#moments) are in
-#   fp32, and torch computes matrix products in bf16.
+# - **[Autocast](glossary.md#autocast)** (*mixed precision*): weights, gradients and [moments](glossary.md#moments) are
+#   in fp32, and torch computes matrix products in bf16.
 # - **Pure bf16**: weights, gradients and moments are all in bf16. You get it from weights in bf16 and an ordinary
 #   optimizer.
 # - **bf16 with a master copy**: the weights are in bf16, but the optimizer updates an fp32 copy of them, with gradients
 #   and moments in fp32. Megatron-LM does this.
 #
-# We take one step in each of them, with a learning rate of $10^{-5}$, which is usual for large models. **Which of them
-# halves the memory, and what does it cost?**
+# We take one step in each of them, with a learning rate of $10^{-5}$, which is usual for large models, and count bytes
+# for each parameter. (Autocast has the bytes of fp32 here, because it changes only what the forward pass keeps.)
+# **Which of them halves the memory, and what does it cost?**
 
 
 # %%
-def one_step(dtype, context=None, master=False):
-    """Bytes per parameter and per token of a block, and how many parameters moved."""
+def one_step(dtype, master=False):
+    """Bytes per parameter, and the share of parameters that moved."""
     model = load(dtype)
     weights = list(model.parameters())
     trained = [w.detach().float() for w in weights] if master else weights
     start = [w.detach().clone() for w in trained]
     optimizer = torch.optim.AdamW(trained, lr=1e-5)
-    with context or nullcontext():
-        loss = model(input_ids=rows[:1], labels=rows[:1]).loss
-    loss.backward()
+    model(input_ids=rows, labels=rows).loss.backward()
     if master:
         for copy, weight in zip(trained, weights, strict=True):
             copy.grad, weight.grad = weight.grad.float(), None
@@ -281,16 +254,13 @@ def one_step(dtype, context=None, master=False):
         "weights": sum(w.nbytes for w in weights) / N,
         "gradients": sum(w.grad.nbytes for w in trained) / N,
         "optimizer": sum(t.nbytes for t in moments + (trained if master else [])) / N,
-        "activations, 1 row": kept_by_block(load(dtype), rows[:1], context)[-1] / 128,
-        "activations, 4 rows": kept_by_block(load(dtype), rows[:4], context)[-1] / 512,
         "moved, %": 100 * moved / N,
     }
 
 
-autocast = torch.autocast("cpu", dtype=torch.bfloat16)
+rows = torch.randint(V, (1, 128), generator=torch.Generator().manual_seed(0))
 recipes = {
-    "fp32": one_step(torch.float32),
-    "autocast": one_step(torch.float32, autocast),
+    "fp32, also autocast": one_step(torch.float32),
     "pure bf16": one_step(torch.bfloat16),
     "bf16, fp32 master": one_step(torch.bfloat16, master=True),
 }
@@ -299,20 +269,18 @@ print("loaded without dtype=:", AutoModelForCausalLM.from_pretrained(tl.BUNDLED)
 recipes
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The first three columns are bytes for each parameter, and the next two are bytes for each token in a block.
-#
-# - Autocast lowers only the activations. It does not halve them, because norms stay in fp32: about 10 kB a token remain.
-#   Each block also keeps bf16 copies of its weights, 0.8 MB however many tokens there are, so with one row of 128 tokens
-#   autocast needs *more* than fp32.
-# - Pure bf16 halves weights, gradients and moments, and lowers activations to 55%, because norms compute in fp32. It has
-#   a price: 96% of the parameters did not move at all. Between 0.0625 and 0.125, for example, neighbouring bf16 numbers
-#   are 0.0005 apart. Adding 0.00001 gives the old number again, in every step.
-# - The master copy mends this, but takes 18 bytes for each parameter, 2 more than fp32. (With 16-bit gradients, as in the
-#   ZeRO paper, it is 16.) It saves activations, and time on hardware that computes in bf16.
-#
-# `bf16=True` in a `Trainer` switches autocast on, but leaves the weights as they are, and `from_pretrained` keeps the
-# dtype of the checkpoint. That is fp16 for our model and bf16 for most others, so with those `bf16=True` trains *pure*
-# bf16. If you train all parameters, load with `dtype=torch.float32`.
+# - **Autocast** lowers only the activations, and does not halve them, because norms stay in fp32. Each block also keeps
+#   bf16 copies of its weights for the backward pass, so with very few tokens autocast needs *more* than fp32.
+# - **Pure bf16** halves everything, at a price: 96% of the parameters did not move at all. Between 0.0625 and 0.125,
+#   for example, neighbouring bf16 numbers are 0.0005 apart. Adding 0.00001 gives the old number again, in every step.
+# - **The master copy** mends this, but takes 2 + 4 + 12 = 18 bytes for each parameter, 2 more than fp32. (With 16-bit
+#   gradients, as in the ZeRO paper, it is 2 + 2 + 12 = 16.) It saves activations, and time on hardware that computes in
+#   bf16.
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Which one do you get? `bf16=True` in a `Trainer` switches autocast on, but leaves the weights as they are, and
+# `from_pretrained` keeps the dtype of the checkpoint. That is fp16 for our model and bf16 for most others, so with
+# those `bf16=True` trains *pure* bf16. If you train all parameters, load with `dtype=torch.float32`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## LoRA in bf16: 7B parameters on a card of 24 GB
@@ -322,8 +290,8 @@ recipes
 # Llama-7B on torch's `meta` device, which stores shapes only. **How much memory do its weights need, and how much the
 # step?**
 #
-# All 32 blocks are alike, so we trace models of two and of four blocks. Their difference is two blocks, and the other 30
-# are 15 times as much.
+# All 32 blocks are alike, so we trace models of two and of four blocks. Their difference is two blocks, and the other
+# 30 are 15 times as much.
 
 
 # %%
@@ -363,8 +331,8 @@ for size in (1, 2):
 #
 # ## Key ideas
 #
-# - Weights ($4N$), gradients ($4N_t$) and AdamW's moments ($8N_t$) belong to parameters. Activations and logits belong to
-#   tokens, and grow with the batch.
+# - Weights ($4N$), gradients ($4N_t$) and AdamW's moments ($8N_t$) belong to parameters. Activations and logits belong
+#   to tokens, and grow with the batch.
 # - A step fits if its peak fits, and only tensors that are live at the peak count. With many tokens the peak is at the
 #   loss, with few at the end of the backward pass.
 # - Pure bf16 loses small updates. With LoRA on frozen bf16 weights the adapters stay in fp32, so no update is lost, and
@@ -414,20 +382,6 @@ def lasting_bytes(model):
 
 
 course.check("ex09_1", lasting_bytes)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 9.2** (apply it). The published table adds up parts that are not alive together. Do better: a log says what
-# was made and freed in a step, in order, in pairs: `("logits", 7)` for 7 GB more, `("logits", -7)` for 7 GB less.
-# Return what is alive at the peak, as a dict from name to size. Entries of size 0 are optional.
-
-
-# %%
-def alive_at_the_peak(log):
-    """Sizes by name at the moment when their sum is largest."""
-    # your code here
-
-
-course.check("ex09_2", alive_at_the_peak)
 
 # %% [markdown]
 # Previous: [8 · The PEFT family](08_peft_family.ipynb) ·

@@ -4,9 +4,9 @@
 # *Can training go on after it runs out of memory, without losing a step?*
 #
 # Sooner or later a run of yours will stop with `CUDA out of memory`. Most people then halve the batch and start again,
-# which is a different training. There is a better way, because the same step can be computed in many ways, and some of
-# them need far less memory. You will read the error, build by hand three ways to need less memory, and write a loop that
-# fails, takes the same step again and ends with the same weights.
+# which is a different training. There is a better way, because the same step can be computed in many ways, and some
+# need far less memory. You will build three of them, and a loop that fails, takes the same step again and ends with the
+# same weights.
 #
 # **You will be able to**
 #
@@ -16,15 +16,13 @@
 #
 # **You need** [lesson 9](09_memory.ipynb), which says what a training step keeps in memory.
 #
-# About 41 minutes.
+# About 34 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
-import weakref
 from contextlib import nullcontext
 
 import pandas as pd
 import torch
-from accelerate.utils import find_executable_batch_size
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -60,12 +58,14 @@ def adamw(parameters):
 # > free. Of the allocated memory 2.93 GiB is allocated by PyTorch, and 2.30 GiB is reserved by PyTorch but unallocated.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# PyTorch asks the driver for large *segments*, cuts them into blocks, and keeps a block that is freed for the next
-# tensor. *Allocated* memory belongs to tensors that exist, and *reserved* memory is everything PyTorch got from the
-# driver. What is reserved but unallocated can still be given out.
+# To read such a message you need two words. PyTorch asks the driver for large *segments*, cuts them into blocks, and
+# keeps a block that is freed for the next tensor. *Allocated* memory belongs to tensors that exist, and *reserved*
+# memory is everything PyTorch got from the driver. So memory that is reserved but unallocated can still be given out.
 #
-# Card A is full: tensors hold 22.9 of its 23.65 GiB, and 22 MiB were only the last straw. The tensor that fails is often
-# not to blame. Card B is not full: 2.30 GiB lie in reserve, and yet 1.70 GiB could not be given, because they lie in
+# Card A is full: tensors hold 22.9 of its 23.65 GiB, and 22 MiB were only the last straw. The tensor that fails is
+# often not to blame.
+#
+# Card B is not full: 2.30 GiB lie in reserve, and yet 1.70 GiB could not be given, because they lie in
 # pieces and a tensor needs one piece. This is called *fragmentation*, and it has its own cure: set
 # `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment before the program starts (older releases of PyTorch
 # call it `PYTORCH_CUDA_ALLOC_CONF`).
@@ -96,10 +96,12 @@ for sizes in ((10, -6, 8), (-8, 4, -8, 4), (6, -6, 6, -6)):  # MiB; free ones ne
 as_text(torch.cuda.memory_snapshot() if torch.cuda.is_available() else example)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Of 72 MiB, 34 are free, but no tensor above 8 MiB finds a place. Batches whose lengths vary leave such holes, because
-# each new length needs blocks of another size. If the bars are full of `#`, the cure is to need less memory, which is
-# what the rest of this lesson is about. The bars do not say *who* holds the memory: for that, call
-# `torch.cuda.memory._record_memory_history()` first, dump a snapshot, and open it at pytorch.org/memory_viz.
+# Each line is a segment; `#` is in use and `.` is free. Of 72 MiB, 34 are free, but no tensor above 8 MiB finds a
+# place. Batches whose lengths vary leave such holes, because each new length needs blocks of another size. If the bars
+# are full of `#`, the cure is to need less memory, which is what the rest of this lesson is about.
+#
+# The bars do not say *who* holds the memory: for that, call `torch.cuda.memory._record_memory_history()` first, dump a
+# snapshot, and open it at pytorch.org/memory_viz.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Micro-batches, and the mean of means
@@ -108,9 +110,10 @@ as_text(torch.cuda.memory_snapshot() if torch.cuda.is_available() else example)
 # backward pass, while its gradients stay in `.grad` and the next `backward()` adds to them. This is [gradient
 # accumulation](glossary.md#gradient-accumulation).
 #
-# Let $N$ tokens of the batch count, with a loss $\ell_i$ each, split into $M$ micro-batches $B_m$ with $N_m$ tokens. The
-# loss of the batch is the mean over all $N$ tokens. So each micro-batch contributes the *sum* of its losses, divided by
-# the tokens of the *whole* batch. A common fault is to average the means of the micro-batches instead:
+# It is easy to get this sum wrong. Let $N$ tokens of the batch count, with a loss $\ell_i$ each, split into $M$
+# micro-batches $B_m$ with $N_m$ tokens. The loss of the batch is the mean over all $N$ tokens. So each micro-batch
+# contributes the *sum* of its losses, divided by the tokens of the *whole* batch. A common fault is to average the
+# means of the micro-batches instead:
 #
 # $$\frac{1}{N} \sum_{m=1}^{M} \sum_{i \in B_m} \ell_i \qquad \text{and not} \qquad
 # \frac{1}{M} \sum_{m=1}^{M} \frac{1}{N_m} \sum_{i \in B_m} \ell_i$$
@@ -158,16 +161,18 @@ short[2, 2:] = short[3, 1:] = -100
 pictures.micro_batch_picture(short, size=2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The picture has shorter rows, so that each token has a cell. In our batch, the 28 tokens of the two short texts weigh as
-# much as the 126 of the long ones, so each of them counts 4.5 times as much. This fault was in widely used trainers,
+# The picture has shorter rows, so that each token has a cell. In our batch, the 28 tokens of the two short texts weigh
+# as much as the 126 of the long ones, so each of them counts 4.5 times as much. This fault was in widely used trainers,
 # among them the `Trainer` of transformers, until October 2024.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Two more ways to need less
+# ## Checkpointing: compute twice, keep less
 #
-# **Activation checkpointing** keeps only the input of each block, and computes the block's forward pass a second time
-# when backpropagation reaches it. A backward pass costs about two forward passes, so a step takes four units of
-# arithmetic instead of three. `tl.track_memory` counts the bytes of live tensors, as the timeline of lesson 9 does.
+# Micro-batches help until one row is left. The next way lowers what one row keeps. [Activation
+# checkpointing](glossary.md#activation-checkpointing) keeps only the input of each block, and computes the block's
+# forward pass a second time when backpropagation reaches it. A backward pass costs about two forward passes, so a step
+# takes four units of arithmetic instead of three. `tl.track_memory` counts the bytes of live tensors, as the timeline
+# of lesson 9 does.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -188,12 +193,13 @@ def activations(checkpointing):
 kept, kept_with = activations(False), activations(True)
 print(f"activations: {kept:.0f} MiB, with checkpointing {kept_with:.0f} MiB")
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **The optimizer on the host.** AdamW keeps two moments for each trained parameter, and they are needed only once a
-# step. So they can stay in ordinary RAM, the memory of the *host*: the gradients go to the host, AdamW updates a copy of
-# the parameters there, and the result comes back. In fp32 a step then sends 8 bytes for each trained parameter over the
-# bus, 4 in each direction. If the model is in bf16, the copy is its fp32 master copy. (`host` is for the virtual card of
-# the next section. A real one does not need it.)
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The optimizer on the host
+#
+# Both ways lower what belongs to tokens. The largest part of what belongs to parameters is AdamW: it keeps two moments
+# for each trained parameter, and they are needed only once a step. So they can stay in ordinary RAM, the memory of the
+# *host*: the gradients go to the host, AdamW updates an fp32 copy of the parameters there, and the result comes back.
+# (`host` is for the virtual card of the next section. A real one does not need it.)
 
 
 # %%
@@ -218,38 +224,24 @@ class HostAdamW:
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A loop that recovers
 #
-# It seems natural to repeat a failed step inside the `except` block. **Why does this fail again on a full card?**
-
-# %%
-watched = []
-
-
-def failing_step():
-    activations = torch.zeros(1000, 1000)
-    watched.append(weakref.ref(activations))  # sees the tensor without keeping it
-    raise torch.OutOfMemoryError("CUDA out of memory.")
-
-
-try:
-    failing_step()
-except torch.OutOfMemoryError:
-    print("inside the except block:", type(watched[0]()).__name__)
-print("after it:", type(watched[0]()).__name__)
+# Now put the remedies to work. A loop catches the error, changes how the step is computed, and takes the same step
+# again. It seems natural to repeat the step inside the `except` block. **Why does this fail again on a full card?**
+#
+# The exception holds a traceback, the traceback holds the frames of the functions that failed, and each frame holds its
+# local variables, the activations among them. So inside the `except` block the failed step still has its memory. Python
+# drops the exception at the end of the block. For this reason our loop only notes inside the block what happened, and
+# recovers after it.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The exception holds a traceback, the traceback holds the frames of the functions that failed, and each frame holds its
-# local variables, the activations among them. Python drops the exception at the end of the block. So inside the
-# block we only note what happened, and we recover after it.
-#
 # To try this without a graphics card, we use a *virtual card*: the processor computes, every new tensor is counted, and
-# the tensor that would exceed the budget is refused with CUDA's message. `card.hold` counts the weights, which were made
-# before, and inside `card.host()` nothing is counted.
+# the tensor that would exceed the budget is refused with CUDA's message. `card.hold` counts the weights, which were
+# made before, and inside `card.host()` nothing is counted.
 #
-# Our loop has two remedies, and **where** a step fails decides between them:
+# The loop has two remedies, and **where** a step fails decides between them:
 #
 # - In the forward or backward pass it halves the micro-batch.
-# - In the first optimizer step, where AdamW makes its moments, it moves the optimizer to the host. AdamW makes all moments
-#   before it changes a weight, so the step can be taken again.
+# - In the first optimizer step, where AdamW makes its moments, it moves the optimizer to the host. AdamW makes all
+#   moments before it changes a weight, so the step can be taken again.
 #
 # If no remedy is left, it raises the error.
 
@@ -283,6 +275,10 @@ def train(model, card, size=4):
     return pd.DataFrame(log, columns=["step", "rows at once", "optimizer", "failed in"])
 
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# We train on a card with plenty of memory, then on one with 80 MiB, and compare the weights.
+
+# %%
 undisturbed, recovered = load(), load()
 train(undisturbed, tl.virtual_device(memory="8GiB"))
 log = train(recovered, tl.virtual_device(memory="80MiB"))
@@ -291,11 +287,12 @@ course.claim("The recovered training makes the same weights", difference < 1e-5)
 log
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Step 1 fits in one piece. In step 2 AdamW's moments, which step 1 made, are in memory too, so the same batch fails with
-# four rows and with two, and passes with one. Nothing is lost: the weights agree with those of a card with 8 GiB to
-# within rounding, because the gradients are the same sums in another order.
+# Step 1 fits in one piece. In step 2 AdamW's moments, which step 1 made, are in memory too, so the same batch fails
+# with four rows and with two, and passes with one. Nothing is lost: the weights agree with those of a card with 8 GiB
+# to within rounding, because the gradients are the same sums in another order.
 #
-# Now the loop gets only 48 MiB. **Weights and gradients take 31 MiB, and the moments as much. Which remedy comes last?**
+# Now the loop gets only 48 MiB. **Weights and gradients take 31 MiB, and the moments as much. Which remedy comes
+# last?**
 
 # %%
 small, small_card = load(), tl.virtual_device(memory="48MiB")
@@ -308,9 +305,9 @@ course.claim(
 small_log
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With four rows and with two, the forward or backward pass fails. With one row these passes fit, and the failure moves to
-# the optimizer step. A smaller micro-batch or checkpointing cannot help there, because no activations are left at that
-# moment. So *where* a step failed tells what helps:
+# With four rows and with two, the forward or backward pass fails. With one row these passes fit, and the failure moves
+# to the optimizer step. A smaller micro-batch or checkpointing cannot help there, because no activations are left at
+# that moment. So *where* a step failed tells what helps:
 #
 # | fails in | what fills the card | what helps |
 # | --- | --- | --- |
@@ -323,51 +320,27 @@ small_log
 # planning: if every step needs the last remedy, choose a method that needs less.
 #
 # **Limits.** A later optimizer step that fails may leave some weights updated and others not, so our loop raises the
-# error there. (`tl.train_with_fallback` undoes such a step first.) On a CUDA card, build AdamW with `fused=True`: its
-# default update makes temporary tensors, so that even the first step could fail halfway. Our model has no dropout, which
-# sets random activations to zero. With dropout, a repeated step draws other zeros: it is a valid step but not the same.
+# error there. On a CUDA card, build AdamW with `fused=True`, so that the first step cannot fail halfway. With dropout,
+# which sets random activations to zero, a repeated step draws other zeros: it is a valid step but not the same.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What people use, and what it changes
 #
-# accelerate offers `find_executable_batch_size`, and `auto_find_batch_size=True` in transformers' `Trainer` uses it.
-# **On our card of 80 MiB, what training do you get?**
-
-# %%
-tried = []
-
-
-@find_executable_batch_size(starting_batch_size=4)
-def train_from_the_start(batch_size):
-    model = load()
-    optimizer = adamw(model.parameters())
-    with tl.virtual_device(memory="80MiB") as card:
-        card.hold(model.parameters())
-        for step, batch in enumerate(blocks.split(batch_size), 1):
-            tried.append((batch_size, step))
-            accumulate(model, batch[:, :-1], batch[:, 1:], batch_size)
-            optimizer.step()
-            optimizer.zero_grad()
-
-
-train_from_the_start()
-tried = pd.DataFrame(tried, columns=["rows", "last step begun"])
-tried.groupby("rows", sort=False).max()
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# After each error accelerate multiplies the batch by 0.9 and rounds down, so 4 rows became 3 and then 2, and 64 would
-# become 57, 51, and so on. Each attempt starts again from step 1 with fewer rows in a step, so the [effective
-# batch](glossary.md#effective-batch-size) shrinks. You get another training, with six noisier steps instead of three, at
-# a learning rate that was chosen for four rows. To keep the batch, set `per_device_train_batch_size` as low as it has to
-# be, and raise `gradient_accumulation_steps` so that their product stays the same. The `Trainer` also has checkpointing
-# (`activation_checkpointing=True`, in older releases `gradient_checkpointing`).
+# accelerate offers `find_executable_batch_size`, and `auto_find_batch_size=True` in transformers' `Trainer` uses it. It
+# also recovers from the error, but it makes another training. After each error it multiplies the batch by 0.9, rounds
+# down, and starts again from step 1. On our card of 80 MiB, 4 rows become 3 and then 2. The [effective
+# batch](glossary.md#effective-batch-size) has shrunk, so you get six noisier steps instead of three, at a learning rate
+# that was chosen for four rows.
+#
+# To keep the batch, set `per_device_train_batch_size` as low as it has to be, and raise `gradient_accumulation_steps`
+# so that their product stays the same.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What fits on 24 GB
 #
-# As message A says, a card of 24 GB has 23.65 GiB, of which some hundred MiB go to the driver. This is the table to know
-# by heart, for the Llama of seven billion parameters of lesson 9. It counts what stays in memory all the time, with
-# weights in [bf16](glossary.md#bf16). QLoRA takes 4.127 bits for a weight in a block ([lesson 6](06_qlora.ipynb)).
+# As message A says, a card of 24 GB has 23.65 GiB, of which some hundred MiB go to the driver. For the Llama of seven
+# billion parameters of lesson 9, the table counts what stays in memory all the time, with weights in
+# [bf16](glossary.md#bf16). QLoRA takes 4.127 bits for a weight in a block ([lesson 6](06_qlora.ipynb)).
 
 # %%
 weights, adapter = 6_738_415_616, 19_988_480  # parameters; those of LoRA with r=8
@@ -384,20 +357,20 @@ table["left of 23.2 GiB"] = 23.2 - table.GiB
 table.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# LoRA leaves some 10 GiB for activations and QLoRA 19. With checkpointing, one row of 2,048 tokens keeps 32 block inputs
-# of 2,048 × 4,096 numbers in bf16, which is 0.5 GiB. The block that is being computed again takes about as much, and the
-# logits in fp32 take 0.24 GiB, twice with their gradient. So seven billion parameters with LoRA in bf16 are the normal
-# case on 24 GB, and QLoRA is for longer texts or for 13 billion.
+# LoRA leaves some 10 GiB for activations and QLoRA 19. With checkpointing, one row of 2,048 tokens keeps 32 block
+# inputs of 2,048 × 4,096 numbers in bf16, which is 0.5 GiB. So seven billion parameters with LoRA in bf16 are the
+# normal case on 24 GB, and QLoRA is for longer texts or for 13 billion.
 #
-# Full fine-tuning does not fit even with the optimizer on the host, because bf16 weights and gradients alone need 25 GiB.
-# It needs gradients on the host, too, or several cards that share the weights.
+# Full fine-tuning does not fit even with the optimizer on the host, because bf16 weights and gradients alone need 25
+# GiB.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - Read four numbers: asked for, free, allocated, reserved but unallocated. They tell a full card from a fragmented one.
-# - The gradient of a batch is the sum over its micro-batches if each divides by the tokens of the *whole* batch. Then you
-#   can change how a step is computed without changing its result.
+# - Read four numbers: asked for, free, allocated, reserved but unallocated. They tell a full card from a fragmented
+#   one.
+# - The gradient of a batch is the sum over its micro-batches if each divides by the tokens of the *whole* batch. Then
+#   you can change how a step is computed without changing its result.
 # - Recover after the `except` block, drop the gradients of the failed step, and choose the remedy by where it failed.
 #
 # ## Further reading
@@ -431,25 +404,12 @@ import tlkit as tl
 course.quiz("quiz10")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 10.1** (first steps). A card prints the message below. How many more MiB would have had to be free for this
-# one tensor? And how many MiB of the card are neither free nor allocated by PyTorch? (They belong to the driver, to
-# other programs, and to what PyTorch keeps in reserve.) Answer with both numbers, in this order.
-
-# %%
-message = """CUDA out of memory. Tried to allocate 298.00 MiB. GPU 0 has a total
-capacity of 8.00 GiB of which 120.00 MiB is free. Of the allocated memory 7.10 GiB is
-allocated by PyTorch."""
-answer = None
-# your code here
-course.check("ex10_1", answer)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 10.2** (apply it). Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets` have
-# the shape (rows, tokens). At most `size` rows may pass through `model` at once, and `model(inputs)` returns scores of
-# shape (rows, tokens, vocabulary). The loss is the mean cross-entropy over all targets of the batch that count; a
-# target of -100 does not. Leave the gradients of the *whole* batch in the weights, which have no gradients yet, and
-# return the loss of the whole batch. The last micro-batch may be smaller, and a micro-batch may have no target that
-# counts.
+# **Exercise 10.1** (first steps). Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets`
+# have the shape (rows, tokens). At most `size` rows may pass through `model` at once, and `model(inputs)` returns
+# scores of shape (rows, tokens, vocabulary). The loss is the mean cross-entropy over all targets of the batch that
+# count; a target of -100 does not. Leave the gradients of the *whole* batch in the weights, which have no gradients
+# yet, and return the loss of the whole batch. The last micro-batch may be smaller, and a micro-batch may have no target
+# that counts.
 
 # %%
 from torch.nn.functional import cross_entropy
@@ -460,7 +420,7 @@ def gradients_in_pieces(model, inputs, targets, size):
     # your code here
 
 
-course.check("ex10_2", gradients_in_pieces)
+course.check("ex10_1", gradients_in_pieces)
 
 # %% [markdown]
 # Previous: [9 · Anatomy of a training step](09_memory.ipynb) ·

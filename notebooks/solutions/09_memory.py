@@ -20,24 +20,3 @@ def lasting_bytes(model):
 
 
 course.check("ex09_1", lasting_bytes)
-
-# %% [markdown]
-# The published table adds up parts that are not alive together. Do better: a log says what was made and freed in a step,
-# in order, in pairs: `("logits", 7)` for 7 GB more, `("logits", -7)` for 7 GB less. Return what is alive at the peak,
-# as a dict from name to size. Entries of size 0 are optional.
-
-
-# %%
-def alive_at_the_peak(log):
-    """Sizes by name at the moment when their sum is largest."""
-    ### BEGIN SOLUTION
-    alive, at_the_peak = {}, {}
-    for name, size in log:
-        alive[name] = alive.get(name, 0) + size
-        if sum(alive.values()) > sum(at_the_peak.values()):
-            at_the_peak = dict(alive)  # a copy: `alive` goes on changing
-    return at_the_peak
-    ### END SOLUTION
-
-
-course.check("ex09_2", alive_at_the_peak)

@@ -5,21 +5,6 @@
 import course
 
 # %% [markdown]
-# A card prints the message below. How many more MiB would have had to be free for this one tensor? And how many MiB of
-# the card are neither free nor allocated by PyTorch? (They belong to the driver, to other programs, and to what PyTorch
-# keeps in reserve.) Answer with both numbers, in this order.
-
-# %%
-message = """CUDA out of memory. Tried to allocate 298.00 MiB. GPU 0 has a total
-capacity of 8.00 GiB of which 120.00 MiB is free. Of the allocated memory 7.10 GiB is
-allocated by PyTorch."""
-answer = None
-### BEGIN SOLUTION
-answer = (298 - 120, 8 * 1024 - 120 - 7.1 * 1024)
-### END SOLUTION
-course.check("ex10_1", answer)
-
-# %% [markdown]
 # Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets` have the shape (rows, tokens). At
 # most `size` rows may pass through `model` at once, and `model(inputs)` returns scores of shape (rows, tokens,
 # vocabulary). The loss is the mean cross-entropy over all targets of the batch that count; a target of -100 does not.
@@ -45,4 +30,4 @@ def gradients_in_pieces(model, inputs, targets, size):
     ### END SOLUTION
 
 
-course.check("ex10_2", gradients_in_pieces)
+course.check("ex10_1", gradients_in_pieces)

@@ -1,9 +1,10 @@
+import numpy as np
+
 assert torch.allclose(nf4, state.code, atol=1e-6), "These are the levels of bitsandbytes, to 1e-6"
 assert len(nf4) == 16 and (nf4 < 0).sum() == 7 and (nf4 > 0).sum() == 8
 
-small, small_int4, whole_nf4, whole_int4, twice = (100 * float(apart.mean().expm1()) for apart in cost.values())
-assert max(small, small_int4) < 3 and whole_int4 > 10
-assert whole_nf4 > small + 1 and whole_int4 > small_int4 + 1
+small, small_int4, whole_nf4, twice = (100 * float(apart.mean().expm1()) for apart in cost.values())
+assert max(small, small_int4) < 3 and whole_nf4 > small + 1
 assert twice > 2 * small and twice - small_int4 > small_int4, "The second rounding costs more than the first"
 between = cost["NF4, a scale for 64 weights"] - cost["int4, a scale for 64 weights"]
 assert between.mean().abs() < 2 * between.std() / len(between) ** 0.5, "NF4 and int4 cannot be told apart here"
@@ -13,14 +14,20 @@ assert 0.45 < less < 0.57
 
 assert torch.allclose(theirs, nats(ours, held_out), atol=5e-3), "Quantised by hand and by the library: the same losses"
 
-assert [round(number, 1) for number in ends["tiny"]] == [1.0, 0.2, 1.7]
-assert [round(number, 1) for number in ends["smollm2-135m-instruct"]] == [7.3, 5.9, 8.7]
+# Lesson 8 shows the intervals; the size of the difference is said here.
+for name, least, most in (("tiny", 0, 2), ("smollm2-135m-instruct", 6.5, 7.5)):
+    record = pd.read_csv(tl.DATA / "comparisons" / name / "documents.csv", comment="#")
+    record["loss"] = record.nats / record.tokens
+    record = record.query("strategy in ('lora', 'qlora')").pivot_table("loss", "document", "strategy")
+    assert len(record) == 40 and least < 100 * np.expm1((record["qlora"] - record["lora"]).mean()) < most
 
 left = sizes["left with 16 bits, %"].round()
 assert round(sizes["left with fp32, %"]["qwen2-0.5b"]) == 74
 assert left["qwen2-0.5b"] == 46 and left["llama2-7b"] == 29 and round(sizes["16 bits, GB"]["llama2-7b"], 1) == 13.5
-assert sizes["not packed, % of parameters"]["qwen2-0.5b"] > 25
-assert round(sizes["not packed, % of parameters"]["llama2-7b"]) == 4
+for preset, least, most in (("qwen2-0.5b", 0.25, 0.29), ("llama2-7b", 0.035, 0.045)):
+    whole = tl.meta_model(preset)
+    linear = [part for part in whole.model.layers.modules() if isinstance(part, nn.Linear)]
+    assert least < 1 - sum(part.weight.numel() for part in linear) / whole.num_parameters() < most, "not packed"
 assert 80 < after.mean().exp() < 90, "As low as LoRA in lesson 5"
 
 rise = {name: number / after.mean().exp().item() - 1 for name, number in score.items()}

@@ -23,29 +23,22 @@ with torch.device("meta"):
     llama = LlamaForCausalLM(LlamaConfig())
 assert not any("bias" in name for name, _ in llama.named_parameters()), "A Llama has no bias"
 
-assert after_bitfit < 0.9 * before, "BitFit learns"
-assert live.trained.tolist() == [3_072, 221_184, 235_520, 6_400, 17_920] and 221_184 // 3_072 == 72
+assert live.trained.tolist() == [3_072, 221_184, 6_400] and 221_184 // 3_072 == 72
 assert live.trained["IA3"] == 8 * (192 + 96 + 512)
-assert (abs(live.untrained / before - 1) < 1e-5).all(), "All five start as the base model"
-assert (live["after 12 steps"] < 0.9 * live.untrained).all()
+assert (abs(live.untrained / before - 1) < 1e-5).all(), "All three start as the base model"
+assert (live["after 6 steps"] < 0.95 * live.untrained).all(), "All three learn"
 arithmetic = live["arithmetic, % of full"]
-assert (
-    arithmetic.drop("VeRA, all layers").between(64, 78).all()
-    and arithmetic["IA3"] < 71
-    and 72 < arithmetic["LoRA"] < 77
-)
+assert arithmetic.between(64, 78).all() and arithmetic["IA3"] < 71 and 72 < arithmetic["LoRA"] < 77
 assert untrained["prefix, peft's default"] > 1.4 * before and abs(untrained["prefix, zeros"] / before - 1) < 0.05
 
-# Your turn, as it is written: VeRA with peft's default layers, then in all of them, then rsLoRA.
-assert yours.trained.item() == 3_328 == 8 * (64 + 192 + 64 + 96)
-assert {name.split(".")[-1] for name in get_peft_model(new_model(), LoraConfig(**causal)).targeted_module_names} == {
-    "q_proj",
-    "v_proj",
-}
-assert 92 < arithmetic["VeRA, all layers"] < 98
+# Your turn, as it is written: LoRA with peft's default layers, then rsLoRA.
+assert yours.trained.item() == 43_008 == 8 * 8 * (192 + 192 + 192 + 96)
+adapted = get_peft_model(new_model(), LoraConfig(**causal))
+assert {name.split(".")[-1] for name in adapted.targeted_module_names} == {"q_proj", "v_proj"}
+layers = [part for part in new_model().model.layers.modules() if isinstance(part, torch.nn.Linear)]
+assert len(adapted.targeted_module_names) == 16 and len(layers) == 56
 rslora = try_out(LoraConfig(use_rslora=True, **lora), 0.003)
 assert rslora[0] == live.trained["LoRA"] and abs(rslora[1] - arithmetic["LoRA"]) < 0.1
-assert abs(rslora[3] / live["after 12 steps"]["LoRA"] - 1) < 0.05
 
 fewer = ["lora_fa", "oft", "vera", "ia3", "ln_tuning", "bitfit"]
 worse = low > 0

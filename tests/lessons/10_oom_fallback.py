@@ -1,11 +1,13 @@
+import weakref
+
+from accelerate.utils import find_executable_batch_size
+
 assert sum(-s for s in (-6, -8, -8, -6, -6)) == 34 and sum(s["total_size"] for s in example) >> 20 == 72
 
 counted = [int((labels[rows] != -100).sum()) for rows in (slice(0, 2), slice(2, 4))]
 assert counted == [126, 28] and counted[0] / counted[1] == 4.5
 assert right < 1e-4 and wrong > 0.5
 assert kept_with < kept / 10
-assert watched[0]() is None, "After the except block the activations are gone"
-
 failed, nothing = "forward or backward", ""
 assert log["failed in"].tolist() == [nothing, failed, failed, nothing, nothing]
 assert log["step"].tolist() == [1, 2, 2, 2, 3] and log["rows at once"].tolist() == [4, 4, 2, 1, 1]
@@ -19,8 +21,40 @@ except torch.OutOfMemoryError as error:
     failed = str(error)
 assert "36.00 MiB" in failed, "with one row there is nothing left to halve, and CUDA's message is raised"
 assert HostAdamW([torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))]).copies[0].dtype == torch.float32
-assert tried.groupby("rows", sort=False).max()["last step begun"].to_dict() == {4: 2, 3: 2, 2: 6}
+tried = []
+
+
+@find_executable_batch_size(starting_batch_size=4)
+def train_from_the_start(batch_size):
+    model = load()
+    optimizer = adamw(model.parameters())
+    with tl.virtual_device(memory="80MiB") as card:
+        card.hold(model.parameters())
+        for step, batch in enumerate(blocks.split(batch_size), 1):
+            tried.append((batch_size, step))
+            accumulate(model, batch[:, :-1], batch[:, 1:], batch_size)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+train_from_the_start()
+assert dict(tried) == {4: 2, 3: 2, 2: 6}, "the last step of each attempt"
 assert table.GiB.round().tolist() == [113, 25, 13, 4]
 left = table["left of 23.2 GiB"].tolist()
 assert left[1] < 0 and 10 <= left[2] < 10.5 and 18.5 < left[3] < 19.5
 assert round(32 * 2048 * 4096 * 2 / 2**30, 1) == 0.5 and round(2048 * 32_000 * 4 / 2**30, 2) == 0.24
+
+watched = []
+
+
+def failing_step():
+    activations = torch.zeros(1000, 1000)
+    watched.append(weakref.ref(activations))  # sees the tensor without keeping it
+    raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+try:
+    failing_step()
+except torch.OutOfMemoryError:
+    assert watched[0]() is not None, "inside the except block the activations are still there"
+assert watched[0]() is None, "after it they are gone"

@@ -1,93 +1,67 @@
-"""QLoRA: what a weight in four bits takes, and rounding to levels of each block."""
-
-from functools import partial
+"""QLoRA: the forward pass of a layer whose weights are packed in four bits."""
 
 import torch
 
-from course.exercises import Quiz, function_exercise, number_exercise
+from course.exercises import Quiz, function_exercise
 from course.small import close_tensors, tensor
 
-# The codes, an 8-bit scale for 64 weights, and a 32-bit one for 256 of those scales.
-BITS = 4 + 8 / 64 + 32 / (64 * 256)
-bits_of_a_weight = number_exercise(
+
+def _layers():
+    draw = torch.Generator().manual_seed(0)
+    levels = torch.linspace(-1, 1, 16) ** 3
+    for rows, columns, group, rank, alpha in ((4, 8, 32, 2, 4), (6, 16, 8, 4, 16), (16, 8, 64, 1, 8)):
+        size = rows * columns
+        packed = torch.randint(256, (size // 2,), generator=draw, dtype=torch.uint8)
+        scales = torch.rand(size // group, generator=draw) + 0.5
+        shapes = (5, columns), (rank, columns), (rows, rank)
+        x, a, b = (torch.randn(shape, generator=draw) for shape in shapes)
+        yield f"for {rows} x {columns} weights in groups of {group}", x, packed, scales, levels, a, b, alpha
+
+
+def _codes(packed):
+    return torch.stack([packed // 16, packed % 16], 1).flatten().long()
+
+
+def _layer(codes=_codes, scaled=True, factor=None, transposed=False, parts=(1, 1)):
+    """The layer, or what a usual mistake makes of it."""
+
+    def forward(x, packed, scales, levels, a, b, alpha):
+        weights = levels[codes(packed)]
+        if scaled:
+            weights = weights * scales.repeat_interleave(len(weights) // len(scales))
+        shape = (len(b), a.shape[1])
+        weights = weights.view(shape[::-1]).T if transposed else weights.view(shape)
+        share = alpha / len(a) if factor is None else factor(alpha, len(a))
+        return parts[0] * torch.einsum("ti,oi->to", x, weights) + parts[1] * share * (x @ a.T @ b.T)
+
+    return forward
+
+
+qlora_layer = function_exercise(
     "ex06_1",
-    "the bits of one weight, with its share of what the block keeps, to one percent",
-    "Every weight has its own four bits. Scale and smallest weight are shared: how much of them falls to one weight?",
-    "32 weights take 32 * 4 bits, their scale 16 more, their smallest weight 16 more. Divide the sum by 32.",
-    right=4 + 32 / 32,
+    "the outputs of three layers with different shapes, groups and ranks",
+    "First the codes: `packed // 16` is the first one of a byte, and `packed % 16` the second. "
+    "`torch.stack([...], dim=1)` puts the two of each byte beside each other.",
+    "`levels[codes.long()]` looks up every level. In the shape (groups, weights in a group) each row is multiplied by "
+    "its scale, `scales[:, None]`.",
+    "Reshape the weights to (out, in), which is (len(B), A.shape[1]). Then h = x @ W.T + alpha / r * (x @ A.T @ B.T).",
+    right=_layer(),
+    cases=_layers,
     mistakes={
-        "one number of 16 bits for each block is missing: it keeps a scale *and* its smallest weight.": 4 + 16 / 32,
-        "that is NF4 with double quantisation; here nothing that a block keeps is quantised again.": BITS,
-        "that is the code alone: without its block's numbers a weight cannot be read.": 4,
-        "that gives every weight numbers of its own; 32 weights share them.": 4 + 32,
-        "that gives every weight a scale of its own; 32 weights share it.": 4 + 16,
-        "that is one weight's share of what the block keeps; the weight's own bits come to it.": 32 / 32,
-        "these are bytes; bits are asked for.": (4 + 32 / 32) / 8,
-        "these are the bits of the whole block; those of one weight are asked for.": 32 * 4 + 32,
+        "the two codes of each byte are in the wrong order: the first one was multiplied by 16.": _layer(
+            lambda packed: _codes(packed).view(-1, 2).flip(1).flatten()
+        ),
+        "all first codes of the bytes come before all second ones; the two of a byte are neighbours.": _layer(
+            lambda packed: torch.cat([packed // 16, packed % 16]).long()
+        ),
+        "the levels are not multiplied by the scales of their groups.": _layer(scaled=False),
+        "the adapter is added without alpha / r.": _layer(factor=lambda alpha, rank: 1),
+        "the adapter is multiplied by alpha, but not divided by the rank.": _layer(factor=lambda alpha, rank: alpha),
+        "this is the frozen part alone; the adapter is missing.": _layer(parts=(1, 0)),
+        "this is the adapter alone; the packed weights are missing.": _layer(parts=(0, 1)),
+        "the weights are read column by column; they are stored row by row.": _layer(transposed=True),
     },
-)
-
-
-def _even(part, steps, low=None, high=None, whole=torch.round):
-    """The nearest of evenly spaced levels; where all values are equal, these."""
-    low, high = part.min() if low is None else low, part.max() if high is None else high
-    return (low + (high - low) / steps * whole((part - low) * steps / (high - low))).where(high > low, part)
-
-
-def _each(way):
-    """Block by block, in as many steps as there are gaps."""
-    return lambda weights, bits, block: torch.cat([way(part, 2**bits - 1) for part in weights.split(block)])
-
-
-def _tensors():
-    normal = torch.randn(256, generator=torch.Generator().manual_seed(0))
-    apart = normal.view(4, 64) * torch.tensor([[1.0], [100.0], [0.01], [5.0]])
-    return [
-        ("for one block of four weights in 2 bits", torch.tensor([0.1, 0.5, -0.3, 1.9]), 2, 4),
-        ("for four blocks in 4 bits", normal, 4, 64),
-        ("for four blocks of very different size", apart.flatten(), 4, 64),
-        ("for weights that are all far above zero", normal.abs() + 3, 4, 64),
-        ("for blocks of 32 in 3 bits", normal, 3, 32),
-        ("for a last block that is shorter", normal[:100], 4, 64),
-        ("for a block in which all weights are equal", torch.cat([normal[:64], torch.full((64,), 0.25)]), 4, 64),
-    ]
-
-
-quantiser = function_exercise(
-    "ex06_2",
-    "weights that were rounded between the ends of their block and read again, for seven tensors",
-    "Take one block at a time: weights.split(block) gives them all, the shorter one too. torch.cat joins the results.",
-    "2**bits levels have 2**bits - 1 gaps between them. From the smallest weight to the largest, how wide is one?",
-    "With low = part.min() and gap = (part.max() - low) / (2**bits - 1), the code is ((part - low) / gap).round(); "
-    "what is read again is low + gap * code. Where all weights are equal, gap is 0: give them back.",
-    right=_each(_even),
-    cases=_tensors,
-    mistakes={
-        "nothing was rounded: these are the weights as they were.": lambda weights, *_: weights,
-        "one range was taken for all blocks; each has its own.": lambda weights, bits, block: _even(
-            weights, 2**bits - 1
-        ),
-        "these are 2**bits gaps, so one level too many: codes of so few bits cannot tell them apart.": _each(
-            lambda part, steps: _even(part, steps + 1)
-        ),
-        "this takes the level below; the nearest one is asked for.": _each(partial(_even, whole=torch.floor)),
-        "the smallest weight of the block was taken off, and not added again.": _each(
-            lambda part, steps: _even(part, steps) - part.min()
-        ),
-        "these are levels from 0 to 1: the range of the block is missing.": _each(
-            lambda part, steps: (_even(part, steps) - part.min()) / (part.max() - part.min())
-        ),
-        "these are codes, not the weights that they stand for.": _each(
-            lambda part, steps: ((part - part.min()) / (part.max() - part.min()) * steps).round()
-        ),
-        "the levels go from minus to plus the largest *absolute* value; here they begin at the smallest weight.": (
-            _each(lambda part, steps: _even(part, steps, -part.abs().max(), part.abs().max()))
-        ),
-        "there is nan in what comes back: where all weights are equal, the gap is 0, and you divide by it.": _each(
-            lambda part, steps: _even(part, steps) + 0 / (part.max() - part.min())
-        ),
-    },
-    read=lambda given, weights, *_: tensor(given, weights),
+    read=lambda given, x, packed, scales, levels, a, b, alpha: tensor(given, torch.empty(len(x), len(b))),
     alike=close_tensors,
     keeps=True,
 )

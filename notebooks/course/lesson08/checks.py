@@ -1,88 +1,79 @@
-"""The PEFT family: BitFit applied by hand, and DoRA's matrix."""
+"""The PEFT family: what a configuration trains, and whether the adapted model starts as the base model."""
+
+import math
+from copy import deepcopy
 
 import torch
+from peft import IA3Config, LoraConfig, get_peft_model
 
-from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind
-from course.small import close_tensors, small_model, tensor
+from course.exercises import Quiz, function_exercise, numbers
+from course.small import small_model
 
 
-@exercise(
+def _pairs():
+    """A base model and an adapted one: two that start as the base model, and two that do not."""
+    some = {"task_type": "CAUSAL_LM", "target_modules": ["q_proj", "v_proj"]}
+    every = some | {"target_modules": "all-linear", "init_lora_weights": False}
+    configs = {
+        "for LoRA as it starts": LoraConfig(r=4, **some),
+        "for LoRA with matrices that are both drawn at random": LoraConfig(r=4, lora_alpha=32, **every),
+        "for IA3": IA3Config(feedforward_modules=[], **some),
+        "for LoRA of rank 1 that is drawn at random": LoraConfig(r=1, lora_alpha=8, **every),
+    }
+    tokens = torch.arange(24).reshape(2, 12)
+    base = small_model(weights=True).eval()
+    for story, config in configs.items():
+        with torch.random.fork_rng(devices=[]):  # the reader's own random numbers stay as they are
+            torch.manual_seed(0)
+            yield story, base, get_peft_model(deepcopy(base), config).eval(), tokens
+
+
+def _audit(counted=lambda p: p.numel() * p.requires_grad, change=lambda new, old: (new - old).abs().max()):
+    """What is asked for, or what a usual mistake makes of it."""
+
+    def audit(base, adapted, tokens):
+        with torch.no_grad():
+            logits = [model(input_ids=tokens).logits for model in (adapted, base)]
+        return sum(counted(p) for p in adapted.parameters()), float(change(*logits))
+
+    return audit
+
+
+def _alike(given, expected):
+    return all(math.isclose(*pair, rel_tol=1e-4, abs_tol=1e-5) for pair in zip(given, expected, strict=True))
+
+
+audit = function_exercise(
     "ex08_1",
-    "which tensors of three architectures can be trained afterwards, and the number that is returned",
-    "`model.named_parameters()` gives a name and a tensor. Freeze all of them first.",
-    "A norm has a vector, too, but it is a weight: its name does not end in `bias`.",
-    "`tensor.requires_grad_(name.endswith('bias'))` for each of them; then add up `numel()` of those that train.",
-)
-def train_only_biases(answer: object) -> None:
-    """Judge a function that leaves nothing but the bias vectors trainable."""
-    cases = (("qwen2", "a Qwen2", 2), ("phi", "a Phi", 2), ("llama", "a Llama", 2))
-    for architecture, story, depth in cases:
-        model = small_model(architecture, depth=depth, weights=True)
-        # One tensor starts frozen and another does not, so that both directions have to be set.
-        for place, values in enumerate(model.parameters()):
-            values.requires_grad_(place % 2 == 0)
-        given = called(answer, model)
-        tensors = dict(model.named_parameters())
-        wanted = {name for name in tensors if name.endswith("bias")}
-        found = {name for name, tensor in tensors.items() if tensor.requires_grad}
-        for name in sorted(found - wanted):
-            what = "a norm's weight" if "norm" in name else "a weight matrix"
-            raise Wrong(f"for {story}: {name} can still be trained, and it is {what}.")
-        for name in sorted(wanted - found):
-            raise Wrong(f"for {story}: {name} is a bias vector and stays frozen.")
-        right = sum(tensors[name].numel() for name in wanted)
-        if isinstance(given, bool) or not isinstance(given, int | float) or given != given:
-            raise Wrong(f"the tensors are right, but a number is to be returned, and this is {kind(given)}.")
-        if given == len(wanted) != right:
-            raise Wrong(f"for {story}: that is the number of tensors; the number of parameters in them is asked for.")
-        if given != right:
-            raise Wrong(f"for {story}: the tensors are right, but the number of parameters in them is another.")
-
-
-def _matrices():
-    draw = torch.Generator().manual_seed(0)
-    for rows, columns, rank, alpha in ((12, 5, 2, 16), (6, 6, 1, 4), (4, 9, 3, 12)):
-        shapes = (rows, columns), (rank, columns), (rows, rank), (rows,)
-        weight, a, b, m = (torch.randn(shape, generator=draw) for shape in shapes)
-        yield f"for a weight of {rows} x {columns} and rank {rank}", weight, a, b, alpha, m.abs() + 0.5
-
-
-def _lora(weight, a, b, alpha, m):
-    return weight + alpha / len(a) * (b @ a)
-
-
-def _dora(weight, a, b, alpha, m):
-    matrix = weight + alpha / len(a) * torch.einsum("ir,rj->ij", b, a)
-    return m[:, None] * matrix / matrix.pow(2).sum(1, keepdim=True).sqrt()
-
-
-dora_matrix = function_exercise(
-    "ex08_2",
-    "DoRA's matrix for three shapes, ranks and alphas",
-    "First make the matrix of LoRA: W and its adapter, with alpha/r.",
-    "The length of a row is the square root of the sum of its squares: `matrix.norm(dim=1, keepdim=True)`.",
-    "Divide each row by its length and multiply it by its number in `m`, as a column: `m[:, None]`.",
-    right=_dora,
-    cases=_matrices,
+    "both numbers, for four adapted models of which two start as their base model",
+    "The first number: add up `p.numel()` of those `adapted.parameters()` whose `p.requires_grad` is True.",
+    "The second: `adapted(input_ids=tokens).logits` and the same of `base`, under `torch.no_grad()`.",
+    "A change can go up or down: `(new - old).abs().max().item()`.",
+    right=_audit(),
+    cases=_pairs,
     mistakes={
-        "the adapter is added without alpha/r": lambda weight, a, b, alpha, m: _dora(weight, a, b, len(a), m),
-        "the rows have length 1; they are not multiplied by m yet": lambda *given: _dora(*given) / given[-1][:, None],
-        "this is LoRA's matrix; its rows are neither divided by their length nor multiplied by m": _lora,
-        "the rows are multiplied by m, but not divided by their length first": lambda *given: (
-            given[-1][:, None] * _lora(*given)
+        "the first number counts frozen parameters, too.": _audit(lambda p: p.numel()),
+        "the first number counts tensors; the parameters in them are asked for.": _audit(
+            lambda p: int(p.requires_grad)
         ),
-        "columns are divided by their length; each row has one": lambda *given: (
-            given[-1][:, None] * _lora(*given) / _lora(*given).norm(dim=0)
+        "the first number counts the frozen parameters; the trained ones are asked for.": _audit(
+            lambda p: p.numel() * (not p.requires_grad)
         ),
-        "all rows are divided by one number, the length of the whole matrix": lambda *given: (
-            given[-1][:, None] * _lora(*given) / _lora(*given).norm()
+        "the second number is a mean; one logit that moves far is lost in it.": _audit(
+            change=lambda new, old: (new - old).abs().mean()
         ),
-        "the length is taken of W alone, before the adapter is added": lambda weight, *adapter: (
-            adapter[-1][:, None] * _lora(weight, *adapter) / weight.norm(dim=1, keepdim=True)
+        "the second number is the largest change upwards; a logit can also fall.": _audit(
+            change=lambda new, old: (new - old).max()
+        ),
+        "the second number is the change of the largest logit; the largest change of any logit is asked for.": _audit(
+            change=lambda new, old: (new.max() - old.max()).abs()
+        ),
+        "the second number compares probabilities; logits are asked for.": _audit(
+            change=lambda new, old: (new.softmax(-1) - old.softmax(-1)).abs().max()
         ),
     },
-    read=lambda given, weight, *adapter: tensor(given, weight),
-    alike=close_tensors,
+    read=lambda given, *models: numbers(given, 2),
+    alike=_alike,
 )
 
 

@@ -1,11 +1,8 @@
-"""Memory of a training step: the bytes that last, and what is alive at the moment that needs most."""
-
-from collections import Counter
-from operator import eq
+"""Memory of a training step: the bytes that a model needs however small the batch is."""
 
 import torch
 
-from course.exercises import Quiz, Wrong, function_exercise, kind, number
+from course.exercises import Quiz, function_exercise, number
 from course.small import small_model
 
 
@@ -42,72 +39,6 @@ lasting_bytes = function_exercise(
         "these are numbers; bytes are asked for.": _bytes(size=torch.numel),
     },
     alike=lambda given, expected: number(given) == expected,
-)
-
-
-def _read_log(given, log):
-    if not isinstance(given, dict):
-        raise Wrong(f"a dict is asked for, of what is alive at the peak, and this is {kind(given)}.")
-    return {name: size for name, size in given.items() if size != 0}
-
-
-def _replay(log):
-    """What is alive at the peak, what was ever made, what is alive at the end, and each part at its own largest."""
-    alive, ever, parts, peak = Counter(), Counter(), Counter(), {}
-    for name, size in log:
-        alive[name] += size
-        ever[name] += max(size, 0)
-        parts[name] = max(parts[name], alive[name])
-        if sum(alive.values()) > sum(peak.values()):
-            peak = dict(+alive)
-    return peak, dict(ever), dict(+alive), dict(parts)
-
-
-def _last_sizes(log):
-    """At the largest sum of what each part was last changed by."""
-    alive, best = {}, {}
-    for name, size in log:
-        alive[name] = size
-        best = dict(alive) if sum(alive.values()) > sum(best.values()) else best
-    return best
-
-
-LOGS = {
-    "one short row": "weights 4, averages 8, activations 2, activations -1, activations 1, logits 1, logits -1, "
-    "gradients 2, activations -2, gradients 2, embedding gradient 2, embedding gradient -2, gradients -4",
-    "many long rows": "weights 4, averages 8, activations 9, logits 7, logits 7, logits -14, gradients 3, "
-    "activations -9, gradients 1, gradients -4",
-    "two micro-batches": "weights 4, averages 8, activations 3, logits 2, logits -2, gradients 4, activations -3, "
-    "activations 3, logits 2, logits -2, activations -3, gradients -4",
-    "a model that was largest while it was loaded": "weights 20, weights -10, activations 3, activations -3",
-}
-
-
-def _parsed(text):
-    return [(name, int(size)) for name, size in (part.rsplit(" ", 1) for part in text.split(", "))]
-
-
-alive_at_the_peak = function_exercise(
-    "ex09_2",
-    "what is alive when most is, for four logs",
-    "Go through the log with a dictionary of what is alive now. Remember it whenever its sum is a new record.",
-    "Remember a copy, dict(alive): the dictionary itself goes on changing.",
-    "for name, size in log: alive[name] = alive.get(name, 0) + size; if sum(alive.values()) > record: remember both.",
-    right=lambda log: _replay(log)[0],
-    cases=[(f"for {story}", _parsed(text)) for story, text in LOGS.items()],
-    mistakes={
-        "this adds up all that was ever made, and forgets that some of it is gone.": lambda log: _replay(log)[1],
-        "this is alive when the log ends. Did you keep the dictionary itself, which goes on changing?": lambda log: (
-            _replay(log)[2]
-        ),
-        "these are the largest sizes of all parts, each at its own moment. They are not alive together.": lambda log: (
-            _replay(log)[3]
-        ),
-        "only one of the parts that are alive is there.": lambda log: dict(list(_replay(log)[0].items())[-1:]),
-        "a part that changes keeps what it had: add each size to it.": _last_sizes,
-    },
-    read=_read_log,
-    alike=eq,
 )
 
 

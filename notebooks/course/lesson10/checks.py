@@ -1,38 +1,15 @@
-"""Out of memory: reading the message, and the same gradients in pieces."""
+"""Out of memory: the same gradients in pieces."""
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 
-from course.exercises import Quiz, Wrong, called, exercise, near, number, number_exercise
-
-SHORT, ELSEWHERE = 298 - 120, 8 * 1024 - 120 - 7.1 * 1024  # MiB
-reading_the_message = number_exercise(
-    "ex10_1",
-    "two sizes from the message, in MiB, to one percent",
-    "A GiB has 1024 MiB. What was asked for, and what was there to give?",
-    "The first is 298 - 120. For the second, subtract from the capacity what is free and what PyTorch allocated.",
-    right=(SHORT, ELSEWHERE),
-    mistakes={
-        "the two are in each other's place.": (ELSEWHERE, SHORT),
-        "the first is what was asked for; a part of that was free.": (298, ELSEWHERE),
-        "the first is what was free. How much more was needed?": (120, ELSEWHERE),
-        "the first has the wrong sign: so much was missing.": (-SHORT, ELSEWHERE),
-        "the first adds what was asked for and what was free; one covers a part of the other.": (298 + 120, ELSEWHERE),
-        "the second takes a GiB for 1000 MiB; it has 1024.": (SHORT, 8000 - 120 - 7100),
-        "the second still has in it what is free.": (SHORT, 8192 - 7.1 * 1024),
-        "the second still has in it what PyTorch has allocated.": (SHORT, 8192 - 120),
-        "the second leaves out the tensor that was refused: it was never there.": (SHORT, ELSEWHERE - 298),
-        "the second is in GiB; MiB are asked for.": (SHORT, ELSEWHERE / 1024),
-        "the second is what PyTorch has allocated; the rest is asked for.": (SHORT, 7.1 * 1024),
-        "the second mixes units: turn the GiB into MiB first.": (SHORT, 8 - 120 - 7.1),
-    },
-)
+from course.exercises import Quiz, Wrong, called, exercise, near, number
 
 
 @exercise(
-    "ex10_2",
+    "ex10_1",
     "the gradients, the loss, and how many rows passed at once, for five batches",
     "backward() adds to the gradients that are there. So what the pieces add must be shares of the batch's loss.",
     "The sum of the losses in a piece, divided by the targets that count in the *whole* batch, is the piece's share.",

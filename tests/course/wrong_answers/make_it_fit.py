@@ -74,7 +74,7 @@ def _trains(model, inputs, targets, rows):
 
 
 WRONG = {
-    "ex10_2": [
+    "ex10_1": [
         (_meaning(lambda wanted, targets, pieces: 1 / len(pieces)), "each piece is divided by its own number"),
         (_meaning(lambda wanted, targets, pieces: 1), "the means of the pieces are added up"),
         (_hollow, "What is the mean of no losses?"),

@@ -1,8 +1,5 @@
 """What students answer instead, and a part of what they are told, where the judge has no table of mistakes."""
 
-import torch
-from torch import nn
-
 from tlkit.models.parts import find_blocks
 from tlkit.strategies import apply_strategy
 
@@ -15,23 +12,6 @@ def forgives_one_more(losses, patience):
         if place - best > patience:
             break
     return best
-
-
-def _one_memory(model):
-    model.get_output_embeddings().weight = nn.Parameter(model.get_input_embeddings().weight.detach())
-    model.config.tie_word_embeddings = False
-    return model
-
-
-def _fresh_numbers(model):
-    model.lm_head = nn.Linear(model.config.hidden_size, model.config.vocab_size, bias=False)
-    model.config.tie_word_embeddings = False
-    return model
-
-
-def _tied_again(model):
-    model.lm_head.weight = nn.Parameter(model.lm_head.weight.clone())
-    return model
 
 
 def _by_name(model, blocks):
@@ -70,35 +50,6 @@ def _in_place(weight, a, b, alpha):
     return weight
 
 
-def _even(part, low, high, steps, whole=torch.round):
-    gap = (high - low) / steps
-    return low + gap * whole((part - low) / gap)
-
-
-def _rounded_in_place(weights, bits, block):
-    for part in weights.split(block):
-        part.copy_(_even(part, part.min(), part.max(), 2**bits - 1))
-    return weights
-
-
-def _only(wanted, counted=lambda tensors: sum(tensor.numel() for tensor in tensors)):
-    """A function that trains what `wanted(name, tensor)` says."""
-
-    def apply(model):
-        for name, tensor in model.named_parameters():
-            tensor.requires_grad_(bool(wanted(name, tensor)))
-        return counted([tensor for tensor in model.parameters() if tensor.requires_grad])
-
-    return apply
-
-
-def _never_frozen(model):
-    biases = [tensor for name, tensor in model.named_parameters() if name.endswith("bias")]
-    for tensor in biases:
-        tensor.requires_grad_(True)
-    return sum(tensor.numel() for tensor in biases)
-
-
 WRONG = {
     "ex04_3": [
         (lambda losses, patience: len(losses) - 1, "the last place, not the best one"),
@@ -106,14 +57,7 @@ WRONG = {
         (lambda losses, patience: min(losses), "not the loss that stands there"),
         (forgives_one_more, "for a curve that"),
     ],
-    "ex07_3": [
-        (lambda model: model, "still one tensor"),
-        (_one_memory, "one memory behind both"),
-        (_fresh_numbers, "scores tokens differently"),
-        (_tied_again, "one tensor again"),
-        (lambda model: model.get_output_embeddings(), "the model is to be returned"),
-    ],
-    "ex07_2": [
+    "ex07_1": [
         (_by_name, "as in the published run"),
         (_without_freezing, "everything trains"),
         (_without_the_norm, "the final norm does not train"),
@@ -129,16 +73,10 @@ WRONG = {
         (lambda first, second: "q.A", "a list of names is asked for"),
         (lambda first, second: list(first.values()), "something in the list that is no name"),
     ],
-    "ex06_2": [
-        (_rounded_in_place, "changes what it was given"),
-        (lambda weights, bits, block: weights.view(-1, 1), "the result has the shape"),
+    "ex06_1": [
+        (lambda x, *layer: x, "the result has the shape"),
     ],
     "ex08_1": [
-        (_only(lambda name, tensor: tensor.ndim == 1), "a norm's weight"),
-        (_never_frozen, "a weight matrix"),
-        (_only(lambda name, tensor: name.endswith("q_proj.bias")), "is a bias vector and stays frozen"),
-        (_only(lambda name, tensor: name.endswith("bias"), len), "the number of tensors"),
-        (_only(lambda name, tensor: name.endswith("bias"), lambda tensors: tensors), "a number is to be returned"),
-        (_only(lambda name, tensor: name.endswith("bias"), lambda tensors: 1), "the number of parameters in them"),
+        (lambda base, adapted, tokens: adapted, "2 numbers are asked for"),
     ],
 }
