@@ -76,8 +76,8 @@ plan = {
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The `rule` turns the interval of the difference into a decision. It has three outcomes:
 #
-# - The whole interval lies within ±`worthwhile`: the difference is too small to matter, so we take the cheaper strategy.
-# - The interval excludes zero, and the difference is at least `worthwhile`: we take the better strategy.
+# - The whole interval lies within ±`worthwhile`: the difference is too small to matter. We take the cheaper strategy.
+# - The interval excludes zero, and the difference is at least `worthwhile`. We take the better strategy.
 # - Otherwise the study cannot tell, and the report says so.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -115,8 +115,8 @@ data = pd.DataFrame({"prompt": "", "answer": notes.text, "source": notes.topic})
 # material is. So we split the *sources*, and every document follows its source. Here the sources are the twenty
 # subjects of the notes, so the test is about subjects that were not in the training text.
 #
-# Even so, a document may stand in two sources. We look for documents of the other splits that share eight words in a row
-# with a document of the test, and remove them, so that the test remains as it is.
+# Even so, a document may stand in two sources. We look for documents of the other splits that share eight words in a
+# row with a document of the test, and remove them, so that the test remains as it is.
 
 
 # %%
@@ -333,8 +333,8 @@ print(f"{other} minus {one}: {difference:.2f} ({low:.2f} to {high:.2f})")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Both strategies learned something, because they end near 5.1 nats per token and an untouched model stands at 5.8.
 # Their difference is 0.01, with an interval from -0.13 to 0.16, which is more than twice as wide as the pilot said. The
-# seeds are the reason: `lora` is better with seed 0 and `full` with the other two, and fourteen steps are few enough for
-# their order to matter. More seeds would help most. With ten of each, $t$ alone would fall from 4.30 to 2.26.
+# seeds are the reason: `lora` is better with seed 0 and `full` with the other two, and fourteen steps are few enough
+# for their order to matter. More seeds would help most. With ten of each, $t$ alone would fall from 4.30 to 2.26.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Decide as planned
