@@ -83,7 +83,7 @@ WRONG = {
         (lambda train, test, n: [text for text in test if text in train], "there is something else in the list"),
         (lambda train, test, n: len(test), "a list of places is asked for"),
     ],
-    "ex12_2": [
+    "ex12_1": [
         (lambda options: max(options), "a place, counted from 0"),
         (lambda options: 0, "another option"),
     ],
@@ -91,7 +91,7 @@ WRONG = {
         (lambda probabilities, labels, threshold: 0.5, "2 numbers are asked for"),
         (lambda probabilities, labels, threshold: (0.5, 0.1), "for 4 texts"),
     ],
-    "ex14_2": [
+    "ex14_1": [
         (_by_token, "the end token of the answer has no label"),
         (_shifted, "shifted by one"),
         (_too_short, "one for each token"),
