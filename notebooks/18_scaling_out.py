@@ -4,19 +4,18 @@
 # *How can several cards train one model, and what does it cost them to agree?*
 #
 # When a run takes too long, or a model does not fit on your card, several processes share the work, usually one for
-# each GPU, and exchange numbers in every step. You need no GPU, because two processes on a laptop exchange the same
-# numbers.
+# each GPU, and exchange numbers in every step. You need no GPU here, because two processes on a laptop do the same.
 #
 # **You will be able to**
 #
 # - combine the gradients of several cards, and say when their plain mean is wrong;
-# - write a training loop that `accelerate launch` runs on any number of cards, and check it;
+# - write a training loop that `accelerate launch` runs with DDP or FSDP, and check it;
 # - calculate what each card holds and sends, and choose between DDP, ZeRO, FSDP, tensor and pipeline parallelism.
 #
 # **You need** the training loop of [lesson 4](04_full_fine_tuning.ipynb), [lesson 5](05_lora.ipynb) (LoRA) and
 # [lesson 9](09_memory.ipynb) (where the memory goes).
 #
-# About 45 minutes.
+# About 35 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import os
@@ -25,7 +24,6 @@ import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 from torch import nn
@@ -64,9 +62,10 @@ def new_model():
 #
 # DDP takes the plain mean of the $g_k$, which equals $g$ only if all $T_k$ are the same. In instruction tuning they are
 # not, because the question has no labels (-100) and answers differ in length. We imitate that: on the second card, only
-# the first 16 tokens of each row have labels. One process plays both cards. `num_items_in_batch` tells a model of
-# transformers by what to divide the sum of its losses. **By how much is the plain mean off: by 1% of the gradient's
-# length, by 10%, or by more than a third?**
+# the first 16 tokens of each row have labels.
+#
+# One process plays both cards. `num_items_in_batch` tells a model of transformers by what to divide the sum of its
+# losses. **By how much is the plain mean off: by 1% of the gradient's length, by 10%, or by more than a third?**
 
 # %% tags=["check-shares"]
 labels = inputs.clone()
@@ -139,60 +138,110 @@ apart = max((each - whole).norm() / whole.norm() for each in sums)
 course.claim("Four cards have the whole batch's gradient after the ring", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# ## Who holds what: ZeRO
+#
+# With DDP, eight cards hold eight equal copies of everything. [ZeRO](glossary.md#zero) removes the copies in three
+# stages: each card keeps only an $n$-th of the optimizer state (stage 1), also of the gradients (stage 2), also of the
+# weights (stage 3). We count 16 bytes for each parameter: bf16 with an fp32 master copy ([lesson 9](09_memory.ipynb)).
+# **Which stage do 7B parameters need on eight cards of 80 GB?**
+
+
+# %%
+def gb_per_card(parameters, cards, stage):
+    held = {"optimizer state": 12, "gradients": 2, "weights": 2}  # bytes a parameter
+    for kind in list(held)[:stage]:
+        held[kind] /= cards
+    return {kind: size * parameters / 1e9 for kind, size in held.items()}
+
+
+stages = {0: "DDP", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
+seven = pd.DataFrame({name: gb_per_card(6.74e9, 8, n) for n, name in stages.items()})
+seven.loc["GB on each card"] = seven.sum()
+seven.round(1)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# DDP does not fit, and stage 1 is enough, because the optimizer state is three quarters of the bytes. Activations come
+# on top. With a fixed batch each card has an $n$-th of them, under DDP as under ZeRO.
+#
+# Stages 1 and 2 send no more than DDP. A reduce-scatter gives each card the finished gradients of its part, the card
+# updates that part alone (so the update shrinks to an $n$-th), and an all-gather hands out the new weights.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## ZeRO-3 in torch: FSDP
+#
+# [FSDP](glossary.md#fsdp) is torch's version of stage 3. A block computes with whole weights, so the cards gather them
+# just before its turn and free them afterwards. This happens in the forward pass and again in the backward pass, and
+# meanwhile the next block's weights are already on their way.
+#
+# With the reduce-scatter of the gradients, a card sends $3(n-1)/n$ times the model's size, one and a half times as much
+# as with DDP. With LoRA the difference is far larger, because frozen weights have no gradients but have to be gathered.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two processes, with accelerate
 #
-# [accelerate](https://huggingface.co/docs/accelerate) is the library under the `Trainer` of transformers. Its script is
-# an ordinary loop with a few changes:
+# Now we train on two cards, once with DDP and once with FSDP. [accelerate](https://huggingface.co/docs/accelerate) is
+# the library under the `Trainer` of transformers. A script that uses it is an ordinary training loop with a few
+# changes:
 #
-# - `prepare` wraps the model in DDP and hands each process its share of the batches. The `DataLoader` has the batch
-#   size of *one* card, and does not shuffle, because we compare losses.
+# - The `DataLoader` has the batch size of *one* card. `prepare` hands each process its share of the batches.
 # - `gather` collects a tensor from all cards. DDP divides the sum of gradients by $n$, so we divide by the tokens *per
 #   card*, $T / n$ (312 / 2 = 156 in the first batch), and together this makes $1 / T$.
 # - `backward` and `clip_grad_norm_` belong to the accelerator. Clipping looks at the norm of the combined gradient.
-# - `save_state` writes a checkpoint for `load_state`: weights, optimizer state and random numbers.
-# - `get_state_dict` puts the whole model together. Every process has to call it, but only one writes the file.
 #
-# `cpu=True` keeps the script off GPUs. `saving` is a separate string, because the FSDP run ends differently.
-#
-# A `Trainer` script needs no change: start it with `accelerate launch`, and it counts the tokens of all cards by
-# itself.
+# `cpu=True` keeps the script off GPUs. The function `train` is the same for DDP and FSDP, because the model itself
+# takes care of the exchange.
 
 # %%
 loop = """
 import sys
 import torch
 from accelerate import Accelerator
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, TensorDataset
 from transformers import AutoModelForCausalLM
 
 accelerator = Accelerator(cpu=True)
+size = accelerator.num_processes
+
+def train(kind, model, optimizer, loader):
+    for inputs, labels in loader:
+        tokens = accelerator.gather((labels[:, 1:] != -100).sum()).sum()
+        loss = model(
+            input_ids=inputs, labels=labels, num_items_in_batch=tokens / size
+        ).loss
+        accelerator.backward(loss)
+        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        accelerator.print(kind, accelerator.gather(loss.detach()).mean().item())
+"""
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# For DDP, `prepare` wraps the model. For FSDP on GPUs `prepare` would do everything as well, but accelerate shards on
+# GPUs only, so here we write out what it does: `fully_shard` for each block and for the rest, and an optimizer for the
+# *parts*. The last line prints how many bytes of weights the first card holds.
+
+# %%
+with_ddp = """
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-rows = TensorDataset(*torch.load("rows.pt"))
-loader = DataLoader(rows, batch_size=8 // accelerator.num_processes)
-model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-for inputs, labels in loader:
-    tokens = accelerator.gather((labels[:, 1:] != -100).sum()).sum()
-    per_card = tokens / accelerator.num_processes
-    loss = model(input_ids=inputs, labels=labels, num_items_in_batch=per_card).loss
-    accelerator.backward(loss)
-    accelerator.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    optimizer.zero_grad()
-    accelerator.print("loss", accelerator.gather(loss.detach()).mean().item())
+loader = DataLoader(TensorDataset(*torch.load("rows.pt")), batch_size=8 // size)
+train("DDP", *accelerator.prepare(model, optimizer, loader))
 """
-saving = """
-accelerator.save_state("checkpoint")
-whole = accelerator.get_state_dict(model)
-if accelerator.is_main_process:
-    accelerator.unwrap_model(model).save_pretrained("trained", state_dict=whole)
+with_fsdp = """
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
+for part in [*model.model.layers, model]:
+    fully_shard(part, mesh=init_device_mesh("cpu", (size,)))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+train("FSDP", model, optimizer, accelerator.prepare(loader))
+accelerator.print("held", sum(p.to_local().nbytes for p in model.parameters()) / 1e6)
 accelerator.end_training()
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A configuration file says how the script runs, and on how many cards. `MULTI_GPU` is accelerate's name for DDP with
-# one process for each device. At a terminal you would type `accelerate launch --config_file ddp.yaml train.py MODEL`.
-# `launch` does that from this page.
+# one process for each device.
 
 # %%
 ddp = """
@@ -203,32 +252,34 @@ main_process_port: 0
 """
 folder = Path(mkdtemp())
 torch.save((inputs, labels), folder / "rows.pt")
+(folder / "ddp.yaml").write_text(ddp)
+(folder / "train.py").write_text(loop + with_ddp + with_fsdp)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# At a terminal you would now type `accelerate launch --config_file ddp.yaml train.py MODEL`. The next cell does the
+# same from this page and collects the printed numbers. **How far apart will the losses of one and of two processes
+# be?**
+
+# %%
 env = os.environ | {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}
 if sys.platform != "win32":
     env["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
-
-
-def launch(config, script):
-    """Run a script as `accelerate launch` does; return its losses and all its lines."""
-    (folder / "config.yaml").write_text(config)
-    (folder / "train.py").write_text(script)
-    command = [sys.executable, "-m", "accelerate.commands.launch"]
-    command += ["--config_file", "config.yaml", "train.py", str(tl.BUNDLED)]
-    options = {"cwd": folder, "env": env, "capture_output": True, "text": True}
-    ended = subprocess.run(command, timeout=600, **options)
-    if ended.returncode:
-        raise RuntimeError(ended.stderr[-3000:])
-    lines = ended.stdout.splitlines()
-    return torch.tensor([float(x[5:]) for x in lines if x.startswith("loss ")]), lines
-
+command = [sys.executable, "-m", "accelerate.commands.launch"]
+command += ["--config_file", "ddp.yaml", "train.py", str(tl.BUNDLED)]
+options = {"cwd": folder, "env": env, "capture_output": True, "text": True}
+ended = subprocess.run(command, timeout=600, **options)
+if ended.returncode:
+    raise RuntimeError(ended.stderr[-3000:])
+printed = {"DDP": [], "FSDP": [], "held": []}
+for kind, _, number in (line.partition(" ") for line in ended.stdout.splitlines()):
+    if kind in printed:
+        printed[kind].append(float(number))
+print(f"FSDP: {printed['held'][0]:.2f} MB of weights on the first card")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# One process takes the same three steps, in the loop that you know. **How far apart will the losses of one and of two
-# processes be?**
+# One process takes the same three steps, in the loop that you know:
 
-# %% tags=["check-ddp"]
-by_two, _ = launch(ddp, loop + saving)
-
+# %%
 alone = new_model()
 optimizer = torch.optim.AdamW(alone.parameters(), lr=1e-3)
 by_one = []
@@ -239,38 +290,45 @@ for rows, its_labels in zip(inputs.split(8), labels.split(8), strict=True):
     optimizer.step()
     optimizer.zero_grad()
     by_one.append(loss.item())
-by_one = torch.tensor(by_one)
-pd.DataFrame({"one process": by_one, "two, DDP": by_two}, index=[1, 2, 3]).round(4)
-
-# %%
-apart = (by_one - by_two).abs().max()
-course.claim("One and two processes have the same losses, to 1e-5", apart < 1e-5)
+losses = pd.DataFrame({"one process": by_one, "two, DDP": printed["DDP"]})
+losses["two, FSDP"] = printed["FSDP"]
+apart = losses.max(axis=1) - losses.min(axis=1)
+course.claim("One and two processes have the same losses, to 1e-5", apart.max() < 1e-5)
+losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# They agree but for rounding, because a sum depends on its order. Make this comparison before any long run: the same
-# rows, no dropout, a few steps on one card and on two. If the curves differ, look for a plain mean over unequal shares,
-# or for rows dealt out twice. (accelerate fills the last batch with repeated rows; `gather_for_metrics` drops them.)
+# They agree but for rounding, because a sum depends on its order. With FSDP the card keeps half of the 16.15 MB. AdamW
+# gets only these parts, so the optimizer state is halved as well.
 #
-# The saved model is an ordinary one:
+# Make this comparison before any long run: the same rows, no dropout, a few steps on one card and on two. If the curves
+# differ, look for a plain mean over unequal shares, or for rows dealt out twice.
+#
+# On GPUs you need only the DDP half of the script, without `cpu=True`, and the configuration below makes FSDP of it.
+# The wrap policy says that blocks are gathered one at a time. With `bf16` the cards compute in bf16 and keep their
+# parts in fp32. To save the trained model, *every* process calls `accelerator.get_state_dict(model)`, which puts it
+# together, and one of them writes the file. A `Trainer` script needs no change: start it with `accelerate launch`.
 
-# %% tags=["check-saved"]
-saved = AutoModelForCausalLM.from_pretrained(folder / "trained", dtype=torch.float32)
-with torch.no_grad():
-    before, after = (m(input_ids=rows, labels=rows).loss for m in (new_model(), saved))
-print(f"loss on the last rows: {before:.2f} before training, {after:.2f} after")
+# %%
+fsdp = ddp.replace("MULTI_GPU", "FSDP")
+fsdp += """mixed_precision: bf16
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_reshard_after_forward: true
+"""
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a step costs on real links
 #
-# Two processes on a laptop share its cores, so we calculate. On $n$ cards with a fixed batch, the passes shrink to an
-# $n$-th. The exchange does not, nor does DDP's update, because every card updates all parameters:
+# Two processes on a laptop share its cores, so speed can only be calculated here. On $n$ cards with a fixed batch, the
+# passes shrink to an $n$-th. The exchange does not, nor does DDP's update, because every card updates all parameters:
 #
 # $$t_\text{step} \approx \frac{t_\text{passes}}{n} + t_\text{update}
 # + \max\Big(0,\ \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bandwidth}} - t_\text{hidden}\Big)$$
 #
-# Part of the exchange is hidden: gradients of the upper blocks are complete while the backward pass still works below
-# them. DDP collects them in *buckets* of 25 MB, and sends each as soon as it is full. At best this *overlap* covers the
-# whole backward pass, two thirds of the passes.
+# Part of the exchange is hidden ($t_\text{hidden}$), because gradients of the upper blocks are complete while the
+# backward pass still works below them. DDP collects them in *buckets* of 25 MB, and sends each as soon as it is full.
+# At best this *overlap* covers the whole backward pass, two thirds of the passes.
 #
 # We estimate a step of eight H100s for 1.5 billion parameters and bf16 gradients. The cards compute 400 TFLOP/s, about
 # 40% of what their maker states, and move 3.35 TB/s in memory; AdamW reads and writes 28 bytes for each parameter.
@@ -294,101 +352,16 @@ speed["seconds, 8 cards"], speed["times as fast as one"] = eight, one / eight
 speed.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Inside a machine DDP pays off, and between machines at the 400 Gbit/s a card of today's clusters (all rates are
-# nominal). Over a slow network eight cards are slower than one. LoRA with ten million parameters sends only 35 MB,
+# DDP pays off inside a machine, and between machines over the 400 Gbit/s of today's clusters (all rates are nominal).
+# Over a slow network eight cards are slower than one.
+#
+# Two things make the exchange smaller. LoRA with ten million parameters sends only 35 MB,
 # because frozen weights have no gradients. Over 10 Gbit/s this takes 0.03 s, about as long as its backward pass.
-# Gradient accumulation helps as well, because the cards exchange once for several micro-batches (`with
-# accelerator.accumulate(model)`).
+# And with gradient accumulation the cards exchange only once for several micro-batches.
 #
 # **Batch and learning rate.** If you keep the rows of each *card* instead, the batch grows with the cards and an epoch
 # has fewer steps, so search the learning rate again. With SGD one multiplies it by the growth of the batch, after a
 # warm-up (Goyal et al.); with AdamW its square root is a usual first guess.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## Who holds what: ZeRO
-#
-# With DDP, eight cards hold eight equal copies of everything. [ZeRO](glossary.md#zero) removes the copies in three
-# stages: each card keeps only an $n$-th of the optimizer state (stage 1), also of the gradients (stage 2), also of the
-# weights (stage 3). We count 16 bytes for each parameter: bf16 with an fp32 master copy ([lesson 9](09_memory.ipynb)).
-# **Which stage do 7B parameters need on eight cards of 80 GB?**
-
-
-# %%
-def gb_per_card(parameters, cards, stage):
-    held = {"optimizer state": 12, "gradients": 2, "weights": 2}  # bytes a parameter
-    for kind in list(held)[:stage]:
-        held[kind] /= cards
-    return {kind: size * parameters / 1e9 for kind, size in held.items()}
-
-
-stages = {0: "DDP", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
-seven = pd.DataFrame({name: gb_per_card(6.74e9, 8, n) for n, name in stages.items()}).T
-axes = seven[::-1].plot.barh(stacked=True, figsize=(9, 3.4))
-axes.bar_label(axes.containers[-1], seven[::-1].sum(axis=1).map(" {:.0f} GB".format))
-axes.axvline(80, color="black", linestyle="--", label="a card of 80 GB")
-axes.set(xlabel="GB on each card, without activations", xlim=(0, 125))
-axes.set_title("7B parameters on 8 cards: the first stage of ZeRO frees most")
-axes.legend(frameon=False, loc="lower right")
-plt.show()
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# DDP does not fit, and stage 1 is enough, because the optimizer state is three quarters of the bytes. Stages 1 and 2
-# send no more than DDP: a reduce-scatter gives each card the finished gradients of its part, it updates that part alone
-# (so the update shrinks to an $n$-th), and an all-gather hands out the new weights. But with accumulation, stages 2 and
-# 3 have to combine gradients in every micro-batch, or keep them whole in between; DDP combines them once.
-#
-# Activations come on top. With a fixed batch each card has an $n$-th of them, under DDP as under ZeRO.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## ZeRO-3 in torch: FSDP
-#
-# [FSDP](glossary.md#fsdp) is torch's version of stage 3. A block computes with whole weights, so the cards gather them
-# just before its turn, in both passes, and free them afterwards, while the next block's weights are on their way. As
-# the gradients take a reduce-scatter, a card sends $3(n-1)/n$ times the model's size, one and a half times as much as
-# DDP. With LoRA the difference is far larger, because frozen weights have no gradients but have to be gathered.
-#
-# On GPUs our script stays as it is (without `cpu=True`), and this configuration makes it FSDP. With `bf16` the cards
-# gather and compute in bf16 and keep their parts in fp32; without that line, everything runs in fp32, with DDP too.
-
-# %%
-fsdp = ddp.replace("MULTI_GPU", "FSDP")
-fsdp += """mixed_precision: bf16
-fsdp_config:
-  fsdp_version: 2
-  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
-  fsdp_reshard_after_forward: true
-"""
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The wrap policy gathers block by block. With `fsdp_reshard_after_forward: false` weights stay whole from the forward
-# to the backward pass. accelerate shards on GPUs only, so here we start two processes as before and write out what
-# `prepare` would do: `fully_shard` for each block and for the rest, and an optimizer for the *parts*.
-
-# %%
-prepared = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
-sharded = """
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-mesh = init_device_mesh("cpu", (accelerator.num_processes,))
-for part in [*model.model.layers, model]:
-    fully_shard(part, mesh=mesh)
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-loader = accelerator.prepare(loader)
-"""
-held = """
-held = sum(part.to_local().nbytes for part in model.parameters())
-accelerator.print(f"weights on the first card: {held / 1e6:.2f} MB")
-accelerator.end_training()
-"""
-
-# %% tags=["check-fsdp"]
-by_parts, lines = launch(ddp, loop.replace(prepared, sharded) + held)
-print(lines[-1])
-apart = (by_one - by_parts).abs().max()
-course.claim("FSDP has the same losses as one process, to 1e-5", apart < 1e-5)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The card keeps half of the 16.15 MB. AdamW gets only these parts, so the optimizer state is halved as well.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When a layer is too large
@@ -397,26 +370,13 @@ course.claim("FSDP has the same losses as one process, to 1e-5", apart < 1e-5)
 #
 # **Tensor parallelism** splits single matrices. In an MLP each card takes some of the hidden units: rows of the first
 # matrices, and the matching columns of the last one. Each card then has a part of the sum that is the output, and an
-# all-reduce adds the parts up:
-
-# %%
-mlp = model.model.layers[0].mlp
-gate, up, down = mlp.parameters()
-x = torch.randn(8, gate.shape[1])
-split = zip(gate.chunk(2), up.chunk(2), down.chunk(2, dim=1), strict=True)
-parts = [(mlp.act_fn(x @ g.T) * (x @ u.T)) @ d.T for g, u, d in split]
-course.claim("The parts add up", torch.allclose(sum(parts), mlp(x), atol=1e-4))
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Attention is split by heads. The cards exchange activations twice in every block and pass and have to wait for them,
-# so this is done within a machine, over NVLink.
+# all-reduce adds the parts up. Attention is split by heads. The cards exchange activations twice in every block and
+# pass and have to wait for them, so this is done within a machine, over NVLink.
 #
 # **Pipeline parallelism** splits the model between blocks, say eight of 32 to each of four cards. Only the
 # activations at the cuts travel, so slow links will do. Its price is the *bubble*, in which a card waits for those
 # before it. One cuts the batch into $m$ micro-batches that follow each other. With $p$ cards, each is idle for
 # $\frac{p-1}{m+p-1}$ of the time: 43% for four cards and four micro-batches, 16% for sixteen.
-#
-# *Context parallelism* splits long texts, and *expert parallelism* the experts of a mixture-of-experts model.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What does not fit, and what to do
@@ -432,8 +392,6 @@ course.claim("The parts add up", torch.allclose(sum(parts), mlp(x), atol=1e-4))
 # | weights | QLoRA; to train all of them, FSDP (ZeRO-3) |
 # | one layer is too large | tensor parallelism, within a machine |
 # | more machines, slow links between them | FSDP inside and DDP between machines, or pipeline parallelism |
-#
-# For several machines, start the same command on each, with `num_machines`, `machine_rank` and `main_process_ip`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -447,7 +405,6 @@ course.claim("The parts add up", torch.allclose(sum(parts), mlp(x), atol=1e-4))
 # ## Further reading
 #
 # - Hugging Face 2025, [The Ultra-Scale Playbook](https://huggingface.co/spaces/nanotron/ultrascale-playbook)
-# - [FSDP2 in accelerate](https://huggingface.co/docs/accelerate/concept_guides/fsdp1_vs_fsdp2)
 # - Li et al. 2020, [PyTorch Distributed](https://arxiv.org/abs/2006.15704)
 # - Rajbhandari et al. 2020, [ZeRO](https://arxiv.org/abs/1910.02054); Shoeybi et al. 2019,
 #   [Megatron-LM](https://arxiv.org/abs/1909.08053) (tensor); Huang et al. 2019,
@@ -496,22 +453,6 @@ def enough_cards(divided, own, gathered, card, most):
 
 
 course.check("ex18_1", enough_cards)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 18.2** (apply it). Make the parts add up. A batch is a list of blocks, and each block is a list with the
-# losses of its tokens; blocks may have different lengths. Write a function that returns what process `rank` (from 0) of
-# `size` contributes to the loss of the batch. Each block goes to exactly one process, and no process gets more than its
-# share, rounded up. The *sum* of all contributions must be the loss of the batch, which is the mean over all of its
-# tokens. There may be fewer blocks than processes.
-
-
-# %%
-def part_of_the_loss(blocks, rank, size):
-    """What this process adds to the loss of the batch."""
-    # your code here
-
-
-course.check("ex18_2", part_of_the_loss)
 
 # %% [markdown]
 # Previous: [17 · The leaderboard](17_leaderboard.ipynb) ·

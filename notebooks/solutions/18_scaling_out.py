@@ -29,22 +29,3 @@ def enough_cards(divided, own, gathered, card, most):
 
 
 course.check("ex18_1", enough_cards)
-
-# %% [markdown]
-# Make the parts add up. A batch is a list of blocks, and each block is a list with the losses of its tokens; blocks may
-# have different lengths. Write a function that returns what process `rank` (from 0) of `size` contributes to the loss
-# of the batch. Each block goes to exactly one process, and no process gets more than its share, rounded up. The *sum*
-# of all contributions must be the loss of the batch, which is the mean over all of its tokens. There may be fewer
-# blocks than processes.
-
-
-# %%
-def part_of_the_loss(blocks, rank, size):
-    """What this process adds to the loss of the batch."""
-    ### BEGIN SOLUTION
-    tokens = sum(len(block) for block in blocks)
-    return sum(sum(block) for block in blocks[rank::size]) / tokens
-    ### END SOLUTION
-
-
-course.check("ex18_2", part_of_the_loss)

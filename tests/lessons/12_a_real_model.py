@@ -1,5 +1,5 @@
 assert round(total / 4_036_800) == 33 and round(trainable / total, 3) == 0.018
-assert blocks.shape == (16, 96) and len(losses) == 8 and blocks.numel() == 1536
+assert blocks.shape == (16, 64) and len(losses) == 8 and blocks.numel() == 1024
 
 assert change["Rust"][0] < -15 and change["Rust"][2] < -5
 assert change["general"][1] < 0 < change["general"][2]
@@ -10,9 +10,6 @@ assert recorded.rust_accuracy[chosen].max() < 0.25
 assert round(shown["saved, MB"]["lora"]) == 10 and round(shown["saved, MB"]["full"]) == 538
 assert 9 < shown.learning_rate["lora"] / shown.learning_rate["full"] < 11
 
-seven = memory["Llama-2-7B"]
-assert round(seven["full, fp32"]) == 108 and round(seven["LoRA, frozen in bf16"]) == 15
-assert 4 < seven["QLoRA, frozen in 4 bits"] < 5 and 48 < 6.74e9 / total < 52
 assert 4 * trainable < size < 1.02 * 4 * trainable
 assert (round(recorded.general["zero-shot"], 1), round(recorded.general["lora"], 1)) == (26.5, 27.9)
 assert (after["Rust"] < before["Rust"]).all()

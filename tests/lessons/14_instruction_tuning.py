@@ -22,7 +22,4 @@ assert torch.allclose(dpo_loss(zero, zero), torch.tensor(2.0).log())
 assert round(dpo_loss(torch.tensor([10.0]), torch.tensor([0.0])).item(), 2) == 0.31
 assert abs(losses[0] - 0.693) < 0.001 and losses[-1] < 0.3
 assert wider == 24 and 13 <= lower <= 19
-assert 1.4 < cost["answers"]["general text"] / cost["untouched"]["general text"] < 1.9
-assert 1.02 < cost["DPO"]["general text"] / cost["answers"]["general text"] < 1.15
-assert 1.03 < cost["DPO"]["true answers"] / cost["answers"]["true answers"] < 1.2
 assert round(after.rust_accuracy, 2) == 0.2 and ((won < 0) & (lost < 0)).sum() == lower

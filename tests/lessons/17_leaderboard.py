@@ -15,19 +15,12 @@ assert not intervals(ends, count=1).separated.any() and not intervals(scores.hea
 assert len(first_ten) == 45 and (every.separated.sum(), len(every), alone) == (1162, 1953, 1522)
 assert not against.separated.iloc[:24].any() and against.separated.iloc[24:].all() and len(against) == 62
 
-counts = {
-    rho: (intervals(scores.head(10), rho).separated.sum(), intervals(scores.head(10), rho, 1).separated.sum())
-    for rho in (0, 0.3, 0.5, 0.7)
-}
-assert counts == {0: (0, 0), 0.3: (0, 1), 0.5: (0, 3), 0.7: (1, 7)}
 assert right.round()[[0, 9]].tolist() == [694, 648]
 assert [round(row[1], 1) for row in rows] == [0, 0.3, 0.5, 0.7] and [row[2] > 0 for row in rows] == [False] + 3 * [True]
 assert np.allclose(rows[0][2:], intervals(ends, count=1)[["low", "high"]], atol=0.02)
 
-june = runs[runs.created < "2025-07"]
 assert (june[["seed", "peft", "torch", "transformers"]].nunique() == 1).all()
 assert ((same == 0).sum(), len(same), round(same.abs().max(), 1), round(one_run, 1)) == (4, 25, 1.7, 0.4)
-assert ((newer < 0).sum(), len(newer), round(newer.mean(), 1)) == (36, 38, -1.6)
 
 first_places = {}
 for deviation in (0.4, 1, 2):
@@ -38,10 +31,8 @@ assert first_places[0.4] > 0.85 and 0.4 < first_places[1] < 0.5 and first_places
 by_name = board.set_index("name")
 assert default.sum() == 37 and default[:10].sum() == 7
 assert by_name.learning_rate[list(chosen[0])].tolist() == [1e-3, 1e-4]
-assert by_name.learning_rate[list(chosen[1])].nunique() == 1 and (by_name["rank"][list(chosen[1])] == 64).all()
-differences = both["alone"].difference[chosen]
-assert differences.round(1).tolist() == [8.7, 3.9] and differences.iloc[0] > 100 * (p[0] - p[24])
-assert [pairs.separated[chosen].tolist() for pairs in both.values()] == [[True, True], [True, False]]
+difference = every.difference[chosen].iloc[0]
+assert round(difference, 1) == 8.7 and difference > 100 * (p[0] - p[24]) and every.separated[chosen].all()
 
 shares = front.set_index("name").share
 published = front[front.published].name.tolist()

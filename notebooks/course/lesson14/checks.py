@@ -1,29 +1,10 @@
-"""Instruction tuning: whose loss counts how much, which tokens have a label, and the loss of a preference."""
+"""Instruction tuning: which tokens have a label."""
 
-import math
-
-from course.exercises import Quiz, Wrong, called, exercise, kind, number_exercise
-
-loss_of_a_batch = number_exercise(
-    "ex14_1",
-    "the loss of the batch, give or take 0.01",
-    "How many labels has each of the two rows? Count the end tokens.",
-    "The first row has 10 labels and the second one 2. Which sum of losses has each of them?",
-    "Add both sums and divide once, by all 12 labels.",
-    right=3.5,
-    mistakes={
-        "that is the mean of the rows' means: a label of the short answer would count five times as much.": 2.5,
-        "the end tokens have labels, too: the answers of 9 tokens and of 1 token have 10 and 2 labels.": 3.7,
-        "that is the sum over the labels; the loss is their mean.": 42.0,
-        "that is the sum of the two means.": 5.0,
-        "questions carry no labels, so their lengths do not count.": 3.25,
-    },
-    within=0.003,
-)
+from course.exercises import Quiz, Wrong, called, exercise, kind
 
 
 @exercise(
-    "ex14_2",
+    "ex14_1",
     "the labels of four rows, one of them without padding, one whose padding token is its end token",
     "Three parts follow one another: only read, learned, padding. Which places belong to the middle one?",
     "The learned tokens are those from place `only_read` up to, but not including, place `length`.",
@@ -57,29 +38,6 @@ def labels_of_a_row(answer: object) -> None:
         if given[only_read : length - 1] == tokens[only_read + 1 : length]:
             raise Wrong(f"{story}: the labels are shifted by one; the model shifts them itself.")
         raise Wrong(f"{story}: the labels are {given}; expected each learned token's own id at its own place.")
-
-
-LOSS = math.log(1 + math.exp(-3))
-loss_of_a_pair = number_exercise(
-    "ex14_3",
-    "the loss of the pair, give or take 0.001",
-    "By how many nats has each answer changed? The margin is the difference of the two changes.",
-    "The preferred answer has lost 6 nats and the other one 36, so the margin is 30.",
-    "The loss is -log(sigmoid(0.1 * 30)), which is log(1 + exp(-3)).",
-    right=LOSS,
-    mistakes={
-        "the sign of the margin is the other way round: the worse answer has lost more, so the loss is small.": 3
-        + LOSS,
-        "that is the margin; the loss is minus the logarithm of the sigmoid of beta times it.": 30.0,
-        "that is beta times the margin; its sigmoid and the logarithm are missing.": 3.0,
-        "that is the sigmoid; the loss is minus its logarithm.": 0.9526,
-        "that is the loss at the start, where the margin is zero.": 0.6931,
-        "the margin is of the changes, and not of the log-probabilities: both models read both answers.": 0.00091,
-        "the preferred answer's change alone is no margin: subtract the change of the other one.": 0.4375,
-        "a sigmoid never reaches 1, so the loss is small but not zero; keep three digits.": 0.0,
-    },
-    within=0.015,
-)
 
 
 QUIZ = Quiz(

@@ -1,4 +1,4 @@
-"""The leaderboard: how many questions a score needs, two rows told apart, and what the answers to each would add."""
+"""The leaderboard: which pairs the answers to each question tell apart."""
 
 import math
 from functools import partial
@@ -8,75 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from course.exercises import Quiz, Wrong, called, exercise, function_exercise, number_exercise
-
-Z = 1.96
-
-
-QUESTIONS = 0.25 * (Z / 0.03) ** 2
-enough_questions = number_exercise(
-    "ex17_1",
-    "the smallest number of questions for which 1.96 standard errors are at most 3 points",
-    "The standard error of a share p of n questions is √(p (1 − p) / n). With p = 0.5, for which n is 1.96 times that "
-    "equal to 0.03?",
-    "Square both sides: 1.96² · 0.25 / n = 0.03². Solve for n, and round up to a whole question.",
-    right=math.ceil(QUESTIONS),
-    mistakes={
-        "there is no part of a question: a whole number is asked for.": QUESTIONS,
-        "with that many, the interval still reaches a little more than 3 points: round up.": math.floor(QUESTIONS),
-        "there the standard error is 3 points; the interval reaches 1.96 times as far.": 278,
-        "that takes 2 for 1.96, which is close, and a few dozen questions too many.": 1112,
-        "that is the root of it: the error falls with the root of the questions.": 33,
-        "that is for an interval which is 3 points wide in all; here it reaches 3 points to each side.": 4269,
-        "that is for an interval which reaches 6 points to each side.": 267,
-        "that is for the difference of two scores; here it is one score.": 2135,
-    },
-    within=1e-4,
-)
-
-
-@exercise(
-    "ex17_2",
-    "eight pairs of scores, close and far, on tests of 100 to 10,000 questions",
-    "Turn both counts into shares. What is the variance of each share, and what of their difference?",
-    "The variances add up, also where the shares are subtracted. The standard error is the root of the sum.",
-    "True where the difference, without its sign, is larger than 1.96 standard errors.",
-)
-def told_apart(answer: object) -> None:
-    """Judge a function that says whether two rows of a leaderboard can be told apart."""
-    cases = [  # right, other, questions
-        (694, 663, 1319),
-        (694, 648, 1319),
-        (694, 570, 1319),
-        (570, 694, 1319),
-        (694, 640, 1319),
-        (60, 45, 100),
-        (5_130, 4_970, 10_000),
-        (40, 22, 1319),
-    ]
-    for right, other, questions in cases:
-        given = called(answer, right, other, questions)
-        if given not in (True, False):
-            raise Wrong(f"True or False is asked for, and your function returns {given!r:.40}.")
-        one, two = right / questions, other / questions
-        first, second = (math.sqrt(p * (1 - p) / questions) for p in (one, two))
-        apart, error = abs(one - two), math.hypot(first, second)
-        true = apart > Z * error
-        if bool(given) == true:
-            continue
-        case = f"for {right:,} and {other:,} of {questions:,} questions, your function returns {bool(given)}:"
-        points = f"the difference is {100 * apart:.1f} points, and its standard error {100 * error:.2f}"
-        if true and other > right:
-            raise Wrong(f"{case} the first score may be the lower one, too.")
-        if true and apart < Z * (first + second):
-            raise Wrong(
-                f"{case} {points}. Two errors do not add up, their squares do; two intervals that overlap say nothing."
-            )
-        if not true and apart > Z * max(first, second):
-            raise Wrong(f"{case} {points}. Both scores have an error, and both belong in that of the difference.")
-        if not true and apart > error:
-            raise Wrong(f"{case} {points}. The interval reaches 1.96 times as far as the error.")
-        raise Wrong(f"{case} {points}, so the interval {'excludes' if true else 'includes'} zero.")
+from course.exercises import Quiz, Wrong, function_exercise
 
 
 def _answers():
@@ -124,7 +56,7 @@ def _pairs(given, answers):
 
 
 answers_of_all = function_exercise(
-    "ex17_3",
+    "ex17_1",
     "four tables of 1,000 questions with two to seven models",
     "For each question there is a difference: 1 if only the first was right, −1 if only the other was, else 0.",
     "The difference of two scores is the mean of these differences. What is the standard error of a mean?",

@@ -1,30 +1,7 @@
-"""A project of one's own: how many documents an interval takes, and which rates were not tuned."""
+"""A project of one's own: which rates were not tuned."""
 
-import math
+from course.exercises import Quiz, Wrong, called, exercise
 
-from course.exercises import Quiz, Wrong, called, exercise, number_exercise
-
-DOCUMENTS, RATIO = 25, 0.08 / 0.02  # of the intervals, in nats per token
-enough_documents = number_exercise(
-    "ex20_1",
-    "the number of test documents that gives ±0.02 nats",
-    "Half of the interval is a number of standard errors, and such an error goes with 1 / √n.",
-    "The interval is to be 0.08 / 0.02 = 4 times smaller, so √n has to be 4 times larger. What does that make of n?",
-    right=DOCUMENTS * RATIO**2,
-    mistakes={
-        "with four times the documents the error is only halved, because it goes with 1 / √n.": DOCUMENTS * RATIO,
-        "that takes the root of the ratio. It is the number of documents whose root is taken, so the ratio has to be "
-        "squared.": DOCUMENTS * math.sqrt(RATIO),
-        "that is how many more you need. How many are in the test split then, in all?": DOCUMENTS * (RATIO**2 - 1),
-        "a narrower interval takes more documents, and not fewer.": DOCUMENTS / RATIO,
-        "a narrower interval takes more documents, and the ratio is squared: multiply by it.": DOCUMENTS / RATIO**2,
-        "that is how many times as many documents you need. How many is that?": RATIO**2,
-        "if a tenth of your text becomes the test split, that is the whole text. The test split alone is asked for.": (
-            10 * DOCUMENTS * RATIO**2
-        ),
-    },
-    within=0.002,
-)
 SOUND = {"full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)], "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)]}
 HIGHEST, LOWEST = [(1e-4, 120), (1e-3, 99), (1e-2, 85)], [(1e-4, 70), (1e-3, 80), (1e-2, 95)]
 CASES = (  # rates of each strategy with their scores, who is not tuned, and why
@@ -41,7 +18,7 @@ CASES = (  # rates of each strategy with their scores, who is not tuned, and why
 
 
 @exercise(
-    "ex20_2",
+    "ex20_1",
     "the strategies that your function names, for seven searches, sound and not",
     "Go through the strategies one by one, and collect the runs of each. There are three ways to fail, and any one of "
     "them is enough.",

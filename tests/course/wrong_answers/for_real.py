@@ -23,46 +23,6 @@ def _one_more(tokens, only_read, length):
     return [PAD] * only_read + tokens[only_read : length + 1] + [PAD] * max(0, len(tokens) - length - 1)
 
 
-def _tokens(blocks):
-    return sum(map(len, blocks))
-
-
-def _losses(blocks):
-    return sum(map(sum, blocks))
-
-
-def in_runs(blocks, rank, size):
-    """Rounded up; weighed wrongly."""
-    most = math.ceil(len(blocks) / size)
-    mine = blocks[rank * most : (rank + 1) * most]
-    return _losses(mine) / _tokens(mine) / size
-
-
-def left_over(blocks, rank, size):
-    most = len(blocks) // size
-    return _losses(blocks[rank * most : (rank + 1) * most]) / _tokens(blocks)
-
-
-def overlapping(blocks, rank, size):
-    most = math.ceil(len(blocks) / size)
-    return _losses(blocks[rank : rank + most]) / _tokens(blocks)
-
-
-def breaks_without_blocks(blocks, rank, size):
-    """Right in its weights, by way of a mean that is not there."""
-    mine = blocks[rank::size]
-    return _losses(mine) / _tokens(mine) * _tokens(mine) / _tokens(blocks)
-
-
-def nothing_without_blocks(blocks, rank, size):
-    if rank < len(blocks):
-        return _losses(blocks[rank::size]) / _tokens(blocks)
-
-
-def first_takes_all(blocks, rank, size):
-    return _losses(blocks) / _tokens(blocks) if rank == 0 else 0.0
-
-
 def counted(need, limit=lambda card: 0.85 * card, start=1, end=1, none=0):
     """A function for exercise 18.1 that goes up from `start`, with a need and a limit of its own."""
 
@@ -123,7 +83,7 @@ WRONG = {
         (lambda train, test, n: [text for text in test if text in train], "there is something else in the list"),
         (lambda train, test, n: len(test), "a list of places is asked for"),
     ],
-    "ex12_2": [
+    "ex12_1": [
         (lambda options: max(options), "a place, counted from 0"),
         (lambda options: 0, "another option"),
     ],
@@ -131,7 +91,7 @@ WRONG = {
         (lambda probabilities, labels, threshold: 0.5, "2 numbers are asked for"),
         (lambda probabilities, labels, threshold: (0.5, 0.1), "for 4 texts"),
     ],
-    "ex14_2": [
+    "ex14_1": [
         (_by_token, "the end token of the answer has no label"),
         (_shifted, "shifted by one"),
         (_too_short, "one for each token"),
@@ -143,18 +103,7 @@ WRONG = {
         (counted(right_need, none=math.inf), "0 is asked for where no number is enough"),
         (not_rounded, "cards come whole"),
     ],
-    "ex18_2": [
-        (in_runs, "2 processes, the sum is a mean of means"),
-        (lambda blocks, rank, size: _losses(blocks) / _tokens(blocks) / size, "not that of blocks of its own"),
-        (left_over, "4, 4, 4 tokens for 2 processes, nobody takes block 4"),
-        (overlapping, "block 1 is taken 2 times"),
-        (first_takes_all, "not dealt out evenly: they take [4, 0]"),
-        (breaks_without_blocks, "What does a process without blocks add? your function stopped"),
-        (nothing_without_blocks, "What does a process without blocks add? your function returns nothing yet"),
-        (lambda blocks, rank, size: blocks[rank::size], "a number is asked for"),
-        (lambda blocks, rank, size: 1.0, "the parts add up to 2"),
-    ],
-    "ex20_2": [
+    "ex20_1": [
         (finder(split=False), "full was tuned on the test split, and your function does not name full"),
         (finder(elsewhere=all), "one run of full, of three, was scored on the test split"),
         (finder(budget=False), "lora had three runs and full had four"),
