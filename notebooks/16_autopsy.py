@@ -6,27 +6,27 @@
 # Three reports describe one experiment: Qwen2-0.5B, a language model with 494 million parameters, is adapted to text
 # about Rust by four strategies. The losses fell, and the tables have two decimals. Still, most of the conclusions do
 # not hold. Every fault is one that you could make tomorrow, and each left a trace that a reader could have seen without
-# running anything.
+# running anything. Each of the five symptoms gives you one check, and in the exercise you put the five together into a
+# program that audits a report.
 #
 # **You will be able to**
 #
 # - put two numbers of a report side by side and see that one of them must be wrong;
 # - reproduce a suspected fault in a few lines, and say what it does to a result;
-# - audit any report with a checklist, and with a program of your own.
+# - audit any report with a checklist of five checks, and with a program of your own.
 #
 # **You need** [lesson 3](03_baseline.ipynb) for perplexity, [lesson 7](07_freezing.ipynb) for freezing, [lesson
 # 9](09_memory.ipynb) for memory, and [lesson 15](15_comparison.ipynb) for comparisons.
 #
-# About 44 minutes.
+# About 31 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math
-from itertools import combinations
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import course
 import tlkit as tl
@@ -35,7 +35,7 @@ from tlkit.evaluation import first_loss_warning
 
 tl.setup()
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
-held_out = tl.pack(tl.load_corpus("rust").validation[:10], tokenizer, 32)[:32]
+held_out = tl.pack(tl.load_corpus("rust").validation[:5], tokenizer, 32)[:16]
 
 
 def new_model():
@@ -43,10 +43,9 @@ def new_model():
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# All three reports are dated 15 November 2025. The *Python report* used PyTorch and transformers. The *Rust CUDA
-# report* and the *Rust hybrid report* used Candle, a library for the language Rust; the hybrid program continues on the
-# CPU when the card is out of memory. The reports are anonymous. We have their full text, and "the source" below is that
-# of the programs that produced them.
+# The *Python report* used PyTorch and transformers. The *Rust CUDA report* and the *Rust hybrid report* used Candle, a
+# library for the language Rust; the hybrid program continues on the CPU when the card is out of memory. All three are
+# dated 15 November 2025. We have their full text, and "the source" below is that of the programs that produced them.
 #
 # At each symptom, **write your diagnosis down before you run the next cell.**
 
@@ -71,9 +70,9 @@ print(f"{math.log(254_801) - 4.6157:.1f} nats apart")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Overfitting cannot explain the first row, because nothing had been trained yet. The first training loss belongs to the
-# same untouched model and says that its perplexity is 101. The two are 7.8 nats apart, far more than two texts on
+# same untouched model, and it says that the perplexity is 101. The two are 7.8 nats apart, far more than two texts on
 # one subject differ. Nor does a model with a perplexity of 254,801 write fluent English. So the model was fine, and the
-# evaluation was not.
+# evaluation was not. (**Check 1, evaluation:** is the first loss within one nat of the baseline's logarithm?)
 #
 # **What can an evaluation do wrong, if training is right?** The next picture shows what the source did.
 
@@ -82,9 +81,9 @@ ids = tokenizer("In Rust, Vec<T> is")["input_ids"]
 pictures.label_shift_scheme([tokenizer.decode([token]) for token in ids][:8])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A model of transformers moves the labels by one place on its own ([lesson 3](03_baseline.ipynb)). The evaluation had
-# already moved them, so they were shifted twice. It scored how well the model guesses the token *after* the next one,
-# which it never learned. Training made its own labels.
+# A model of transformers moves the labels by one place on its own. The evaluation had already moved them, so they were
+# shifted twice. It scored how well the model guesses the token *after* the next one, which it never learned. Training
+# was right, because it left the shift to the model.
 #
 # To see what this does, we train our model on seven blocks for ten epochs, and score it in both ways on these blocks
 # and on other text about Rust. **How will the four perplexities move?**
@@ -138,8 +137,8 @@ print(f"other text, scored correctly: {rows[-1][2] / rows[0][2]:.1f} times as hi
 # The better the model knows a text by heart, the more certain it is of the *next* token, and the less probability it
 # leaves for the one after that. So as the training loss goes to zero, the faulty figure goes up, most of all on text
 # that was learned. The report is right that its model overfitted: on other text, our correct perplexity nearly doubles.
-# But its numbers do not show that. The warning is the check from [lesson 4](04_full_fine_tuning.ipynb), which finds
-# such an evaluation before the first step.
+# But its numbers do not show that. The warning is check 1 as a function, from [lesson 4](04_full_fine_tuning.ipynb). It
+# finds such an evaluation before the first step.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 2: a pretrained model that is worse than guessing
@@ -165,10 +164,9 @@ print(f"guessing: {model.config.vocab_size:,}, and for Qwen2 151,936")
 print(f"the loss of guessing: {math.log(151_936):.1f} nats for Qwen2")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is another fault. In symptom 1 training began at 4.6 nats and the text was fluent, so only the evaluation was
-# wrong. Here training begins near 11.9, the loss of guessing, and the text is noise: both agree with the evaluation
-# that the model knows nothing. Our random models are worse than guessing, too, and no two are alike, while a file gives
-# the same model each time.
+# It is another fault. Here training begins near 11.9, the loss of guessing, and the text is noise. Both agree with the
+# evaluation that the model knows nothing. Our random models are worse than guessing, too, and no two are alike, while a
+# file gives the same model each time. So in both programs the pretrained weights never arrived.
 #
 # **How can a program load a file and stay random, without an error?** This is what the source did, in Python:
 
@@ -191,8 +189,7 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Candle's call fills the variables that exist. The program called it *before* it built the model, when there were none,
-# so the call filled nothing and succeeded. Lesson 3 has the check: ask which tensors are missing, and compare the
-# baseline with guessing.
+# so the call filled nothing and succeeded. (**Check 2, loading:** is the baseline below the size of the vocabulary?)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 3: three parameters win
@@ -215,23 +212,10 @@ factors = first / [64_249, 104_839, 206_584, 303_045]
 factors.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# None did: all fell to a third. Each strategy loaded the model afresh, so by symptom 2 each began
-# with random weights of its own. But the first scores differ by a factor of 4.7, while in symptom 2 three draws were
-# nearly equal. **What is different here?** A block of 4 tokens has only three predictions. We draw four models again,
-# with wider random weights, because the reports' models were far worse than guessing.
-
-# %% tags=["check-factors"]
-wide = AutoConfig.from_pretrained(tl.BUNDLED, initializer_range=0.1)  # before: 0.02
-torch.manual_seed(0)
-drawn = [AutoModelForCausalLM.from_config(wide) for _ in range(4)]
-for text in (held_out, held_out[:1, :4]):
-    scored = [perplexity(one, text) for one in drawn]
-    ratio = max(scored) / min(scored)
-    print(f"{text.numel():,} tokens: the highest is {ratio:.1f} times the lowest")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# With three predictions, random models differ by a factor of 2.7. So the final order can be that of four draws, and the
-# strategies need have had no part in it.
+# None did: all four fell to a third, so the order after epoch 20 is the order that was there after epoch 1. Each strategy
+# loaded the model afresh, so by symptom 2 each began with random weights of its own, and it was scored on a block of 4
+# tokens, which has only three predictions. The ranking can be that of four random draws, and the strategies need have
+# had no part in it.
 #
 # **And what are the three parameters?** To freeze the first 12 of 24 layers, the program used this rule:
 
@@ -261,7 +245,8 @@ print(f"gradients: {4 * trained / 1e9:.2f} GB")
 # You know the trap from [lesson 7](07_freezing.ipynb): `layers.1` is also in `layers.10` to `layers.19`, and `layers.2`
 # in `layers.20` to `layers.23`, so all 24 layers were frozen. Three *tensors* are left, which the report calls
 # parameters. They hold 272 million parameters, 43% of the model. The report calculates 12 bytes of gradients for them
-# and says that this is why the run fits the card. The gradients take 1.09 GB.
+# and says that this is why the run fits the card. The gradients take 1.09 GB. (**Check 3, count:** do the parts that are
+# said to be trained add up, in parameters, to the number that is given?)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 4: a ranking from one block
@@ -274,8 +259,8 @@ print(f"gradients: {4 * trained / 1e9:.2f} GB")
 #
 # Suppose that everything else had been right. The record of [lesson 15](15_comparison.ipynb) holds the same four
 # strategies (`last_layers` are the "adapter layers") with 40 test documents and three seeds. We rank the four on one
-# document with one seed, as the reports did, which makes 120 reports. A document has 137 tokens on average, four times
-# as many as the Python report's block.
+# document with one seed, as the reports did, which makes 120 reports. Each has 137 tokens on average, four times as many
+# as the Python report.
 #
 # **How many different rankings will the 120 reports publish?** Four strategies allow 24.
 
@@ -291,10 +276,6 @@ print(rankings.value_counts().head(3).to_string(header=False))
 pd.DataFrame({"reports it wins": winners, "mean loss": reports.mean().round(2)})
 
 # %%
-pairs = {f"{a} - {b}": reports[a] - reports[b] for a, b in combinations(four, 2)}
-pd.DataFrame(pairs).agg(["mean", "std"]).T.round(3)
-
-# %%
 course.claim(
     "No ranking is published by more than one report in five",
     rankings.value_counts().max() / len(reports) < 0.2,
@@ -302,9 +283,9 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # On all documents together, `full` is best. But four in ten reports name another winner, and a few name `last_layers`,
-# which has the highest mean loss. From report to report, a difference from `full` varies about as much as its mean, and
-# a difference between the three behind `full` far more. So even without the other faults, two reports may well name
-# different winners.
+# which has the highest mean loss. So even without the other faults, two reports may well name different winners. A
+# ranking needs many documents, several seeds, and an interval for each difference, as in lesson 15. (**Check 4,
+# sample:** from how many tokens and seeds is each score?)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 5: 14.3 times faster
@@ -314,7 +295,7 @@ course.claim(
 # | full fine-tuning | 100% | 254.28 |
 # | adapter layers | 6.05% | 17.72, "14.3 times faster" |
 #
-# "Adapter layers" are the last two blocks and, as lesson 7 found, 45 norms down to block 0. The report explains the
+# The "adapter layers" are the last two blocks and, as lesson 7 found, 45 norms down to block 0. The report explains the
 # speed by the few trained parameters.
 #
 # **A step consists of arithmetic, and of moving numbers between memory and processor. By how much can each shrink, if
@@ -325,53 +306,41 @@ course.claim(
 # down, and one for the parameter's own gradient. Freezing saves the third. The norm in block 0 keeps the second.
 #
 # *Traffic.* With only 32 tokens in a step, much time goes into reading and writing parameters. Both passes read 4 bytes
-# for each parameter that they go through. A *trained* parameter moves many more, because AdamW is by default a series
-# of eight small operations, and each reads its tensors from memory and writes its result back:
+# for each parameter that they go through. A *trained* parameter moves many more bytes:
+#
+# | what moves a trained parameter's numbers | bytes |
+# | --- | --- |
+# | the backward pass writes the gradient | 4 |
+# | clipping reads it for the norm, then reads and writes it | 12 |
+# | AdamW by default: eight small operations, each reads its tensors and writes its result | 80 |
+# | the same with `fused=True`, in one operation | 28 |
+#
+# So a trained parameter moves 96 bytes by default, and 44 with a fused optimizer. The next cell adds up arithmetic and
+# traffic for both runs.
 
 # %%
-adamw = {  # tensors read and written
-    "decay the parameter": (1, 1),
-    "mix gradient into the first moment": (2, 1),
-    "decay the second moment": (1, 1),
-    "add the squared gradient": (2, 1),
-    "take its root": (1, 1),
-    "correct it for the first steps": (1, 1),
-    "add epsilon": (1, 1),
-    "update the parameter": (3, 1),
-}
-moved = 4 * sum(read + written for read, written in adamw.values())
-print(f"AdamW moves {moved} bytes for each trained parameter")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The backward pass writes the gradient (4 bytes), and clipping reads it for the norm, then reads and writes it again
-# (12), which makes 96. `fused=True` does the update in one operation: it reads parameter, gradient and two moments, and
-# writes all but the gradient, 28 bytes. With the other 16 that makes 44.
-
-# %%
-P, head, two = 494_032_768, 151_936 * 896, 29_824_768  # two: the last two blocks
+P, head = 494_032_768, 151_936 * 896  # all parameters; those of the tied head
 through = {  # parameters in the forward pass, in the backward pass, and trained
     "full": (P, P, P),
-    "as published": (P, P, two + 45 * 896),
-    "lower norms frozen": (P, two + head, two),
+    "as published": (P, P, 29_865_088),
 }
 parts = pd.DataFrame(through, index=["forward", "backward", "trained"]).T
 cost = pd.DataFrame({"arithmetic": parts.sum(axis=1)})
 for name, each in {"traffic, fused": 44, "traffic, default": 96}.items():
     cost[name] = 4 * (parts.forward + parts.backward) + each * parts.trained
-ratios = cost.loc["full"] / cost
-ratios.round(2)
+ratios = cost.loc["full"] / cost.loc["as published"]
+ratios.round(1).to_frame("times less")
 
 # %% tags=["check-ratios"]
 course.claim(
-    "As published, neither arithmetic nor traffic shrinks by more than a factor of 8",
-    ratios.loc["as published"].max() < 8,
+    "Neither arithmetic nor traffic shrinks by more than 8 times", ratios.max() < 8
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The table says how many times less a step needs. A step is limited by arithmetic, traffic or both, so as
-# published the speed-up should lie between 1.5 and 7.5, or 5 with a fused optimizer. Other costs, such as starting each
-# operation, hardly differ between the runs and bring it closer to one. So the few trained parameters do not explain
+# The table says how many times less a step of the cheap run needs. A step is limited by arithmetic, traffic or both, so
+# the speed-up should lie between 1.5 and 7.5, or 5 with a fused optimizer. So the few trained parameters do not explain
 # 14.3.
+# (**Check 5, speed:** is the speed-up within what arithmetic and traffic can save?)
 #
 # Was the cheap run fast, or the expensive one slow? **How long should a full step take on the reports' card?** An RTX
 # 4060 Ti moves 288 GB a second, and the hybrid report says that it has 8 GB.
@@ -385,29 +354,18 @@ needed = 16 * P + 2 * 4 * head  # lesson 9: two more copies of one gradient
 print(f"memory: {needed / 1e9:.1f} GB at least, on a card of {8 * 2**30 / 1e9:.1f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The cheap step took 0.1 s longer than its traffic, for the other costs. With as much on top, a full step should take
-# 0.28 s, and it took 1.82. So the expensive run was slow. It does not fit a card of 8 GB, either. On Windows, the
-# driver can move what does not fit into the computer's main memory, and each step then waits for it. That would explain
-# the slow steps, and why no out-of-memory error was reported. *It is a hypothesis* that we cannot test without that
-# machine.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## The checklist
-#
-# 1. **First loss**: is it within one nat of the baseline's logarithm, on text of the same kind?
-# 2. **Baseline**: is it below the vocabulary's size and the same after each loading? Does it write sensible text?
-# 3. **Start**: do all runs begin at the same score? What did each gain?
-# 4. **Trained**: what, by name and in parameters? Do the parts add up?
-# 5. **Sample**: how many tokens and seeds is each score from? Is there an interval for each difference?
-# 6. **Rate**: was the learning rate tuned for each strategy?
-# 7. **Speed**: what can arithmetic and traffic save? Did both runs fit in memory?
+# The cheap step took 0.1 s longer than its traffic, for other costs such as starting each operation. With as much on
+# top, a full step should take 0.28 s, and it took 1.82. So the expensive run was slow. It does not fit a card of 8 GB,
+# either. On Windows, the driver can move what does not fit into the computer's main memory, and each step then waits for
+# it. That would explain the slow steps, but it is a *hypothesis* that we cannot test without that machine.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - Numbers that belong together must agree: first loss and baseline, baseline and vocabulary, count and name.
+# - Numbers that belong together must agree: first loss and baseline (check 1), baseline and vocabulary (2), the parts and
+#   the whole of what is trained (3).
 # - A loss that falls proves little. Loading, selection and evaluation fail silently, so each needs a check of its own.
-# - A ranking needs text, seeds and a common start, and a speed-up needs an explanation in operations and bytes.
+# - A ranking needs text and seeds (4), and a speed-up needs an explanation in operations and bytes (5).
 #
 # ## Further reading
 #
@@ -440,37 +398,8 @@ import tlkit as tl
 course.quiz("quiz16")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 16.1** (first steps). How many blocks does a ranking take? Suppose that the difference between two
-# strategies varies from one block of 32 tokens to the next with a standard deviation of 0.14 nats, that blocks are
-# independent, and that the mean difference over n blocks is 0.02 nats. Its 95% interval is then 0.02 ± 1.96 · 0.14 /
-# √n. How many blocks does it take, at least, until this interval excludes zero?
-
-# %%
-answer = None
-# your code here
-course.check("ex16_1", answer)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 16.2** (apply it). Repair the fault of symptom 3 in a program that knows only the names of the tensors, as
-# in a file of weights. Write a function that takes a name such as `model.layers.7.mlp.up_proj.weight` and returns
-# whether the tensor belongs to the first `count` blocks. It is called with all names of Qwen2-0.5B, which include the
-# embedding and the final norm. peft puts `base_model.model.` in front of each name, and your function must handle these
-# as well.
-
-# %%
-import re
-
-
-def in_first_blocks(name, count):
-    """True for a tensor of the first `count` blocks, False for every other one."""
-    # your code here
-
-
-course.check("ex16_2", in_first_blocks)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 16.3** (think further). Write a program that audits reports. Here is a new one (it is invented), as a table
-# of `key: number`:
+# **Exercise 16.1** (first steps). Put the five checks of the lesson into a program that audits reports. Here is a new
+# one (it is invented), as a table of `key: number`:
 #
 # | key | number | |
 # | --- | --- | --- |
@@ -501,7 +430,7 @@ def audit(report):
     # your code here
 
 
-course.check("ex16_3", audit)
+course.check("ex16_1", audit)
 
 # %% [markdown]
 # Previous: [15 · The comparison](15_comparison.ipynb) ·

@@ -18,14 +18,14 @@ counted = [p.numel() for name, p in done.named_parameters() if any(part in name 
 assert (len(counted), sum(counted)) == (26, 165_960_320)  # the report's 26 of 291
 assert not any("layers" in name for name in left)
 
+assert factors.round(1).to_list() == [3.0, 3.1, 3.1, 3.0] and first.is_monotonic_increasing
+assert (first / factors).is_monotonic_increasing  # the order stays
+
 tokens = record.groupby("document").tokens.first()
 assert round(tokens.mean()) == 137 and len(tokens) == 40 and tokens.mean() > 4 * 32
 assert (len(reports), rankings.nunique()) == (120, 13)
 assert winners.to_dict() == {"full": 71, "freeze_embeddings": 27, "freeze_lower": 16, "last_layers": 6}
 assert reports.mean().idxmin() == "full" and reports.mean().idxmax() == "last_layers"
-for one, other in [(one, other) for one in four for other in four if one < other]:
-    difference = reports[one] - reports[other]  # it varies about as much as its mean, or far more
-    assert difference.std() / abs(difference.mean()) > (0.7 if "full" in (one, other) else 1.8)
 
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -54,9 +54,8 @@ assert round(traffic.moved / 1e6) == 80
 with Traffic() as traffic:
     torch.nn.utils.clip_grad_norm_([parameter], 1.0, foreach=False)
 assert round(traffic.moved / 1e6) == 12
-assert 4 * sum(map(sum, adamw.values())) == 80
-assert (two + 45 * 896, head) == (29_865_088, 136_134_656)
-assert sum(p.numel() for p in tl.meta_model("qwen2-0.5b").model.layers[-2:].parameters()) == two
+last = sum(p.numel() for p in tl.meta_model("qwen2-0.5b").model.layers[-2:].parameters())
+assert (last + 45 * 896, head) == (29_865_088, 136_134_656)
 assert round(254.28 / 17.72, 1) == 14.3 and round(needed / 1e9, 1) == 9.0 and needed > 8 * 2**30
 overhead = 17.72 / 140 - cost["traffic, default"]["as published"] / 288e9
 assert 0.1 < overhead < 0.11 and round(cost["traffic, default"]["full"] / 288e9 + overhead, 2) == 0.28
@@ -65,12 +64,6 @@ assert 0.1 < overhead < 0.11 and round(cost["traffic, default"]["full"] / 288e9 
 assert round(math.exp(4.6157)) == 101 and round(math.log(254_801), 1) == 12.4
 assert 7.7 < math.log(254_801) - 4.6157 < 7.9
 
-# after: check-factors
-assert factors.round(1).to_list() == [3.0, 3.1, 3.1, 3.0] and round(first.max() / first.min(), 1) == 4.7
-assert 2.6 < max(scored) / min(scored) < 2.75  # three predictions
-scored = [perplexity(one, held_out) for one in drawn]
-assert held_out.numel() == 1024 and max(scored) / min(scored) < 1.2 and min(scored) > 2 * 4096
 
 # after: check-ratios
-assert ratios.loc["as published"].round(1).to_list() == [1.5, 4.9, 7.5]
-assert ratios.loc["lower norms frozen"].round(1).to_list() == [2.1, 6.5, 9.3]
+assert ratios.round(1).to_list() == [1.5, 4.9, 7.5]

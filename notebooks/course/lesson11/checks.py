@@ -1,57 +1,8 @@
-"""Your data: what padding costs, and texts that are on both sides of a split."""
+"""Your data: texts that are on both sides of a split."""
 
 from functools import partial
 
 from course.exercises import Quiz, Wrong, function_exercise, kind
-
-
-def _padded(lengths, size, *, whole=lambda batch, lengths: len(batch) * max(batch), share=lambda n, all: 1 - n / all):
-    """The share of padding; the options make it wrong, each as somebody does."""
-    batches = [lengths[at : at + size] for at in range(0, len(lengths), size)]
-    return share(sum(lengths), sum(whole(batch, lengths) for batch in batches))
-
-
-def _mean_of_shares(lengths, size):
-    batches = [lengths[at : at + size] for at in range(0, len(lengths), size)]
-    return sum(_padded(batch, size) for batch in batches) / len(batches)
-
-
-padded_share = function_exercise(
-    "ex11_1",
-    "the share for five lists of lengths, one of them without padding, some with a last batch that is not full",
-    "A batch has as many places as its rows times the length of its longest row.",
-    "`range(0, len(lengths), size)` gives the places where batches begin; a slice may end beyond the list.",
-    "Add up the places of all batches. The share is 1 - sum(lengths) / places.",
-    right=_padded,
-    cases=(
-        ("for rows of one length", [5, 5, 5, 5], 2),
-        ("for one full batch", [2, 4, 6, 8], 4),
-        ("for two batches", [10, 30, 100, 20], 2),
-        ("for a last batch that is not full", [10, 20, 10, 20, 7], 2),
-        ("for a batch that is larger than the data", [3, 9, 4], 8),
-    ),
-    mistakes={
-        "every batch is padded to the longest row of all; only its own longest row counts.": partial(
-            _padded, whole=lambda batch, lengths: len(batch) * max(lengths)
-        ),
-        "that is the number of padded places; divide it by the number of all places.": partial(
-            _padded, share=lambda tokens, places: places - tokens
-        ),
-        "that is the share of real tokens; the share of padding is asked for.": partial(
-            _padded, share=lambda tokens, places: tokens / places
-        ),
-        "that is padding for each real token; divide by all places instead.": partial(
-            _padded, share=lambda tokens, places: places / tokens - 1
-        ),
-        "that is the mean of the batches' shares: small batches would count as much as large ones.": _mean_of_shares,
-        "the last batch is not full, and it is counted as if it were.": lambda lengths, size: _padded(
-            [*lengths, *[0] * (-len(lengths) % size)], size
-        ),
-        "the last batch is not full, and it is missing.": lambda lengths, size: (
-            _padded(lengths[: len(lengths) // size * size], size) if len(lengths) >= size else 0
-        ),
-    },
-)
 
 
 def _leaks(train, test, n=4, *, words=lambda text: text.lower().split(), swapped=False, some=True):
@@ -82,7 +33,7 @@ def _places(given, *arguments):
 
 
 leaks = function_exercise(
-    "ex11_2",
+    "ex11_1",
     "the list of places for five pairs of training and test texts",
     "Write a function that returns the set of all runs of n words of one text, as `runs` does in the lesson.",
     "Collect the runs of all training texts in one set. A test text leaks if it shares a run with that set: `a & b`.",

@@ -1,46 +1,6 @@
-"""The autopsy: how many blocks a ranking takes, names that match too much, a program that audits reports."""
+"""The autopsy: a program that audits reports."""
 
-import math
-
-from course.exercises import Quiz, Wrong, called, exercise, number_exercise
-from tlkit.models import meta_model
-
-LIMIT = (1.96 * 0.14 / 0.02) ** 2
-enough_blocks = number_exercise(
-    "ex16_1",
-    "the smallest number of blocks for which the interval excludes zero",
-    "The interval excludes zero as soon as 1.96 * 0.14 / √n is smaller than 0.02. Which n is that?",
-    "Solve this for the square root of n, and square the result. Then round up to a whole number of blocks.",
-    right=math.ceil(LIMIT),
-    mistakes={
-        "there is no part of a block: a whole number is asked for.": LIMIT,
-        "with that many, the interval still holds zero, though barely: round up.": math.floor(LIMIT),
-        "that is more than needed: the interval reaches 1.96 times the standard error to *each* side.": 753,
-        "that looks like tokens; blocks are asked for.": math.ceil(LIMIT) * 32,
-        "that is the root of it: twice the blocks do not halve the interval, four times as many do.": 14,
-        "there the mean is as large as its own standard error; the interval reaches 1.96 times as far.": 49,
-        "that takes 2 for 1.96, which is close, and a few blocks too many.": 197,
-    },
-    within=1e-4,
-)
-
-
-@exercise(
-    "ex16_2",
-    "every name of Qwen2-0.5B, as it is and as peft would have it, for the first 1, 2, 9, 12 and 24 blocks",
-    "Find the number of the block in the name, the whole of it, and compare it as a number.",
-    'The number stands between dots: `re.search(r"layers\\.(\\d+)\\.", name)` finds it, and finds nothing (None) in '
-    "names that belong to no block.",
-    "`int(found[1]) < count`, where something was found.",
-)
-def first_blocks(answer: object) -> None:
-    """Judge a function that says, from its name, whether a tensor is in the first blocks."""
-    called(answer, "model.layers.7.mlp.up_proj.weight", 1)
-    names = [name for name, _ in meta_model("qwen2-0.5b").named_parameters()]
-    for count in (12, 2, 1, 9, 24):
-        for front in ("", "base_model.model."):
-            _judge_selection(answer, names, front, count)
-
+from course.exercises import Quiz, Wrong, called, exercise
 
 SOUND = {
     "vocabulary": 49_152,
@@ -72,7 +32,7 @@ COMPLAINTS = {  # what is said if one is missing, and if one is too many
 
 
 @exercise(
-    "ex16_3",
+    "ex16_1",
     "the new report, three sound ones, and others with one fault or several; two have published figures",
     "Each complaint is a comparison of two numbers. The loss is the logarithm of a perplexity: use one scale.",
     "Let P be all parameters and T the trained ones. A full step moves 8P + 96P bytes, and this one 8P + 96T.",
@@ -112,41 +72,6 @@ def audits(answer: object) -> None:
                     if word in wanted
                     else f"for {story}, {word!r} is said: {too_many}."
                 )
-
-
-def _judge_selection(answer, names, front, count):
-    case = f"asked for the first {count} blocks, your function"
-    wanted, taken = {}, {}
-    for name in names:
-        parts = name.split(".")
-        wanted[name] = int(parts[2]) if parts[1] == "layers" else None
-        try:
-            given = called(answer, front + name, count)
-        except Wrong as wrong:
-            raise type(wrong)(f"for the name {front}{name}, {wrong}") from wrong
-        if given not in (True, False):
-            raise Wrong(f"True or False is asked for, and your function returns {given!r:.40}.")
-        taken[name] = bool(given)
-    blocks = {at for at in wanted.values() if at is not None}
-    chosen = {at for name, at in wanted.items() if taken[name]}
-    partly = {at for name, at in wanted.items() if not taken[name] and at in chosen}
-    if None in chosen:
-        raise Wrong(f"{case} also takes what is in no block: embedding or final norm.")
-    if partly:
-        raise Wrong(f"{case} takes block {min(partly)} in part: a block is all its tensors, norms and biases too.")
-    if chosen == set(range(count)):
-        return
-    if front and not chosen:
-        raise Wrong(f"{case} takes none where the name has more in front, as peft makes it.")
-    if chosen == {at for at in blocks if any(str(at).startswith(str(first)) for first in range(count))}:
-        raise Wrong(f"{case} takes {len(chosen)}: a number was looked for that is also the beginning of others.")
-    if chosen == {at for at in blocks if str(at) < str(count)}:
-        raise Wrong(f"{case} compares numbers as text, where '10' comes before '9'.")
-    if chosen in (set(range(count + 1)) & blocks, set(range(1, count + 1)) & blocks):
-        raise Wrong(f"{case} is off by one: blocks count from 0, and the first {count} do not include block {count}.")
-    if chosen == blocks - set(range(count)):
-        raise Wrong(f"{case} takes all the others.")
-    raise Wrong(f"{case} takes {len(chosen)} of {len(blocks)}, and not the right ones.")
 
 
 QUIZ = Quiz(

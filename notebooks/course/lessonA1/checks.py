@@ -1,28 +1,9 @@
-"""Unfreezing schedules: when a block joins, and the slanted triangle."""
+"""Unfreezing schedules: the slanted triangle."""
 
 import math
 from functools import partial
 
-from course.exercises import Quiz, function_exercise, near, number_exercise
-
-first_step_of_a_block = number_exercise(
-    "exA1_1",
-    "the step in which block 12 of 30 is trained for the first time",
-    "The parts are counted from the top. If part 1 is block 29, which part is block 12?",
-    "Block 12 is part 18. Its phase is floor(18 * 4 / 32), because there are 32 parts, from 0 to 31.",
-    "Phase g begins with step floor(g * 200 / 4).",
-    right=100,
-    mistakes={
-        "that is the number of its phase, counted from 0; the step is asked for.": 2,
-        "that is the number of its phase, counted from 1; the step is asked for.": 3,
-        "block 12 would be counted from the bottom; part 0 is at the top.": 50,
-        "steps are counted from 0 here.": 101,
-        "the phases begin together for all of their parts: round down before you multiply by the steps.": 112,
-        "that is the beginning of the last phase, to which the embedding belongs.": 150,
-        "in the first phase only the highest quarter of the parts is trained.": 0,
-    },
-    within=0,
-)
+from course.exercises import Quiz, function_exercise, near
 
 
 def _slanted(step, steps, cut_frac=0.1, ratio=32):
@@ -32,7 +13,7 @@ def _slanted(step, steps, cut_frac=0.1, ratio=32):
 
 
 slanted = function_exercise(
-    "exA1_2",
+    "exA1_1",
     "the factor of the learning rate in six steps of two runs",
     "There are two straight lines: up over the first `cut` steps, then down over all others.",
     "The formulas for p are given. Which of them holds where `step` is equal to `cut`? Both give 1 there.",
