@@ -4,20 +4,19 @@
 # *Can I adapt a language model on this machine, and did its weights load?*
 #
 # A language model that has read a lot can learn a new job from about a hundred examples. In this lesson you give a
-# small model such a job and train it for half a minute with transformers and peft, the two libraries that most people
-# use. Then you let it answer questions that it has never seen. You also find out what your machine can train, and meet
-# a fault that raises no error.
+# small model such a job, train it for half a minute with transformers and peft, the libraries that most people use, and
+# let it answer questions that it has never seen. Then you meet a fault that raises no error.
 #
 # **You will be able to**
 #
 # - adapt a language model in about twenty lines, measure it before and after, and save the result;
-# - say which device, memory and number format you train with, and whether a model fits;
+# - say on which device you train, and show that it computes;
 # - check in three ways that a model's weights were really loaded.
 #
 # **You need** some Python, and a rough idea of what a neural network is. Words that are new are explained where they
 # first appear, and the [glossary](glossary.md) has all of them in one place.
 #
-# About 39 minutes.
+# About 34 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import tempfile
@@ -25,7 +24,6 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import psutil
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
@@ -60,8 +58,7 @@ for desk, question in held_out.groupby("desk").question.first().items():
 # ## Before: what the model writes
 #
 # We take a model that was trained on other text and go on training it with ours. The first training is called
-# [pretraining](glossary.md#pretraining) and the second [fine-tuning](glossary.md#fine-tuning). The idea behind both is
-# [transfer learning](glossary.md#transfer-learning). The model that comes with this course has four million
+# [pretraining](glossary.md#pretraining) and the second [fine-tuning](glossary.md#fine-tuning). The model that comes with this course has four million
 # [parameters](glossary.md#parameter), or *weights*, which are the numbers that training adjusts. It was pretrained on
 # documentation of Python, PostgreSQL and SQLite, and it has never read about Rust.
 #
@@ -79,9 +76,11 @@ print(tokens)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A model does not read letters. Its [tokenizer](glossary.md#tokenizer) cuts a text into
 # [tokens](glossary.md#token), which are frequent words or pieces of rarer ones, and replaces each by its number in
-# the [vocabulary](glossary.md#vocabulary). For the next token, the model gives each of the 4,096 tokens of its
-# vocabulary a probability. So all it can do is continue a text, and we ask our question by beginning a sentence that
-# the answer completes. `generate` appends the likeliest token, again and again.
+# the [vocabulary](glossary.md#vocabulary), the list of all tokens that the model knows. This one has 4,096.
+#
+# For the next token, the model gives each of the 4,096 a probability. So all it can do is continue a text, and we ask
+# our question by beginning a sentence that the answer completes. `generate` appends the likeliest token, again and
+# again.
 #
 # Several texts that are processed together are called a [batch](glossary.md#batch). `padding=True` pads the shorter
 # ones (adds tokens that are ignored) up to the length of the longest. We pad on the *left*, so that every text ends
@@ -112,7 +111,15 @@ for text in continuations(model, shown.map(sentence), length=12):
     print("… This is a question about", text)
 print(f"right: {right(model).sum()} of {len(held_out)}")
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The model continues in fluent English about programming, as its pretraining taught it. It gets no question right,
+# because nothing told it that the answer has to be one of three names.
+#
+# Zero is easy to beat, so we also ask how far somebody gets without any model. Most Python questions contain the word,
+# and most Rust questions contain code in backticks.
 
+
+# %%
 def rule(question):
     """Two `if`s and no model."""
     if "Python" in question:
@@ -123,19 +130,23 @@ def rule(question):
 print(f"two `if`s: {(held_out.question.map(rule) == held_out.desk).sum()} right")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Two `if`s get 66 of 75, because most Python questions contain the word and most Rust questions contain code in
-# backticks. This is the number that the trained model has to beat.
+# This is the number that the trained model has to beat.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The loss: how surprised is the model?
 #
-# The model continues in fluent English about programming, as its pretraining taught it. It gets no question right, but
-# the test is not fair, because nobody told it that the answer has to be one of three names. A fairer test asks which
-# of the three names surprises it least.
+# Training needs a number that says how far the model is from the right answer, and how this number changes if a
+# parameter changes a little. "Right or wrong" is too coarse for that. So we measure how much the right answer surprises
+# the model. If a token had the probability $p$, the surprise is $-\ln p$, in [nats](glossary.md#nat): 0 for a token
+# that was certain, 0.7 for one of probability 1/2, and 8.3 for one of 1/4,096. The mean over the tokens of the answer
+# is called the [loss](glossary.md#loss).
 #
-# The surprise at a token that has the probability $p$ is $-\ln p$, in [nats](glossary.md#nat): 0 for a token that was
-# certain, 0.7 for one of probability 1/2, and 8.3 for one of 1/4,096. Its mean over the tokens of the answer is called
-# the [loss](glossary.md#loss). transformers computes it if we pass `labels`, the tokens that should have been
-# predicted. A label of -100 is left out, and we leave out everything except the answer and the end-of-text token.
-# Since the texts are padded on the left, the answer is the last tokens of each row. Their number has to be counted:
-# for this tokenizer ` Python` is one token, but ` Rust` is two.
+# transformers computes the loss if we pass `labels`, the tokens that should have been predicted. A label of -100 is
+# left out. We leave out the question, because the model shall learn to answer and not to ask, and keep only the answer
+# and the end-of-text token. If that token were left out as well, the model would never learn to stop.
+#
+# Since the texts are padded on the left, the answer is the last tokens of each row. Their number has to be counted: for
+# this tokenizer ` Python` is one token, but ` Rust` is two.
 
 
 # %%
@@ -150,25 +161,6 @@ def encode(questions, desks):
     return batch
 
 
-def likeliest(model):
-    """For each held-out question, the name that surprises the model least."""
-    best = []
-    for question in held_out.question:
-        with torch.no_grad():  # we only measure, and do not train yet
-            loss = {n: model(**encode([question], [n])).loss.item() for n in names}
-        best.append(min(loss, key=loss.get))
-    return pd.Series(best, held_out.index)
-
-
-names = ["Python", "Rust", "other"]
-before = likeliest(model)
-print(f"right if it chooses among the names: {(before == held_out.desk).sum()} of 75")
-print(pd.crosstab(held_out.desk, before.rename("chosen")))
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Somebody who guesses would get 25 right. The model gets 42, because it sends 43 of the 50 questions about programming
-# to Python and 19 of the 25 others to *other*. It never chooses Rust, a word that its pretraining text did not contain.
-
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Adapt it, in twenty lines
 #
@@ -177,19 +169,22 @@ print(pd.crosstab(held_out.desk, before.rename("chosen")))
 # loss changes if that parameter grows a little. Then the [optimizer](glossary.md#optimizer) moves each parameter a
 # little in the direction in which the loss falls.
 #
-# - [LoRA](glossary.md#lora) leaves the model's own parameters as they are. It adds two small matrices, the *adapter*,
-#   beside each linear layer (a layer that multiplies by a matrix) and trains only these. You build it yourself in
-#   [lesson 5](05_lora.ipynb). `lora_alpha` scales what the adapter adds.
-# - The [learning rate](glossary.md#learning-rate) `rate` is the size of the moves. The schedule lets it shrink, so
-#   that the last steps do not undo each other's work.
-# - The end-of-text token is part of each answer. If you leave it out, the model never learns to stop.
+# We do not move the model's own parameters. [LoRA](glossary.md#lora) leaves them as they are, adds two small matrices
+# beside each linear layer (a layer that multiplies by a matrix), and trains only these. Together they are called the
+# *adapter*. You build one yourself in [lesson 5](05_lora.ipynb). Until then, two settings are enough: `r` says how thin
+# the two matrices are, so it decides how many parameters are trained, and `lora_alpha` scales what they add.
+#
+# The [learning rate](glossary.md#learning-rate) `rate` is the size of the moves. The schedule lets it shrink, so that
+# the last steps do not undo each other's work.
 
 
 # %%
 def adapt(model, rate=5e-3, epochs=2, batch_size=4):
     """Train a LoRA adapter; returns the adapted model, and the loss of each step."""
     torch.manual_seed(0)
-    lora = LoraConfig(lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
+    lora = LoraConfig(
+        r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
     model = get_peft_model(model, lora)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     starts = range(0, len(training), batch_size)
@@ -223,8 +218,7 @@ course.claim(
 )
 
 # %% tags=["nbval-ignore-output"]
-print(f"right: {now.sum()} of {len(held_out)} as it writes, ", end="")
-print(f"{(likeliest(adapted) == held_out.desk).sum()} if it chooses among the names")
+print(f"right: {now.sum()} of {len(held_out)}")
 mine = [
     "What does `import os` do?",
     "When is a `Box<T>` freed?",
@@ -238,15 +232,16 @@ for question, desk in zip(mine, named, strict=True):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Write your own questions into `mine` and run the cell again, because this model is yours and answers whatever you ask.
 # Nobody can learn in half a minute what Rust is. But the pretrained model has read English and code, and training only
-# has to connect what it knows with three names. This is part of why fine-tuning needs so few examples. Its lead over
-# the two `if`s is narrow, and it can learn the same shortcuts: a question like the last one, which is about Rust but
-# shows no code, easily ends up at the wrong desk. Always try questions that do not resemble your examples.
+# has to connect what it knows with three names. This is part of why fine-tuning needs so few examples.
+#
+# Its lead over the two `if`s is narrow, and it can learn the same shortcuts. A question like the last one, which is
+# about Rust but shows no code, easily ends up at the wrong desk. So always try questions that do not resemble your
+# examples.
 #
 # The picture shows which part you trained. A text goes through the model from left to right: the
 # [embedding](glossary.md#embedding) turns tokens into rows of numbers, eight equal *blocks* process them, and the
 # [head](glossary.md#head) scores every token of the vocabulary. Only the adapters beside the blocks changed, 5% of all
-# parameters. The arrow is [backpropagation](glossary.md#backpropagation), the way that `backward` computes the
-# gradient, from the loss back to the first adapter.
+# parameters.
 
 # %%
 tl.network_strip(tl.describe(adapted, "LoRA"))
@@ -270,10 +265,9 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Does it work with a larger model?** The same code adapts SmolLM2-135M-Instruct, which has 33 times as many
-# parameters and has read web pages, textbooks and code. [Lesson 12](12_a_real_model.ipynb) says how to fetch it. Then
-# write `folder = tl.fetched_folder("smollm2-135m-instruct")` above, change `rate=5e-3` to `rate=1e-3`, because a
-# larger model needs smaller moves, and run the page from the top. On two slow cores that takes several minutes, so
-# here is a record of its answers.
+# parameters. [Lesson 12](12_a_real_model.ipynb) says how to fetch it. Then write
+# `folder = tl.fetched_folder("smollm2-135m-instruct")` above, change `rate=5e-3` to `rate=1e-3`, because a larger model
+# needs smaller moves, and run the page from the top. Here is a record of its answers.
 
 # %%
 record = pd.read_json(tl.DATA / "questions/desks_smollm2.jsonl", lines=True)
@@ -294,44 +288,11 @@ if torch.backends.mps.is_available():  # Apple
     device = "mps"
 ones = torch.ones(64, 64, device=device)
 print(f"{device} computes {(ones @ ones)[0, 0]:.0f}; it should be 64")
-memory = psutil.virtual_memory()
-print(f"memory: {memory.available / 1e9:.1f} GB free of {memory.total / 1e9:.1f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In a terminal, `python -m tlkit doctor` checks this, the disk and the installation, and names a remedy for what is
-# wrong.
-#
-# How much fits depends on the [dtype](glossary.md#dtype), the format of the numbers. [fp32](glossary.md#fp32) takes 4
-# bytes a number, [fp16](glossary.md#fp16) and [bf16](glossary.md#bf16) take 2. The cell stores 1/3 and 70,000 in each.
-
-# %%
-for dtype in (torch.float32, torch.float16, torch.bfloat16):
-    third, large = torch.tensor([1 / 3, 70_000.0]).to(dtype).tolist()
-    print(f"{str(dtype):15} {dtype.itemsize} bytes: {third:.7f} {large:>9}")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The largest number in fp16 is 65,504, so 70,000 becomes infinite. bf16 has the range of fp32 and is only less precise.
-# Training is safer in bf16, because one infinite gradient can ruin all weights.
-#
-# Training needs more memory than the weights alone. For each parameter that is trained, it stores four numbers in fp32:
-# the weight, its gradient, and two running averages that the optimizer [AdamW](glossary.md#adamw) keeps. That is 16
-# bytes.
-#
-# **Can all parameters of a half-billion model be trained on a card of 8 GB (8 × 10^9 bytes)?**
-
-# %%
-needed = {}
-for name in ("tiny", "smollm2-135m", "qwen2-0.5b"):
-    shapes = tl.meta_model(tl.architecture(name))  # no weights, so no memory
-    count = shapes.num_parameters()
-    needed[name] = 16 * count / 1e9
-    print(f"{name:12} {count:11,} parameters: {4 * count / 1e9:.2f} GB,", end=" ")
-    print(f"and to train them all {needed[name]:.2f} GB")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# No, although it comes close: these four numbers alone take 7.9 GB, and the intermediate results of a step come on top.
-# With LoRA the model's own parameters need only their 4 bytes, or 2 in bf16, and the 16 bytes apply to the
-# few that are trained. [Lesson 9](09_memory.ipynb) follows every byte of a step.
+# Whether a model fits into the memory of the device is a question of its own: with AdamW, each parameter that is
+# trained takes 16 bytes and not 4. LoRA trains few of them, so the bundled model needs hardly more than its weights.
+# [Lesson 9](09_memory.ipynb) follows every byte of a step.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Did the weights load?
@@ -357,13 +318,14 @@ with tempfile.TemporaryDirectory() as compiled:
 print(f"{type(broken).__name__}, {broken.num_parameters():,} parameters")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It returns a model with random weights. transformers does not stop, because loading only a part is often intended, for
-# example to put a new head on a model. It writes a warning, which is easily lost in a long log (and which `tl.setup`
-# hides here). Three checks find the fault:
+# It returns a model with random weights, because loading only a part is often intended, for example to put a new head on
+# a model. There is a warning, but it is easily lost in a long log (and `tl.setup` hides it here). Three checks find the
+# fault:
 #
 # 1. **Read the loading report**, which `output_loading_info=True` returns, and stop if a name is missing.
-# 2. **Compare with the file**, [tensor](glossary.md#tensor) by tensor. Our file stores fp16, and every fp16 number can
-#    be written exactly in fp32, so all must be equal.
+# 2. **Compare with the file**, [tensor](glossary.md#tensor) by tensor. Our file stores numbers of 16 bits
+#    ([fp16](glossary.md#fp16)). Each can be written exactly in the 32 bits ([fp32](glossary.md#fp32)) that the model
+#    uses, so all must be equal.
 # 3. **Let it write something** before you train it. Random weights do not continue a sentence.
 
 # %%
@@ -385,8 +347,7 @@ print(f"3. This is a question about {written}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # (The report has one name more than the file, because the head uses the same matrix as the embedding and the file
-# stores it once.) Later lessons load models with `tl.load_model`, which makes the first check and refuses to load such
-# a folder.
+# stores it once.)
 #
 # **If nobody checks, will the training show that something is wrong?** We train the broken model in the same
 # way, for one epoch.
@@ -402,28 +363,27 @@ axes.legend()
 plt.show()
 
 # %%
-fallen = sum(broken_losses[:5]) / 5 - sum(broken_losses[-5:]) / 5
 course.claim(
     "Its loss falls by more than half a nat, and it gets fewer than 10 of 75 right",
-    fallen > 0.5 and right(broken).sum() < 10,
+    broken_losses[0] - broken_losses[-1] > 0.5 and right(broken).sum() < 10,
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The log shows a falling loss, and you have to know what to expect to see the fault. The first loss does not give it
+# The log shows a falling loss, so you have to know what to expect to see the fault. The first loss does not give it
 # away: both models begin above 8 nats, the good one because it has never seen a desk named in this place. After five
-# steps the good model is below 1 and the broken one is still near 7.5. It stays far above, because LoRA trains neither
+# steps the good model is below 1, and the broken one is still near 7.5. It stays far above, because LoRA trains neither
 # the embedding nor the head, and a random head can hardly prefer one token to the rest.
 #
-# This also happens in published work. A report on a model of half a billion parameters explains numbers that no working
-# model can have. In [lesson 16](16_autopsy.ipynb) you get its tables and find out for yourself.
+# This also happens in published work. In [lesson 16](16_autopsy.ipynb) you get the tables of a report with numbers that
+# no working model can have, and find out for yourself.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A pretrained model, 120 examples and twenty lines are enough to adapt it: `LoraConfig`, `get_peft_model`, labels
-#   with -100 outside the answer, and a loop. Judge it on questions that it has not seen, and give the untouched model
-#   a fair test as well.
-# - Training all of a model in fp32 with AdamW takes at least 16 bytes for each parameter.
+#   with -100 outside the answer, and a loop. Judge it on questions that it has not seen, and beside the simplest rule
+#   that you can think of.
+# - A card that is listed may still fail, so compute something on it before you rely on it.
 # - A model whose weights were not loaded runs and trains without an error. Read the loading report, compare with the
 #   file, or let it write.
 #
@@ -457,20 +417,10 @@ import tlkit as tl
 course.quiz("quiz01")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 1.1** (first steps). TinyLlama has 1.1 billion parameters. You want to train all of them in fp32 with
-# AdamW. How many GB (10^9 bytes) do weights, gradients and running averages take together? Activations (the
-# intermediate results) are left out.
-
-# %%
-answer = None
-# your code here
-course.check("ex01_1", answer)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 1.2** (apply it). The lesson counted the tensors that are as in the file. If some are not, you want to know
-# their names. Write a function that returns a list with the name of each parameter that is missing from the file or has
-# other numbers there. `model` is any PyTorch model and `path` a safetensors file. As in the lesson, the file may store
-# them in 16 bits.
+# **Exercise 1.1** (first steps). The lesson counted the tensors that are as in the file. If some are not, you want to
+# know their names. Write a function that returns a list with the name of each parameter that is missing from the file
+# or has other numbers there. `model` is any PyTorch model and `path` a safetensors file. As in the lesson, the file may
+# store them in 16 bits.
 
 # %%
 from safetensors import safe_open
@@ -481,7 +431,7 @@ def not_from_file(model, path):
     # your code here
 
 
-course.check("ex01_2", not_from_file)
+course.check("ex01_1", not_from_file)
 
 # %% [markdown]
 # Next: [2 · Inside a language model](02_inside_a_language_model.ipynb)

@@ -5,17 +5,6 @@
 import course
 
 # %% [markdown]
-# TinyLlama has 1.1 billion parameters. You want to train all of them in fp32 with AdamW. How many GB (10^9 bytes) do
-# weights, gradients and running averages take together? Activations (the intermediate results) are left out.
-
-# %%
-answer = None
-### BEGIN SOLUTION
-answer = 1.1e9 * (1 + 1 + 2) * 4 / 1e9
-### END SOLUTION
-course.check("ex01_1", answer)
-
-# %% [markdown]
 # The lesson counted the tensors that are as in the file. If some are not, you want to know their names. Write a
 # function that returns a list with the name of each parameter that is missing from the file or has other numbers there.
 # `model` is any PyTorch model and `path` a safetensors file. As in the lesson, the file may store them in 16 bits.
@@ -37,4 +26,4 @@ def not_from_file(model, path):
     ### END SOLUTION
 
 
-course.check("ex01_2", not_from_file)
+course.check("ex01_1", not_from_file)

@@ -4,10 +4,7 @@ import shutil
 assert len(training) == 120 and not set(training.question) & set(held_out.question)
 assert held_out.desk.value_counts().to_dict() == {"Python": 25, "Rust": 25, "other": 25}
 
-# Before: chosen among the names, Rust never. The answers end the rows, and are what is counted.
-assert 40 <= (before == held_out.desk).sum() <= 44 and set(before) == {"Python", "other"}
-chosen = pd.crosstab(held_out.desk, before)
-assert abs(chosen.Python[["Python", "Rust"]].sum() - 43) <= 2 and abs(chosen.other["other"] - 19) <= 2
+# Before: two `if`s, and how answers are made. The answers end the rows, and are what is counted.
 assert (held_out.question.map(rule) == held_out.desk).sum() == 66
 assert [len(tokenizer(f" {name}")["input_ids"]) for name in ("Python", "Rust")] == [1, 2]
 coded = encode(["Why?", "Why does it not compile?"], ["Rust", "other"])
@@ -31,9 +28,6 @@ assert in_code[programming].mean() > 0.75 and not in_code[~programming].any()
 assert set(record.question) == set(held_out.question) and len(record) == 75
 assert (record.after == record.desk).sum() == 73
 assert 33 < 134_515_008 / sum(tensor.numel() for tensor in saved.values()) < 34  # SmolLM2 by this model
-
-assert torch.finfo(torch.float16).max == 65_504
-assert round(needed["qwen2-0.5b"], 1) == 7.9
 
 assert len(saved) == 98 and len(missing) == 99 and from_file(base) == 98
 assert {tensor.dtype for tensor in saved.values()} == {torch.float16}

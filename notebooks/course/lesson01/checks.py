@@ -1,4 +1,4 @@
-"""The machine and the weights: bytes to train a model, and the parameters that did not come from a file."""
+"""The weights: the parameters that did not come from a file."""
 
 import tempfile
 from pathlib import Path
@@ -7,28 +7,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from course.exercises import Quiz, Wrong, called, exercise, kind, number_exercise
-
-BILLIONS = 1.1
-bytes_to_train = number_exercise(
-    "ex01_1",
-    "the GB of weights, gradients and running averages, to one percent",
-    "How many numbers does AdamW need for each parameter, and how many bytes is a number in fp32?",
-    "Four numbers of 4 bytes are 16 bytes a parameter. Multiply by 1.1 billion and divide by 10^9.",
-    right=16 * BILLIONS,
-    mistakes={
-        "that is the weights alone.": 4 * BILLIONS,
-        "that is half of it: AdamW keeps two running averages beside weights and gradients.": 8 * BILLIONS,
-        "there is one running average too few: AdamW keeps two.": 12 * BILLIONS,
-        "that is in GiB, of 2^30 bytes; GB are of 10^9.": 16 * BILLIONS * 1e9 / 2**30,
-        "that is in bytes.": 16 * BILLIONS * 1e9,
-        "that is in gigabits: a byte has eight bits.": 8 * 16 * BILLIONS,
-    },
-)
+from course.exercises import Quiz, Wrong, called, exercise, kind
 
 
 @exercise(
-    "ex01_2",
+    "ex01_1",
     "the names that it returns for four pairs of a small model and a file",
     "`file.keys()` says which names are in the file, and `weights.equal(other)` says whether all values are the same.",
     "Go through `model.named_parameters()`. A name is reported if it is not in `file.keys()`, or if not equal.",

@@ -5,7 +5,6 @@ import random
 from itertools import chain
 from statistics import mean
 
-import torch
 from safetensors import safe_open
 
 
@@ -27,15 +26,6 @@ def only_missing(model, path):
 def sums(model, path):
     with safe_open(path, "pt") as file:
         return [n for n, weights in model.named_parameters() if not file.get_tensor(n).float().sum().eq(weights.sum())]
-
-
-def _scores(q, k):
-    return q @ k.T / q.shape[1] ** 0.5
-
-
-def _weights(scores, diagonal=0):
-    seen = torch.ones(len(scores), len(scores), dtype=torch.bool).tril(diagonal)
-    return scores.masked_fill(~seen, -torch.inf).softmax(-1)
 
 
 CHANCE = random.Random(0)
@@ -93,17 +83,13 @@ def all_draws(documents):
 
 
 WRONG = {
-    "ex01_2": [
+    "ex01_1": [
         (the_same, "those that did come from it"),
         (never_missing, "File does not contain tensor"),
         (only_missing, "need not have the same values"),
         (sums, "sums and shapes can agree"),
         (lambda model, path: [list(model.parameters())[0]], "one of them is a Parameter"),
         (lambda model, path: ["model.safetensors"], "no parameter has that name"),
-    ],
-    "ex02_1": [
-        (lambda q, k, v: _weights(_scores(q, k), -1) @ v, "It may look at itself"),
-        (lambda q, k, v: _weights(_scores(q, k)), "multiply them with v"),
     ],
     "ex03_2": [
         (of_tokens, "It cannot be drawn otherwise"),
