@@ -118,7 +118,7 @@ def test_imports_point_one_way(module):
         "from tlkit.reports.charts import perplexity_chart",
         "def f():\n    import tlkit.evidence.statistics",
         "from tlkit import evidence",
-        "from ..evidence import flops",
+        "from ..evidence import audit",
         "from tlkit.cli import main",
         "from course import check",
     ],

@@ -1,6 +1,5 @@
 """Each fault of the published reports, planted, and the check that catches it; and what is sound, which must pass."""
 
-import math
 import re
 
 import pandas as pd
@@ -10,7 +9,6 @@ from safetensors.torch import save_file
 
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import first_loss_warning, perplexity
-from tlkit.evidence.flops import count_flops
 from tlkit.evidence.statistics import compare_pairs, rank_intervals
 from tlkit.models import BUNDLED, architecture, load_model, meta_model
 from tlkit.steps import mean_loss
@@ -85,34 +83,3 @@ def test_a_ranking_from_one_block(tiny):
         {"strategy": ["a", "b", "c"], "seed": 0, "document": 0, "nats": [0.1, 9.0, 200.0], "tokens": 31}
     )
     assert set(rank_intervals(compare_pairs(scores), ["a", "b", "c"])) == {""}
-
-
-def test_flops_are_those_of_the_matrices(tiny):
-    """By hand: each matrix once forward, once for the way back, once for its own gradient; and attention."""
-    config, tokens = tiny.model.config, 2 * 64
-    head = config.hidden_size // config.num_attention_heads
-    width, keys = config.hidden_size, head * config.num_key_value_heads
-    block = 2 * width * width + 2 * width * keys + 3 * width * config.intermediate_size
-    matrices = config.num_hidden_layers * block + width * config.vocab_size
-    attention = 2 * 2 * 2 * 64 * 64 * width * config.num_hidden_layers  # two products of 64 x 64 a head, two blocks
-    blocks = torch.zeros((2, 64), dtype=torch.long)
-    counted = count_flops(apply_strategy(load_model("tiny").model, "full").model, blocks)
-    # A thousandth for the rotary angles, which are products too.
-    assert counted.forward == pytest.approx(2 * tokens * matrices + attention, rel=1e-3)
-    assert counted.backward == pytest.approx(2 * counted.forward, rel=0.02)
-    on_paper = count_flops(apply_strategy(meta_model("tiny"), "full").model, blocks)
-    assert on_paper.forward == counted.forward
-    # Real attention computes its scores again on the way back: one product in hundreds.
-    assert on_paper.backward == pytest.approx(counted.backward, rel=0.02)
-    lora, qlora = (count_flops(apply_strategy(load_model("tiny").model, s).model, blocks) for s in ("lora", "qlora"))
-    assert lora == qlora  # four bits are unpacked before they are multiplied
-
-
-def test_counting_flops_leaves_no_trace(tiny):
-    model = apply_strategy(load_model("tiny").model, "full").model
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    model.get_input_embeddings().weight.grad = torch.ones_like(model.get_input_embeddings().weight)
-    count_flops(model, torch.zeros((1, 16), dtype=torch.long))
-    assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
-    assert [p.grad is not None for p in model.parameters()].count(True) == 1
-    assert math.isclose(float(model.get_input_embeddings().weight.grad.mean()), 1.0)

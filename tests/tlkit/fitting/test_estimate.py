@@ -7,12 +7,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from bytes_by_hand import closed_form
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.opt import modeling_opt
 
 from tlkit.evaluation import LOGITS_AT_ONCE, perplexity, windows_at_once
 from tlkit.fitting import recommendation
-from tlkit.fitting.estimate import closed_form, estimate_memory
+from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.recommendation import fit_table
 from tlkit.fitting.trace import CannotEstimate
 from tlkit.losses import LOSS_CHUNK_TOKENS, summed_loss

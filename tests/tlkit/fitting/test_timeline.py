@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from bytes_by_hand import closed_form
 
-from tlkit.fitting.estimate import CATEGORIES, closed_form, estimate_memory
+from tlkit.fitting.estimate import CATEGORIES, estimate_memory
 from tlkit.fitting.timeline import step_timeline
 from tlkit.models import load_model
 from tlkit.names import PHASES

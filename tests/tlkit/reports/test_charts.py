@@ -7,12 +7,10 @@ import pytest
 from matplotlib.colors import to_hex
 from test_pictures import table
 
-from tlkit.fitting.estimate import MemoryEstimate
 from tlkit.names import CONTROL
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.cost_charts import cost_chart
 from tlkit.reports.forgetting_charts import forgetting_chart
-from tlkit.reports.memory_charts import memory_chart
 from tlkit.reports.score_charts import accuracy_chart, pairs_chart, perplexity_chart
 
 PAIR = ["first", "second", "difference", "separated"]
@@ -157,19 +155,6 @@ def test_the_title_of_costs_names_who_needs_least(seconds, memory, finding):
     chart = cost_chart(pd.DataFrame({"strategy": ["a", "b", "c"], "seconds": seconds, "peak_memory_mb": memory}))
     assert chart.finding == finding
     assert [[bar.get_width() for bar in axes.patches] for axes in chart.axes] == [seconds, memory]
-
-
-def test_a_bar_of_memory_is_as_long_as_its_categories_together():
-    """Also where only one of the estimates has a category of its own."""
-    one = MemoryEstimate({"weights": 2**30, "gradients": 2**29}, {"forward pass": 3 * 2**29})
-    parted = MemoryEstimate({"weights": 2**29, "gradients": 2**28, "gathered": 2**28}, {"backward pass": 2**30})
-    chart = memory_chart({"1 card": one, "2 cards": parted}, {"1.5 GB": 3 * 2**29, "8 GB": 8 * 2**30})
-    (axes,) = chart.axes
-    ends = [[bar.get_x() + bar.get_width() for bar in bars] for bars in zip(*axes.containers, strict=True)]
-    assert [max(bar) for bar in ends] == [1.5, 1.0]
-    assert [bars.get_label() for bars in axes.containers] == ["weights", "gradients", "gathered"]
-    assert names_of(axes) == ["1 card\npeak: forward pass", "2 cards\npeak: backward pass"]
-    assert chart.finding == "What fits 1.5 GB: 2 cards; 8 GB: all of these"
 
 
 @pytest.mark.parametrize(

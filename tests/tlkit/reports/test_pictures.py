@@ -18,7 +18,6 @@ from tlkit.reports import (
     cost_charts,
     diagrams,
     forgetting_charts,
-    memory_charts,
     score_charts,
 )
 from tlkit.strategies import apply_strategy
@@ -66,14 +65,6 @@ def parts(phase, *sizes):
     return MemoryEstimate(categories, {phase: sum(categories.values())})
 
 
-CARDS = {
-    "1 card": parts("backward pass", 25.1, 25.1, 50.2, 0, 0, 0.2, 0),
-    "2 cards": parts("backward pass", 12.6, 12.6, 25.1, 0, 0, 0.2, 4.3),
-    "8 cards": parts("forward pass", 3.1, 0, 6.3, 5.2, 0.1, 0, 2.6),
-}
-BUDGETS = {"RTX 4090 24GB": 24 * GiB, "A100 40GB": 40 * GiB, "A100 80GB": 80 * GiB}
-
-
 def rates(*strategies):
     record = recorded("rates")
     return record[record.strategy.isin(strategies) & (record.validation_perplexity < 300)]
@@ -88,7 +79,6 @@ PICTURES = {
     "cost": lambda: cost_charts.cost_chart(table()),
     "forgetting": lambda: forgetting_charts.forgetting_chart(table()),
     "forgetting of two": lambda: forgetting_charts.forgetting_chart({"tiny": table(), "SmolLM2": table(REAL)}),
-    "memory of cards": lambda: memory_charts.memory_chart(CARDS, BUDGETS),
     "network strips": lambda: diagrams.network_strip(report("full"), report("last_layers"), report("lora")),
     "step": diagrams.step_flow,
 }
