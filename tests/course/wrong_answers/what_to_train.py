@@ -65,11 +65,6 @@ def _a_llama_only(model, blocks):
     return model
 
 
-def _in_place(weight, a, b, alpha):
-    weight += alpha / len(a) * (b @ a)
-    return weight
-
-
 def _even(part, low, high, steps, whole=torch.round):
     gap = (high - low) / steps
     return low + gap * whole((part - low) / gap)
@@ -123,9 +118,6 @@ WRONG = {
         (lambda model, blocks: find_blocks(model)[-blocks:], "this is ModuleList"),
     ],
     "ex05_1": [
-        (_in_place, "changes what it was given"),
-    ],
-    "ex05_2": [
         (lambda first, second: "q.A", "a list of names is asked for"),
         (lambda first, second: list(first.values()), "something in the list that is no name"),
     ],
