@@ -17,7 +17,7 @@
 # **You need** [lesson 1](01_first_fine_tuning.ipynb), and the idea from [lesson 2](02_inside_a_language_model.ipynb)
 # that a model gives every possible next token a probability.
 #
-# About 37 minutes.
+# About 33 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math
