@@ -26,11 +26,11 @@
 # | --- | --- | --- |
 # | **Part 1: First results** | | |
 # | [1 · First fine-tuning](01_first_fine_tuning.ipynb) | Can I adapt a language model on this machine, and did its weights load? | 34 |
-# | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 42 |
-# | [3 · A baseline to trust](03_baseline.ipynb) | How good is a model before training, and how sure is that number? | 41 |
+# | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 36 |
+# | [3 · A baseline to trust](03_baseline.ipynb) | How good is a model before training, and how sure is that number? | 33 |
 # | **Part 2: What to train** | | |
 # | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | How do you train a whole model, at which learning rate, and when do you stop? | 45 |
-# | [5 · LoRA](05_lora.ipynb) | Can a small number of new parameters do the work of changing all the old ones? | 43 |
+# | [5 · LoRA](05_lora.ipynb) | Can a small number of new parameters do the work of changing all the old ones? | 37 |
 # | [6 · QLoRA](06_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 34 |
 # | [7 · Freezing](07_freezing.ipynb) | What does freezing a part of a model save? | 36 |
 # | [8 · The PEFT family](08_peft_family.ipynb) | Which of the many methods differ from LoRA at all, and when is another one the better choice? | 31 |
@@ -52,7 +52,7 @@
 # | **Appendix** | | |
 # | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 18 |
 #
-# About 12 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
+# About 11 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
 # The [glossary](glossary.md) explains the terms.
 #
 # ## How to work

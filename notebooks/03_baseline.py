@@ -17,7 +17,7 @@
 # **You need** [lesson 1](01_first_fine_tuning.ipynb), and the idea from [lesson 2](02_inside_a_language_model.ipynb)
 # that a model gives every possible next token a probability.
 #
-# About 41 minutes.
+# About 33 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math
@@ -27,7 +27,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from scipy import stats
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -131,13 +130,15 @@ print(f"windows of 32 tokens:  perplexity {perplexity(short):.0f}")
 print(f"tl.perplexity: {tl.perplexity(model, tokenizer, texts).perplexity:.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In such a stream the 39 end-of-text tokens between the passages are predicted as well. They are easy, at 0.7 nats
-# each, and lower the score from 137 to 133, so two scores agree only if both count them.
+# The `labels` of the last section did all this for one passage. `tl.perplexity` is the function above with a few
+# checks, and later lessons call it.
 #
 # The same model on the same text scores a quarter worse in windows of 32 tokens than in windows of 256, because the
 # first tokens of each window have hardly anything before them. So two perplexities can be compared only if their
-# windows are the same. This course uses 256, and `tl.perplexity` is this function with a few checks; later lessons
-# call it.
+# windows are the same. This course uses 256. The tokenizer has to be the same as well, because perplexity is counted
+# per token: a tokenizer that cuts the text into more and smaller pieces makes each piece easier to predict. To compare
+# models with different tokenizers, divide the loss of the whole text by its number of bytes instead, which gives [bits
+# per byte](glossary.md#bits-per-byte).
 #
 # Adding up all losses and dividing once is the usual convention, since it is what training minimises. A mean of the
 # documents' perplexities would be another number, in which the hardest documents dominate.
@@ -175,20 +176,10 @@ low, high = np.quantile(draws(baseline, 40), [0.025, 0.975])
 print(f"perplexity {perplexity(baseline):.0f}, 95% interval {low:.0f} to {high:.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At work, `scipy.stats.bootstrap` does this for any statistic. `paired=True` keeps the nats and the tokens of a
-# document together.
+# At work, `scipy.stats.bootstrap` does this for any statistic. Now we ask how wide the interval would be for a smaller
+# test, of one passage or of ten. The shapes show how often each perplexity occurs.
 
 # %%
-interval = stats.bootstrap(
-    (baseline.nats, baseline.tokens),
-    lambda nats, tokens, axis: np.exp(nats.sum(axis=axis) / tokens.sum(axis=axis)),
-    paired=True,
-    n_resamples=1000,
-    method="percentile",
-    rng=np.random.default_rng(0),
-).confidence_interval
-print(f"scipy: {interval.low:.0f} to {interval.high:.0f}")
-
 figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
 spread = {size: draws(baseline, size) for size in (1, 10, 40)}
 axes.violinplot(list(spread.values()), orientation="horizontal", showextrema=False)
@@ -205,9 +196,9 @@ plt.show()
 # times as many documents.
 #
 # Draw whole documents and not single tokens. If a passage is about an unfamiliar part of Rust, most of its tokens are
-# hard, so they are not thousands of independent measurements, and an interval that treats them so is too narrow, here
-# 122 to 147 in place of 114 to 154. When two models are compared on the *same* documents, part of the spread cancels;
-# [lesson 15](15_comparison.ipynb) uses that.
+# hard, so its tokens are not independent measurements. An interval that treats them as independent is too narrow. When
+# two models are compared on the *same* documents, part of the spread cancels; [lesson 15](15_comparison.ipynb) uses
+# that.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is 133 a good number?
@@ -266,9 +257,9 @@ course.claim(
 # technical prose. That is the reason for transfer learning, since we start from 133 and not from about 4,200.
 #
 # Random weights are slightly *worse* than uniform guessing. Such a network prefers some tokens for no reason, and this
-# costs more than it gains. How much worse depends on how the random numbers were drawn. So if a model scores near or
-# above the size of its vocabulary, on text in a language that it was trained on, then it knows nothing of that language
-# or the score is computed wrongly. Difficult text does not explain it, because frequencies would do far better.
+# costs more than it gains. So if a model scores near or above the size of its vocabulary, on text in a language that it
+# was trained on, then it knows nothing of that language or the score is computed wrongly. Difficult text does not
+# explain it, because frequencies would do far better.
 #
 # But the model that lacks a block scores 153 instead of 133, and without the right number beside it nobody would be
 # alarmed. A score finds a model that did not load at all; the loading report finds one that loaded in part. The check
@@ -313,8 +304,7 @@ print("random:    ", doubts(untrained, {"missing_keys": ()}, tokenizer, texts[:1
 # lead is luck. Only text that had no part in the choice gives an honest score.
 #
 # A passage that is in two splits is called [leakage](glossary.md#leakage), because its score shows what the model has
-# memorised. A copy that differs by one word is nearly as bad. So we look for runs of twelve words that two splits
-# share. If a held-out text has fewer than twelve words, such as a question, we look for all of it.
+# memorised. A copy that differs by one word is nearly as bad. So we look for runs of twelve words that two splits share.
 
 
 # %%
@@ -324,27 +314,20 @@ def runs(text, length):
     return {tuple(words[i : i + length]) for i in range(len(words) - length + 1)}
 
 
-def leaked(held_out, training, length=12):
-    """The held-out texts that share a run of words with the training text."""
-    sizes = [min(length, len(text.split())) for text in held_out]
-    # for each length, all runs of the training text
-    seen = {n: set().union(*(runs(text, n) for text in training)) for n in set(sizes)}
-    pairs = zip(held_out, sizes, strict=True)
-    return [text for text, n in pairs if runs(text, n) & seen[n]]
+def leaked(held_out, training):
+    """The held-out texts that share a run of twelve words with the training text."""
+    seen = set().union(*(runs(text, 12) for text in training))
+    return [text for text in held_out if runs(text, 12) & seen]
 
 
 almost = passage.replace("Box::new(value)", "Box::new(v)")  # a copy with one change
 held_out = rust.validation + rust.test
 print("leaked from training:", len(leaked(held_out, rust.train)))
 print("with the altered copy:", len(leaked(held_out, [*rust.train, almost])))
-short_text = " ".join(passage.split()[:6])
-print("six words of a passage:", len(leaked([short_text], [passage])))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Texts of two or three words occur in many others by chance, so read what such a search reports before you delete it.
-#
 # **How much does a leak matter?** We train a model on five validation passages for a few seconds, and score it on these
-# five and on fifteen others.
+# five and on ten others.
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -356,7 +339,7 @@ for _ in range(4):
         cheat(input_ids=ids, labels=ids).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-five, others = texts[:5], texts[5:20]
+five, others = texts[:5], texts[5:15]
 before = [perplexity(score(model, tokenizer, part)) for part in (five, others)]
 after = [perplexity(score(cheat, tokenizer, part)) for part in (five, others)]
 print(f"the five: {before[0]:.0f} before, {after[0]:.1f} after")
@@ -374,43 +357,6 @@ course.claim(
 # train.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Bits per byte: other tokenizers
-#
-# Perplexity is counted *per token*, so it cannot compare models that cut text differently. Take an extreme tokenizer in
-# which every byte is a token, and a bad model that knows only how frequent each byte is. It chooses among 256
-# possibilities instead of 4,096, so its perplexity is low although it knows so little.
-#
-# [Bits per byte](glossary.md#bits-per-byte) divides the loss of a whole text by the number of its bytes, which no
-# tokenizer can change, and by $\ln 2$, which turns nats into bits:
-#
-# $$\text{bits per byte} = \frac{\text{loss of the text in nats}}{\ln 2 \cdot \text{bytes of the text}}$$
-
-
-# %%
-def bytes_of(texts):
-    return torch.tensor(list("".join(texts).encode()))
-
-
-general = tl.load_corpus("general").validation[:40]  # Python's language reference
-other = score(model, tokenizer, general)
-counts = torch.bincount(bytes_of(rust.train), minlength=256) + 1
-nats = (counts / counts.sum())[bytes_of(texts)].log().neg()  # one token is one byte
-bits = {
-    "Rust": baseline.nats.sum() / math.log(2) / baseline.bytes.sum(),
-    "Python reference": other.nats.sum() / math.log(2) / other.bytes.sum(),
-    "Rust, bytes": nats.mean().item() / math.log(2),
-}
-per_token = [perplexity(baseline), perplexity(other), nats.mean().exp().item()]
-for (name, value), ppl in zip(bits.items(), per_token, strict=True):
-    print(f"{name:17} perplexity {ppl:5.1f}, {value:.2f} bits per byte")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# By perplexity the frequencies of bytes look far better than the model; by bits per byte they are twice as bad. So use
-# bits per byte whenever the tokenizers differ. Different *texts* are not equally difficult in any unit: Rust is harder
-# for this model than the Python reference, which is close to its pretraining. The two numbers are starting points, and
-# the next lessons watch what training does to each.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Perplexity is the exponential of the mean loss per token. It can be compared only on the same text, with the same
@@ -426,7 +372,7 @@ for (name, value), ppl in zip(bits.items(), per_token, strict=True):
 #   strides, with pictures.
 # - Efron and Tibshirani 1993, *An Introduction to the Bootstrap*, chapters 1 to 6.
 # - Lee et al. 2022, [Deduplicating training data makes language models better](https://arxiv.org/abs/2107.06499).
-# - Gao et al. 2020, [The Pile](https://arxiv.org/abs/2101.00027), section 3.1: why bits per byte.
+# - Gao et al. 2020, [The Pile](https://arxiv.org/abs/2101.00027), section 3.1: why bits per byte compares tokenizers.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -453,18 +399,7 @@ import tlkit as tl
 course.quiz("quiz03")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 3.1** (first steps). A text of 4,000 bytes has 1,000 tokens. A model's mean loss on it is 3.2 nats per
-# token. How many bits per byte is that? Give at least two decimals.
-
-# %%
-import math
-
-answer = None
-# your code here
-course.check("ex03_1", answer)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 3.2** (apply it). Compute the 95% interval of a perplexity by the bootstrap over *documents* that the
+# **Exercise 3.1** (first steps). Compute the 95% interval of a perplexity by the bootstrap over *documents* that the
 # lesson describes. Here `documents` is a list of documents, and each document is a list with the loss of every token in
 # nats. Take 1,000 draws, each with as many documents as there are, and return the two perplexities, low and high,
 # between which 95% of the draws lie. Each token counts the same, as in the rest of the lesson.
@@ -479,7 +414,7 @@ def interval(documents, draws=1000):
     # your code here
 
 
-course.check("ex03_2", interval)
+course.check("ex03_1", interval)
 
 # %% [markdown]
 # Previous: [2 · Inside a language model](02_inside_a_language_model.ipynb) ·

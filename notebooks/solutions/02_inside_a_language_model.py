@@ -5,26 +5,6 @@
 import course
 
 # %% [markdown]
-# Write causal attention for one head, without looking it up. `q`, `k` and `v` are tensors of the shape (tokens, d).
-# Return the averaged values, of the same shape. A token may look at itself and at all tokens before it.
-
-# %%
-import torch
-
-
-def causal_attention(q, k, v):
-    """softmax(q kᵀ / sqrt(d) + mask) v, for one head."""
-    ### BEGIN SOLUTION
-    tokens, d = q.shape
-    may_look = torch.ones(tokens, tokens, dtype=torch.bool).tril()
-    scores = (q @ k.T / d**0.5).masked_fill(~may_look, -torch.inf)
-    return scores.softmax(-1) @ v
-    ### END SOLUTION
-
-
-course.check("ex02_1", causal_attention)
-
-# %% [markdown]
 # In a batch, short texts are filled up with padding, which should not count. The convention of all libraries is a label
 # of -100 at such places. Write the loss for that: `logits` has the shape (texts, tokens, vocabulary), and `labels` has
 # (texts, tokens), not shifted yet. Return the mean loss of all tokens that count and that are predicted.
@@ -44,4 +24,4 @@ def causal_loss(logits, labels):
     ### END SOLUTION
 
 
-course.check("ex02_2", causal_loss)
+course.check("ex02_1", causal_loss)

@@ -5,19 +5,6 @@
 import course
 
 # %% [markdown]
-# A text of 4,000 bytes has 1,000 tokens. A model's mean loss on it is 3.2 nats per token. How many bits per byte is
-# that? Give at least two decimals.
-
-# %%
-import math
-
-answer = None
-### BEGIN SOLUTION
-answer = 3.2 * 1_000 / math.log(2) / 4_000
-### END SOLUTION
-course.check("ex03_1", answer)
-
-# %% [markdown]
 # Compute the 95% interval of a perplexity by the bootstrap over *documents* that the lesson describes. Here `documents`
 # is a list of documents, and each document is a list with the loss of every token in nats. Take 1,000 draws, each with
 # as many documents as there are, and return the two perplexities, low and high, between which 95% of the draws lie. Each
@@ -45,4 +32,4 @@ def interval(documents, draws=1000):
     ### END SOLUTION
 
 
-course.check("ex03_2", interval)
+course.check("ex03_1", interval)

@@ -1,71 +1,11 @@
-"""Inside a language model: causal attention, and the loss of texts of which some tokens do not count."""
+"""Inside a language model: the loss of texts of which some tokens do not count."""
 
-import math
 from functools import partial
 
 import torch
 from torch.nn import functional as F
 
-from course.exercises import Quiz, Wrong, function_exercise
-from course.small import close_tensors, tensor
-
-
-def _attention(q, k, v, *, scale: float = 0.5, filled: float = -math.inf, across: int = 1, future: bool = False):
-    """Causal attention of one head; the options make it wrong, each as somebody does."""
-    scores = q @ k.T / q.shape[1] ** scale
-    later = torch.ones(len(q), len(q), dtype=torch.bool).triu(1)
-    return scores.masked_fill(later.T if future else later, filled).softmax(across) @ v
-
-
-def _token_by_token(q, k, v):
-    """Each token looks at itself and at those before it, in a loop."""
-    rows = []
-    for count, query in enumerate(q, 1):
-        scores = torch.stack([query @ key for key in k[:count]]) / q.shape[1] ** 0.5
-        rows.append((scores.softmax(0)[:, None] * v[:count]).sum(0))
-    return torch.stack(rows)
-
-
-def _averaged(given, q, k, v):
-    if isinstance(given, torch.Tensor) and given.shape == (len(q), len(q)) != v.shape:
-        raise Wrong("the weights come back; multiply them with v.")
-    given = tensor(given, v)
-    if given.isnan().any():
-        raise Wrong("the first token has nothing to look at (nan). It may look at itself.")
-    return given
-
-
-def _heads():
-    draw = torch.Generator().manual_seed(0)
-    for tokens, width in ((5, 3), (8, 16), (4, 4)):
-        q, k, v = (2 * torch.randn(tokens, width, generator=draw) for _ in range(3))
-        yield f"for {tokens} tokens and d = {width}", q, k, v
-
-
-causal_attention = function_exercise(
-    "ex02_1",
-    "the output of your function for three heads of different shapes, against a computation token by token",
-    "The scores are `q @ k.T`, of shape (tokens, tokens). Row i belongs to the token that looks.",
-    "Divide by the square root of `q.shape[1]`, set the future to `-torch.inf`, and take the softmax of each row.",
-    "`torch.ones(n, n, dtype=torch.bool).tril()` is True where a token may look; negate it with `~` for `masked_fill`.",
-    right=_token_by_token,
-    cases=_heads,
-    mistakes={
-        "every token looks at the future, too: where is the mask": lambda q, k, v: (
-            (q @ k.T / q.shape[1] ** 0.5).softmax(1) @ v
-        ),
-        "the scores are not divided by the square root of d": partial(_attention, scale=0),
-        "the scores are divided by d; its square root is asked for": partial(_attention, scale=1),
-        "the mask is turned round: tokens look at the future only": partial(_attention, future=True),
-        "the masked scores are set to zero. After the softmax they still have weight; -inf has none": partial(
-            _attention, filled=0.0
-        ),
-        "the softmax goes over columns. The weights of each *row* add up to one": partial(_attention, across=0),
-        "queries and keys are in each other's place": lambda q, k, v: _attention(k, q, v),
-    },
-    read=_averaged,
-    alike=close_tensors,
-)
+from course.exercises import Quiz, function_exercise
 
 
 def _loss(logits, labels, *, shift: int = 1, counted: str = "those that count"):
@@ -93,7 +33,7 @@ def _texts():
 
 
 causal_loss = function_exercise(
-    "ex02_2",
+    "ex02_1",
     "the loss of two texts, with labels of -100 and without",
     "The logits at one place belong to the label at the next: leave out the last logits and the first labels.",
     "`F.cross_entropy` takes logits of shape (tokens, vocabulary) and labels of shape (tokens,): flatten the texts.",

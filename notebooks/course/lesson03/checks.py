@@ -1,34 +1,15 @@
-"""The baseline: bits per byte, and an interval from documents."""
+"""The baseline: an interval from documents."""
 
 import math
 import random
 
 import torch
 
-from course.exercises import Quiz, Wrong, called, exercise, near, number_exercise, numbers
-
-NATS_PER_TOKEN, TOKENS, BYTES = 3.2, 1_000, 4_000
-BITS = NATS_PER_TOKEN / math.log(2)
-bits_per_byte = number_exercise(
-    "ex03_1",
-    "the bits per byte of that text, to one percent",
-    "First the loss of the whole text, in nats. Then its unit, then the bytes.",
-    "A bit is ln(2) nats, so there are fewer nats than bits: divide by math.log(2). And divide by the bytes.",
-    right=BITS * TOKENS / BYTES,
-    mistakes={
-        "that is in nats per byte: the unit of the loss is still the old one.": NATS_PER_TOKEN * TOKENS / BYTES,
-        "that is in bits per token; how many bytes does a token have here?": BITS,
-        "the bytes are on the wrong side: a token has several, and each has a part of its loss.": BITS * BYTES / TOKENS,
-        "nats were turned into bits the wrong way round.": NATS_PER_TOKEN * math.log(2) * TOKENS / BYTES,
-        "that is the perplexity.": math.exp(NATS_PER_TOKEN),
-        "that is the loss of the whole text in bits.": BITS * TOKENS,
-        "a byte of text is one byte: there is nothing to divide by 8.": BITS * TOKENS / BYTES / 8,
-    },
-)
+from course.exercises import Quiz, Wrong, called, exercise, near, numbers
 
 
 @exercise(
-    "ex03_2",
+    "ex03_1",
     "the interval of three sets of documents, within what another draw may change, and of a single document",
     "One draw: as many documents as there are, each taken from all of them, so that some come twice and others not.",
     "`random.choices(documents, k=len(documents))` is one draw. Its perplexity: all its nats divided by all its "

@@ -1,51 +1,10 @@
-"""LoRA: what an adapter adds to its matrix, and how to see that it learns."""
+"""LoRA: how to see that an adapter learns."""
 
 from functools import partial
 
 import torch
 
 from course.exercises import Quiz, Wrong, function_exercise, kind
-from course.small import close_tensors, tensor
-
-
-def _adapted(weight, a, b, alpha, *, scale=lambda alpha, rank: alpha / rank, product=torch.matmul, kept=1):
-    """The matrix with its adapter added; the options make it wrong, each as somebody does."""
-    return kept * weight + scale(alpha, len(a)) * product(b, a)
-
-
-def _adapters():
-    draw = torch.Generator().manual_seed(0)
-    for rows, columns, rank, alpha in ((12, 5, 2, 16), (6, 6, 1, 4), (4, 4, 4, 8)):
-        shapes = ((rows, columns), (rank, columns), (rows, rank))
-        yield (
-            f"for a weight of {rows} x {columns} and rank {rank}",
-            *(torch.randn(shape, generator=draw) for shape in shapes),
-            alpha,
-        )
-
-
-merged = function_exercise(
-    "ex05_1",
-    "the merged matrix, and that the given one stays as it is, for three shapes, ranks and alphas",
-    "What the adapter adds to the output is alpha/r · B·A·x. What does it add to the matrix, then?",
-    "A has one row for each rank: r is `a.shape[0]`.",
-    "The order is `b @ a`. Use `+` and not `+=`, which writes into the weight that was given.",
-    right=lambda weight, a, b, alpha: weight + alpha / len(a) * torch.einsum("ir,rj->ij", b, a),
-    cases=_adapters,
-    mistakes={
-        "the adapter is added as it is, without alpha/r": partial(_adapted, scale=lambda alpha, rank: 1),
-        "the adapter is multiplied by alpha; it is not yet divided by the rank": partial(
-            _adapted, scale=lambda alpha, rank: alpha
-        ),
-        "the scale is upside down": partial(_adapted, scale=lambda alpha, rank: rank / alpha),
-        "the adapter is taken away": partial(_adapted, scale=lambda alpha, rank: -alpha / rank),
-        "the weight itself is missing": partial(_adapted, kept=0),
-        "the weight is scaled, too": lambda weight, a, b, alpha: alpha / len(a) * (weight + b @ a),
-    },
-    read=lambda given, weight, *adapter: tensor(given, weight),
-    alike=close_tensors,
-    keeps=True,
-)
 
 
 def _dead(first, second, alive=lambda gradient: gradient is not None and bool(gradient.any())):
@@ -79,7 +38,7 @@ def _names(given, *steps):
 
 
 dead_adapters = function_exercise(
-    "ex05_2",
+    "ex05_1",
     "the list of names for a healthy adapter, and for four that are broken or look so",
     "A healthy A has no gradient in one of the two steps. In which?",
     "A gradient may be None or a tensor of zeros. `gradient.any()` says whether one of its entries is not zero.",

@@ -91,7 +91,7 @@ WRONG = {
         (lambda model, path: [list(model.parameters())[0]], "one of them is a Parameter"),
         (lambda model, path: ["model.safetensors"], "no parameter has that name"),
     ],
-    "ex03_2": [
+    "ex03_1": [
         (of_tokens, "It cannot be drawn otherwise"),
         (one_document_is_special(of_tokens), "were they drawn one by one"),
         (not_put_back, "every draw has the same documents"),
