@@ -12,9 +12,7 @@ BLOCK = 64  # weights that share a scale; the scales are quantised again, in blo
 
 
 def quantize_linear_layers(blocks: nn.ModuleList, compute_dtype: torch.dtype) -> None:
-    """Put 4-bit layers in the place of all linear ones; embeddings, norms, biases, routers and the head stay.
-
-    Layers that were published in 4 bits stay as they are.
+    """Put 4-bit layers in place of all linear ones; embeddings, norms, biases, routers, head and 4-bit layers stay.
 
     Args:
         blocks: the transformer blocks, which are changed.

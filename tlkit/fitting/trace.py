@@ -12,8 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tlkit.examples import Examples
 from tlkit.memory import MemoryTrack
-from tlkit.models.example_checks import blank_batch
+from tlkit.models.adapters import classifies
 from tlkit.names import BACKWARD, FORWARD, UPDATE
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan
@@ -160,7 +161,7 @@ def train_one_step(
 
     for parameter in state.parameters:
         parameter.register_post_accumulate_grad_hook(lambda p: trace.hold([p.grad], "gradients"))
-    blocks = blank_batch(twin, shape, layout)
+    blocks = _blank_batch(twin, shape, layout)
     trace.peaks = {}
     with trace.host() if plan.train_on_host else nullcontext():
         trace.phase = FORWARD
@@ -239,3 +240,11 @@ def as_if_real() -> Iterator[None]:
         # cannot look, it makes an attention mask that a real step does without.
         stack.enter_context(patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None))
         yield
+
+
+def _blank_batch(model: nn.Module, shape: tuple[int, int], layout: str) -> torch.Tensor | Examples:
+    """A batch without contents, of the kind that a model is trained on; "mixed" for blocks of running text."""
+    blank = torch.zeros(shape, dtype=torch.long, device=next(model.parameters()).device)
+    if layout == "mixed" and not classifies(model):
+        return blank
+    return Examples(blank, blank[:, 0] if classifies(model) else blank, blank, layout)

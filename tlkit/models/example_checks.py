@@ -80,29 +80,13 @@ def refuse_mixing(model: nn.Module) -> None:
 @contextmanager
 def _short_window(config: PretrainedConfig) -> Iterator[None]:
     """Inside, what a token sees is so little that a text of four tokens goes beyond it."""
-    windows = {name: getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")}
-    windows = {name: size for name, size in windows.items() if size}
-    for name in windows:
-        setattr(config, name, 2)
+    names = ("sliding_window", "attention_chunk_size")
+    before = {name: getattr(config, name) for name in names if getattr(config, name, None)}
+    vars(config).update(dict.fromkeys(before, 2))
     try:
         yield
     finally:
-        for name, size in windows.items():
-            setattr(config, name, size)
-
-
-def blank_batch(model: nn.Module, shape: tuple[int, int], layout: str) -> torch.Tensor | Examples:
-    """A batch without contents for a model, of the kind that it is trained on.
-
-    Args:
-        model: a causal language model or a classifier, with its parameters on one device.
-        shape: rows and tokens.
-        layout: of the rows; "mixed" for blocks of running text.
-    """
-    blank = torch.zeros(shape, dtype=torch.long, device=next(model.parameters()).device)
-    if layout == "mixed" and not classifies(model):
-        return blank
-    return Examples(blank, blank[:, 0] if classifies(model) else blank, blank, layout)
+        vars(config).update(before)
 
 
 def _refuse_classes(labels: torch.Tensor, classes: int, name: str) -> None:

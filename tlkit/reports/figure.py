@@ -20,7 +20,6 @@ from tlkit.names import CLASSIC
 from tlkit.reports.palette import COLOURS, FAINT, INK
 
 MARKERS = "osD^vPX*"
-HATCHES = ["", "///", "...", "xxx", "\\\\\\", "--", "++"]
 UNTOUCHED = "untouched"  # the model before any training
 SIZE = (8, 4.5)
 TITLE_WIDTH = 72  # characters in a line of a title

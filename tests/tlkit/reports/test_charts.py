@@ -10,6 +10,7 @@ from test_pictures import table
 from tlkit.names import CONTROL
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.cost_charts import cost_chart
+from tlkit.reports.findings import listed, number, short
 from tlkit.reports.forgetting_charts import forgetting_chart
 from tlkit.reports.score_charts import accuracy_chart, pairs_chart, perplexity_chart
 
@@ -167,3 +168,22 @@ def test_marks_on_a_log_scale_are_those_that_people_write(low, high, marks):
     chart = perplexity_chart(pd.DataFrame(rows))
     chart.draw_without_rendering()
     assert marks <= {text.get_text() for text in chart.axes[0].get_xticklabels(which="both")}
+
+
+def test_numbers_are_written_as_people_say_them():
+    values = (0.0123, 4.6, 72.28, 126.2, 4096, 4_036_800, 6_738_415_616)
+    assert [number(value) for value in values] == [
+        "0.0123",
+        "4.6",
+        "72.3",
+        "126",
+        "4,096",
+        "4.04 million",
+        "6.74 billion",
+    ]
+    brief = [short(value) for value in (0, 384, 27_648, 999_999, 4_036_800, 7e9)]
+    assert brief == ["0", "384", "27.6k", "1M", "4.04M", "7B"]
+
+
+def test_a_few_are_named_and_many_are_counted():
+    assert [listed("abcd"[:count]) for count in range(5)] == ["", "a", "a and b", "a, b and c", "4 others"]

@@ -95,7 +95,7 @@ def test_a_picture_says_what_it_finds_and_no_text_lies_over_another(name):
 
 
 def test_texts_that_lie_over_each_other_or_leave_the_picture_are_found():
-    chart = PICTURES["memory of cards"]()
+    chart = PICTURES["cost"]()
     one, other = (chart.axes[0].text(0.9, 0.9, name, transform=chart.axes[0].transAxes) for name in ("one", "other"))
     assert ("one", "other") in collisions(chart)
     one.set_visible(False)
