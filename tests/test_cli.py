@@ -282,6 +282,7 @@ def test_a_run_is_repeated_by_the_file_it_leaves(tmp_path, capsys, small):
     assert main(["evaluate", "--profile", "small", "--context", "64", "--stride", "32", "--json"]) == 0
     alone = json.loads(capsys.readouterr().out)
     corpus = alone.pop("corpus")
+    assert alone.pop("documents_open_with") == "<|endoftext|>"
     assert alone == one["before"] and alone["documents"] == corpus["test"] == 3
     assert one["corpus"] == corpus
     assert (alone["context"], alone["stride"]) == (64, 32)

@@ -152,3 +152,16 @@ def test_importing_the_package_loads_no_library():
     program = f"import sys, tlkit, tlkit.cli; print({heavy!r} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "set()"
+
+
+SIZED = [*python_files("tlkit"), *python_files("notebooks")]
+
+
+@pytest.mark.parametrize("file", SIZED, ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_size_in_bytes_is_divided_by_what_its_unit_says(file):
+    """MB is 10**6 bytes and MiB 2**20; a line that names one of them computes with it."""
+    decimal, binary = re.compile(r"1e[69]\b|10 ?\*\* ?[69]\b"), re.compile(r"2 ?\*\* ?[23]0\b|\b1024\b")
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        units = {bool(match[1]) for match in re.finditer(r"\b[MG](i?)B\b", line)}
+        factors = {name for name, factor in ((False, decimal), (True, binary)) if factor.search(line)}
+        assert not (units and factors) or units & factors, f"line {number}: {line.strip()}"

@@ -195,7 +195,8 @@ class VirtualDevice(MemoryTrack):
             )
 
 
-# Gigabytes of common cards; on a card's box, as here, a gigabyte is 2**30 bytes.
+CARD_GB = 2**30  # on a card's box a gigabyte has as many bytes as a GiB
+# Gigabytes of common cards.
 CARDS = {
     "RTX 4060 8GB": 8,
     "RTX 4060 Ti 8GB": 8,
@@ -212,7 +213,7 @@ def virtual_device(name: str | None = None, *, memory: str | None = None) -> Vir
 
     Args:
         name: of a card in `CARDS`; with `memory`, any name.
-        memory: a size such as "48MB".
+        memory: a size such as "48MiB".
 
     Raises:
         ValueError: for an unknown name, an unreadable size, or neither.
@@ -221,14 +222,14 @@ def virtual_device(name: str | None = None, *, memory: str | None = None) -> Vir
         return VirtualDevice(name or f"virtual card of {memory}", parse_size(memory))
     if name not in CARDS:
         raise ValueError(f"card {name!r} is unknown: give memory=, or expected one of {', '.join(CARDS)}")
-    return VirtualDevice(f"{name}, virtual", CARDS[name] * 2**30)
+    return VirtualDevice(f"{name}, virtual", CARDS[name] * CARD_GB)
 
 
 def parse_size(text: str) -> int:
-    """Read a size; units count in 1024s.
+    """Read a size: MB is 10**6 bytes and MiB 2**20.
 
     Args:
-        text: such as "48MB", "8 GB" or "7.5GiB".
+        text: such as "48MB", "8 GB" or "7.5GiB"; a card of 8 GB, as its maker says, has 8 GiB.
 
     Returns:
         Bytes.
@@ -236,10 +237,11 @@ def parse_size(text: str) -> int:
     Raises:
         ValueError: for anything else.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT])i?B\s*", str(text), re.IGNORECASE)
-    size = int(float(match[1]) * 1024 ** ("KMGT".index(match[2].upper()) + 1)) if match else 0
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT])(i?)B\s*", str(text), re.IGNORECASE)
+    base = 1024 if match and match[3] else 1000
+    size = int(float(match[1]) * base ** ("KMGT".index(match[2].upper()) + 1)) if match else 0
     if size <= 0:
-        raise ValueError(f"memory {text!r}: expected a size such as 48MB or 8GB")
+        raise ValueError(f"memory {text!r}: expected a size such as 48MiB or 8GB")
     return size
 
 

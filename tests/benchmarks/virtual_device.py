@@ -18,7 +18,7 @@ from tlkit.strategies import apply_strategy
 setup()
 model = apply_strategy(load_model("tiny").model, "full").model
 state = TrainingState(model)
-card = virtual_device(memory="1GB")
+card = virtual_device(memory="1GiB")
 with card:
     card.hold(tensors_of(model))
 for shape in ((4, 128), (8, 128)):  # the comparison's batch, and the default of TrainingConfig

@@ -205,7 +205,7 @@ def test_the_explorer_takes_the_way_that_fits_and_says_what_takes_time(monkeypat
 
 
 def test_the_ladder_goes_on_and_back():
-    log = ladder.fallback_run("48MB", "last_layers")
+    log = ladder.fallback_run("48MiB", "last_layers")
     shown = ladder.ladder_views(log)
     assert "it holds" in shown[-1].text and all("failed in the" in view.text for view in shown[:-1])
     panel = course.ladder_player(log)

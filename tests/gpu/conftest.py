@@ -18,7 +18,7 @@ RECORD = pytest.StashKey[Record]()
 
 
 def pytest_addoption(parser):
-    parser.addoption("--device", help="cuda, mps, xpu, cpu or virtual:96MB; default: the accelerator that is here")
+    parser.addoption("--device", help="cuda, mps, xpu, cpu or virtual:96MiB; default: the accelerator that is here")
     parser.addoption("--records", type=Path, default=Path("results/devices"), help="the folder for the record")
 
 
@@ -63,7 +63,7 @@ def whole_bench(pytestconfig):
             "no accelerator works here: looked for cuda (NVIDIA and AMD), mps (Apple) and xpu (Intel), and found "
             f"{'; '.join(device.notes) or 'none'}. If this machine has one, torch {torch.__version__} may be built "
             "without it: pytorch.org names the build for your card. To run the same checks without one: "
-            "make gpu DEVICE=cpu, or DEVICE=virtual:96MB"
+            "make gpu DEVICE=cpu, or DEVICE=virtual:96MiB"
         )
     bench = bench_for(device)
     pytestconfig.stash[RECORD].begin(device)

@@ -8,7 +8,7 @@ import pandas as pd
 from tlkit.devices import Device
 from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
 from tlkit.fitting.ladder import SAME_RESULT, Rung, bf16_is_faster, walk
-from tlkit.memory import CARDS, VirtualDevice, in_units
+from tlkit.memory import CARD_GB, CARDS, VirtualDevice, in_units
 from tlkit.models import architecture
 from tlkit.names import CARD_SHARE, CLASSIC
 from tlkit.settings import Plan
@@ -159,6 +159,6 @@ def fit_table(
         except ValueError as error:
             rows.append({"strategy": strategy, "gib": float("nan"), "why": str(error)})
             continue
-        fits = {f"{size} GB": peak <= CARD_SHARE * size * 2**30 for size in sizes}
+        fits = {f"{size} GB": peak <= CARD_SHARE * size * CARD_GB for size in sizes}
         rows.append({"strategy": strategy, "gib": peak / 2**30, "why": "", **fits})
     return pd.DataFrame(rows)

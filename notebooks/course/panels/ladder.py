@@ -14,7 +14,7 @@ from tlkit.reports.palette import COLOURS, INK
 from tlkit.settings import TrainingConfig
 from tlkit.strategies import apply_strategy
 
-MEMORY = "48MB"
+MEMORY = "48MiB"
 ROWS, TOKENS = 4, 64  # of a batch of the training that runs out of memory
 
 
@@ -22,7 +22,7 @@ def fallback_run(memory: str = MEMORY, strategy: str = "full") -> FallbackLog:
     """Train the bundled model for two steps on a small virtual card, and try each rung after a real failure.
 
     Args:
-        memory: of the card, such as "48MB".
+        memory: of the card, such as "48MiB".
         strategy: what is trained.
 
     Raises:
@@ -58,14 +58,14 @@ def ladder_player(log: FallbackLog | None = None) -> Panel:
     """Step through a fallback; from code: `ladder_views(log)`.
 
     Args:
-        log: what `train_with_fallback` returned (None: one is made on a card of 48 MB, which takes some seconds).
+        log: what `train_with_fallback` returned (None: one is made on a card of 48 MiB, which takes some seconds).
     """
     views: list[View] = []
     place = -1
 
     def go(to: int) -> None:
         nonlocal place
-        with panel.working("" if views else "training on a card of 48 MB, some seconds"):
+        with panel.working("" if views else "training on a card of 48 MiB, some seconds"):
             if not views:
                 views.extend(ladder_views(fallback_run() if log is None else log))
             place = min(max(to, 0), len(views) - 1)
@@ -112,6 +112,6 @@ def _view(tries: Sequence[Attempt], number: int) -> View:
 
 
 def _limit(tries: Sequence[Attempt]) -> int | None:
-    """Bytes of the card that attempts name as their device, as in "virtual card of 48MB"."""
+    """Bytes of the card that attempts name as their device, as in "virtual card of 48MiB"."""
     sizes = [re.search(r"\d+(?:\.\d+)? ?[MG]i?B", attempt.device) for attempt in tries]
     return next((parse_size(size.group()) for size in sizes if size), None)

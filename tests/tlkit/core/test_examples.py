@@ -192,7 +192,7 @@ def test_a_card_that_is_too_small_changes_no_loss():
     texts = texts_of(30, 6, 22, 9, 31, 4, 18, 12)
     config = TrainingConfig(learning_rate=1e-3, epochs=2, batch_size=8)
     plain = train(adapted(), padded(texts), config).history.loss
-    card = virtual_device(memory="900KB")
+    card = virtual_device(memory="900KiB")
     model = adapted()
     order = ("smaller micro-batch", "activation checkpointing")
     result, log = train_with_fallback(model, padded(texts), config, device=card, order=order)

@@ -386,7 +386,16 @@ def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch, shallow):
     """Without fallback each strategy fails and says so; with it, all end."""
     profile = Profile("test", train_passages=12, test_passages=3, epochs=0.2, seeds=1, questions=1)
     monkeypatch.setitem(PROFILES, "test", profile)
-    wanted = ["compare", "--profile", "test", "--strategies", "last_layers,bitfit", "--device-memory", "45MB", "--json"]
+    wanted = [
+        "compare",
+        "--profile",
+        "test",
+        "--strategies",
+        "last_layers,bitfit",
+        "--device-memory",
+        "45MiB",
+        "--json",
+    ]
     assert main([*wanted, "--output", str(tmp_path / "without")]) == 1
     said = capsys.readouterr()
     assert [row["strategy"] for row in json.loads(said.out)] == ["zero-shot"]

@@ -80,7 +80,7 @@ def test_a_tier_asks_for_what_its_model_needs(tmp_path, instead_of_training, cap
     assert main(["validate", "quick", "--check-memory", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)[0]["expected"][0]["found"]
     size, unit = found.split()[1:3]
-    assert settings_of_tier("quick", tmp_path)[0].expect["peak_memory"] == "512MB"
+    assert settings_of_tier("quick", tmp_path)[0].expect["peak_memory"] == "512MiB"
     assert float(size) * {"MiB": 1, "GiB": 1024}[unit] < 0.85 * 512
 
 
@@ -168,7 +168,7 @@ FALLING = [4 - 0.2 * step for step in range(15)]
         ({"losses_finite": True}, seen(), seen([1.0, math.nan])),
         ({"loss_falls_percent": 30}, seen(FALLING), seen([4.0] * 5 + [1.0] + [4.0] * 9)),
         ({"smoothed_loss_decreases": True}, seen(FALLING), seen([*FALLING[:6], *FALLING[3:12]])),
-        ({"peak_memory": "2KB"}, seen(peak_memory=2048), seen(peak_memory=2049)),
+        ({"peak_memory": "2KiB"}, seen(peak_memory=2048), seen(peak_memory=2049)),
         (
             {"memory_growth_percent": 0.1},
             seen(held=[900] * 2 + [500] * 97),
@@ -211,7 +211,7 @@ def test_growth_of_memory_is_a_slope_with_its_interval():
     [
         ({"loss_falls": 30}, "expect: 'loss_falls' is unknown: did you mean loss_falls_percent?"),
         ({"loss_falls_percent": math.nan}, "expect: loss_falls_percent: nan: expected a number above 0"),
-        ({"peak_memory": "lots"}, "expect: memory 'lots': expected a size such as 48MB or 8GB"),
+        ({"peak_memory": "lots"}, "expect: memory 'lots': expected a size such as 48MiB or 8GB"),
     ],
 )
 def test_a_wrong_expectation_is_refused_before_any_work(expected, said, tmp_path, capsys):

@@ -72,7 +72,7 @@ def test_what_is_not_frozen_or_not_read_twice_is_computed_as_ever(small_model, c
     [
         (TrainingConfig(1e-2, epochs=1, batch_size=4), {}),
         (CONFIG, {"fallback": True}),
-        (CONFIG, {"device_memory": "100MB"}),
+        (CONFIG, {"device_memory": "100MiB"}),
     ],
     ids=["read once", "with fallback", "on a virtual card"],
 )

@@ -41,7 +41,7 @@ OPTIONS = {"last_layers": {"blocks": 1}}
 def measured(model, shape, plan=PLANS[0], optimizer="adamw"):
     """Peak bytes of the second step, every live tensor counted while it really runs."""
     blocks = torch.randint(model.config.vocab_size, shape)
-    card = virtual_device(memory="100GB")
+    card = virtual_device(memory="100GiB")
     with card:
         card.hold(tensors_of(model))
         state = TrainingState(model, optimizer=optimizer, host=card.host)
@@ -159,8 +159,8 @@ def test_the_estimate_leaves_the_model_alone(shallow):
 
 
 def test_sizes_are_read_as_people_write_them():
-    assert parse_size("48MB") == parse_size(" 48 MiB ") == 48 * 2**20
-    assert parse_size("7.5gb") == 7.5 * 2**30
+    assert (parse_size("48MB"), parse_size(" 48 MiB ")) == (48 * 10**6, 48 * 2**20)
+    assert (parse_size("7.5gb"), parse_size("7.5gib")) == (7.5 * 10**9, 7.5 * 2**30)
     for bad in ("48", "-1GB", "eight GB"):
         with pytest.raises(ValueError, match="expected a size such as"):
             parse_size(bad)
@@ -170,7 +170,7 @@ def test_sizes_are_read_as_people_write_them():
 
 
 def test_a_virtual_card_refuses_what_passes_its_budget():
-    card = virtual_device(memory="1MB")
+    card = virtual_device(memory="1MiB")
     with card:
         kept = torch.zeros(2**17)
         with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 0\.75 MiB.*of which 0\.50 MiB is free"):

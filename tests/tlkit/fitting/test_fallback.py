@@ -262,7 +262,7 @@ def test_after_recovery_memory_is_what_it_was():
 
 
 def test_a_failed_attempt_frees_its_tensors_even_with_a_cause():
-    card = virtual_device(memory="1MB")
+    card = virtual_device(memory="1MiB")
 
     def nested():
         kept = torch.zeros(2**16)
@@ -339,7 +339,7 @@ def test_evaluation_and_generation_survive_too():
     expected = perplexity(tiny.model, tiny.tokenizer, texts, context=128)
     continued = generate(tiny.model, tiny.tokenizer, prompts, new_tokens=5)
     before = weights_of(tiny.model)
-    for memory, on_host in (("22MB", False), ("16.2MB", True)):
+    for memory, on_host in (("22MiB", False), ("16.2MiB", True)):
         card = virtual_device(memory=memory)
         with card:
             card.hold([*tiny.model.parameters(), *tiny.model.buffers()])
@@ -390,7 +390,7 @@ def test_validation_falls_back_and_the_peak_stays_below_the_budget():
     weights = sum(p.nbytes for p in reference.parameters()) / 2**20
     for memory, rung in ((1.01 * needed, "as planned"), (1.05 * weights, "training on the host")):
         model = small_model("last_layers")
-        card = virtual_device(memory=f"{memory:.4f}MB")
+        card = virtual_device(memory=f"{memory:.4f}MiB")
         order = ("chunked loss", "training on the host")
         result, log = train_with_fallback(model, BLOCKS, config, device=card, order=order, validation=BLOCKS[:8])
         table = log.table[log.table.action == "training"]
@@ -411,7 +411,7 @@ def test_what_the_host_cannot_hold_is_refused_with_numbers(monkeypatch):
     with pytest.raises(MemoryError, match=r"needs at least [\d.]+ MiB on .* which has [\d.]+ MiB"):
         train_with_fallback(small_model(), BLOCKS, CONFIG, plan=frugal)
     with pytest.raises(MemoryError, match=r"on the host needs [\d.]+ MiB and [\d.]+ MiB"):
-        card, order = virtual_device(memory="10KB"), ("training on the host",)
+        card, order = virtual_device(memory="10KiB"), ("training on the host",)
         train_with_fallback(small_model(), BLOCKS, CONFIG, device=card, order=order)
 
 

@@ -55,7 +55,7 @@ def test_bf16_comes_last_where_it_is_slower_and_says_so(slow_in_bf16, always_les
 
 
 def test_a_virtual_card_computes_in_bf16_natively(slow_in_bf16, always_less):
-    rungs = list(descend(tiny(), BLOCKS[:4], Plan(), virtual_device(memory="1GB")))
+    rungs = list(descend(tiny(), BLOCKS[:4], Plan(), virtual_device(memory="1GiB")))
     assert list(dict.fromkeys(rung.name for rung in rungs)) == ["as planned", *LADDER]
     assert not any(rung.note for rung in rungs)
 
@@ -75,10 +75,10 @@ def test_recommendations_leave_bf16_until_nothing_else_fits(slow_in_bf16, monkey
         assert (size == 7) is ("slower than fp32" in str(found[size]))
     chosen = [(choice.strategy, choice.dtype) for choice in found.values()]
     assert chosen == [("last_layers", "fp32"), ("lora", "fp32"), ("qlora", "fp32"), ("qlora", "bf16")]
-    card = recommend(virtual_device(memory="15MB"), "tiny")
+    card = recommend(virtual_device(memory="15MiB"), "tiny")
     assert (card.strategy, card.dtype, card.note) == ("lora", "bf16", "")
-    with pytest.raises(MemoryError, match=r"tiny needs at least 5\.\d+ MiB on virtual card of 4MB"):
-        recommend(virtual_device(memory="4MB"), "tiny")
+    with pytest.raises(MemoryError, match=r"tiny needs at least 5\.\d+ MiB on virtual card of 4MiB"):
+        recommend(virtual_device(memory="4MiB"), "tiny")
 
 
 def by_plan(model, strategy, *, plan, **question):
@@ -89,7 +89,7 @@ def by_plan(model, strategy, *, plan, **question):
 
 def test_a_strategy_goes_down_the_ladder_as_far_as_it_must_and_keeps_what_was_asked_for(monkeypatch):
     monkeypatch.setattr("tlkit.fitting.recommendation.estimate_memory", by_plan)
-    found = {size: recommend(virtual_device(memory=f"{size / 0.85}MB"), "tiny", "lora") for size in (65, 57, 45, 35)}
+    found = {size: recommend(virtual_device(memory=f"{size / 0.85}MiB"), "tiny", "lora") for size in (65, 57, 45, 35)}
     assert [way.plan for way in found.values()] == [
         Plan(),
         Plan(chunked_loss=True),
@@ -98,9 +98,9 @@ def test_a_strategy_goes_down_the_ladder_as_far_as_it_must_and_keeps_what_was_as
     ]
     assert {way.strategy for way in found.values()} == {"lora"} and found[45].micro_batch_size == 2
     asked = Plan(activation_checkpointing=True)
-    assert recommend(virtual_device(memory="70MB"), "tiny", "lora", plan=asked).plan == asked
+    assert recommend(virtual_device(memory="70MiB"), "tiny", "lora", plan=asked).plan == asked
     with pytest.raises(MemoryError, match="needs at least 34.00 MiB"):
-        recommend(virtual_device(memory="39MB"), "tiny", "lora")
+        recommend(virtual_device(memory="39MiB"), "tiny", "lora")
 
 
 @pytest.mark.parametrize(("dropout", "changes"), [(0.0, False), (0.3, True)])
@@ -123,7 +123,7 @@ def test_experts_are_estimated_and_the_ladder_foresees():
     reference, model = tiny("mixtral"), tiny("mixtral")
     train(reference, BLOCKS, CONFIG)
     whole = estimate_memory(model, batch_size=4, sequence_length=32).peak
-    card = virtual_device(memory=f"{0.98 * whole / 2**20:.4f}MB")
+    card = virtual_device(memory=f"{0.98 * whole / 2**20:.4f}MiB")
     _, log = train_with_fallback(model, BLOCKS, CONFIG, device=card)
     assert log.table.failed_in.iloc[0] == "not tried" and log.table.failed_in.iloc[-1] == ""
     assert (log.table.action == "training").sum() == 1 and card.peak <= card.budget
@@ -138,7 +138,7 @@ def test_what_cannot_be_estimated_descends_by_real_errors():
     refuse_what_the_host_cannot_hold(model, BLOCKS[:4], Plan(train_on_host=True))  # nothing is known against it
 
     result = train(reference, BLOCKS, CONFIG)
-    card = virtual_device(memory=f"{0.8 * result.peak_memory / 2**20:.4f}MB")
+    card = virtual_device(memory=f"{0.8 * result.peak_memory / 2**20:.4f}MiB")
     fallen, log = train_with_fallback(model, BLOCKS, CONFIG, device=card)
     assert set(log.table.action) == {"training"} and log.table.failed_in.iloc[0] != ""
     assert log.table.note.str.contains("cannot be estimated").all()
@@ -155,6 +155,6 @@ def test_tables_and_recommendations_go_on_without_what_cannot_be_estimated(monke
     monkeypatch.setattr("tlkit.fitting.recommendation.estimate_memory", some)
     table = fit_table("tiny").set_index("strategy")
     assert table.why["full"] == "planted" and table.gib.drop("full").notna().all()
-    assert recommend(virtual_device(memory="1GB"), "tiny").strategy == "last_layers"
+    assert recommend(virtual_device(memory="1GiB"), "tiny").strategy == "last_layers"
     with pytest.raises(CannotEstimate, match="planted"):
-        recommend(virtual_device(memory="1GB"), "tinyllama-1.1b")
+        recommend(virtual_device(memory="1GiB"), "tinyllama-1.1b")
