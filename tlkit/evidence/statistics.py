@@ -121,26 +121,6 @@ def seed_intervals(runs: pd.DataFrame, column: str = "perplexity") -> pd.DataFra
     return _intervals({name: part[column] for name, part in runs.groupby("strategy", sort=False)})
 
 
-def paired_differences(runs: pd.DataFrame, against: str, column: str = "perplexity") -> pd.DataFrame:
-    """Subtract `against` from each other strategy, seed by seed, with a 95% t-interval over seeds.
-
-    One seed gives all strategies the same batches in the same order, so what luck does to both cancels in their
-    difference. The interval is about the luck of training alone and about one pair at a time; `compare_pairs` decides
-    which strategies are separated.
-
-    Args:
-        runs: a row for each strategy and seed, with columns strategy, seed and `column`.
-        against: the strategy that is subtracted.
-        column: what is compared.
-
-    Returns:
-        Columns mean, low, high, seeds, by strategy; seeds are those that both have.
-    """
-    by_seed = runs.pivot(index="seed", columns="strategy", values=column)
-    names = [name for name in dict.fromkeys(runs.strategy) if name != against]
-    return _intervals({name: (by_seed[name] - by_seed[against]).dropna() for name in names})
-
-
 def relative_perplexities(documents: pd.DataFrame, start: str, names: Iterable[str]) -> pd.DataFrame:
     """How far each strategy's perplexity lies from another's, as a share of it.
 

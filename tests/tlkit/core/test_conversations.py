@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from tlkit.evidence.answering import REFUSAL
 from tlkit.examples import IGNORED, PADDING, Examples
 from tlkit.examples.answers import answer_examples, refuse_answers, short_enough
-from tlkit.examples.conversations import Conversation, load_conversations, parts_of, prompt_of, template_of
+from tlkit.examples.conversations import Conversation, load_conversations, prompt_of, template_of
 from tlkit.models import BUNDLED, chat_tokens, continue_tokens
 from tlkit.settings import DATA
 
@@ -75,13 +75,6 @@ def test_every_answer_of_a_conversation_is_learned(chatml):
         [{"role": role, "content": content} for role, content in LONGER.messages], tokenize=False
     )
     assert chatml.decode(examples.tokens[0]) == whole  # the line break behind the last end token is read, not learned
-
-
-def test_training_shows_what_use_shows(chatml):
-    """What is only read in training is, token for token, what `generate --chat` gives the model."""
-    (shown, is_learned), *_ = parts_of(ASKED, chatml, frozenset({chatml.eos_token_id}))
-    assert not is_learned
-    assert shown == chat_tokens(chatml, ASKED.messages[0][1]) == prompt_of(ASKED.question, chatml)
 
 
 @pytest.mark.parametrize("layout", ["packed", "mixed"])

@@ -15,7 +15,6 @@ from scipy.stats import t as student_t
 
 from tlkit.evidence.statistics import (
     compare_pairs,
-    paired_differences,
     rank_intervals,
     seed_intervals,
 )
@@ -45,20 +44,6 @@ def test_the_interval_over_seeds_is_students():
     assert found["mean"] == 12 and found.seeds == 3
     assert found.low == pytest.approx(12 - half, rel=1e-4) and found.high == pytest.approx(12 + half, rel=1e-4)
     assert seed_intervals(runs_of({"a": [10.0]})).low.isna().all()
-
-
-def test_pairing_finds_what_the_spread_over_seeds_hides():
-    seeds = [10.0, 20.0, 30.0, 40.0]
-    runs = runs_of({"a": seeds, "b": [s + 1 + e for s, e in zip(seeds, (0.1, -0.1, 0.05, -0.05), strict=True)]})
-    apart = seed_intervals(runs)
-    assert apart.loc["b", "low"] < apart.loc["a", "mean"]
-    difference = paired_differences(runs, "a").loc["b"]
-    assert difference["mean"] == pytest.approx(1) and 0.8 < difference.low < difference.high < 1.2
-
-
-def test_a_seed_that_one_strategy_lacks_is_left_out_of_its_pairs():
-    runs = runs_of({"a": [1.0, 2.0, 9.0], "b": [2.0, 3.1]})
-    assert paired_differences(runs, "a").loc["b", "seeds"] == 2
 
 
 def test_with_one_source_of_chance_a_pair_is_students_t_test():
