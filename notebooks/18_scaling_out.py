@@ -60,9 +60,9 @@ def new_model():
 # not, because the question has no labels (-100) and answers differ in length. To imitate that, only the first 16 tokens
 # of the second card's rows keep their labels.
 #
-# Here one process plays both cards in turn. `num_items_in_batch` tells a
-# model of transformers by what number to divide the sum of its losses. **How long is the error of the plain mean,
-# compared with the right gradient: 1%, 10%, or more than a third?**
+# Here one process plays both cards in turn. `num_items_in_batch` tells a model of transformers by what number to divide
+# the sum of its losses. **How long is the error of the plain mean, compared with the right gradient: 1%, 10%, or more
+# than a third?**
 
 # %% tags=["check-shares"]
 labels = inputs.clone()
@@ -101,9 +101,8 @@ course.claim("Divided by the tokens of the whole batch, the parts add up", apart
 # ## The ring
 #
 # A sum over all cards is called an [all-reduce](glossary.md#all-reduce). If each card sent its gradients to every other
-# one, it would send $n - 1$ times their size. In a *ring*, each passes one $n$-th at a time to its neighbour. For $n -
-# 1$ rounds it adds up what arrives (*reduce-scatter*), and for $n - 1$ more it hands on the finished parts
-# (*all-gather*).
+# one, it would send $n-1$ times their size. In a *ring*, each passes one $n$-th at a time to its neighbour. For $n-1$
+# rounds it adds up what arrives (*reduce-scatter*), and for $n-1$ more it hands on the finished parts (*all-gather*).
 
 # %%
 ring_scheme(4)
@@ -180,9 +179,8 @@ seven.round(1)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two processes, with accelerate
 #
-# Now we train with DDP and with FSDP. [accelerate](https://huggingface.co/docs/accelerate) is
-# the library under the `Trainer` of transformers. A script that uses it is an ordinary training loop with a few
-# changes:
+# Now we train with DDP and with FSDP. [accelerate](https://huggingface.co/docs/accelerate) is the library under the
+# `Trainer` of transformers. A script that uses it is an ordinary training loop with a few changes:
 #
 # - The `DataLoader` has the batch size of *one* card, and `prepare` deals out the batches.
 # - `gather` collects a tensor from all cards. With it each process learns $T$, the tokens of the whole batch.
@@ -324,8 +322,8 @@ fsdp_config:
 # ## What a step costs on real links
 #
 # Two processes on a laptop share its cores, so speed can only be calculated here. On $n$ cards with a fixed batch, the
-# passes take an $n$-th of their time on one card, $t_\text{passes}$. The exchange does not shrink, nor does DDP's
-# update, because every card updates all parameters:
+# forward and backward passes take an $n$-th of their time on one card, $t_\text{passes}$. The exchange does not shrink,
+# nor does DDP's update, because every card updates all parameters:
 #
 # $$t_\text{step} \approx \frac{t_\text{passes}}{n} + t_\text{update}
 # + \max\Big(0,\ \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bandwidth}} - t_\text{hidden}\Big)$$
@@ -359,23 +357,21 @@ speed.round(2)
 # DDP pays off inside a machine, and between machines over the 400 Gbit/s of today's clusters, if the links keep their
 # stated rates. Over 10 Gbit/s, eight are slower than one.
 #
-# Two things make the exchange smaller. LoRA with ten million trained
-# parameters sends only 35 MB, because frozen weights have no gradients. With gradient accumulation the cards exchange
-# only once for several micro-batches.
+# Two things make the exchange smaller. LoRA with ten million trained parameters sends only 35 MB, because frozen
+# weights have no gradients. With gradient accumulation the cards exchange only once for several micro-batches.
 #
-# **Batch and learning rate.** If you keep the rows of each *card* instead, the
-# batch grows with the cards and an epoch has fewer steps, so search the learning rate again. With AdamW, one starts
-# from the old rate times the square root of the batch's growth.
+# **Batch and learning rate.** If you keep the rows of each *card* instead, the batch grows with the cards and an epoch
+# has fewer steps, so search the learning rate again. With AdamW, one starts from the old rate times the square root of
+# the batch's growth.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When a layer is too large
 #
 # ZeRO and FSDP divide what is *stored*. Two other ways divide the computing as well.
 #
-# [**Tensor parallelism**](https://arxiv.org/abs/1909.08053) splits
-# single matrices. In an MLP each card takes some of the hidden units, so it computes one part of the sum that is the
-# output, and an all-reduce adds the parts up. Attention is split by heads. The cards wait for this exchange twice in
-# every block and pass, so they need NVLink.
+# [**Tensor parallelism**](https://arxiv.org/abs/1909.08053) splits single matrices. In an MLP each card takes some of
+# the hidden units, so it computes one part of the sum that is the output, and an all-reduce adds the parts up.
+# Attention is split by heads. The cards wait for this exchange twice in every block and pass, so they need NVLink.
 #
 # [**Pipeline parallelism**](https://arxiv.org/abs/1811.06965) gives each card some of the blocks. Only the activations
 # at the cuts travel, so slow links will do. Its price is the *bubble*, the time in which a card waits for the others.
